@@ -9,7 +9,9 @@ from burnish.codegen.addressing import Memory
 from burnish.codegen.builder import Value, mangle, vector_type
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.shuffles import Shuffles, leading, whole
+from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, ITEM_BYTES, Load
+from burnish.machines.scopes import PIECE_BYTES
 
 # Of one masked store where the target has no masks. LLVM would split a wider one, and if half of it is off for certain,
 # it then takes the mask of that half, wherever else it is used, for one that is on: a load reads outside its buffer.
@@ -28,6 +30,14 @@ def _loaded(address: Address) -> bool:
 def _mask(guards: Sequence[Value]) -> Value | None:
     """The lane mask among guards."""
     return next((g for g in guards if g.lanes > 1), None)
+
+
+def _check_piece(memory: Memory, lanes: int) -> None:
+    """ScheduleError for a vector in a swizzled buffer that may not be in one place."""
+    if memory.swizzled and lanes * ITEM_BYTES[memory.buffer.dtype] > PIECE_BYTES:
+        raise ScheduleError(
+            f"buffer '{memory.buffer}': found a vector of {lanes} elements; allowed in a swizzled buffer: {PIECE_BYTES} bytes"
+        )
 
 
 class Access(Shuffles):
@@ -98,6 +108,7 @@ class Access(Shuffles):
         return [self.result(f"getelementptr i8, ptr {base}, i64 {offset}", INDEX).text for offset in each]
 
     def _read_vector(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+        _check_piece(memory, self.lanes)
         dtype, lanes = memory.buffer.dtype, self.lanes
         stored = "uint8" if dtype == "bool" else dtype
         mask = _mask(guards)
@@ -110,12 +121,14 @@ class Access(Shuffles):
 
     def _read_scalar(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
         pointer = self.pointer(memory, address.terms, address.const)
-        return self._read_at(pointer, memory.buffer.dtype, [self._any(g) for g in guards])
+        align = memory.alignment(address.terms, address.const) if memory.aligned and not guards else 0
+        return self._read_at(pointer, memory.buffer.dtype, [self._any(g) for g in guards], align)
 
-    def _read_at(self, pointer: str, dtype: str, guards: Sequence[Value]) -> Value:
-        """The scalar at ``pointer`` if every guard holds, else zero."""
+    def _read_at(self, pointer: str, dtype: str, guards: Sequence[Value], align: int = 0) -> Value:
+        """The scalar at ``pointer`` if every guard holds, else zero; ``align``: the multiple of bytes at which it is."""
         stored = "uint8" if dtype == "bool" else dtype
-        v = self.result(f"load {vector_type(stored, 1)}, ptr {self.guarded(pointer, guards)}", stored)
+        known = f", align {align}" if align else ""
+        v = self.result(f"load {vector_type(stored, 1)}, ptr {self.guarded(pointer, guards)}{known}", stored)
         return self.cast(v, "bool") if dtype == "bool" else v
 
     def active(self) -> tuple[Value, ...]:
@@ -201,6 +214,7 @@ class Access(Shuffles):
         return last
 
     def _write_vector(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
+        _check_piece(memory, v.lanes)
         pointer = self.pointer(memory, address.terms, address.const)
         align = ITEM_BYTES[memory.buffer.dtype]
         if mask is None and self.masks and v.lanes & (v.lanes - 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import gcd
 
 from burnish.codegen.builder import Builder, Value
@@ -14,6 +14,7 @@ from burnish.loops.bounds import bounds
 from burnish.loops.expr import COMPARISONS, INDEX, ITEM_BYTES, LOGICAL, Binary, Buffer, Cast, Const, Expr, Select, Var
 from burnish.loops.sizes import Dim, Quotient, Size, is_size
 from burnish.loops.traverse import index_only
+from burnish.machines.scopes import PIECE_BYTES, SWIZZLED_BYTES, swizzle
 
 
 def argument_name(dim: str) -> str:
@@ -40,7 +41,7 @@ class Scope:
 class Memory:
     """Where a buffer lives: a base pointer, or register slots and what they hold (vector number -> SSA value).
 
-    ``aligned``: the multiple of bytes at which the base is; 0: that of an element.
+    ``aligned``: the multiple of bytes at which the base is; 0: that of an element. ``swizzled``: see ``Scope``.
     """
 
     buffer: Buffer
@@ -48,6 +49,7 @@ class Memory:
     slots: Slots | None = None
     values: SlotValues = field(default_factory=SlotValues)
     aligned: int = 0
+    swizzled: bool = False
 
     def alignment(self, terms: Iterable[tuple[Expr, int]], const: int) -> int:
         """The multiple of bytes at which the element ``terms + const`` certainly is."""
@@ -200,8 +202,14 @@ class Addressing(Builder):
         """Floor division or remainder; unsigned when both are known not to be negative."""
         if bounds(e.b, self.resolver.ranges)[0] <= 0:
             return self._hoisted(lambda: self.floor_divide(e.op, Value(a, INDEX), Value(b, INDEX)), depth)
-        if bounds(e.a, self.resolver.ranges)[0] >= 0:
-            return self.hoist(depth, f"{'udiv' if e.op == '//' else 'urem'} i64 {a}, {b}")
+        low, high = bounds(e.a, self.resolver.ranges)
+        if low >= 0:
+            word = "udiv" if e.op == "//" else "urem"
+            if self.launders or high >= 1 << 31 or bounds(e.b, self.resolver.ranges)[1] >= 1 << 31:
+                return self.hoist(depth, f"{word} i64 {a}, {b}")
+            narrow = [x if x.isdecimal() else self.hoist(depth, f"trunc i64 {x} to i32") for x in (a, b)]
+            whole = self.hoist(depth, f"{word} i32 {', '.join(narrow)}")  # a GPU has no instruction for 64 bits
+            return self.hoist(depth, f"zext i32 {whole} to i64")
         r = self.hoist(depth, f"srem i64 {a}, {b}")
         negative = self.hoist(depth, f"icmp slt i64 {r}, 0")
         if e.op == "//":
@@ -234,6 +242,8 @@ class Addressing(Builder):
 
     def pointer(self, memory: Memory, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
         """``base + terms + const`` (in elements); the variable part is built outermost loop first, and cached."""
+        if memory.swizzled:
+            return self._swizzled(memory, terms, const)
         size = ITEM_BYTES[memory.buffer.dtype]
         cache, key = self.scopes[-1].cache, (memory.base, terms)
         pointer = cache.get(key, "")
@@ -244,6 +254,31 @@ class Addressing(Builder):
         if const:
             pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {const * size}", INDEX).text
         return pointer
+
+    def _swizzled(self, memory: Memory, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
+        """As :meth:`pointer`, where pieces are exchanged within ``SWIZZLED_BYTES``: what is a multiple of that is added
+        as it is, the rest is an offset of its own, computed as far out as possible.
+        """
+        size = ITEM_BYTES[memory.buffer.dtype]
+        rest = tuple((atom, c) for atom, c in terms if c * size % SWIZZLED_BYTES)
+        low = const * size % SWIZZLED_BYTES
+        whole = tuple(term for term in terms if term not in rest)
+        begin = self.pointer(replace(memory, swizzled=False), whole, const - low // size)
+        if not rest:
+            return begin if not low else self.result(f"getelementptr i8, ptr {begin}, i64 {swizzle(low)}", INDEX).text
+        depth = max(self.depth_of(atom) for atom, _ in rest)
+        cache, key = self.scopes[depth].cache, ("swizzled", size, rest, low)
+        if key not in cache:
+            offset = str(low)
+            for atom, c in rest:
+                if atom.buffers:
+                    raise ScheduleError(f"buffer '{memory.buffer}': found a loaded index {atom} in a swizzled buffer")
+                step = self.hoist(depth, f"mul nsw i64 {self.index(atom)}, {c * size}")
+                offset = self.hoist(depth, f"add nsw i64 {offset}, {step}")
+            shifted = self.hoist(depth, f"lshr i64 {offset}, 3")
+            row = self.hoist(depth, f"and i64 {shifted}, {PIECE_BYTES * 7}")
+            cache[key] = self.hoist(depth, f"xor i64 {offset}, {row}")
+        return self.result(f"getelementptr i8, ptr {begin}, i64 {cache[key]}", INDEX).text
 
     def _variable_part(self, pointer: str, terms: tuple[tuple[Expr, int], ...], size: int) -> tuple[str, bool]:
         """``pointer`` plus the terms, and whether that is the same in all of the innermost loop's body."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from functools import cache
 
 import llvmlite.binding as llvm
 
@@ -13,6 +15,7 @@ from burnish.codegen.llvm import FunctionEmitter, Module
 from burnish.codegen.objects import parse, target_machine
 from burnish.codegen.ptxas import assemble
 from burnish.codegen.resolve import Resolver
+from burnish.codegen.sharing import shared_places, with_dynamic
 from burnish.errors import ScheduleError, TargetError
 from burnish.loops.expr import Buffer
 from burnish.loops.program import For, Program, Stmt
@@ -35,11 +38,13 @@ def compile_grid(program: Program, target: Target, assembled: bool = True) -> Gr
     found = lowered(program, target)
     offsets, size = _places(found.workspace)
     text, names = emit_grid(program, target, found, offsets)
-    ptx = to_ptx(text, target)
+    shared = [shared_places(launch, target) for launch in found.launches]
+    moved = {name: place for places, nbytes in shared if nbytes for name, place in places.items()}
+    ptx = to_ptx(with_dynamic(text, moved), target)
     cubin, report = assemble(ptx, target.cpu) if assembled else (b"", {})
     codes = tuple(
-        LaunchCode(name, launch.grid, launch.block, report.get(name))
-        for name, launch in zip(names, found.launches, strict=True)
+        LaunchCode(name, launch.grid, launch.block, report.get(name), nbytes)
+        for name, launch, (_, nbytes) in zip(names, found.launches, shared, strict=True)
     )
     written = tuple(i for i, p in enumerate(program.params) if p.name in program.body.writes)
     return GridCode(codes, tuple(p.nbytes for p in program.params), written, size, target.cpu, ptx, text, cubin)
@@ -116,7 +121,7 @@ def to_ptx(text: str, target: Target) -> str:
     assert grid is not None
     machine = target_machine(target)
     try:
-        module = parse(f"{_without_declarations(text)}\n{grid.prelude}", machine)
+        module = parse(f"{_without_declarations(text)}\n{_used(text, grid.prelude)}", machine)
         module.verify()
     except RuntimeError as error:
         raise TargetError(f"target '{target.name}': LLVM does not accept the code of a kernel ({error})") from error
@@ -125,6 +130,33 @@ def to_ptx(text: str, target: Target) -> str:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return str(machine.emit_assembly(module))
+
+
+@cache
+def _functions(prelude: str) -> Mapping[str, str]:
+    """The parts of a prelude by the functions that they define; by no name what it declares."""
+    parts = re.split(r"^(?=define )", prelude, flags=re.MULTILINE)
+    found: dict[str, list[str]] = {"": []}
+    for part in parts:
+        defined = re.match(r"define [^@]*@([\w.]+)\(", part)
+        end = part.index("\n}\n") + 3 if defined and "\n}\n" in part else len(part)
+        if defined:
+            found[defined[1]] = [part[:end]]
+            part = part[end:]
+        found[""].append(part)
+    return {name: "\n".join(texts) for name, texts in found.items()}
+
+
+def _used(text: str, prelude: str) -> str:
+    """The prelude without the functions that nobody calls."""
+    functions, wanted, parts = _functions(prelude), [text], []
+    taken: set[str] = set()
+    while wanted:
+        called = {*re.findall(r"@(gpu\.[\w.]+)\(", wanted.pop())} & {*functions} - taken
+        taken |= called
+        wanted += [functions[name] for name in called]
+    parts = [functions[""], *(functions[name] for name in functions if name in taken)]
+    return "\n".join(parts)
 
 
 def _without_declarations(text: str) -> str:

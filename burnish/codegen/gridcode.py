@@ -29,12 +29,15 @@ class Resources:
 
 @dataclass(frozen=True)
 class LaunchCode:
-    """One function and the grid that it is launched over; ``resources``: None where it was not assembled."""
+    """One function and the grid that it is launched over; ``resources``: None where it was not assembled. ``dynamic``:
+    bytes of shared memory that the launch asks for, beside those of the code.
+    """
 
     name: str
     grid: Extents
     block: Extents
     resources: Resources | None = None
+    dynamic: int = 0
 
     @property
     def threads(self) -> int:
@@ -91,7 +94,7 @@ class GridCode:
             launches = tuple(
                 LaunchCode(
                     one["name"], _extents(one["grid"]), _extents(one["block"]),
-                    None if one["resources"] is None else Resources(**one["resources"]),
+                    None if one["resources"] is None else Resources(**one["resources"]), int(one["dynamic"]),
                 )
                 for one in head["launches"]
             )  # fmt: skip

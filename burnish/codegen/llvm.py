@@ -301,7 +301,8 @@ class FunctionEmitter(Values):
             self.units[unit.name] = unit
             self.memory[buffer.name] = Memory(buffer)
         elif scope.place is not None:
-            self.memory[buffer.name] = Memory(buffer, self._placed(scope, buffer), aligned=scope.aligned)
+            place = self._placed(scope, buffer)
+            self.memory[buffer.name] = Memory(buffer, place, aligned=scope.aligned, swizzled=scope.swizzled)
         elif buffer.nbytes <= STACK_LIMIT:
             base = self.hoist(0, f"alloca [{max(1, buffer.nbytes)} x i8], align {ALIGNMENT}")
             self.memory[buffer.name] = Memory(buffer, base)

@@ -9,7 +9,7 @@ Grammar (immutable dataclasses; ``str(program)`` is the debug and golden-test fo
               | If(cond, body)
               | Alloc(buffer, body)                        buffer lives during body, uninitialised
               | Intrinsic(name, operands, attrs)           a tensorized operation; operands are Loads used as addresses
-    kind    ::= serial | unroll | vectorize | parallel | vthread | a binding such as "threadIdx.x"
+    kind    ::= serial | unroll | vectorize | parallel | vthread | async | a binding such as "threadIdx.x"
 
 A *stage* is the set of stores to one buffer; a reduction is a ``Store`` with ``reduce`` set, preceded by a plain one
 that sets the identity. Loop names are unique along every path from the root (no shadowing).
@@ -31,8 +31,11 @@ THREADS = ("threadIdx.x", "threadIdx.y", "threadIdx.z")
 BINDINGS = (*BLOCKS, *THREADS)
 MOST_BLOCKS = {"blockIdx.x": (1 << 31) - 1, "blockIdx.y": 65535, "blockIdx.z": 65535}
 BARRIER = "barrier"  # the intrinsic at which all threads of a block wait for each other; it has no operands
-KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", *BINDINGS)
-HINTS = ("prefetch",)  # intrinsics that change nothing: no memory is read or written
+KINDS = ("serial", "unroll", "vectorize", "parallel", "vthread", "async", *BINDINGS)
+COMMIT_COPIES, WAIT_COPIES = "commit_copies", "wait_copies"  # all copies since the last commit; all groups but `but`
+START_PRODUCTS, COMMIT_PRODUCTS, WAIT_PRODUCTS = "start_products", "commit_products", "wait_products"
+ASYNCHRONY = (COMMIT_COPIES, WAIT_COPIES, START_PRODUCTS, COMMIT_PRODUCTS, WAIT_PRODUCTS)
+HINTS = ("prefetch", *ASYNCHRONY)  # intrinsics that change nothing: no memory is read or written
 
 
 _NONE: frozenset[str] = frozenset()

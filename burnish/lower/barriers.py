@@ -11,15 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import SHARED, Expr, Load, Var
+from burnish.loops.expr import BLOCK_SCOPES, Binary, Const, Expr, Load, Var
 from burnish.loops.linear import Linear, to_linear
 from burnish.loops.program import (
     BARRIER,
     BLOCKS,
     NOTHING,
+    START_PRODUCTS,
     THREADS,
+    WAIT_COPIES,
+    WAIT_PRODUCTS,
     Alloc,
     For,
     If,
@@ -35,11 +39,11 @@ from burnish.loops.regions import Access, accesses
 from burnish.loops.simplify import bounds, simplify
 from burnish.loops.traverse import substitute
 from burnish.lower.threads import Launch
-from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.intrinsics import TensorIntrinsic, stride_name
 from burnish.schedule.dependence import undetermined
 
 WAIT = Intrinsic(BARRIER, ())
-TOGETHER = "lanes of a warp"  # among the ranges of what a warp touches as one
+ARRIVING = "arriving"  # among the ranges of what a thread's copies have written
 Ranges = dict[str, int]
 
 
@@ -116,7 +120,7 @@ class _Barriers:
         self.threads = {b: n for b, n in launch.extents.items() if b in THREADS and n > 1}
         self.blocks = {b: n for b, n in launch.extents.items() if b in BLOCKS and n > 1}
         own = {a.buffer.name for a in allocations(launch.body)}
-        shared = {a.buffer.name for a in allocations(launch.body) if a.buffer.scope == SHARED}
+        shared = {a.buffer.name for a in allocations(launch.body) if a.buffer.scope in BLOCK_SCOPES}
         both = (launch.body.reads & launch.body.writes) - own
         self.names = shared | both
         self.global_names = both
@@ -177,13 +181,17 @@ class _Barriers:
         """Whether two accesses are the same, of a place that every iteration and thread has for itself."""
         if a.indices != b.indices or a.buffer.name != b.buffer.name or var not in a.ranges:
             return False
-        loops = {var: a.ranges[var], **self._told_apart(a, b)}
+        loops = {var: a.ranges[var], **self.threads}
         return not undetermined([_ordered(a, outer, loops, "")], loops)
 
     def flow(self, s: Stmt, ranges: Ranges) -> Flow:
         """What ``s`` touches of the buffers that matter."""
         if s == WAIT:
             return Flow((), (), True)
+        if isinstance(s, Intrinsic) and s.name in (WAIT_COPIES, START_PRODUCTS, WAIT_PRODUCTS):
+            writes = s.name == WAIT_COPIES
+            found = tuple(a for operand in s.operands for a in accesses(*_ended(operand, ranges, writes)))
+            return Flow(found, found)
         if self.names.isdisjoint(s.reads | s.writes):
             return Flow((), (), self._always_waits(s))
         match s:
@@ -218,19 +226,11 @@ class _Barriers:
         if known is None:
             return s, ranges
         attrs, stmts = dict(s.attrs), list[Stmt]()
-        if known.collective > 1:
-            ranges = {**ranges, TOGETHER: known.collective}
         for number, (operand, tile) in enumerate(zip(s.operands, known.operands, strict=True)):
             names = [f"{s.name}.{tile.name}.{d}" for d in range(len(tile.shape))]
             ranges = {**ranges, **dict(zip(names, tile.shape, strict=True))}
-            whole = operand.buffer.shape
-            rows = int(attrs.get(f"{tile.name}_stride", tile.shape[-1]))
-            if len(tile.shape) > len(whole) or (len(tile.shape) == 2 and rows != whole[-1]):
-                index = operand.indices
-            else:
-                rest = len(whole) - len(tile.shape)
-                moved = (i + Var(n) for i, n in zip(operand.indices[rest:], names, strict=True))
-                index = (*operand.indices[:rest], *moved)
+            steps = [int(attrs.get(stride_name(tile, d), step)) for d, step in enumerate(row_major(tile.shape))]
+            index = _moved(operand, dict(zip(names, steps, strict=True)))
             touched = Load(operand.buffer, index)
             stmts.append(Store(touched.buffer, index, touched) if number == 0 else _read(touched))
         return seq(*stmts), ranges
@@ -243,7 +243,7 @@ class _Barriers:
         ``common``: the loops around both, in the same iteration.
         """
         return any(
-            a.buffer.name == b.buffer.name and (a.writes or b.writes) and not self._apart(a, b, common)
+            a.buffer.name == b.buffer.name and _one_writes(a, b) and not self._apart(a, b, common)
             for a in _distinct(before)
             for b in _distinct(after)
         )
@@ -256,15 +256,11 @@ class _Barriers:
                 f"cannot "
                 f"wait for it; compute them in launches of their own"
             )
+        if _other_copies(a, b, common):
+            return True
         pair = [_ordered(x, common, self.threads, side) for x, side in ((a, ""), (b, " after"))]
-        threads = self._told_apart(a, b)
-        left = {*undetermined(pair, threads)} if threads else set()
-        return not (left - _by_remainder(pair[0], pair[1], threads, common))
-
-    def _told_apart(self, a: Access, b: Access) -> dict[str, int]:
-        """The threads that may touch different elements: of two operations of whole warps, the warps."""
-        together = TOGETHER in a.ranges and TOGETHER in b.ranges
-        return {t: n for t, n in self.threads.items() if not together or t != "threadIdx.x"}
+        left = {*undetermined(pair, self.threads)} if self.threads else set()
+        return not (left - _by_remainder(pair[0], pair[1], self.threads, common))
 
     def _blocks_clash(self, a: Access, b: Access) -> bool:
         pair = [_ordered(x, {}, {**self.blocks, **self.threads}, side) for x, side in ((a, ""), (b, " after"))]
@@ -272,9 +268,66 @@ class _Barriers:
         return bool(left - _by_remainder(pair[0], pair[1], {**self.threads, **self.blocks}, {}))
 
 
+def _other_copies(a: Access, b: Access, common: Ranges) -> bool:
+    """Whether two accesses in the same iteration are of different copies of a pipeline's buffer: their positions in one
+    dimension differ by a number that its extent does not divide.
+    """
+    for i, j, extent in zip(a.indices, b.indices, a.buffer.shape, strict=True):
+        x, y = _around(simplify(i, a.ranges), extent), _around(simplify(j, b.ranges), extent)
+        if (x.variables | y.variables) <= {*common}:
+            terms, apart = to_linear(simplify(x - y, common))
+            if not terms and apart % extent:
+                return True
+    return False
+
+
+def _around(index: Expr, extent: int) -> Expr:
+    """The position of which an index is the remainder by the extent of its dimension, else itself."""
+    if isinstance(index, Binary) and index.op == "%" and index.b == Const(extent, index.dtype):
+        return index.a
+    return index
+
+
+def _one_writes(a: Access, b: Access) -> bool:
+    """Whether one of two accesses writes. What arrives concerns who reads it later; what touches the place before must
+    be over when the copy begins.
+    """
+    if ARRIVING in a.ranges or ARRIVING in b.ranges:
+        return a.writes and not b.writes
+    return a.writes or b.writes
+
+
+def _ended(operand: Load, ranges: Ranges, writes: bool) -> tuple[Stmt, Ranges]:
+    """What a thread's copies may have written, or its products read, when it has waited: any element of one of the
+    copies of a buffer.
+    """
+    word = ARRIVING if writes else "ended"
+    names = [word, *(f"{word} {d}" for d in range(2, len(operand.indices)))]
+    index = (operand.indices[0], *map(Var, names))
+    touched = (
+        Store(operand.buffer, index, Const(0, operand.buffer.dtype)) if writes else _read(Load(operand.buffer, index))
+    )
+    return touched, {**ranges, **dict(zip(names, operand.buffer.shape[1:], strict=True))}
+
+
 def _distinct(found: Sequence[Access]) -> list[Access]:
     """Each access once."""
     return list({(a.writes, a.buffer, a.indices, *a.ranges.items()): a for a in found}.values())
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """The elements from one position in each dimension to the next."""
+    return [prod(shape[d + 1 :]) for d in range(len(shape))]
+
+
+def _moved(operand: Load, steps: Mapping[str, int]) -> tuple[Expr, ...]:
+    """The indices of an operand's tile: each variable moves by its step in elements, in the dimension that it fits."""
+    index = list(operand.indices)
+    own = row_major(operand.buffer.shape)
+    for name, step in steps.items():
+        d = next(d for d, elements in enumerate(own) if step % elements == 0 and step >= elements)
+        index[d] = index[d] + Var(name) * (step // own[d])
+    return tuple(index)
 
 
 def _read(access: Load) -> Stmt:

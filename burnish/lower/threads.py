@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import PRIVATE, SHARED, Buffer, Const, Var, all_of, equal
+from burnish.loops.expr import BLOCK_SCOPES, PRIVATE, SHARED, Buffer, Const, Var, all_of, equal
 from burnish.loops.program import (
     BINDINGS,
     BLOCKS,
@@ -178,11 +178,11 @@ class _Threads:
                 return inner if extent == whole else If(Var(kind) < extent, inner)
             case Alloc(buffer, body):
                 self._check_alloc(s, bound, private)
-                own = private if buffer.scope in (SHARED, GLOBAL) else (*private, buffer.name)
+                own = private if buffer.scope in (*BLOCK_SCOPES, GLOBAL) else (*private, buffer.name)
                 return Alloc(buffer, self.of(body, bound, own))
-            case Store(buffer) if buffer.scope in (SHARED, GLOBAL):
+            case Store(buffer) if buffer.scope in (*BLOCK_SCOPES, GLOBAL):
                 return self._once(s, bound, ())
-            case Intrinsic(name, operands) if operands and operands[0].buffer.scope in (SHARED, GLOBAL):
+            case Intrinsic(name, operands) if operands and operands[0].buffer.scope in (*BLOCK_SCOPES, GLOBAL):
                 known = self.machine.named_intrinsics.get(name)
                 together = ("threadIdx.x",) if known is not None and known.collective > 1 else ()
                 return self._once(s, bound, together)
@@ -200,7 +200,7 @@ class _Threads:
         if buffer.scope == PRIVATE:
             check_written(alloc)
             return
-        if buffer.scope != SHARED:
+        if buffer.scope not in BLOCK_SCOPES:
             if _written_by_threads(alloc.body, buffer.name, False):
                 raise ScheduleError(
                     f"buffer '{buffer.name}' of scope '{buffer.scope}' is each thread's own, but is written in a "

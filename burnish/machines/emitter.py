@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from burnish.loops.expr import Buffer, Load
+from burnish.loops.expr import Buffer, Expr, Load
 from burnish.loops.program import For, Intrinsic, Stmt
 
 
@@ -39,6 +39,9 @@ class Emitter(Protocol):
 
     def pointer(self, memory: Any, terms: Any, const: int) -> str:
         """The address of an element of a buffer's memory."""
+
+    def value(self, e: Expr) -> Any:
+        """The value of an expression."""
 
     def statement(self, s: Stmt) -> None:
         """Emits a statement, such as the body of a loop."""

@@ -28,7 +28,7 @@ class TensorIntrinsic:
 
     name: str
     program: Program
-    free: frozenset[str] = frozenset()  # operands whose rows may lie further apart, by attribute ``<operand>_stride``
+    free: frozenset[str] = frozenset()  # operands of any strides but the last, by attributes: see ``stride_name``
     code: IntrinsicCode | None = None
     needs: frozenset[str] = frozenset()
     collective: int = 1
@@ -99,6 +99,11 @@ def lane_dot(
     return declare(name, (out, x, w), [("i", lanes), ("k", width)], body, code=code, needs=needs)
 
 
+def stride_name(tile: Buffer, dimension: int) -> str:
+    """The attribute that holds the elements from one position in a dimension of an operand to the next."""
+    return f"{tile.name}_stride{dimension or ''}"
+
+
 def reference(intrinsic: TensorIntrinsic) -> IntrinsicFunction:
     """What the interpreter runs for ``intrinsic``: its declaration, on the tiles at the operands' addresses."""
 
@@ -108,7 +113,7 @@ def reference(intrinsic: TensorIntrinsic) -> IntrinsicFunction:
             start = int(np.ravel_multi_index(index, array.shape))
             flat = array.reshape(-1)[start:]
             steps = np.cumprod([1, *tile.shape[:0:-1]])[::-1].tolist()
-            steps[0] = int(attrs.get(f"{tile.name}_stride", steps[0]))
+            steps = [int(attrs.get(stride_name(tile, d), step)) for d, step in enumerate(steps)]
             tiles.append(np.lib.stride_tricks.as_strided(flat, tile.shape, [step * flat.itemsize for step in steps]))
         arrays = {tile.name: view for tile, view in zip(intrinsic.operands, tiles, strict=True)}
         tiles[0][...] = run_program(intrinsic.program, arrays)[intrinsic.operands[0].name]

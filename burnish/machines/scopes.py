@@ -15,7 +15,7 @@ class Scope:
     values or the tiles of a unit where every access is at a fixed place. ``address_space``: LLVM's number of it.
     ``place``: code that gives a buffer's address, as a generic pointer; None: the emitter's own, on the stack or in the
     thread's scratch area. ``aligned``: the multiple of bytes at which ``place`` puts buffers (0: nothing is known), by
-    which vectors in them may be moved at once.
+    which vectors in them may be moved at once. ``swizzled``: elements are where ``swizzle`` puts them.
     """
 
     name: str
@@ -24,6 +24,18 @@ class Scope:
     address_space: int = 0
     place: Placement | None = None
     aligned: int = 0
+    swizzled: bool = False
+
+
+SWIZZLED_BYTES = 1024  # a swizzle stays within so many bytes: eight rows of 128
+PIECE_BYTES = 16  # that stay together
+
+
+def swizzle(offset: int) -> int:
+    """Where byte ``offset`` of a swizzled buffer is: in row r of 128 bytes piece p of 16 is at p xor (r mod 8), so that
+    eight pieces below each other are in different banks. Source: PTX ISA, "Swizzling modes" (128 bytes).
+    """
+    return offset ^ (offset >> 3 & 0x70)
 
 
 GLOBAL = Scope("global")  # parameters, and what all threads see

@@ -239,6 +239,20 @@ def vectorize(program: Program, loop: str) -> Program:
     return _independent(program, loop, "vectorize", "vectorize", reassociate=True)
 
 
+def copy_async(program: Program, loop: str) -> Program:
+    """Makes ``loop`` one copy of at most 16 bytes that goes on while others do, where the machine has such copies::
+
+    for a.s.i in 4:
+      a.s[a.s.i] = a[a.s.i]
+
+    for async a.s.i in 4:
+      a.s[a.s.i] = a[a.s.i]
+
+    Its elements may be read after a ``wait_copies`` (see ``pipeline``); elsewhere it is an unrolled loop.
+    """
+    return _independent(program, loop, "async", "copy_async", reassociate=False)
+
+
 def parallel(program: Program, loop: str) -> Program:
     """Spreads the iterations of ``loop`` over threads; refused where two iterations touch the same element::
 
@@ -299,7 +313,7 @@ def _independent(program: Program, loop: str, kind: str, primitive: str, reassoc
 def _with_kind(program: Program, site: LoopSite, kind: str) -> Program:
     if kind != "serial":
         _counted(kind, site.loop)
-    if kind in ("unroll", "vectorize") and is_size(site.loop.extent):
+    if kind in ("unroll", "vectorize", "async") and is_size(site.loop.extent):
         found = f"loop '{site.loop.var}' has {site.loop.extent} iterations"
         raise ScheduleError(f"{kind}: {found}; allowed: a number of them; split it first")
     return replace_site(program, site, For(site.loop.var, site.loop.extent, kind, site.loop.body))

@@ -12,7 +12,19 @@ from burnish.loops.program import For, Program, Stmt, Store
 from burnish.machines.intrinsics import TensorIntrinsic, TensorRule
 from burnish.machines.known import INTRINSICS
 from burnish.machines.scopes import Scope
-from burnish.schedule import balance, expand, loops, memory, padding, partition, prefetch, reduce, scatter, stages
+from burnish.schedule import (
+    balance,
+    expand,
+    loops,
+    memory,
+    padding,
+    partition,
+    pipeline,
+    prefetch,
+    reduce,
+    scatter,
+    stages,
+)
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.tensorize import tensorize
@@ -33,7 +45,7 @@ def _tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic | str) ->
 PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse,
     "unroll": loops.unroll, "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind,
-    "vthread": loops.vthread, "serial": loops.serial, "compute_at": stages.compute_at,
+    "vthread": loops.vthread, "copy_async": loops.copy_async, "pipeline": pipeline.pipeline, "serial": loops.serial, "compute_at": stages.compute_at,
     "compute_inline": stages.compute_inline, "inline_all": stages.inline_all,
     "reverse_compute_at": stages.reverse_compute_at, "cache_read": memory.cache_read,
     "cache_write": memory.cache_write, "set_scope": memory.set_scope, "transform_layout": memory.transform_layout,
@@ -217,6 +229,17 @@ class Schedule:
     def vthread(self, loop: str) -> None:
         """Makes a loop virtual threads, interleaved into one instruction stream."""
         self._apply("vthread", loop)
+
+    def copy_async(self, loop: str) -> None:
+        """Makes a loop one copy of at most 16 bytes that goes on while others do."""
+        self._apply("copy_async", loop)
+
+    def pipeline(self, loop: str, stages: int, behind: int | None = None) -> None:
+        """Fetches what ``loop`` computes with some iterations ahead, into ``stages`` copies of its buffers.
+
+        ``behind``: where products are asynchronous, of how many iterations they may go on meanwhile.
+        """
+        self._apply("pipeline", loop, stages, behind)
 
     def serial(self, loop: str) -> None:
         """Takes back any other kind of a loop."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import SHARED, Buffer, Const, Expr, Load, Var, all_of
+from burnish.loops.expr import BLOCK_SCOPES, Buffer, Const, Expr, Load, Var, all_of
 from burnish.loops.program import (
     NOTHING,
     THREADS,
@@ -70,7 +70,7 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     _check_movable(program, stage, loop, site, nests)
     buffer: Buffer = alloc.stmt.buffer  # type: ignore[attr-defined]
     around = [s for s in (*site.path, site.stmt) if isinstance(s, For)]
-    outer = [s.var for s in around if buffer.scope != SHARED or s.kind not in THREADS]
+    outer = [s.var for s in around if buffer.scope not in BLOCK_SCOPES or s.kind not in THREADS]
     ranges = {**site.ranges, loop: site.loop.extent}
     body: Stmt = site.loop.body
     for nest in nests:

@@ -8,7 +8,7 @@ from burnish.loops.linear import to_linear
 from burnish.loops.program import For, If, Intrinsic, Program, Seq, Stmt, Store, seq
 from burnish.loops.simplify import Ranges, simplify
 from burnish.loops.traverse import children, free_vars, substitute
-from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.intrinsics import TensorIntrinsic, stride_name
 from burnish.schedule.nest import find_loop, replace_at, replace_site
 
 
@@ -125,9 +125,10 @@ class _Matcher:
         strides = _strides(actual, moving, self.ranges)
         wanted = _strides(Load(tile, tuple(substitute(i, self.renamed) for i in declared.indices)), moving, self.ranges)
         if strides is not None and wanted is not None and tile.name in self.intrinsic.free:
-            row = str(self.renamed[str(declared.indices[0])])
-            if strides.get(row, 0) > 0:
-                self.attrs[f"{tile.name}_stride"] = wanted[row] = strides[row]
+            for dimension, index in enumerate(declared.indices[:-1]):
+                row = str(self.renamed[str(index)])
+                if strides.get(row, 0) > 0:
+                    self.attrs[stride_name(tile, dimension)] = wanted[row] = strides[row]
         if strides is None or strides != wanted:
             raise self.fail(f"'{actual}' does not step through memory like operand '{tile.name}' {list(tile.shape)}")
         before = self.found.setdefault(tile.name, actual)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,9 +11,9 @@ import pytest
 from burnish.codegen.grid import _places, bound, compile_grid, emit_grid, lowered
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import ScheduleError, VerificationError
-from burnish.loops.expr import Buffer, Const, Load, Var, equal
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var, equal
 from burnish.loops.program import Alloc, For, If, Program, Store, seq
-from burnish.loops.tensor import compute, create_program, placeholder
+from burnish.loops.tensor import Tensor, compute, create_program, placeholder
 from burnish.lower.barriers import WAIT, check_barriers, count_barriers, insert_barriers, without_barrier
 from burnish.lower.threads import Grids, Launch, launches
 from burnish.runtime.gpu.emulator import Emulator
@@ -146,14 +147,21 @@ def test_a_shared_buffer_that_would_differ_between_threads_is_refused() -> None:
         launches(Program("kernel", (x, y), nest), SM80.machine)
 
 
+def doubled(x: Tensor, i: Var) -> Expr:
+    """Twice an element."""
+    return x[i] * 2.0
+
+
 def test_too_many_threads_and_too_much_shared_memory_are_refused() -> None:
     x = placeholder((2048,), name="x")
     s = Schedule(create_program("kernel", [x], [compute((2048,), lambda i: x[i] * 3.0, "y")]))
     s.bind("y.i", "threadIdx.x")
     with pytest.raises(ScheduleError, match="a block of 2048 threads; allowed: at most 1024"):
         compile_grid(s.program, SM80)
-    big = placeholder((1 << 14,), name="x")
-    s = Schedule(create_program("kernel", [big], [compute((1 << 14,), lambda i: big[i] * 3.0, "y")]))
-    s.cache_read("x", "shared", "y")
-    with pytest.raises(ScheduleError, match=r"scope 'shared' of target 'cuda:sm_80' .* holds 49152 bytes, 65536"):
-        compile_grid(s.program, SM80)
+    for count, message in ((1 << 16, "holds 232448 bytes, 262144"), (50000, "200704 bytes of .*; allowed: 166912")):
+        big = placeholder((count,), name="x")
+        y = compute((count,), partial(doubled, big), "y")
+        s = Schedule(create_program("kernel", [big], [y]))
+        s.cache_read("x", "shared", "y")
+        with pytest.raises(ScheduleError, match=message):
+            compile_grid(s.program, SM80)

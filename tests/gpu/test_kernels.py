@@ -58,7 +58,7 @@ def test_cooperative_fetching_loads_less() -> None:
         check(Case("matmul", [(32, 16), (16, 32)], {}, choice={"tile_m": 32, "tile_n": 32, "fetch": fetch}))
         for fetch in ("shared", "global")
     )
-    assert alone.global_loads == 16 * shared.global_loads  # 256 threads of two rows and columns each
+    assert alone.global_load_bytes == 16 * shared.global_load_bytes  # 256 threads of two rows and columns each
     assert shared.sectors_per_ideal == 1.0
 
 
@@ -92,9 +92,9 @@ def test_ptxas_takes_kernels_and_spills_nothing(name: str, machine: str) -> None
 
 def test_ptx_has_barriers_tensor_cores_and_shared_memory() -> None:
     ptx = compile_grid(CASES["halves"][0].program()[0], SM80, assembled=False).ptx
-    for instruction in ("bar.sync", "ldmatrix.sync.aligned.m8n8.x4", "mma.sync.aligned.m16n8k16", ".shared .align 16"):
+    for instruction in ("bar.sync", "ldmatrix.sync.aligned.m8n8.x4", "mma.sync.aligned.m16n8k16", "cp.async"):
         assert instruction in ptx
-    assert re.search(r"ld\.global", ptx) and ".target sm_80" in ptx and ".maxntid 32, 2, 2" in ptx
+    assert re.search(r"st\.global", ptx) and ".target sm_80" in ptx and ".maxntid 32, 1, 2" in ptx
 
 
 def test_code_is_packed_and_unpacked() -> None:

@@ -12,11 +12,13 @@ from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
 from burnish.kernels.gpu.transformed_product import TRANSFORMED_PRODUCT
 from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
+from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT
 from burnish.kernels.template import Template
 
 TEMPLATES: tuple[Template[Any], ...] = (
     ATTENTION,
     SPLIT_PRODUCT,
+    WARPGROUP_PRODUCT,
     TENSOR_PRODUCT,
     PRODUCT,
     VECTOR_PRODUCT,

@@ -19,6 +19,8 @@ from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, substitute, transform
 
+EXPONENTIAL = "exp"  # a function of expressions
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -140,7 +142,7 @@ class _Finder:
             return None
         (total,) = totals
         power = self._body(self.total, total.indices, keys)
-        if power is None or not isinstance(power, Call) or power.fn != "exp":
+        if power is None or not isinstance(power, Call) or power.fn != EXPONENTIAL:
             return None
         sides = [plain.a, plain.b] if plain.op == "*" else [plain.a]
         mine = next((s for s in sides if _uncast(s) == _uncast(power)), None)

@@ -62,3 +62,20 @@ def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
     """Loops as block indices, the innermost as x."""
     for loop, binding in zip(reversed(loops), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
         s.bind(loop, binding)
+
+
+MOST_ROWS = 32  # of tiles that blocks near each other compute, so that they read the same rows and columns
+
+
+def block_order(s: Schedule, batch: str, rows: str, columns: str) -> tuple[str, str, str]:
+    """The loops over tiles in the order in which blocks run: some rows of tiles, column by column, then the next rows.
+
+    Blocks that run at a time then read few rows and columns, which are in the cache of all multiprocessors.
+    """
+    count = s.extent(rows)
+    group = max(n for n in range(1, min(-(-count // 2), MOST_ROWS) + 1) if count % n == 0)
+    if group == 1 or s.extent(columns) == 1:
+        return batch, rows, columns
+    outer, inner = s.split(rows, group)
+    s.reorder(columns, inner)
+    return batch, outer, s.fuse(columns, inner)

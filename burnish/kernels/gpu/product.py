@@ -3,15 +3,16 @@ block.
 
 A convolution is a product whose left or right matrix is never made: its elements are fetched from where they are in the
 image (implicit product). A block computes a tile of the output, each thread some rows and columns of that, and its
-accumulators are registers.
+accumulators are registers. Tiles are fetched some steps of the depth ahead.
 
 Source: thesis-chen section 4.3.2, figure 4.7 (cooperative fetching).
 """
 
 from __future__ import annotations
 
+from burnish.kernels.gpu.fetching import vector_of
 from burnish.kernels.gpu.forms import Depth, Product, moves_fastest, narrow, padded, product
-from burnish.kernels.gpu.nests import bind_blocks, bind_threads, fuse_all, nest, stored, var
+from burnish.kernels.gpu.nests import bind_blocks, bind_threads, block_order, fuse_all, nest, stored, var
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast, identity
@@ -21,12 +22,15 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 SIDE = 16  # threads of a block in each direction
-TILES = (16, 32, 64, 128)
+TILES = (16, 32, 64, 128, 256)
 DEPTHS = (8, 16, 32)
+MOST_SUMS = 256 * 128  # of a block by default: 128 of each thread
+STAGES = (1, 2, 3, 4)  # tiles of each factor in shared memory; 1: none ahead
+VECTOR = 4  # neighbouring rows and columns of a thread, read at once
 PAD = 4  # elements between rows in shared memory beyond their own, so that columns are in different banks
 FEWEST = 8  # rows and columns below which tiles are mostly empty
 # Of the multiply-adds of a tile, the share of time they take beside loads from shared memory: by its side.
-EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0}
+EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0, 256: 1.0}
 
 
 def _form(task: Task, target: Target) -> Product | None:
@@ -51,10 +55,12 @@ def _space(task: Task, target: Target, form: Product) -> Space:
         blocks = batch * -(-rows // m) * -(-columns // n)
         return -(-blocks // target.cores) * m * n / min(EFFICIENCY[m], EFFICIENCY[n])
 
-    tiles = [(m, n) for m in TILES for n in TILES]
+    tiles = [(m, n) for m in TILES for n in TILES if m * n <= MOST_SUMS]
     m, n = min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
-    default = {"tile_m": m, "tile_n": n, "depth": 8 if depth < 16 or m * n > 64 * 64 else 16, "fetch": "shared"}
-    return Space({"tile_m": TILES, "tile_n": TILES, "depth": DEPTHS, "fetch": ("shared", "global")}, default)
+    inner = 8 if depth < 16 or m * n > 64 * 64 else 16
+    default = {"tile_m": m, "tile_n": n, "depth": inner, "stages": 3, "fetch": "shared"}
+    choices = {"tile_m": TILES, "tile_n": TILES, "depth": DEPTHS, "stages": STAGES, "fetch": ("shared", "global")}
+    return Space(choices, default)
 
 
 def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
@@ -64,24 +70,33 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
     t = Tiles(task, form, int(choice["tile_m"]), int(choice["tile_n"]), int(choice["depth"]), pad)
     s = Schedule(t.program())
     out, acc = form.output.name, t.acc.name
-    b, mo, no, my, nx, mt, nt = (f"{out}.{name}" for name in ("b", "mo", "no", "my", "nx", "mt", "nt"))
-    bind_blocks(s, (b, mo, no))
+    b, mo, no, my, nx = (f"{out}.{name}" for name in ("b", "mo", "no", "my", "nx"))
+    bind_blocks(s, block_order(s, b, mo, no))
     s.bind(my, "threadIdx.y")
     s.bind(nx, "threadIdx.x")
     s.compute_at(acc, nx)
     s.set_scope(acc, "register")
-    for loop in (mt, nt, f"{acc}.init.mt", f"{acc}.init.nt", f"{acc}.mt", f"{acc}.nt"):
-        s.unroll(loop)
+    for stage in (out, acc, f"{acc}.init"):
+        for loop in ("mg", "mv", "ng"):
+            s.unroll(f"{stage}.{loop}")
+    whole = form.columns.extent % t.tile_n == 0 and t.vector_n > 1
+    for stage in (out, acc, f"{acc}.init"):
+        (s.vectorize if whole else s.unroll)(f"{stage}.nv")
     if t.own_m * t.own_n * t.depth.block <= 512:
         s.unroll(f"{acc}.ki")
-    for stage in (t.left.name, t.right.name):
-        if choice["fetch"] == "global":
+    if choice["fetch"] == "global":
+        for stage in (t.left.name, t.right.name):
             s.compute_inline(stage)
-            continue
+        return s
+    for stage in (t.left.name, t.right.name):
         s.set_scope(stage, "shared")
         s.compute_at(stage, f"{acc}.ko")
         *_, slow, fast = s.loops(stage)
+        fast, v = s.split(fast, t.vector(stage))
         bind_threads(s, fuse_all(s, (slow, fast)), (SIDE, SIDE, 1), unrolled=8)
+        s.copy_async(v)
+    if int(choice["stages"]) > 1:
+        s.pipeline(f"{acc}.ko", int(choice["stages"]))
     return s
 
 
@@ -89,20 +104,26 @@ class Tiles:
     """The program of a product in the coordinates of its tiles, before it is scheduled.
 
     Stages: ``left`` [b, mo, ko, ki, mi] and ``right`` [b, no, ko, ki, ni], padded with zeros to whole tiles, ``acc``
-    [b, mo, no, my, nx, mt, nt], and the output. Neighbouring threads have neighbouring columns.
+    [b, mo, no, my, nx, mg, mv, ng, nv], and the output. Thread (y, x) has groups of four rows from 4 y on, and of four
+    columns from 4 x on, so that neighbouring threads have neighbouring groups.
     """
 
     def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int, pad: int) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
         self.own_m, self.own_n = tile_m // SIDE, tile_n // SIDE
+        self.vector_m, self.vector_n = min(VECTOR, self.own_m), min(VECTOR, self.own_n)
         self.depth: Depth = form.depth(depth)
         name, self.batch = form.anchor.name, form.batch.extent
         self.mo, self.no = -(-form.rows.extent // tile_m), -(-form.columns.extent // tile_n)
         block, ko = self.depth.block, self.depth.blocks
         self.left = Buffer(f"{name}.left", (self.batch, self.mo, ko, block, tile_m + pad), narrow(form.left).dtype)
         self.right = Buffer(f"{name}.right", (self.batch, self.no, ko, block, tile_n + pad), narrow(form.right).dtype)
-        shape = (self.batch, self.mo, self.no, SIDE, SIDE, self.own_m, self.own_n)
-        self.acc = Buffer(f"{name}.acc", shape, form.anchor.dtype)
+        self.blocks = [("b", self.batch), ("mo", self.mo), ("no", self.no), ("my", SIDE), ("nx", SIDE)]
+        self.own = [
+            ("mg", self.own_m // self.vector_m), ("mv", self.vector_m),
+            ("ng", self.own_n // self.vector_n), ("nv", self.vector_n),
+        ]  # fmt: skip
+        self.acc = Buffer(f"{name}.acc", tuple(n for _, n in (*self.blocks, *self.own)), form.anchor.dtype)
 
     def program(self) -> Program:
         """The naive loop program: always the same for equal tiles."""
@@ -122,41 +143,52 @@ class Tiles:
         place = o * tile + i
         inside = None if group.extent % tile == 0 else place < group.extent
         values, deep = self.depth.at(ko, ki)
-        factor = self.form.left if left else self.form.right
         values = {**values, **group.at(place), **self.form.batch.at(b)}
-        value = padded(substitute(narrow(factor), values), inside, deep)
+        value = padded(substitute(narrow(self.form.left if left else self.form.right), values), inside, deep)
+        factor = self.form.left if left else self.form.right
         order = [("ki", block), ("i", tile)]
         if moves_fastest(factor, (self.depth, group)) == 0:
             order.reverse()
         loops = [("b", self.batch), (outer, count), ("ko", self.depth.blocks), *order]
         return nest(stage, loops, stored(buffer, (b, o, ko, ki, i), value))
 
+    def vector(self, stage: str) -> int:
+        """Elements of a stage that one copy takes: neighbours along the depth go to different rows."""
+        left = stage == self.left.name
+        factor, group = (self.form.left, self.form.rows) if left else (self.form.right, self.form.columns)
+        along = moves_fastest(factor, (self.depth, group)) == 1
+        return vector_of(narrow(factor), group) if along else 1
+
+    def _place(self, stage: str) -> tuple[Expr, Expr]:
+        """Row and column in the tile of the loops of a stage."""
+        my, nx, mg, mv, ng, nv = (var(stage, n) for n in ("my", "nx", "mg", "mv", "ng", "nv"))
+        row = (mg * SIDE + my) * self.vector_m + mv
+        return row, (ng * SIDE + nx) * self.vector_n + nv
+
     def _sums(self) -> tuple[Stmt, Stmt]:
         stage, dtype = self.acc.name, self.acc.dtype
-        blocks = [("b", self.batch), ("mo", self.mo), ("no", self.no), ("my", SIDE), ("nx", SIDE)]
-        own = [("mt", self.own_m), ("nt", self.own_n)]
-        names = [name for name, _ in (*blocks, *own)]
-        index = [var(stage, n, "init.") for n in names]
-        init = nest(stage, [*blocks, *own], stored(self.acc, index, identity("sum", dtype)), "init.")
-        b, mo, no, my, nx, mt, nt = index = [var(stage, n) for n in names]
+        whole = [*self.blocks, *self.own]
+        index = [var(stage, n, "init.") for n, _ in whole]
+        init = nest(stage, whole, stored(self.acc, index, identity("sum", dtype)), "init.")
+        index = [var(stage, n) for n, _ in whole]
+        b, mo, no = index[:3]
         ko, ki = var(stage, "ko"), var(stage, "ki")
-        left: Expr = Load(self.left, (b, mo, ko, ki, my * self.own_m + mt))
-        right: Expr = Load(self.right, (b, no, ko, ki, nt * SIDE + nx))
+        row, column = self._place(stage)
+        left: Expr = Load(self.left, (b, mo, ko, ki, row))
+        right: Expr = Load(self.right, (b, no, ko, ki, column))
         left, right = cast(self.form.left.dtype, left), cast(self.form.right.dtype, right)
-        loops = [*blocks, ("ko", self.depth.blocks), ("ki", self.depth.block), *own]
+        loops = [*self.blocks, ("ko", self.depth.blocks), ("ki", self.depth.block), *self.own]
         return init, nest(stage, loops, stored(self.acc, index, left * right, "sum"))
 
     def _output(self) -> Stmt:
         form, stage = self.form, self.form.output.name
-        loops = [
-            ("b", self.batch), ("mo", self.mo), ("no", self.no), ("my", SIDE), ("nx", SIDE), ("mt", self.own_m),
-            ("nt", self.own_n),
-        ]  # fmt: skip
-        index = [var(stage, name) for name, _ in loops]
-        b, mo, no, my, nx, mt, nt = index
-        m = mo * self.tile_m + my * self.own_m + mt
-        n = no * self.tile_n + nt * SIDE + nx
-        return nest(stage, loops, output_store(form, Load(self.acc, tuple(index)), b, m, n, self.tile_m, self.tile_n))
+        whole = [*self.blocks, *self.own]
+        index = [var(stage, name) for name, _ in whole]
+        b, mo, no = index[:3]
+        row, column = self._place(stage)
+        m, n = mo * self.tile_m + row, no * self.tile_n + column
+        store = output_store(form, Load(self.acc, tuple(index)), b, m, n, self.tile_m, self.tile_n)
+        return nest(stage, whole, store)
 
 
 def output_store(form: Product, sum_: Load, b: Expr, m: Expr, n: Expr, tile_m: int, tile_n: int) -> Stmt:

@@ -9,9 +9,11 @@ from collections.abc import Collection
 
 from burnish.machines.dialect import Dialect, Grid
 from burnish.machines.machine import Core, Machine, Model, Rates
+from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
-from burnish.machines.nvptx.threads import BOUND_LOOPS, HINTS, LOCAL, SHARED, THREAD_PRELUDE
+from burnish.machines.nvptx.threads import BOUND_LOOPS, HINTS, LOCAL, SHARED, SWIZZLED_SHARED, THREAD_PRELUDE
 from burnish.machines.nvptx.warp import SHUFFLE_PRELUDE, THREAD, WARP_INTRINSICS
+from burnish.machines.nvptx.wgmma import FEATURE, PRODUCT_HINTS, WGMMA_INTRINSICS, WGMMA_PRELUDE
 from burnish.machines.scopes import GLOBAL, REGISTER
 
 THREADS_OF_BLOCK = 1024
@@ -31,7 +33,8 @@ def _multiprocessor(flops: float, tensor: float, l2: float, memory: float, count
 
 
 def _model(name: str, cpu: str, l1: int, l2: int, count: int, rates: Rates) -> Model:
-    return Model(name, cpu, PTX_VERSION, l1, l2, 0, count, rates)
+    features = " ".join([PTX_VERSION, *([FEATURE] if cpu == FEATURE else [])])
+    return Model(name, cpu, features, l1, l2, 0, count, rates)
 
 
 # A100 SXM 80 GB and H100 SXM, from their data sheets; not measured.
@@ -50,13 +53,18 @@ NVPTX = Machine(
         _model("cuda:sm_90a", "sm_90a", 256 << 10, 50 << 20, 132, _H100),
     ),
     dialect=Dialect(
-        {"serial": None, "unroll": None, "vectorize": None, **BOUND_LOOPS},
-        HINTS,
+        {"serial": None, "unroll": None, "vectorize": None, "async": copy_loop, **BOUND_LOOPS},
+        {**HINTS, **COPY_HINTS, **PRODUCT_HINTS},
         attributes="nounwind",
         kernel="ptx_kernel",
-        grid=Grid(f"{THREAD_PRELUDE}\n{SHUFFLE_PRELUDE}\n{MMA_PRELUDE}", THREADS_OF_BLOCK, VECTOR_BYTES),
+        rounds_bfloat16=PTX_VERSION,
+        grid=Grid(
+            "\n".join([THREAD_PRELUDE, COPY_PRELUDE, SHUFFLE_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE]),
+            THREADS_OF_BLOCK,
+            VECTOR_BYTES,
+        ),
     ),
-    scopes=(GLOBAL, LOCAL, REGISTER, SHARED, THREAD, FRAGMENT),
-    intrinsics=(*WARP_INTRINSICS, *MMA_INTRINSICS),
+    scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
+    intrinsics=(*WARP_INTRINSICS, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )

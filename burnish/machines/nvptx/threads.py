@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import re
 
-from burnish.loops.expr import Buffer
+from burnish.loops.expr import SWIZZLED, Buffer
 from burnish.loops.program import BARRIER, BINDINGS, BLOCKS, For, Intrinsic
 from burnish.machines.emitter import Emitter, IntrinsicCode, LoopCode
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import PIECE_BYTES, Scope
 
-SHARED_BYTES = 48 << 10  # of one block, without asking for more at the launch
+SHARED_BYTES = 227 << 10  # of one block; a target has 29 KiB less than its L1 (see ``shared_bytes``)
 LOCAL_BYTES = 16 << 10  # of one thread's buffers, which lie in slow memory where they are not registers
-SHARED_SPACE = 3  # LLVM's number of the address space
+GLOBAL_SPACE, SHARED_SPACE = 1, 3  # LLVM's numbers of the address spaces
+SHARED_ALIGNMENT = 1024  # of swizzled buffers; others begin at multiples of 16
 
 
 def register_function(binding: str) -> str:
@@ -58,13 +59,16 @@ def shared_name(buffer: Buffer) -> str:
 def _shared(f: Emitter, buffer: Buffer) -> str:
     """An array of the block's memory, one for each buffer of the module."""
     name = f"@{shared_name(buffer)}"
-    f.define(
-        name, f"{name} = internal addrspace({SHARED_SPACE}) global [{max(buffer.nbytes, 1)} x i8] poison, align 16"
-    )
+    array = f"[{max(buffer.nbytes, 1)} x i8]"
+    align = SHARED_ALIGNMENT if buffer.scope == SWIZZLED else 16
+    f.define(name, f"{name} = internal addrspace({SHARED_SPACE}) global {array} poison, align {align}")
     return name
 
 
 SHARED = Scope("shared", capacity=SHARED_BYTES, address_space=SHARED_SPACE, place=_shared, aligned=16)
+SWIZZLED_SHARED = Scope(
+    SWIZZLED, capacity=SHARED_BYTES, address_space=SHARED_SPACE, place=_shared, aligned=PIECE_BYTES, swizzled=True
+)
 LOCAL = Scope("local", capacity=LOCAL_BYTES)
 
 _SPECIAL = {"block": "ctaid", "thread": "tid"}

@@ -51,7 +51,12 @@ class Gpu:
     def functions(self, code: GridCode) -> Functions:
         """The launches of a kernel, loaded: what :meth:`launch` takes."""
         module = self.ask("cuModuleLoadData", code.cubin or code.ptx.encode() + b"\0")
-        return [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
+        found = [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
+        attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        for launch, function in found:
+            if launch.dynamic:
+                self.ask("cuFuncSetAttribute", function, attribute, launch.dynamic)
+        return found
 
     def launch(self, functions: Functions, places: Sequence[int]) -> Any:
         """Asks for the launches of a kernel on buffers at ``places``, the last of which is its workspace; what must be
@@ -61,7 +66,7 @@ class Gpu:
         pointers = (ctypes.c_void_p * len(places))(*(ctypes.addressof(values) + 8 * i for i in range(len(places))))
         for launch, function in functions:
             extents = (*launch.grid, *launch.block)
-            self.ask("cuLaunchKernel", function, *extents, 0, self.stream, ctypes.addressof(pointers), 0)
+            self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, ctypes.addressof(pointers), 0)
         return values, pointers
 
     def captured(self, ask: Callable[[], object]) -> Any:

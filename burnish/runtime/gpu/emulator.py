@@ -21,13 +21,16 @@ from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import VerificationError
 from burnish.optional import require
 from burnish.runtime.buffers import address_of
+from burnish.runtime.gpu.groups import GROUP, grouped_bytes, is_grouped
 from burnish.runtime.gpu.instrument import INDICES, RECORD, Instrumented, instrumented
+from burnish.runtime.gpu.pending import Pending
 from burnish.runtime.gpu.records import Accesses, Counts, Region
 from burnish.runtime.gpu.warp import WARP, input_bytes, together
 from burnish.target import Target, host
 
 GAP = 4096  # bytes between buffers that belong to none: an access of these is reported
 RECORDS = 1 << 18  # that are kept before they are copied
+MOST_BYTES = 1 << 10  # that an operation gives back to a thread
 NOBODY, SEVERAL = -1, -2  # in the place of a block's number
 FILL = 0xFF  # every byte of memory that nobody has written: NaN, or -1
 
@@ -46,8 +49,8 @@ class _Built:
         )
         self.engine = llvm.create_mcjit_compiler(module, engine_machine)
         self.engine.finalize_object()
-        self.sites = (*made.sites, "a left operand of a tensor core", "a right operand of a tensor core")
-        self.aligned = np.array([*made.aligned, 1, 1], np.int64)
+        self.sites, self.operations, self.queued = made.sites, made.operations, made.queued
+        self.aligned = np.array(made.aligned, np.int64)
         self.shared = {name: (self.address(name), size) for name, size in made.shared.items()}
 
     def address(self, name: str) -> int:
@@ -64,8 +67,9 @@ class _Built:
 class _Yield:
     """Why a thread stopped: at a barrier (no operation), or for what its warp does together."""
 
-    operation: int | None = None
+    operation: str | None = None
     data: bytes = b""
+    epoch: int = 0
 
 
 class Emulator:
@@ -139,6 +143,8 @@ class _LaunchRun:
         zeros = Region("zeros", built.address("zeros"), 4096, constant=True)
         self.regions = [*space.regions, *shared, zeros]
         self.results: dict[int, bytes] = {}
+        self.pending = Pending(built.sites, self._written)
+        self.recorded = self.current = self.epoch = 0
         self.ending = False  # threads run to their end without waiting: the block has failed
         self._connect(shared, zeros)
 
@@ -152,18 +158,29 @@ class _LaunchRun:
 
         def collective(operation: int, given: int, result: int) -> None:
             if not self.ending:
-                data = ctypes.string_at(given, input_bytes(operation))
-                back: bytes = hub.switch(_Yield(operation, data))
+                name = self.built.operations[operation]
+                data = ctypes.string_at(given, grouped_bytes(name) if is_grouped(name) else input_bytes(name))
+                back: bytes = hub.switch(_Yield(name, data, self.epoch))
                 ctypes.memmove(result, back, len(back))
 
         def full() -> None:
             self._drain()
+
+        def copy(to: int, begin: int, count: int, nbytes: int) -> None:
+            if not self.ending:
+                self.pending.copy(self.current, self.epoch, self._position(), to, begin, count, nbytes)
+
+        def queue(number: int) -> None:
+            if not self.ending:
+                self.pending.queue(self.built.queued[number], self.current, self.epoch, self._position())
 
         word = ctypes.c_void_p
         self.callbacks = [
             ctypes.PYFUNCTYPE(None)(barrier),
             ctypes.PYFUNCTYPE(None, ctypes.c_int64, word, word)(collective),
             ctypes.PYFUNCTYPE(None)(full),
+            ctypes.PYFUNCTYPE(None, word, word, ctypes.c_int32, ctypes.c_int32)(copy),
+            ctypes.PYFUNCTYPE(None, ctypes.c_int64)(queue),
         ]
         calls = self.built.variable("gpu.calls", len(self.callbacks))
         for i, callback in enumerate(self.callbacks):
@@ -179,7 +196,18 @@ class _LaunchRun:
     def _drain(self) -> None:
         """Keeps the records that there are, and makes room."""
         self.drained.append(self.records[: self.count[0]].copy())
+        self.recorded += int(self.count[0])
         self.count[0] = 0
+
+    def _position(self) -> int:
+        """How many records there are."""
+        return self.recorded + int(self.count[0])
+
+    def _written(self, records: np.ndarray) -> None:
+        """Adds records of what goes on beside the threads."""
+        self._drain()
+        self.drained.append(records)
+        self.recorded += len(records)
 
     def run(self) -> Counts:
         """Runs all blocks; what they did."""
@@ -190,9 +218,11 @@ class _LaunchRun:
         for number, block in enumerate(blocks):
             for at, size in self.built.shared.values():
                 ctypes.memset(at, FILL, size)
+            self.recorded = 0
+            self.pending.begin()
             barriers = self._block(block)
             self._drain()
-            found = Accesses(np.concatenate(self.drained), self.regions)
+            found = Accesses(np.concatenate(self.drained), self.regions, self.pending.periods())
             self.drained.clear()
             self._check(found, block)
             writers.add(found, number, self)
@@ -216,6 +246,13 @@ class _LaunchRun:
             site = int(found.site[odd[0]])
             raise VerificationError(
                 f"{where}: thread {found.thread[odd[0]]} is not at a multiple of {self.built.aligned[site]} bytes, at "
+                f"'{self.built.sites[site]}'"
+            )
+        early = found.unfinished()
+        if early is not None:
+            site, thread, what, other = early
+            raise VerificationError(
+                f"{where}: thread {thread} touches what a {what} of thread {other} has not ended with, at "
                 f"'{self.built.sites[site]}'"
             )
         race = found.race()
@@ -246,7 +283,7 @@ class _LaunchRun:
             self.ending = True
             for lane in lanes:  # native frames cannot be unwound
                 while lane:
-                    lane.switch(bytes(16))
+                    lane.switch(bytes(MOST_BYTES))
             raise
 
     def _rounds(self, threads: list[Extents], lanes: list[Any]) -> int:
@@ -258,6 +295,7 @@ class _LaunchRun:
             for i in ready:
                 self.index[3:6] = list(threads[i])
                 self.who[0] = i | epoch << 32
+                self.current, self.epoch = i, epoch
                 found = lanes[i].switch(self.results.pop(i, b"")) if lanes[i] else lanes[i].switch()
                 if found is None:
                     waiting.pop(i, None)
@@ -282,14 +320,21 @@ class _LaunchRun:
         """Does what whole warps wait for; the threads that go on then."""
         ready: list[int] = []
         asked = {i: w.operation for i, w in waiting.items() if w.operation is not None}
-        for warp in sorted({i // WARP for i in asked}):
-            lanes = range(warp * WARP, (warp + 1) * WARP)
+        units = {(GROUP if is_grouped(name) else WARP, i) for i, name in asked.items()}
+        for size, number in sorted({(size, i // size) for size, i in units}):
+            lanes = range(number * size, (number + 1) * size)
             kinds = {asked.get(i) for i in lanes}
             if len(kinds) != 1 or lanes[-1] >= threads:
-                self.fail(f"warp {warp}: not all of its threads execute what it has to do together")
-            (operation,) = kinds
-            assert operation is not None
-            for i, result in zip(lanes, together(operation, [waiting[i].data for i in lanes]), strict=True):
+                what = "warp" if size == WARP else "group of warps"
+                self.fail(f"{what} {number}: not all of its threads execute what it has to do together")
+            (name,) = kinds
+            assert name is not None
+            data = [waiting[i].data for i in lanes]
+            if size == GROUP:
+                results = self.pending.together(name, number, waiting[lanes[0]].epoch, self._position(), data)
+            else:
+                results = together(name, data)
+            for i, result in zip(lanes, results, strict=True):
                 self.results[i] = result
                 del waiting[i]
             ready += lanes

@@ -13,27 +13,40 @@ from math import prod
 
 from burnish.errors import TargetError
 
-BARRIER, COLLECTIVE, FULL = range(3)  # the runner's functions, in this order
-MULTIPLIED = ("gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
-OPERATIONS = ("gpu.fragment.a", "gpu.fragment.b", *MULTIPLIED, "gpu.shuffle")
+CALLS = BARRIER, COLLECTIVE, FULL, COPY, QUEUE = range(5)  # the runner's functions, in this order
+MATRICES = ("gpu.matrices", "gpu.matrices.trans")
+MULTIPLY = ("gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
+SHUFFLE = "gpu.shuffle"
+OF_WARPS = (*MATRICES, *MULTIPLY, SHUFFLE)
+COPIES = (4, 8, 16)
+_GROUPED = re.compile(r"@(gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?|gpu\.products\.end\.f(\d+))\(")
+_QUEUED = re.compile(r"@(gpu\.(?:copies|products)\.(?!end)[\w.]+)\(")
 INDICES = tuple(f"gpu.{what}.{axis}" for what in ("block", "thread") for axis in "xyz")
+READ, WRITTEN = "what a tensor core reads", "what a tensor core has read"
 RECORD = 3  # words of 8 bytes: address; site, bytes and whether it writes; thread and number of barriers before
 STACK_REACH = 1 << 21  # bytes around a frame of the recording function that are some thread's own stack
 _BITS = {"double": 64, "float": 32, "half": 16, "bfloat": 16, "ptr": 64}
 _LOAD = re.compile(r"^(\s*)(%[\w.]+) = load (volatile )?([^,]+), ptr ([%@][\w.]+)(?:, align \d+)?$")
 _STORE = re.compile(r"^(\s*)store (volatile )?(.+), ptr ([%@][\w.]+)(?:, align \d+)?$")
 _ALIGN = re.compile(r", align (\d+)$")
+_ROUNDED = re.compile(r"fptrunc (?:<(\d+) x float>|float) (\S+) to (?:<\d+ x bfloat>|bfloat)")
 _TYPE = re.compile(r"^(<(\d+) x (\w+)>|\w+)")
 _SHARED = re.compile(r"^@([\w.]+) = internal addrspace\(\d+\) global \[(\d+) x i8\] poison", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Instrumented:
-    """LLVM IR, the names and bytes of its shared buffers, and what each site of an access is, as text."""
+    """LLVM IR, the names and bytes of its shared buffers, and what each site of an access is, as text.
+
+    ``operations``: the functions that warps, or four of them, execute together. ``queued``: those that say when copies
+    and products that go on meanwhile have to end.
+    """
 
     text: str
     shared: Mapping[str, int]
     sites: tuple[str, ...]
+    operations: tuple[str, ...]
+    queued: tuple[str, ...]
 
     @property
     def aligned(self) -> tuple[int, ...]:
@@ -52,12 +65,55 @@ def instrumented(ir: str) -> Instrumented:
             continue
         lines.extend(_recorded(line, sites))
     text = "\n".join(lines).replace("ptx_kernel ", "")
+    rounded = sorted({int(m[1] or 1) for m in _ROUNDED.finditer(text)})
+    text = _ROUNDED.sub(_rounding_call, text)
     text = re.sub(r"ptr addrspace\(1\) (%\w+[,)])", r"ptr \1", text)
     shared = {name: int(size) for name, size in _SHARED.findall(text)}
     text = _SHARED.sub(lambda m: f"@{m[1]} = global [{m[2]} x i8] zeroinitializer", text)
     text = re.sub(r"addrspacecast ptr addrspace\(\d+\) (\S+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)
     text = text.replace("@zeros = private unnamed_addr constant", "@zeros = constant")
-    return Instrumented(f"{text}\n{_prelude(len(sites))}", shared, tuple(sites))
+    grouped = {m[1]: m for m in _GROUPED.finditer(text)}
+    queued = tuple(dict.fromkeys(m[1] for m in _QUEUED.finditer(text)))
+    operations = (*OF_WARPS, *grouped)
+    first = len(sites)
+    sites += ["a matrix of a tensor core", "a copy that begins", "a copy that ends", "what a copy reads", READ, WRITTEN]
+    own = [_rounding(lanes) for lanes in rounded]
+    own += [_together(len(OF_WARPS) + i, m) for i, m in enumerate(grouped.values())]
+    own += [_queued(i, name) for i, name in enumerate(queued)]
+    return Instrumented("\n".join([text, _prelude(first), *own]), shared, tuple(sites), operations, queued)
+
+
+def _typed(element: str, lanes: int) -> str:
+    return element if lanes == 1 else f"<{lanes} x {element}>"
+
+
+def _rounding_call(m: re.Match[str]) -> str:
+    lanes = int(m[1] or 1)
+    return f"call {_typed('bfloat', lanes)} @gpu.round.{lanes}({_typed('float', lanes)} {m[2]})"
+
+
+def _rounding(lanes: int) -> str:
+    """float32 to bfloat16, to nearest even: not every CPU has an instruction for that."""
+    a, i, h, b = (_typed(element, lanes) for element in ("float", "i32", "i16", "bfloat"))
+
+    def number(value: int) -> str:
+        return str(value) if lanes == 1 else f"splat (i32 {value})"
+
+    return f"""
+define internal {b} @gpu.round.{lanes}({a} %a) alwaysinline {{
+  %bits = bitcast {a} %a to {i}
+  %high = lshr {i} %bits, {number(16)}
+  %odd = and {i} %high, {number(1)}
+  %half = add {i} %odd, {number(0x7FFF)}
+  %sum = add {i} %bits, %half
+  %near = lshr {i} %sum, {number(16)}
+  %nan = fcmp uno {a} %a, %a
+  %quiet = or {i} %high, {number(0x40)}
+  %chosen = select {_typed("i1", lanes)} %nan, {i} %quiet, {i} %near
+  %narrow = trunc {i} %chosen to {h}
+  %new = bitcast {h} %narrow to {b}
+  ret {b} %new
+}}"""
 
 
 def _recorded(line: str, sites: list[str]) -> list[str]:
@@ -102,9 +158,10 @@ def _prelude(sites: int) -> str:
             f"define internal i32 @{name}() alwaysinline {{\n"
             f"  %i = load i32, ptr getelementptr (i32, ptr @gpu.index, i64 {i})\n  ret i32 %i\n}}"
         )
-    parts += [_fragment(0, "a", 4, 15, 4, sites), _fragment(1, "b", 2, 7, 3, sites + 1)]
-    parts += [_multiply(OPERATIONS.index(name), name) for name in MULTIPLIED]
-    parts.append(_shuffle(OPERATIONS.index("gpu.shuffle")))
+    parts += [_matrices(number, name, sites) for number, name in enumerate(MATRICES)]
+    parts += [_multiply(number, name) for number, name in enumerate(MULTIPLY, len(MATRICES))]
+    parts.append(_shuffle(OF_WARPS.index(SHUFFLE)))
+    parts += [_copy(nbytes, sites + 1, sites + 3) for nbytes in COPIES]
     return "\n".join(parts)
 
 
@@ -115,7 +172,7 @@ _GLOBALS = f"""
 @gpu.count = global i64 0
 @gpu.limit = global i64 0
 @gpu.range = global [4 x i64] zeroinitializer
-@gpu.calls = global [3 x ptr] zeroinitializer
+@gpu.calls = global [{len(CALLS)} x ptr] zeroinitializer
 @gpu.spare = global [64 x i8] zeroinitializer, align 64
 define internal void @gpu.barrier() noinline {{
   %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {BARRIER})
@@ -125,6 +182,11 @@ define internal void @gpu.barrier() noinline {{
 define internal void @gpu.together(i64 %operation, ptr %in, ptr %out) noinline {{
   %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {COLLECTIVE})
   call void %f(i64 %operation, ptr %in, ptr %out)
+  ret void
+}}
+define internal void @gpu.queue(i64 %what) noinline {{
+  %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {QUEUE})
+  call void %f(i64 %what)
   ret void
 }}"""
 
@@ -175,22 +237,12 @@ check:
 }}"""
 
 
-def _fragment(operation: int, name: str, registers: int, row: int, half: int, site: int) -> str:
-    kind = "{" + ", ".join(["i32"] * registers) + "}"
+def _matrices(operation: int, name: str, site: int) -> str:
+    kind = "{i32, i32, i32, i32}"
     return f"""
-define internal {kind} @gpu.fragment.{name}(ptr %begin, i64 %stride) noinline {{
+define internal {kind} @{name}(ptr %p) noinline {{
   %in = alloca i64
   %out = alloca {kind}
-  %lane = call i32 @gpu.thread.x()
-  %narrow = and i32 %lane, {row}
-  %row = zext i32 %narrow to i64
-  %shifted = lshr i32 %lane, {half}
-  %half = and i32 %shifted, 1
-  %wide = zext i32 %half to i64
-  %down = mul i64 %row, %stride
-  %right = mul i64 %wide, 16
-  %offset = add i64 %down, %right
-  %p = getelementptr i8, ptr %begin, i64 %offset
   %q = call ptr @gpu.access(ptr %p, i64 {site << 16 | 16 << 1})
   %a = ptrtoint ptr %q to i64
   store i64 %a, ptr %in
@@ -198,6 +250,58 @@ define internal {kind} @gpu.fragment.{name}(ptr %begin, i64 %stride) noinline {{
   %words = load {kind}, ptr %out
   ret {kind} %words
 }}"""
+
+
+def _copy(nbytes: int, site: int, source: int) -> str:
+    """Both places are recorded; the runner writes when the copy has to have ended."""
+    return f"""
+define internal void @gpu.copy.{nbytes}(ptr %to, ptr %from, i32 %count) noinline {{
+  %some = icmp ne i32 %count, 0
+  br i1 %some, label %read, label %write
+read:
+  %known = call ptr @gpu.access(ptr %from, i64 {source << 16 | nbytes << 1})
+  br label %write
+write:
+  %begin = phi ptr [ %from, %0 ], [ %known, %read ]
+  %end = call ptr @gpu.access(ptr %to, i64 {site << 16 | nbytes << 1 | 1})
+  %f = load ptr, ptr getelementptr (ptr, ptr @gpu.calls, i64 {COPY})
+  call void %f(ptr %end, ptr %begin, i32 %count, i32 {nbytes})
+  ret void
+}}"""
+
+
+def _queued(number: int, name: str) -> str:
+    return f"""
+define internal void @{name}() noinline {{
+  call void @gpu.queue(i64 {number})
+  ret void
+}}"""
+
+
+def _together(operation: int, m: re.Match[str]) -> str:
+    """A function of four warps: its operands' addresses, if it has any, and its sums, as words in memory."""
+    addresses = ["a", "b"] if m[2] else []
+    count = int(m[3]) // 2 if m[2] else int(m[5])
+    kind = "{" + ", ".join(["float"] * count) + "}"
+    lines, at = [], 0
+    for name in addresses:
+        lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store ptr %{name}, ptr %s{at}"]
+        at += 8
+    for i in range(count):
+        lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store float %c{i}, ptr %s{at}"]
+        at += 4
+    given = ", ".join([*(f"ptr %{name}" for name in addresses), *(f"float %c{i}" for i in range(count))])
+    return "\n".join(
+        [
+            f"define internal {kind} @{m[1]}({given}) noinline {{",
+            f"  %in = alloca [{at} x i8], align 8",
+            f"  %out = alloca {kind}",
+            *lines,
+            f"  call void @gpu.together(i64 {operation}, ptr %in, ptr %out)",
+            f"  %new = load {kind}, ptr %out",
+            f"  ret {kind} %new\n}}",
+        ]
+    )
 
 
 def _multiply(operation: int, name: str) -> str:
@@ -223,7 +327,7 @@ def _multiply(operation: int, name: str) -> str:
 
 def _shuffle(operation: int) -> str:
     return f"""
-define internal i32 @gpu.shuffle(i32 %value, i32 %step) noinline {{
+define internal i32 @{SHUFFLE}(i32 %value, i32 %step) noinline {{
   %in = alloca [2 x i32]
   %out = alloca i32
   %second = getelementptr i32, ptr %in, i64 1

@@ -64,10 +64,29 @@ class Region:
     constant: bool = False
 
 
+@dataclass(frozen=True)
+class Period:
+    """Pieces of shared memory that a copy writes, or a tensor core reads, while threads do other things.
+
+    From record ``begin`` on and ``epoch`` barriers, up to record ``end`` and ``last`` barriers, of a thread.
+    """
+
+    what: str
+    places: tuple[int, ...]
+    nbytes: int  # of each piece
+    writes: bool
+    thread: int
+    begin: int
+    epoch: int
+    end: int = 1 << 62
+    last: int = 1 << 31
+
+
 class Accesses:
     """The records of one block: address, site, bytes, direction, thread and the number of barriers before."""
 
-    def __init__(self, records: np.ndarray, regions: Sequence[Region]) -> None:
+    def __init__(self, records: np.ndarray, regions: Sequence[Region], periods: Sequence[Period] = ()) -> None:
+        self.periods = periods
         self.address = records[:, 0]
         self.site, self.size = records[:, 1] >> 16, (records[:, 1] >> 1) & 0x7FFF
         self.writes = (records[:, 1] & 1).astype(bool)
@@ -128,6 +147,41 @@ class Accesses:
         return (
             int(self.site[owner[writer]]), int(thread[writer]), int(self.site[owner[other]]), int(thread[other]),
         )  # fmt: skip
+
+    def unfinished(self) -> tuple[int, int, str, int] | None:
+        """An access, by site and thread, of what something has not ended with, and what that is, of which thread; None.
+
+        One of them writes. For threads beside that of the period this begins and ends with barriers.
+        """
+        if not self.periods:
+            return None
+        number = np.repeat(np.arange(len(self.periods)), [len(p.places) * (p.nbytes // BANK) for p in self.periods])
+        every = [np.add.outer(p.places, np.arange(0, p.nbytes, BANK)).reshape(-1) for p in self.periods]
+        word = np.concatenate(every) // BANK
+        order = np.argsort(word, kind="stable")
+        word, number = word[order], number[order]
+        at, owner = self.words(self.kind(shared=True))
+        first = np.flatnonzero(np.r_[True, (at[1:] // BANK != at[:-1] // BANK) | (owner[1:] != owner[:-1])])
+        at, owner = at[first] // BANK, owner[first]
+        low, high = np.searchsorted(word, at, "left"), np.searchsorted(word, at, "right")
+        count = high - low
+        record = np.repeat(owner, count)
+        start = np.repeat(low - (np.cumsum(count) - count), count)
+        period = number[start + np.arange(len(record))]
+        fields = ("writes", "thread", "begin", "end", "epoch", "last")
+        writes, thread, begin, end, epoch, last = (
+            np.array([getattr(p, name) for p in self.periods])[period] for name in fields
+        )
+        same = self.thread[record] == thread
+        inside = np.where(same, (record > begin) & (record < end), False)
+        other = ~same & (self.epoch[record] >= epoch) & (self.epoch[record] <= last)
+        # Within one period between barriers two threads are ordered by nothing; that is found as a race.
+        meanwhile = other & ((self.epoch[record] > epoch) & (self.epoch[record] < last))
+        bad = np.flatnonzero((inside | meanwhile) & (writes | self.writes[record]))
+        if not len(bad):
+            return None
+        found, what = record[bad[0]], self.periods[period[bad[0]]]
+        return int(self.site[found]), int(self.thread[found]), what.what, what.thread
 
     def counts(self) -> Counts:
         """What the block did, by warps: the k-th execution of a site by each of its threads is one request."""

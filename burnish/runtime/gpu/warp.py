@@ -12,27 +12,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from burnish.runtime.gpu.instrument import OPERATIONS
+from burnish.runtime.gpu.instrument import MATRICES, SHUFFLE
 
 WARP = 32
 _LANES = np.arange(WARP)
 _G, _T = _LANES >> 2, _LANES & 3
-SHUFFLE = OPERATIONS.index("gpu.shuffle")
-INPUT_BYTES = {0: 8, 1: 8, SHUFFLE: 8}  # of each thread; others: six words of operands and four elements of sums
-_MULTIPLY_BYTES = 40
+_MULTIPLY_BYTES = 40  # of each thread: six words of operands and four elements of sums
 
 
-def input_bytes(operation: int) -> int:
+def input_bytes(name: str) -> int:
     """How many bytes a thread hands over."""
-    return INPUT_BYTES.get(operation, _MULTIPLY_BYTES)
+    return 8 if name in (*MATRICES, SHUFFLE) else _MULTIPLY_BYTES
 
 
-def together(operation: int, inputs: Sequence[bytes]) -> list[bytes]:
+def together(name: str, inputs: Sequence[bytes]) -> list[bytes]:
     """What every thread of a warp is given back, from what each has handed over, by their numbers."""
-    name = OPERATIONS[operation]
-    if operation < 2:
-        return _matrices(inputs, 4 if operation == 0 else 2)
-    if operation == SHUFFLE:
+    if name in MATRICES:
+        return _matrices(inputs, name.endswith("trans"))
+    if name == SHUFFLE:
         value, step = np.frombuffer(b"".join(inputs), np.uint32).reshape(WARP, 2).T
         return [word.tobytes() for word in value[_LANES ^ step]]
     words = np.frombuffer(b"".join(inputs), np.uint32).reshape(WARP, 10)
@@ -43,7 +40,7 @@ def together(operation: int, inputs: Sequence[bytes]) -> list[bytes]:
         left[_G + 8 * (register & 1), _T + 4 * (register >> 1)] = words[:, register]
     for register in range(2):
         right[_G, _T + 4 * register] = words[:, 4 + register]
-    a, b = _numbers(name, left), _numbers(name, right)
+    a, b = numbers(name, left), numbers(name, right)
     product = a @ b.T
     tile = np.empty((16, 8), sums.dtype)
     places = [(_G + 8 * (i >> 1), 2 * _T + (i & 1)) for i in range(4)]
@@ -54,7 +51,7 @@ def together(operation: int, inputs: Sequence[bytes]) -> list[bytes]:
     return [row.tobytes() for row in own]
 
 
-def _numbers(name: str, words: np.ndarray) -> np.ndarray:
+def numbers(name: str, words: np.ndarray) -> np.ndarray:
     """The elements of an operand in words of four bytes, as numbers that multiply exactly."""
     if name.endswith(".f16"):
         return words.view(np.float16).astype(np.float32)
@@ -65,9 +62,15 @@ def _numbers(name: str, words: np.ndarray) -> np.ndarray:
     return words.view(np.int8).astype(np.int32)
 
 
-def _matrices(inputs: Sequence[bytes], count: int) -> list[bytes]:
-    """``ldmatrix``: threads 8 m to 8 m + 7 say where the rows of matrix m begin, each of four words."""
-    places = np.frombuffer(b"".join(inputs[: 8 * count]), np.int64)
-    rows = np.stack([np.frombuffer(ctypes.string_at(int(at), 16), np.uint32) for at in places])
-    own = np.stack([rows[8 * m + _G, _T] for m in range(count)], axis=1)
-    return [row.tobytes() for row in own]
+def _matrices(inputs: Sequence[bytes], trans: bool) -> list[bytes]:
+    """``ldmatrix``: threads 8 m to 8 m + 7 say where the rows of matrix m begin, each of 16 bytes.
+
+    Thread 4 g + t gets word t of row g; transposed, halves 2 t and 2 t + 1 of column g.
+    """
+    places = np.frombuffer(b"".join(inputs), np.int64)
+    rows = np.stack([np.frombuffer(ctypes.string_at(int(at), 16), np.uint16) for at in places]).reshape(4, 8, 8)
+    if trans:
+        rows = rows.transpose(0, 2, 1)
+    words = np.ascontiguousarray(rows).view(np.uint32)
+    own = np.stack([words[m, _G, _T] for m in range(4)], axis=1)
+    return [np.ascontiguousarray(row).tobytes() for row in own]

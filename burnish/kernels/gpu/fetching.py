@@ -1,0 +1,119 @@
+"""Tiles of a product's factors in shared memory: by rows of 128 bytes, fetched in pieces of up to 16 bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from burnish.kernels.gpu.forms import Depth, Group, Product, moves_fastest, narrow, padded
+from burnish.kernels.gpu.nests import bind_threads, fuse_all, nest, stored, var
+from burnish.loops.expr import ITEM_BYTES, SWIZZLED, Buffer, Expr, Load
+from burnish.loops.program import Stmt
+from burnish.loops.traverse import loads, substitute
+from burnish.schedule.schedule import Schedule
+
+PIECE = 16  # bytes that one instruction copies at most
+LEAST = 4  # and at least
+
+
+def vector_of(factor: Expr, axes: Depth | Group) -> int:
+    """How many neighbours along the last of the axes one copy may take: their rows begin at multiples of its bytes."""
+    inner = (axes.inner if isinstance(axes, Depth) else axes).axes
+    found = list(loads(factor))
+    if not inner or len(found) != 1 or found[0].indices[-1] != inner[-1].var:
+        return 1
+    (access,) = found
+    others = [i for i in access.indices[:-1] if inner[-1].var.name in i.variables]
+    count = PIECE // ITEM_BYTES[access.dtype]
+    while count > 1 and (others or access.buffer.shape[-1] % count or inner[-1].extent % count):
+        count //= 2
+    return count if count * ITEM_BYTES[access.dtype] >= LEAST else 1
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Tiles of one factor in shared memory, of ``count`` rows along ``group``, and ``depth.block`` of the depth.
+
+    By depth: [batch, tile, depth, row, depth inside]. By ``columns``, panels of as many as fit into 128 bytes: [batch,
+    tile, depth, panel, depth inside, column].
+    """
+
+    name: str
+    factor: Expr
+    group: Group
+    outer: str
+    tiles: int
+    count: int
+    depth: Depth
+    batch: Group
+    columns: bool = False
+
+    @property
+    def row(self) -> int:
+        """Elements of a row in shared memory."""
+        return self.buffer.shape[-1]
+
+    @property
+    def buffer(self) -> Buffer:
+        """All tiles, of which a block has a few at a time."""
+        dtype = narrow(self.factor).dtype
+        row = 128 // ITEM_BYTES[dtype]
+        inside = (self.count // row, self.depth.block, row) if self.columns else (self.count, row)
+        return Buffer(self.name, (self.batch.extent, self.tiles, self.depth.blocks, *inside), dtype)
+
+    @property
+    def vector(self) -> int:
+        """Elements of a copy."""
+        return vector_of(narrow(self.factor), self.group if self.columns else self.depth)
+
+    def at(self, b: Expr, o: Expr, ko: Expr, panel: Expr, i: Expr, ki: Expr) -> Load:
+        """The element of row or column ``i`` of a panel, at ``ki`` in a block of the depth; rows by depth have one panel."""
+        inside = (panel, ki, i) if self.columns else (panel * self.row + i, ki)
+        return Load(self.buffer, (b, o, ko, *inside))
+
+    def stage(self) -> Stmt:
+        """The nest that fetches all tiles; its last three loops or four are those of a tile."""
+        stage, count = self.name, self.vector
+        b, o, ko = (var(stage, n) for n in ("b", self.outer, "ko"))
+        if self.columns:
+            loops = [("k", self.depth.block), ("panel", self.count // self.row), ("piece", self.row // count)]
+        else:
+            loops = [("i", self.count), ("piece", self.row // count)]
+            if moves_fastest(self.factor, (self.depth, self.group)) == 1:
+                loops.reverse()
+        inner = var(stage, "piece") * count + var(stage, "v")
+        if self.columns:
+            panel, k = var(stage, "panel"), var(stage, "k")
+            place, inside, index = o * self.count + panel * self.row + inner, k, (panel, k, inner)
+        else:
+            i = var(stage, "i")
+            place, inside, index = o * self.count + i, inner, (i, inner)
+        values, deep = self.depth.at(ko, inside)
+        cond = None if self.group.extent % self.count == 0 else place < self.group.extent
+        values = {**values, **self.group.at(place), **self.batch.at(b)}
+        value = padded(substitute(narrow(self.factor), values), cond, deep)
+        outer = [("b", self.batch.extent), (self.outer, self.tiles), ("ko", self.depth.blocks)]
+        return nest(stage, [*outer, *loops, ("v", count)], stored(self.buffer, (b, o, ko, *index), value))
+
+    def schedule(self, s: Schedule, loop: str, block: tuple[int, int, int]) -> None:
+        """Fetches a tile at ``loop`` by all threads of a block."""
+        s.set_scope(self.name, SWIZZLED)
+        s.compute_at(self.name, loop)
+        *whole, v = s.loops(self.name)[-4 if self.columns else -3 :]
+        bind_threads(s, fuse_all(s, whole), block, unrolled=16)
+        if s.extent(v) * ITEM_BYTES[self.buffer.dtype] >= LEAST:
+            s.copy_async(v)
+
+
+def factor_tiles(form: Product, name: str, sizes: Sequence[tuple[int, int]], depth: Depth, columns: bool) -> list[Tile]:
+    """The tiles of both factors: (their number, rows of one) of each; ``columns``: of the right one by columns."""
+    (mo, m), (no, n) = sizes
+    return [
+        Tile(f"{name}.left", form.left, form.rows, "mo", mo, m, depth, form.batch),
+        Tile(f"{name}.right", form.right, form.columns, "no", no, n, depth, form.batch, columns),
+    ]
+
+
+def by_columns(form: Product, depth: Depth) -> bool:
+    """Whether the right factor's columns lie next to each other, and may be copied as they are."""
+    return moves_fastest(form.right, (depth, form.columns)) == 1 and vector_of(narrow(form.right), form.columns) > 1

@@ -1,0 +1,91 @@
+"""Products on Hopper's tensor cores: four warps at a time multiply tiles of 64 x N that other copies are under way to.
+
+As ``tensor_product``, by ``wgmma``: both operands are read from shared memory by the tensor cores themselves, and the
+products of one block of the depth go on while the next ones are fetched.
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.gpu.forms import Product, narrow
+from burnish.kernels.gpu.nests import bind_blocks, block_order, var
+from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, product_form
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.loops.expr import Expr
+from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES, WARP
+from burnish.machines.nvptx.wgmma import DEPTH, FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
+STAGES = (3, 4, 5, 6)
+STAGE_BYTES = 226 << 10  # of all stages
+
+
+def _form(task: Task, target: Target) -> Product | None:
+    found = product_form(task, target) if FEATURE in target.features else None
+    return found if found is not None and narrow(found.left).dtype in HALVES else None
+
+
+def _space(task: Task, target: Target, form: Product) -> Space:
+    del task
+
+    def cost(m: int, n: int) -> float:
+        """Bytes that the tensor cores read from shared memory, and those that are fetched into it."""
+        return m * n + 24 * (m + n)
+
+    best = best_tile(form, target, [*TILES], cost)
+    choices = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
+    return Space(choices, {"tile": "{}x{}".format(*best), "stages": min(4, _most_stages(best))})
+
+
+def _most_stages(tile: tuple[int, int]) -> int:
+    return STAGE_BYTES // (sum(tile) * ROW_BYTES)
+
+
+def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
+    """``blocks(batch, m, n) -> groups -> warps -> threads -> depth in blocks -> [fetch] -> instructions``."""
+    del target
+    m, n = (int(side) for side in str(choice["tile"]).split("x"))
+    t = _Groups(task, form, m, n)
+    s = Schedule(t.program(), intrinsics=WGMMA_INTRINSICS, scopes=(FRAGMENT,))
+    out, acc = form.output.name, t.acc.name
+    bind_blocks(s, block_order(s, *(f"{out}.{name}" for name in ("b", "mo", "no"))))
+    for loop, thread in (("wy", "z"), ("wx", "y"), ("lane", "x")):
+        s.bind(f"{out}.{loop}", f"threadIdx.{thread}")
+    s.compute_at(acc, f"{out}.lane")
+    s.set_scope(acc, FRAGMENT)
+    for tile in (t.left, t.right):
+        tile.schedule(s, f"{acc}.ko", (WARP, GROUP_WARPS, t.warps_m))
+    for stage in (out, acc, f"{acc}.init"):
+        s.unroll(f"{stage}.mt")
+    s.unroll(f"{acc}.ks")
+    s.unroll(f"{out}.p")
+    s.unroll(f"{acc}.init.p")
+    finish_thread(s, out, acc, "jhe", form.columns.extent % n == 0)
+    s.tensorize(f"{acc}.p", WGMMA[t.left.buffer.dtype, n, t.columns])
+    s.pipeline(f"{acc}.ko", min(int(choice["stages"]), _most_stages((m, n))), 1)
+    return s
+
+
+class _Groups(Fragments):
+    """As its base, for groups of four warps ``wx``, of which a block has up to two, ``wy``.
+
+    ``acc`` [b, mo, no, wy, wx, lane, mt, p, j, h, e]: thread 4 g + t of warp w has rows 16 w + g + 8 h of tiles ``mt``
+    of 64, and columns 8 j + 2 t + e of panels ``p`` of 64.
+    """
+
+    def _divide(self) -> None:
+        self.core = DEPTH
+        self.warps_m, self.warps_n = min(2, self.tile_m // ROWS), GROUP_WARPS
+        self.own_m = self.tile_m // self.warps_m
+        self.tiles = [("mt", self.own_m // ROWS), ("p", self.tile_n // PANEL)]
+        self.own = [("j", 8), ("h", 2), ("e", 2)]
+
+    def place(self, stage: str) -> tuple[Expr, Expr, Expr]:
+        """See the base."""
+        wy, wx, lane, mt, p, j, h, e = (var(stage, name) for name, _ in (*self.threads, *self.tiles, *self.own))
+        return wy * self.own_m + mt * ROWS + wx * 16 + lane // 4 + h * 8, p, j * 8 + lane % 4 * 2 + e
+
+
+WARPGROUP_PRODUCT = Template("warpgroup_product", _form, _space, _schedule)

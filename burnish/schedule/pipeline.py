@@ -1,0 +1,138 @@
+"""Software pipelining: what a loop computes with is fetched some iterations ahead, into copies of its buffers.
+
+As with virtual threads, several iterations are under way at a time, each in a copy of the buffers of its own; here the
+order of statements says what waits for what, there tokens between units do.
+
+Source: thesis-chen section 4.3.4 (latency hiding); PTX ISA, "Asynchronous copy" and "Asynchronous warpgroup level
+matrix instructions".
+"""
+
+from __future__ import annotations
+
+from burnish.errors import ScheduleError
+from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Var
+from burnish.loops.program import (
+    COMMIT_COPIES,
+    COMMIT_PRODUCTS,
+    NOTHING,
+    START_PRODUCTS,
+    WAIT_COPIES,
+    WAIT_PRODUCTS,
+    Alloc,
+    For,
+    If,
+    Intrinsic,
+    Program,
+    Seq,
+    Stmt,
+    map_access,
+    seq,
+    substitute_stmt,
+)
+from burnish.loops.sizes import is_size
+from burnish.schedule.nest import find_loop, rename_loops, replace_site
+
+
+def pipeline(program: Program, loop: str, stages: int, behind: int | None = None) -> Program:
+    """Fetches what an iteration of ``loop`` computes with ahead of it; ``stages`` copies of its buffers are filled.
+
+    The body of the loop allocates buffers, fills some of them by the statements it begins with, and computes::
+
+        for k in 8:                          alloc p[3, 4]
+          alloc p[4]                         for k.fill in 2:
+          for p.i in 4:                        for p.i.fill in 4:
+            p[p.i] = a[k, p.i]                   p[k.fill, p.i.fill] = a[k.fill, p.i.fill]
+          for y.i in 4:                        commit_copies()
+            y[y.i] += p[y.i]                 wait_copies(p[0, 0], but=1)
+                                             for k in 8:
+                                               if (k + 2) < 8:
+                                                 for p.i in 4:
+                                                   p[(k + 2) % 3, p.i] = a[k + 2, p.i]
+                                               commit_copies()
+                                               for y.i in 4:
+                                                 y[y.i] += p[k % 3, y.i]
+                                               wait_copies(p[(k + 1) % 3, 0], but=1)
+
+    ``behind``: None where products are done when the next statement begins; else those of so many iterations may go on.
+    Then an iteration computes first, and fetches into the copies whose products have ended::
+
+        for k in 8:
+          wait_copies(p[k % 4, 0], but=2)
+          …                                   (computes with p[k % 4])
+          wait_products(p[(k + 3) % 4, 0], but=1)
+          if (k + 3) < 8:
+            …                                 (fetches p[(k + 3) % 4])
+          commit_copies()
+        wait_products(but=0)
+    """
+    site = find_loop(program, loop, "pipeline")
+    extent, ahead = site.loop.extent, stages - max(1, behind or 0)
+    if site.loop.kind != "serial" or is_size(extent) or not isinstance(extent, int):
+        raise ScheduleError(f"pipeline: loop '{loop}' is {site.loop.kind}, of {extent} iterations; allowed: a number")
+    if ahead < 1 or (behind is not None and behind < 1):
+        raise ScheduleError(f"pipeline: loop '{loop}': {stages} stages, {behind} behind; allowed: one ahead or more")
+    buffers, fetches, rest = _parts(loop, site.loop.body)
+    filled = [b for b in buffers if any(b.name in s.writes for s in fetches)]
+
+    def at(s: Stmt, step: Expr, slot: Expr) -> Stmt:
+        s = substitute_stmt(s, {loop: step})
+        for buffer in filled:
+            wide = _copies(buffer, stages)
+            s = map_access(s, buffer.name, lambda _, indices, wide=wide: (wide, (slot, *indices)))
+        return s
+
+    now, fill = Var(loop), Var(f"{loop}.fill")
+    first = rename_loops(at(seq(*fetches), fill, fill), lambda name: f"{name}.fill")
+    if ahead > extent:
+        first = If(fill < extent, first)
+    later: Stmt = (
+        NOTHING if ahead >= extent else If(now + ahead < extent, at(seq(*fetches), now + ahead, (now + ahead) % stages))
+    )
+
+    def waits(name: str, step: Expr, but: int = 0, publish: bool = False) -> Stmt:
+        """Waits for a step; the operands say which copies of the buffers are its own, for who places barriers."""
+        operands = tuple(Load(_copies(b, stages), (step % stages, *[Const(0, INDEX)] * len(b.shape))) for b in filled)
+        return Intrinsic(name, operands, (("but", but), *((("publish", 1),) if publish else ())))
+
+    commit = Intrinsic(COMMIT_COPIES, ())
+    work = at(rest, now, now % stages)
+    filling = For(f"{loop}.fill", ahead, "serial", seq(first, commit))
+    if behind is None:
+        body = seq(later, commit, work, waits(WAIT_COPIES, now + 1, ahead - 1))
+        new = seq(filling, waits(WAIT_COPIES, Const(0, INDEX), ahead - 1), For(loop, extent, "serial", body))
+    else:
+        ended = waits(WAIT_PRODUCTS, now + ahead, behind)
+        work = seq(waits(START_PRODUCTS, now), work, Intrinsic(COMMIT_PRODUCTS, ()), ended)
+        body = seq(waits(WAIT_COPIES, now, ahead - 1, publish=True), work, later, commit)
+        new = seq(filling, For(loop, extent, "serial", body), Intrinsic(WAIT_PRODUCTS, (), (("but", 0),)))
+    for buffer in reversed(buffers):
+        new = Alloc(_copies(buffer, stages) if buffer in filled else buffer, new)
+    return replace_site(program, site, new)
+
+
+def _copies(buffer: Buffer, stages: int) -> Buffer:
+    return buffer.with_(shape=(stages, *buffer.shape))
+
+
+def _parts(loop: str, body: Stmt) -> tuple[list[Buffer], list[Stmt], Stmt]:
+    """The buffers that a body allocates, the statements it begins with that fill some of them, and the others."""
+    buffers = []
+    while isinstance(body, Alloc):
+        buffers.append(body.buffer)
+        body = body.body
+    own, parts = {b.name for b in buffers}, list(body.stmts if isinstance(body, Seq) else (body,))
+    count = 0
+    while count < len(parts) and parts[count].writes and parts[count].writes <= own:
+        count += 1
+    fetches, rest = parts[:count], seq(*parts[count:])
+    filled = {name for s in fetches for name in s.writes}
+    if not fetches or not rest.parts or not filled <= rest.reads:
+        raise ScheduleError(
+            f"pipeline: the body of loop '{loop}' does not begin by filling buffers of its own that the rest reads"
+        )
+    used = sorted(filled & rest.writes) + sorted(rest.writes & {n for s in fetches for n in s.reads})
+    if used:
+        raise ScheduleError(
+            f"pipeline: loop '{loop}' computes '{used[0]}', which an iteration ahead would have to know"
+        )
+    return buffers, fetches, rest
