@@ -1,49 +1,35 @@
-"""Kernels on a GPU beside those of PyTorch (cuBLAS, cuDNN); without a GPU it says so and ends.
+"""Kernels and models on a GPU beside those of PyTorch (cuBLAS, cuDNN, torch.compile); without a GPU it says so.
 
-`python -m benchmarks.gpu [--json FILE]` times whole modules of `benchmarks.models`, median of 20 calls each in turn.
-Not yet run on a GPU.
+`python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--processes N] [--json FILE]`: sections and rows are
+those of `benchmarks.gpu_rows`. Each row is a process of its own: all prepare at once, then they measure one after
+another. Times are the GPU's own, of graphs that are replayed, median of CALLS each; inputs and outputs stay on the GPU
+on both sides. `--compile` adds torch.compile. Float32 is float32 on both sides: TF32 is off.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
+import subprocess
+import sys
 import time
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from threading import Timer
 from typing import Any
 
 import numpy as np
 
 import burnish
-from benchmarks import models
-from burnish.errors import MissingDependencyError, TargetError
+from benchmarks.gpu_rows import SECTIONS, work
+from burnish.errors import MissingDependencyError
 from burnish.optional import require
 
-CALLS = 20
+CALLS, WARM = 30, 5
 CAPABILITIES = {(8, 0): "cuda:sm_80", (9, 0): "cuda:sm_90a"}
-
-
-def compared(name: str, torch: Any, target: str) -> dict[str, Any]:
-    """Milliseconds of one model here and in PyTorch, which keeps inputs and outputs on the GPU; ours copies them."""
-    network, arrays = models.network(name)
-    (array,) = arrays.values()
-    module: Any = network.cuda()  # type: ignore[attr-defined]
-    x = torch.from_numpy(array).cuda()
-    ours = burnish.compile(models.build(name), target=target)
-    times: dict[str, list[float]] = {"ours": [], "torch": []}
-    with torch.no_grad():
-        expected = module(x).cpu().numpy()
-        error = float(np.max(np.abs(ours(array) - expected)) / np.max(np.abs(expected)))
-        for _ in range(CALLS):
-            began = time.perf_counter()
-            ours(array)
-            times["ours"].append(time.perf_counter() - began)
-            began = time.perf_counter()
-            module(x)
-            torch.cuda.synchronize()
-            times["torch"].append(time.perf_counter() - began)
-    return {"model": name, "error": error, **{side: 1e3 * median(found) for side, found in times.items()}}
+SECONDS = 180.0  # of one row, its preparation with it
 
 
 def device() -> tuple[Any, str] | None:
@@ -62,22 +48,176 @@ def device() -> tuple[Any, str] | None:
     return None if found is None else (torch, found)
 
 
-def main() -> None:
-    """Compares the exported models."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--json", type=Path)
-    args = parser.parse_args()
+def captured(torch: Any, peer: Callable[[], Any]) -> Callable[[], Any]:
+    """What replays a graph of a call; the call itself where it cannot be captured."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(WARM):
+            peer()
+    torch.cuda.synchronize()
+    try:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            peer()
+    except RuntimeError:
+        torch.cuda.synchronize()
+        return peer
+    return graph.replay
+
+
+def seconds(torch: Any, call: Callable[[], Any]) -> float:
+    """Median of CALLS calls by the GPU's clock."""
+    found = []
+    for _ in range(WARM + CALLS):
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        first.record()
+        call()
+        last.record()
+        torch.cuda.synchronize()
+        found.append(1e-3 * first.elapsed_time(last))
+    return float(np.median(found[WARM:]))
+
+
+def measured(name: str, compiled: bool, turn: Callable[[], None]) -> dict[str, Any]:
+    """One row: microseconds here and of the peers, the error, and what the row has of operations; ``turn`` waits until
+    nobody else measures.
+    """
     found = device()
-    rows = []
-    for name in models.EXPORTED if found else ():
-        try:
-            rows.append(compared(name, *found))  # type: ignore[misc]
-        except TargetError as error:
-            print(f"{name}: {error}")
-        else:
-            print(rows[-1], flush=True)
+    if found is None:
+        return {"name": name, "failed": "no device"}
+    torch, target = found
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = True
+    row = work(name, torch)
+    began = time.perf_counter()
+    arguments = [row.example] if row.example else []
+    ours: Any = burnish.compile(row.source, *arguments, target=target, **row.options)
+    took = time.perf_counter() - began
+    peers = {"torch": row.peer}
+    with torch.no_grad():
+        if compiled:
+            peers["compiled"] = torch.compile(row.peer)
+            peers["compiled"]()
+            torch.cuda.synchronize()
+        turn()
+        expected = row.right().double().cpu().numpy()
+        outcomes = [ours(*row.inputs) for _ in range(2)]
+        got = [np.asarray(o[0] if isinstance(o, tuple) else o).astype(np.float64) for o in outcomes]
+        error = float(np.linalg.norm(got[0] - expected) / max(float(np.linalg.norm(expected)), 1e-30))
+        times = {side: seconds(torch, captured(torch, peer)) for side, peer in peers.items()}
+        times = {"ours": float(np.median(ours.replays(WARM + CALLS)[WARM:])), **times}
+    return {
+        "name": name,
+        "gpu": torch.cuda.get_device_name(),
+        "kernels": len(ours.executable.calls),
+        "compile_seconds": round(took, 2),
+        "error": error,
+        "right": bool(error <= row.tolerance and np.array_equal(got[0], got[1])),
+        "microseconds": {side: round(1e6 * t, 2) for side, t in times.items()},
+        "speedup": round(min(t for side, t in times.items() if side != "ours") / times["ours"], 3),
+        "teraflops": round(row.flops / times["ours"] / 1e12, 1) if row.flops else None,
+    }
+
+
+def child(name: str, compiled: bool) -> None:
+    """A row, in its own process: says that it is ready, waits for a line, measures, prints what it found."""
+
+    def turn() -> None:
+        print("ready", flush=True)
+        sys.stdin.readline()
+
+    try:
+        row = measured(name, compiled, turn)
+    except Exception as error:
+        text = traceback.format_exc()[-1500:]
+        row = {"name": name, "failed": f"{type(error).__name__}: {str(error)[:500]}", "traceback": text}
+    print(f"row {json.dumps(row)}", flush=True)
+
+
+def rows(names: Sequence[str], compiled: bool, processes: int) -> list[dict[str, Any]]:
+    """All rows, ``processes`` at once in their preparation, one at a time while they measure."""
+    found: list[dict[str, Any]] = []
+    for start in range(0, len(names), processes):
+        batch = names[start : start + processes]
+        command = [sys.executable, "-m", "benchmarks.gpu", "--child"] + ["--compile"] * compiled
+        running = [
+            subprocess.Popen([*command, n], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for n in batch
+        ]
+        ends = time.monotonic() + SECONDS
+        said = [_until(p, ("ready", "row "), ends) for p in running]
+        for name, process, line in zip(batch, running, said, strict=True):
+            if line == "ready":
+                assert process.stdin is not None
+                process.stdin.write("go\n")
+                process.stdin.flush()
+                line = _until(process, ("row ",), ends)
+            process.kill()
+            ended = f"the process ended with {process.wait()}" if line != "time" else f"longer than {SECONDS:g} s"
+            found.append(json.loads(line[4:]) if line.startswith("row ") else {"name": name, "failed": ended})
+            print(shown(found[-1]), flush=True)
+    return found
+
+
+def _until(process: subprocess.Popen[str], starts: tuple[str, ...], ends: float) -> str:
+    """The next line with one of these beginnings; "" if the process ends without, "time" if it takes too long."""
+    timer = _kill_at(process, ends)
+    try:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith(starts):
+                return line.rstrip("\n")
+        return "time" if time.monotonic() >= ends else ""
+    finally:
+        timer.cancel()
+
+
+def _kill_at(process: subprocess.Popen[str], ends: float) -> Timer:
+    timer = Timer(max(ends - time.monotonic(), 0.0), process.kill)
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
+def shown(row: dict[str, Any]) -> str:
+    """A row as a line."""
+    if "failed" in row:
+        return f"{row['name']:36} {row['failed']}"
+    times = " ".join(f"{side} {t:9.1f}" for side, t in row["microseconds"].items())
+    rate = f" {row['teraflops']:6.1f} TFLOP/s" if row["teraflops"] else ""
+    wrong = "" if row["right"] else "  WRONG"
+    return f"{row['name']:36} {times} us  {row['speedup']:5.2f}x{rate}  error {row['error']:.1e}{wrong}"
+
+
+def means(found: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """Geometric means of the speedups by kind and last part of the name, such as the batch of convolutions."""
+    groups: dict[str, list[float]] = {}
+    for row in found:
+        if "failed" not in row:
+            kind, *parts = row["name"].split(":")
+            group = f"{kind}:{parts[-1]}" if kind == "convolution" else kind
+            groups.setdefault(group, []).append(row["speedup"])
+    return {group: math.exp(sum(map(math.log, values)) / len(values)) for group, values in groups.items()}
+
+
+def main() -> None:
+    """Compares what is asked for, by default everything."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=list(SECTIONS), help=f"rows, or of {', '.join(SECTIONS)}")
+    parser.add_argument("--compile", action="store_true", help="beside torch.compile, too")
+    parser.add_argument("--processes", type=int, default=4, help="rows that are prepared at once")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        child(args.names[0], args.compile)
+        return
+    if device() is None:
+        return
+    found = rows([row for name in args.names for row in SECTIONS.get(name, [name])], args.compile, args.processes)
+    for group, value in means(found).items():
+        print(f"{group}: {value:.2f}x the fastest of PyTorch's (geometric mean)")
     if args.json:
-        args.json.write_text(json.dumps({"device": found is not None, "rows": rows}, indent=1))
+        args.json.write_text(json.dumps({"rows": found, "means": means(found)}, indent=1))
 
 
 if __name__ == "__main__":

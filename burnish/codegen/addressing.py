@@ -22,6 +22,7 @@ def argument_name(dim: str) -> str:
     return f"size {dim}"
 
 
+_NARROW = {"+": "add nuw nsw", "-": "sub nsw", "*": "mul nuw nsw", "//": "udiv", "%": "urem"}
 _LAUNDER = "llvm.launder.invariant.group.p0"
 
 
@@ -60,9 +61,11 @@ class Addressing(Builder):
     """A function under construction: open scopes, variables, buffers.
 
     ``launders``: whether pointers that move with a loop are hidden from LLVM, which then does not know their memory.
+    ``narrow``: whether index arithmetic is done in 32 bits where its numbers fit, on a machine of 32-bit registers.
     """
 
     launders = True
+    narrow = False
 
     def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
         super().__init__()
@@ -167,6 +170,10 @@ class Addressing(Builder):
         if not isinstance(e, Binary):
             raise ScheduleError(f"index expression {e}: only arithmetic, select and casts are allowed in an index")
         a, b = self.index(e.a), self.index(e.b)
+        if self.narrow and e.op in _NARROW and all(self._fits(part) for part in (e, e.a, e.b)):
+            a, b = (x if isinstance(part, Const) else self.hoist(depth, f"trunc i64 {x} to i32")
+                    for x, part in ((a, e.a), (b, e.b)))  # fmt: skip
+            return self.hoist(depth, f"zext i32 {self.hoist(depth, f'{_NARROW[e.op]} i32 {a}, {b}')} to i64")
         match e.op:
             case "+" | "-" | "*":
                 word = {"+": "add", "-": "sub", "*": "mul"}[e.op]
@@ -177,6 +184,11 @@ class Addressing(Builder):
             case "//" | "%":
                 return self._floor(e, a, b, depth)
         raise ScheduleError(f"index expression {e}: operator '{e.op}' is not allowed in an index")
+
+    def _fits(self, e: Expr) -> bool:
+        """Whether an index is certainly no negative number, and one of 31 bits."""
+        low, high = bounds(e, self.resolver.ranges)
+        return low >= 0 and high < 1 << 31
 
     def _hoisted(self, make: Callable[[], Value], depth: int) -> str:
         """What ``make`` gives, which loads nothing, computed at the top of the body of loop ``depth``."""

@@ -26,7 +26,6 @@ from burnish.lower.threads import Grids, Launch, launches
 from burnish.target import Target
 
 ALIGNMENT = 256  # of buffers in the workspace
-PARAMETER_ALIGNMENT = 16  # of the buffers that a kernel is given: whoever calls it sees to that
 GLOBAL_SPACE = 1  # LLVM's number of the address space
 
 
@@ -90,6 +89,8 @@ def emit_grid(
         if any(is_size(extent) for extent in buffer.shape):
             raise ScheduleError(f"buffer '{buffer}': found an open dimension; allowed on '{target.name}': numbers")
     module = Module(program.name, target)
+    grid = target.machine.dialect.grid
+    assert grid is not None
     names = []
     for number, launch in enumerate(found.launches):
         name = program.name if len(found.launches) == 1 else f"{program.name}_{number}"
@@ -100,7 +101,7 @@ def emit_grid(
         function = FunctionEmitter(module, Resolver())
         for i, buffer in enumerate(program.params):
             place = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %p{i} to ptr")
-            function.memory[buffer.name] = Memory(buffer, place, aligned=PARAMETER_ALIGNMENT)
+            function.memory[buffer.name] = Memory(buffer, place, aligned=grid.aligned)
         workspace = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %workspace to ptr")
         for buffer in found.workspace:
             place = function.hoist(0, f"getelementptr i8, ptr {workspace}, i64 {offsets[buffer.name]}")

@@ -52,9 +52,10 @@ class LaunchCode:
 
 @dataclass(frozen=True)
 class GridCode:
-    """A kernel: its ``launches`` follow each other. Every function takes the addresses of the ``params`` buffers, then
-    that of ``workspace`` bytes of global memory. ``written``: the numbers of the buffers that it changes. ``nbytes``:
-    of the buffers. ``target``: the LLVM CPU that it is for. ``cubin``: empty where it was not assembled.
+    """A kernel: its ``launches`` follow each other. Every function takes the addresses of the ``params`` buffers,
+    multiples of what the machine moves at once, then that of ``workspace`` bytes of global memory. ``written``: the
+    numbers of the buffers that it changes. ``nbytes``: of the buffers. ``target``: the LLVM CPU that it is for.
+    ``cubin``: empty where it was not assembled.
     """
 
     launches: tuple[LaunchCode, ...]

@@ -96,7 +96,7 @@ class FunctionEmitter(Values):
         self.saturating_casts = dialect.saturates
         self.byte_dots = dict(dialect.byte_dots) if self.target.has(dialect.dots_bytes) else {}
         self.masks = self.target.has(dialect.masks)
-        self.launders = dialect.grid is None
+        self.launders, self.narrow = dialect.grid is None, dialect.grid is not None
         self.rt = rt
         self.scratch_used = scratch_used
         self.inside_parallel = False

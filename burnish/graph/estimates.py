@@ -33,6 +33,8 @@ TRANSFORM_WORK, FITTING_TILE, LARGEST_TILE = 1.1, 36, 81
 VECTOR_EFFICIENCY = 0.25  # flops reached by the transforms of the polyphase algorithm, as a share of peak
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
+# On a grid of threads: another launch, in seconds, and the share of peak of a batch of products. Not measured.
+LAUNCH_SECONDS, BATCHED_EFFICIENCY = 3e-6, 0.7
 STEM_CHANNELS = 4
 STEM_WORK = 160.0  # the same where channels have to be interleaved
 MAX_BLOCK = 1024  # pixels of a block of tiles: its results should stay in the first-level caches
@@ -155,6 +157,21 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
     return Estimate("winograd_conv2d", {"m": m}, seconds + transforms + traffic)
 
 
+def _in_launches(w: Window, m: int, target: Target) -> Estimate | None:
+    """Winograd where transforms and products are launches of their own, between which all points are in memory."""
+    alone = _winograd(w, m, target)
+    if alone is None:
+        return None
+    points = prod((m - 1) * stride + taps for taps, stride in zip(w.kernel, w.strides, strict=True))
+    tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
+    between = 4.0 * points * tiles * (w.channels + w.outputs)
+    rate = cache_seconds if between <= target.l2_bytes / 2 else memory_seconds
+    moved = rate(2 * between, target) + memory_seconds(w.input_bytes + w.output_bytes, target)
+    weights = memory_seconds(4.0 * points * w.channels * w.outputs, target)
+    products = arithmetic_seconds(2.0 * points * w.depth * w.outputs * tiles, target, BATCHED_EFFICIENCY)
+    return replace(alone, seconds=max(products, weights) + moved + 2 * LAUNCH_SECONDS)
+
+
 def _polyphase(w: Window, m: int, target: Target) -> Estimate | None:
     """Multiply-adds and both transforms. None where weights would miss the second cache, or points the first.
 
@@ -242,6 +259,9 @@ def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate
     Of one in groups, a block of channels that fills a vector must belong to one group.
     """
     grouped, found = w.groups > 1, [_direct(w, target)]
+    if target.machine.dialect.grid is not None:
+        tiles = [] if grouped else [_in_launches(w, m, target) for m in TILES]
+        return found + [replace(e, attrs={**e.attrs, "pads": pads, "strides": w.strides}) for e in tiles if e]
     if w.outputs < target.lanes or (grouped and w.outputs // w.groups % target.lanes):
         return found
     place: dict[str, Attribute] = {"pads": pads, "strides": w.strides}

@@ -13,13 +13,15 @@ from burnish.loops.layout import Layout
 from burnish.loops.sizes import greatest, is_size
 
 
-def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout]) -> dict[str, tuple[str, int]]:
+def find_pieces(
+    graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], aligned: int = 1
+) -> dict[str, tuple[str, int]]:
     """For each tensor that can lie inside another: (the concatenation's output, byte offset in it).
 
     A concatenation that is a group of its own needs no code if in memory its inputs follow one another, and each of
     them can be there: it is computed by a kernel or is such a concatenation itself (not an input or a constant, which
     lie elsewhere, nor a view of another tensor), is not a result of the graph, which the caller owns, and occurs in no
-    other such concatenation, nor twice in this one. Else all parts are copied.
+    other such concatenation, nor twice in this one. Else all parts are copied. Offsets are multiples of ``aligned``.
     """
     kernels = {name for group in groups if not group.alias for name in group.outputs}
     pieces: dict[str, tuple[str, int]] = {}
@@ -28,6 +30,8 @@ def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Lay
             continue
         parts = group.nodes[0].inputs
         offsets = _offsets(graph, parts, group.outputs[0], int(group.nodes[0].attrs["axis"]), layouts)  # type: ignore[arg-type]
+        if offsets is not None and any(offset % aligned for offset in offsets):
+            continue
         movable = kernels - set(graph.outputs) - pieces.keys()
         if offsets is not None and len(set(parts)) == len(parts) and movable.issuperset(parts):
             pieces.update({part: (group.outputs[0], offset) for part, offset in zip(parts, offsets, strict=True)})
@@ -35,11 +39,11 @@ def find_pieces(graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Lay
 
 
 def find_views(
-    graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], pieces: Mapping[str, object]
+    graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], pieces: Mapping[str, object], aligned: int = 1
 ) -> dict[str, tuple[str, int]]:
     """For each slice that is one run of another tensor's memory: (that tensor, byte offset in it).
 
-    Not for results of the graph, nor for ``pieces``, which lie elsewhere.
+    Not for results of the graph, nor for ``pieces``, which lie elsewhere. Offsets are multiples of ``aligned``.
     """
     views: dict[str, tuple[str, int]] = {}
     for group in groups:
@@ -48,7 +52,7 @@ def find_views(
             continue
         layout, t = layouts.get(name), graph.types[group.outputs[0]]
         begin = contiguous_offset(graph, group.nodes[0], layout.block(1) if layout else 1, blocked=layout is not None)
-        if isinstance(begin, int) and layouts.get(source) == layout:
+        if isinstance(begin, int) and layouts.get(source) == layout and begin * ITEM_BYTES[t.dtype] % aligned == 0:
             views[name] = (source, begin * ITEM_BYTES[t.dtype])
     return views
 

@@ -35,7 +35,8 @@ class Template(Generic[Form]):
     given what it found. ``space``: the knobs; ``schedule``: what a choice makes; ``nests``: the loops of its main
     statement for many choices at once; None takes them from the schedules of all choices, which must be few
     (``scheduled.py``). ``searched``: good only where its knobs are tuned, so never a default. ``loaded``: it is asked
-    about tasks that reduce over loaded extents, whose number of iterations is not known.
+    about tasks that reduce over loaded extents, whose number of iterations is not known. ``joins``: it schedules what
+    would else be several kernels, as one that keeps nothing between them in memory.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Template(Generic[Form]):
     nests: Callable[[Task, Target, Form], Describe] | None = stage_nest
     searched: bool = False
     loaded: bool = False
+    joins: bool = False
 
     def match(self, task: Task, target: Target) -> Match | None:
         """The template on a task; None where it cannot schedule it."""

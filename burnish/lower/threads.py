@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import BLOCK_SCOPES, SHARED, Buffer, Const, Var, all_of, equal
+from burnish.loops.expr import BLOCK_SCOPES, PRIVATE, SHARED, Buffer, Const, Var, all_of, equal
 from burnish.loops.program import (
     BINDINGS,
     BLOCKS,
@@ -33,6 +33,7 @@ from burnish.loops.program import (
     substitute_stmt,
     walk_stmt,
 )
+from burnish.lower.thread_scope import check_written, own_parts
 from burnish.machines.machine import Machine
 
 GLOBAL = "global"
@@ -96,6 +97,7 @@ def _launch(program: Program, nest: Stmt, machine: Machine) -> Launch:
         raise ScheduleError(f"kernel '{program.name}': a block of {threads} threads; allowed: at most {most}")
     _check_blocks(program, nest, {b for b in BLOCKS if extents[b] > 1})
     lowered = _Threads(extents, machine).of(_infer_scopes(nest), (), ())
+    lowered = own_parts(lowered, extents, machine.named_intrinsics)
     values = tuple(extents[b] for b in BINDINGS)
     return Launch(values[:3], values[3:], lowered)  # type: ignore[arg-type]
 
@@ -195,6 +197,9 @@ class _Threads:
     def _check_alloc(self, alloc: Alloc, bound: tuple[For, ...], private: tuple[str, ...]) -> None:
         """ScheduleError where threads share a buffer that would differ between them, or do not, and write parts."""
         buffer = alloc.buffer
+        if buffer.scope == PRIVATE:
+            check_written(alloc)
+            return
         if buffer.scope not in BLOCK_SCOPES:
             if _written_by_threads(alloc.body, buffer.name, False):
                 raise ScheduleError(

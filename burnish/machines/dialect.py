@@ -15,10 +15,13 @@ class Grid:
     Each outermost nest of a program is a launch: a function of its own, whose parameters are the addresses of the
     kernel's buffers and of its workspace. ``prelude``: LLVM IR of the functions that code calls for what threads and
     their devices do, of which a kernel takes those that it uses. ``threads``: the most that a block may have.
+    ``aligned``: the bytes of which addresses of buffers are multiples, so that a thread moves as many at once (0: of an
+    element).
     """
 
     prelude: str
     threads: int
+    aligned: int = 0
 
 
 @dataclass(frozen=True, eq=False)

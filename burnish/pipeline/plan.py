@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
+from burnish.kernels.template import Template
 from burnish.kernels.templates import templates
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import DTYPES
@@ -31,6 +33,7 @@ from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
+from burnish.pipeline.joined import join_groups
 from burnish.pipeline.kernel import KernelConfig
 from burnish.target import Target
 
@@ -104,10 +107,15 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
     graph = choose_algorithms(graph, driver, exact, decide)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
     graph = block_aggregations(graph, driver)
-    graph, groups = separate_outputs(graph, offload(graph, fuse(graph, lanes), target), lanes, blocks)
+    found = offload(graph, fuse(graph, lanes), target)
+    if not exact:
+        found = _joined(graph, found, target)
+    graph, groups = separate_outputs(graph, found, lanes, blocks)
     layouts = choose_layouts(graph, groups, lanes, blocks)
-    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts).items()}
-    views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces).items()}
+    grid = target.machine.dialect.grid
+    aligned = max(grid.aligned, 1) if grid else 1
+    pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
+    views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
 
@@ -120,17 +128,32 @@ def offloaded(reference: Graph, target: Target) -> frozenset[tuple[str, ...]]:
     return frozenset(g.anchor.outputs for g in groups if g.anchor is not None and takes(reference, g, target))
 
 
-def takes(graph: Graph, group: Group, target: Target, dtypes: Collection[str] | None = None) -> bool:
-    """Whether one of the target's own templates matches a group whose images of ``dtypes`` are in blocks; by default
-    those that the machine has in blocks.
+def _joined(graph: Graph, groups: list[Group], target: Target) -> list[Group]:
+    """The groups, those that one template of the target schedules together as one."""
+    found = [template for template in templates(target.driver) if template.joins]
+    if not found:
+        return groups
+    return join_groups(graph, groups, lambda of, group: takes(of, group, target.driver, (), found))
+
+
+def takes(
+    graph: Graph,
+    group: Group,
+    target: Target,
+    dtypes: Collection[str] | None = None,
+    among: Sequence[Template[Any]] | None = None,
+) -> bool:
+    """Whether one of the target's own templates, or one ``among`` others, matches a group whose images of ``dtypes``
+    are in blocks; by default those that the machine has in blocks.
     """
     alone, own, names = isolate(graph, group)
     inputs, outputs = tensors(alone, own)
     known = frozenset(t.name for t in inputs if names[t.name] in graph.constants)
+    kinds = target.machine.blocked if dtypes is None else dtypes
     images = [t for t in (*inputs, *outputs) if len(t.shape) == 4 and t.name not in known]
-    layouts = {t.name: blocked(target.lanes) for t in images if t.dtype in (dtypes or target.machine.blocked)}
+    layouts = {t.name: blocked(target.lanes) for t in images if t.dtype in kinds}
     task = Task("kernel", tuple(inputs), tuple(outputs), "", layouts, known)
-    return any(template.match(task, target) is not None for template in templates(target))
+    return any(template.match(task, target) is not None for template in among or templates(target))
 
 
 def offload(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:

@@ -15,7 +15,7 @@ from weakref import WeakSet
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.errors import ArtifactError, InputError
+from burnish.errors import ArtifactError, InputError, TargetError
 from burnish.ops.operator import Operator
 from burnish.runtime import artifact
 from burnish.runtime.abi import SCRATCH_STRIDE
@@ -261,6 +261,15 @@ class Module:
         return [
             ProfileRow(step.node, step.label, time, time / total) for step, time in zip(steps, medians, strict=True)
         ]
+
+    def replays(self, calls: int) -> list[float]:
+        """Seconds of each of ``calls`` calls by a GPU's own clock, on the inputs of the last call, which nothing is
+        copied for. Raises TargetError where no GPU runs the model, and before the first call.
+        """
+        run = getattr(self._runner, "replays", None)
+        if run is None:
+            raise TargetError("replays: found a model that no GPU runs; allowed: one that is compiled for a GPU")
+        return list(run(calls))
 
     def save(self, path: str | Path, *, key: bytes | None = None) -> None:
         """Writes the artifact, which ``load`` reads; complete or not at all, and never into a file that is in use. The

@@ -24,8 +24,8 @@ from tests.gpu.cases import SM80, Case
 KNOWN = SM80.machine.named_intrinsics
 PRODUCT = Case("matmul", [(16, 32), (32, 16)], {}, template="shared_product")
 HALVES = Case("matmul", [(32, 64), (64, 32)], {}, ("float16", "float16"))
-SOFTMAX = Case("softmax", [(1, 80)], {})
-NORMALIZED = Case("layer_norm", [(1, 96), (96,), (96,)], {})
+SOFTMAX = Case("softmax", [(1, 80)], {}, choice={"warps": 2})
+NORMALIZED = Case("layer_norm", [(1, 96), (96,), (96,)], {}, choice={"warps": 4})
 CASES = {"product": PRODUCT, "tensor cores": HALVES, "softmax": SOFTMAX, "layer_norm": NORMALIZED}
 
 
@@ -60,6 +60,13 @@ def test_every_barrier_is_needed(name: str) -> None:
             run(program, replace(grids, launches=(less,)))
         with pytest.raises(ScheduleError, match="a barrier is missing"):
             check_barriers(less, KNOWN)
+
+
+def test_a_warp_needs_no_barrier() -> None:
+    for case in (SOFTMAX, NORMALIZED):
+        program, _ = replace(case, choice={"warps": 1}).program()
+        (launch,) = lowered(program, SM80).launches
+        assert count_barriers(launch.body) == 0
 
 
 def test_no_barrier_where_threads_read_what_they_wrote() -> None:

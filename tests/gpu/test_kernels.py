@@ -19,19 +19,31 @@ CASES = {
     "matmul": (Case("matmul", [(20, 24), (24, 17)], {}), "shared_product"),
     "batched": (Case("matmul", [(2, 16, 16), (2, 16, 16)], {}), "shared_product"),
     "tiles": (Case("matmul", [(32, 16), (16, 64)], {}, choice={"tile_m": 32, "tile_n": 64}), "shared_product"),
+    "vector": (Case("matmul", [(1, 150), (150, 19)], {}), "vector_product"),
+    "few": (Case("matmul", [(3, 64), (64, 40)], {}, choice={"threads": 128, "width": 16}), "vector_product"),
+    "by_vector": (Case("matmul", [(37, 96), (96, 1)], {}), "vector_product"),
+    "by_few": (Case("matmul", [(2, 20, 70), (2, 70, 2)], {}), "vector_product"),
+    "half_vector": (Case("matmul", [(1, 128), (128, 33)], {}, ("float16", "float16")), "vector_product"),
     "convolution": (Case("conv2d", [(1, 8, 5, 5), (8, 8, 3, 3)], WINDOW), "shared_product"),
     "depthwise": (Case("conv2d", [(1, 8, 5, 5), (8, 1, 3, 3)], {**WINDOW, "groups": 8}), "elements"),
+    "vectors": (Case("add", [(3, 64), (64,)], {}, choice={"vector": 4, "steps": 2, "threads": 64}), "elements"),
+    "column": (Case("conv2d", [(1, 2, 8, 6), (2, 1, 3, 3)], {**WINDOW, "groups": 2}, choice={"own": 4}), "elements"),
+    "pools": (Case("max_pool2d", [(1, 2, 9, 9)], {"kernel": (3, 3), "strides": (2, 2)}, choice={"own": 2}), "elements"),
+    "joined": (Case("concat", [(2, 3, 8), (2, 5, 8)], {"axis": 1}, choice={"vector": 4}), "elements"),
     "winograd": (Case("winograd_conv2d", [(1, 8, 4, 4), (4, 4, 8, 8)], {"m": 2}), "launches"),
     "pool": (Case("max_pool2d", [(1, 4, 6, 6)], {"kernel": (3, 3), "strides": (2, 2)}), "elements"),
     "softmax": (Case("softmax", [(2, 90)], {}), "rows"),
     "layer_norm": (Case("layer_norm", [(2, 70), (70,), (70,)], {}), "rows"),
+    "warps": (Case("softmax", [(1, 600)], {}, choice={"warps": 4}), "rows"),
+    "rows": (Case("layer_norm", [(5, 64), (64,), (64,)], {}, choice={"warps": 1, "rows": 4}), "rows"),
+    "read again": (Case("log_softmax", [(1, 2600)], {}, choice={"warps": 2}), "rows"),
     "mean": (Case("reduce_mean", [(2, 3, 7, 7)], {"axes": (2, 3)}), "rows"),
     "halves": (Case("matmul", [(40, 50), (50, 36)], {}, ("float16", "float16")), "tensor_product"),
     "bfloats": (Case("matmul", [(32, 32), (32, 32)], {}, ("bfloat16", "bfloat16")), "tensor_product"),
     "bytes": (Case("matmul", [(33, 40), (40, 35)], {}, ("int8", "int8")), "tensor_product"),
     "tf32": (Case("matmul", [(32, 16), (16, 32)], {}, template="tf32_product"), "tf32_product"),
 }
-ROUNDED = {"halves": 2e-3, "bfloats": 1e-2, "tf32": 4e-3}
+ROUNDED = {"halves": 2e-3, "half_vector": 2e-3, "bfloats": 1e-2, "tf32": 4e-3}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -50,12 +62,22 @@ def test_cooperative_fetching_loads_less() -> None:
     assert shared.sectors_per_ideal == 1.0
 
 
+def test_rows_and_windows_are_read_once() -> None:
+    counts = check(Case("softmax", [(4, 128)], {}))
+    assert counts.global_loads == 4 * 128 / 4 and counts.sectors_per_ideal == 1.0  # vectors of four
+    alone, together = (
+        check(Case("max_pool2d", [(1, 1, 16, 32)], {"kernel": (3, 3), "strides": (1, 1)}, choice={"own": n}))
+        for n in (1, 7)
+    )
+    assert alone.global_loads == 14 * 30 * 9 and together.global_loads == 2 * 30 * 9 * 3
+
+
 def test_neighbouring_threads_read_neighbours() -> None:
     counts = check(Case("relu", [(8, 128)], {}))
     assert counts.global_loads == 1024 and counts.load_requests == 32 and counts.load_sectors == 128
 
 
-@pytest.mark.parametrize("name", ["matmul", "winograd", "softmax", "halves", "bytes"])
+@pytest.mark.parametrize("name", ["matmul", "vector", "by_vector", "winograd", "softmax", "halves", "bytes"])
 @pytest.mark.parametrize("machine", ["cuda:sm_80", "cuda:sm_90a"])
 def test_ptxas_takes_kernels_and_spills_nothing(name: str, machine: str) -> None:
     if find_ptxas() is None:
@@ -72,7 +94,7 @@ def test_ptx_has_barriers_tensor_cores_and_shared_memory() -> None:
     ptx = compile_grid(CASES["halves"][0].program()[0], SM80, assembled=False).ptx
     for instruction in ("bar.sync", "ldmatrix.sync.aligned.m8n8.x4", "mma.sync.aligned.m16n8k16", "cp.async"):
         assert instruction in ptx
-    assert re.search(r"st\.global", ptx) and ".target sm_80" in ptx and ".maxntid 32, 2, 2" in ptx
+    assert re.search(r"st\.global", ptx) and ".target sm_80" in ptx and ".maxntid 32, 1, 2" in ptx
 
 
 def test_code_is_packed_and_unpacked() -> None:

@@ -65,9 +65,8 @@ def fire(n: Net) -> str:
     return add("avg_pool2d", add("lrn", y, size=5), kernel=(3, 3), strides=(2, 2))
 
 
-def attention(n: Net, causal: bool = False) -> str:
+def attention(n: Net, causal: bool = False, rows: int = 8, width: int = 16, heads: int = 2) -> str:
     """A layer of BERT, or of GPT: normalization, heads, softmax, a gelu, sums."""
-    rows, width, heads = 8, 16, 2
     add, x = n.g.add, n.g.input("x", (1, rows, width))
     h = add("layer_norm", x, n.weight(width), n.weight(width))
 

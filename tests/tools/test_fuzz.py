@@ -20,7 +20,7 @@ from tools.fuzz import run as running
 from tools.fuzz.__main__ import main
 from tools.fuzz.families import FAMILIES, THEME_WEIGHTS, THEMES
 from tools.fuzz.generate import Sample, generate, is_valid
-from tools.fuzz.oracles import expect, judge
+from tools.fuzz.oracles import MANY_SAMPLES, expect, judge
 from tools.fuzz.pages import FencedModule, run_fenced
 from tools.fuzz.run import Job, run
 from tools.fuzz.shrink import shrink
@@ -129,6 +129,17 @@ def test_nothing_is_expected_beside_a_step_but_exact_values_have_none() -> None:
     assert e.tolerance[0] > 1 > e.tolerance[1] * 1e3
     (e,) = expect(*single("Floor", x=np.array([2.0, -3.0], np.float32)))
     assert e.tolerance.max() < 1e-4
+
+
+def test_what_is_computed_of_constants_alone_is_rounded_with_many_samples() -> None:
+    a, b = np.array([1000.0], np.float32), np.array([999.999], np.float32)
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Sub", ["a", "b"], ["d"])]
+    nodes.append(helper.make_node("Mul", ["e", "d"], ["y"]))
+    x = np.zeros(1, np.float32)
+    model = make_model(nodes, {"x": x}, {"a": a, "b": b}, {"y": x}, 17)
+    (few,) = expect(model, {"x": x})
+    (many,) = expect(model, {"x": x}, samples=MANY_SAMPLES)
+    assert few.tolerance[0] < 1e-4 * few.wide[0] < 0.1 * many.wide[0] < many.tolerance[0]
 
 
 def test_each_element_may_be_as_either_of_the_interpreters_values() -> None:

@@ -110,6 +110,14 @@ def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], 
 
 def row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
     """The output's dimensions at which every kept stage is read at the output's own index, directly or not."""
+    maps = row_maps(task, out)
+    return [d for d in range(len(out.shape)) if all(d in maps.get(t.name, {}) for t in kept)]
+
+
+def row_maps(task: Task, out: Tensor) -> dict[str, dict[int, int]]:
+    """Of each stage and input, the dimensions that are always read at the index of one of the output's: that one -> its
+    own.
+    """
     maps: dict[str, dict[int, int]] = {out.name: {d: d for d in range(len(out.shape))}}
     for consumer in reversed(task.stages()):
         seen = maps.get(consumer.name)
@@ -124,7 +132,7 @@ def row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
             }
             old = maps.get(load.buffer.name)
             maps[load.buffer.name] = here if old is None else {a: d for a, d in here.items() if old.get(a) == d}
-    return [d for d in range(len(out.shape)) if all(d in maps.get(t.name, {}) for t in kept)]
+    return maps
 
 
 def _cut(s: Schedule, loop: str, width: int) -> tuple[str, str]:

@@ -2,14 +2,30 @@
 
 from typing import Any
 
+from burnish.kernels.gpu.attention import ATTENTION
 from burnish.kernels.gpu.elements import ELEMENTS
 from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.rows import ROWS
+from burnish.kernels.gpu.shared_rows import SHARED_ROWS
+from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
+from burnish.kernels.gpu.transformed_product import TRANSFORMED_PRODUCT
+from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
 from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT
 from burnish.kernels.template import Template
 
 TEMPLATES: tuple[Template[Any], ...] = (
-    WARPGROUP_PRODUCT, TENSOR_PRODUCT, PRODUCT, TF32_PRODUCT, ROWS, ELEMENTS, LAUNCHES,
-)  # fmt: skip
+    ATTENTION,
+    SPLIT_PRODUCT,
+    WARPGROUP_PRODUCT,
+    TENSOR_PRODUCT,
+    PRODUCT,
+    VECTOR_PRODUCT,
+    TF32_PRODUCT,
+    ROWS,
+    SHARED_ROWS,
+    ELEMENTS,
+    TRANSFORMED_PRODUCT,
+    LAUNCHES,
+)

@@ -15,7 +15,9 @@ from burnish.kernels.gpu.elements import ELEMENTS, schedule_elements, serial
 from burnish.kernels.gpu.forms import parts
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.rows import ROWS
+from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
+from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.program import Alloc, Program, Stmt, seq
@@ -23,7 +25,7 @@ from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
-SINGLE: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, ROWS, ELEMENTS)
+SINGLE: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, VECTOR_PRODUCT, ROWS, SHARED_ROWS, ELEMENTS)
 FALLBACK_THREADS = 128
 
 

@@ -1,125 +1,270 @@
-"""A block for a row: softmax, normalization, means and other long reductions, whose threads share what they computed.
+"""Softmax, normalizations, sums and extremes of rows: a warp or several for a row, which they read once.
 
-Rows are the axes at which every reducing (or dear) stage is read at the output's own index, as on CPUs. A reduction to
-one number of a row is summed by all threads, each its own part, and these sums are combined in two steps.
+Each thread holds its elements of the row in registers and combines them; the 32 of a warp combine theirs by shuffles,
+and only where several warps share a row there is a barrier between what each has found and what all need. Rows that
+registers do not hold are read again by every stage. Elements are moved by vectors of 16 bytes where memory allows.
 """
 
 from __future__ import annotations
 
-from math import prod
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from burnish.kernels.cpu.generic import inline_cheap, row_axes
-from burnish.kernels.gpu.nests import fuse_all
-from burnish.kernels.task import Choice, Space, Task, is_sum_of_products
+from burnish.kernels.gpu.row_forms import ELEMENT, ROW, Rows, Stage, program_of, rows_of
+from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.loops.expr import ITEM_BYTES, Reduce
-from burnish.loops.tensor import Tensor
+from burnish.loops.expr import ITEM_BYTES, PRIVATE, SHARED, Binary, Buffer, Const, Expr, Load, Var, identity
+from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
+from burnish.loops.traverse import substitute, transform
+from burnish.machines.nvptx.warp import REDUCE, WARP
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
-THREADS = (32, 64, 128, 256)
-FEW = 32  # partial sums that every thread adds up for itself
-MOST_SHARED = 24 << 10  # bytes of a row's stages that threads share
+WARPS = (1, 2, 4, 8, 16, 32)  # of a row
+BLOCK_ROWS = (1, 2, 4, 8)
+MOST_WARPS = 32  # of a block
+VECTOR_BYTES = 16
+FEWEST = 32  # elements below which a warp would mostly wait
+MOST_HELD = 32  # elements of one kind that a thread holds in registers, and twice as many of all kinds
+STEPS = 4  # vectors of a row that a thread has by default
 
 
-def _form(task: Task, target: Target) -> tuple[int, ...] | None:
-    """The row axes of a task of one output with a long reduction in each row; None of others."""
-    stages = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    if len(task.outputs) != 1 or not stages or 0 in task.outputs[0].shape:
+def _form(task: Task, target: Target) -> Rows | None:
+    """Rows with a reduction long enough for a warp."""
+    found = rows_of(task, target)
+    if found is None or found.count > MOST_BLOCKS["blockIdx.x"]:
         return None
-    (output,) = task.outputs
-    kept = [t for t in inline_cheap(Schedule(task.program()), task, target) if t is not output]
-    rows = tuple(row_axes(task, output, kept)) if kept else tuple(range(len(output.shape)))
-    count = prod(output.shape[d] for d in rows)
-    inside = sum(prod(t.shape) // max(count, 1) * ITEM_BYTES[t.dtype] for t in kept)
-    if not rows or inside > MOST_SHARED or any(_is_heavy(t, count) for t in stages):
-        return None
-    return rows if max(_summed(t) for t in stages) >= FEW else None
+    reduced = [s for s in found.stages if s.kind is not None]
+    known = all((s.kind, s.buffer.dtype) in REDUCE for s in reduced)
+    worth = max(s.extent for s in reduced) >= FEWEST
+    intrinsics = target.machine.named_intrinsics
+    return found if known and worth and all(t.name in intrinsics for t in REDUCE.values()) else None
 
 
-def _is_heavy(stage: Tensor, rows: int) -> bool:
-    """Whether a stage is a product of matrices within each row."""
-    return is_sum_of_products(stage) and prod(stage.shape) // max(rows, 1) > FEW
+def vector_of(form: Rows, extent: int) -> int:
+    """How many elements of a row are moved at once."""
+    accesses = form.accesses(extent)
+    widest = max((ITEM_BYTES[x.dtype] for x in accesses), default=VECTOR_BYTES)
+    vector = max(VECTOR_BYTES // widest, 1)
+    runs = all(form.is_run(x, extent) and x.dtype != "bool" for x in accesses)
+    return vector if runs and extent % vector == 0 else 1
 
 
-def _summed(stage: Tensor) -> int:
-    assert isinstance(stage.body, Reduce)
-    return prod(a.extent for a in stage.body.axes)
+def _space(task: Task, target: Target, form: Rows) -> Space:
+    del task
+    most = max(-(-n // vector_of(form, n)) for n in form.extents)
+    each = WARP * (STEPS if form.count >= target.cores else 1)
+    warps = next((w for w in WARPS if w * each >= most), WARPS[-1])
+    rows = max((r for r in BLOCK_ROWS if r * warps <= BLOCK_ROWS[-1] and form.count >= 2 * r * target.cores), default=1)
+    return Space({"warps": WARPS, "rows": BLOCK_ROWS}, {"warps": warps, "rows": rows})
 
 
-def _space(task: Task, target: Target, form: tuple[int, ...]) -> Space:
+def _schedule(task: Task, target: Target, form: Rows, choice: Choice) -> Schedule:
+    """``blocks(rows) -> rows of a block (z), warps of a row (y), threads (x): each stage``."""
     del target
-    (output,) = task.outputs
-    stages = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    own = prod(n for d, n in enumerate(output.shape) if d not in form)
-    longest = max(own, *(_summed(t) for t in stages))
-    best = next((t for t in THREADS if t * 4 >= longest), THREADS[-1])
-    return Space({"threads": THREADS}, {"threads": best})
+    warps, rows = int(choice["warps"]), int(choice["rows"])
+    block = _Block(task, form, warps, min(rows, MOST_WARPS // warps))
+    return Schedule(program_of(task, block.body()), intrinsics=REDUCE.values())
 
 
-def _schedule(task: Task, target: Target, form: tuple[int, ...], choice: Choice) -> Schedule:
-    """``blocks(rows) -> each stage by all threads``."""
-    s = Schedule(task.program())
-    threads = int(choice["threads"])
-    (output,) = task.outputs
-    kept = [t.name for t in inline_cheap(s, task, target) if t is not output]
-    if isinstance(output.body, Reduce):
-        kept.append(s.cache_write(output.name, "local"))
-    own = s.loops(output.name)
-    outer, inner = [own[d] for d in form], [v for d, v in enumerate(own) if d not in form]
-    s.reorder(*outer, *inner)
-    row = fuse_all(s, outer)
-    s.bind(row, "blockIdx.x")
-    if inner:
-        _spread(s, fuse_all(s, inner), threads)
-    for stage in reversed(kept):
-        s.compute_at(stage, row)
-    for stage in kept:
-        _by_threads(s, stage, threads)
-    return s
+@dataclass(frozen=True)
+class Cut:
+    """``extent`` elements of a row as ``steps`` x ``warps`` x 32 vectors; ``name`` tells loops of cuts apart.
+
+    ``held``: a thread's part fits into registers.
+    """
+
+    extent: int
+    vector: int
+    warps: int
+    name: str
+
+    @property
+    def vectors(self) -> int:
+        """Of the whole row."""
+        return self.extent // self.vector
+
+    @property
+    def steps(self) -> int:
+        """Vectors of one thread."""
+        return -(-self.vectors // (self.warps * WARP))
+
+    @property
+    def held(self) -> bool:
+        """See the class."""
+        return self.steps * self.vector <= MOST_HELD
+
+    @property
+    def step(self) -> Var:
+        """The number of a thread's vector."""
+        return Var(f"{self.name}.step")
+
+    @property
+    def lane(self) -> Expr:
+        """The number of an element in its vector."""
+        return Var(f"{self.name}.lane") if self.vector > 1 else Const(0)
 
 
-def _spread(s: Schedule, loop: str, threads: int) -> str:
-    """A loop over all threads; the loop that they are."""
-    if s.extent(loop) > threads:
-        loop = s.split(loop, threads)[1]
-    if s.extent(loop) > 1:
-        s.bind(loop, "threadIdx.x")
-    return loop
+class _Block:
+    """The program of a block's rows."""
 
+    def __init__(self, task: Task, form: Rows, warps: int, rows: int) -> None:
+        self.form, self.warps, self.rows, self.name = form, warps, rows, task.outputs[0].name
+        self.cuts = {n: Cut(n, vector_of(form, n), warps, f"{self.name}.of{n}") for n in form.extents}
+        self.buffers: list[Buffer] = []
+        self.z, self.w, self.x = (Var(f"{self.name}.{n}") for n in ("row", "warp", "thread"))
+        self.numbers: dict[str, Buffer] = {}
+        self.elements: dict[str, Buffer] = {}
+        self.loaded: dict[Load, Buffer] = {}
+        self.values = {s.buffer.name: s.value for s in form.stages}
+        whole = Var(f"{self.name}.block") * rows + self.z
+        self.place: Expr = whole
+        self.inside: Expr | None = None
+        if form.count % rows:
+            self.place, self.inside = Binary("min", whole, Const(form.count - 1)), whole < form.count
 
-def _by_threads(s: Schedule, stage: str, threads: int) -> None:
-    """One stage of a row: its elements by threads, or the only one by all of them together."""
-    own, inits = s.loops(stage), s.init_loops(stage)
-    if not inits:
-        s.set_scope(stage, "shared")
-        _spread(s, fuse_all(s, own), threads)
-        return
-    spatial = own[: len(inits)]
-    if prod(s.extent(v) for v in spatial) == 1:
-        s.set_scope(stage, "local")
-        _together(s, stage, own[len(inits) :], threads)
-        return
-    s.set_scope(stage, "shared")
-    sums = s.cache_write(stage, "register")
-    thread = _spread(s, fuse_all(s, s.loops(stage)), threads)
-    s.compute_at(sums, thread)
+    def body(self) -> Stmt:
+        """All stages of all rows."""
+        stmts = [self.filled(cut, x) for cut in self.cuts.values() for x in self.chosen(cut)]
+        for stage in self.form.stages[:-1]:
+            stmts += self.computed(stage)
+        last = self.form.stages[-1]
+        if last.kind is not None:
+            stmts += self.computed(last)
+        stmts.append(self.stored(last))
+        body = seq(*stmts)
+        for buffer in reversed(self.buffers):
+            body = Alloc(buffer, body)
+        return For(f"{self.name}.block", -(-self.form.count // self.rows), "blockIdx.x", body)
 
+    def chosen(self, cut: Cut) -> list[Load]:
+        """What is loaded once and held."""
+        room = 2 * MOST_HELD // (cut.steps * cut.vector)
+        return self.form.shared_loads(cut.extent)[:room] if cut.held else []
 
-def _together(s: Schedule, stage: str, reduced: list[str], threads: int) -> None:
-    """A reduction to one number by all threads."""
-    loop = fuse_all(s, reduced)
-    while s.extent(loop) > FEW:
-        parts = min(threads, 1 << (s.extent(loop) - 1).bit_length() - 2)
-        part = s.split(loop, parts)[1]
-        partial = s.rfactor(stage, part, name=f"{stage}.of{parts}")
-        sums = s.cache_write(partial, "register")
-        thread = fuse_all(s, s.loops(partial))
-        s.set_scope(partial, "shared")
-        s.bind(thread, "threadIdx.x")
-        s.compute_at(sums, thread)
-        loop = s.loops(stage)[-1]
-        threads = max(parts // 16, 1)
+    def buffer(self, name: str, shape: Sequence[int], dtype: str, scope: str = PRIVATE) -> Buffer:
+        """A new buffer of the block."""
+        self.buffers.append(Buffer(f"{self.name}.{name}", tuple(shape), dtype, scope))
+        return self.buffers[-1]
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def of_rows(self, *stmts: Stmt) -> Stmt:
+        """For each row of the block."""
+        return For(self.z.name, self.rows, "threadIdx.z", seq(*stmts))
+
+    def of_warps(self, *stmts: Stmt) -> Stmt:
+        """For each warp of each row."""
+        return self.of_rows(For(self.w.name, self.warps, "threadIdx.y", seq(*stmts)))
+
+    def of_threads(self, *stmts: Stmt) -> Stmt:
+        """For each thread of each warp."""
+        return self.of_warps(For(self.x.name, WARP, "threadIdx.x", seq(*stmts)))
+
+    def of_elements(self, cut: Cut, s: Stmt) -> Stmt:
+        """For each element of one thread."""
+        if cut.vector > 1:
+            s = For(f"{cut.name}.lane", cut.vector, "vectorize", s)
+        place = self.vector_at(cut)
+        if cut.steps * self.warps * WARP != cut.vectors:
+            s = If(place < cut.vectors, s)
+        return For(cut.step.name, cut.steps, "unroll" if cut.held else "serial", s)
+
+    def vector_at(self, cut: Cut) -> Expr:
+        """The number of a vector in its row."""
+        return (cut.step * self.warps + self.w) * WARP + self.x
+
+    def part(self, cut: Cut) -> tuple[Expr, ...]:
+        """Where a thread's element is in what threads hold."""
+        return (self.z, self.w, self.x, cut.step, cut.lane)
+
+    def held(self, name: str, cut: Cut, dtype: str) -> Buffer:
+        """A row of which each thread holds its elements."""
+        return self.buffer(name, (self.rows, self.warps, WARP, cut.steps, cut.vector), dtype)
+
+    def at(self, e: Expr, cut: Cut | None) -> Expr:
+        """An expression of a row and an element at those of a thread, with what is held instead of what is loaded."""
+
+        def moved(part: Expr) -> Expr:
+            if not isinstance(part, Load):
+                return part
+            if part in self.loaded and cut is not None:
+                return Load(self.loaded[part], self.part(cut))
+            name = part.buffer.name
+            if name in self.numbers:
+                return Load(self.numbers[name], (self.z,))
+            if name in self.elements and cut is not None:
+                return Load(self.elements[name], self.part(cut))
+            return transform(self.values[name], moved) if name in self.values else part
+
+        found = transform(e, moved)
+        values = {ROW.name: self.place}
+        if cut is not None:
+            values[ELEMENT.name] = self.vector_at(cut) * cut.vector + cut.lane
+        return substitute(found, values)
+
+    # --- stages -------------------------------------------------------------------------------------------------------
+
+    def filled(self, cut: Cut, load: Load) -> Stmt:
+        """Loads a row once."""
+        value = self.at(load, cut)
+        own = self.held(f"held{len(self.loaded)}", cut, load.dtype)
+        self.loaded[load] = own
+        return self.of_threads(self.of_elements(cut, Store(own, self.part(cut), value)))
+
+    def computed(self, stage: Stage) -> list[Stmt]:
+        """A stage that others read."""
+        name, dtype = stage.buffer.name, stage.buffer.dtype
+        if stage.kind is not None:
+            return self.reduced(stage, stage.kind)
+        if stage.extent == 0:
+            value = self.at(stage.value, None)
+            self.numbers[name] = self.buffer(f"{name}.number", (self.rows,), dtype)
+            return [self.of_rows(Store(self.numbers[name], (self.z,), value))]
+        cut = self.cuts[stage.extent]
+        if not cut.held:
+            return []
+        value = self.at(stage.value, cut)
+        self.elements[name] = self.held(f"{name}.elements", cut, dtype)
+        return [self.of_threads(self.of_elements(cut, Store(self.elements[name], self.part(cut), value)))]
+
+    def reduced(self, stage: Stage, kind: str) -> list[Stmt]:
+        """One number of a row: by threads, by warps, by all warps of the row."""
+        name, dtype, cut = stage.buffer.name, stage.buffer.dtype, self.cuts[stage.extent]
+        neutral = identity(kind, dtype)
+        part = self.buffer(f"{name}.part", (self.rows, self.warps, WARP), dtype)
+        own = (self.z, self.w, self.x)
+        value = self.at(stage.value, cut)
+        summed = self.of_elements(cut, Store(part, own, value, kind))
+        number = self.numbers[name] = self.buffer(f"{name}.number", (self.rows,), dtype)
+        stmts = [self.of_threads(Store(part, own, neutral), summed)]
+        of_warp, index = number, (self.z,)
+        if self.warps > 1:
+            of_warp = self.buffer(f"{name}.warp", (self.rows, self.warps), dtype)
+            index = (self.z, self.w)  # type: ignore[assignment]
+        together = Intrinsic(REDUCE[kind, dtype].name, (Load(of_warp, index), Load(part, (self.z, self.w, Const(0)))))
+        stmts.append(self.of_warps(Store(of_warp, index, neutral), together))
+        if self.warps > 1:
+            shared = self.buffer(f"{name}.warps", (self.rows, self.warps), dtype, SHARED)
+            stmts.append(self.of_warps(Store(shared, index, Load(of_warp, index))))
+            other = Var(f"{name}.other")
+            each = Store(number, (self.z,), Load(shared, (self.z, other)), kind)
+            stmts.append(self.of_rows(Store(number, (self.z,), neutral), For(other.name, self.warps, "unroll", each)))
+        return stmts
+
+    def stored(self, stage: Stage) -> Stmt:
+        """The output, of rows that there are."""
+        cut = self.cuts[stage.extent] if stage.extent and stage.kind is None else None
+        value = Load(stage.buffer, (ROW,)) if stage.kind is not None else stage.value
+        index = [self.at(i, cut) for i in self.form.index]
+        if cut is None:
+            index = [substitute(i, {ELEMENT.name: Const(0)}) for i in index]
+        s: Stmt = Store(self.form.output, tuple(index), self.at(value, cut))
+        if cut is not None:
+            s = self.of_elements(cut, s)
+        if self.inside is not None:
+            s = If(self.inside, s)
+        return self.of_threads(s) if cut is not None else self.of_rows(s)
 
 
 ROWS = Template("rows", _form, _space, _schedule)

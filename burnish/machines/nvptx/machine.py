@@ -12,10 +12,12 @@ from burnish.machines.machine import Core, Machine, Model, Rates
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
 from burnish.machines.nvptx.threads import BOUND_LOOPS, HINTS, LOCAL, SHARED, SWIZZLED_SHARED, THREAD_PRELUDE
+from burnish.machines.nvptx.warp import SHUFFLE_PRELUDE, THREAD, WARP_INTRINSICS
 from burnish.machines.nvptx.wgmma import FEATURE, PRODUCT_HINTS, WGMMA_INTRINSICS, WGMMA_PRELUDE
 from burnish.machines.scopes import GLOBAL, REGISTER
 
 THREADS_OF_BLOCK = 1024
+VECTOR_BYTES = 16  # that a thread moves at once
 PTX_VERSION = "ptx80"  # of CUDA 12.0: the oldest that knows sm_90a, read by the drivers of all later ones
 
 
@@ -56,9 +58,13 @@ NVPTX = Machine(
         attributes="nounwind",
         kernel="ptx_kernel",
         rounds_bfloat16=PTX_VERSION,
-        grid=Grid("\n".join([THREAD_PRELUDE, COPY_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE]), THREADS_OF_BLOCK),
+        grid=Grid(
+            "\n".join([THREAD_PRELUDE, COPY_PRELUDE, SHUFFLE_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE]),
+            THREADS_OF_BLOCK,
+            VECTOR_BYTES,
+        ),
     ),
-    scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, FRAGMENT),
-    intrinsics=(*MMA_INTRINSICS, *WGMMA_INTRINSICS),
+    scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
+    intrinsics=(*WARP_INTRINSICS, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )

@@ -1,34 +1,44 @@
-"""CUDA device: executables on an NVIDIA GPU by the driver API; all launches of a call are one graph, which is replayed.
-
-Written to the driver's documentation; no GPU was at hand to run it on.
-"""
+"""CUDA device: executables on an NVIDIA GPU; all launches of a call are one graph, which is replayed."""
 
 from __future__ import annotations
 
-import ctypes
+import weakref
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from burnish.codegen.grid import PARAMETER_ALIGNMENT
-from burnish.codegen.gridcode import GridCode, LaunchCode
+from burnish.codegen.gridcode import GridCode
 from burnish.comm.protocol import Comm
-from burnish.errors import BurnishError, TargetError
+from burnish.errors import TargetError
+from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.ops.operator import Operator
-from burnish.optional import require
-from burnish.runtime.buffers import address_of, numpy_dtype
+from burnish.runtime.buffers import ALIGNMENT, address_of, numpy_dtype, round_up
 from burnish.runtime.device import unrolled
 from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, Slot
+from burnish.runtime.gpu.driver import first_gpu
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
-
-STREAM_CAPTURE_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 
 
 class CudaDevice:
     """The first GPU of this machine. Nothing is asked of the driver before something runs."""
+
+    def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
+        """As :meth:`burnish.runtime.device.Device.run`."""
+        gpu, found = first_gpu(), GridCode.unpacked(code)
+        gpu.enter()
+        places = [gpu.allocate(array.nbytes) for array in memory] + [gpu.allocate(found.workspace)]
+        try:
+            for array, place in zip(memory, places, strict=False):
+                gpu.upload(place, address_of(array), array.nbytes)
+            kept = gpu.launch(gpu.functions(found), places)
+            for number in found.written:
+                gpu.download(address_of(memory[number]), places[number], memory[number].nbytes)
+            del kept
+        finally:
+            gpu.free(*places)
 
     def runner(
         self,
@@ -82,18 +92,29 @@ class CudaRunner:
         del now
         if self._loaded is None:
             self._loaded = _Loaded(self.executable, self._kernels, self._params)
+        self._loaded.gpu.enter()
         loaded, inputs = self._loaded, len(self.executable.inputs)
         for at, place, spec in zip(addresses, loaded.inputs, self.executable.inputs, strict=False):
-            loaded.upload(place, at, spec.nbytes)
-        loaded.upload(loaded.state, address_of(self._state), self._state.nbytes)
+            loaded.gpu.upload(place, at, spec.nbytes)
+        loaded.gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
         stamp(profile, 0)
         if profile is None and not self._operators:
             loaded.replay()
         else:
             self._by_steps(loaded, profile)
         for at, place, spec in zip(addresses[inputs:], loaded.outputs, self.executable.outputs, strict=False):
-            loaded.download(at, place, spec.nbytes)
-        loaded.download(address_of(self._state), loaded.state, self._state.nbytes)
+            loaded.gpu.download(at, place, spec.nbytes)
+        loaded.gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
+
+    def replays(self, calls: int) -> list[float]:
+        """Seconds of each of ``calls`` replays by the GPU's own clock, on what its inputs hold since the last call.
+
+        Nothing is copied from or to this machine's memory. Raises TargetError before the first call, and where
+        operators in Python stand between the launches.
+        """
+        if self._loaded is None or self._operators:
+            raise TargetError("replays: found no launches that were captured; allowed: after a call, without Python")
+        return self._loaded.gpu.timed(calls, self._loaded.replay)
 
     def _by_steps(self, loaded: _Loaded, profile: int | None) -> None:
         for number, step in enumerate(self.executable.steps):
@@ -101,10 +122,10 @@ class CudaRunner:
                 arrays = [np.empty(spec.shape, numpy_dtype(spec.dtype)) for spec in step.specs]
                 places = [loaded.address(slot) for slot in step.args]
                 for array, place in zip(arrays, places, strict=True):
-                    loaded.download(address_of(array), place, array.nbytes)
+                    loaded.gpu.download(address_of(array), place, array.nbytes)
                 call_extern(step, self._operators[number], arrays)
                 for array, place in list(zip(arrays, places, strict=True))[len(arrays) - step.results :]:
-                    loaded.upload(place, address_of(array), array.nbytes)
+                    loaded.gpu.upload(place, address_of(array), array.nbytes)
             else:
                 loaded.step(step)
                 if profile is not None:
@@ -116,82 +137,41 @@ class _Loaded:
     """An executable in the memory of a GPU."""
 
     def __init__(self, executable: Executable, kernels: Mapping[str, bytes], params: np.ndarray) -> None:
-        self.driver = require("cuda.bindings.driver", extra="cuda")
         self.executable = executable
         try:
-            self.ask("cuInit", 0)
-            device = self.ask("cuDeviceGet", 0)
-            self.ask("cuCtxSetCurrent", self.ask("cuDevicePrimaryCtxRetain", device))
-        except BurnishError as error:
+            self.gpu = gpu = first_gpu()
+            gpu.enter()
+        except TargetError as error:
             raise TargetError(
-                f"this machine has no NVIDIA GPU with a driver ({error}); the module is compiled for "
-                f"{executable.target}: save() it and load it where there is one, or compile it for "
-                "burnish.runtime.gpu.emulator.emulated(target) to run it here, slowly and checked"
+                f"{error}; the module is compiled for {executable.target}: save() it and load it where there is one, "
+                "or compile it for burnish.runtime.gpu.emulator.emulated(target) to run it here, slowly and checked"
             ) from None
-        self.stream = self.ask("cuStreamCreate", 0)
         self.codes = {name: GridCode.unpacked(code) for name, code in kernels.items()}
-        self.functions = {name: self._functions(code) for name, code in self.codes.items()}
-        self.arena = self.allocate(executable.arena_bytes)
-        self.params = self.allocate(params.nbytes)
-        self.state = self.allocate(executable.state_offsets[-1])
-        self.inputs = [self.allocate(spec.nbytes) for spec in executable.inputs]
-        self.outputs = [self.allocate(spec.nbytes) for spec in executable.outputs]
-        self.workspace = self.allocate(max((c.workspace for c in self.codes.values()), default=0))
-        self.spare = self._spare()
-        self.upload(self.params, address_of(params), params.nbytes)
+        self.functions = {name: gpu.functions(code) for name, code in self.codes.items()}
+        self.arena = gpu.allocate(executable.arena_bytes)
+        self.params = gpu.allocate(params.nbytes)
+        self.state = gpu.allocate(executable.state_offsets[-1])
+        self.inputs = [gpu.allocate(spec.nbytes) for spec in executable.inputs]
+        self.outputs = [gpu.allocate(spec.nbytes) for spec in executable.outputs]
+        self.workspace = gpu.allocate(max((c.workspace for c in self.codes.values()), default=0))
+        self.spare = gpu.allocate(self._spare_bytes())
+        gpu.upload(self.params, address_of(params), params.nbytes)
+        gpu.wait()
+        memory = (self.arena, self.params, self.state, *self.inputs, *self.outputs, self.workspace, self.spare)
+        weakref.finalize(self, gpu.free, *memory)
         self.graph: Any = None
         self.kept: list[Any] = []  # arguments of launches that have not ended
-
-    def ask(self, name: str, *args: Any) -> Any:
-        """Calls the driver. Raises TargetError with its message."""
-        try:
-            code, *results = getattr(self.driver, name)(*args)
-        except (RuntimeError, OSError) as error:  # no library of a driver
-            raise TargetError(f"{name}: {error}") from error
-        if int(code) != 0:
-            _, text = self.driver.cuGetErrorString(code)
-            raise TargetError(f"{name}: {text.decode() if isinstance(text, bytes) else code}")
-        return results[0] if len(results) == 1 else tuple(results)
-
-    def _functions(self, code: GridCode) -> list[tuple[LaunchCode, Any]]:
-        image = code.cubin or code.ptx.encode() + b"\0"
-        module = self.ask("cuModuleLoadData", image)
-        found = [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
-        attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        for launch, function in found:
-            if launch.dynamic:
-                self.ask("cuFuncSetAttribute", function, attribute, launch.dynamic)
-        return found
-
-    def allocate(self, nbytes: int) -> int:
-        """The address of new memory of the GPU."""
-        return int(self.ask("cuMemAlloc", max(nbytes, 256)))
-
-    def upload(self, place: int, source: int, nbytes: int) -> None:
-        """Copies from this machine's memory to the GPU's."""
-        if nbytes:
-            self.ask("cuMemcpyHtoDAsync", place, source, nbytes, self.stream)
-
-    def download(self, target: int, place: int, nbytes: int) -> None:
-        """Copies from the GPU's memory to this machine's, after all that was asked for before."""
-        if nbytes:
-            self.ask("cuMemcpyDtoHAsync", target, place, nbytes, self.stream)
-        self.wait()
-
-    def wait(self) -> None:
-        """Ends when all that was asked for is done."""
-        self.ask("cuStreamSynchronize", self.stream)
 
     def replay(self) -> None:
         """Executes all steps, which are captured as a graph the first time."""
         if self.graph is None:
-            self.ask("cuStreamBeginCapture", self.stream, self.driver.CUstreamCaptureMode(STREAM_CAPTURE_THREAD))
-            for step in self.executable.steps:
-                self.step(step)
-            captured = self.ask("cuStreamEndCapture", self.stream)
-            self.graph = self.ask("cuGraphInstantiate", captured, 0)
-            self.kept.clear()  # the graph has copies
-        self.ask("cuGraphLaunch", self.graph, self.stream)
+            self.graph = self.gpu.captured(self._steps)
+            self.kept.clear()
+        self.gpu.replay(self.graph)
+
+    def _steps(self) -> None:
+        for step in self.executable.steps:
+            self.step(step)
 
     def step(self, step: Any) -> None:
         """Asks for one step."""
@@ -199,42 +179,44 @@ class _Loaded:
             for call in unrolled(step):
                 self._call(call)
         elif isinstance(step, Copy):
-            target, source = self.address(step.target), self.address(step.source)
-            self.ask("cuMemcpyDtoDAsync", target, source, step.target.nbytes, self.stream)
+            self.gpu.copy(self.address(step.target), self.address(step.source), step.target.nbytes)
         else:
             self._call(step)
 
     def _call(self, call: Call) -> None:
-        places = [*(self.address(slot) for slot in call.args), self.workspace]
-        code, moved = self.codes[call.kernel], []
-        for i, nbytes in enumerate(code.nbytes):
-            if places[i] % PARAMETER_ALIGNMENT:  # a part of another value: kernels read whole vectors
-                moved.append((i, places[i], nbytes))
-                places[i] = self.spare[i]
-                self.ask("cuMemcpyDtoDAsync", places[i], moved[-1][1], nbytes, self.stream)
-        self._launch(call, places)
-        for i, place, nbytes in moved:
-            if i in code.written:
-                self.ask("cuMemcpyDtoDAsync", place, places[i], nbytes, self.stream)
+        """One kernel; an argument that is not where vectors may be is copied there, and back if it is written."""
+        code, places = self.codes[call.kernel], [self.address(slot) for slot in call.args]
+        odd = {i: place for i, place in enumerate(places) if place % VECTOR_BYTES}
+        at = self.spare
+        for i, place in odd.items():
+            places[i] = at
+            at += round_up(code.nbytes[i], ALIGNMENT)
+            self.gpu.copy(places[i], place, code.nbytes[i])
+        self.kept.append(self.gpu.launch(self.functions[call.kernel], [*places, self.workspace]))
+        for i in set(odd) & set(code.written):
+            self.gpu.copy(odd[i], places[i], code.nbytes[i])
 
-    def _spare(self) -> dict[int, int]:
-        """Aligned memory for arguments, by number, that are not where a kernel can read them."""
+    def _spare_bytes(self) -> int:
+        """For copies of the arguments of one call that are not at multiples of ``VECTOR_BYTES``."""
         steps = self.executable.steps
-        calls = [c for s in steps for c in (unrolled(s) if isinstance(s, Repeat) else [s]) if isinstance(c, Call)]
-        sizes: dict[int, int] = {}
-        for call in calls:
-            for i, (slot, nbytes) in enumerate(zip(call.args, self.codes[call.kernel].nbytes, strict=False)):
-                if self.address(slot) % PARAMETER_ALIGNMENT:
-                    sizes[i] = max(sizes.get(i, 0), nbytes)
-        return {i: self.allocate(nbytes) for i, nbytes in sizes.items()}
+        calls = [call for step in steps for call in (unrolled(step) if isinstance(step, Repeat) else [step])]
+        return max(
+            (
+                sum(
+                    round_up(n, ALIGNMENT)
+                    for n, slot in zip(self.codes[call.kernel].nbytes, call.args, strict=True)
+                    if self.address(slot) % VECTOR_BYTES
+                )
+                for call in calls
+                if isinstance(call, Call)
+            ),
+            default=0,
+        )
 
-    def _launch(self, call: Call, places: list[int]) -> None:
-        values = (ctypes.c_uint64 * len(places))(*places)
-        pointers = (ctypes.c_void_p * len(places))(*(ctypes.addressof(values) + 8 * i for i in range(len(places))))
-        self.kept += [values, pointers]
-        for launch, function in self.functions[call.kernel]:
-            extents: Sequence[int] = (*launch.grid, *launch.block)
-            self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, ctypes.addressof(pointers), 0)
+    def wait(self) -> None:
+        """Ends when all that was asked for is done."""
+        self.gpu.wait()
+        self.kept.clear()
 
     def address(self, slot: Slot) -> int:
         """Where an argument lies in the GPU's memory."""

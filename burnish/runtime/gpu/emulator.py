@@ -49,6 +49,7 @@ class _Built:
         self.engine = llvm.create_mcjit_compiler(module, engine_machine)
         self.engine.finalize_object()
         self.sites, self.operations, self.queued = made.sites, made.operations, made.queued
+        self.aligned = np.array(made.aligned, np.int64)
         self.shared = {name: (self.address(name), size) for name, size in made.shared.items()}
 
     def address(self, name: str) -> int:
@@ -238,6 +239,13 @@ class _LaunchRun:
             site, thread, address = wrong
             raise VerificationError(
                 f"{where}: thread {thread} touches {self._nearest(address)}, outside of all buffers, at "
+                f"'{self.built.sites[site]}'"
+            )
+        odd = np.flatnonzero(found.address % self.built.aligned[found.site])
+        if len(odd):
+            site = int(found.site[odd[0]])
+            raise VerificationError(
+                f"{where}: thread {found.thread[odd[0]]} is not at a multiple of {self.built.aligned[site]} bytes, at "
                 f"'{self.built.sites[site]}'"
             )
         early = found.unfinished()

@@ -16,6 +16,8 @@ from burnish.errors import TargetError
 CALLS = BARRIER, COLLECTIVE, FULL, COPY, QUEUE = range(5)  # the runner's functions, in this order
 MATRICES = ("gpu.matrices", "gpu.matrices.trans")
 MULTIPLY = ("gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
+SHUFFLE = "gpu.shuffle"
+OF_WARPS = (*MATRICES, *MULTIPLY, SHUFFLE)
 COPIES = (4, 8, 16)
 _GROUPED = re.compile(r"@(gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?|gpu\.products\.end\.f(\d+))\(")
 _QUEUED = re.compile(r"@(gpu\.(?:copies|products)\.(?!end)[\w.]+)\(")
@@ -24,8 +26,9 @@ READ, WRITTEN = "what a tensor core reads", "what a tensor core has read"
 RECORD = 3  # words of 8 bytes: address; site, bytes and whether it writes; thread and number of barriers before
 STACK_REACH = 1 << 21  # bytes around a frame of the recording function that are some thread's own stack
 _BITS = {"double": 64, "float": 32, "half": 16, "bfloat": 16, "ptr": 64}
-_LOAD = re.compile(r"^(\s*)(%[\w.]+) = load (volatile )?([^,]+), ptr ([%@][\w.]+)(, align \d+)?$")
-_STORE = re.compile(r"^(\s*)store (volatile )?(.+), ptr ([%@][\w.]+)(, align \d+)?$")
+_LOAD = re.compile(r"^(\s*)(%[\w.]+) = load (volatile )?([^,]+), ptr ([%@][\w.]+)(?:, align \d+)?$")
+_STORE = re.compile(r"^(\s*)store (volatile )?(.+), ptr ([%@][\w.]+)(?:, align \d+)?$")
+_ALIGN = re.compile(r", align (\d+)$")
 _ROUNDED = re.compile(r"fptrunc (?:<(\d+) x float>|float) (\S+) to (?:<\d+ x bfloat>|bfloat)")
 _TYPE = re.compile(r"^(<(\d+) x (\w+)>|\w+)")
 _SHARED = re.compile(r"^@([\w.]+) = internal addrspace\(\d+\) global \[(\d+) x i8\] poison", re.MULTILINE)
@@ -44,6 +47,11 @@ class Instrumented:
     sites: tuple[str, ...]
     operations: tuple[str, ...]
     queued: tuple[str, ...]
+
+    @property
+    def aligned(self) -> tuple[int, ...]:
+        """The multiple of bytes at which the access of each site must be."""
+        return tuple(int(found[1]) if (found := _ALIGN.search(site)) else 1 for site in self.sites)
 
 
 def instrumented(ir: str) -> Instrumented:
@@ -66,11 +74,11 @@ def instrumented(ir: str) -> Instrumented:
     text = text.replace("@zeros = private unnamed_addr constant", "@zeros = constant")
     grouped = {m[1]: m for m in _GROUPED.finditer(text)}
     queued = tuple(dict.fromkeys(m[1] for m in _QUEUED.finditer(text)))
-    operations = (*MATRICES, *MULTIPLY, *grouped)
+    operations = (*OF_WARPS, *grouped)
     first = len(sites)
     sites += ["a matrix of a tensor core", "a copy that begins", "a copy that ends", "what a copy reads", READ, WRITTEN]
     own = [_rounding(lanes) for lanes in rounded]
-    own += [_together(len(MATRICES) + len(MULTIPLY) + i, m) for i, m in enumerate(grouped.values())]
+    own += [_together(len(OF_WARPS) + i, m) for i, m in enumerate(grouped.values())]
     own += [_queued(i, name) for i, name in enumerate(queued)]
     return Instrumented("\n".join([text, _prelude(first), *own]), shared, tuple(sites), operations, queued)
 
@@ -112,16 +120,16 @@ def _recorded(line: str, sites: list[str]) -> list[str]:
     """The line, with the pointer of its access handed to the recording function first."""
     found = _LOAD.match(line)
     if found:
-        indent, name, volatile, kind, pointer, align = found.groups()
+        indent, name, volatile, kind, pointer = found.groups()
         what = _what(len(sites), kind, 0)
         sites.append(line.strip())
         return [
             f"{indent}{name}.at = call ptr @gpu.access(ptr {pointer}, i64 {what})",
-            f"{indent}{name} = load {volatile or ''}{kind}, ptr {name}.at{align or ''}",
+            f"{indent}{name} = load {volatile or ''}{kind}, ptr {name}.at, align 1",
         ]
     found = _STORE.match(line)
     if found:
-        indent, volatile, value, pointer, align = found.groups()
+        indent, volatile, value, pointer = found.groups()
         kind = _TYPE.match(value)
         assert kind is not None, line
         name = f"%at.{len(sites)}"
@@ -129,7 +137,7 @@ def _recorded(line: str, sites: list[str]) -> list[str]:
         sites.append(line.strip())
         return [
             f"{indent}{name} = call ptr @gpu.access(ptr {pointer}, i64 {what})",
-            f"{indent}store {volatile or ''}{value}, ptr {name}{align or ''}",
+            f"{indent}store {volatile or ''}{value}, ptr {name}, align 1",
         ]
     return [line]
 
@@ -152,6 +160,7 @@ def _prelude(sites: int) -> str:
         )
     parts += [_matrices(number, name, sites) for number, name in enumerate(MATRICES)]
     parts += [_multiply(number, name) for number, name in enumerate(MULTIPLY, len(MATRICES))]
+    parts.append(_shuffle(OF_WARPS.index(SHUFFLE)))
     parts += [_copy(nbytes, sites + 1, sites + 3) for nbytes in COPIES]
     return "\n".join(parts)
 
@@ -314,3 +323,17 @@ def _multiply(operation: int, name: str) -> str:
             f"  ret {kind} %new\n}}",
         ]
     )
+
+
+def _shuffle(operation: int) -> str:
+    return f"""
+define internal i32 @{SHUFFLE}(i32 %value, i32 %step) noinline {{
+  %in = alloca [2 x i32]
+  %out = alloca i32
+  %second = getelementptr i32, ptr %in, i64 1
+  store i32 %value, ptr %in
+  store i32 %step, ptr %second
+  call void @gpu.together(i64 {operation}, ptr %in, ptr %out)
+  %other = load i32, ptr %out
+  ret i32 %other
+}}"""

@@ -1,4 +1,4 @@
-"""What the 32 threads of a warp do together, computed on a CPU: matrices from shared memory, products of tensor cores.
+"""What the 32 threads of a warp do together, computed on a CPU: matrices from shared memory, products, shuffles.
 
 Source: PTX ISA, "ldmatrix" and "Matrix Fragments for mma.m16n8k16 / k8 / k32": thread 4 g + t holds of the left operand
 words t and t + 4 of the 32 bytes of rows g and g + 8, of the right one those of row g, of the sums elements 2 t and
@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from burnish.runtime.gpu.instrument import MATRICES
+from burnish.runtime.gpu.instrument import MATRICES, SHUFFLE
 
 WARP = 32
 _LANES = np.arange(WARP)
@@ -22,13 +22,16 @@ _MULTIPLY_BYTES = 40  # of each thread: six words of operands and four elements 
 
 def input_bytes(name: str) -> int:
     """How many bytes a thread hands over."""
-    return 8 if name in MATRICES else _MULTIPLY_BYTES
+    return 8 if name in (*MATRICES, SHUFFLE) else _MULTIPLY_BYTES
 
 
 def together(name: str, inputs: Sequence[bytes]) -> list[bytes]:
     """What every thread of a warp is given back, from what each has handed over, by their numbers."""
     if name in MATRICES:
         return _matrices(inputs, name.endswith("trans"))
+    if name == SHUFFLE:
+        value, step = np.frombuffer(b"".join(inputs), np.uint32).reshape(WARP, 2).T
+        return [word.tobytes() for word in value[_LANES ^ step]]
     words = np.frombuffer(b"".join(inputs), np.uint32).reshape(WARP, 10)
     integers = name.endswith("s8")
     sums = words[:, 6:].view(np.int32 if integers else np.float32)

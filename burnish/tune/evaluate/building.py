@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
+from burnish.codegen.gridcode import GridCode
 from burnish.kernels.task import Choice, Task
 from burnish.kernels.templates import template_called
 from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
@@ -17,6 +18,7 @@ from burnish.runtime.link import link
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Call, Schedule
 from burnish.target import Target
+from burnish.tune.features.assembled import assembled
 from burnish.workers import ForkServer, Job, Limits, Outcome, Pool
 from burnish.workers.plain import decode, encode
 
@@ -35,13 +37,17 @@ class Trial:
 
 @dataclass(frozen=True)
 class Build:
-    """What became of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none."""
+    """What became of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none.
+
+    ``assembled``: of a kernel for a grid of threads, what its assembler reports (``tune/features/assembled.py``).
+    """
 
     kernel: Kernel | None
     image: Image | None = None  # linked here because measuring, which nothing runs beside, would wait for it
     trace: Sequence[Call] = ()
     seconds: float = 0.0
     error: str = ""
+    assembled: Mapping[str, float] = field(default_factory=dict)
 
 
 class Builder:
@@ -119,16 +125,20 @@ def build_packet(packet: str, target: Target, template: str, choice: Choice) -> 
 
 
 def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
-    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to.
+    """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to; also for
+    a kernel for a grid of threads that does not fit their registers.
 
     Of choices that make no difference the code is the same, and where steps are remembered not compiled again.
     """
     made = template_called(template, target).on(task, target).apply(choice)
     packed = packing(made.trace, task)
 
-    def compiled() -> tuple[Kernel, Image]:
+    def compiled() -> tuple[Kernel, Image | None, Mapping[str, float]]:
         kernel = compile_program(made.program, target, packed, template, choice)
-        return kernel, link({kernel.symbol: kernel.code})
+        if target.machine.dialect.grid is not None:  # its device loads it
+            return kernel, None, assembled(GridCode.unpacked(kernel.code))
+        return kernel, link({kernel.symbol: kernel.code}), {}
 
-    kernel, image = made.steps.after(made.program, target, compiled) if made.steps else compiled()
-    return Build(replace(kernel, packing=packed, template=template, choice=choice), image, made.trace)
+    kernel, image, found = made.steps.after(made.program, target, compiled) if made.steps else compiled()
+    own = replace(kernel, packing=packed, template=template, choice=choice)
+    return Build(own, image, made.trace, assembled=found)

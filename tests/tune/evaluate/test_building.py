@@ -15,7 +15,7 @@ from burnish.schedule.schedule import Schedule
 from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial, building
 from burnish.tune.evaluate.building import Builder
-from burnish.workers import Worker, pool
+from burnish.workers import Worker, pool, worker
 from tests.tune.evaluate import jobs
 
 
@@ -75,6 +75,8 @@ def test_a_build_that_hangs_or_kills_is_an_outcome(
     evaluator: Evaluator, doubling: Task, monkeypatch: pytest.MonkeyPatch, job: str, error: str
 ) -> None:
     endless = job in ("sleep", "compute")
+    if job == "compute":  # which is limited by what it computes, however little of a busy machine it gets
+        monkeypatch.setattr(worker, "PATIENCE", 1000)
     builder = Builder(evaluator._server, host(), workers=2, limit=0.5 if endless else 60.0)
     monkeypatch.setattr(building, "build_packet", jobs.build)
     good = evaluator.default(doubling)

@@ -1,0 +1,207 @@
+"""Attention as a form: a product of matrices, a softmax of each of its rows, and a second product with these.
+
+``sum_j(exp(e_j - max e) * v_j) * r(sum_j exp(e_j - max e))``, ``e_j`` being any expression of one element of the first
+product: scaled, masked, biased. It is found by the stages' expressions, whatever operators they come from.
+
+Source: Vaswani et al. 2017, section 3.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from burnish.kernels.gpu.forms import Group, Values, expanded
+from burnish.kernels.task import Task, is_sum_of_products
+from burnish.loops.expr import Axis, Binary, Call, Cast, Expr, Load, Reduce, Var, factors_of
+from burnish.loops.layout import row_major
+from burnish.loops.simplify import simplify
+from burnish.loops.tensor import Tensor
+from burnish.loops.traverse import loads, substitute, transform
+
+EXPONENTIAL = "exp"  # a function of expressions
+
+
+@dataclass(frozen=True)
+class Attention:
+    """Axes: ``batch`` of queries, keys and values; ``rows`` of queries; ``columns`` of values; ``keys``; ``depth`` of
+    queries and keys. ``query``, ``key`` and ``value`` are over these.
+
+    ``score`` is what softmax is taken of, in which ``product`` stands for the sum over the depth. ``result`` is the
+    output's element, in which ``weighted`` stands for the sum of values by the exponentials, and ``total`` for the sum
+    of these.
+    """
+
+    output: Tensor
+    batch: Group
+    rows: Group
+    columns: Group
+    keys: Group
+    depth: Group
+    query: Expr
+    key: Expr
+    value: Expr
+    score: Expr
+    product: Load
+    result: Expr
+    weighted: Load
+    total: Load
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """Batch, rows, keys, depth, columns."""
+        groups = (self.batch, self.rows, self.keys, self.depth, self.columns)
+        return groups[0].extent, groups[1].extent, groups[2].extent, groups[3].extent, groups[4].extent
+
+
+def attention(task: Task) -> Attention | None:
+    """The attention that a task of one output is; None of others."""
+    stages = task.stages()
+    reducing = [t for t in stages if isinstance(t.body, Reduce)]
+    if len(task.outputs) != 1 or len(reducing) != 4 or task.dims or 0 in task.outputs[0].shape:
+        return None
+    if any(layout != row_major(len(layout.parts)) for layout in task.layouts.values()):
+        return None
+    products = [t for t in reducing if is_sum_of_products(t)]
+    others = [t for t in reducing if t not in products]
+    kinds = {t.body.kind: t for t in others if isinstance(t.body, Reduce)}
+    if len(products) != 2 or kinds.keys() != {"max", "sum"}:
+        return None
+    inlined = {t.name: t for t in stages if not isinstance(t.body, Reduce)}
+    return _Finder(task.outputs[0], products[0], products[1], kinds["max"], kinds["sum"], inlined).found()
+
+
+class _Finder:
+    """See :func:`attention`: the four stages that reduce, in the order in which they are computed."""
+
+    def __init__(
+        self, output: Tensor, first: Tensor, second: Tensor, top: Tensor, total: Tensor, inlined: Mapping[str, Tensor]
+    ) -> None:
+        self.output, self.first, self.second, self.top, self.total = output, first, second, top, total
+        self.inlined = inlined
+        self.ranges = {v.name: n for v, n in zip(output.axes, output.shape, strict=True)}
+
+    def found(self) -> Attention | None:
+        """All of it, or None."""
+        result = self._result()
+        if result is None:
+            return None
+        value, weighted = result
+        keys = self._axes(self.second)
+        pair = factors_of(self._body(self.second, weighted.indices, keys))  # type: ignore[arg-type]
+        if pair is None:
+            return None
+        shares = [e for e in pair if self.total.name in e.buffers]
+        values = [e for e in pair if self.total.name not in e.buffers]
+        if len(shares) != 1 or any(self._computed(e) for e in values):
+            return None
+        share = self._share(shares[0], keys)
+        if share is None:
+            return None
+        score, scale, total, product = share
+        return self._classified(value, weighted, keys, values[0], score, scale, total, product)
+
+    def _axes(self, t: Tensor) -> Group:
+        """The axes of a reduction, under names of their own."""
+        assert isinstance(t.body, Reduce)
+        axes = tuple(Axis(Var(f"{t.name}/{a.var.name}"), a.extent) for a in t.body.axes)
+        self.ranges.update({a.var.name: a.extent for a in axes})
+        return Group(axes)
+
+    def _body(self, t: Tensor, index: tuple[Expr, ...], reduced: Group) -> Expr | None:
+        """What a stage reduces for the element ``index``, at ``reduced``; None where that has other axes."""
+        body = t.body
+        assert isinstance(body, Reduce)
+        if [a.extent for a in body.axes] != [a.extent for a in reduced.axes]:
+            return None
+        at: Values = {v.name: i for v, i in zip(t.axes, index, strict=True)}
+        at.update({a.var.name: own.var for a, own in zip(body.axes, reduced.axes, strict=True)})
+        return simplify(expanded(substitute(expanded(body.body, self.inlined), at), self.inlined), self.ranges)
+
+    def _computed(self, e: Expr) -> bool:
+        """Whether an expression reads what the task reduces."""
+        return not e.buffers.isdisjoint({t.name for t in (self.first, self.second, self.top, self.total)})
+
+    def _result(self) -> tuple[Expr, Load] | None:
+        """The output's element, and in it the only load of the second product."""
+        output, second = self.output, self.second
+        if output is second:
+            load = Load(second.buffer, tuple(second.axes))
+            return load, load
+        assert output.body is not None
+        value = simplify(expanded(output.body, self.inlined), self.ranges)
+        found = {x for x in loads(value) if x.buffer.name == second.name}
+        foreign = value.buffers & {self.first.name, self.top.name, self.total.name}
+        return (value, found.pop()) if len(found) == 1 and not foreign else None
+
+    def _share(self, e: Expr, keys: Group) -> tuple[Expr, Expr, Load, Load] | None:
+        """The score, the factor by which exponentials become shares, the sum in it, and the product in the score."""
+        plain = _uncast(e)
+        totals = {x for x in loads(plain) if x.buffer.name == self.total.name}
+        if len(totals) != 1 or not isinstance(plain, Binary) or plain.op not in ("*", "/"):
+            return None
+        (total,) = totals
+        power = self._body(self.total, total.indices, keys)
+        if power is None or not isinstance(power, Call) or power.fn != EXPONENTIAL:
+            return None
+        sides = [plain.a, plain.b] if plain.op == "*" else [plain.a]
+        mine = next((s for s in sides if _uncast(s) == _uncast(power)), None)
+        (below,) = power.args
+        if mine is None or not isinstance(below, Binary) or below.op != "-" or not isinstance(below.b, Load):
+            return None
+        rest = plain.b if mine is plain.a else plain.a
+        scale = rest if plain.op == "*" else 1.0 / rest
+        top = below.b
+        if top.buffer.name != self.top.name or self._body(self.top, top.indices, keys) != below.a:
+            return None
+        products = {x for x in loads(below.a) if x.buffer.name == self.first.name}
+        others = {self.second.name, self.top.name, self.total.name}
+        free = scale.variables & {a.var.name for a in keys.axes}
+        if len(products) != 1 or free or below.a.buffers & others or scale.buffers != {self.total.name}:
+            return None
+        return below.a, scale, total, products.pop()
+
+    def _classified(
+        self,
+        value: Expr,
+        weighted: Load,
+        keys: Group,
+        values: Expr,
+        score: Expr,
+        scale: Expr,
+        total: Load,
+        product: Load,
+    ) -> Attention | None:
+        """The axes by who has them."""
+        depth = self._axes(self.first)
+        pair = factors_of(self._body(self.first, product.indices, depth))  # type: ignore[arg-type]
+        named = {a.var.name for a in keys.axes}
+        if pair is None:
+            return None
+        left = [e for e in pair if e.variables.isdisjoint(named)]
+        right = [e for e in pair if not e.variables.isdisjoint(named)]
+        if len(left) != 1 or len(right) != 1 or self._computed(left[0]) or self._computed(right[0]):
+            return None
+        axes = [Axis(v, n) for v, n in zip(self.output.axes, self.output.shape, strict=True) if n > 1]
+        scored = score.variables | left[0].variables | right[0].variables | total.variables
+        columns = tuple(a for a in axes if a.var.name in values.variables and a.var.name not in scored)
+        rows = tuple(a for a in axes if a not in columns and a.var.name not in values.variables | right[0].variables)
+        batch = tuple(a for a in axes if a not in columns and a not in rows)
+        result = _replaced(value, weighted, weighted * scale if weighted.dtype == scale.dtype else None)
+        if result is None or not columns:
+            return None
+        return Attention(
+            self.output, Group(batch), Group(rows), Group(columns), keys, depth, left[0], right[0], values,
+            score, product, result, weighted, total,
+        )  # fmt: skip
+
+
+def _replaced(e: Expr, load: Load, by: Expr | None) -> Expr | None:
+    return None if by is None else transform(e, lambda part: by if part == load else part)
+
+
+def _uncast(e: Expr) -> Expr:
+    """An expression without the conversions of floats around it: sums of exponentials are not rounded between."""
+    while isinstance(e, Cast) and e.value.dtype != "bool" and "float" in e.dtype and "float" in e.value.dtype:
+        e = e.value
+    return e

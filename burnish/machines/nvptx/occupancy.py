@@ -1,0 +1,43 @@
+"""Occupancy: which share of a multiprocessor's threads is resident, by what a block takes of registers and memory.
+
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (8.0 and 9.0).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from burnish.machines.nvptx.warp import WARP
+
+
+@dataclass(frozen=True)
+class Multiprocessor:
+    """What one has for its blocks: threads, blocks, registers of four bytes, bytes of shared memory.
+
+    Registers are given to warps in pieces of ``granule``; a block takes ``reserved`` bytes more than it asks for.
+    """
+
+    threads: int = 2048
+    blocks: int = 32
+    registers: int = 1 << 16
+    shared: int = 164 << 10
+    granule: int = 256
+    reserved: int = 1 << 10
+
+
+MULTIPROCESSORS = {"sm_80": Multiprocessor(), "sm_90a": Multiprocessor(shared=228 << 10)}
+
+
+def resident_blocks(cpu: str, threads: int, registers: int, shared: int) -> int:
+    """Blocks of so many threads, registers a thread and bytes of shared memory that run on a multiprocessor at once."""
+    m = MULTIPROCESSORS[cpu]
+    warps = -(-threads // WARP)
+    of_warp = -(-registers * WARP // m.granule) * m.granule
+    by_registers = m.registers // (of_warp * warps) if registers else m.blocks
+    return min(m.blocks, m.threads // (warps * WARP), by_registers, m.shared // (shared + m.reserved))
+
+
+def occupancy(cpu: str, threads: int, registers: int, shared: int) -> float:
+    """The share of a multiprocessor's threads that are resident, from 0 to 1; see :func:`resident_blocks`."""
+    resident = resident_blocks(cpu, threads, registers, shared) * -(-threads // WARP) * WARP
+    return resident / MULTIPROCESSORS[cpu].threads

@@ -1,0 +1,73 @@
+"""Joined groups: several kernels as one, where a template schedules all that they compute together (attention).
+
+A chain of groups, each of which has one result that only the next one reads, becomes one group if a template of the
+target that joins groups takes it: what was between them is then never in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from burnish.graph.fuse import Group
+from burnish.graph.fusion_properties import facts_of
+from burnish.graph.graph import Graph
+
+LONGEST = 4  # groups of a chain: two products, a softmax, and what may be between them
+
+Takes = Callable[[Graph, Group], bool]
+
+
+def join_groups(graph: Graph, groups: Sequence[Group], takes: Takes) -> list[Group]:
+    """The groups in topological order, those of a chain between two products as one where ``takes`` agrees."""
+    producers = {name: group for group in groups for name in group.outputs}
+    readers: dict[str, int] = {}
+    for group in groups:
+        for name in group.inputs:
+            readers[name] = readers.get(name, 0) + 1
+    place = {node.outputs: number for number, node in enumerate(graph.nodes)}
+    gone: dict[int, Group | None] = {}
+    for last in groups:
+        if not _is_product(graph, last):
+            continue
+        for chain in _chains(graph, last, producers, readers):
+            if any(id(group) in gone for group in chain):
+                continue
+            whole = _together(chain, place)
+            if _is_product(graph, chain[-1]) and takes(graph, whole):
+                gone.update({id(group): None for group in chain})
+                gone[id(last)] = whole
+                break
+    found = (gone.get(id(group), group) for group in groups)
+    return [group for group in found if group is not None]
+
+
+def _is_product(graph: Graph, group: Group) -> bool:
+    return group.anchor is not None and facts_of(graph, group.anchor).kind == "complex"
+
+
+def _chains(
+    graph: Graph, last: Group, producers: dict[str, Group], readers: dict[str, int]
+) -> Iterator[tuple[Group, ...]]:
+    """The chains of three groups or more that end in ``last``, backwards."""
+    paths: list[tuple[Group, ...]] = [(last,)]
+    while paths:
+        path = paths.pop()
+        if len(path) > 2:
+            yield path
+        if len(path) == LONGEST:
+            continue
+        for name in path[-1].inputs:
+            before = producers.get(name)
+            if before is None or before in path or len(before.outputs) != 1 or before.alias:
+                continue
+            if readers[name] == 1 and name not in graph.outputs:
+                paths.append((*path, before))
+
+
+def _together(chain: Sequence[Group], place: dict[tuple[str, ...], int]) -> Group:
+    """One group of all nodes, with the anchor of the last."""
+    last = chain[0]
+    inside = {name for group in chain for node in group.nodes for name in node.outputs}
+    nodes = sorted((node for group in chain for node in group.nodes), key=lambda node: place[node.outputs])
+    inputs = dict.fromkeys(name for group in reversed(chain) for name in group.inputs if name not in inside)
+    return Group(tuple(nodes), tuple(inputs), last.outputs, last.anchor)

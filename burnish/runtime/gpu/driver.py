@@ -1,0 +1,127 @@
+"""CUDA driver API: the first GPU of this machine, its memory, a stream, kernels loaded and launched, and its clock."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+from burnish.codegen.gridcode import GridCode, LaunchCode
+from burnish.errors import BurnishError, TargetError
+from burnish.optional import require
+
+STREAM_CAPTURE_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+LEAST_BYTES = 256  # of an allocation: the driver refuses none at all
+
+Functions = Sequence[tuple[LaunchCode, Any]]
+
+
+class Gpu:
+    """The first GPU and one stream on it; everything that is asked for happens in order."""
+
+    def __init__(self) -> None:
+        """Raises MissingDependencyError without ``cuda-bindings``, TargetError without a driver or a GPU."""
+        self.driver = require("cuda.bindings.driver", extra="cuda")
+        try:
+            self.ask("cuInit", 0)
+            self._device = self.ask("cuDeviceGet", 0)
+            self._context = self.ask("cuDevicePrimaryCtxRetain", self._device)
+            self.enter()
+            self.stream = self.ask("cuStreamCreate", 0)
+        except BurnishError as error:
+            raise TargetError(f"this machine has no NVIDIA GPU with a driver ({error})") from None
+
+    def enter(self) -> None:
+        """Makes calls of this thread be about this GPU."""
+        self.ask("cuCtxSetCurrent", self._context)
+
+    def ask(self, name: str, *args: Any) -> Any:
+        """Calls the driver. Raises TargetError with its message."""
+        try:
+            code, *results = getattr(self.driver, name)(*args)
+        except (RuntimeError, OSError) as error:  # no library of a driver
+            raise TargetError(f"{name}: {error}") from error
+        if int(code) != 0:
+            _, text = self.driver.cuGetErrorString(code)
+            raise TargetError(f"{name}: {text.decode() if isinstance(text, bytes) else code}")
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def functions(self, code: GridCode) -> Functions:
+        """The launches of a kernel, loaded: what :meth:`launch` takes."""
+        module = self.ask("cuModuleLoadData", code.cubin or code.ptx.encode() + b"\0")
+        found = [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
+        attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        for launch, function in found:
+            if launch.dynamic:
+                self.ask("cuFuncSetAttribute", function, attribute, launch.dynamic)
+        return found
+
+    def launch(self, functions: Functions, places: Sequence[int]) -> Any:
+        """Asks for the launches of a kernel on buffers at ``places``, the last of which is its workspace; what must be
+        kept until they have begun.
+        """
+        values = (ctypes.c_uint64 * len(places))(*places)
+        pointers = (ctypes.c_void_p * len(places))(*(ctypes.addressof(values) + 8 * i for i in range(len(places))))
+        for launch, function in functions:
+            extents = (*launch.grid, *launch.block)
+            self.ask("cuLaunchKernel", function, *extents, launch.dynamic, self.stream, ctypes.addressof(pointers), 0)
+        return values, pointers
+
+    def captured(self, ask: Callable[[], object]) -> Any:
+        """What ``ask`` asks for as a graph, which :meth:`replay` executes."""
+        self.ask("cuStreamBeginCapture", self.stream, self.driver.CUstreamCaptureMode(STREAM_CAPTURE_THREAD))
+        ask()
+        return self.ask("cuGraphInstantiate", self.ask("cuStreamEndCapture", self.stream), 0)
+
+    def replay(self, graph: Any) -> None:
+        """Asks for all of a graph."""
+        self.ask("cuGraphLaunch", graph, self.stream)
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of new memory of the GPU."""
+        return int(self.ask("cuMemAlloc", max(nbytes, LEAST_BYTES)))
+
+    def free(self, *places: int) -> None:
+        """Gives memory back."""
+        for place in places:
+            self.ask("cuMemFree", place)
+
+    def upload(self, place: int, source: int, nbytes: int) -> None:
+        """Copies from this machine's memory to the GPU's."""
+        if nbytes:
+            self.ask("cuMemcpyHtoDAsync", place, source, nbytes, self.stream)
+
+    def download(self, target: int, place: int, nbytes: int) -> None:
+        """Copies from the GPU's memory to this machine's, after all that was asked for before."""
+        if nbytes:
+            self.ask("cuMemcpyDtoHAsync", target, place, nbytes, self.stream)
+        self.wait()
+
+    def copy(self, target: int, source: int, nbytes: int) -> None:
+        """Copies within the GPU's memory."""
+        self.ask("cuMemcpyDtoDAsync", target, source, nbytes, self.stream)
+
+    def wait(self) -> None:
+        """Ends when all that was asked for is done."""
+        self.ask("cuStreamSynchronize", self.stream)
+
+    def timed(self, asks: int, ask: Callable[[], object]) -> list[float]:
+        """Seconds of each of so many ``asks``, between two events on the stream."""
+        events = [self.ask("cuEventCreate", 0) for _ in range(asks + 1)]
+        self.ask("cuEventRecord", events[0], self.stream)
+        for event in events[1:]:
+            ask()
+            self.ask("cuEventRecord", event, self.stream)
+        self.wait()
+        found = [1e-3 * self.ask("cuEventElapsedTime", a, b) for a, b in pairwise(events)]
+        for event in events:
+            self.ask("cuEventDestroy", event)
+        return found
+
+
+@cache
+def first_gpu() -> Gpu:
+    """The GPU that all of this process share. Raises what :class:`Gpu` raises."""
+    return Gpu()
