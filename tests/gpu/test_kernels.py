@@ -26,6 +26,7 @@ CASES = {
     "pools": (Case("max_pool2d", [(1, 2, 9, 9)], {"kernel": (3, 3), "strides": (2, 2)}, choice={"own": 2}), "elements"),
     "joined": (Case("concat", [(2, 3, 8), (2, 5, 8)], {"axis": 1}, choice={"vector": 4}), "elements"),
     "winograd": (Case("winograd_conv2d", [(1, 8, 4, 4), (4, 4, 8, 8)], {"m": 2}), "launches"),
+    "transformed": (Case("winograd_conv2d", [(1, 8, 7, 5), (4, 4, 8, 8)], {"m": 2}), "transformed_product"),
     "pool": (Case("max_pool2d", [(1, 4, 6, 6)], {"kernel": (3, 3), "strides": (2, 2)}), "elements"),
     "softmax": (Case("softmax", [(2, 90)], {}), "rows"),
     "layer_norm": (Case("layer_norm", [(2, 70), (70,), (70,)], {}), "rows"),
@@ -72,7 +73,7 @@ def test_neighbouring_threads_read_neighbours() -> None:
     assert counts.global_loads == 1024 and counts.load_requests == 32 and counts.load_sectors == 128
 
 
-@pytest.mark.parametrize("name", ["matmul", "winograd", "softmax", "halves", "bytes"])
+@pytest.mark.parametrize("name", ["matmul", "transformed", "softmax", "column", "halves", "bytes"])
 @pytest.mark.parametrize("machine", ["cuda:sm_80", "cuda:sm_90a"])
 def test_ptxas_takes_kernels_and_spills_nothing(name: str, machine: str) -> None:
     if find_ptxas() is None:
