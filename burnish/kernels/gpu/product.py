@@ -70,7 +70,7 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
     s = Schedule(t.program())
     out, acc = form.output.name, t.acc.name
     b, mo, no, my, nx = (f"{out}.{name}" for name in ("b", "mo", "no", "my", "nx"))
-    bind_blocks(s, block_order(s, b, mo, no))
+    bind_blocks(s, block_order(s, b, mo, no) if form.is_plain else (b, mo, no))
     s.bind(my, "threadIdx.y")
     s.bind(nx, "threadIdx.x")
     s.compute_at(acc, nx)
