@@ -163,9 +163,16 @@ class Tiles:
         return vector_of(narrow(factor), group) if along else 1
 
     def _place(self, stage: str) -> tuple[Expr, Expr]:
-        """Row and column in the tile of the loops of a stage. A warp is 4 x 8 threads, so that few places are read."""
+        """Row and column in the tile of the loops of a stage.
+
+        A warp is 4 x 8 threads, so that few places are read; 2 x 16 where indices of the output are quotients, of which
+        it could not be shown that every thread has elements of its own.
+        """
         my, nx, mg, mv, ng, nv = (var(stage, n) for n in ("my", "nx", "mg", "mv", "ng", "nv"))
-        y, x = my // 4 * 4 + my % 2 * 2 + nx // 8, my // 2 % 2 * 8 + nx % 8
+        y: Expr = my
+        x: Expr = nx
+        if self.form.is_plain:
+            y, x = my // 4 * 4 + my % 2 * 2 + nx // 8, my // 2 % 2 * 8 + nx % 8
         row = (mg * SIDE + y) * self.vector_m + mv
         return row, (ng * SIDE + x) * self.vector_n + nv
 
