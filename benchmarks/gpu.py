@@ -1,7 +1,7 @@
 """Kernels and models on a GPU beside those of PyTorch (cuBLAS, cuDNN, torch.compile); without a GPU it says so.
 
-`python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--profile] [--processes N] [--json FILE]`: sections and rows are
-those of `benchmarks.gpu_rows`. Each row is a process of its own: all prepare at once, then they measure one after
+`python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--profile] [--processes N] [--json FILE]`: sections and rows
+are those of `benchmarks.gpu_rows`. Each row is a process of its own: all prepare at once, then they measure one after
 another. Times are the GPU's own, of graphs that are replayed, median of CALLS each; inputs and outputs stay on the GPU
 on both sides. `--compile` adds torch.compile. Float32 is float32 on both sides: TF32 is off.
 """

@@ -24,6 +24,14 @@ CASES = {
     "by_vector": (Case("matmul", [(37, 96), (96, 1)], {}), "vector_product"),
     "by_few": (Case("matmul", [(2, 20, 70), (2, 70, 2)], {}), "vector_product"),
     "half_vector": (Case("matmul", [(1, 128), (128, 33)], {}, ("float16", "float16")), "vector_product"),
+    "transposed_convolution": (
+        Case("conv2d_transpose", [(1, 16, 4, 4), (16, 8, 4, 4)], {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+        "elements",
+    ),
+    "deep_transposed_convolution": (
+        Case("conv2d_transpose", [(1, 64, 4, 4), (64, 8, 4, 4)], {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+        "launches",
+    ),
     "convolution": (Case("conv2d", [(1, 8, 5, 5), (8, 8, 3, 3)], WINDOW), "shared_product"),
     "depthwise": (Case("conv2d", [(1, 8, 5, 5), (8, 1, 3, 3)], {**WINDOW, "groups": 8}), "elements"),
     "vectors": (Case("add", [(3, 64), (64,)], {}, choice={"vector": 4, "steps": 2, "threads": 64}), "elements"),

@@ -11,7 +11,7 @@ from math import prod
 from burnish.kernels.cpu.generic import inline_cheap
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.gpu.nests import fuse_all
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, Space, Task, is_sum_of_products
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, Reduce, Select, Var
 from burnish.loops.linear import to_linear
@@ -28,6 +28,7 @@ OWN = (1, 2, 4, 7, 8)  # outputs of one thread, below each other
 MOST_UNROLLED = 32  # iterations of a window
 MOST_TAPS = 128  # of all windows of a thread
 MOST_SUMMED = 1 << 12  # elements that one thread may add up where a block could do it together
+MOST_MOVED = 256  # products that are summed here although the output is not where the sums are
 FILLED = 512  # threads of a multiprocessor with which it waits little
 
 
@@ -44,6 +45,8 @@ def _form(task: Task, target: Target) -> bool | None:
     assert isinstance(body, Reduce)
     summed = prod(a.extent for a in body.axes)
     elements = prod(task.outputs[0].shape)
+    if stage.name != task.outputs[0].name and is_sum_of_products(stage) and summed >= MOST_MOVED:
+        return None  # products whose elements are moved afterwards, as of a transposed convolution
     return True if own >= elements and (summed <= MOST_SUMMED or elements >= MOST_SUMMED) else None
 
 

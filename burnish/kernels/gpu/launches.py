@@ -16,6 +16,7 @@ from burnish.kernels.gpu.forms import parts
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.rows import ROWS
 from burnish.kernels.gpu.shared_rows import SHARED_ROWS
+from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
 from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
 from burnish.kernels.task import Choice, Space, Task
@@ -25,7 +26,15 @@ from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
-SINGLE: tuple[Template[Any], ...] = (TENSOR_PRODUCT, PRODUCT, VECTOR_PRODUCT, ROWS, SHARED_ROWS, ELEMENTS)
+SINGLE: tuple[Template[Any], ...] = (
+    SPLIT_PRODUCT,
+    TENSOR_PRODUCT,
+    PRODUCT,
+    VECTOR_PRODUCT,
+    ROWS,
+    SHARED_ROWS,
+    ELEMENTS,
+)
 FALLBACK_THREADS = 128
 
 

@@ -7,6 +7,7 @@ Dense layers at batch 1 and the decoding of language models are these: bound by 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 from burnish.kernels.gpu.forms import Group, Product, moves_fastest, narrow, padded, product
 from burnish.kernels.gpu.nests import bind_blocks, nest, stored, var
@@ -15,7 +16,7 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast, identity
 from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
-from burnish.loops.traverse import substitute
+from burnish.loops.traverse import loads, substitute
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -23,6 +24,7 @@ THREADS = (128, 256, 512, 1024)
 WIDTHS = (8, 16, 32, 64, 128)  # places of a block along the matrix's long side, or along the depth
 OWNS = (4, 8, 16)  # elements of the depth that a thread reads before it adds up
 SHORTEST = 64  # a depth that is worth being divided
+MOST_SHARED = 8  # batches that read the same matrix, as heads that share keys do; more are a product of matrices
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,9 @@ def _form(task: Task, target: Target) -> _Form | None:
         return None
     swapped = rows > columns
     group, factor = (found.rows, found.left) if swapped else (found.columns, found.right)
+    held = sum(prod(e.buffer.shape) for e in loads(factor))
+    if batch * group.extent * depth > MOST_SHARED * held:
+        return None
     return _Form(found, swapped, moves_fastest(factor, (found.depth(1), group)) == 0)
 
 
