@@ -1,6 +1,6 @@
 """Kernels and models on a GPU beside those of PyTorch (cuBLAS, cuDNN, torch.compile); without a GPU it says so.
 
-`python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--processes N] [--json FILE]`: sections and rows are
+`python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--profile] [--processes N] [--json FILE]`: sections and rows are
 those of `benchmarks.gpu_rows`. Each row is a process of its own: all prepare at once, then they measure one after
 another. Times are the GPU's own, of graphs that are replayed, median of CALLS each; inputs and outputs stay on the GPU
 on both sides. `--compile` adds torch.compile. Float32 is float32 on both sides: TF32 is off.
@@ -28,6 +28,7 @@ from burnish.errors import MissingDependencyError
 from burnish.optional import require
 
 CALLS, WARM = 30, 5
+LONGEST = 8  # kernels of a profile
 CAPABILITIES = {(8, 0): "cuda:sm_80", (9, 0): "cuda:sm_90a"}
 SECONDS = 180.0  # of one row, its preparation with it
 
@@ -78,7 +79,7 @@ def seconds(torch: Any, call: Callable[[], Any]) -> float:
     return float(np.median(found[WARM:]))
 
 
-def measured(name: str, compiled: bool, turn: Callable[[], None]) -> dict[str, Any]:
+def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]) -> dict[str, Any]:
     """One row: microseconds here and of the peers, the error, and what the row has of operations; ``turn`` waits until
     nobody else measures.
     """
@@ -106,6 +107,7 @@ def measured(name: str, compiled: bool, turn: Callable[[], None]) -> dict[str, A
         error = float(np.linalg.norm(got[0] - expected) / max(float(np.linalg.norm(expected)), 1e-30))
         times = {side: seconds(torch, captured(torch, peer)) for side, peer in peers.items()}
         times = {"ours": float(np.median(ours.replays(WARM + CALLS)[WARM:])), **times}
+    steps = sorted(ours.profile(*row.inputs, repeat=5), key=lambda r: -r.microseconds)[:LONGEST] if profiled else []
     return {
         "name": name,
         "gpu": torch.cuda.get_device_name(),
@@ -116,10 +118,11 @@ def measured(name: str, compiled: bool, turn: Callable[[], None]) -> dict[str, A
         "microseconds": {side: round(1e6 * t, 2) for side, t in times.items()},
         "speedup": round(min(t for side, t in times.items() if side != "ours") / times["ours"], 3),
         "teraflops": round(row.flops / times["ours"] / 1e12, 1) if row.flops else None,
+        "longest": [(f"{step.node}: {step.kernel}", round(step.microseconds, 1)) for step in steps],
     }
 
 
-def child(name: str, compiled: bool) -> None:
+def child(name: str, compiled: bool, profiled: bool) -> None:
     """A row, in its own process: says that it is ready, waits for a line, measures, prints what it found."""
 
     def turn() -> None:
@@ -127,19 +130,19 @@ def child(name: str, compiled: bool) -> None:
         sys.stdin.readline()
 
     try:
-        row = measured(name, compiled, turn)
+        row = measured(name, compiled, profiled, turn)
     except Exception as error:
         text = traceback.format_exc()[-1500:]
         row = {"name": name, "failed": f"{type(error).__name__}: {str(error)[:500]}", "traceback": text}
     print(f"row {json.dumps(row)}", flush=True)
 
 
-def rows(names: Sequence[str], compiled: bool, processes: int) -> list[dict[str, Any]]:
+def rows(names: Sequence[str], processes: int, options: Sequence[str]) -> list[dict[str, Any]]:
     """All rows, ``processes`` at once in their preparation, one at a time while they measure."""
     found: list[dict[str, Any]] = []
     for start in range(0, len(names), processes):
         batch = names[start : start + processes]
-        command = [sys.executable, "-m", "benchmarks.gpu", "--child"] + ["--compile"] * compiled
+        command = [sys.executable, "-m", "benchmarks.gpu", "--child", *options]
         running = [
             subprocess.Popen([*command, n], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for n in batch
         ]
@@ -185,7 +188,8 @@ def shown(row: dict[str, Any]) -> str:
     times = " ".join(f"{side} {t:9.1f}" for side, t in row["microseconds"].items())
     rate = f" {row['teraflops']:6.1f} TFLOP/s" if row["teraflops"] else ""
     wrong = "" if row["right"] else "  WRONG"
-    return f"{row['name']:36} {times} us  {row['speedup']:5.2f}x{rate}  error {row['error']:.1e}{wrong}"
+    longest = "".join(f"\n    {time:9.1f} us  {step}" for step, time in row["longest"])
+    return f"{row['name']:36} {times} us  {row['speedup']:5.2f}x{rate}  error {row['error']:.1e}{wrong}{longest}"
 
 
 def means(found: Sequence[dict[str, Any]]) -> dict[str, float]:
@@ -204,16 +208,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(SECTIONS), help=f"rows, or of {', '.join(SECTIONS)}")
     parser.add_argument("--compile", action="store_true", help="beside torch.compile, too")
+    parser.add_argument("--profile", action="store_true", help=f"the {LONGEST} longest kernels of each row, too")
     parser.add_argument("--processes", type=int, default=4, help="rows that are prepared at once")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
-        child(args.names[0], args.compile)
+        child(args.names[0], args.compile, args.profile)
         return
     if device() is None:
         return
-    found = rows([row for name in args.names for row in SECTIONS.get(name, [name])], args.compile, args.processes)
+    options = ["--compile"] * args.compile + ["--profile"] * args.profile
+    found = rows([row for name in args.names for row in SECTIONS.get(name, [name])], args.processes, options)
     for group, value in means(found).items():
         print(f"{group}: {value:.2f}x the fastest of PyTorch's (geometric mean)")
     if args.json:

@@ -2,7 +2,8 @@
 
 Names of rows: ``product:DTYPE:M:N:K``, ``convolution:C1:BATCH`` (a layer of `benchmarks.layers`, ReLU and bias in it),
 ``unfused:C1:BATCH`` (the same with every operator a kernel), ``operator:NAME:AxBxC``,
-``attention:DTYPE:BATCH:HEADS:QUERIES:KEYS`` (64 wide), ``model:NAME`` (of `benchmarks.models`) and ``decode:LAYERS:WIDTH:PAST`` (one token of the decoder of `examples/generate.py`).
+``attention:DTYPE:BATCH:HEADS:QUERIES:KEYS`` (64 wide), ``model:NAME`` (of `benchmarks.models`) and
+``decode:LAYERS:WIDTH:PAST`` (one token of the decoder of `examples/generate.py`).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ ATTENTIONS = [
     for sizes in ("1:12:128:128", "8:12:512:512", "1:16:4096:4096", "1:12:1:1024", "16:12:1:4096")
 ]
 OPERATORS = [
-    "operator:softmax:1536x128", "operator:softmax:2048x16384", "operator:softmax:64x50257", "operator:mean:64x2048x7x7",
+    "operator:softmax:1536x128", "operator:softmax:2048x16384", "operator:softmax:64x50257",
+    "operator:mean:64x2048x7x7",
     "operator:softmax:4096x1024", "operator:layer_norm:8192x768", "operator:relu:4096x4096",
     "operator:max_pool2d:64x64x112x112", "operator:depthwise:32x256x28x28",
 ]  # fmt: skip

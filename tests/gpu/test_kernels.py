@@ -31,6 +31,7 @@ CASES = {
     "pools": (Case("max_pool2d", [(1, 2, 9, 9)], {"kernel": (3, 3), "strides": (2, 2)}, choice={"own": 2}), "elements"),
     "joined": (Case("concat", [(2, 3, 8), (2, 5, 8)], {"axis": 1}, choice={"vector": 4}), "elements"),
     "winograd": (Case("winograd_conv2d", [(1, 8, 4, 4), (4, 4, 8, 8)], {"m": 2}), "launches"),
+    "transformed": (Case("winograd_conv2d", [(1, 8, 7, 5), (4, 4, 8, 8)], {"m": 2}), "transformed_product"),
     "pool": (Case("max_pool2d", [(1, 4, 6, 6)], {"kernel": (3, 3), "strides": (2, 2)}), "elements"),
     "softmax": (Case("softmax", [(2, 90)], {}), "rows"),
     "layer_norm": (Case("layer_norm", [(2, 70), (70,), (70,)], {}), "rows"),

@@ -14,11 +14,11 @@ from burnish.runtime.gpu.emulator import emulated
 from burnish.target import target
 
 
-def running(steps: int, reverse: bool) -> Graph:
-    """Of the rows of x [T, 4], scaled: the sums up to every round, the product of all, and each."""
+def running(steps: int, reverse: bool, width: int = 4) -> Graph:
+    """Of the rows of x [T, width], scaled: the sums up to every round, the product of all, and each."""
     b = GraphBuilder()
-    x, factor = b.input("x", (steps, 4)), b.input("factor", (4,))
-    zero, one = b.constant(np.zeros(4, np.float32)), b.constant(np.ones(4, np.float32))
+    x, factor = b.input("x", (steps, width)), b.input("factor", (width,))
+    zero, one = b.constant(np.zeros(width, np.float32)), b.constant(np.ones(width, np.float32))
     body = (
         (
             ("mul", ("2", "3"), ("part",), ()),

@@ -85,6 +85,19 @@ def test_compiled_joins_run_no_kernel() -> None:
     np.testing.assert_allclose(module(feed), evaluate(graph, {"x": feed})["y"], rtol=1e-4, atol=1e-5)
 
 
+def test_parts_lie_at_multiples_of_what_a_machine_moves_at_once() -> None:
+    g = GraphBuilder()
+    g.add("concat", *images(g, 2, 4, 2), axis=1, name="z")
+    graph = g.build("z")
+    assert find_pieces(graph, fuse(graph), {}, 16) == {"y0": ("z", 0), "y1": ("z", 48), "y2": ("z", 144)}
+    assert find_pieces(graph, fuse(graph), {}, 32) == {}
+    g = GraphBuilder()
+    (y,) = images(g, 8)
+    slices = [g.add("slice", y, starts=(0, c, 0, 0), extents=(1, 2, 2, 3), name=f"s{c}") for c in (1, 2)]
+    cut = g.build(*(g.add("softmax", name) for name in slices))
+    assert find_views(cut, fuse(cut), {}, {}, 16) == {"s2": (y, 48)}
+
+
 def views(graph: Graph, *names: str) -> dict[str, tuple[str, int]]:
     """The slices that are read where they lie, where ``names`` are stored in blocks."""
     layouts = dict.fromkeys(names, BLOCKED)

@@ -34,8 +34,8 @@ LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two m
 MOST_COLUMNS = 256
 FEWEST_KEYS = 4  # blocks of keys that a split should have
 MOST_SUMS = 64  # of one thread
-# A model of a multiprocessor: warps that issue in a cycle, bytes of the second-level cache a cycle, and warps with which
-# it waits little. From data sheets; not measured.
+# A model of a multiprocessor: warps that issue in a cycle, bytes of the second-level cache a cycle, and warps with
+# which it waits little. From data sheets; not measured.
 ISSUED, FETCHED, BUSY = 4, 24, 8
 
 

@@ -104,6 +104,11 @@ class Product:
         depth = prod(a.extent for a in self.reduced)
         return self.batch.extent, self.rows.extent, self.columns.extent, depth
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether rows and columns are an axis each, so that no index of the output is a quotient or a remainder."""
+        return all(sum(a.extent > 1 for a in group.axes) <= 1 for group in (self.rows, self.columns))
+
     def depth(self, block: int) -> Depth:
         """The reduction in blocks: of its longest axis, where that fills one, so that others need no division."""
         longest = max(self.reduced, key=lambda a: a.extent, default=None)

@@ -80,7 +80,7 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
     s = Schedule(t.program())
     out, acc = form.output.name, t.acc.name
     b, mo, no, my, nx = (f"{out}.{name}" for name in ("b", "mo", "no", "my", "nx"))
-    bind_blocks(s, block_order(s, b, mo, no))
+    bind_blocks(s, block_order(s, b, mo, no) if form.is_plain else (b, mo, no))
     s.bind(my, "threadIdx.y")
     s.bind(nx, "threadIdx.x")
     s.compute_at(acc, nx)
@@ -179,12 +179,15 @@ class Tiles:
         return group.extent % tile == 0
 
     def _place(self, stage: str) -> tuple[Expr, Expr]:
-        """Row and column in the tile of the loops of a stage. A warp is 2 x 16 threads, or 4 x 8, which read from fewer
-        places.
+        """Row and column in the tile of the loops of a stage.
+
+        A warp is 2 x 16 threads, or 4 x 8, which read from fewer places; not where indices of the output are quotients,
+        of which it could not be shown that every thread has elements of its own.
         """
         my, nx, mg, mv, ng, nv = (var(stage, n) for n in ("my", "nx", "mg", "mv", "ng", "nv"))
-        y, x = my, nx
-        if self.across < SIDE:
+        y: Expr = my
+        x: Expr = nx
+        if self.across < SIDE and self.form.is_plain:
             y, x = my // 4 * 4 + my % 2 * 2 + nx // 8, my // 2 % 2 * 8 + nx % 8
         row = (mg * SIDE + y) * self.vector_m + mv
         return row, (ng * SIDE + x) * self.vector_n + nv

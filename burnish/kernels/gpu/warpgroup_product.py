@@ -50,7 +50,8 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
     t = _Groups(task, form, m, n)
     s = Schedule(t.program(), intrinsics=WGMMA_INTRINSICS, scopes=(FRAGMENT,))
     out, acc = form.output.name, t.acc.name
-    bind_blocks(s, block_order(s, *(f"{out}.{name}" for name in ("b", "mo", "no"))))
+    loops = f"{out}.b", f"{out}.mo", f"{out}.no"
+    bind_blocks(s, block_order(s, *loops) if form.is_plain else loops)
     for loop, thread in (("wy", "z"), ("wx", "y"), ("lane", "x")):
         s.bind(f"{out}.{loop}", f"threadIdx.{thread}")
     s.compute_at(acc, f"{out}.lane")

@@ -15,7 +15,7 @@ from burnish.machines.intrinsics import TensorIntrinsic, declare
 from burnish.machines.scopes import Scope
 
 WARP = 32
-THREAD_BYTES = 4 << 10  # of one thread's parts: more than its 255 registers hold is in slow memory
+THREAD_BYTES = 256 << 10  # of all threads of a block: the registers of a multiprocessor
 KINDS = ("sum", "prod", "max", "min")
 _WORDS = {"sum": ("fadd", "add"), "prod": ("fmul", "mul")}
 _LLVM = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}

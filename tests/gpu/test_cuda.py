@@ -1,0 +1,70 @@
+"""CUDA runner on a driver that only keeps books: what is launched, at which addresses, and what is copied."""
+
+from __future__ import annotations
+
+import ctypes
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.codegen.gridcode import GridCode
+from burnish.machines.nvptx.machine import VECTOR_BYTES
+from burnish.runtime.device import unpacked
+from burnish.runtime.gpu import cuda
+from burnish.runtime.gpu.cuda import CudaDevice
+from tests.gpu.test_rounds import running
+
+
+class Books:
+    """A driver: memory is numbers, copies and launches are lists."""
+
+    def __init__(self, codes: list[GridCode]) -> None:
+        self.counts = {launch.name: len(code.nbytes) for code in codes for launch in code.launches}
+        self.next, self.copies, self.launches = 1 << 20, list[tuple[int, int, int]](), list[list[int]]()
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *args: (0, 1)
+
+    def cuMemAlloc(self, nbytes: int) -> tuple[int, int]:  # noqa: N802 - the driver's name
+        """New memory."""
+        self.next += -(-nbytes // 256) * 256
+        return 0, self.next - -(-nbytes // 256) * 256
+
+    def cuMemcpyDtoDAsync(self, to: int, source: int, nbytes: int, stream: int) -> tuple[int]:  # noqa: N802
+        """A copy."""
+        del stream
+        self.copies.append((to, source, nbytes))
+        return (0,)
+
+    def cuModuleGetFunction(self, module: int, name: bytes) -> tuple[int, str]:  # noqa: N802
+        """A function is its name."""
+        del module
+        return 0, name.decode()
+
+    def cuLaunchKernel(self, function: str, *args: int) -> tuple[int]:  # noqa: N802
+        """The addresses that a kernel is given."""
+        pointers = (ctypes.c_uint64 * self.counts[function]).from_address(args[8])
+        self.launches.append([ctypes.c_uint64.from_address(at).value for at in pointers])
+        return (0,)
+
+
+@pytest.mark.parametrize("width", [4, 3])
+def test_addresses_are_multiples_of_what_is_moved_at_once(
+    width: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = bn.compile(running(4, False, width), target="cuda:sm_80", cache_dir=tmp_path).executable
+    kernels = unpacked(executable.code)
+    books = Books([GridCode.unpacked(code) for code in kernels.values()])
+    monkeypatch.setattr(cuda, "require", lambda name, extra: books)
+    state = np.zeros(executable.state_offsets[-1], np.uint8)
+    runner = CudaDevice().runner(executable, kernels, executable.params, state, {}, None)
+    given = [np.zeros(spec.nbytes, np.uint8).ctypes.data for spec in (*executable.inputs, *executable.outputs)]
+    runner.run(given, None)  # type: ignore[arg-type]
+    assert books.launches
+    assert all(place % VECTOR_BYTES == 0 for launch in books.launches for place in launch)
+    odd = [source for _, source, _ in books.copies if source % VECTOR_BYTES]
+    back = [to for to, _, _ in books.copies if to % VECTOR_BYTES]
+    assert bool(odd) == bool(back) == (width == 3)  # rows of 12 bytes

@@ -1,0 +1,71 @@
+"""Products split over their depth: right with what is behind them, two launches, refused where there are no parts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from burnish.codegen.grid import compile_grid
+from burnish.codegen.ptxas import find_ptxas
+from burnish.errors import ScheduleError
+from burnish.kernels.gpu.forms import product
+from burnish.kernels.gpu.split_product import SPLIT_PRODUCT, Split
+from burnish.kernels.task import Task
+from burnish.kernels.template import Match
+from burnish.loops.evaluate import evaluate
+from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops import OPERATORS
+from burnish.runtime.gpu.emulator import Emulator
+from burnish.target import target
+from tests.gpu.cases import SM80
+
+
+def convolution(channels: int, size: int, outputs: int) -> Task:
+    """A convolution with a bias and a relu."""
+
+    def applied(op: str, name: str, *inputs: Tensor, **attrs: object) -> Tensor:
+        return OPERATORS[op].define(name, list(inputs), attrs)[0]
+
+    x, w = placeholder((1, channels, size, size), name="x"), placeholder((outputs, channels, 3, 3), name="w")
+    bias = placeholder((outputs, 1, 1), name="bias")
+    y = applied("add", "sum", applied("conv2d", "conv", x, w, pads=(1, 1, 1, 1)), bias)
+    return Task("kernel", (x, w, bias), (applied("relu", "y", y),), "", {}, frozenset())
+
+
+def split(task: Task, parts: int) -> Match:
+    """The template on a task, for which its model need not take it."""
+    form = product(task)
+    assert form is not None
+    return Match(SPLIT_PRODUCT, task, SM80, Split(task, SM80, form, parts))
+
+
+def test_parts_add_up() -> None:
+    pytest.importorskip("greenlet")
+    task = convolution(8, 3, 8)
+    match = split(task, 2)
+    choice = {**match.space.default, "tile_m": 16, "tile_n": 16, "depth": 8}
+    code = compile_grid(match.apply(choice).program, SM80, assembled=False)
+    assert len(code.launches) == 2 and code.launches[0].grid[2] == 2
+    rng = np.random.default_rng(0)
+    arrays = {t.name: rng.standard_normal(t.shape).astype("float32") for t in task.inputs}
+    (expected,) = evaluate(task.outputs, arrays)
+    found = np.zeros_like(expected)
+    Emulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in (*arrays.values(), found)])
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_depth_without_such_parts_is_refused() -> None:
+    match = split(convolution(12, 3, 8), 2)
+    assert match.space.knobs["splits"] == (2, 4)
+    with pytest.raises(ScheduleError, match=r"its depth is not split by 8; allowed: \[2, 4\]"):
+        match.apply({**match.space.default, "splits": 8})
+
+
+def test_a_deep_layer_of_one_image_spills_nothing() -> None:
+    if find_ptxas() is None:
+        pytest.skip("ptxas is not installed")
+    machine = target("cuda:sm_90a")
+    match = SPLIT_PRODUCT.on(convolution(512, 7, 512), machine)
+    code = compile_grid(match.apply(match.space.default).program, machine)
+    assert code.launches[0].blocks >= machine.cores * 3 // 4
+    assert all(launch.resources and launch.resources.spilled == 0 for launch in code.launches)
