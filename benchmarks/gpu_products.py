@@ -43,20 +43,15 @@ def variants() -> list[Variant]:
         (WARPGROUP, "bfloat16", odd, {"tile": "64x64"}),
         (WARPGROUP, "float16", odd, {"tile": "128x128"}),
         (TENSOR, "float16", odd, {}),
-        (TENSOR, "int8", odd, {}),
-        (TF32, "float32", odd, {}),
-        (SHARED, "float32", odd, {}),
         (SHARED, "float32", (203, 131, 77), {}),
     ]
-    wide = (("128x256", 4), ("128x256", 3), ("256x128", 4), ("128x128", 3), ("128x128", 6))
     for size in (small, large):
-        found += [(WARPGROUP, "bfloat16", size, {"tile": tile, "stages": stages}) for tile, stages in wide]
+        found += [(WARPGROUP, "bfloat16", size, {"tile": "128x256", "stages": stages}) for stages in (4, 3)]
     side = {"tile_m": 128, "tile_n": 128}
-    found += [(TENSOR, "bfloat16", small, {**side, "stages": n}) for n in (2, 3, 4)]
-    found += [(TENSOR, "int8", small, {**side, "stages": 3}), (TF32, "float32", small, {**side, "stages": 3})]
-    fine = ((8, 2), (8, 3), (8, 4), (16, 2), (16, 3))
+    found += [(TENSOR, "bfloat16", small, {**side, "stages": 3})]
+    fine = ((8, 2), (16, 2), (16, 4), (32, 2))
     found += [(SHARED, "float32", small, {**side, "depth": depth, "stages": stages}) for depth, stages in fine]
-    found += [(SHARED, "float32", large, {**side, "depth": 8, "stages": 3})]
+    found += [(SHARED, "float32", large, {**side, "depth": 16, "stages": 2})]
     return found
 
 

@@ -26,6 +26,7 @@ TILES = (16, 32, 64, 128)
 DEPTHS = (8, 16, 32)
 STAGES = (1, 2, 3, 4)  # tiles of each factor in shared memory; 1: none ahead
 VECTOR = 4  # neighbouring rows and columns of a thread, read at once
+ACROSS = (8, 16)  # threads of a warp next to each other, along the columns
 MOST_UNROLLED = 256  # multiply-adds of a thread that are written out
 PAD = 4  # elements between rows in shared memory beyond their own, so that columns are in different banks
 FEWEST = 8  # rows and columns below which tiles are mostly empty
@@ -57,16 +58,25 @@ def _space(task: Task, target: Target, form: Product) -> Space:
 
     tiles = [(m, n) for m in TILES for n in TILES]
     m, n = min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
-    default = {"tile_m": m, "tile_n": n, "depth": 8 if depth < 16 else 16, "stages": 2, "fetch": "shared"}
+    default = {
+        "tile_m": m,
+        "tile_n": n,
+        "depth": 8 if depth < 16 else 16,
+        "stages": 2,
+        "fetch": "shared",
+        "across": SIDE,
+    }
     choices = {"tile_m": TILES, "tile_n": TILES, "depth": DEPTHS, "stages": STAGES, "fetch": ("shared", "global")}
-    return Space(choices, default)
+    return Space({**choices, "across": ACROSS}, default)
 
 
 def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> threads(y, x) -> depth in blocks -> [fetch] -> depth -> own m -> own n``."""
     del target
     pad = PAD if choice["fetch"] == "shared" else 0
-    t = Tiles(task, form, int(choice["tile_m"]), int(choice["tile_n"]), int(choice["depth"]), pad)
+    t = Tiles(
+        task, form, int(choice["tile_m"]), int(choice["tile_n"]), int(choice["depth"]), pad, int(choice["across"])
+    )
     s = Schedule(t.program())
     out, acc = form.output.name, t.acc.name
     b, mo, no, my, nx = (f"{out}.{name}" for name in ("b", "mo", "no", "my", "nx"))
@@ -97,7 +107,7 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
         *_, slow, fast = s.loops(stage)
         fast, v = s.split(fast, t.vector(stage))
         bind_threads(s, fuse_all(s, (slow, fast)), (SIDE, SIDE, 1), unrolled=8)
-        (s.copy_async if ahead else s.unroll)(v)
+        (s.copy_async if ahead else s.vectorize if t.whole(stage) else s.unroll)(v)
     if ahead:
         s.pipeline(f"{acc}.ko", int(choice["stages"]))
     return s
@@ -111,9 +121,9 @@ class Tiles:
     neighbours have neighbouring groups.
     """
 
-    def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int, pad: int) -> None:
+    def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int, pad: int, across: int) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
-        self.own_m, self.own_n = tile_m // SIDE, tile_n // SIDE
+        self.own_m, self.own_n, self.across = tile_m // SIDE, tile_n // SIDE, across
         self.vector_m, self.vector_n = min(VECTOR, self.own_m), min(VECTOR, self.own_n)
         self.depth: Depth = form.depth(depth)
         name, self.batch = form.anchor.name, form.batch.extent
@@ -162,16 +172,22 @@ class Tiles:
         along = moves_fastest(factor, (self.depth, group)) == 1
         return vector_of(narrow(factor), group) if along else 1
 
+    def whole(self, stage: str) -> bool:
+        """Whether no tile of a factor is cut off by the end of its rows or columns."""
+        left = stage == self.left.name
+        group, tile = (self.form.rows, self.tile_m) if left else (self.form.columns, self.tile_n)
+        return group.extent % tile == 0
+
     def _place(self, stage: str) -> tuple[Expr, Expr]:
         """Row and column in the tile of the loops of a stage.
 
-        A warp is 4 x 8 threads, so that few places are read; 2 x 16 where indices of the output are quotients, of which
-        it could not be shown that every thread has elements of its own.
+        A warp is 2 x 16 threads, or 4 x 8, which read from fewer places; not where indices of the output are quotients,
+        of which it could not be shown that every thread has elements of its own.
         """
         my, nx, mg, mv, ng, nv = (var(stage, n) for n in ("my", "nx", "mg", "mv", "ng", "nv"))
         y: Expr = my
         x: Expr = nx
-        if self.form.is_plain:
+        if self.across < SIDE and self.form.is_plain:
             y, x = my // 4 * 4 + my % 2 * 2 + nx // 8, my // 2 % 2 * 8 + nx % 8
         row = (mg * SIDE + y) * self.vector_m + mv
         return row, (ng * SIDE + x) * self.vector_n + nv
