@@ -113,6 +113,12 @@ class Target:
         """The features as LLVM's ``+a,+b``."""
         return ",".join(f"+{f}" for f in sorted(self.features))
 
+    @property
+    def code_features(self) -> str:
+        """What LLVM is told: features not to use, as ``-a``, before those that may be used."""
+        absent = sorted(self.machine.flags.keys() - self.features)
+        return ",".join([*(f"-{f}" for f in absent), *([self.feature_string] if self.features else [])])
+
     def has(self, feature: str | None) -> bool:
         """Whether code may use a feature; None: one that its kind of machine does not know."""
         return feature in self.features

@@ -16,6 +16,7 @@ from burnish.cli import measuring, models
 from burnish.driver.check import KernelCheck
 from burnish.errors import InputError
 from burnish.measure import peers
+from burnish.runtime.host import obstacle
 
 
 @pytest.fixture
@@ -52,6 +53,21 @@ def test_compile_then_inspect(model: Path) -> None:
     assert "matmul" in seen["graph"]
     assert len(seen["kernels"]) >= 1
     assert seen["memory"] == report["memory"]
+
+
+def test_a_file_for_several_cpus_names_its_variants(model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "several.bn"
+    options = ["--target", "cpu", "--target", "x86-64-v2", "--target", "aarch64-cortex-a53", "--no-rewrite"]
+    report = json.loads(run("compile", model, "-o", output, *options, "--json"))
+    seen = json.loads(run("inspect", output, "--json"))
+    assert report["variants"] == seen["variants"]
+    assert [v["name"] for v in seen["variants"]] == ["cpu", "x86-64-v2", "aarch64-cortex-a53"]
+    assert [v["name"] for v in seen["variants"] if v["obstacle"]] == [
+        v["name"] for v in seen["variants"] if obstacle(v["target"])
+    ]
+    text = run("inspect", output)
+    assert "variant cpu: " in text and text.count("taken") == 1
+    assert "variant aarch64-cortex-a53: " in text
 
 
 def test_inspect_prints_the_graph(model: Path) -> None:

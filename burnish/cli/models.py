@@ -16,6 +16,13 @@ app = typer.Typer()  # its commands join those of `burnish` itself
 OnnxModel = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Model = Annotated[Path, typer.Argument(help="An ONNX file, or a compiled .bn file.", show_default=False)]
 Target = Annotated[str, typer.Option(help="The machine to compile for.")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", help="The machine to compile for. Repeatable: one file then holds code for each of these CPUs.",
+        show_default="cpu",
+    ),
+]  # fmt: skip
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to run on. Default: one for each core.")]
 Exact = Annotated[bool, typer.Option("--exact", help="No transformation that changes rounding, such as Winograd.")]
 Shape = Annotated[
@@ -46,7 +53,7 @@ Onnx = Annotated[Path | None, typer.Option(help="With a .bn file: the ONNX file 
 def compile_command(
     model: OnnxModel,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
-    target: Target = "cpu",
+    target: Targets = None,
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
@@ -61,8 +68,18 @@ def compile_command(
     """Compile a model into one file of machine code and parameters. --threads is kept in it."""
     from burnish.cli import compiling  # the compiler takes a second to import, which `--help` need not wait for
 
+    names = target or ["cpu"]
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        names[0] if len(names) == 1 else names,
+        threads,
+        exact,
+        cache_dir,
+        as_json,
+        records,
+        shape or (),
+        rewrite,
+        dim or (),
+        fix or (),
     )
     compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
 

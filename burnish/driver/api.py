@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.torch.module import TorchModule
 from burnish.driver.trees import compile_trees, is_boosted
+from burnish.driver.variants import compile_variants
 from burnish.errors import ParameterError, UnsupportedOperator
 from burnish.frontend.onnx.context import OpenDimensions, RuntimeValue
 from burnish.frontend.torch.export import import_torch, is_network
@@ -46,7 +48,7 @@ def compile(
     example_inputs: Any = None,
     *,
     dynamic: Any = None,
-    target: str | Target = "cpu",
+    target: str | Target | Sequence[str | Target] = "cpu",
     threads: int | None = None,
     exact: bool = False,
     rewrite: bool | Objective = True,
@@ -88,7 +90,9 @@ def compile(
     parameters of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX
     model the initializers of several floating-point numbers that are no running statistics. See docs/training.md.
     ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
-    (``examples/toy``); substitutions, which are measured on this machine, are not looked for there.
+    (``examples/toy``); substitutions, which are measured on this machine, are not looked for there. Several CPUs, such
+    as ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-cortex-a53"], make one artifact with code for each, of which
+    ``load`` takes the one that uses most of what the CPU there has and the system allows.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -112,6 +116,14 @@ def compile(
                 progress=progress, tune=tune, records=records, weights=weights,
             )  # fmt: skip
             return TorchModule.called_as(made, network.signature)
+        if isinstance(target, Sequence) and not isinstance(target, str):
+            _check_unused("several targets", tune=tune)
+            one = partial(
+                compile, model, example_inputs, dynamic=dynamic, threads=threads, exact=exact, rewrite=rewrite,
+                shapes=shapes, fix=fix, cache_dir=cache_dir, progress=progress, records=records, output=output,
+                weights=weights, train=train,
+            )  # fmt: skip
+            return compile_variants(target, lambda machine: one(target=machine))
         if tune is not None:
             _check_unused("tuning", weights=weights, train=train)
             return tuned(
