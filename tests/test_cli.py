@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from burnish import cli
 from burnish.cli import measuring, models
 from burnish.driver.check import KernelCheck
-from burnish.errors import InputError
+from burnish.errors import InputError, ParameterError
 from burnish.measure import peers
 from burnish.runtime.host import obstacle
 
@@ -68,6 +68,16 @@ def test_a_file_for_several_cpus_names_its_variants(model: Path, tmp_path: Path)
     text = run("inspect", output)
     assert "variant cpu: " in text and text.count("taken") == 1
     assert "variant aarch64-cortex-a53: " in text
+
+
+def test_operators_are_fused_unless_told_otherwise(model: Path) -> None:
+    assert len(json.loads(run("inspect", model, "--json"))["kernels"]) == 1
+    assert len(json.loads(run("inspect", model, "--no-fuse", "--json"))["kernels"]) == 2
+    assert json.loads(run("check", model, "--no-fuse", "--json"))["ok"]
+    output = model.with_suffix(".bn")
+    assert json.loads(run("compile", model, "--no-fuse", "--json"))["kernel_calls"] == 2
+    with pytest.raises(ParameterError, match="--no-fuse: .* is compiled already"):
+        run("inspect", output, "--no-fuse")
 
 
 def test_inspect_prints_the_graph(model: Path) -> None:

@@ -34,6 +34,7 @@ class Options:
     rewrite: bool = True
     dims: Sequence[str] = ()
     fixed: Sequence[str] = ()
+    fuse: bool = True
     arguments: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -41,7 +42,7 @@ class Options:
         known = {
             "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
             "shapes": parse_dims(self.dims, parse_shapes(self.shapes)), "rewrite": self.rewrite,
-            "fix": parse_fixed(self.fixed),
+            "fix": parse_fixed(self.fixed), "fuse": self.fuse,
         }  # fmt: skip
         object.__setattr__(self, "arguments", known)
 
@@ -50,7 +51,7 @@ class Options:
         given = {
             "--target": self.target != "cpu", "--exact": self.exact, "--records": self.records is not None,
             "--shape": bool(self.shapes), "--dim": bool(self.dims), "--fix": bool(self.fixed),
-            "--no-rewrite": not self.rewrite,
+            "--no-rewrite": not self.rewrite, "--no-fuse": not self.fuse,
         }  # fmt: skip
         for option, is_given in given.items():
             if is_given:

@@ -40,6 +40,7 @@ Fix = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="An input that never changes, such as sr=16000.")
 ]
 Rewrite = Annotated[bool, typer.Option("--rewrite/--no-rewrite", help="Whether to look for an equal, faster graph.")]
+Fuse = Annotated[bool, typer.Option("--fuse/--no-fuse", help="Whether several operators may become one kernel.")]
 Records = Annotated[Path | None, typer.Option(help="Tuning records; kernels that won in them are used.")]
 CacheDir = Annotated[Path | None, typer.Option(help="Where compiled kernels are kept between runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -60,6 +61,7 @@ def compile_command(
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     force: Force = False,
@@ -80,6 +82,7 @@ def compile_command(
         rewrite,
         dim or (),
         fix or (),
+        fuse,
     )
     compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
 
@@ -148,6 +151,7 @@ def bench(
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time to measure for.")] = 5.0,
@@ -162,7 +166,7 @@ def bench(
     from burnish.cli import compiling, measuring
 
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or (), fuse
     )
     measuring.bench(model, vs, onnx, seconds, inputs, seed, options)
 
@@ -179,6 +183,7 @@ def check(
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     inputs: Inputs = None,
@@ -192,7 +197,7 @@ def check(
     from burnish.cli import compiling, measuring
 
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or (), fuse
     )
     measuring.check(model, against, onnx, inputs, seed, options)
 
@@ -207,6 +212,7 @@ def inspect(
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
@@ -215,7 +221,7 @@ def inspect(
     from burnish.cli import compiling
 
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or (), fuse
     )
     compiling.inspect(model, options)
 

@@ -14,7 +14,6 @@ HOUSE = Path(burnish.__file__).parent
 FORMATS = {
     "runtime/elf.py",
     "runtime/emulated.py",
-    "runtime/emulator.py",
     "runtime/host.py",
     "runtime/relocate.py",
     "runtime/verify.py",
