@@ -76,7 +76,7 @@ def test_operators_are_fused_unless_told_otherwise(model: Path) -> None:
     assert json.loads(run("check", model, "--no-fuse", "--json"))["ok"]
     output = model.with_suffix(".bn")
     assert json.loads(run("compile", model, "--no-fuse", "--json"))["kernel_calls"] == 2
-    with pytest.raises(ParameterError, match="--no-fuse: .* is compiled already"):
+    with pytest.raises(ParameterError, match=r"--no-fuse: .* is compiled already"):
         run("inspect", output, "--no-fuse")
 
 
