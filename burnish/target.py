@@ -81,6 +81,11 @@ class Target:
         return self.vector_bytes // 4
 
     @property
+    def element_lanes(self) -> int:
+        """float32 elements of a vector one of which may be the factor of all lanes of another; 0: it is broadcast."""
+        return self.machine.dialect.element_bytes // 4
+
+    @property
     def multiply_bytes(self) -> int:
         """Bytes of the vectors two of which are multiplied and added in a cycle: of some cores, half a register."""
         return min(self.vector_bytes, self.core.multiply_bytes or self.vector_bytes)
