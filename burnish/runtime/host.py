@@ -67,7 +67,11 @@ def cpu_flags() -> frozenset[str]:
     except OSError:
         return frozenset()
     found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return frozenset(found.group(1).split()) if found else frozenset()
+    if found:
+        return frozenset(found.group(1).split())
+    letters = re.search(r"^isa\s*:\s*rv64(\w+)$", text, re.MULTILINE)  # such as rv64imafdcv_zba_zbb
+    single, *words = letters.group(1).split("_") if letters else [""]
+    return frozenset([*single.replace("g", "imafd"), *words])
 
 
 def machine_of(triple: str) -> str:

@@ -14,6 +14,7 @@ HOUSE = Path(burnish.__file__).parent
 FORMATS = {
     "runtime/elf.py",
     "runtime/emulated.py",
+    "runtime/spike.py",
     "runtime/host.py",
     "runtime/relocate.py",
     "runtime/verify.py",
