@@ -81,6 +81,11 @@ class Target:
         return self.vector_bytes // 4
 
     @property
+    def element_lanes(self) -> int:
+        """float32 elements of a vector one of which may be the factor of all lanes of another; 0: it is broadcast."""
+        return self.machine.dialect.element_bytes // 4
+
+    @property
     def multiply_bytes(self) -> int:
         """Bytes of the vectors two of which are multiplied and added in a cycle: of some cores, half a register."""
         return min(self.vector_bytes, self.core.multiply_bytes or self.vector_bytes)
@@ -112,6 +117,12 @@ class Target:
     def feature_string(self) -> str:
         """The features as LLVM's ``+a,+b``."""
         return ",".join(f"+{f}" for f in sorted(self.features))
+
+    @property
+    def code_features(self) -> str:
+        """What LLVM is told: features not to use, as ``-a``, before those that may be used."""
+        absent = sorted(self.machine.flags.keys() - self.features)
+        return ",".join([*(f"-{f}" for f in absent), *([self.feature_string] if self.features else [])])
 
     def has(self, feature: str | None) -> bool:
         """Whether code may use a feature; None: one that its kind of machine does not know."""

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 from burnish import cli
 from burnish.cli import measuring, models
 from burnish.driver.check import KernelCheck
-from burnish.errors import InputError
+from burnish.errors import InputError, ParameterError
 from burnish.measure import peers
+from burnish.runtime.host import obstacle
 
 
 @pytest.fixture
@@ -52,6 +53,31 @@ def test_compile_then_inspect(model: Path) -> None:
     assert "matmul" in seen["graph"]
     assert len(seen["kernels"]) >= 1
     assert seen["memory"] == report["memory"]
+
+
+def test_a_file_for_several_cpus_names_its_variants(model: Path, tmp_path: Path) -> None:
+    output = tmp_path / "several.bn"
+    options = ["--target", "cpu", "--target", "x86-64-v2", "--target", "aarch64-cortex-a53", "--no-rewrite"]
+    report = json.loads(run("compile", model, "-o", output, *options, "--json"))
+    seen = json.loads(run("inspect", output, "--json"))
+    assert report["variants"] == seen["variants"]
+    assert [v["name"] for v in seen["variants"]] == ["cpu", "x86-64-v2", "aarch64-cortex-a53"]
+    assert [v["name"] for v in seen["variants"] if v["obstacle"]] == [
+        v["name"] for v in seen["variants"] if obstacle(v["target"])
+    ]
+    text = run("inspect", output)
+    assert "variant cpu: " in text and text.count("taken") == 1
+    assert "variant aarch64-cortex-a53: " in text
+
+
+def test_operators_are_fused_unless_told_otherwise(model: Path) -> None:
+    assert len(json.loads(run("inspect", model, "--json"))["kernels"]) == 1
+    assert len(json.loads(run("inspect", model, "--no-fuse", "--json"))["kernels"]) == 2
+    assert json.loads(run("check", model, "--no-fuse", "--json"))["ok"]
+    output = model.with_suffix(".bn")
+    assert json.loads(run("compile", model, "--no-fuse", "--json"))["kernel_calls"] == 2
+    with pytest.raises(ParameterError, match=r"--no-fuse: .* is compiled already"):
+        run("inspect", output, "--no-fuse")
 
 
 def test_inspect_prints_the_graph(model: Path) -> None:

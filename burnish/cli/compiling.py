@@ -15,15 +15,16 @@ from burnish.cli.rewriting import rewriting_text
 from burnish.cli.sizes import parse_dims, parse_fixed, parse_shapes
 from burnish.errors import ModelError, ParameterError
 from burnish.loops.size_text import extent_text
+from burnish.runtime import variants
 
 
 @dataclass(frozen=True)
 class Options:
-    """How to compile, and whether to print JSON instead of text and bars. ``shapes``: NAME=EXTENTS, as given; ``dims``
-    and ``fixed`` likewise.
+    """How to compile, and whether to print JSON instead of text and bars. ``target``: a name, or several of CPUs.
+    ``shapes``: NAME=EXTENTS, as given; ``dims`` and ``fixed`` likewise.
     """
 
-    target: str = "cpu"
+    target: Any = "cpu"
     threads: int | None = None
     exact: bool = False
     cache_dir: Path | None = None
@@ -33,6 +34,7 @@ class Options:
     rewrite: bool = True
     dims: Sequence[str] = ()
     fixed: Sequence[str] = ()
+    fuse: bool = True
     arguments: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,7 +42,7 @@ class Options:
         known = {
             "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
             "shapes": parse_dims(self.dims, parse_shapes(self.shapes)), "rewrite": self.rewrite,
-            "fix": parse_fixed(self.fixed),
+            "fix": parse_fixed(self.fixed), "fuse": self.fuse,
         }  # fmt: skip
         object.__setattr__(self, "arguments", known)
 
@@ -49,7 +51,7 @@ class Options:
         given = {
             "--target": self.target != "cpu", "--exact": self.exact, "--records": self.records is not None,
             "--shape": bool(self.shapes), "--dim": bool(self.dims), "--fix": bool(self.fixed),
-            "--no-rewrite": not self.rewrite,
+            "--no-rewrite": not self.rewrite, "--no-fuse": not self.fuse,
         }  # fmt: skip
         for option, is_given in given.items():
             if is_given:
@@ -68,10 +70,12 @@ def compile_model(model: Path, output: Path, options: Options, force: bool) -> N
         return
     if options.as_json:
         size, rewrites = output.stat().st_size, module.rewrites
-        print_json({"output": str(output), "bytes": size, **facts(module), "rewrites": rewrites})
+        held = variants.described(output)
+        print_json({"output": str(output), "bytes": size, **facts(module), "rewrites": rewrites, "variants": held})
         return
     print(signature_text(module))
     print(f"{output}: {output.stat().st_size / 1e6:.1f} MB; {memory_text(module)}; {module.threads} threads")
+    print_variants(variants.described(output))
     print(rewriting_text(module.rewrites) if module.rewrites else "substitutions: not looked for")
     if options.records is not None:
         print(records_text(module, options.records))
@@ -133,15 +137,17 @@ def inspect(model: Path, options: Options) -> None:
     check_input(model, "model")
     if model.suffix == ".bn":
         options.without_compiling(model)
+        held = variants.described(model)
         module = loaded(model, options.threads)
     else:
-        module = compiled(model, options)
+        held, module = [], compiled(model, options)
     calls = module.executable.steps
     info = dict(module.executable.info)
     if options.as_json:
         kernels = [{"kernel": call.label, "node": call.node} for call in calls]
-        print_json({**facts(module), "graph": module.graph, "kernels": kernels, "info": info})
+        print_json({**facts(module), "graph": module.graph, "kernels": kernels, "info": info, "variants": held})
         return
+    print_variants(held, module.variant)
     print(signature_text(module))
     print(module.graph)
     print(memory_text(module))
@@ -150,6 +156,13 @@ def inspect(model: Path, options: Options) -> None:
     print(f"{len(calls)} kernel calls:")
     for call in calls:
         print(f"  {call.label}  {call.node}")
+
+
+def print_variants(held: Sequence[Mapping[str, Any]], taken: str = "") -> None:
+    """A line for each variant of a file: its bytes, and whether it runs here; ``taken``: the one that was loaded."""
+    for v in held:
+        state = f"was compiled for {v['obstacle']}" if v["obstacle"] else "runs here"
+        print(f"variant {v['name']}: {v['bytes'] / 1e6:.1f} MB; {'taken' if v['name'] == taken else state}")
 
 
 def memory_text(module: bn.Module) -> str:

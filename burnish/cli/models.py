@@ -16,6 +16,13 @@ app = typer.Typer()  # its commands join those of `burnish` itself
 OnnxModel = Annotated[Path, typer.Argument(help="An ONNX file.", show_default=False)]
 Model = Annotated[Path, typer.Argument(help="An ONNX file, or a compiled .bn file.", show_default=False)]
 Target = Annotated[str, typer.Option(help="The machine to compile for.")]
+Targets = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--target", help="The machine to compile for. Repeatable: one file then holds code for each of these CPUs.",
+        show_default="cpu",
+    ),
+]  # fmt: skip
 Threads = Annotated[int | None, typer.Option(min=1, help="Threads to run on. Default: one for each core.")]
 Exact = Annotated[bool, typer.Option("--exact", help="No transformation that changes rounding, such as Winograd.")]
 Shape = Annotated[
@@ -33,6 +40,7 @@ Fix = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="An input that never changes, such as sr=16000.")
 ]
 Rewrite = Annotated[bool, typer.Option("--rewrite/--no-rewrite", help="Whether to look for an equal, faster graph.")]
+Fuse = Annotated[bool, typer.Option("--fuse/--no-fuse", help="Whether several operators may become one kernel.")]
 Records = Annotated[Path | None, typer.Option(help="Tuning records; kernels that won in them are used.")]
 CacheDir = Annotated[Path | None, typer.Option(help="Where compiled kernels are kept between runs.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
@@ -46,13 +54,14 @@ Onnx = Annotated[Path | None, typer.Option(help="With a .bn file: the ONNX file 
 def compile_command(
     model: OnnxModel,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .bn.")] = None,
-    target: Target = "cpu",
+    target: Targets = None,
     threads: Threads = None,
     exact: Exact = False,
     shape: Shape = None,
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     force: Force = False,
@@ -61,8 +70,19 @@ def compile_command(
     """Compile a model into one file of machine code and parameters. --threads is kept in it."""
     from burnish.cli import compiling  # the compiler takes a second to import, which `--help` need not wait for
 
+    names = target or ["cpu"]
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        names[0] if len(names) == 1 else names,
+        threads,
+        exact,
+        cache_dir,
+        as_json,
+        records,
+        shape or (),
+        rewrite,
+        dim or (),
+        fix or (),
+        fuse,
     )
     compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
 
@@ -131,6 +151,7 @@ def bench(
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="Time to measure for.")] = 5.0,
@@ -145,7 +166,7 @@ def bench(
     from burnish.cli import compiling, measuring
 
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or (), fuse
     )
     measuring.bench(model, vs, onnx, seconds, inputs, seed, options)
 
@@ -162,6 +183,7 @@ def check(
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     inputs: Inputs = None,
@@ -175,7 +197,7 @@ def check(
     from burnish.cli import compiling, measuring
 
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or (), fuse
     )
     measuring.check(model, against, onnx, inputs, seed, options)
 
@@ -190,6 +212,7 @@ def inspect(
     dim: Dim = None,
     fix: Fix = None,
     rewrite: Rewrite = True,
+    fuse: Fuse = True,
     records: Records = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
@@ -198,7 +221,7 @@ def inspect(
     from burnish.cli import compiling
 
     options = compiling.Options(
-        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or ()
+        target, threads, exact, cache_dir, as_json, records, shape or (), rewrite, dim or (), fix or (), fuse
     )
     compiling.inspect(model, options)
 

@@ -48,11 +48,6 @@ class Access(Shuffles):
         super().__init__(resolver, declarations)
         self.guards: list[Value] = []
 
-    @property
-    def lanes(self) -> int:
-        """Lanes of the vector that the current code computes; 1 outside of vectors."""
-        return self.resolver.vector[1] if self.resolver.vector else 1
-
     # --- loads --------------------------------------------------------------------------------------------------------
 
     def read(self, access: Load) -> Value:
@@ -81,7 +76,8 @@ class Access(Shuffles):
         if address.lane_step == 1:
             return self._read_vector(memory, address, guards)
         if address.lane_step == 0:
-            return self._read_scalar(memory, address, guards)
+            element = self.element(memory, access, address, [self._any(g) for g in guards]) if self.lanes > 1 else None
+            return element or self._read_scalar(memory, address, guards)
         column = self.transposed(memory, access, address, self.lanes, guards)
         if column is not None:
             return column

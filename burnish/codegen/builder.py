@@ -97,6 +97,7 @@ class Builder:
     native_bfloat16 = False  # the target converts float32 to bfloat16 itself
     saturating_casts = True  # the target's own conversions of vectors to integers saturate
     byte_dots: Mapping[int, str] = {}  # by lanes: intrinsics that add dot products of four bytes
+    element_bytes = 0  # of a vector, an element of which multiplies all lanes of another; 0: it is broadcast
     masks = False  # the target loads and stores some lanes of a vector as fast as all
 
     def __init__(self) -> None:

@@ -96,6 +96,7 @@ class FunctionEmitter(Values):
         self.saturating_casts = dialect.saturates
         self.byte_dots = dict(dialect.byte_dots) if self.target.has(dialect.dots_bytes) else {}
         self.masks = self.target.has(dialect.masks)
+        self.element_bytes = dialect.element_bytes
         self.launders, self.narrow = dialect.grid is None, dialect.grid is not None
         self.rt = rt
         self.scratch_used = scratch_used

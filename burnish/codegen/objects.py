@@ -9,7 +9,7 @@ import llvmlite.binding as llvm
 from burnish.errors import TargetError
 from burnish.target import Target
 
-CODE_VERSION = "1"  # part of every cache key: raise it when emitted code changes meaning
+CODE_VERSION = "2"  # part of every cache key: raise it when emitted code changes meaning
 
 
 @cache
@@ -25,7 +25,7 @@ def target_machine(target: Target, effort: int = 3) -> llvm.TargetMachine:
     try:
         chosen = llvm.Target.from_triple(target.triple)
         return chosen.create_target_machine(
-            cpu=target.cpu, features=target.feature_string, opt=effort, reloc="pic", codemodel="small"
+            cpu=target.cpu, features=target.code_features, opt=effort, reloc="pic", codemodel="small"
         )
     except RuntimeError as e:
         raise TargetError(f"target {target.name!r}: LLVM cannot emit code for {target.triple} ({e})") from e

@@ -23,6 +23,11 @@ Masks = tuple[tuple[int, ...], tuple[int, ...]]
 class Shuffles(Addressing):
     """Adds strided and irregular vector loads."""
 
+    @property
+    def lanes(self) -> int:
+        """Lanes of the vector that the current code computes; 1 outside of vectors."""
+        return self.resolver.vector[1] if self.resolver.vector else 1
+
     def transposed(
         self, memory: Memory, access: Load, address: Address, lanes: int, guards: tuple[Value, ...]
     ) -> Value | None:
@@ -56,6 +61,59 @@ class Shuffles(Addressing):
             if apart and address.const - first.const == column and last.const - first.const == columns - 1:
                 return self._column(memory, first, column, lanes, (), columns)
         return None
+
+    def element(self, memory: Memory, access: Load, address: Address, guards: Sequence[Value]) -> Value | None:
+        """A scalar for all lanes as the element of a vector, where the target multiplies by one; None where neighbours
+        may not be read: these fill an aligned vector, or are those of other iterations of an unrolled loop.
+        """
+        lanes = self.element_bytes // ITEM_BYTES[access.dtype]
+        if lanes < 2 or access.dtype == "bool" or any(atom.buffers for atom, _ in address.terms):
+            return None
+        place: int | None = address.const % lanes
+        if not self._aligned(memory, address.terms, lanes):
+            place = None if guards else self._beside(access, address, lanes)
+        if place is None:
+            return None
+        vector = self._vector(memory, address.terms, address.const - place, lanes, guards)
+        scalar = self.result(f"extractelement {vector.type} {vector.text}, i64 {place}", vector.dtype)
+        own, picks = f"{vector.type} {vector.text}", ", ".join([f"i32 {place}"] * self.lanes)
+        shared = self.result(
+            f"shufflevector {own}, {vector.type} poison, <{self.lanes} x i32> <{picks}>", vector.dtype, self.lanes
+        )
+        self.local["splat", scalar.text, self.lanes] = shared
+        return scalar
+
+    def _beside(self, access: Load, address: Address, lanes: int) -> int | None:
+        """The place of an element in a vector from one element to another that iterations of an unrolled loop read in
+        any case; None where there is no such vector.
+        """
+        for name, number in list(self.resolver.fixed.items()):
+            first = last = number
+            consts = {number: address.const}
+            for step in (-1, 1):
+                at = number + step
+                while (
+                    0 <= at < self.resolver.ranges.get(name, 0)
+                    and (const := self._inside_at(access, address, name, at)) is not None
+                ):
+                    consts[at] = const
+                    first, last, at = min(first, at), max(last, at), at + step
+            apart = consts[last] - consts[first]
+            if last == first or apart % (last - first) or not 0 < apart // (last - first) < lanes:
+                continue
+            begin = consts[first] + (address.const - consts[first]) // lanes * lanes
+            if begin + lanes - 1 <= consts[last]:
+                return address.const - begin
+        return None
+
+    def _inside_at(self, access: Load, address: Address, name: str, number: int) -> int | None:
+        """Where an access is in another iteration of an unrolled loop; None if that may be outside of the buffer."""
+        fixed = self.resolver.fixed
+        own, fixed[name] = fixed[name], number
+        there, safe = self.resolver.address(access), self.resolver.safe(access, name)
+        fixed[name] = own
+        alike = there.terms == address.terms and there.lane_step == 0
+        return there.const if safe and alike else None
 
     def _column(
         self,

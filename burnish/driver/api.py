@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.torch.module import TorchModule
 from burnish.driver.trees import compile_trees, is_boosted
+from burnish.driver.variants import compile_variants
 from burnish.errors import ParameterError, UnsupportedOperator
 from burnish.frontend.onnx.context import OpenDimensions, RuntimeValue
 from burnish.frontend.torch.export import import_torch, is_network
@@ -46,7 +48,7 @@ def compile(
     example_inputs: Any = None,
     *,
     dynamic: Any = None,
-    target: str | Target = "cpu",
+    target: str | Target | Sequence[str | Target] = "cpu",
     threads: int | None = None,
     exact: bool = False,
     rewrite: bool | Objective = True,
@@ -59,6 +61,7 @@ def compile(
     output: str | None = None,
     weights: str | None = None,
     train: Train | None = None,
+    fuse: bool = True,
 ) -> Module:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a network of PyTorch, a
     :class:`Graph`, or boosted trees.
@@ -88,7 +91,10 @@ def compile(
     parameters of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX
     model the initializers of several floating-point numbers that are no running statistics. See docs/training.md.
     ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
-    (``examples/toy``); substitutions, which are measured on this machine, are not looked for there.
+    (``examples/toy``); substitutions, which are measured on this machine, are not looked for there. Several CPUs, such
+    as ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-cortex-a53"], make one artifact with code for each, of which
+    ``load`` takes the one that uses most of what the CPU there has and the system allows.
+    ``fuse``: False makes every node of the graph a kernel of its own, to compare with; no substitutions are looked for.
     ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
     in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
@@ -105,15 +111,24 @@ def compile(
                 train = replace(train, parameters=train.parameters or network.parameters)
                 return compile(
                     network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
-                    progress=progress, tune=tune, records=records, weights=weights, train=train,
+                    progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
                 )  # fmt: skip
             made = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
-                progress=progress, tune=tune, records=records, weights=weights,
+                progress=progress, tune=tune, records=records, weights=weights, fuse=fuse,
             )  # fmt: skip
             return TorchModule.called_as(made, network.signature)
+        if isinstance(target, Sequence) and not isinstance(target, str):
+            _check_unused("several targets", tune=tune)
+            one = partial(
+                compile, model, example_inputs, dynamic=dynamic, threads=threads, exact=exact, rewrite=rewrite,
+                shapes=shapes, fix=fix, cache_dir=cache_dir, progress=progress, records=records, output=output,
+                weights=weights, train=train, fuse=fuse,
+            )  # fmt: skip
+            return compile_variants(target, lambda machine: one(target=machine))
+        check_flag("fuse", fuse)
         if tune is not None:
-            _check_unused("tuning", weights=weights, train=train)
+            _check_unused("tuning", weights=weights, train=train, fuse=None if fuse else fuse)
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
                 cache_dir=cache_dir, progress=progress, records=records or RECORDS,
@@ -126,7 +141,7 @@ def compile(
         if example_inputs is not None or dynamic is not None:
             raise refusal("example_inputs and dynamic", "some", "None for models that are no network of PyTorch")
         if is_boosted(model):
-            _check_unused("boosted trees", shapes=shapes, records=records, train=train)
+            _check_unused("boosted trees", shapes=shapes, records=records, train=train, fuse=None if fuse else fuse)
             executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
             return _kept(Module(executable, threads), threads, {})
         check_model(model)
@@ -149,6 +164,7 @@ def compile(
                 or not (shapes or isinstance(error, (RuntimeValue, OpenDimensions)))
             ):
                 raise
+            _check_unused("models compiled at their calls", fuse=None if fuse else fuse)
             segments = compile_segments(
                 model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
             )
@@ -156,6 +172,7 @@ def compile(
                 warnings.warn(f"{error}; until then it is compiled at the first call of each size", stacklevel=3)
             return segments  # type: ignore[return-value]
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
+        choices = replace(choices, fused=fuse)
         graph, stored = found.graph, None
         if weights is not None:
             graph, stored = store_weights(optimize(found.graph, exact), weights)
@@ -174,13 +191,13 @@ def compile(
             try:
                 made = plain()
             except UnsupportedOperator as error:
-                if isinstance(model, Graph):
+                if isinstance(model, Graph) or not fuse:
                     raise
                 warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
                 return compile_segments(
                     model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
                 )  # type: ignore[return-value]
-        elif rewrite and not found.graph.states and stored is None and _device(machine) is None:
+        elif rewrite and fuse and not found.graph.states and stored is None and _device(machine) is None:
             made = rewrite_model(
                 found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                 progress=progress, choices=choices, objective=_objective(rewrite),
@@ -291,7 +308,7 @@ def _check_unused(kind: str, **unused: Any) -> None:
     """Raises ParameterError for arguments that are of no use to models of this kind."""
     for argument, found in unused.items():
         if found is not None:
-            raise refusal(argument, found, f"None for {kind}")
+            raise refusal(argument, found, f"{not found} for {kind}" if isinstance(found, bool) else f"None for {kind}")
 
 
 def _kept(module: Module, threads: int | None, assumed: Mapping[str, str]) -> Module:

@@ -276,7 +276,9 @@ def pack_parameters(
 
         def place(item: tuple[int, np.ndarray]) -> None:
             offset, block = item
-            params[offset : offset + block.nbytes] = block.reshape(-1).view(np.uint8)
+            end = offset + block.nbytes
+            params[offset:end] = block.reshape(-1).view(np.uint8)
+            params[end : round_up(end, ALIGNMENT)] = 0
 
         list(threads.map(place, zip(offsets, blocks, strict=True)))
     slots = [Slot("param", 0, offset, block.nbytes) for offset, block in zip(offsets, blocks, strict=True)]

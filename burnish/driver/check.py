@@ -54,6 +54,7 @@ def check(
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     records: str | Path | None = None,
+    fuse: bool = True,
 ) -> list[KernelCheck]:
     """One row for every kernel call of the compiled model, in execution order; the arguments are those of ``compile``.
     A model that ``rewrite`` changes gets one more row: the whole of it beside the model as it is.
@@ -71,8 +72,9 @@ def check(
         raise ParameterError(f"check: found open dimensions {named}; allowed: numbers, one size at a time")
     feeds = {**{name: state.initial for name, state in graph.states.items()}, **feeds}
     choices = DEFAULTS if records is None else read_choices(graph, records, machine, threads)
+    choices = replace(choices, fused=fuse)
     computed, whole = graph, None
-    if rewrite and not graph.states:
+    if rewrite and fuse and not graph.states:
         chosen = rewrite_model(
             graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
             progress=progress, choices=choices,

@@ -78,7 +78,7 @@ def _lowered(
     if not optimized:
         report("optimize", 0, 1)
         graph = optimize(graph, exact)
-    made = plan_kernels(graph, target, exact, choices.decide)
+    made = plan_kernels(graph, target, exact, choices.decide, choices.fused)
     return build_kernels(made, target, ObjectCache(cache_dir), choices, report)
 
 
@@ -119,7 +119,8 @@ def build_group(
         return [group]
     if has_rounds(group.nodes[0]):
         body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
-        planned = replace(plan_kernels(body, target, made.exact, choices.decide), repeated=True)
+        own = plan_kernels(body, target, made.exact, choices.decide, choices.fused)
+        planned = replace(own, repeated=True)
         inner = build_kernels(planned, target, store, choices)
         constants.update(inner.constants)
         return [repeat_stage(group, inner, lambda task, recipe: kernels.build(task, target, store, recipe))]

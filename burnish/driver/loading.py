@@ -26,6 +26,7 @@ def load(
     externs: Mapping[str, Operator] | None = None,
     comm: Comm | None = None,
     device: Device | None = None,
+    variant: str | None = None,
 ) -> Module:
     """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
 
@@ -33,13 +34,16 @@ def load(
     what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
     what was not saved with the same ``key``. ``externs``: opaque operators by name that are not Burnish's own; a file
     holds none of their code. ``comm``: the worker whose collectives the model takes part in. ``device``:
-    what runs the code of a model that was compiled for a machine with a device of its own. A model that is compiled
-    at its calls (``SegmentedModule``) needs the compiler.
+    what runs the code of a model that was compiled for a machine with a device of its own. ``variant``: the one to take
+    of a file that holds code for several CPUs; by default the one that uses most of what this CPU and the system allow.
+    A model that is compiled at its calls (``SegmentedModule``) needs the compiler.
     Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
     cannot be read or is no regular file.
     """
     try:
-        return module.load(path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device)
+        return module.load(
+            path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device, variant=variant
+        )
     except NotExecutableError as found:
         # The compiler, which takes a second to import, and LLVM are for such a file alone.
         from burnish.driver.segmented import KIND, load_segments

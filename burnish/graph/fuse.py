@@ -66,10 +66,11 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
     return fusion.groups()
 
 
-def fall_apart(graph: Graph, group: Group) -> list[Group]:
-    """The nodes of a group as groups of their own, in topological order."""
+def fall_apart(graph: Graph, group: Group | None = None) -> list[Group]:
+    """The nodes of a group, or of the whole graph, as groups of their own, in topological order."""
     fusion = _Fusion(graph, lanes=1)
-    positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
+    nodes = graph.nodes if group is None else group.nodes
+    positions = sorted(fusion.position[node.outputs[0]] for node in nodes)
     fusion.anchors = {p: None if fusion.facts[p].kind == "injective" else graph.nodes[p] for p in positions}
     return [fusion.group([p], fusion.anchors[p]) for p in positions]
 

@@ -57,10 +57,13 @@ class Model:
 
 @dataclass(frozen=True)
 class System:
-    """Linux on the machine: system call numbers by name, and the LLVM intrinsic that tells a core it is spinning."""
+    """Linux on the machine: system call numbers by name, and the LLVM intrinsic that tells a core it is spinning.
+    ``features``: LLVM's, as +a,+b, that every such system has beyond what LLVM takes for granted.
+    """
 
     calls: Mapping[str, int]
     pause: str
+    features: str = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
-from burnish.graph.fuse import Group, divided, fuse
+from burnish.graph.fuse import Group, divided, fall_apart, fuse
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.join import find_pieces, find_views
@@ -43,12 +43,14 @@ class Choices:
     """What a compilation leaves open: the algorithm of a node, and the recipe of a kernel (None: its default).
 
     ``seconds``: what a kernel is known to take (None: nothing is known). ``name`` tells different choices apart.
+    ``fused``: whether several nodes may become one kernel.
     """
 
     decide: Decide
     recipe: Callable[[Task, Target], KernelConfig | None]
     seconds: Callable[[Task, Target], float | None] = lambda task, target: None
     name: str = ""
+    fused: bool = True
 
 
 SEVERAL = 2  # nodes: more of them are steps of a recurrence
@@ -99,16 +101,20 @@ class KernelPlan:
         return not (joined or group.outputs[0] in self.views or is_alias(self.graph, group, self.layouts))
 
 
-def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide = fastest) -> KernelPlan:
-    """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made."""
+def plan_kernels(
+    reference: Graph, target: Target, exact: bool, decide: Decide = fastest, fused: bool = True
+) -> KernelPlan:
+    """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made. Not ``fused``:
+    every node is a group.
+    """
     lanes, blocks, driver = target.lanes, target.machine.blocked, target.driver
-    own = offloaded(reference, target)
+    own = offloaded(reference, target, fused)
     graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
     graph = choose_algorithms(graph, driver, exact, decide)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
     graph = block_aggregations(graph, driver)
-    found = offload(graph, fuse(graph, lanes), target)
-    if not exact:
+    found = offload(graph, grouped(graph, lanes, fused), target)
+    if fused and not exact:
         found = _joined(graph, found, target)
     graph, groups = separate_outputs(graph, found, lanes, blocks)
     layouts = choose_layouts(graph, groups, lanes, blocks)
@@ -120,11 +126,16 @@ def plan_kernels(reference: Graph, target: Target, exact: bool, decide: Decide =
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
 
 
-def offloaded(reference: Graph, target: Target) -> frozenset[tuple[str, ...]]:
+def grouped(graph: Graph, lanes: int, fused: bool) -> list[Group]:
+    """The nodes of a graph in groups: fused ones, or each by itself."""
+    return fuse(graph, lanes) if fused else fall_apart(graph)
+
+
+def offloaded(reference: Graph, target: Target, fused: bool = True) -> frozenset[tuple[str, ...]]:
     """The results of nodes that are anchors of what an accelerator's own templates take."""
     if not target.machine.offloads:
         return frozenset()
-    groups = offload(reference, fuse(reference, target.lanes), target)
+    groups = offload(reference, grouped(reference, target.lanes, fused), target)
     return frozenset(g.anchor.outputs for g in groups if g.anchor is not None and takes(reference, g, target))
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,10 +81,22 @@ def read(path: str | Path, sha256: str | None = None, key: bytes | None = None) 
     is the module's question (``host.check_host``).
     """
     container = read_container(Path(path), sha256, checked_key(key))
+    return executable_of(Path(path), container)
+
+
+def executable_of(path: Path, container: Container) -> Executable:
+    """What a container that was read from ``path`` holds. Raises ArtifactError."""
     if "kind" in container.header:
-        raise NotExecutableError(Path(path), str(container.header["kind"]), container)
-    try:
+        raise NotExecutableError(path, str(container.header["kind"]), container)
+    with consistent(path):
         return assembled(container.header, container.sections)
+
+
+@contextmanager
+def consistent(path: Path) -> Iterator[None]:
+    """Raises ArtifactError in the place of what is raised where parts of a file do not fit together."""
+    try:
+        yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError, VerificationError) as error:
         raise ArtifactError(f"{path} is inconsistent: {type(error).__name__}: {error}") from error
 

@@ -18,7 +18,7 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,10 +70,16 @@ def write_container(
     write_atomic(path, [prefix, _seal(prefix, text, key), text, *body])
 
 
-def read_container(path: Path, sha256: str | None = None, key: bytes | None = None) -> Container:
+def read_container(
+    path: Path,
+    sha256: str | None = None,
+    key: bytes | None = None,
+    wanted: Callable[[Mapping[str, Any]], Collection[str] | None] = lambda header: None,
+) -> Container:
     """Reads the file into memory and checks every byte of it there: what happens to the file later has no effect.
 
-    ``sha256``: of the whole file, as hexadecimal digits. ``key``: what the file must be signed with. Raises
+    ``sha256``: of the whole file, as hexadecimal digits. ``key``: what the file must be signed with. ``wanted``: of a
+    header, the sections to take (None: all); others are read for the sake of ``sha256`` alone. Raises
     ArtifactError, naming the section, for a file that is no artifact, of another version, truncated, altered, or not
     the one that is asked for; OSError if it cannot be read, or is no regular file.
     """
@@ -83,8 +89,11 @@ def read_container(path: Path, sha256: str | None = None, key: bytes | None = No
         start, header = _read_header(path, file, size, key, whole)
         table = _table(path, header, start, size)
         sections: dict[str, memoryview] = {}
+        asked = wanted(header)
         for entry in table:
             name, kind = entry["name"], entry["checksum"].partition(":")[0]
+            if asked is not None and name not in asked and whole is None:
+                continue
             if key is not None and kind != "sha256":
                 raise ArtifactError(f"{path} is signed, but section '{name}' has only a {kind}")
             data, checksum = _read(path, file, entry["offset"], _padded(entry["bytes"]), name, kind)
@@ -92,7 +101,8 @@ def read_container(path: Path, sha256: str | None = None, key: bytes | None = No
                 whole.update(data)
             if checksum != entry["checksum"]:
                 raise _damaged(path, name)
-            sections[name] = data[: entry["bytes"]].toreadonly()
+            if asked is None or name in asked:
+                sections[name] = data[: entry["bytes"]].toreadonly()
     if whole is not None and whole.hexdigest() != str(sha256).lower():
         raise ArtifactError(f"{path} has SHA-256 {whole.hexdigest()}, allowed: {sha256}; it is another file")
     return Container(header, sections)

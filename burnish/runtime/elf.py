@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from burnish.errors import BurnishError
 
-MACHINES = {62: "x86_64", 183: "aarch64"}  # e_machine
+MACHINES = {62: "x86_64", 183: "aarch64", 243: "riscv64"}  # e_machine
 SHT_PROGBITS, SHT_SYMTAB, SHT_RELA, SHT_NOBITS, SHT_REL = 1, 2, 4, 8, 9
 SHF_WRITE, SHF_ALLOC, SHF_EXECINSTR, SHF_TLS = 1, 2, 4, 0x400
 SHN_UNDEF, SHN_ABS, SHN_COMMON = 0, 0xFFF1, 0xFFF2

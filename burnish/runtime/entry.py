@@ -228,5 +228,7 @@ def driver_image(triple: str) -> Image:
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)
     module.verify()
-    compiler = llvm.Target.from_triple(triple).create_target_machine(opt=2, reloc="pic", codemodel="small")
+    compiler = llvm.Target.from_triple(triple).create_target_machine(
+        features=system.features, opt=2, reloc="pic", codemodel="small"
+    )
     return link({"burnish driver": compiler.emit_object(module)})

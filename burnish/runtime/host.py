@@ -26,14 +26,18 @@ def fingerprint(triple: str, cpu: str, features: Iterable[str]) -> str:
 
 def check_host(target: str) -> None:
     """Raises ArtifactError unless code for ``target``, a ``fingerprint``, runs here; names what this machine lacks."""
+    reason = obstacle(target)
+    if reason:
+        raise ArtifactError(f"the model was compiled for {reason}; compile it for this machine")
+
+
+def obstacle(target: str) -> str:
+    """What keeps code for ``target``, a ``fingerprint``, from running here, behind its name; empty if nothing does."""
     triple, _, rest = target.partition("/")
     cpu, _, features = rest.partition("/")
     machine = machine_of(triple)
     if machine != host_machine() or ("linux" in triple) != sys.platform.startswith("linux"):
-        raise ArtifactError(
-            f"the model was compiled for {triple}, but this machine is {host_machine()} under {sys.platform}; "
-            "compile it for this machine"
-        )
+        return f"{triple}, but this machine is {host_machine()} under {sys.platform}"
     flags = cpu_flags()
     known = FLAGS.get(machine, {})
     # An empty set of flags means that the system does not tell.
@@ -41,10 +45,12 @@ def check_host(target: str) -> None:
     if not missing:
         asked = [f for f in features.split(",") if f in PERMISSIONS and not PERMISSIONS[f]()]
         missing = [f"permission from the kernel to use {f}" for f in asked]
-    if missing:
-        raise ArtifactError(
-            f"the model was compiled for {cpu}, but this CPU lacks {', '.join(missing)}; compile it for this machine"
-        )
+    return f"{cpu}, but this CPU lacks {', '.join(missing)}" if missing else ""
+
+
+def features_of(target: str) -> frozenset[str]:
+    """The features that a ``fingerprint`` names."""
+    return frozenset(f for f in target.partition("/")[2].partition("/")[2].split(",") if f)
 
 
 def host_machine() -> str:
@@ -61,7 +67,11 @@ def cpu_flags() -> frozenset[str]:
     except OSError:
         return frozenset()
     found = re.search(r"^(?:flags|Features)\s*:(.*)$", text, re.MULTILINE)
-    return frozenset(found.group(1).split()) if found else frozenset()
+    if found:
+        return frozenset(found.group(1).split())
+    letters = re.search(r"^isa\s*:\s*rv64(\w+)$", text, re.MULTILINE)  # such as rv64imafdcv_zba_zbb
+    single, *words = letters.group(1).split("_") if letters else [""]
+    return frozenset([*single.replace("g", "imafd"), *words])
 
 
 def machine_of(triple: str) -> str:

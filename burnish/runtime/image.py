@@ -20,7 +20,7 @@ class Image:
     """Code and constants of several objects at fixed distances from each other; loads at any page.
 
     ``symbols`` maps names to byte offsets. ``absolute`` lists (offset, target): at load, the 64-bit word at ``offset``
-    becomes the address of byte ``target``. ``machine`` is ``x86_64`` or ``aarch64``.
+    becomes the address of byte ``target``. ``machine`` is ``x86_64``, ``aarch64`` or ``riscv64``.
     """
 
     machine: str

@@ -118,7 +118,9 @@ class _Linker:
     def relocate(self, number: int, file: ObjectFile) -> None:
         """Applies all relocations of one object."""
         rules = RULES[self.machine]
-        for relocation in file.relocations:
+        distances: dict[int, int] = {}  # of what was patched, from its own place
+        paired = [t for t, rule in rules.items() if rule.paired]
+        for relocation in sorted(file.relocations, key=lambda r: r.type in paired):
             if (number, relocation.section) not in self.places:
                 continue  # of unwind tables and the like
             symbol = file.symbols[relocation.symbol]
@@ -136,7 +138,11 @@ class _Linker:
                 )
             base = self._got_slot(target) if rule.got else target
             try:
-                rule.apply(self.image, place, base + relocation.addend)
+                value = distances[target] if rule.paired else base + relocation.addend
+                distances.setdefault(place, value - place)
+                rule.apply(self.image, place, value)
+            except KeyError:
+                raise LinkError(f"link: {rule.name} in object '{file.name}' is not paired at '{symbol.name}'") from None
             except (OverflowError, struct.error) as error:
                 raise LinkError(f"link: {rule.name} to '{symbol.name}' in object '{file.name}': {error}") from None
 

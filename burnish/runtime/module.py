@@ -17,14 +17,15 @@ import numpy as np
 from burnish.comm.protocol import Comm
 from burnish.errors import ArtifactError, InputError, TargetError
 from burnish.ops.operator import Operator
-from burnish.runtime import artifact
+from burnish.runtime import artifact as artifact
+from burnish.runtime import variants as files
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
 from burnish.runtime.device import Device, DeviceCode, OwnKernels, divided
 from burnish.runtime.devices import device_of
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
-from burnish.runtime.host import check_host
+from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.labels import check_labels, known_labels
 from burnish.runtime.pool import available_cores, pool
@@ -32,6 +33,7 @@ from burnish.runtime.runner import CpuCode
 from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
 from burnish.runtime.state import State
 from burnish.runtime.structures import Structures
+from burnish.runtime.variants import Variant
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
 
@@ -73,7 +75,7 @@ class Module:
         Raises ArtifactError if this machine cannot run the executable or has too little memory, ParameterError for
         a wrong number of ``threads``, and TargetError for steps that a device has not.
         """
-        self._externs, self._comm = dict(externs or {}), comm
+        self._externs, self._comm, self._all = dict(externs or {}), comm, tuple[Variant, ...]()
         device = device if device is not None else device_of(executable.target)
         if device is not None:
             code: CpuCode | DeviceCode = _device_code(executable, device, threads)
@@ -116,7 +118,7 @@ class Module:
 
     def __copy__(self) -> Module:
         twin = object.__new__(type(self))
-        twin._externs, twin._comm = self._externs, self._comm
+        twin._externs, twin._comm, twin._all = self._externs, self._comm, self._all
         twin._set_up(self.executable, self._code, self._params, self._state_bytes)
         return twin
 
@@ -140,6 +142,22 @@ class Module:
     def outputs(self) -> tuple[TensorSpec, ...]:
         """Names, shapes and dtypes of the outputs, in order."""
         return self.executable.outputs
+
+    @property
+    def variant(self) -> str:
+        """The name of the target that its code is for, where it was compiled for several; else empty."""
+        return str(self.executable.info.get("variant", ""))
+
+    @property
+    def variants(self) -> dict[str, str]:
+        """What ``save`` writes, by the names of targets, each with what keeps it from running here (empty: nothing).
+        Empty for a model compiled for one target, and a loaded one.
+        """
+        return {v.name: obstacle(v.executable.target) for v in self._all}
+
+    def hold(self, variants: Sequence[Variant]) -> None:
+        """Makes ``save`` write these variants; this module's executable is one of them."""
+        self._all = tuple(variants)
 
     @property
     def states(self) -> tuple[TensorSpec, ...]:
@@ -178,6 +196,7 @@ class Module:
     def note(self, **facts: Any) -> None:
         """Adds facts to what the artifact keeps as ``info``: anything that JSON can hold."""
         self.executable = replace(self.executable, info={**self.executable.info, **facts})
+        self._all = tuple(v.noted(facts) for v in self._all)
         self._labels = known_labels(self.executable.info, len(self.executable.inputs))
 
     @property
@@ -275,10 +294,14 @@ class Module:
         """Writes the artifact, which ``load`` reads; complete or not at all, and never into a file that is in use. The
         state is saved as it is now.
 
+        All ``variants`` are written, if there are any; of a loaded module, the one that runs.
         ``key``: 16 bytes or more that sign the file, which then loads with the same ``key`` alone. Raises OSError.
         """
         with self._lock:
             now = self._state_bytes.copy()
+        if self._all:
+            files.save(files.with_state(self._all, now), path, key)
+            return
         artifact.save(replace(self.executable, state=now) if self.executable.states else self.executable, path, key)
 
     def __repr__(self) -> str:
@@ -411,6 +434,7 @@ def load(
     externs: Mapping[str, Operator] | None = None,
     comm: Comm | None = None,
     device: Device | None = None,
+    variant: str | None = None,
 ) -> Module:
     """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
 
@@ -418,11 +442,13 @@ def load(
     what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
     what was not saved with the same ``key``. ``externs``: opaque operators by name that are not Burnish's own; a file
     holds none of their code. ``comm``: the worker whose collectives the model takes part in. ``device``: what runs
-    the code of a model that was compiled for a machine with a device of its own.
+    the code of a model that was compiled for a machine with a device of its own. ``variant``: the one to take of a file
+    that holds several; by default the one that uses most of what this CPU and the system allow.
     Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
     cannot be read or is no regular file.
     """
-    return Module(artifact.read(path, sha256, key), threads, externs=externs, comm=comm, device=device)
+    executable = files.read(path, sha256, key, variant, device is not None)
+    return Module(executable, threads, externs=externs, comm=comm, device=device)
 
 
 def _device_code(executable: Executable, device: Device, threads: int | None) -> DeviceCode:

@@ -1,6 +1,7 @@
-"""Relocation rules of the two machines: how each type patches the place P with the value S + A.
+"""Relocation rules of the machines: how each type patches the place P with the value S + A.
 
-Sources: System V ABI AMD64 supplement, table 4.9; ELF for the Arm 64-bit architecture (IHI 0056), section 5.7.
+Sources: System V ABI AMD64 supplement, table 4.9; ELF for the Arm 64-bit architecture (IHI 0056), section 5.7; RISC-V
+ELF psABI, section "Relocations".
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ _Apply = Callable[[bytearray, int, int], None]  # (image, P, S + A): both are of
 
 @dataclass(frozen=True)
 class Rule:
-    """``apply`` raises OverflowError if the distance does not fit. ``got``: S is the symbol's slot in the table."""
+    """``apply`` raises OverflowError if the distance does not fit. ``got``: S is the symbol's slot in the table.
+    ``paired``: S is the place of another relocation, whose own value less that place is what this one splits.
+    """
 
     name: str
     apply: _Apply
     got: bool = False
+    paired: bool = False
 
 
 def _relative(bits: int) -> _Apply:
@@ -64,6 +68,44 @@ def _branch(image: bytearray, place: int, value: int) -> None:
     _insert(image, place, (value - place) >> 2 & 0x3FFFFFF, 0x3FFFFFF)
 
 
+def _upper(image: bytearray, place: int, value: int) -> None:
+    """AUIPC: the high 20 bits of the distance, rounded so that the low 12 are a signed number, bits 31:12."""
+    _check(value - place + 0x800, 32)
+    _insert(image, place, (value - place + 0x800 >> 12 & 0xFFFFF) << 12, 0xFFFFF000)
+
+
+def _lower_load(image: bytearray, place: int, value: int) -> None:
+    """ADDI, loads: the low 12 bits of ``value``, bits 31:20."""
+    _insert(image, place, (value & 0xFFF) << 20, 0xFFF00000)
+
+
+def _lower_store(image: bytearray, place: int, value: int) -> None:
+    """Stores: the low 12 bits of ``value``, split into 31:25 and 11:7."""
+    _insert(image, place, (value >> 5 & 0x7F) << 25 | (value & 0x1F) << 7, 0xFE000F80)
+
+
+def _call(image: bytearray, place: int, value: int) -> None:
+    """AUIPC and JALR, one after the other."""
+    _upper(image, place, value)
+    _lower_load(image, place + 4, value - place)
+
+
+def _jump(image: bytearray, place: int, value: int) -> None:
+    """JAL: the distance, its bits 20, 10:1, 11 and 19:12 in this order."""
+    d = value - place
+    _check(d, 21)
+    _insert(
+        image,
+        place,
+        (d >> 20 & 1) << 31 | (d >> 1 & 0x3FF) << 21 | (d >> 11 & 1) << 20 | (d >> 12 & 0xFF) << 12,
+        0xFFFFF000,
+    )
+
+
+def _nothing(image: bytearray, place: int, value: int) -> None:
+    """A hint for linkers that shorten code."""
+
+
 def _check(distance: int, bits: int) -> None:
     if not -(1 << (bits - 1)) <= distance < 1 << (bits - 1):
         raise OverflowError(f"distance {distance} exceeds {bits} bits")
@@ -74,7 +116,8 @@ def _insert(image: bytearray, place: int, value: int, mask: int) -> None:
     struct.pack_into("<I", image, place, instruction & ~mask | value)
 
 
-ABSOLUTE: Mapping[str, int] = {"x86_64": 1, "aarch64": 257}  # R_X86_64_64, R_AARCH64_ABS64: patched at load
+# R_X86_64_64, R_AARCH64_ABS64, R_RISCV_64: patched at load
+ABSOLUTE: Mapping[str, int] = {"x86_64": 1, "aarch64": 257, "riscv64": 2}
 
 RULES: Mapping[str, Mapping[int, Rule]] = {
     "x86_64": {
@@ -100,5 +143,16 @@ RULES: Mapping[str, Mapping[int, Rule]] = {
         299: Rule("R_AARCH64_LDST128_ABS_LO12_NC", _low12(16)),
         311: Rule("R_AARCH64_ADR_GOT_PAGE", _page, got=True),
         312: Rule("R_AARCH64_LD64_GOT_LO12_NC", _low12(8), got=True),
+    },
+    "riscv64": {
+        17: Rule("R_RISCV_JAL", _jump),
+        18: Rule("R_RISCV_CALL", _call),
+        19: Rule("R_RISCV_CALL_PLT", _call),
+        20: Rule("R_RISCV_GOT_HI20", _upper, got=True),
+        23: Rule("R_RISCV_PCREL_HI20", _upper),
+        24: Rule("R_RISCV_PCREL_LO12_I", _lower_load, paired=True),
+        25: Rule("R_RISCV_PCREL_LO12_S", _lower_store, paired=True),
+        51: Rule("R_RISCV_RELAX", _nothing),
+        57: Rule("R_RISCV_32_PCREL", _relative(32)),
     },
 }

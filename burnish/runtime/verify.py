@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 47  # of any memory: what a process can address
 DRIVER_SYMBOLS = ("burnish_run", "burnish_parallel", "burnish_worker")
-_ENTRY_ALIGNMENT = {"x86_64": 16, "aarch64": 4}  # of functions, in bytes
+_ENTRY_ALIGNMENT = {"x86_64": 16, "aarch64": 4, "riscv64": 2}  # of functions, in bytes
 _KINDS = "biufc"  # NumPy's letters of dtypes that are numbers; bfloat16, which has none, is one, too
 
 

@@ -97,9 +97,12 @@ def test_a_kernel_that_leaves_its_memory_is_named() -> None:
     short = [np.zeros(4, np.uint8) for _ in step.args]  # type: ignore[union-attr]
     with pytest.raises(TargetError, match=f"kernel '{step.kernel}'"):  # type: ignore[union-attr]
         emulator.run(code[step.kernel], short)  # type: ignore[union-attr]
-    other = replace(executable.code, machine="x86_64")
-    with pytest.raises(TargetError, match="found code for x86_64; allowed: aarch64"):
-        emulator.kernels(other)
+    for machine, counted, allowed in (
+        ("ppc64le", False, "aarch64, riscv64, x86_64"),
+        ("x86_64", True, "aarch64, riscv64"),
+    ):
+        with pytest.raises(TargetError, match=f"found code for {machine}; allowed: {allowed}$"):
+            Emulator(count=counted).kernels(replace(executable.code, machine=machine))
 
 
 def test_buffers_that_overlap_still_do() -> None:

@@ -11,7 +11,14 @@ import burnish
 
 HOUSE = Path(burnish.__file__).parent
 # Whose subject is a binary format, the operating system's word for a processor, or one that is emulated.
-FORMATS = {"runtime/elf.py", "runtime/emulator.py", "runtime/host.py", "runtime/relocate.py", "runtime/verify.py"}
+FORMATS = {
+    "runtime/elf.py",
+    "runtime/emulated.py",
+    "runtime/spike.py",
+    "runtime/host.py",
+    "runtime/relocate.py",
+    "runtime/verify.py",
+}
 NAME = re.compile(
     r"[\w.+-]*(x86|amd64|i686|arm64|aarch64|riscv|amx|avx|vnni|neon|znver|sapphire|cortex|neoverse)[\w.+-]*"
 )

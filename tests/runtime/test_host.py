@@ -8,7 +8,8 @@ from burnish.runtime import host
 def test_a_fingerprint_keeps_what_can_be_checked() -> None:
     text = host.fingerprint("x86_64-unknown-linux-gnu", "znver5", {"avx512f", "avx2", "prefetchi", "64bit"})
     assert text == "x86_64-unknown-linux-gnu/znver5/avx2,avx512f"
-    assert host.fingerprint("riscv64-unknown-linux-gnu", "generic", {"v"}) == "riscv64-unknown-linux-gnu/generic/"
+    assert host.fingerprint("riscv64-unknown-linux-gnu", "generic", {"v", "x"}) == "riscv64-unknown-linux-gnu/generic/v"
+    assert host.fingerprint("ppc64le-unknown-linux-gnu", "pwr9", {"vsx"}) == "ppc64le-unknown-linux-gnu/pwr9/"
 
 
 def test_this_machine_has_the_features_that_llvm_reports() -> None:

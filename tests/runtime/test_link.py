@@ -152,7 +152,7 @@ def _other_machine(data: bytes, native: str) -> bytes:
         (lambda data: b"", "object 'k' starts with b'', allowed: little-endian ELF64"),
         (lambda data: b"MZ" + data[2:], "allowed: little-endian ELF64"),
         (lambda data: data[:16] + struct.pack("<H", 2) + data[18:], "ELF type 2 for machine .*, allowed: type 1"),
-        (lambda data: data[:18] + struct.pack("<H", 243) + data[20:], "machine 243, allowed: type 1"),
+        (lambda data: data[:18] + struct.pack("<H", 21) + data[20:], "machine 21, allowed: type 1"),
         (lambda data: data[: len(data) // 2], "is truncated or damaged"),
     ],
 )

@@ -17,7 +17,7 @@ class TensorModule(Module):
     def of(cls, module: Module) -> TensorModule:
         """The compiled ``module``, of which it shares code and parameters."""
         made = object.__new__(cls)
-        made._externs, made._comm = module._externs, module._comm
+        made._externs, made._comm, made._all = module._externs, module._comm, module._all
         made._set_up(module.executable, module._code, module._params, module._state_bytes)
         made._take_tensors()
         return made

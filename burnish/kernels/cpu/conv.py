@@ -62,7 +62,7 @@ def _space(task: Task, target: Target, found: Convolution) -> Space:
     conv, weight, _ = found
     batch, channels, height, width = conv.shape
     blocks = -(-channels // target.lanes)
-    positions, vectors = register_tile(target, width, blocks, whole=height == 1)
+    positions, vectors = register_tile(target, width, blocks, height == 1, shared=_shared(task, target, found))
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
     rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])
@@ -80,12 +80,20 @@ def _space(task: Task, target: Target, found: Convolution) -> Space:
         "depth": (0, *_depths(weight, target)),  # input channels of a pass over a band; 0: all in one
     }
     default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if rows_first and not _is_plain(task) else "oc"}
-    unroll = 4 if positions * vectors <= target.vector_registers // 2 else 2
+    unroll = 4 if positions * vectors <= target.vector_registers // 2 or target.element_lanes else 2
     unroll = unroll if _depth_block(weight, target.lanes) % unroll == 0 else 1
     unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
     depth, band = _passes(task, target, found, vectors)
     prefetch = int(depth > 0 and weight.shape[2] > 1 and band > 1)
     return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
+
+
+def _shared(task: Task, target: Target, found: Convolution) -> int:
+    """Neighbouring pixels of a row whose inputs lie in one vector: of rows in channel blocks, one."""
+    if any(is_blocked(task.layout(t.name), 1, target.lanes) for t in task.inputs):
+        return 1
+    stride = max(1, round(found.data.buffer.shape[3] / found.conv.shape[3]))
+    return max(1, target.element_lanes // stride)
 
 
 def _space_rows(task: Task, target: Target, found: Convolution) -> Space:

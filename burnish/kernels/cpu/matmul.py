@@ -10,12 +10,14 @@ vectors, and otherwise copied into panels, one batch at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
+from burnish.kernels.cpu.elements import element_step, fits_elements
 from burnish.kernels.cpu.product import Product, product
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
@@ -148,6 +150,7 @@ def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool)
     columns = shape[p.columns[-1]]
     around = _count(shape, (*p.columns[:-1], *p.batch))
     best: tuple[float, int, int, str] | None = None
+    step = partial(element_step, target) if target.element_lanes else _step
     for vectors in range(1, MOST_VECTORS + 1):
         group = vectors * target.lanes
         if not _in_panels(p, shape, group) or group >= columns + target.lanes:
@@ -158,9 +161,11 @@ def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool)
         for tile in range(1, min(rows, _most_rows(p)) + 1):
             if tile > 1 and tile * vectors + vectors + (vectors > 1) > target.vector_registers - (vectors == 1):
                 break
+            if tile > 1 and target.element_lanes and not fits_elements(target, tile, vectors):
+                break
             full, rest = divmod(rows, tile)
-            cycles = full * _step(tile, vectors)
-            cycles = (cycles + _step(rest, vectors)) * 1.02 if rest else cycles
+            cycles = full * step(tile, vectors)
+            cycles = (cycles + step(rest, vectors)) * 1.02 if rest else cycles
             for outer, jobs, unit in (("columns", panels, cycles), ("all", panels * full, cycles / max(full, 1))):
                 if outer == "all" and (rest or full == 1):
                     continue

@@ -8,6 +8,8 @@ in the first cache while all channels use them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from burnish.kernels.cpu.common import (
@@ -18,6 +20,7 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     single_output,
 )
+from burnish.kernels.cpu.elements import element_step
 from burnish.kernels.match import convolution
 from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
 from burnish.kernels.task import Choice, Space, Task
@@ -54,7 +57,9 @@ def _space(task: Task, target: Target, found: Rows) -> Space:
         "vectors": tuple(range(1, MOST_VECTORS + 1)),
         "unroll_ic": (1, 2, 4),
     }
-    return Space(knobs, {"rows": rows, "vectors": vectors, "unroll_ic": 1 if weight.shape[1] % 2 else 2})
+    most = 4 if target.element_lanes else 2
+    unroll = next(u for u in (4, 2, 1) if u <= most and weight.shape[1] % u == 0)
+    return Space(knobs, {"rows": rows, "vectors": vectors, "unroll_ic": unroll})
 
 
 def _tile(weight: Tensor, pixels: int, target: Target) -> tuple[int, int] | None:
@@ -74,11 +79,17 @@ def _tile(weight: Tensor, pixels: int, target: Target) -> tuple[int, int] | None
     def cycles(tile: tuple[int, int]) -> float:
         rows, vectors = tile
         tiles, rest = divmod(outputs, rows)
-        return (tiles * _step(rows, vectors) + (_step(rest, vectors) if rest else 0.0)) / vectors
+        return (tiles * step(rows, vectors) + (step(rest, vectors) if rest else 0.0)) / vectors
 
+    if target.element_lanes:
+        step: Callable[[int, int], float] = partial(element_step, target, shared=target.element_lanes)
+    else:
+        step = _step
     room = target.vector_registers - 1
     pairs = [(r, v) for v in range(2, MOST_VECTORS + 1) if suits(v) for r in range(1, outputs + 1)]
-    return min((tile for tile in pairs if tile[0] * tile[1] + tile[1] <= room), key=cycles, default=None)
+    shared = max(1, target.element_lanes)
+    fitting = [(r, v) for r, v in pairs if r * v + v + (-(-r // shared) if shared > 1 else 0) <= room]
+    return min(fitting, key=cycles, default=None)
 
 
 def _step(rows: int, vectors: int) -> float:

@@ -23,7 +23,7 @@ AARCH64 = Machine(
         Model("aarch64-neoverse-n1", "neoverse-n1", "neon dotprod fullfp16", 64 << 10, 1 << 20, 32 << 20, 4),
     ),
     flags=FLAGS,
-    dialect=Dialect(CPU_LOOPS, CPU_HINTS),
+    dialect=Dialect(CPU_LOOPS, CPU_HINTS, element_bytes=16),
     scopes=CPU_SCOPES,
     intrinsics=CPU_INTRINSICS,
     system=System(

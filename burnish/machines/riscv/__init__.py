@@ -1,1 +1,1 @@
-"""RISC-V, 64 bits: code is made, none runs here yet."""
+"""RISC-V, 64 bits, with vectors and without."""

@@ -12,16 +12,22 @@ CORE = Core(multiply_bytes=None, clock=3.3e9, cache_bandwidth=19e9, memory_bandw
 CORES: Mapping[str, Core] = {
     "znver4": Core(multiply_bytes=32, clock=3.3e9, cache_bandwidth=19e9, memory_bandwidth=15e9),  # 64 in two halves
 }
+# The levels of the x86-64 psABI, and what Sapphire Rapids adds that kernels use.
+_V2 = "crc32 popcnt sse3 ssse3 sse4.1 sse4.2"
+_V3 = f"{_V2} avx avx2 bmi bmi2 f16c fma lzcnt movbe"
+_V4 = f"{_V3} avx512f avx512bw avx512cd avx512dq avx512vl"
 MODELS = (
-    Model("x86-64-v4", "x86-64-v4", "avx512f avx512bw avx512dq avx512vl avx2 fma", 32 << 10, 1 << 20, 32 << 20, 2),
+    Model("x86-64-v4", "x86-64-v4", _V4, 32 << 10, 1 << 20, 32 << 20, 2),
     Model(
         "sapphirerapids",
         "sapphirerapids",
-        "avx512f avx512bw avx512dq avx512vl avx512vnni avx512bf16 amx-tile amx-bf16 amx-int8 avx2 fma",
+        f"{_V4} avx512vnni avx512bf16 avx512vpopcntdq amx-tile amx-bf16 amx-int8",
         48 << 10,
         2 << 20,
         32 << 20,
         2,
     ),
-    Model("x86-64-v3", "x86-64-v3", "avx2 fma f16c", 32 << 10, 512 << 10, 16 << 20, 2),
+    Model("cascadelake", "cascadelake", f"{_V4} avx512vnni", 32 << 10, 1 << 20, 32 << 20, 2),
+    Model("x86-64-v3", "x86-64-v3", _V3, 32 << 10, 512 << 10, 16 << 20, 2),
+    Model("x86-64-v2", "x86-64-v2", _V2, 32 << 10, 256 << 10, 8 << 20, 2),
 )
