@@ -23,12 +23,12 @@ from burnish.comm.ray import launch_ray
 from burnish.comm.torch import launch_torch
 from burnish.errors import DataError
 from burnish.gnn.csr import CSR
-from burnish.gnn.feeds import mask_of, scale_of
+from burnish.gnn.feeds import check_weighted, mask_of, scales_of
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.halo import Partition, exchange
 from burnish.gnn.losses import scores
-from burnish.gnn.models import FEATURES, SCALE, Network, structure_names
+from burnish.gnn.models import FEATURES, Network, structure_names
 from burnish.gnn.outofcore import Shared, adapted, block_rows, file_labels
 from burnish.gnn.partition import Measured, Partitioner, equal_edges, equal_vertices
 from burnish.gnn.share import Edges, Share, SomeRows, blocks_of, edges_of
@@ -148,6 +148,8 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
     if rows is None or rows.shape[1] != job.network.features:
         found = "no features" if rows is None else f"{rows.shape[1]} features"
         raise DataError(f"'{job.graph}': found {found}; allowed: {job.network.features}, as the network has")
+    if "weights" in file.sections:
+        check_weighted(job.network)
     whole = job.budget is None and job.block is None
     blocks = blocks_of(
         end - begin, max(end - begin, 1) if whole else block_rows(file.vertices, rows.shape[1], job.block)
@@ -163,7 +165,7 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
         if not file.symmetric:
             edges[names[2]] = _local(comm, adapted(structure, back, begin), cuts, blocks)
         if structure == "bare" and job.network.scaled:
-            tensors[SCALE] = scale_of(own.degrees)
+            tensors |= scales_of(part, own, begin)
     features = None
     if whole:
         tensors[FEATURES] = rows.read(begin, end)
@@ -179,7 +181,8 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
 
 def _out_edges(file: GraphFile, begin: int, end: int) -> CSR:
     """The out-edges of vertices: rows of the transpose, for which all edges are read once."""
-    whole = CSR(file.read("offsets"), file.read("sources"), file.vertices)
+    weights = file.read("weights") if "weights" in file.sections else None
+    whole = CSR(file.read("offsets"), file.read("sources"), file.vertices, weights)
     return whole.transpose.slice(begin, end)
 
 

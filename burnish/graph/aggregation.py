@@ -27,14 +27,16 @@ def block_aggregations(graph: Graph, target: Target) -> Graph:
         return graph
     types = dict(graph.types)
     made: dict[tuple[str, str, int], tuple[str, str]] = {}
+    ordered: dict[tuple[str, str, int, str], str] = {}
     nodes: list[Node] = []
     inputs = {*graph.inputs} - {*graph.states}
     for node in graph.nodes:
-        rows = block_rows(graph, node, target) if node.op == "aggregate" and inputs.issuperset(node.inputs[1:3]) else 0
+        operands = _operands(node)
+        rows = block_rows(graph, node, target) if operands and inputs.issuperset(operands[1:]) else 0
         if not rows:
             nodes.append(node)
             continue
-        x, offsets, sources = node.inputs[:3]
+        x, offsets, sources, *weights = operands
         extent = graph.types[x].shape[0]
         key = offsets, sources, extent
         if key not in made:
@@ -42,9 +44,24 @@ def block_aggregations(graph: Graph, target: Target) -> Graph:
             attrs = {"extent": extent, "rows": rows}
             nodes.append(_structure("csr_block_pointers", (offsets, sources), pointers, attrs, types))
             nodes.append(_structure("csr_block_places", (offsets, sources, pointers), places, attrs, types))
+        for weight in weights:
+            if (*key, weight) not in ordered:
+                ordered[*key, weight] = f"{weight}.by_block{extent}"
+                given, attrs = (offsets, sources, made[key][0], weight), {"extent": extent, "rows": rows}
+                nodes.append(_structure("csr_block_weights", given, ordered[*key, weight], attrs, types))
         own = {"rows": rows, "reduction": node.attrs.get("reduction", "sum")}
-        nodes.append(Node("aggregate_blocks", (x, offsets, *made[key]), node.outputs, own, node.name))
+        read = (x, offsets, *made[key], *(ordered[*key, weight] for weight in weights))
+        nodes.append(Node("aggregate_blocks", read, node.outputs, own, node.name))
     return graph.with_nodes(nodes, types=types) if made else graph
+
+
+def _operands(node: Node) -> tuple[str, ...]:
+    """The rows, offsets and sources of a sum or mean over neighbours, and its weights if there are; none of others."""
+    if node.op == "aggregate":
+        return node.inputs[:3]
+    if node.op == "aggregate_weighted":
+        return (node.inputs[0], *node.inputs[2:4], node.inputs[1])
+    return ()
 
 
 def _structure(
@@ -58,7 +75,7 @@ def _structure(
 def block_rows(graph: Graph, node: Node, target: Target) -> int:
     """Sources of a block for an aggregation; 0 where it is estimated to be faster vertex by vertex."""
     source, result = graph.types[node.inputs[0]], graph.types[node.outputs[0]]
-    edges = graph.types[node.inputs[2]].shape[0]
+    edges = graph.types[_operands(node)[2]].shape[0]
     if node.attrs.get("reduction", "sum") == "max" or source.dtype != "float32" or edges >= 1 << 31:
         return 0
     (count, width), vertices = source.shape, result.shape[0]

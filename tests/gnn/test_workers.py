@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,13 +23,13 @@ from burnish.gnn.store import save
 from burnish.gnn.train import fit
 from burnish.gnn.workers import Job, fit_workers, train_share
 from burnish.train.loop import Limits
-from tests.gnn.references import small
+from tests.gnn.references import Reference, small, weighted
 from tests.gnn.test_blocks import Interpreted
 
 TIMEOUT = 120.0
 
 
-@pytest.mark.parametrize("kind", ["gcn", "gat"])
+@pytest.mark.parametrize("kind", ["gcn", "gat", "gcn with weights"])
 def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a directed graph, whose out-edges are other ones than its in-edges, with vertices to evaluate with."""
     monkeypatch.setattr(programs, "compile", Interpreted)
@@ -41,7 +42,8 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
         train=np.array(whole.train), validation=np.array(whole.validation),
     )  # fmt: skip
     assert not graph.symmetric
-    net = network(kind, 12, 4, hidden=8, heads=2, dropout=0.4)
+    graph = weighted(graph) if "weights" in kind else graph
+    net = network(kind.split()[0], 12, 4, hidden=8, heads=2, dropout=0.4)
     found = {n: fit_workers(net, graph, workers=n, epochs=3, partition="vertices") for n in (1, 2, 4)}
     for n in (2, 4):
         np.testing.assert_allclose(found[n].report.losses, found[1].report.losses, rtol=1e-5)
@@ -50,6 +52,9 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
         assert [e.metrics for e in others] == [e.metrics for e in own]
         assert len(found[n].cuts) == n + 1
     assert found[1].report.losses[0] != found[1].report.losses[-1]
+    whole = Reference(replace(net, dropout=0.0), graph).train(graph, 1, 0.01)
+    alone = fit_workers(replace(net, dropout=0.0), graph, workers=2, epochs=1)
+    np.testing.assert_allclose(alone.report.losses, whole, rtol=1e-5)
 
 
 def test_workers_compiled_are_the_whole() -> None:

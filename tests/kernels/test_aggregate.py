@@ -124,6 +124,18 @@ def test_block_by_block(native: Native, width: int, reduction: str, rows: int) -
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("width", [3, 64, 100])
+def test_block_by_block_with_weights(native: Native, width: int) -> None:
+    offsets, sources = graph(70, 50, [0, 3, 1, 0, 90, 2])
+    x, weights = features(50, width), features(len(sources), 1, 5)[:, 0]
+    arrays = {"x": x, **blocks(offsets, sources, 50, 16)}
+    arrays["w"] = OPERATORS["csr_block_weights"].extern(offsets, sources, arrays["p"], weights, 50, 16)
+    found = run(native, AGGREGATE_BLOCKS, applied("aggregate_blocks", arrays, rows=16), arrays)
+    plain = {"x": x, "w": weights, "o": offsets, "s": sources}
+    (expected,) = evaluate(applied("aggregate_weighted", plain).outputs, plain)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_parallel_parts_do_not_race() -> None:
     offsets, sources = graph(20, 9, [3, 0, 80])
     arrays = {"x": features(9, 40), **blocks(offsets, sources, 9, 4)}
