@@ -12,7 +12,19 @@ from burnish.loops.program import For, Program, Stmt, Store
 from burnish.machines.intrinsics import TensorIntrinsic, TensorRule
 from burnish.machines.known import INTRINSICS
 from burnish.machines.scopes import Scope
-from burnish.schedule import balance, expand, loops, memory, padding, partition, prefetch, reduce, scatter, stages
+from burnish.schedule import (
+    balance,
+    divide,
+    expand,
+    loops,
+    memory,
+    padding,
+    partition,
+    prefetch,
+    reduce,
+    scatter,
+    stages,
+)
 from burnish.schedule.nest import find_loop, stage_names, stage_nests
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.tensorize import tensorize
@@ -42,7 +54,7 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "distribute": partition.distribute, "rfactor": reduce.rfactor, "expand": expand.expand,
     "scatter": scatter.scatter,
     "tensorize": _tensorize,
-    "prefetch": prefetch.prefetch, "balance": balance.balance,
+    "prefetch": prefetch.prefetch, "balance": balance.balance, "divide": divide.divide,
 }  # fmt: skip
 
 
@@ -234,6 +246,10 @@ class Schedule:
         """Runs a loop in parallel parts of equal work, which ``offsets`` says; the name of the loop over parts."""
         self._apply("balance", loop, parts, offsets)
         return f"{loop}.part"
+
+    def divide(self, loop: str) -> None:
+        """Divides the rows that ``loop`` reduces among the parts of the balanced loop around it."""
+        self._apply("divide", loop)
 
     def partition(self, loop: str, at: int) -> tuple[str, str]:
         """Runs a loop as two, before and from iteration ``at``; the names of both, that of the second in ``.tail``."""

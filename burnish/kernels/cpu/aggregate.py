@@ -146,10 +146,14 @@ def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> 
     s.reorder(edge, *own)
     _vectorize(s, own, lanes)
     _vectorize(s, s.init_loops(acc)[1:], lanes)
-    if _work(rows) >= SMALL and rows.offsets is not None and target.cores > 1:
-        s.balance(v, int(choice["parts"]) * target.cores, rows.offsets)
+    parts = int(choice["parts"]) * target.cores if _work(rows) >= SMALL and rows.offsets and target.cores > 1 else 1
+    if parts > 1 and rows.offsets is not None:
+        s.balance(v, parts, rows.offsets)
     if choice["ahead"]:
         s.prefetch(rows.gathered, edge, edge, int(choice["ahead"]), None, 3)
+    bounds = _row(rows.extent.begin)
+    if parts > 1 and bounds is not None and bounds.buffer.name == rows.offsets:
+        s.divide(edge)  # a vertex may have a large share of all edges
     return s
 
 
