@@ -131,12 +131,12 @@ def test_what_cannot_be_divided_is_refused() -> None:
     arrays = {"x": features(90, 20), "o": offsets, "s": sources}
     s = Schedule(applied("aggregate", arrays, reduction="mean").program())
     with pytest.raises(
-        ScheduleError, match="divide: loop 'y.mean.e' is in no rows of a balanced loop; loops: y.mean.v"
+        ScheduleError, match=r"divide: loop 'y\.mean\.e' is in no rows of a balanced loop; loops: y\.mean\.v"
     ):
         s.divide("y.mean.e")
     s.compute_at("y.mean", "y.v")
     s.balance("y.v", 4, "o")
-    with pytest.raises(ScheduleError, match="divide: no loop 'y.x'"):
+    with pytest.raises(ScheduleError, match=r"divide: no loop 'y\.x'"):
         s.divide("y.x")
 
 
