@@ -118,7 +118,7 @@ class Partitioner:
             cost = _scaled(cost, near)
         return balanced(cost, graph.vertices, parts)
 
-    def move(self, graph: Graphs, now: Measured, epochs: int, seconds: float, best: Measured | None = None) -> Move:
+    def move(self, graph: Graphs, now: Measured, epochs: int, seconds: float) -> Move:
         """New cuts for a graph in training, and whether they pay: ``seconds`` to move, ``epochs`` that are left.
 
         They do if the slowest worker gains more in these epochs, and more than two measurements differ by.
