@@ -61,7 +61,7 @@ def divide(program: Program, loop: str) -> Program:
     parts = int(part.extent)
     first = Buffer(f"{row.var}.first", cuts.shape, INDEX, "local")
     pieces = Buffer(f"{acc.name}.pieces", (parts, *acc.shape), acc.dtype, "local")
-    for name in (first.name, pieces.name, f"{acc.name}.piece"):
+    for name in (first.name, pieces.name, *(f"{name}.piece" for name in alloc.allocates)):
         check_new_buffer(program, "divide", name)
     inside = [f"{inner.var}.{end}" for inner in all_loops(nest.init) for end in ("before", "kept.piece")]
     inside += [f"{inner.var}.piece" for inner in (*all_loops(nest.init), *all_loops(nest.rows))]
@@ -93,8 +93,9 @@ class _Nest:
         at = next(i for i, s in enumerate(stmts) if loop.var in s.loops)
         name = alloc.buffer.name
         inits = [s for s in stmts[:at] if name in s.writes]
-        kinds = {s.reduce for s in _stores(stmts[at])}
-        if len(inits) != 1 or {s.buffer.name for s in _stores(stmts[at])} != {name} or len(kinds) != 1 or None in kinds:
+        stores = [s for s in _stores(stmts[at]) if s.buffer.name not in stmts[at].allocates]
+        kinds = {s.reduce for s in stores}
+        if len(inits) != 1 or {s.buffer.name for s in stores} != {name} or len(kinds) != 1 or None in kinds:
             raise ScheduleError(f"divide: loop '{loop.var}' does more than to reduce into '{name}', set once before it")
         (self.reduce,) = kinds
         self.alloc, self.init, self.rows, self.loop = alloc, inits[0], stmts[at], loop
@@ -124,7 +125,9 @@ def _pieces(nest: _Nest, row: For, cuts: Buffer, pieces: Buffer, begin: Callable
     ends = Loaded(maximum(extent.begin, begin(maximum(q - 1, 0))), begin(q), extent.most, extent.mean)
     kept = nest.each("kept", lambda s: Store(pieces, (q, *s.indices), Load(acc, s.indices)))
     body: Stmt = Alloc(acc, seq(nest.init, nest.over(ends), kept))
-    body = rename_buffer(rename_loops(body, lambda name: f"{name}.piece"), acc.name, f"{acc.name}.piece")
+    body = rename_loops(body, lambda name: f"{name}.piece")
+    for name in sorted(body.allocates):
+        body = rename_buffer(body, name, f"{name}.piece")
     return For(q.name, int(pieces.shape[0]), "parallel", substitute_stmt(body, {row.var: Load(cuts, (q,))}))
 
 

@@ -20,6 +20,7 @@ from burnish.schedule import (
     memory,
     padding,
     partition,
+    precompute,
     prefetch,
     reduce,
     scatter,
@@ -55,6 +56,7 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "scatter": scatter.scatter,
     "tensorize": _tensorize,
     "prefetch": prefetch.prefetch, "balance": balance.balance, "divide": divide.divide,
+    "precompute": precompute.precompute,
 }  # fmt: skip
 
 
@@ -250,6 +252,11 @@ class Schedule:
     def divide(self, loop: str) -> None:
         """Divides the rows that ``loop`` reduces among the parts of the balanced loop around it."""
         self._apply("divide", loop)
+
+    def precompute(self, stage: str, loop: str, over: str) -> str:
+        """Computes what ``over`` repeats once in each iteration of ``loop``; the name of what holds it."""
+        self._apply("precompute", stage, loop, over)
+        return f"{stage}.part"
 
     def partition(self, loop: str, at: int) -> tuple[str, str]:
         """Runs a loop as two, before and from iteration ``at``; the names of both, that of the second in ``.tail``."""

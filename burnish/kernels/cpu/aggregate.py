@@ -17,6 +17,7 @@ from burnish.loops.expr import Cast, Expr, Load, Reduce
 from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
+from burnish.schedule.precompute import invariant
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -38,6 +39,14 @@ class Rows(NamedTuple):
     offsets: str | None
     gathered: str
     blocked: bool
+
+    @property
+    def near(self) -> tuple[str, ...]:
+        """All inputs that are read at loaded rows."""
+        body = self.stage.body
+        assert isinstance(body, Reduce)
+        found = [x.buffer.name for x in loads(body.body) if len(x.indices) > 1 and x.indices[0].buffers]
+        return tuple(dict.fromkeys(found))
 
 
 def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
@@ -96,6 +105,14 @@ def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:
         s.unroll(loop)
 
 
+def _weighted(rows: Rows) -> bool:
+    """Whether what is added has a part that is the same for all of the last axis, as attention's weights are."""
+    body = rows.stage.body
+    assert isinstance(body, Reduce)
+    part = invariant(body.body, rows.stage.axes[-1].name)
+    return part is not None and rows.stage.axes[-2].name in part.variables
+
+
 def _work(rows: Rows) -> int:
     """Elements that are read."""
     width = 1
@@ -144,13 +161,15 @@ def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> 
     _vectorize(s, features, lanes)
     _, *own, edge = s.loops(acc)
     s.reorder(edge, *own)
+    if len(own) == 2 and _weighted(rows):
+        _vectorize(s, s.loops(s.precompute(acc, edge, own[-1])), lanes)
     _vectorize(s, own, lanes)
     _vectorize(s, s.init_loops(acc)[1:], lanes)
     parts = int(choice["parts"]) * target.cores if _work(rows) >= SMALL and rows.offsets and target.cores > 1 else 1
     if parts > 1 and rows.offsets is not None:
         s.balance(v, parts, rows.offsets)
-    if choice["ahead"]:
-        s.prefetch(rows.gathered, edge, edge, int(choice["ahead"]), None, 3)
+    for name in rows.near if choice["ahead"] else ():
+        s.prefetch(name, edge, edge, int(choice["ahead"]), None, 3)
     bounds = _row(rows.extent.begin)
     if parts > 1 and bounds is not None and bounds.buffer.name == rows.offsets:
         s.divide(edge)  # a vertex may have a large share of all edges
