@@ -6,6 +6,8 @@ the second-level cache, it gathers from there; every block then costs a pass ove
 
 from __future__ import annotations
 
+from math import prod
+
 from burnish.graph.costs import cache_seconds, memory_seconds
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.ops import infer
@@ -16,6 +18,7 @@ LANES = 32  # features of a panel: two vectors of 64 bytes, whose sums do not wa
 # cache of 1 MB (Zen with AVX-512) comes from the third; with 2 MB (Sapphire Rapids) the best block is as large.
 BLOCK_BYTES = 3 << 19
 CACHE_RATE = 3.0  # of a gather from the second-level cache, over one from the third: measured on Zen, AVX-512
+MOST_SIZE = 64  # features of a head, of which a panel holds whole ones
 VISIT_SECONDS = 8e-9  # of a vertex in a block, of one panel: two offsets, a branch, a row of sums
 
 
@@ -37,6 +40,7 @@ def block_aggregations(graph: Graph, target: Target) -> Graph:
             nodes.append(node)
             continue
         x, offsets, sources, *weights = operands
+        more = node.inputs[1:5] if node.op == "attention_sum" else ()
         extent = graph.types[x].shape[0]
         key = offsets, sources, extent
         if key not in made:
@@ -49,9 +53,9 @@ def block_aggregations(graph: Graph, target: Target) -> Graph:
                 ordered[*key, weight] = f"{weight}.by_block{extent}"
                 given, attrs = (offsets, sources, made[key][0], weight), {"extent": extent, "rows": rows}
                 nodes.append(_structure("csr_block_weights", given, ordered[*key, weight], attrs, types))
-        own = {"rows": rows, "reduction": node.attrs.get("reduction", "sum")}
-        read = (x, offsets, *made[key], *(ordered[*key, weight] for weight in weights))
-        nodes.append(Node("aggregate_blocks", read, node.outputs, own, node.name))
+        read = (x, *more, offsets, *made[key], *(ordered[*key, weight] for weight in weights))
+        op = "attention_sum_blocks" if more else "aggregate_blocks"
+        nodes.append(Node(op, read, node.outputs, {**node.attrs, "rows": rows}, node.name))
     return graph.with_nodes(nodes, types=types) if made else graph
 
 
@@ -61,6 +65,8 @@ def _operands(node: Node) -> tuple[str, ...]:
         return node.inputs[:3]
     if node.op == "aggregate_weighted":
         return (node.inputs[0], *node.inputs[2:4], node.inputs[1])
+    if node.op == "attention_sum":
+        return (node.inputs[0], *node.inputs[5:7])
     return ()
 
 
@@ -78,7 +84,10 @@ def block_rows(graph: Graph, node: Node, target: Target) -> int:
     edges = graph.types[_operands(node)[2]].shape[0]
     if node.attrs.get("reduction", "sum") == "max" or source.dtype != "float32" or edges >= 1 << 31:
         return 0
-    (count, width), vertices = source.shape, result.shape[0]
+    (count, *sizes), vertices = source.shape, result.shape[0]
+    width = prod(sizes)
+    if len(sizes) > 1 and sizes[-1] > MOST_SIZE:
+        return 0
     rows = min(BLOCK_BYTES, target.l2_bytes * 3 // 2) // (LANES * 4)
     if count * width * 4 <= target.l2_bytes or not vertices or rows < 1:
         return 0

@@ -43,6 +43,16 @@ def check_structure(offsets: Tensor, sources: Tensor) -> None:
     require(offsets.shape[0] >= 1, "input 'offsets'", f"shape {list(offsets.shape)}", "one position more than vertices")
 
 
+def check_blocks(count: int, offsets: Tensor, pointers: Tensor, places: Tensor, rows: int) -> None:
+    """Refuses what are by their types no edges in order of blocks of ``rows`` of ``count`` sources."""
+    require_rank(offsets, "offsets", 1)
+    require_dtype(offsets, "offsets", INDEX_DTYPES)
+    require_dtype(places, "places", ("uint16",))
+    require_dtype(pointers, "pointers", ("int32",))
+    require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
+    require_shape(pointers, "pointers", (max(1, -(-count // rows)), offsets.shape[0]))
+
+
 def _check_transpose(rows: int, sources: Tensor, *transpose: Tensor | None) -> None:
     """Refuses a transpose of another size: all of its tensors or none, as many edges, a position more than ``rows``."""
     given = [t for t in transpose if t is not None]
@@ -145,12 +155,7 @@ def aggregate_blocks(
     """
     require_rank(x, "x", 2, "[U, F]")
     require_float(x, "x")
-    require_rank(offsets, "offsets", 1)
-    require_dtype(offsets, "offsets", INDEX_DTYPES)
-    require_dtype(places, "places", ("uint16",))
-    require_dtype(pointers, "pointers", ("int32",))
-    require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
-    require_shape(pointers, "pointers", (max(1, -(-x.shape[0] // rows)), offsets.shape[0]))
+    check_blocks(x.shape[0], offsets, pointers, places, rows)
     require(reduction in ("sum", "mean"), "attribute 'reduction'", reduction, "sum, mean")
     shape, edges = (offsets.shape[0] - 1, x.shape[1]), places.shape[0]
     if weights is not None:

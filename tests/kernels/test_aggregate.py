@@ -201,6 +201,23 @@ def test_block_by_block_with_weights(native: Native, width: int) -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("heads, size", [(8, 8), (8, 16), (1, 41), (3, 5)])
+@pytest.mark.parametrize("slope", [0.2, 1.0])
+def test_attention_block_by_block(native: Native, heads: int, size: int, slope: float) -> None:
+    offsets, sources = graph(40, 30, [7, 0, 90])
+    factors = {
+        n: np.abs(features(c, heads, i)) for i, (n, c) in enumerate({"a": 30, "b": 30, "c": 40, "d": 40}.items())
+    }
+    x = features(30, heads * size).reshape(30, heads, size)
+    arrays = {"x": x, **factors, **blocks(offsets, sources, 30, 7)}
+    task = applied("attention_sum_blocks", arrays, rows=7, slope=slope)
+    for vectors in (1, 2):
+        found = run(native, AGGREGATE_BLOCKS, task, arrays, vectors=vectors)
+    plain = {"x": x, **factors, "o": offsets, "s": sources}
+    (expected,) = evaluate(applied("attention_sum", plain, slope=slope).outputs, plain)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
+
+
 def test_parallel_parts_do_not_race() -> None:
     offsets, sources = graph(20, 9, [3, 0, 80])
     arrays = {"x": features(9, 40), **blocks(offsets, sources, 9, 4)}
