@@ -115,6 +115,28 @@ def test_weighted_sums_by_blocks() -> None:
         close(array, expected[name])
 
 
+def test_attention_by_blocks() -> None:
+    """With its gradients: all sums of rows over edges come by blocks of sources."""
+    rng, given = np.random.default_rng(4), feeds()
+    arrays = {
+        "x": rng.standard_normal((VERTICES, 2, 16), dtype=np.float32),
+        "left": rng.standard_normal((VERTICES, 2), dtype=np.float32),
+        "right": rng.standard_normal((VERTICES, 2), dtype=np.float32), "o": given["o"], "s": given["s"],
+    }  # fmt: skip
+    b = GraphBuilder()
+    names = [b.input(name, array.shape, str(array.dtype)) for name, array in arrays.items()]
+    graph = b.build(b.add("attention", *names))
+    backward = gradients(graph, graph.outputs, ["x", "left", "right"])
+    seeds = {n: np.ones(backward.types[n].shape, np.float32) for n in backward.inputs if n not in arrays}
+    made = compile_kernels(backward, SMALL_CACHE)
+    sums = [node.op for node in made.graph.nodes if node.op.startswith("attention_sum")]
+    assert sums.count("attention_sum_blocks") >= 2
+    found = make_module(made)(**arrays, **seeds)
+    expected = evaluate(backward, {**arrays, **seeds})
+    for array, name in zip(found, backward.outputs, strict=True):
+        close(array, expected[name])
+
+
 def test_gradients_by_blocks() -> None:
     graph, given = convolution("mean"), feeds()
     backward = gradients(graph, graph.outputs, ["x"])
