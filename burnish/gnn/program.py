@@ -16,6 +16,7 @@ from burnish.gnn.locality import Axes, axes_of, reads_of
 from burnish.gnn.segments import Segment, cut, segment_graph
 from burnish.gnn.share import Share
 from burnish.graph.aggregation import block_aggregations
+from burnish.graph.decompose import decompose
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.tensor import placeholder, stages
 from burnish.memory.lifetimes import Step
@@ -102,10 +103,10 @@ def build(
     ``labels``: the inputs that a call gives.
     """
     sizes = sorted({end - begin for begin, end in share.blocks}, reverse=True)
-    whole, other = make(share.vertices), make(share.vertices + EXTRA)
+    whole, other = decompose(make(share.vertices)), decompose(make(share.vertices + EXTRA))
     axes = axes_of(whole, other, share.vertices, share.vertices + EXTRA)
     segments = cut(whole, axes, first)
-    graphs = {size: make(size) for size in sizes}
+    graphs = {size: decompose(make(size)) for size in sizes}
     constants = {n: v for n, v in whole.constants.items() if n not in axes.rows and n not in axes.structure}
     gathers = {
         i: gather_of(whole, axes, whole.nodes[segment.nodes[0]])

@@ -10,6 +10,7 @@ from math import prod
 
 from burnish.graph.costs import cache_seconds, memory_seconds
 from burnish.graph.graph import Graph, Node, TensorType
+from burnish.loops.expr import ITEM_BYTES
 from burnish.ops import infer
 from burnish.target import Target
 
@@ -18,6 +19,7 @@ LANES = 32  # features of a panel: two vectors of 64 bytes, whose sums do not wa
 # cache of 1 MB (Zen with AVX-512) comes from the third; with 2 MB (Sapphire Rapids) the best block is as large.
 BLOCK_BYTES = 3 << 19
 CACHE_RATE = 3.0  # of a gather from the second-level cache, over one from the third: measured on Zen, AVX-512
+DTYPES = ("float32", "bfloat16")  # of rows; bfloat16 is summed in float32
 MOST_SIZE = 64  # features of a head, of which a panel holds whole ones
 VISIT_SECONDS = 8e-9  # of a vertex in a block, of one panel: two offsets, a branch, a row of sums
 
@@ -82,18 +84,19 @@ def block_rows(graph: Graph, node: Node, target: Target) -> int:
     """Sources of a block for an aggregation; 0 where it is estimated to be faster vertex by vertex."""
     source, result = graph.types[node.inputs[0]], graph.types[node.outputs[0]]
     edges = graph.types[_operands(node)[2]].shape[0]
-    if node.attrs.get("reduction", "sum") == "max" or source.dtype != "float32" or edges >= 1 << 31:
+    if node.attrs.get("reduction", "sum") == "max" or source.dtype not in DTYPES or edges >= 1 << 31:
         return 0
     (count, *sizes), vertices = source.shape, result.shape[0]
     width = prod(sizes)
     if len(sizes) > 1 and sizes[-1] > MOST_SIZE:
         return 0
-    rows = min(BLOCK_BYTES, target.l2_bytes * 3 // 2) // (LANES * 4)
-    if count * width * 4 <= target.l2_bytes or not vertices or rows < 1:
+    size = ITEM_BYTES[source.dtype]
+    rows = min(BLOCK_BYTES, target.l2_bytes * 3 // 2) // (LANES * size)
+    if count * width * size <= target.l2_bytes or not vertices or rows < 1:
         return 0
     blocks, panels = -(-count // rows), -(-width // LANES)
-    gathered = edges * max(width, 16) * 4
-    resident = count * width * 4 <= target.l3_bytes
+    gathered = edges * max(width, 16) * size
+    resident = count * width * size <= target.l3_bytes
     slow = cache_seconds(gathered, target) if resident else memory_seconds(gathered, target)
     visits = VISIT_SECONDS * vertices * blocks * panels / target.cores
     streamed = memory_seconds(2 * vertices * width * 4 * blocks, target)

@@ -165,15 +165,17 @@ def aggregate_blocks(
     def over(v: Expr, f: Expr) -> Expr:
         b = reduce_axis(pointers.shape[0], "b")
         e = rows_axis(pointers, (b.var, v), edges)
-        row = x[b.var * rows + cast(INDEX, places[e.var]), f]
-        return sum_over(row if weights is None else weights[e.var] * row, (b, e))
+        row = wide(x[b.var * rows + cast(INDEX, places[e.var]), f])
+        return sum_over(row if weights is None else wide(weights[e.var]) * row, (b, e))
 
     total = compute(shape, over, f"{name}.sum")
 
     def finished(v: Expr, f: Expr) -> Expr:
+        value = total[v, f]
         if reduction == "mean":
-            return total[v, f] / degree(offsets, v, x.dtype)
-        return select(cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v]), total[v, f], wrap(0, x.dtype))
+            return cast(x.dtype, value / degree(offsets, v, value.dtype))
+        some = cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v])
+        return cast(x.dtype, select(some, value, wrap(0, value.dtype)))
 
     return compute(shape, finished, name)
 

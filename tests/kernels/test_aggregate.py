@@ -189,6 +189,21 @@ def test_block_by_block(native: Native, width: int, reduction: str, rows: int) -
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_block_by_block_in_halves(native: Native) -> None:
+    """bfloat16 rows are summed in float32, and rounded once."""
+    offsets, sources = graph(70, 50, [0, 3, 1, 0, 90, 2])
+    x = features(50, 80).astype(numpy_dtype("bfloat16"))
+    for reduction in ("sum", "mean"):
+        arrays = {"x": x, **blocks(offsets, sources, 50, 16)}
+        match = AGGREGATE_BLOCKS.match(applied("aggregate_blocks", arrays, rows=16, reduction=reduction), host())
+        assert match is not None
+        made = match.apply(match.space.default)
+        found = native(made.program, dict(arrays), threads=2)["y"].astype(np.float32)
+        plain = {"x": x.astype(np.float32), "o": offsets, "s": sources}
+        (expected,) = evaluate(applied("aggregate", plain, reduction=reduction).outputs, plain)
+        np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-3)
+
+
 @pytest.mark.parametrize("width", [3, 64, 100])
 def test_block_by_block_with_weights(native: Native, width: int) -> None:
     offsets, sources = graph(70, 50, [0, 3, 1, 0, 90, 2])
