@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -241,7 +242,7 @@ def sampling(arguments: argparse.Namespace) -> list[Row]:
         began: list[float] = []
         found = fit(
             net, graph, epochs=count, sampling=how, threads=arguments.threads, evaluate_every=5, progress=note,
-            watch=lambda step, began=began: began.append(time.process_time()),
+            watch=partial(_begin, began),
         )  # fmt: skip
         wanted = rows[0]["reached"] if rows else 0.99 * max(accuracy for _, accuracy in seen)
         to = next((t - began[0] for t, accuracy in seen if accuracy >= wanted), None)
@@ -251,6 +252,11 @@ def sampling(arguments: argparse.Namespace) -> list[Row]:
             "best validation": max(accuracy for _, accuracy in seen), "test accuracy": found.score(graph),
         })  # fmt: skip
     return rows
+
+
+def _begin(times: list[float], step: Any) -> None:
+    del step
+    times.append(time.process_time())
 
 
 def below(rows: list[Row]) -> list[str]:

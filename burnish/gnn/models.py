@@ -140,10 +140,10 @@ class Network:
                     b.input(name, (extents.edges[structure],), "int32")
             found[structure] = names * (2 if extents.symmetric else 1)
             if extents.weighted:
-                own = weight_names(structure)[: 1 if extents.symmetric else 2]
-                for name in own:
+                held = weight_names(structure)[: 1 if extents.symmetric else 2]
+                for name in held:
                     b.input(name, (extents.edges[structure],))
-                weights[structure] = own[0], own[-1]
+                weights[structure] = held[0], held[-1]
         scale = b.input(SCALE, (extents.vertices, 1)) if self.scaled else ""
         loop = b.input(LOOP, (extents.vertices, 1)) if self.scaled and extents.weighted else ""
         return Adjacency(found, scale, weights, loop)

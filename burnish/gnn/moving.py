@@ -80,7 +80,7 @@ class Moving:
         return Current(self, "step")
 
     @property
-    def evaluation(self) -> Current | None:
+    def evaluation(self) -> Any:
         """What evaluates, if there is something to evaluate with."""
         return None if self.made.evaluation is None else Current(self, "evaluation")
 

@@ -6,6 +6,7 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -218,9 +219,13 @@ def pieces_of(graph: Graphs, cuts: Cuts, pieces: int) -> Cuts:
     edges = graph.layers[0].sums[:, FEATURES.index("neighbours")]
     found = [np.zeros(1, np.int64)]
     for begin, end in itertools.pairwise(int(v) for v in cuts):
-        inner = balanced(lambda v, begin=begin: float(edges[begin + v] - edges[begin]), end - begin, pieces)
-        found.append(begin + inner[1:])
+        own = edges[begin : end + 1] - edges[begin]
+        found.append(begin + balanced(partial(_element, own), end - begin, pieces)[1:])
     return np.concatenate(found)
+
+
+def _element(array: Floats, v: int) -> float:
+    return float(array[v])
 
 
 def _scaled(cost: Callable[[int], float], near: Measured) -> Callable[[int], float]:

@@ -159,11 +159,10 @@ def _whole(site: LoopSite, row: For) -> Expr:
     ones = {s.var: Const(0, INDEX) for s in site.path if isinstance(s, For) and s.extent == 1}
     if is_loaded(extent) and isinstance(row.extent, Loaded):
         ends = [simplify(substitute(end, ones), site.ranges) for end in (extent.begin, extent.end)]
-        loads = [e.value if isinstance(e, Cast) else e for e in ends]
-        wanted = [(Var(row.var),), (Var(row.var) + 1,)]
-        if [e.indices if isinstance(e, Load) else () for e in loads] == wanted:
-            offsets = loads[0].buffer  # type: ignore[union-attr]
-            return cast(INDEX, Load(offsets, (Const(row.extent.most, INDEX),)))
+        plain = [e.value if isinstance(e, Cast) else e for e in ends]
+        loads = [e for e in plain if isinstance(e, Load)]
+        if [e.indices for e in loads] == [(Var(row.var),), (Var(row.var) + 1,)]:
+            return cast(INDEX, Load(loads[0].buffer, (Const(row.extent.most, INDEX),)))
     raise ScheduleError(
         f"divide: loop '{site.loop.var}' runs over {extent}; allowed: a row of '{row.var}' in its offsets"
     )
