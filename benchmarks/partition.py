@@ -43,6 +43,7 @@ GCN = ((602, 64), (64, 48))  # input and output features of the layers
 PPI = ((700, 64), (64, 121))  # the same, at the widths of PPI
 NAMES = ("rmat", "mixed", "ppi")
 MEASURED, SIMULATED = (4, 8), (12, 16, 20)
+POINTS = 16  # measurements in each turn of learning, by pieces of ranges where there are fewer ranges
 BARS = {
     "vertices": 1.5,
     "edges": {"rmat": 1.0, "mixed": 1.2},
@@ -142,7 +143,8 @@ def balance(name: str, graph: Graph, parts: Iterable[int], rounds: int, clustere
     features, rows = partitioner.features(graph.csr), []
     for count in parts:
         starts = [equal_vertices(graph.vertices, count), equal_edges(graph.csr, count)]
-        partitioner, best = learn(partitioner, features, work.measure, starts, rounds=4)
+        pieces = max(1, POINTS // count)
+        partitioner, best = learn(partitioner, features, work.measure, starts, rounds=4, pieces=pieces)
         cuts = {"vertices": starts[0], "edges": starts[1], "model": best.cuts}
         contenders = {kind: partial(work.measure, found) for kind, found in cuts.items()}
         if clustered and count == MEASURED[0]:

@@ -89,6 +89,54 @@ def test_a_structure_is_re_ordered_once() -> None:
     assert len(module._structures._known) == 2
 
 
+def test_weighted_sums_by_blocks() -> None:
+    """And their gradient, over a transpose whose weights are given."""
+    given = feeds()
+    rng = np.random.default_rng(3)
+    order = np.argsort(given["s"], kind="stable")
+    targets = np.repeat(np.arange(VERTICES, dtype=np.int32), np.diff(given["o"]))
+    given |= {
+        "w": rng.uniform(0, 1, EDGES).astype(np.float32), "st": targets[order],
+        "ot": np.concatenate([[0], np.cumsum(np.bincount(given["s"], minlength=VERTICES))]).astype(np.int64),
+    }  # fmt: skip
+    given["wt"] = given["w"][order]
+    del given["scale"]
+    b = GraphBuilder()
+    names = {n: b.input(n, given[n].shape, str(given[n].dtype)) for n in ("x", "w", "o", "s", "ot", "st", "wt")}
+    graph = b.build(b.add("aggregate_weighted", *names.values()))
+    backward = gradients(graph, graph.outputs, ["x"])
+    assert not any(node.op in ("gather", "csr_order", "edge_dot") for node in backward.nodes)
+    seeds = {n: np.ones(backward.types[n].shape, np.float32) for n in backward.inputs if n not in given}
+    made = compile_kernels(backward, SMALL_CACHE)
+    assert sum(node.op == "aggregate_blocks" for node in made.graph.nodes) == 2
+    found = make_module(made)(**given, **seeds)
+    expected = evaluate(backward, {**given, **seeds})
+    for array, name in zip(found, backward.outputs, strict=True):
+        close(array, expected[name])
+
+
+def test_attention_by_blocks() -> None:
+    """With its gradients: all sums of rows over edges come by blocks of sources."""
+    rng, given = np.random.default_rng(4), feeds()
+    arrays = {
+        "x": rng.standard_normal((VERTICES, 2, 16), dtype=np.float32),
+        "left": rng.standard_normal((VERTICES, 2), dtype=np.float32),
+        "right": rng.standard_normal((VERTICES, 2), dtype=np.float32), "o": given["o"], "s": given["s"],
+    }  # fmt: skip
+    b = GraphBuilder()
+    names = [b.input(name, array.shape, str(array.dtype)) for name, array in arrays.items()]
+    graph = b.build(b.add("attention", *names))
+    backward = gradients(graph, graph.outputs, ["x", "left", "right"])
+    seeds = {n: np.ones(backward.types[n].shape, np.float32) for n in backward.inputs if n not in arrays}
+    made = compile_kernels(backward, SMALL_CACHE)
+    sums = [node.op for node in made.graph.nodes if node.op.startswith("attention_sum")]
+    assert sums.count("attention_sum_blocks") >= 2
+    found = make_module(made)(**arrays, **seeds)
+    expected = evaluate(backward, {**arrays, **seeds})
+    for array, name in zip(found, backward.outputs, strict=True):
+        close(array, expected[name])
+
+
 def test_gradients_by_blocks() -> None:
     graph, given = convolution("mean"), feeds()
     backward = gradients(graph, graph.outputs, ["x"])

@@ -254,6 +254,9 @@ class BlockedStep:
                 given = {gather.offsets: edges.offsets[k]}
                 if gather.sources is not None:
                     given[gather.sources] = edges.of(k)
+                if gather.weights is not None:
+                    assert edges.weights is not None, "a graph without weights has a model without"
+                    given[gather.weights] = edges.weights[k]
                 for name, array in gathering.prepared(given).items():
                     self._prepared[f"{name}:{k}"] = None if edges.sources is None else array
                     if edges.sources is None:

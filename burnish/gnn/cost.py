@@ -5,7 +5,7 @@ Weights are not negative, and fitted to relative residuals: ranges of all sizes 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -43,12 +43,22 @@ class FeatureSums:
         halo: neighbours outside of v's block of vertices, the first time that the block reads them. Raises
         ParameterError.
         """
+        return cls.of_parts([csr], csr.rows, width, cached)
+
+    @classmethod
+    def of_parts(cls, parts: Iterable[CSR], vertices: int, width: int, cached: int = CACHED) -> FeatureSums:
+        """As ``of``, of rows that come range by range, in order: only one range has to be in memory."""
         if width < 1 or cached < 0:
             raise ParameterError(f"cost: found width {width}, cached {cached}; allowed: 1 or more, 0 or more")
-        sums = np.zeros((csr.rows + 1, len(FEATURES)))
-        block = max(1, -(-csr.rows // HALO_BLOCKS))
-        last = np.full(csr.columns, -1, np.int64)
-        _features(csr.offsets, csr.sources, width, cached // (4 * width), block, last, sums)
+        sums = np.zeros((vertices + 1, len(FEATURES)))
+        block, seen, rows, edges = max(1, -(-vertices // HALO_BLOCKS)), 0, 0, 0
+        last: NDArray[np.int64] | None = None
+        for csr in parts:
+            last = np.full(csr.columns, -1, np.int64) if last is None else last
+            out = sums[rows : rows + csr.rows + 1]
+            places = rows, edges, seen
+            seen = int(_features(csr.offsets, csr.sources, width, cached // (4 * width), block, places, last, out))
+            rows, edges = rows + csr.rows, edges + csr.edges
         np.cumsum(sums, axis=0, out=sums)
         return cls(sums, width)
 
@@ -173,24 +183,27 @@ def nonnegative_least_squares(a: Floats, b: Floats) -> Floats:
 
 
 @njit(cache=True, light=True, nogil=True, error_model="numpy")
-def _features(offsets, sources, width, cached, block, last, out):  # type: ignore[no-untyped-def]
-    """``out[v + 1]``: the features of v. last (columns,): -1 in, the place of the last edge from each source."""
-    seen = 0
+def _features(offsets, sources, width, cached, block, places, last, out):  # type: ignore[no-untyped-def]
+    """``out[v + 1]``: the features of row v. last (columns,): -1 in, the place of the last edge from each source.
+
+    places: the number of row 0, of edge 0, and of the first edge of the block of rows under way, which is returned.
+    """
+    first, before, seen = places
     for v in range(offsets.shape[0] - 1):
-        if v % block == 0:
-            seen = offsets[v]
-        begin = v - v % block
+        if (v + first) % block == 0:
+            seen = offsets[v] + before
+        begin = v + first - (v + first) % block
         run = 0
         row = out[v + 1]
         row[0] = 1
         row[1] = offsets[v + 1] - offsets[v]
         for e in range(offsets[v], offsets[v + 1]):
             u = sources[e]
-            if last[u] < 0 or e - last[u] > cached:
+            if last[u] < 0 or e + before - last[u] > cached:
                 row[5] += 1
             if (u < begin or u >= begin + block) and last[u] < seen:
                 row[6] += 1
-            last[u] = e
+            last[u] = e + before
             if run and u == sources[e - 1] + 1:
                 run += 1
                 continue
@@ -203,3 +216,4 @@ def _features(offsets, sources, width, cached, block, last, out):  # type: ignor
             row[2] += 1
             row[3] += (run + WARP - 1) // WARP
             row[4] += (run * width + WARP - 1) // WARP
+    return seen

@@ -15,20 +15,24 @@ from burnish.gnn.graph import MASKS, Graph
 def union(graphs: Sequence[Graph]) -> Graph:
     """The vertices and edges of all graphs behind each other, with features, labels and masks that all of them have.
 
-    Raises DataError for no graphs, edges with weights, and graphs of other features or classes.
+    Raises DataError for no graphs, for graphs of other features or classes, and where only some have weights of edges.
     """
     if not graphs:
         raise DataError("union: found no graphs; allowed: one or more")
     for what, found in (("features", {g.width for g in graphs}), ("classes", {g.classes for g in graphs})):
         if len(found) > 1:
             raise DataError(f"union: found graphs of {sorted(found)} {what}; allowed: as many in all")
-    if any(g.weights is not None for g in graphs):
-        raise DataError("union: found weights of edges; allowed: graphs without")
+    weights = [g.weights for g in graphs if g.weights is not None]
+    if len(weights) not in (0, len(graphs)):
+        raise DataError(
+            f"union: found weights of edges of {len(weights)} graphs; allowed: of all {len(graphs)}, or none"
+        )
     begins = np.cumsum([0, *(g.vertices for g in graphs)])
     edges = np.cumsum([0, *(g.edges for g in graphs)])
     offsets = np.concatenate([np.zeros(1, np.int64), *(g.offsets[1:] + e for g, e in zip(graphs, edges, strict=False))])
     sources = np.concatenate([(g.sources + np.int32(b)) for g, b in zip(graphs, begins, strict=False)])
-    csr = CSR(offsets, sources.astype(np.int32, copy=False), int(begins[-1]))
+    columns = int(begins[-1])
+    csr = CSR(offsets, sources.astype(np.int32, copy=False), columns, np.concatenate(weights) if weights else None)
     fields: dict[str, Any] = {}
     for name in ("labels", *MASKS):
         arrays = [getattr(g, name) for g in graphs]

@@ -11,7 +11,7 @@ import numpy as np
 from burnish.errors import DataError, ModelError
 from burnish.gnn.csr import CSR
 from burnish.gnn.graph import Graph
-from burnish.gnn.models import FEATURES, SCALE, Extents, Network, structure_names
+from burnish.gnn.models import FEATURES, LOOP, SCALE, Extents, Network, structure_names, weight_names
 from burnish.train.data import Batch
 
 LABEL = "label"
@@ -25,7 +25,17 @@ def check_fits(network: Network, graph: Graph) -> None:
     if graph.width != network.features:
         raise DataError(f"graph: found {graph.width} features; allowed: {network.features}, as the network has")
     if graph.weights is not None:
-        raise DataError("graph: found weights of edges; allowed: graphs without, such as graph.with_(csr=...)")
+        check_weighted(network)
+
+
+def check_weighted(network: Network) -> None:
+    """Raises DataError for a network with a layer that is not defined for edges with weights."""
+    other = next((layer for layer in network.layers if not layer.weighted), None)
+    if other is not None:
+        raise DataError(
+            f"graph: found weights of edges, and layer {other}; allowed with weights: layers gcn, gin, commnet, and "
+            f"sage of sums and means"
+        )
 
 
 def check_labels(network: Network, graph: Graph) -> None:
@@ -48,32 +58,64 @@ def extents_of(structures: Mapping[str, CSR]) -> Extents:
     """The extents of structures of one graph."""
     some = next(iter(structures.values()))
     symmetric = all(csr.symmetric for csr in structures.values())
-    return Extents(some.rows, {name: csr.edges for name, csr in structures.items()}, symmetric)
+    edges = {name: csr.edges for name, csr in structures.items()}
+    return Extents(some.rows, edges, symmetric, some.weights is not None)
 
 
-def scale_of(degrees: np.ndarray) -> np.ndarray:
-    """``1 / sqrt(d + 1)`` [V, 1], float32; ``degrees``: without self loops."""
-    return np.asarray(1.0 / np.sqrt(degrees + 1.0), np.float32)[:, None]
+def scale_of(degrees: np.ndarray, loops: np.ndarray | float = 1.0) -> np.ndarray:
+    """``1 / sqrt(d + l)`` [V, 1], float32, 0 where the sum is; ``degrees``, or sums of weights, without self loops.
+
+    Raises DataError for a sum below 0.
+    """
+    total = np.asarray(degrees + loops, np.float64)
+    if len(total) and total.min() < 0:
+        v = int(total.argmin())
+        raise DataError(
+            f"graph: weights: found a sum of {total[v]:g} over the in-edges of a vertex; allowed: 0 or more"
+        )
+    with np.errstate(divide="ignore"):
+        return np.where(total > 0, 1.0 / np.sqrt(total), 0.0).astype(np.float32)[:, None]
 
 
-def structure_arrays(network: Network, structures: Mapping[str, CSR]) -> dict[str, np.ndarray]:
-    """Structure and scale by the names of the network's inputs."""
+def loop_weights(csr: CSR, begin: int = 0) -> np.ndarray:
+    """The weight of the self loop of each vertex from ``begin`` on, float32 [rows]: 1 where there is none."""
+    assert csr.weights is not None
+    row = np.repeat(np.arange(csr.rows), csr.degrees)
+    own = csr.sources == row + begin
+    sums = np.bincount(row[own], csr.weights[own], csr.rows)
+    return np.where(np.bincount(row[own], minlength=csr.rows) > 0, sums, 1.0).astype(np.float32)
+
+
+def scales_of(csr: CSR, bare: CSR, begin: int = 0) -> dict[str, np.ndarray]:
+    """Scale and, of edges with weights, weights of self loops by the names of inputs, of vertices from ``begin`` on.
+
+    ``csr``: their in-edges; ``bare``: the same without self loops. Raises DataError.
+    """
+    if csr.weights is None or bare.weights is None:
+        return {SCALE: scale_of(bare.degrees)}
+    loops = loop_weights(csr, begin)
+    before = np.concatenate([np.zeros(1), np.cumsum(bare.weights, dtype=np.float64)])
+    return {SCALE: scale_of(np.diff(before[bare.offsets]), loops), LOOP: loops[:, None]}
+
+
+def structure_arrays(network: Network, structures: Mapping[str, CSR], csr: CSR) -> dict[str, np.ndarray]:
+    """Structure, weights and scale of a graph's edges ``csr`` by the names of the network's inputs."""
     symmetric = extents_of(structures).symmetric
     found: dict[str, np.ndarray] = {}
-    for name, csr in structures.items():
-        back = csr.transpose
-        arrays = (csr.offsets, csr.sources, *(() if symmetric else (back.offsets, back.sources)))
+    for name, own in structures.items():
+        back = own.transpose
+        arrays = (own.offsets, own.sources, *(() if symmetric else (back.offsets, back.sources)))
         found |= zip(structure_names(name), arrays, strict=False)
-    if network.scaled:
-        found[SCALE] = scale_of(structures["bare"].degrees)
-    return found
+        weights = [some.weights for some in (own, *(() if symmetric else (back,))) if some.weights is not None]
+        found |= zip(weight_names(name), weights, strict=False)
+    return found | (scales_of(csr, structures["bare"]) if network.scaled else {})
 
 
 def inputs_of(network: Network, graph: Graph) -> tuple[Extents, dict[str, np.ndarray]]:
     """The extents of a graph and all inputs of the network but labels. Raises DataError."""
     check_fits(network, graph)
     structures = structures_of(network, graph.csr)
-    found = structure_arrays(network, structures)
+    found = structure_arrays(network, structures, graph.csr)
     return extents_of(structures), {FEATURES: graph.rows(0, graph.vertices), **found}
 
 

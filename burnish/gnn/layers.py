@@ -6,7 +6,7 @@ A layer that is linear in its neighbours aggregates before or after its product,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 import numpy as np
@@ -27,11 +27,27 @@ class Adjacency:
     """Names of the tensors of a graph's structure, in a graph of operators.
 
     ``structures``: by :data:`STRUCTURES`, CSR by in-edges and its transpose, as operators of aggregation take them.
-    ``scale`` [V, 1]: ``1 / sqrt(d + 1)``, d the in-degree without self loops.
+    ``scale`` [V, 1]: ``1 / sqrt(d + l)``, d the in-degree without self loops, or the sum of the weights of these edges,
+    and ``loop`` [V, 1], l, the weight of each vertex' self loop, where edges have weights; else 1. ``weights``: by
+    structure, those of the edges and of the transpose's; empty without.
     """
 
     structures: Mapping[str, tuple[str, ...]]
     scale: str = ""
+    weights: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    loop: str = ""
+
+    def aggregate(self, b: GraphBuilder, x: str, structure: str, reduction: str) -> str:
+        """The sum, mean or maximum over neighbours; rows times the weights of edges, if there are: a mean is the sum
+        of these over the number of edges.
+        """
+        edges, weights = self.structures[structure], self.weights.get(structure)
+        if weights is None:
+            return b.add("aggregate", x, *edges, reduction=reduction)
+        total = b.add("aggregate_weighted", x, weights[0], *edges, weights[1])
+        if reduction == "mean":
+            return b.add("div", total, b.add("csr_degrees", edges[0], dtype=b.types[x].dtype))
+        return total
 
 
 class Layer(Protocol):
@@ -46,6 +62,10 @@ class Layer(Protocol):
     @property
     def scaled(self) -> bool:
         """Whether it reads the scale."""
+
+    @property
+    def weighted(self) -> bool:
+        """Whether it is defined for edges with weights."""
 
     def width(self, features: int) -> int:
         """Features of a vertex behind the layer."""
@@ -62,7 +82,8 @@ class GCN:
     """Graph convolution (Kipf and Welling 2017): ``D^-1/2 (A + I) D^-1/2 X W + b``, D the in-degree plus 1.
 
     Each vertex has one self loop, be it in the graph or not. ``residual`` adds X, or X W' where the widths
-    differ, behind the activation (thesis-jia §4.7.5).
+    differ, behind the activation (thesis-jia §4.7.5). Where edges have weights they are A's elements, a self loop that
+    is not in the graph has weight 1, and D holds the sums of A + I's rows.
     """
 
     features: int
@@ -72,6 +93,7 @@ class GCN:
     kind: ClassVar[str] = "gcn"
     structure: ClassVar[str] = "bare"
     scaled: ClassVar[bool] = True
+    weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -95,9 +117,8 @@ class GCN:
 
         def spread(z: str) -> str:
             scaled = b.add("mul", z, near.scale)
-            gathered = b.add(
-                "add", b.add("aggregate", scaled, *near.structures[self.structure], reduction="sum"), scaled
-            )
+            own = b.add("mul", scaled, near.loop) if near.loop else scaled
+            gathered = b.add("add", near.aggregate(b, scaled, self.structure, "sum"), own)
             return b.add("mul", gathered, near.scale)
 
         y = _biased(b, _linear(b, x, weights["weight"], spread, cost, trained), weights.get("bias"))
@@ -109,7 +130,10 @@ class GCN:
 
 @dataclass(frozen=True)
 class SAGE:
-    """GraphSAGE (Hamilton et al. 2017): ``X W + reduction(neighbours of X) W' + b``."""
+    """GraphSAGE (Hamilton et al. 2017): ``X W + reduction(neighbours of X) W' + b``.
+
+    Neighbours' rows are multiplied by the weights of edges, if there are; not for a maximum.
+    """
 
     features: int
     activation: str = "none"
@@ -122,6 +146,11 @@ class SAGE:
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
         _check(self.kind, self.features, self.activation, self.reduction)
+
+    @property
+    def weighted(self) -> bool:
+        """A sum or mean is."""
+        return self.reduction != "max"
 
     def width(self, features: int) -> int:
         """The layer's own."""
@@ -136,7 +165,7 @@ class SAGE:
         """See :meth:`Layer.build`."""
 
         def spread(z: str) -> str:
-            return b.add("aggregate", z, *near.structures[self.structure], reduction=self.reduction)
+            return near.aggregate(b, z, self.structure, self.reduction)
 
         if self.reduction == "max":  # which no product may pass
             told = b.add("matmul", spread(x), weights["neighbours"])
@@ -155,6 +184,7 @@ class CommNet:
     kind: ClassVar[str] = "commnet"
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -172,7 +202,7 @@ class CommNet:
         """See :meth:`Layer.build`."""
 
         def spread(z: str) -> str:
-            return b.add("aggregate", z, *near.structures[self.structure], reduction="mean")
+            return near.aggregate(b, z, self.structure, "mean")
 
         told = _linear(b, x, weights["told"], spread, cost, trained)
         return activated(b, b.add("add", told, b.add("matmul", x, weights["own"])), self.activation)
@@ -193,6 +223,7 @@ class GIN:
     kind: ClassVar[str] = "gin"
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -221,7 +252,7 @@ class GIN:
 
         def spread(z: str) -> str:
             own = z if not self.train_eps and self.eps == 0.0 else b.add("mul", z, share)
-            return b.add("add", b.add("aggregate", z, *near.structures[self.structure], reduction="sum"), own)
+            return b.add("add", near.aggregate(b, z, self.structure, "sum"), own)
 
         h = b.add("add", _linear(b, x, weights["first"], spread, cost, trained), weights["first_bias"])
         h = b.add("matmul", b.add("relu", h), weights["second"])
@@ -244,6 +275,7 @@ class GAT:
     bias: bool = True
     kind: ClassVar[str] = "gat"
     scaled: ClassVar[bool] = False
+    weighted: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""

@@ -21,8 +21,9 @@ from burnish.graph.graph import Graph, GraphBuilder
 
 FEATURES = "x"  # the input with the vertices' features
 FIRST = "first"  # the input with the number of the first row, of a graph whose rows are a part of all
-SCALE = "scale"
+SCALE, LOOP = "scale", "loop"
 TENSORS = ("offsets", "sources", "offsets_t", "sources_t")  # of a structure; those of the plain one have no prefix
+WEIGHTS = ("weights", "weights_t")  # of the edges of a structure, and of its transpose
 LANES = 16  # to a multiple of which kernels fill rows up
 VERSION = 1
 KINDS = (*LAYERS, "deep_gcn")
@@ -30,11 +31,14 @@ KINDS = (*LAYERS, "deep_gcn")
 
 @dataclass(frozen=True)
 class Extents:
-    """How large a graph is: ``vertices``, ``edges`` by structure, and whether every edge goes in both directions."""
+    """How large a graph is: ``vertices``, ``edges`` by structure, whether every edge goes in both directions, and
+    whether edges have weights.
+    """
 
     vertices: int
     edges: Mapping[str, int]
     symmetric: bool = False
+    weighted: bool = False
 
 
 def gathered_bytes(extents: Extents, width: int) -> float:
@@ -126,7 +130,7 @@ class Network:
 
     def _adjacency(self, b: GraphBuilder, extents: Extents) -> Adjacency:
         """The structure's inputs. Of a symmetric graph the transpose is the structure itself."""
-        found = {}
+        found, weights = {}, {}
         for structure in self.structures:
             names = structure_names(structure)[: 2 if extents.symmetric else 4]
             for name, own in zip(names, TENSORS, strict=False):
@@ -135,7 +139,14 @@ class Network:
                 else:
                     b.input(name, (extents.edges[structure],), "int32")
             found[structure] = names * (2 if extents.symmetric else 1)
-        return Adjacency(found, b.input(SCALE, (extents.vertices, 1)) if self.scaled else "")
+            if extents.weighted:
+                held = weight_names(structure)[: 1 if extents.symmetric else 2]
+                for name in held:
+                    b.input(name, (extents.edges[structure],))
+                weights[structure] = held[0], held[-1]
+        scale = b.input(SCALE, (extents.vertices, 1)) if self.scaled else ""
+        loop = b.input(LOOP, (extents.vertices, 1)) if self.scaled and extents.weighted else ""
+        return Adjacency(found, scale, weights, loop)
 
     def save(self, path: str | Path) -> None:
         """Writes a safetensors file, complete or not at all: weights, and layers as metadata. Raises OSError."""
@@ -164,6 +175,11 @@ class Network:
 def structure_names(structure: str) -> tuple[str, ...]:
     """The inputs that hold a structure of ``layers.STRUCTURES``: offsets and sources, and those of its transpose."""
     return tuple(name if structure == STRUCTURES[0] else f"{structure}.{name}" for name in TENSORS)
+
+
+def weight_names(structure: str) -> tuple[str, ...]:
+    """The inputs that hold the weights of a structure's edges, and of those of its transpose."""
+    return tuple(name if structure == STRUCTURES[0] else f"{structure}.{name}" for name in WEIGHTS)
 
 
 def initial_weights(features: int, layers: Sequence[Layer], seed: int) -> dict[str, np.ndarray]:

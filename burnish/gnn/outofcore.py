@@ -11,7 +11,7 @@ import numpy as np
 from burnish.arguments import check_count
 from burnish.errors import DataError
 from burnish.gnn.csr import CSR
-from burnish.gnn.feeds import UNKNOWN, check_fits, check_labels, labels_of, mask_of, scale_of, structures_of
+from burnish.gnn.feeds import UNKNOWN, check_fits, check_labels, labels_of, mask_of, scale_of, scales_of, structures_of
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.layers import Cost
@@ -48,7 +48,8 @@ class Shared:
     def extents(self, vertices: int) -> Extents:
         """Extents of a model for so many vertices, in which numbers of edges cannot be taken for those of vertices."""
         edges = {name: 3 * vertices + 7 + 2 * number for number, name in enumerate(self.network.structures)}
-        return Extents(vertices, edges, self.symmetric)
+        weighted = any(edges.weights is not None for edges in self.share.edges.values())
+        return Extents(vertices, edges, self.symmetric, weighted)
 
     def labels(self, mask: str) -> np.ndarray:
         """Labels of this share's vertices under a mask."""
@@ -88,7 +89,7 @@ def shared_of(network: Network, graph: Graph | str | Path, block: int | None = N
         edges[names[0]] = edges_of(csr, blocks)
         if not symmetric:
             edges[names[2]] = edges_of(csr.transpose, blocks)
-    tensors = {SCALE: scale_of(structures["bare"].degrees)} if network.scaled else {}
+    tensors = scales_of(graph.csr, structures["bare"]) if network.scaled else {}
     features = None
     if isinstance(graph.features, np.ndarray):
         tensors[FEATURES] = graph.features
@@ -169,7 +170,8 @@ def _bare(part: CSR, begin: int) -> CSR:
     if not loops.any():
         return part
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(loops)])
-    return CSR(part.offsets - before[part.offsets], part.sources[~loops], part.columns)
+    weights = None if part.weights is None else part.weights[~loops]
+    return CSR(part.offsets - before[part.offsets], part.sources[~loops], part.columns, weights)
 
 
 def _looped(part: CSR, begin: int) -> CSR:
@@ -182,7 +184,8 @@ def _looped(part: CSR, begin: int) -> CSR:
     before = np.bincount(targets[part.sources < targets + begin], minlength=part.rows)
     places = part.offsets[missing] + before[missing]
     sources = np.insert(part.sources, places, (missing + begin).astype(np.int32))
-    return CSR(part.offsets + np.concatenate([np.zeros(1, np.int64), np.cumsum(~has)]), sources, part.columns)
+    weights = None if part.weights is None else np.insert(part.weights, places, np.float32(1))
+    return CSR(part.offsets + np.concatenate([np.zeros(1, np.int64), np.cumsum(~has)]), sources, part.columns, weights)
 
 
 def _loops(part: CSR, begin: int) -> np.ndarray:

@@ -6,13 +6,14 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.cost import CostModel, FeatureSums, Floats
+from burnish.gnn.cost import FEATURES, CostModel, FeatureSums, Floats
 from burnish.gnn.csr import CSR, integers
 
 Cuts = NDArray[np.int64]
@@ -190,23 +191,41 @@ def check_parts(parts: int) -> None:
 
 
 def learn(
-    partitioner: Partitioner, graph: Graphs, measure: Callable[[Cuts], Floats], starts: Sequence[Cuts], rounds: int
-) -> tuple[Partitioner, Measured]:
+    partitioner: Partitioner, graph: Graphs, measure: Callable[[Cuts], Floats], starts: Sequence[Cuts], rounds: int,
+    pieces: int = 1,
+) -> tuple[Partitioner, Measured]:  # fmt: skip
     """Learns from measurements of the starts, then of its own cuts, ``rounds`` times; the best measurement, too.
 
     measure: seconds (layers, ranges) of the ranges between cuts, as training iterations give them. All starts have as
-    many ranges.
+    many ranges. pieces: of equal edges in each range, which are timed apart: as many more points for the model.
     """
     best: Measured | None = None
     for turn in range(len(starts) + rounds):
         cuts = starts[turn] if turn < len(starts) else partitioner.cuts(graph, len(starts[0]) - 1, best)
-        found = Measured(cuts, measure(cuts))
-        partitioner = partitioner.learned(graph, found)
+        fine = pieces_of(graph, cuts, pieces)
+        seconds = measure(fine)
+        partitioner = partitioner.learned(graph, Measured(fine, seconds))
+        found = Measured(cuts, seconds.reshape(len(seconds), -1, pieces).sum(axis=2))
         if best is None or found.workers.max() < best.workers.max():
             best = found
     if best is None:
         raise ParameterError("learn: found nothing to measure; allowed: a start or a round")
     return partitioner, best
+
+
+def pieces_of(graph: Graphs, cuts: Cuts, pieces: int) -> Cuts:
+    """Cuts of each range into pieces of equal in-edges, (ranges * pieces + 1,)."""
+    check_parts(pieces)
+    edges = graph.layers[0].sums[:, FEATURES.index("neighbours")]
+    found = [np.zeros(1, np.int64)]
+    for begin, end in itertools.pairwise(int(v) for v in cuts):
+        own = edges[begin : end + 1] - edges[begin]
+        found.append(begin + balanced(partial(_element, own), end - begin, pieces)[1:])
+    return np.concatenate(found)
+
+
+def _element(array: Floats, v: int) -> float:
+    return float(array[v])
 
 
 def _scaled(cost: Callable[[int], float], near: Measured) -> Callable[[int], float]:

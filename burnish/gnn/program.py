@@ -16,9 +16,11 @@ from burnish.gnn.locality import Axes, axes_of, reads_of
 from burnish.gnn.segments import Segment, cut, segment_graph
 from burnish.gnn.share import Share
 from burnish.graph.aggregation import block_aggregations
+from burnish.graph.decompose import decompose
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.tensor import placeholder, stages
 from burnish.memory.lifetimes import Step
+from burnish.ops.csr import INDEX_DTYPES
 from burnish.runtime.module import Module
 from burnish.target import target
 
@@ -61,12 +63,16 @@ class Program:
 
 @dataclass(frozen=True)
 class Gather:
-    """A node that reads all rows of some tensors: its operands as far as its definition reads them."""
+    """A node that reads all rows of some tensors: its operands as far as its definition reads them.
+
+    ``offsets``, ``sources``, ``weights``: the operands that are its edges.
+    """
 
     node: Node
     inputs: tuple[str, ...]
     offsets: str
     sources: str | None
+    weights: str | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,10 +103,10 @@ def build(
     ``labels``: the inputs that a call gives.
     """
     sizes = sorted({end - begin for begin, end in share.blocks}, reverse=True)
-    whole, other = make(share.vertices), make(share.vertices + EXTRA)
+    whole, other = decompose(make(share.vertices)), decompose(make(share.vertices + EXTRA))
     axes = axes_of(whole, other, share.vertices, share.vertices + EXTRA)
     segments = cut(whole, axes, first)
-    graphs = {size: make(size) for size in sizes}
+    graphs = {size: decompose(make(size)) for size in sizes}
     constants = {n: v for n, v in whole.constants.items() if n not in axes.rows and n not in axes.structure}
     gathers = {
         i: gather_of(whole, axes, whole.nodes[segment.nodes[0]])
@@ -135,13 +141,16 @@ def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
         while inputs and tensors[len(inputs) - 1].name not in read:
             inputs.pop()
     offsets = [n for n in inputs if n in axes.offsets]
-    sources = [n for n in inputs if n in axes.edges]
-    if len({*offsets}) != 1 or len({*sources}) > 1 or not {*offsets, *sources} <= {*graph.inputs}:
+    edges = [n for n in inputs if n in axes.edges]
+    sources = [n for n in edges if graph.types[n].dtype in INDEX_DTYPES]
+    weights = [n for n in edges if n not in sources]
+    many = max(len({*sources}), len({*weights})) > 1
+    if len({*offsets}) != 1 or many or not {*offsets, *edges} <= {*graph.inputs}:
         raise UnsupportedOperator(
             f"node '{node.name}' ({node.op}) reads rows of other vertices; allowed in blocks of vertices: operators "
-            f"that do so by one structure of in-edges, found {offsets + sources}"
+            f"that do so by one structure of in-edges, found {offsets + edges}"
         )
-    return Gather(node, tuple(inputs), offsets[0], sources[0] if sources else None)
+    return Gather(node, tuple(inputs), offsets[0], sources[0] if sources else None, weights[0] if weights else None)
 
 
 def _gathering(

@@ -151,8 +151,9 @@ def _compare(model: Any, network: Network, graph: Graph) -> None:
     edges = torch.from_numpy(np.stack([graph.sources.astype(np.int64), targets.astype(np.int64)]))
     training = model.training
     model.eval()
+    given = () if graph.weights is None else (torch.from_numpy(np.array(graph.weights)),)
     with torch.no_grad():
-        wanted = model(torch.from_numpy(np.array(graph.rows(0, graph.vertices))), edges).numpy()
+        wanted = model(torch.from_numpy(np.array(graph.rows(0, graph.vertices))), edges, *given).numpy()
     model.train(training)
     found = logits_of(network, graph)
     error = float(np.abs(found - wanted).max() / max(float(np.abs(wanted).max()), 1e-30))

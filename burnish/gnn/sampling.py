@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from burnish.arguments import check_count, refusal
+from burnish.errors import DataError
 from burnish.gnn.csr import CSR
 from burnish.gnn.edges import transpose
 from burnish.gnn.feeds import LABEL, UNKNOWN, labels_of, scale_of
@@ -65,10 +66,12 @@ class Sampled:
     extents: Extents = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises ParameterError if there are fewer layers of neighbours than the network has."""
+        """Raises ParameterError if there are fewer layers of neighbours than the network has; DataError for weights."""
         layers = len(self.network.layers)
         if len(self.sampling.fanouts) != layers:
             raise refusal("sampling: fanouts", self.sampling.fanouts, f"{layers} numbers, one for each layer")
+        if self.graph.weights is not None:
+            raise DataError("sampling: found weights of edges; allowed: graphs without, or training on the whole graph")
         self._known = np.flatnonzero(self.mask).astype(np.int64)
         self._batch = min(self.sampling.batch, len(self._known))
         self._most = self.sampling.most_edges

@@ -19,7 +19,7 @@ class Edges:
 
     All blocks have ``room`` for the edges of the largest: what lies behind a block's own is not read. Sources that are
     not in memory are None; ``read(block, out)`` reads them. ``exchange(rows)`` fills the rows of other
-    workers' vertices in ``rows`` [columns, F], behind one's own.
+    workers' vertices in ``rows`` [columns, F], behind one's own. ``weights``: of the edges, by block, if they have any.
     """
 
     columns: int
@@ -27,6 +27,7 @@ class Edges:
     sources: tuple[np.ndarray, ...] | None
     read: Callable[[int, np.ndarray], object] | None = None
     exchange: Callable[[np.ndarray], None] | None = None
+    weights: tuple[np.ndarray, ...] | None = None
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -106,10 +107,21 @@ def edges_of(
     """Edges in memory: sources are views of those of ``csr``, but where it ends before the room of a block does."""
     room = max(int(csr.offsets[end] - csr.offsets[begin]) for begin, end in blocks)
     offsets, sources = [], []
+    weights: list[np.ndarray] | None = None if csr.weights is None else []
     for begin, end in blocks:
         first = int(csr.offsets[begin])
         whole = (begin, end) == (0, csr.rows)
         offsets.append(csr.offsets if whole else np.ascontiguousarray(csr.offsets[begin : end + 1] - first))
-        own = csr.sources if whole else csr.sources[first : first + room]
-        sources.append(own if len(own) == room else np.concatenate([own, np.zeros(room - len(own), np.int32)]))
-    return Edges(csr.columns, tuple(offsets), tuple(sources), None, exchange)
+        sources.append(_with_room(csr.sources[first:], room))
+        if csr.weights is not None and weights is not None:
+            weights.append(_with_room(csr.weights[first:], room))
+    return Edges(
+        csr.columns, tuple(offsets), tuple(sources), None, exchange, None if weights is None else tuple(weights)
+    )
+
+
+def _with_room(array: np.ndarray, room: int) -> np.ndarray:
+    """The first ``room`` elements, the array itself where these are all, with zeros behind those that there are."""
+    if len(array) >= room:
+        return array[:room]
+    return np.concatenate([array, np.zeros(room - len(array), array.dtype)])

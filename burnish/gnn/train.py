@@ -41,7 +41,7 @@ class Trained:
     """A trained network, and the ``report``. ``best``: of several evaluations, that with the least loss.
 
     ``live``: bytes of tensors in memory over a step; ``plan``: what a memory plan moves, in words; ``cuts``: where the
-    vertices of workers begin and end.
+    vertices of workers begin and end, at last, after so many ``moves``.
     """
 
     network: Network
@@ -49,6 +49,7 @@ class Trained:
     best: Network | None = None
     plan: str = ""
     cuts: tuple[int, ...] = ()
+    moves: int = 0
 
     @property
     def chosen(self) -> Network:

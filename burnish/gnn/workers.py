@@ -22,18 +22,20 @@ from burnish.comm.protocol import Comm
 from burnish.comm.ray import launch_ray
 from burnish.comm.torch import launch_torch
 from burnish.errors import DataError
+from burnish.gnn.cost import FeatureSums
 from burnish.gnn.csr import CSR
-from burnish.gnn.feeds import mask_of, scale_of
+from burnish.gnn.feeds import check_weighted, mask_of, scales_of
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.halo import Partition, exchange
 from burnish.gnn.losses import scores
-from burnish.gnn.models import FEATURES, SCALE, Network, structure_names
+from burnish.gnn.models import FEATURES, Network, structure_names
+from burnish.gnn.moving import Learner, Moving
 from burnish.gnn.outofcore import Shared, adapted, block_rows, file_labels
-from burnish.gnn.partition import Measured, Partitioner, equal_edges, equal_vertices
+from burnish.gnn.partition import Graphs, Partitioner, equal_edges, equal_vertices
 from burnish.gnn.share import Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.store import SUFFIX, GraphFile, save
-from burnish.gnn.train import Best, Trained, blocked, finished
+from burnish.gnn.train import Best, Made, Trained, blocked, finished
 from burnish.memory.sizes import parse_budget
 from burnish.runtime.pool import available_cores
 from burnish.train.checkpoint import ReadFolder
@@ -44,7 +46,6 @@ from burnish.train.step import Train
 
 KINDS = ("thread", "process", "torch", "ray")
 PARTITIONS = ("edges", "vertices", "learned")
-ROUNDS, CALLS = 3, 2  # of measuring a partition, and calls of the step in each
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +90,11 @@ def fit_workers(
     """Trains as :func:`burnish.gnn.train.fit` on a whole graph, by ``workers``: threads of this process, processes of
     this machine ("process"), processes that talk through torch.distributed ("torch"), or actors of Ray ("ray").
 
-    ``partition``: ranges of as many "edges" or "vertices", or of equal time as a cost model has "learned" it from some
-    calls of the step (thesis-jia §4.4). ``memory_budget``: of each worker's process. ``progress`` is called by threads
-    only. A worker that dies is named by WorkerError, and ``resume`` goes on from the newest checkpoint, with any number
-    of workers. Raises ParameterError, DataError, WorkerError and OSError.
+    ``partition``: ranges of as many "edges" or "vertices"; "learned" begins with edges, and moves ranges in training
+    where a model that learns from each worker's seconds says that it pays (thesis-jia §4.4). ``memory_budget``: of each
+    worker's process. ``progress`` is called by threads only. A worker that dies is named by WorkerError, and ``resume``
+    goes on from the newest checkpoint, with any number of
+    workers. Raises ParameterError, DataError, WorkerError and OSError.
     """
     _check(workers, kind, partition)
     budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
@@ -118,18 +120,21 @@ def fit_workers(
 
 def train_share(comm: Comm, job: Job, progress: Callable[[Progress], object] | None = None) -> Trained | None:
     """One worker's training; the result is that of worker 0."""
-    with ExitStack() as stack:
-        cuts = _learned(comm, job) if job.partition == "learned" and comm.size > 1 else job.cuts
-        shared = _shared(comm, job, cuts)
-        made = blocked(job.network, shared, job.train, stack, budget=job.budget, threads=job.threads,
+    file = GraphFile.open(job.graph)
+    learner = _learner(comm, job, file) if job.partition == "learned" and comm.size > 1 else None
+
+    def make(cuts: np.ndarray, stack: ExitStack) -> Made:
+        return blocked(job.network, _shared(comm, job, cuts), job.train, stack, budget=job.budget, threads=job.threads,
                        cache_dir=job.cache_dir, comm=comm)  # fmt: skip
+
+    with Moving(comm, make, job.cuts, job.limits.epochs or 0, file.vertices, learner) as moving:
         watch = Best(progress if comm.rank == 0 else None)
         metrics: dict[str, Metric] = {
-            name: partial(_over_all, comm, metric) for name, metric in scores(shared.multilabel).items()
+            name: partial(_over_all, comm, metric) for name, metric in scores(moving.made.multilabel).items()
         }
         folder = job.checkpoint if job.checkpoint is None or comm.rank == 0 else ReadFolder(job.checkpoint)
         trainer = Trainer(
-            made.step, made.source, job.limits, evaluation=made.evaluation, valid=made.valid, metrics=metrics,
+            moving.step, moving.source, job.limits, evaluation=moving.evaluation, valid=moving.valid, metrics=metrics,
             checkpoint=folder, progress=watch, facts={"network": str(job.network)},
         )  # fmt: skip
         watch.states = trainer.step.state
@@ -137,7 +142,8 @@ def train_share(comm: Comm, job: Job, progress: Callable[[Progress], object] | N
         comm.barrier()
         if comm.rank:
             return None
-        return replace(finished(job.network, report, trainer.step, watch.best), cuts=tuple(int(c) for c in cuts))
+        made = finished(job.network, report, trainer.step, watch.best)
+        return replace(made, cuts=tuple(int(c) for c in moving.cuts), moves=moving.moves)
 
 
 def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
@@ -148,6 +154,8 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
     if rows is None or rows.shape[1] != job.network.features:
         found = "no features" if rows is None else f"{rows.shape[1]} features"
         raise DataError(f"'{job.graph}': found {found}; allowed: {job.network.features}, as the network has")
+    if "weights" in file.sections:
+        check_weighted(job.network)
     whole = job.budget is None and job.block is None
     blocks = blocks_of(
         end - begin, max(end - begin, 1) if whole else block_rows(file.vertices, rows.shape[1], job.block)
@@ -163,7 +171,7 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
         if not file.symmetric:
             edges[names[2]] = _local(comm, adapted(structure, back, begin), cuts, blocks)
         if structure == "bare" and job.network.scaled:
-            tensors[SCALE] = scale_of(own.degrees)
+            tensors |= scales_of(part, own, begin)
     features = None
     if whole:
         tensors[FEATURES] = rows.read(begin, end)
@@ -179,7 +187,8 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
 
 def _out_edges(file: GraphFile, begin: int, end: int) -> CSR:
     """The out-edges of vertices: rows of the transpose, for which all edges are read once."""
-    whole = CSR(file.read("offsets"), file.read("sources"), file.vertices)
+    weights = file.read("weights") if "weights" in file.sections else None
+    whole = CSR(file.read("offsets"), file.read("sources"), file.vertices, weights)
     return whole.transpose.slice(begin, end)
 
 
@@ -200,31 +209,15 @@ def _over_all(comm: Comm, metric: Metric, output: np.ndarray, label: np.ndarray)
     return metric(np.concatenate(outputs), np.concatenate(labels))
 
 
-def _learned(comm: Comm, job: Job) -> np.ndarray:
-    """Cuts of equal time: some calls of the step on each partition, and a model of all that was measured."""
+def _learner(comm: Comm, job: Job, file: GraphFile) -> Learner:
+    """A model of what ranges cost. Worker 0 reads the edges for its features, in blocks, and tells the others."""
     widths = [layer.width(0) for layer in job.network.layers[:-1]] or [job.network.features]
-    partitioner = Partitioner((max(widths),))
-    file = GraphFile.open(job.graph)
-    graph = partitioner.features(CSR(file.read("offsets"), file.read("sources"), file.vertices))
-    cuts, best = job.cuts, (np.inf, job.cuts)
-    for _ in range(ROUNDS):
-        with ExitStack() as stack:
-            shared = _shared(comm, job, cuts)
-            made = blocked(
-                job.network, shared, job.train, stack, threads=job.threads, cache_dir=job.cache_dir, comm=comm
-            )
-            (batch,) = made.source.epoch(0)
-            for _ in range(CALLS):
-                made.step(*batch.values())  # type: ignore[union-attr]
-            own = np.array([made.step.seconds])
-        seconds = np.concatenate(comm.all_gather_v(own))[None]
-        measured = Measured(np.asarray(cuts, np.int64), seconds)
-        slowest = float(measured.workers.max())
-        if slowest < best[0]:
-            best = slowest, cuts
-        partitioner = partitioner.learned(graph, measured)
-        cuts = partitioner.cuts(graph, comm.size, measured)
-    return best[1]
+    width = max(widths)
+    sums = None
+    if comm.rank == 0:
+        ranges = blocks_of(file.vertices, block_rows(file.vertices, 4 * width))
+        sums = FeatureSums.of_parts((file.part(begin, end) for begin, end in ranges), file.vertices, width).sums
+    return Learner(Partitioner((width,)), Graphs((FeatureSums(comm.broadcast(sums), width),)))
 
 
 def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:

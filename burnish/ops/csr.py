@@ -19,7 +19,9 @@ from burnish.ops.operator import (
     opaque,
     require,
     require_dtype,
+    require_float,
     require_rank,
+    require_shape,
 )
 
 INDEX_DTYPES = ("int64", "int32")
@@ -144,6 +146,29 @@ def csr_block_places(
     return placeholder(sources.shape, "uint16", name)
 
 
+def _csr_block_weights(
+    offsets: np.ndarray, sources: np.ndarray, pointers: np.ndarray, weights: np.ndarray, extent: int, rows: int
+) -> np.ndarray:
+    found = np.empty_like(weights)
+    own = pointers[:, :-1].copy()
+    _loops().fill_weights(_checked_offsets(offsets, len(sources)), _checked(sources, extent), weights, rows, own, found)
+    return found
+
+
+@differentiated("none")
+@declare(structure=True)
+@opaque(_csr_block_weights)
+def csr_block_weights(
+    name: str, offsets: Tensor, sources: Tensor, pointers: Tensor, weights: Tensor, *, extent: int, rows: int
+) -> Tensor:
+    """The weights of edges [E] in the order of ``csr_block_pointers``."""
+    _require_rows(offsets, "offsets")
+    _require_rows(sources, "sources")
+    require_float(weights, "weights")
+    require_shape(weights, "weights", sources.shape)
+    return placeholder(sources.shape, weights.dtype, name)
+
+
 def _require_rows(t: Tensor, argument: str) -> None:
     require_rank(t, argument, 1)
     require_dtype(t, argument, INDEX_DTYPES)
@@ -155,7 +180,7 @@ def transposed(a: Application, at: int) -> tuple[str, str]:
     Given behind offsets and sources, else sorted anew.
     """
     offsets, sources, *given = a.inputs[at:]
-    if given:
+    if len(given) > 1:
         return given[0], given[1]
     rows = a.types[0][0][0]
     return a.add("csr_offsets", sources, extent=rows), a.add("csr_transposed", offsets, sources, extent=rows)
@@ -164,7 +189,19 @@ def transposed(a: Application, at: int) -> tuple[str, str]:
 def transposed_order(a: Application, at: int) -> str:
     """The position among the edges of each edge of the transpose: given, or sorted anew."""
     given = a.inputs[at + 4 :]
-    return given[0] if given else a.add("csr_order", a.inputs[at + 1], extent=a.types[0][0][0])
+    return (
+        given[0]
+        if given and a.types[at + 4][1] in INDEX_DTYPES
+        else a.add("csr_order", a.inputs[at + 1], extent=a.types[0][0][0])
+    )
 
 
-OPERATORS = (csr_offsets, csr_order, csr_targets, csr_transposed, csr_block_pointers, csr_block_places)
+OPERATORS = (
+    csr_offsets,
+    csr_order,
+    csr_targets,
+    csr_transposed,
+    csr_block_pointers,
+    csr_block_places,
+    csr_block_weights,
+)

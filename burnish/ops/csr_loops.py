@@ -43,3 +43,15 @@ def fill_blocks(  # pragma: no cover - compiled
             b = sources[e] // rows
             places[pointers[b, v]] = sources[e] - b * rows
             pointers[b, v] += 1
+
+
+@njit(cache=True)
+def fill_weights(  # pragma: no cover - compiled
+    offsets: np.ndarray, sources: np.ndarray, weights: np.ndarray, rows: int, pointers: np.ndarray, found: np.ndarray
+) -> None:
+    """Each edge's weight, in the order of ``pointers``, which are advanced."""
+    for v in range(offsets.shape[0] - 1):
+        for e in range(offsets[v], offsets[v + 1]):
+            b = sources[e] // rows
+            found[pointers[b, v]] = weights[e]
+            pointers[b, v] += 1

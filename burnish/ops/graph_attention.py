@@ -25,7 +25,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
-from burnish.ops.sparse import check_structure
+from burnish.ops.sparse import check_blocks, check_structure
 from burnish.ops.terms import Term
 
 Factors = tuple[Term, Term]  # of a weight, at one end of its edge: where the score is positive, and where it is not
@@ -212,6 +212,38 @@ def attention_sum(
 
 @differentiated(_INNER)
 @operator
+def attention_sum_blocks(
+    name: str,
+    x: Tensor,
+    far: Tensor,
+    far_slope: Tensor,
+    near: Tensor,
+    near_slope: Tensor,
+    offsets: Tensor,
+    pointers: Tensor,
+    places: Tensor,
+    *,
+    rows: int,
+    slope: float = 1.0,
+) -> Tensor:
+    """:data:`attention_sum` with the edges in order of blocks of ``rows`` sources, as in ``aggregate_blocks``."""
+    require_rank(x, "x", 3, "[U, H, D]")
+    require_shape(far, "far", x.shape[:2])
+    _check_factors(far, far_slope, near, near_slope, offsets, slope)
+    check_blocks(x.shape[0], offsets, pointers, places, rows)
+
+    def element(v: Expr, h: Expr, d: Expr) -> Expr:
+        b = reduce_axis(pointers.shape[0], "b")
+        e = rows_axis(pointers, (b.var, v), places.shape[0])
+        u = b.var * rows + cast(INDEX, places[e.var])
+        weight = _weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope)
+        return sum_over(weight * x[u, h, d], (b, e))
+
+    return compute((offsets.shape[0] - 1, *x.shape[1:]), element, name)
+
+
+@differentiated(_INNER)
+@operator
 def attention_total(
     name: str,
     far: Tensor,
@@ -235,4 +267,4 @@ def attention_total(
     return compute(near.shape, element, name)
 
 
-OPERATORS = (attention, attention_sum, attention_total)
+OPERATORS = (attention, attention_sum, attention_sum_blocks, attention_total)

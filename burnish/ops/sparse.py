@@ -43,6 +43,16 @@ def check_structure(offsets: Tensor, sources: Tensor) -> None:
     require(offsets.shape[0] >= 1, "input 'offsets'", f"shape {list(offsets.shape)}", "one position more than vertices")
 
 
+def check_blocks(count: int, offsets: Tensor, pointers: Tensor, places: Tensor, rows: int) -> None:
+    """Refuses what are by their types no edges in order of blocks of ``rows`` of ``count`` sources."""
+    require_rank(offsets, "offsets", 1)
+    require_dtype(offsets, "offsets", INDEX_DTYPES)
+    require_dtype(places, "places", ("uint16",))
+    require_dtype(pointers, "pointers", ("int32",))
+    require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
+    require_shape(pointers, "pointers", (max(1, -(-count // rows)), offsets.shape[0]))
+
+
 def _check_transpose(rows: int, sources: Tensor, *transpose: Tensor | None) -> None:
     """Refuses a transpose of another size: all of its tensors or none, as many edges, a position more than ``rows``."""
     given = [t for t in transpose if t is not None]
@@ -131,6 +141,7 @@ def aggregate_blocks(
     offsets: Tensor,
     pointers: Tensor,
     places: Tensor,
+    weights: Tensor | None = None,
     *,
     rows: int,
     reduction: str = "sum",
@@ -139,30 +150,32 @@ def aggregate_blocks(
     rows ``b * rows + places[e]`` of ``x`` [U, F], for ``pointers[b, v] <= e < pointers[b, v + 1]``.
 
     ``pointers`` int32 [blocks, V + 1], ``places`` uint16 [E] (``csr_block_pointers``, ``csr_block_places``);
-    ``offsets`` [V + 1] counts the edges of vertices. ``reduction``: sum or mean.
+    ``offsets`` [V + 1] counts the edges of vertices. ``reduction``: sum or mean. ``weights`` [E], in the order of
+    ``places`` (``csr_block_weights``): factors of the rows, as in :data:`aggregate_weighted`.
     """
     require_rank(x, "x", 2, "[U, F]")
     require_float(x, "x")
-    require_rank(offsets, "offsets", 1)
-    require_dtype(offsets, "offsets", INDEX_DTYPES)
-    require_dtype(places, "places", ("uint16",))
-    require_dtype(pointers, "pointers", ("int32",))
-    require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
-    require_shape(pointers, "pointers", (max(1, -(-x.shape[0] // rows)), offsets.shape[0]))
+    check_blocks(x.shape[0], offsets, pointers, places, rows)
     require(reduction in ("sum", "mean"), "attribute 'reduction'", reduction, "sum, mean")
     shape, edges = (offsets.shape[0] - 1, x.shape[1]), places.shape[0]
+    if weights is not None:
+        require_dtype(weights, "weights", (x.dtype,))
+        require_shape(weights, "weights", places.shape)
 
     def over(v: Expr, f: Expr) -> Expr:
         b = reduce_axis(pointers.shape[0], "b")
         e = rows_axis(pointers, (b.var, v), edges)
-        return sum_over(x[b.var * rows + cast(INDEX, places[e.var]), f], (b, e))
+        row = wide(x[b.var * rows + cast(INDEX, places[e.var]), f])
+        return sum_over(row if weights is None else wide(weights[e.var]) * row, (b, e))
 
     total = compute(shape, over, f"{name}.sum")
 
     def finished(v: Expr, f: Expr) -> Expr:
+        value = total[v, f]
         if reduction == "mean":
-            return total[v, f] / degree(offsets, v, x.dtype)
-        return select(cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v]), total[v, f], wrap(0, x.dtype))
+            return cast(x.dtype, value / degree(offsets, v, value.dtype))
+        some = cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v])
+        return cast(x.dtype, select(some, value, wrap(0, value.dtype)))
 
     return compute(shape, finished, name)
 
@@ -202,8 +215,9 @@ def _weighted_gradient(a: Application) -> list[str | None]:
     assert seed is not None
     found: list[str | None] = [None] * len(a.inputs)
     if a.wanted[0]:
-        weights = a.add("gather", a.inputs[1], transposed_order(a, 2))
-        found[0] = a.add("aggregate_weighted", seed, weights, *transposed(a, 2))
+        constant = len(a.inputs) > 6 and a.types[6][1] not in INDEX_DTYPES and not a.wanted[1]
+        weights = a.inputs[6] if constant else a.add("gather", a.inputs[1], transposed_order(a, 2))
+        found[0] = a.add("aggregate_weighted", seed, weights, *transposed(a, 2), *a.inputs[2:4], a.inputs[1])
     if a.wanted[1]:
         targets = a.add("csr_targets", a.inputs[2], extent=a.types[3][0][0])
         found[1] = a.add("edge_dot", a.inputs[0], seed, a.inputs[3], targets)
@@ -224,14 +238,18 @@ def aggregate_weighted(
 ) -> Tensor:
     """The sum [V, F] of the neighbours' rows of ``x`` [U, F], each times the weight [E] of its edge; 0 of none.
 
-    ``edges_t`` [E]: for each edge of the transpose its position among ``sources``.
+    ``edges_t`` [E]: for each edge of the transpose its position among ``sources``; or its weight, of weights that no
+    gradient is asked of, so that none has to be gathered.
     """
     check_structure(offsets, sources)
     require_rank(x, "x", 2, "[U, F]")
     require_float(x, "x")
     require_dtype(weights, "weights", (x.dtype,))
     require_shape(weights, "weights", sources.shape)
-    _check_transpose(x.shape[0], sources, offsets_t, sources_t, edges_t)
+    _check_transpose(x.shape[0], sources, offsets_t, sources_t)
+    if edges_t is not None:
+        require_shape(edges_t, "edges_t", sources.shape)
+        require_dtype(edges_t, "edges_t", (*INDEX_DTYPES, x.dtype))
 
     def element(v: Expr, f: Expr) -> Expr:
         e = rows_axis(offsets, v, sources.shape[0])

@@ -71,11 +71,13 @@ def _part(program: Program, site: LoopSite, suffix: str, start: int, count: int)
         check_fresh(program, tuple(f"{inner.var}.{suffix}" for inner in all_loops(loop)), "peel")
         whole = rename_loops(whole, lambda name: f"{name}.{suffix}")
         for name in sorted(loop.allocates):
-            whole = _rename_buffer(whole, name, f"{name}.{suffix}")
+            whole = rename_buffer(whole, name, f"{name}.{suffix}")
     return clean(whole, site.ranges, site.given)
 
 
-def _rename_buffer(s: Stmt, old: str, new: str) -> Stmt:
+def rename_buffer(s: Stmt, old: str, new: str) -> Stmt:
+    """``s`` with a buffer that it allocates called otherwise."""
+
     def allocation(inner: Stmt) -> Stmt:
         inner = rebuild_stmt(inner, allocation)
         if isinstance(inner, Alloc) and inner.buffer.name == old:

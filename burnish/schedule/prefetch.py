@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice, product, takewhile
 from math import prod
 
 from burnish.errors import ScheduleError
@@ -88,16 +89,18 @@ def _gather_ahead(program: Program, site: LoopSite, buffer: str, distance: int, 
     later = {loop: minimum(Var(loop) + distance, extent.high - 1)}
     hints: dict[Stmt, None] = {}
     for access in accesses(site.loop.body, ranges, site.given, of=buffer):
-        *lead, last = access.indices
-        if access.writes or not any(loop in i.variables and i.buffers for i in lead):
+        if access.writes or not any(loop in i.variables and i.buffers for i in access.indices[:-1]):
             continue
-        columns = span_of(last, [*ranges], access.ranges)
-        if columns is None or any(not (i.variables <= {loop, *site.ranges}) for i in lead):
+        rank = sum(1 for _ in takewhile(lambda i: i.variables <= {loop, *site.ranges}, access.indices[:-1]))
+        spans = [span_of(i, [*ranges], access.ranges) for i in access.indices[rank:]]
+        if None in spans or any(is_size(span.extent) for span in spans if span is not None):
             continue
         per_line = LINE // ITEM_BYTES[access.buffer.dtype]
-        for line in range(min(-(-columns.extent // per_line), ROW_LINES)):
-            at = minimum(columns.low + line * per_line, access.buffer.shape[-1] - 1)
-            index = tuple(simplify(substitute(i, later), access.ranges) for i in (*lead, at))
+        steps = [range(0, span.extent, per_line if d == len(spans) - 1 else 1) for d, span in enumerate(spans) if span]
+        sizes = access.buffer.shape[rank:]
+        for at in islice(product(*steps), ROW_LINES):
+            row = [minimum(span.low + k, size - 1) for span, k, size in zip(spans, at, sizes, strict=True) if span]
+            index = tuple(simplify(substitute(i, later), access.ranges) for i in (*access.indices[:rank], *row))
             hints[Intrinsic("prefetch", (Load(access.buffer, index),), (("locality", locality),))] = None
     if not hints:
         return program

@@ -14,12 +14,14 @@ from burnish.machines.known import INTRINSICS
 from burnish.machines.scopes import Scope
 from burnish.schedule import (
     balance,
+    divide,
     expand,
     loops,
     memory,
     padding,
     partition,
     pipeline,
+    precompute,
     prefetch,
     reduce,
     scatter,
@@ -55,7 +57,8 @@ PRIMITIVES: Mapping[str, Callable[..., Program]] = {
     "distribute": partition.distribute, "rfactor": reduce.rfactor, "expand": expand.expand,
     "scatter": scatter.scatter,
     "tensorize": _tensorize,
-    "prefetch": prefetch.prefetch, "balance": balance.balance,
+    "prefetch": prefetch.prefetch, "balance": balance.balance, "divide": divide.divide,
+    "precompute": precompute.precompute,
 }  # fmt: skip
 
 
@@ -258,6 +261,15 @@ class Schedule:
         """Runs a loop in parallel parts of equal work, which ``offsets`` says; the name of the loop over parts."""
         self._apply("balance", loop, parts, offsets)
         return f"{loop}.part"
+
+    def divide(self, loop: str) -> None:
+        """Divides the rows that ``loop`` reduces among the parts of the balanced loop around it."""
+        self._apply("divide", loop)
+
+    def precompute(self, stage: str, loop: str, over: str) -> str:
+        """Computes what ``over`` repeats once in each iteration of ``loop``; the name of what holds it."""
+        self._apply("precompute", stage, loop, over)
+        return f"{stage}.part"
 
     def partition(self, loop: str, at: int) -> tuple[str, str]:
         """Runs a loop as two, before and from iteration ``at``; the names of both, that of the second in ``.tail``."""

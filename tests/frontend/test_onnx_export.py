@@ -33,7 +33,8 @@ ALGORITHMS = {
 }  # fmt: skip
 # Opaque operators, and definitions that the standard has in other terms, which are refused by name.
 NOT_EXPORTED = {
-    "aggregate_blocks", "csr_block_places", "csr_block_pointers", "csr_transposed",
+    "aggregate_blocks", "attention_sum_blocks",
+    "csr_block_places", "csr_block_pointers", "csr_block_weights", "csr_transposed",
     "adjoint", "aggregate", "aggregate_equal", "aggregate_weighted", "attention", "attention_sum", "attention_total",
     "csr_degrees", "csr_offsets", "csr_order", "csr_targets", "edge_dot", "segment_reduce",
     "batch_norm_training", "bitcast", "convert", "count_ngrams", "coupled_probabilities", "cumprod",

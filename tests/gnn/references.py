@@ -5,12 +5,26 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from burnish.gnn.csr import CSR
 from burnish.gnn.generators import block_model
 from burnish.gnn.graph import Graph
 from burnish.gnn.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
 from burnish.gnn.models import Network
 
 torch = pytest.importorskip("torch")
+
+
+def weighted(graph: Graph, symmetric: bool = False, seed: int = 7) -> Graph:
+    """The graph with random weights of edges, and some self loops; with ``symmetric`` both ways alike."""
+    rng = np.random.default_rng(seed)
+    source, target = np.array(graph.sources), np.repeat(np.arange(graph.vertices), graph.in_degrees)
+    if symmetric:
+        once = source < target
+        source, target = source[once], target[once]
+    source, target = (np.concatenate([ends, np.arange(0, graph.vertices, 5)]) for ends in (source, target))
+    weights = rng.uniform(0.2, 2.0, len(source)).astype(np.float32)
+    csr = CSR.from_edges(source, target, graph.vertices, weights, symmetrize=symmetric)
+    return graph.with_(csr=csr)
 
 
 def small(vertices: int = 120, seed: int = 0, validation: bool = False) -> Graph:
@@ -28,9 +42,12 @@ class Reference:
         v = graph.vertices
         self.a = torch.zeros(v, v)
         targets = np.repeat(np.arange(v), graph.in_degrees)
-        for target, source in zip(targets.tolist(), graph.sources.tolist(), strict=True):
-            self.a[target, source] += 1.0
-        self.loops = self.a.clone().fill_diagonal_(0.0) + torch.eye(v)
+        weights = np.ones(graph.edges) if graph.weights is None else graph.weights
+        for target, source, weight in zip(targets.tolist(), graph.sources.tolist(), weights.tolist(), strict=True):
+            self.a[target, source] += weight
+        self.counts = torch.tensor(np.array(graph.in_degrees), dtype=torch.float32)[:, None]
+        own = self.a.diagonal() if graph.weights is not None else torch.zeros(v)
+        self.loops = self.a.clone().fill_diagonal_(0.0) + torch.diag(torch.where(own != 0, own, 1.0))
         self.x = torch.tensor(np.array(graph.rows(0, v)))
 
     def __call__(self) -> torch.Tensor:
@@ -48,8 +65,7 @@ class Reference:
         return y
 
     def layer(self, layer: Layer, w: dict[str, torch.Tensor], h: torch.Tensor) -> torch.Tensor:
-        degrees = self.a.sum(1, keepdim=True)
-        mean = self.a @ h / degrees.clamp(min=1)
+        mean = self.a @ h / self.counts.clamp(min=1)
         if isinstance(layer, GCN):
             s = self.loops.sum(1, keepdim=True).rsqrt()
             return s * (self.loops @ (s * h)) @ w["weight"] + w["bias"]

@@ -27,7 +27,7 @@ from burnish.graph.graph import Graph as Operators
 from burnish.memory.swap import exact, replay
 from burnish.runtime.steps import TensorSpec
 from burnish.train.step import training_graph
-from tests.gnn.references import small
+from tests.gnn.references import small, weighted
 
 BLOCK, CLASSES = 32, 4
 
@@ -114,6 +114,17 @@ def test_blocks_are_the_whole(kind: str, tmp_path: Path) -> None:
         assert tight.moved.peak <= least
         assert tight.moved.stored > 0
         assert (tight.moved.loaded, tight.moved.stored) == (tight.plan.loaded, tight.plan.stored)
+
+
+@pytest.mark.usefixtures("interpreted")
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_blocks_with_weights_of_edges_are_the_whole(symmetric: bool, tmp_path: Path) -> None:
+    case = Case("gcn", weighted(small(80), symmetric))
+    wanted = case.losses()
+    save(tmp_path / "g.bngraph", case.graph)
+    with ExitStack() as stack:
+        step = case.step(stack, tmp_path / "g.bngraph")
+        np.testing.assert_allclose([float(step(case.labels)) for _ in wanted], wanted, rtol=2e-5)
 
 
 @pytest.mark.usefixtures("interpreted")
@@ -234,8 +245,13 @@ def test_structures_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     graph = Graph.from_edges(rng.integers(0, 20, 90), rng.integers(0, 20, 90), 20)
     save(tmp_path / "g.bngraph", graph)
-    part = GraphFile.open(tmp_path / "g.bngraph").part(7, 15)
-    for structure, whole in (("bare", graph.csr.without_self_loops()), ("loops", graph.csr.with_self_loops())):
-        found, wanted = adapted(structure, part, 7), whole.slice(7, 15)
-        assert np.array_equal(found.offsets, wanted.offsets)
-        assert np.array_equal(found.sources, wanted.sources)
+    heavy = weighted(graph)
+    save(tmp_path / "w.bngraph", heavy)
+    for name, some in (("g", graph), ("w", heavy)):
+        part = GraphFile.open(tmp_path / f"{name}.bngraph").part(7, 15)
+        for structure, whole in (("bare", some.csr.without_self_loops()), ("loops", some.csr.with_self_loops())):
+            found, wanted = adapted(structure, part, 7), whole.slice(7, 15)
+            assert np.array_equal(found.offsets, wanted.offsets)
+            assert np.array_equal(found.sources, wanted.sources)
+            assert (found.weights is None) == (name == "g")
+            assert found.weights is None or np.array_equal(found.weights, wanted.weights)

@@ -14,6 +14,7 @@ from burnish.gnn.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
 from burnish.gnn.models import KINDS, Network, initial_weights, network
 from burnish.graph.evaluate import evaluate
 from burnish.graph.gradient import gradients
+from tests.gnn.references import weighted
 
 LAYERS: list[Layer] = [
     GCN(3), GCN(3, "tanh", residual=True), GCN(4, "tanh", residual=True), SAGE(3, "tanh"), SAGE(3, reduction="sum"),
@@ -34,7 +35,19 @@ def directed(seed: int = 0) -> Graph:
 @pytest.mark.parametrize("layer", LAYERS, ids=str)
 @pytest.mark.parametrize("before", [False, True], ids=["product first", "sum first"])
 def test_gradients_are_differences(layer: Layer, before: bool) -> None:
-    graph = directed()
+    check_gradients(layer, before, directed())
+
+
+@pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer.weighted], ids=str)
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_gradients_with_weights_of_edges_are_differences(layer: Layer, symmetric: bool) -> None:
+    graph = weighted(directed(), symmetric)
+    assert graph.symmetric == symmetric
+    check_gradients(layer, True, graph)
+
+
+def check_gradients(layer: Layer, before: bool, graph: Graph) -> None:
+    """Those of all weights and of the features, against differences in float64."""
     rng = np.random.default_rng(1)
     weights = {
         name: (value + rng.normal(size=value.shape, scale=0.3)).astype(np.float32)

@@ -21,6 +21,7 @@ from burnish.gnn.partition import (
     equal_edges,
     equal_vertices,
     learn,
+    pieces_of,
 )  # fmt: skip
 
 VERTEX, EDGE = 2e-6, 3e-8
@@ -101,6 +102,27 @@ def test_layers_are_balanced_together_and_priced_apart() -> None:
     assert predicted.shape == (2, 6)
     np.testing.assert_allclose(predicted[1], 2 * predicted[0], rtol=1e-6)
     assert Measured(found, seconds_of(graph.csr, 2, found)).balance > 0.98
+
+
+def test_pieces_of_ranges_are_points_of_the_model() -> None:
+    graph = mixed()
+    partitioner = Partitioner((64,))
+    features = partitioner.features(graph.csr)
+    starts = [equal_vertices(graph.vertices, 3), np.array([0, 0, 5, graph.vertices])]
+
+    def measure(cuts: np.ndarray) -> np.ndarray:
+        return np.maximum(seconds_of(graph.csr, cuts=cuts), 1e-9)
+
+    learned, best = learn(partitioner, features, measure, starts, 2, pieces=4)
+    assert len(best.cuts) == 4
+    np.testing.assert_allclose(best.seconds, seconds_of(graph.csr, cuts=best.cuts), rtol=1e-6)
+    assert best.balance > 0.98
+    known = learned.models[0].seconds
+    assert known is not None and len(known) > 3 * 4 * 2
+    fine = pieces_of(features, starts[0], 4)
+    assert fine[::4].tolist() == starts[0].tolist()
+    edges = np.diff(graph.csr.offsets[fine]).reshape(3, 4)
+    assert (np.ptp(edges, axis=1) <= 2 * graph.csr.degrees.max()).all()
 
 
 def test_one_graph_teaches_partitions_of_another() -> None:

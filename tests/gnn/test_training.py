@@ -9,6 +9,7 @@ import pytest
 
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, ParameterError
+from burnish.gnn.csr import CSR
 from burnish.gnn.disjoint import union
 from burnish.gnn.generators import block_model
 from burnish.gnn.graph import Graph
@@ -16,7 +17,7 @@ from burnish.gnn.losses import KnownLogistic, micro_f1
 from burnish.gnn.models import Network, network
 from burnish.gnn.sampling import Sampled, Sampling
 from burnish.gnn.train import fit
-from tests.gnn.references import Reference, small, torch
+from tests.gnn.references import Reference, small, torch, weighted
 
 MODELS = ("gcn", "sage", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gin", "gat")))
 
@@ -37,6 +38,16 @@ def test_losses_are_those_of_torch(kind: str) -> None:
     assert wanted[-1] < 0.8 * wanted[0]
     logits = trained.infer(graph)
     np.testing.assert_allclose(logits, reference().detach().numpy(), atol=1e-2 * np.abs(logits).max())
+
+
+@pytest.mark.parametrize("kind", ["gcn", pytest.param("sage", marks=pytest.mark.slow)])
+def test_losses_with_weights_of_edges_are_those_of_torch(kind: str) -> None:
+    graph = weighted(small())
+    net = made(kind, graph)
+    trained = fit(net, graph, epochs=20, threads=1)
+    wanted = Reference(net, graph).train(graph, 20, 0.01)
+    np.testing.assert_allclose(trained.report.losses, wanted, atol=1e-4 * wanted[0])
+    assert abs(wanted[0] - Reference(net, small()).train(graph, 1, 0.01)[0]) > 1e-3, "weights count"
 
 
 @pytest.mark.slow
@@ -159,3 +170,13 @@ def test_what_cannot_be_is_refused() -> None:
         fit(net, graph, sampling=Sampling(8, (5,)))
     with pytest.raises(ParameterError, match="epochs: found 0"):
         fit(net, graph, epochs=0)
+    heavy = weighted(graph)
+    with pytest.raises(DataError, match=r"found weights of edges, and layer GAT.*allowed with weights: layers gcn"):
+        fit(made("gat", graph), heavy)
+    with pytest.raises(DataError, match="sampling: found weights of edges"):
+        fit(net, heavy, sampling=Sampling(8, (5, 5)))
+    below = heavy.csr.weights.copy()
+    below[heavy.offsets[3] : heavy.offsets[4]] = -5
+    csr = CSR(heavy.offsets, heavy.sources, 60, below)
+    with pytest.raises(DataError, match=r"found a sum of .* over the in-edges of a vertex; allowed: 0 or more"):
+        fit(net, heavy.with_(csr=csr))

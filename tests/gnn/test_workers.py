@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +16,23 @@ import burnish.gnn.program as programs
 from burnish.comm.local import launch
 from burnish.comm.protocol import Comm
 from burnish.errors import ParameterError, WorkerError
+from burnish.gnn.blocked import BlockedStep
+from burnish.gnn.csr import CSR
 from burnish.gnn.graph import Graph
 from burnish.gnn.models import network
+from burnish.gnn.partition import equal_edges
 from burnish.gnn.picture import partition_facts, partition_picture
 from burnish.gnn.store import save
 from burnish.gnn.train import fit
 from burnish.gnn.workers import Job, fit_workers, train_share
 from burnish.train.loop import Limits
-from tests.gnn.references import small
+from tests.gnn.references import Reference, small, weighted
 from tests.gnn.test_blocks import Interpreted
 
 TIMEOUT = 120.0
 
 
-@pytest.mark.parametrize("kind", ["gcn", "gat"])
+@pytest.mark.parametrize("kind", ["gcn", "gat", "gcn with weights"])
 def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a directed graph, whose out-edges are other ones than its in-edges, with vertices to evaluate with."""
     monkeypatch.setattr(programs, "compile", Interpreted)
@@ -41,7 +45,8 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
         train=np.array(whole.train), validation=np.array(whole.validation),
     )  # fmt: skip
     assert not graph.symmetric
-    net = network(kind, 12, 4, hidden=8, heads=2, dropout=0.4)
+    graph = weighted(graph) if "weights" in kind else graph
+    net = network(kind.split()[0], 12, 4, hidden=8, heads=2, dropout=0.4)
     found = {n: fit_workers(net, graph, workers=n, epochs=3, partition="vertices") for n in (1, 2, 4)}
     for n in (2, 4):
         np.testing.assert_allclose(found[n].report.losses, found[1].report.losses, rtol=1e-5)
@@ -50,6 +55,35 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
         assert [e.metrics for e in others] == [e.metrics for e in own]
         assert len(found[n].cuts) == n + 1
     assert found[1].report.losses[0] != found[1].report.losses[-1]
+    whole = Reference(replace(net, dropout=0.0), graph).train(graph, 1, 0.01)
+    alone = fit_workers(replace(net, dropout=0.0), graph, workers=2, epochs=1)
+    np.testing.assert_allclose(alone.report.losses, whole, rtol=1e-5)
+
+
+def test_ranges_that_move_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of seconds as the vertices of a share say, equal edges become equal vertices; losses stay those of one worker."""
+    monkeypatch.setattr(programs, "compile", Interpreted)
+    called = BlockedStep.__call__
+
+    def timed(step: BlockedStep, *labels: np.ndarray) -> object:
+        found = called(step, *labels)
+        step.seconds = 1000.0 * step.share.rows
+        return found
+
+    monkeypatch.setattr(BlockedStep, "__call__", timed)
+    whole = small(60, validation=True)
+    kept = np.random.default_rng(0).random(whole.edges) < np.where(whole.sources < 30, 1.0, 0.2)
+    target = np.repeat(np.arange(60), whole.in_degrees)
+    graph = whole.with_(csr=CSR.from_edges(target[kept], whole.sources[kept], 60))
+    net = network("gcn", 12, 4, hidden=8, dropout=0.4)
+    alone = fit_workers(net, graph, workers=1, epochs=4)
+    found = fit_workers(net, graph, workers=2, epochs=4, partition="learned")
+    assert found.moves == 1
+    assert abs(found.cuts[1] - 30) <= 1 < abs(int(equal_edges(graph.csr, 2)[1]) - 30)
+    np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
+    np.testing.assert_allclose(
+        [e.loss for e in found.report.evaluations], [e.loss for e in alone.report.evaluations], rtol=1e-5
+    )
 
 
 def test_workers_compiled_are_the_whole() -> None:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from burnish.errors import ScheduleError
 from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
 from burnish.kernels.task import Task
 from burnish.kernels.template import Template
 from burnish.loops.evaluate import evaluate
+from burnish.loops.expr import Buffer, Expr, Var
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import numpy_dtype
+from burnish.loops.program import For, Program, Stmt, rebuild_stmt, seq, store
 from burnish.loops.tensor import placeholder
 from burnish.loops.verify import verify
 from burnish.ops import OPERATORS
+from burnish.schedule.schedule import Schedule
 from burnish.target import host
 
 Native = Callable[..., dict[str, np.ndarray]]
@@ -75,6 +80,66 @@ def test_parts_of_uneven_graphs(native: Native, degrees: Sequence[int], parts: i
     run(native, AGGREGATE, applied("aggregate", arrays), arrays, parts=parts)
 
 
+def counted(program: Program, edge: str) -> Program:
+    """The program that counts the edges of each part, and of each piece that is summed before, in one more output."""
+    count = Buffer("count", (2, 16), "int64", "global")
+
+    def visit(s: Stmt, part: Expr | None, ahead: int) -> Stmt:
+        if isinstance(s, For) and s.kind == "parallel":
+            part, ahead = Var(s.var), int(s.var.endswith(".piece"))
+        if isinstance(s, For) and s.var in (edge, f"{edge}.piece"):
+            assert part is not None
+            return For(s.var, s.extent, s.kind, seq(store(count, (ahead, part), 1, "sum"), s.body))
+        return rebuild_stmt(s, lambda inner: visit(inner, part, ahead))
+
+    zero = For("i", 2, "serial", For("j", 16, "serial", store(count, (Var("i"), Var("j")), 0)))
+    return Program(program.name, (*program.params, count), seq(zero, visit(program.body, None, 0)))
+
+
+@pytest.mark.parametrize("degrees", [[0, 4000, 0], [3, 1, 900, 2, 2000], [40]], ids=["one", "two", "alike"])
+def test_heavy_vertices_are_divided(native: Native, degrees: Sequence[int]) -> None:
+    """No part of the work reads more than its share of the edges, nor a piece that is summed before."""
+    offsets, sources = graph(len(degrees) if len(degrees) > 1 else 70, 90, degrees)
+    for op, more in (
+        ("aggregate", {"reduction": "mean"}),
+        ("aggregate", {"reduction": "max"}),
+        ("aggregate_weighted", {}),
+    ):
+        arrays = {"x": features(90, 20), "o": offsets, "s": sources}
+        if op == "aggregate_weighted":
+            arrays = {"x": arrays["x"], "w": features(len(sources), 1)[:, 0], "o": offsets, "s": sources}
+        run(native, AGGREGATE, applied(op, arrays, **more), arrays, parts=8)
+    task = applied("aggregate", arrays := {"x": features(90, 20), "o": offsets, "s": sources})
+    match = AGGREGATE.match(task, replace(host(), cores=2))
+    assert match is not None
+    program = match.apply({**match.space.default, "parts": 8}).program
+    (edge,) = {name.removesuffix(".piece") for name in program.body.loops if name.endswith(".e.piece")}
+    found = run_program(counted(program, edge), arrays)["count"]
+    assert found.sum() == offsets[-1]
+    assert found.max() <= -(-offsets[-1] // 16)
+
+
+def test_attention_of_heavy_vertices(native: Native) -> None:
+    offsets, sources = graph(5, 90, [3, 0, 3000, 1, 900])
+    factors = {n: np.abs(features(c, 2, i)) for i, (n, c) in enumerate({"a": 90, "b": 90, "c": 5, "d": 5}.items())}
+    arrays = {"x": features(90, 16).reshape(90, 2, 8), **factors, "o": offsets, "s": sources}
+    run(native, AGGREGATE, applied("attention_sum", arrays, slope=0.2), arrays, parts=16)
+
+
+def test_what_cannot_be_divided_is_refused() -> None:
+    offsets, sources = graph(40, 90, [30])
+    arrays = {"x": features(90, 20), "o": offsets, "s": sources}
+    s = Schedule(applied("aggregate", arrays, reduction="mean").program())
+    with pytest.raises(
+        ScheduleError, match=r"divide: loop 'y\.mean\.e' is in no rows of a balanced loop; loops: y\.mean\.v"
+    ):
+        s.divide("y.mean.e")
+    s.compute_at("y.mean", "y.v")
+    s.balance("y.v", 4, "o")
+    with pytest.raises(ScheduleError, match=r"divide: no loop 'y\.x'"):
+        s.divide("y.x")
+
+
 @pytest.mark.parametrize("ahead", [0, 4, 16])
 def test_what_is_asked_for_ahead_lies_in_the_graph(native: Native, ahead: int) -> None:
     offsets, sources = graph(33, 20, [5])
@@ -122,6 +187,50 @@ def test_block_by_block(native: Native, width: int, reduction: str, rows: int) -
     plain = {"x": x, "o": offsets, "s": sources}
     (expected,) = evaluate(applied("aggregate", plain, reduction=reduction).outputs, plain)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_block_by_block_in_halves(native: Native) -> None:
+    """bfloat16 rows are summed in float32, and rounded once."""
+    offsets, sources = graph(70, 50, [0, 3, 1, 0, 90, 2])
+    x = features(50, 80).astype(numpy_dtype("bfloat16"))
+    for reduction in ("sum", "mean"):
+        arrays = {"x": x, **blocks(offsets, sources, 50, 16)}
+        match = AGGREGATE_BLOCKS.match(applied("aggregate_blocks", arrays, rows=16, reduction=reduction), host())
+        assert match is not None
+        made = match.apply(match.space.default)
+        found = native(made.program, dict(arrays), threads=2)["y"].astype(np.float32)
+        plain = {"x": x.astype(np.float32), "o": offsets, "s": sources}
+        (expected,) = evaluate(applied("aggregate", plain, reduction=reduction).outputs, plain)
+        np.testing.assert_allclose(found, expected, rtol=2**-8, atol=1e-3)
+
+
+@pytest.mark.parametrize("width", [3, 64, 100])
+def test_block_by_block_with_weights(native: Native, width: int) -> None:
+    offsets, sources = graph(70, 50, [0, 3, 1, 0, 90, 2])
+    x, weights = features(50, width), features(len(sources), 1, 5)[:, 0]
+    arrays = {"x": x, **blocks(offsets, sources, 50, 16)}
+    arrays["w"] = OPERATORS["csr_block_weights"].extern(offsets, sources, arrays["p"], weights, 50, 16)
+    found = run(native, AGGREGATE_BLOCKS, applied("aggregate_blocks", arrays, rows=16), arrays)
+    plain = {"x": x, "w": weights, "o": offsets, "s": sources}
+    (expected,) = evaluate(applied("aggregate_weighted", plain).outputs, plain)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("heads, size", [(8, 8), (8, 16), (1, 41), (3, 5)])
+@pytest.mark.parametrize("slope", [0.2, 1.0])
+def test_attention_block_by_block(native: Native, heads: int, size: int, slope: float) -> None:
+    offsets, sources = graph(40, 30, [7, 0, 90])
+    factors = {
+        n: np.abs(features(c, heads, i)) for i, (n, c) in enumerate({"a": 30, "b": 30, "c": 40, "d": 40}.items())
+    }
+    x = features(30, heads * size).reshape(30, heads, size)
+    arrays = {"x": x, **factors, **blocks(offsets, sources, 30, 7)}
+    task = applied("attention_sum_blocks", arrays, rows=7, slope=slope)
+    for vectors in (1, 2):
+        found = run(native, AGGREGATE_BLOCKS, task, arrays, vectors=vectors)
+    plain = {"x": x, **factors, "o": offsets, "s": sources}
+    (expected,) = evaluate(applied("attention_sum", plain, slope=slope).outputs, plain)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
 def test_parallel_parts_do_not_race() -> None:

@@ -330,7 +330,7 @@ CHOSEN = set(
 # Reductions over loaded extents, and what their structures are made by: in test_sparse.py.
 SPARSE = set(
     words(
-        "aggregate_blocks csr_block_pointers csr_block_places csr_transposed "
+        "aggregate_blocks attention_sum_blocks csr_block_pointers csr_block_places csr_block_weights csr_transposed "
         "aggregate aggregate_equal aggregate_weighted edge_dot csr_degrees csr_offsets csr_order csr_targets "
         "segment_reduce attention attention_sum attention_total"
     )

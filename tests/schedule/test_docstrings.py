@@ -21,6 +21,7 @@ from burnish.schedule import (
     padding,
     partition,
     pipeline,
+    precompute,
     prefetch,
     reduce,
     scatter,
@@ -88,6 +89,13 @@ def histogram() -> Program:
     return t.create_program("histogram", [x, index], [y])
 
 
+def heads() -> Program:
+    a, b = t.placeholder((100, 8), name="a"), t.placeholder((8,), name="b")
+    x, e = t.placeholder((100, 8, 16), name="x"), t.reduce_axis(100, "e")
+    y = t.compute((8, 16), lambda h, d: t.sum((a[e.var, h] + b[h]) * x[e.var, h, d], e), "y")
+    return loops.reorder(t.create_program("heads", [a, b, x], [y]), "y.e", "y.h", "y.d")
+
+
 def int8_dot() -> Program:
     x, w = t.placeholder((4,), "uint8", "x"), t.placeholder((16, 4), "int8", "w")
     k = t.reduce_axis(4, "k")
@@ -130,6 +138,7 @@ EXAMPLES: list[tuple[Primitive, Program, tuple[object, ...]]] = [
     (reduce.rfactor, row_sum(), ("s", "s.k.i")),
     (expand.expand, butterfly(), ("s",)),
     (scatter.scatter, histogram(), ("y.i",)),
+    (precompute.precompute, heads(), ("y", "y.e", "y.d")),
     (tensorize.tensorize, int8_dot(), ("y.i", DOT_U8S8_I32)),
 ]
 

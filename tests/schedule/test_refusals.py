@@ -82,6 +82,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
         "parallel: loop 'd.i' carries a dependence: buffer 'c' is written by several iterations of 'd.i'",
     ),
     (lambda: schedule().rfactor("c", "c.i"), "rfactor: loop 'c.i' is not a reduction loop of stage 'c'"),
+    (lambda: schedule().precompute("c", "c.j", "c.i"), "precompute: loop 'c.i' of stage 'c' is not in loop 'c.j'"),
     (lambda: schedule().rfactor("d", "d.i"), "rfactor: stage 'd' has 0 reducing stores"),
     (lambda: schedule().tensorize("c.i", "gemm"), "tensorize: loop 'c.i': unknown intrinsic 'gemm'"),
     (lambda: schedule().tensorize("c.i", "dot_u8s8_i32"), "loop 'c.i' has 8 iterations, declared are 16"),

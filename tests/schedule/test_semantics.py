@@ -135,6 +135,7 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> 
         st.tuples(st.just("prefetch"), st.tuples(buffer, loop, loop, number)),
         st.tuples(st.just("peel"), st.tuples(loop, st.integers(0, 2), st.integers(0, 2))),
         st.tuples(st.just("hoist_alloc"), st.tuples(buffer, loop)),
+        st.tuples(st.just("precompute"), st.tuples(stage, loop, loop)),
     )
     name, args = draw(calls)  # type: ignore[misc]
     return name, list(args)

@@ -7,6 +7,7 @@ sources block by block and panel of features by panel: what it gathers from stay
 
 from __future__ import annotations
 
+from math import prod
 from typing import NamedTuple
 
 from burnish.kernels.cpu.common import single_output
@@ -17,12 +18,14 @@ from burnish.loops.expr import Cast, Expr, Load, Reduce
 from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
+from burnish.schedule.precompute import invariant
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
 MOST_VECTORS = 20  # accumulators of a panel: the registers, less those for a row's addresses and a factor
 PARTS = 4  # of each core: parts of equal work, so that a core that the system takes away holds up few
 SMALL = 1 << 14  # elements read below which waking the threads costs more than it saves
+MOST_SIZE = 64  # features of a head, of which a panel of a block holds whole ones
 BLOCK_BYTES = 3 << 19  # of a panel of a block of sources; see graph/aggregation.py
 AHEAD = 8  # edges: how far ahead rows are asked for; memory's latency, at a row in some ten nanoseconds
 
@@ -38,6 +41,14 @@ class Rows(NamedTuple):
     offsets: str | None
     gathered: str
     blocked: bool
+
+    @property
+    def near(self) -> tuple[str, ...]:
+        """All inputs that are read at loaded rows."""
+        body = self.stage.body
+        assert isinstance(body, Reduce)
+        found = [x.buffer.name for x in loads(body.body) if len(x.indices) > 1 and x.indices[0].buffers]
+        return tuple(dict.fromkeys(found))
 
 
 def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
@@ -55,7 +66,12 @@ def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
     gathered = _gathered(stage, body)
     ends = _row(extent.begin)
     expected = (body.axes[0].var, stage.axes[0]) if blocked else (stage.axes[0],)
-    if gathered is None or ends is None or ends.indices != expected or (blocked and len(stage.shape) != 2):
+    if (
+        gathered is None
+        or ends is None
+        or ends.indices != expected
+        or (blocked and len(stage.shape) == 3 and stage.shape[2] > MOST_SIZE)
+    ):
         return None
     counts = [t.name for t in task.inputs if t.shape == (stage.shape[0] + 1,) and t.dtype in ("int64", "int32")]
     own = ends.buffer.name if ends.buffer.name in counts else next(iter(counts), None)
@@ -94,6 +110,14 @@ def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:
         s.vectorize(last)
     for loop in loops[:-1]:
         s.unroll(loop)
+
+
+def _weighted(rows: Rows) -> bool:
+    """Whether what is added has a part that is the same for all of the last axis, as attention's weights are."""
+    body = rows.stage.body
+    assert isinstance(body, Reduce)
+    part = invariant(body.body, rows.stage.axes[-1].name)
+    return part is not None and rows.stage.axes[-2].name in part.variables
 
 
 def _work(rows: Rows) -> int:
@@ -144,12 +168,18 @@ def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> 
     _vectorize(s, features, lanes)
     _, *own, edge = s.loops(acc)
     s.reorder(edge, *own)
+    if len(own) == 2 and _weighted(rows):
+        _vectorize(s, s.loops(s.precompute(acc, edge, own[-1])), lanes)
     _vectorize(s, own, lanes)
     _vectorize(s, s.init_loops(acc)[1:], lanes)
-    if _work(rows) >= SMALL and rows.offsets is not None and target.cores > 1:
-        s.balance(v, int(choice["parts"]) * target.cores, rows.offsets)
-    if choice["ahead"]:
-        s.prefetch(rows.gathered, edge, edge, int(choice["ahead"]), None, 3)
+    parts = int(choice["parts"]) * target.cores if _work(rows) >= SMALL and rows.offsets and target.cores > 1 else 1
+    if parts > 1 and rows.offsets is not None:
+        s.balance(v, parts, rows.offsets)
+    for name in rows.near if choice["ahead"] else ():
+        s.prefetch(name, edge, edge, int(choice["ahead"]), None, 3)
+    bounds = _row(rows.extent.begin)
+    if parts > 1 and bounds is not None and bounds.buffer.name == rows.offsets:
+        s.divide(edge)  # a vertex may have a large share of all edges
     return s
 
 
@@ -172,7 +202,7 @@ def _space_by_block(task: Task, target: Target, rows: Rows) -> Space:
     block = -(-source.shape[0] // max(1, body.axes[0].extent))
     most = min(BLOCK_BYTES, target.l2_bytes * 3 // 2)
     fitting = [n for n in (4, 2, 1) if block * n * target.lanes * 4 <= most] or [1]
-    whole = _vectors(rows.stage.shape[1], target.lanes)
+    whole = _vectors(prod(rows.stage.shape[1:]), target.lanes)
     default = next((n for n in fitting if n <= whole), 1)
     return Space({"vectors": (1, 2, 4), "parts": (1, 2, 4, 8, 16)}, {"vectors": default, "parts": 1})
 
@@ -185,28 +215,32 @@ def _apply_by_block(task: Task, target: Target, rows: Rows, choice: Choice) -> S
     """
     s, lanes = Schedule(task.program()), target.lanes
     out, width = single_output(task), int(choice["vectors"]) * target.lanes
-    source = next(t for t in rows.stage.inputs if t.name == rows.gathered)
-    acc = _accumulator(s, task, rows, "local", (rows.gathered,))
-    v, f = s.loops(out)
-    panel, inner = s.split(f, width) if s.extent(f) > width else (None, f)
-    packed = rows.gathered if source.body is not None else None
+    acc = _accumulator(s, task, rows, "local", rows.near)
+    v, *inner = s.loops(out)
+    panel, width = None, max(width // (s.extent(inner[1]) if len(inner) == 2 else 1), 1)
+    if s.extent(inner[0]) > width:
+        panel, inner[0] = s.split(inner[0], width)
+    packed = [t.name for t in rows.stage.inputs if t.name in rows.near and t.body is not None]
     if panel is not None:
-        packed = packed or s.cache_read(rows.gathered, "local", acc)
-        s.reorder(panel, v, inner)
+        packed += [s.cache_read(name, "local", acc) for name in rows.near if name not in packed]
+        s.reorder(panel, v, *inner)
         s.compute_at(acc, panel)
-        s.compute_at(packed, panel)
-    block = s.loops(acc)[2]
+        for name in packed:
+            s.compute_at(name, panel)
+    block = s.loops(acc)[-2]
     sums = s.rfactor(acc, block, -1)
-    own_v, own_f, own_block = s.loops(acc)
-    s.reorder(own_v, own_block, own_f)
+    own_v, *own, own_block = s.loops(acc)
+    s.reorder(own_v, own_block, *own)
     s.compute_at(sums, own_block)
     s.set_scope(sums, "register")
-    _, sum_f, sum_block, edge = s.loops(sums)
-    s.reorder(sum_block, edge, sum_f)
-    _vectorize(s, [sum_f], lanes)
-    _vectorize(s, [s.init_loops(sums)[1]], lanes)
-    _vectorize(s, [own_f], lanes)
-    maps = [s.init_loops(acc), [v, inner], *([s.loops(packed)] if packed else [])]
+    _, *features, sum_block, edge = s.loops(sums)
+    s.reorder(sum_block, edge, *features)
+    if len(features) == 2 and _weighted(rows):
+        _vectorize(s, s.loops(s.precompute(sums, edge, features[-1])), lanes)
+    _vectorize(s, features, lanes)
+    _vectorize(s, s.init_loops(sums)[1 : 1 + len(features)], lanes)
+    _vectorize(s, own, lanes)
+    maps = [s.init_loops(acc), [v, *inner], *(s.loops(name) for name in packed)]
     for *_, loop in maps:
         _vectorize(s, [loop], lanes)
     if _work(rows) >= SMALL and rows.offsets is not None:

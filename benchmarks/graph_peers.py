@@ -1,0 +1,113 @@
+"""Peers of the benchmarks of graph networks: training steps by torch.sparse and by PyTorch Geometric."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from burnish.gnn.graph import Graph
+from burnish.gnn.models import Network
+from burnish.optional import require
+
+
+def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] | None:
+    """The same step by products with a matrix of torch.sparse; None for attention, or without torch."""
+    if importlib.util.find_spec("torch") is None or net.layers[0].kind == "gat":
+        return None
+    torch = require("torch", "torch")
+    torch.set_num_threads(threads)
+    csr = graph.csr.without_self_loops()
+    ones = torch.ones(csr.edges)
+    ends = torch.from_numpy(np.array(csr.offsets)), torch.from_numpy(np.array(csr.sources, np.int64))
+    matrix = torch.sparse_csr_tensor(*ends, ones, (graph.vertices, graph.vertices))
+    degrees = torch.from_numpy(csr.degrees.astype(np.float32))[:, None]
+
+    class Sum(torch.autograd.Function):  # type: ignore[name-defined]
+        """A symmetric matrix is its own transpose."""
+
+        @staticmethod
+        def forward(context: Any, x: Any) -> Any:
+            return matrix @ x
+
+        @staticmethod
+        def backward(context: Any, gradient: Any) -> Any:
+            return matrix @ gradient
+
+    spread: Callable[[Any], Any] = Sum.apply
+    w = {name: torch.tensor(np.array(value), requires_grad=True) for name, value in net.weights.items()}
+    x = torch.from_numpy(np.array(graph.rows(0, graph.vertices)))
+    labels, mask = torch.from_numpy(np.array(graph.labels, np.int64)), torch.from_numpy(np.array(graph.train))
+    scale, mean = (degrees + 1).rsqrt(), 1 / degrees.clamp(min=1)
+
+    def layer(number: int, h: Any) -> Any:
+        own = {name.partition(".")[2]: value for name, value in w.items() if name.startswith(f"{number}.")}
+        if net.layers[number].kind == "gcn":
+            z = (h @ own["weight"]) * scale
+            return (spread(z) + z) * scale + own["bias"]
+        if net.layers[number].kind == "sage":
+            return h @ own["own"] + spread(h @ own["neighbours"]) * mean + own["bias"]
+        z = h @ own["first"]
+        return torch.relu(spread(z) + z + own["first_bias"]) @ own["second"] + own["second_bias"]
+
+    optimizer = torch.optim.Adam([*w.values()], 0.01)
+
+    def call() -> float:
+        optimizer.zero_grad()
+        h = x
+        for number in range(len(net.layers)):
+            h = layer(number, torch.relu(h) if number else h)
+        loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
+        loss.backward()
+        optimizer.step()
+        return float(loss)
+
+    return call
+
+
+def pyg_step(net: Network, graph: Graph, threads: int, most: float) -> Callable[[], float] | None:
+    """The same step by PyTorch Geometric's convolutions; None where it is not installed, or needs too much memory."""
+    heads = [getattr(layer, "heads", 1) for layer in net.layers]
+    messages = 4.0 * graph.edges * max(layer.width(0) for layer in net.layers)
+    if importlib.util.find_spec("torch_geometric") is None or messages > most:
+        return None
+    torch, pyg = require("torch", "torch"), require("torch_geometric.nn", "pyg")
+    torch.set_num_threads(threads)
+    widths = [net.features, *(layer.width(0) for layer in net.layers)]
+    made = {
+        "gcn": lambda n: pyg.GCNConv(widths[n], widths[n + 1]),
+        "sage": lambda n: pyg.SAGEConv(widths[n], widths[n + 1]),
+        "gin": lambda n: pyg.GINConv(
+            torch.nn.Sequential(
+                torch.nn.Linear(widths[n], widths[1]), torch.nn.ReLU(), torch.nn.Linear(widths[1], widths[n + 1])
+            )
+        ),
+        "gat": lambda n: pyg.GATConv(widths[n], widths[n + 1] // heads[n], heads[n]),
+    }
+    kind = net.layers[0].kind
+    layers = torch.nn.ModuleList([made[kind](n) for n in range(len(net.layers))])
+    targets = np.repeat(np.arange(graph.vertices), graph.in_degrees)
+    edges = torch.from_numpy(np.stack([graph.sources.astype(np.int64), targets]))
+    x = torch.from_numpy(np.array(graph.rows(0, graph.vertices)))
+    labels, mask = torch.from_numpy(np.array(graph.labels, np.int64)), torch.from_numpy(np.array(graph.train))
+    optimizer = torch.optim.Adam(layers.parameters(), 0.01)
+    between = torch.nn.functional.elu if kind == "gat" else torch.relu
+
+    def call() -> float:
+        optimizer.zero_grad()
+        h = x
+        for number, layer in enumerate(layers):
+            h = layer(between(h) if number else h, edges)
+        loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
+        loss.backward()
+        optimizer.step()
+        return float(loss)
+
+    return call
+
+
+def dgl_state() -> str:
+    """Whether DGL takes part."""
+    return "not installed" if importlib.util.find_spec("dgl") is None else "installed; runs only stubbed, not timed"
