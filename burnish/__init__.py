@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from burnish.driver.api import compile
     from burnish.driver.fit import fit
     from burnish.driver.loading import load
+    from burnish.driver.paged import compile_paged
     from burnish.driver.planned import Plan, plan
     from burnish.graph.gradient import gradients
     from burnish.graph.graph import Graph
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "SGD", "Adam", "AdamW", "CosineDecay", "CrossEntropy", "Graph", "Huber", "LinearDecay", "MixedPrecision", "Module",
-    "Objective", "Plan", "StepDecay", "Train", "Tune", "WarmUp", "compile", "fit", "gnn", "gradients", "load", "nd",
-    "plan", "sym",
+    "Objective", "Plan", "StepDecay", "Train", "Tune", "WarmUp", "compile", "compile_paged", "fit", "gnn", "gradients",
+    "load", "nd", "plan", "sym",
 ]  # fmt: skip
 
 _HOME = {
     "compile": "burnish.driver.api",
+    "compile_paged": "burnish.driver.paged",
     "fit": "burnish.driver.fit",
     "load": "burnish.driver.loading",
     "Plan": "burnish.driver.planned",

@@ -237,6 +237,10 @@ def plan(
             help="A strategy for devices: p100:4x4, k80:16x4, host:2, … or a file cluster.toml.",
         ),
     ] = None,
+    main_memory: Annotated[
+        list[str] | None,
+        typer.Option(metavar="BYTES", help="What a call moves between so much main memory and a file. Repeatable."),
+    ] = None,
     seconds: Annotated[float, typer.Option(help="Of search for a strategy.")] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
     synchronization: Annotated[
@@ -269,12 +273,19 @@ def plan(
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
-    """Plan a training step: its memory by each strategy and within budgets, or its parallel execution on devices."""
-    from burnish.cli import compiling, planning
+    """Plan a training step: its memory by each strategy and within budgets, or its parallel execution on devices; or a
+    call within so much main memory, beside a file.
+    """
+    from burnish.cli import compiling, paging, planning
 
-    if memory == (devices is not None):
-        raise ParameterError(f"plan: found {'both' if memory else 'neither'}; allowed: --memory or --devices MACHINE")
+    asked = {"--memory": memory, "--devices": devices is not None, "--main-memory": bool(main_memory)}
+    if sum(asked.values()) != 1:
+        found = " and ".join(name for name, given in asked.items() if given) or "none"
+        raise ParameterError(f"plan: found {found}; allowed: one of --memory, --devices MACHINE, --main-memory BYTES")
     options = compiling.Options(target, None, exact, cache_dir, as_json, None, shape or (), False, dim or (), fix or ())
+    if main_memory:
+        paging.plan(model, main_memory, options)
+        return
     if devices is None:
         planning.plan(model, budget or (), loss, momentum, solve, options)
         return

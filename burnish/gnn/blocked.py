@@ -26,28 +26,10 @@ from burnish.gnn.share import Share
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
-from burnish.memory.swap import (
-    Store,
-    SwapPlan,
-    SwapProblem,
-    execute,
-    fixed,
-    least_recently_used,
-    streaming,
-    swap_problem,
-)
+from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, swap_problem
 from burnish.runtime.steps import TensorSpec
 
-SECONDS = 5.0  # of the integer program of a plan
 MARGIN = 24 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator
-PLANNERS: Mapping[str, Callable[[SwapProblem, int], SwapPlan]] = {
-    "best": lambda problem, capacity: min(
-        fixed(problem, capacity, SECONDS), least_recently_used(problem, capacity, drop_dead=True), key=lambda p: p.moved
-    ),
-    "streaming": streaming,
-    "lru": least_recently_used,
-    "lru drop dead": lambda problem, capacity: least_recently_used(problem, capacity, drop_dead=True),
-}
 
 
 class Values(Mapping[str, np.ndarray]):

@@ -13,7 +13,7 @@ import numpy as np
 from burnish.arguments import check_count, check_flag, refusal
 from burnish.driver.api import compile
 from burnish.errors import ParameterError
-from burnish.gnn.blocked import PLANNERS, BlockedStep
+from burnish.gnn.blocked import BlockedStep
 from burnish.gnn.feeds import LABEL, Whole, check_fits, check_labels, inputs_of, labels_of, mask_of
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
@@ -24,6 +24,7 @@ from burnish.gnn.outofcore import Shared, shared_of
 from burnish.gnn.program import build
 from burnish.gnn.sampling import Sampled, Sampling
 from burnish.memory.sizes import parse_budget
+from burnish.memory.swap import PLANNERS
 from burnish.train.data import Source
 from burnish.train.evaluation import evaluation_graph
 from burnish.train.loop import Limits, States, Trainer

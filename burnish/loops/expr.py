@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from hashlib import sha256
 
 from burnish.errors import ScheduleError
 from burnish.loops.hashcons import Interned, Rebuilt, immutable, union
@@ -109,7 +110,10 @@ class Expr(Rebuilt, metaclass=Interned):
     symbolic: bool
 
     def __str__(self) -> str:
-        """The expression as text, each sub-expression formatted once; those of more than ``MOST_TEXT`` are left out."""
+        """The expression as text, each sub-expression formatted once; a digest stands for one beyond ``MOST_TEXT``.
+
+        Different expressions have different texts, which kernels are kept by.
+        """
         text: dict[Expr, str] = {}
         stack: list[Expr] = [self]
         while stack:
@@ -119,7 +123,7 @@ class Expr(Rebuilt, metaclass=Interned):
             if not missing:
                 stack.pop()
                 whole = top._format(*[text[child] for child in top.children])
-                text[top] = whole if len(whole) <= MOST_TEXT else "..."
+                text[top] = whole if len(whole) <= MOST_TEXT else f"...{sha256(whole.encode()).hexdigest()[:32]}"
         return text[self]
 
     __repr__ = __str__

@@ -1,4 +1,4 @@
-"""Samplers of images as compositions of other operators: their gradients, by the image and by the places."""
+"""Samplers of images as compositions of other operators, which are compiled, and differentiated by image and places."""
 
 from __future__ import annotations
 
@@ -9,23 +9,26 @@ from math import prod
 
 import numpy as np
 
-from burnish.ops.operator import Application, Shape, require
+from burnish.ops.operator import Application, Shape, accumulator_dtype, require
 from burnish.ops.terms import Term
 
 CUBIC = -0.75  # Keys 1981, as the standard has it
+FINITE = 1e38  # beyond it, a place is nowhere
 Tap = tuple[Term, Term]  # the position of an element, int64, and its weight
 
 
 def grid_sample_terms(a: Application) -> list[str]:
     """``grid_sample``: every place is a sum of weighted elements of its neighbourhood."""
-    (x, dtype), (grid, _) = a.types
+    (x, dtype), (grid, grid_dtype) = a.types
     sizes, count, rank = x[2:], prod(grid[1:-1]), len(x) - 2
     padding, corners = a.attrs["padding"], a.attrs["align_corners"]
-    places = Term.of(a, 1).cast(dtype).reshape(x[0], count, rank)
+    work = "float64" if "float64" in (dtype, grid_dtype) else "float32"
+    places = Term.of(a, 1).cast(work).reshape(x[0], count, rank)
     taps = []
     for d, size in enumerate(sizes):
         at = places.part((x[0], count, rank), 2, rank - 1 - d).reshape(x[0], count) + 1.0
         at = at * ((size - 1) / 2) if corners else (at * float(size) - 1.0) * 0.5
+        at = (at.apply("abs") <= FINITE).choose(at, -(size + 1.0))
         low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
         if a.attrs["mode"] == "nearest":
             at = at.apply("round")
@@ -36,7 +39,7 @@ def grid_sample_terms(a: Application) -> list[str]:
         taps.append([_inside(t, size, padding, low, high) for t in _taps(a.attrs["mode"], at)])
     images = Term.of(a, 0).transpose(0, *range(2, rank + 2), 1).reshape(x[0] * prod(sizes), x[1])
     first = Term.constant(a, np.arange(x[0])[:, None] * prod(sizes), "int64")
-    total = _weighted(images, first, sizes, taps, (x[0], count))
+    total = _weighted(images, first, sizes, taps, (x[0], count)).cast(dtype)
     return [total.transpose(0, 2, 1).reshape(x[0], x[1], *grid[1:-1]).name]
 
 
@@ -95,7 +98,8 @@ def _weighted(images: Term, first: Term, sizes: Sequence[int], taps: Sequence[Se
         for size, (index, _) in zip(sizes[1:], choice[1:], strict=True):
             flat = flat * size + index
         weight = reduce(lambda u, v: u * v, [w for _, w in choice])
-        term = images.rows((flat + first).expand(*shape)) * weight.expand(*shape).reshape(*shape, 1)
+        read = images.rows((flat + first).expand(*shape)).cast(weight.dtype)
+        term = read * weight.expand(*shape).reshape(*shape, 1)
         total = term if total is None else total + term
     assert total is not None
     return total
@@ -106,8 +110,9 @@ def roi_align_terms(a: Application) -> list[str]:
     (x, dtype), (rois, _), _ = a.types
     count, size, mode = a.attrs["sampling_ratio"], a.attrs["size"], a.attrs["mode"]
     require(count > 0, "attribute 'sampling_ratio'", count, "1 or more, in what has a gradient")
+    work = accumulator_dtype(dtype)
     half, scale = 0.5 * a.attrs["half_pixel"], a.attrs["spatial_scale"]
-    regions = Term.of(a, 1).cast(dtype)
+    regions = Term.of(a, 1).cast(work)
     taps: list[list[Tap]] = []
     lives = []
     for d, extent in enumerate(size):  # height, then width: the last coordinate is the height's
@@ -115,7 +120,7 @@ def roi_align_terms(a: Application) -> list[str]:
         length = end - begin
         length = length if a.attrs["half_pixel"] else length.apply("maximum", 1.0)
         bins = np.arange(extent)[:, None] + (np.arange(count) + 0.5) / count
-        at = length * Term.constant(a, bins.reshape(1, -1) / extent, dtype) + begin
+        at = length * Term.constant(a, bins.reshape(1, -1) / extent, work) + begin
         lives.append((at >= -1.0) & (at <= float(x[2 + d])))
         at = at.clip(0.0, x[2 + d] - 1.0)
         low = at.apply("floor")
@@ -134,11 +139,17 @@ def roi_align_terms(a: Application) -> list[str]:
     for (row, row_weight), (column, column_weight) in product(*taps):
         weight = (row_weight * column_weight).expand(*shape)
         weight = live.choose(weight, weight * 0.0)
-        corners.append(images.rows((row * x[3] + column + first).expand(*shape)) * weight.reshape(*shape, 1))
+        read = images.rows((row * x[3] + column + first).expand(*shape)).cast(work)
+        corners.append(read * weight.reshape(*shape, 1))
     value = reduce((lambda u, v: u + v) if mode == "avg" else (lambda u, v: u.apply("maximum", v)), corners)
     value = value.reshape(rois[0], size[0], count, size[1], count, x[1])
     value = value.apply("reduce_mean" if mode == "avg" else "reduce_max", axes=(2, 4), keepdims=False)
-    return [value.transpose(0, 3, 1, 2).name]
+    return [value.cast(dtype).transpose(0, 3, 1, 2).name]
+
+
+def region_parts(a: Application) -> list[str] | None:
+    """:func:`roi_align_terms`; None where regions say how many places a bin has."""
+    return roi_align_terms(a) if a.attrs["sampling_ratio"] > 0 else None
 
 
 def deformed_columns_terms(a: Application) -> list[str]:
@@ -146,9 +157,9 @@ def deformed_columns_terms(a: Application) -> list[str]:
     (x, dtype), (offset, _) = a.types[:2]
     kernel, groups = a.attrs["kernel"], a.attrs["offset_groups"]
     batch, channels, sizes, out = x[0], x[1] // groups, x[2:], offset[2:]
-    shape = (batch, groups, *kernel, *out)
+    shape, work = (batch, groups, *kernel, *out), accumulator_dtype(dtype)
     split = (batch, groups, *kernel, 2, *out)
-    moved = Term.of(a, 1).cast(dtype).reshape(*split)
+    moved = Term.of(a, 1).cast(work).reshape(*split)
     taps = []
     for d in (0, 1):
         tap = np.arange(kernel[d]) * a.attrs["dilations"][d]
@@ -156,7 +167,7 @@ def deformed_columns_terms(a: Application) -> list[str]:
         fixed = np.zeros((1, 1, *kernel, *out))
         fixed += tap.reshape([-1 if e == 2 + d else 1 for e in range(6)])
         fixed += start.reshape([-1 if e == 4 + d else 1 for e in range(6)])
-        at = moved.part(split, 4, d).reshape(*shape) + Term.constant(a, fixed, dtype)
+        at = moved.part(split, 4, d).reshape(*shape) + Term.constant(a, fixed, work)
         low = at.apply("floor")
         rest = at - low
         pairs = ((low, rest * -1.0 + 1.0), (low + 1.0, rest))
@@ -166,6 +177,6 @@ def deformed_columns_terms(a: Application) -> list[str]:
     first = np.arange(batch * groups).reshape(batch, groups, 1, 1, 1, 1) * prod(sizes)
     total = _weighted(images, Term.constant(a, first, "int64"), sizes, taps, shape)
     if len(a.inputs) > 2:
-        total = total * Term.of(a, 2).reshape(*shape, 1)
-    columns = total.transpose(0, 1, 6, 2, 3, 4, 5)
+        total = total * Term.of(a, 2).cast(work).reshape(*shape, 1)
+    columns = total.cast(dtype).transpose(0, 1, 6, 2, 3, 4, 5)
     return [columns.reshape(batch, x[1], kernel[0] * kernel[1], out[0] * out[1]).name]

@@ -1,98 +1,123 @@
-"""Opaque operators that read images between their elements, at places that tensors hold, by NumPy."""
+"""Operators that read images between their elements, at places that tensors hold."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from itertools import product
+from math import prod
+from operator import add, mul
 
 import numpy as np
 
-from burnish.loops.tensor import Tensor, placeholder
+from burnish.loops.expr import INDEX, Expr, all_of, any_of, cast, math, maximum, minimum, select, wrap
+from burnish.loops.sizes import is_size
+from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
+from burnish.loops.tensor import max as max_over
+from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
+    Application,
     Composed,
     Ints,
+    Shape,
+    accumulator_dtype,
+    composed,
     differentiated,
     opaque,
+    operator,
     require,
     require_dtype,
     require_float,
     require_rank,
 )
-from burnish.ops.sampled import CUBIC, deformed_columns_terms, grid_sample_terms, roi_align_terms
+from burnish.ops.sampled import CUBIC, FINITE, deformed_columns_terms, grid_sample_terms, roi_align_terms
 
 MODES = ("nearest", "linear", "cubic")
 PADDINGS = ("zeros", "border", "reflection")
+Tap = tuple[Expr, Expr, Expr | None]  # a position that can be read, its weight, and whether what is there counts
 
 
-def cubic_weights(x: np.ndarray) -> list[np.ndarray]:
+def _number(size: int, dtype: str) -> Expr:
+    """An extent, which may be open, as a float."""
+    return cast(dtype, wrap(size)) if is_size(size) else wrap(float(size), dtype)
+
+
+def _cubic_weights(x: Expr) -> list[Expr]:
     """The weights of four successive elements at ``x`` in [0, 1] behind the second one (Keys 1981)."""
-    near, far = x, 1 - x
 
-    def outer(t: np.ndarray) -> np.ndarray:
-        return ((CUBIC * (t + 1) - 5 * CUBIC) * (t + 1) + 8 * CUBIC) * (t + 1) - 4 * CUBIC
+    def outer(t: Expr) -> Expr:
+        t = t + 1.0
+        return ((t * CUBIC - 5 * CUBIC) * t + 8 * CUBIC) * t - 4 * CUBIC
 
-    def inner(t: np.ndarray) -> np.ndarray:
-        return ((CUBIC + 2) * t - (CUBIC + 3)) * t * t + 1
+    def inner(t: Expr) -> Expr:
+        return (t * (CUBIC + 2) - (CUBIC + 3)) * t * t + 1.0
 
-    return [outer(near), inner(near), inner(far), outer(far)]
+    return [outer(x), inner(x), inner(1.0 - x), outer(1.0 - x)]
 
 
-def _reflected(x: np.ndarray, low: float, high: float) -> np.ndarray:
-    """``x`` mirrored at ``low`` and ``high`` until it lies between them."""
+def _reflected(at: Expr, low: Expr, high: Expr) -> Expr:
+    """``at`` mirrored at ``low`` and ``high`` until it lies between them."""
     width = high - low
-    if width <= 0:
-        return np.zeros_like(x)
-    away = np.abs(x - low) % (2 * width)
-    return low + np.where(away > width, 2 * width - away, away)
+    away = math("abs", at - low)
+    period = maximum(width * 2.0, 1e-9)
+    away = away - period * math("floor", away / period)
+    return select(width > 0.0, low + select(away > width, period - away, away), 0.0)
 
 
-def _taps(mode: str, x: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Positions and weights of the elements that make the value at ``x`` along one dimension."""
+def _places(mode: str, at: Expr) -> list[tuple[Expr, Expr]]:
+    """Positions, still floats, and weights of the elements that make the value at ``at`` along one dimension."""
     if mode == "nearest":
-        return [(np.rint(x).astype(np.int64), np.ones_like(x))]
-    first = np.floor(x)
-    rest, at = x - first, first.astype(np.int64)
+        return [(at, wrap(1.0, at.dtype))]
+    first = math("floor", at)
+    rest = at - first
     if mode == "linear":
-        return [(at, 1 - rest), (at + 1, rest)]
-    return [(at - 1 + k, weight) for k, weight in enumerate(cubic_weights(rest))]
+        return [(first, 1.0 - rest), (first + 1.0, rest)]
+    return [(first + (k - 1.0), weight) for k, weight in enumerate(_cubic_weights(rest))]
 
 
-def _grid_sample(x: np.ndarray, grid: np.ndarray, mode: str, padding: str, align_corners: bool) -> np.ndarray:
-    sizes, (batch, channels) = x.shape[2:], x.shape[:2]
-    taps = []
-    for d, size in enumerate(sizes):
-        place = grid[..., len(sizes) - 1 - d].reshape(batch, -1).astype(np.float64)
-        low, high = (0.0, size - 1.0) if align_corners else (-0.5, size - 0.5)
-        at = (place + 1) / 2 * (size - 1) if align_corners else ((place + 1) * size - 1) / 2
-        at = np.where(np.isfinite(at), at, -(size + 1.0))
-        if mode == "nearest":
-            at = np.rint(at)
-        if padding == "border":
-            at = np.clip(at, 0, size - 1)
-        elif padding == "reflection":
-            at = np.where((at < low) | (at > high), _reflected(at, low, high), at)
-        taps.append([(*_inside(i, size, padding, low, high), w) for i, w in _taps(mode, at)])
-    rows = np.arange(batch)[:, None]
-    result = np.zeros((batch, int(np.prod(grid.shape[1:-1])), channels), np.float64)
-    images = np.moveaxis(x, 1, -1)
-    for choice in product(*taps):
-        weight = np.prod([w * live for _, live, w in choice], axis=0)
-        result += images[(rows, *(index for index, _, _ in choice))] * weight[..., None]
-    return np.moveaxis(result, -1, 1).reshape(batch, channels, *grid.shape[1:-1]).astype(x.dtype)
+def _read_at(at: Expr, size: int) -> Expr:
+    """A float position as one that can be read."""
+    return minimum(maximum(cast(INDEX, at), 0), size - 1)
 
 
-def _inside(index: np.ndarray, size: int, padding: str, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
-    """Positions that can be read, and whether what is there counts."""
-    if padding == "reflection":
-        outside = (index < 0) | (index >= size)
-        mirrored = np.trunc(_reflected(index.astype(np.float64), low, high)).astype(np.int64)
-        index = np.where(outside, mirrored, index)
-    live = (index >= 0) & (index < size) if padding == "zeros" else np.ones(index.shape, bool)
-    return np.clip(index, 0, size - 1), live
+def _live(at: Expr, size: int) -> Expr:
+    """Whether a float position is in the image."""
+    return all_of(at >= 0.0, at <= _number(size, at.dtype) - 1.0)
+
+
+def _line(place: Expr, size: int, mode: str, padding: str, align_corners: bool) -> list[Tap]:
+    """What is read along a dimension of ``size`` for one coordinate of a grid."""
+    extent = _number(size, place.dtype)
+    low, high = (extent * 0.0, extent - 1.0) if align_corners else (extent * 0.0 - 0.5, extent - 0.5)
+    at = (place + 1.0) * ((extent - 1.0) * 0.5) if align_corners else ((place + 1.0) * extent - 1.0) * 0.5
+    at = select(math("abs", at) <= FINITE, at, -1.0 - extent)
+    if mode == "nearest":
+        at = math("round", at)
+    if padding == "border":
+        at = minimum(maximum(at, 0.0), extent - 1.0)
+    elif padding == "reflection":
+        at = select(any_of(at < low, at > high), _reflected(at, low, high), at)
+    taps: list[Tap] = []
+    for tap, weight in _places(mode, at):
+        if padding == "reflection":
+            tap = select(_live(tap, size), tap, _reflected(tap, low, high))
+        taps.append((_read_at(tap, size), weight, _live(tap, size) if padding == "zeros" else None))
+    return taps
+
+
+def _blend(lines: Sequence[Sequence[Tap]], read: Callable[[Sequence[Expr]], Expr]) -> Expr:
+    """The sum over all choices of a tap from every line: what is read there, times the weights; nothing outside."""
+    terms = []
+    for choice in product(*lines):
+        weight = reduce(mul, [w for _, w, _ in choice])
+        live = [tap[2] for tap in choice if tap[2] is not None]
+        value = read([position for position, _, _ in choice])
+        terms.append((select(all_of(*live), value, 0.0) if live else value) * weight)
+    return reduce(add, terms)
 
 
 @differentiated(Composed(grid_sample_terms))
-@opaque(_grid_sample)
+@operator
 def grid_sample(
     name: str, x: Tensor, grid: Tensor, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
 ) -> Tensor:
@@ -103,14 +128,21 @@ def grid_sample(
     """
     require_float(x, "x")
     require_float(grid, "grid")
-    rank = len(x.shape) - 2
+    sizes, rank = x.shape[2:], len(x.shape) - 2
     require(rank > 0, "input 'x'", f"shape {list(x.shape)}", "at least 3 dimensions, [N, C, ...]")
     ok = len(grid.shape) == rank + 2 and grid.shape[-1] == rank and grid.shape[0] == x.shape[0]
     require(ok, "input 'grid'", f"shape {list(grid.shape)}", f"[{x.shape[0]}, {rank} extents, {rank}]")
-    require(0 not in x.shape[2:], "input 'x'", f"shape {list(x.shape)}", "an image of some elements")
+    require(0 not in sizes, "input 'x'", f"shape {list(x.shape)}", "an image of some elements")
     require(mode in MODES, "attribute 'mode'", mode, ", ".join(MODES))
     require(padding in PADDINGS, "attribute 'padding'", padding, ", ".join(PADDINGS))
-    return placeholder((*x.shape[:2], *grid.shape[1:-1]), x.dtype, name)
+    work = "float64" if "float64" in (x.dtype, grid.dtype) else "float32"
+
+    def element(*i: Expr) -> Expr:
+        places = [cast(work, grid[(i[0], *i[2:], rank - 1 - d)]) for d in range(rank)]
+        lines = [_line(p, size, mode, padding, align_corners) for p, size in zip(places, sizes, strict=True)]
+        return cast(x.dtype, _blend(lines, lambda at: cast(work, x[(*i[:2], *at)])))
+
+    return compute((*x.shape[:2], *grid.shape[1:-1]), element, name)
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------
@@ -168,6 +200,79 @@ def _bins(image: np.ndarray, places: Sequence[np.ndarray], mode: str) -> np.ndar
     return value.mean((2, 4)) if mode == "avg" else value.max((2, 4))
 
 
+def _edge_taps(at: Expr, size: int) -> list[Tap]:
+    """The two elements around a place; one that is up to 1 outside counts as on the edge, one beyond it not at all."""
+    live = all_of(at >= -1.0, at <= _number(size, at.dtype))
+    at = minimum(maximum(at, 0.0), _number(size, at.dtype) - 1.0)
+    low = math("floor", at)
+    return [(_read_at(low, size), 1.0 - (at - low), live), (_read_at(low + 1.0, size), at - low, live)]
+
+
+@differentiated(Composed(roi_align_terms))
+@operator
+def region_samples(
+    name: str,
+    x: Tensor,
+    rois: Tensor,
+    batch: Tensor,
+    *,
+    size: Ints,
+    mode: str = "avg",
+    sampling_ratio: int = 2,
+    spatial_scale: float = 1.0,
+    half_pixel: bool = True,
+) -> Tensor:
+    """:data:`roi_align` with a fixed number of places a bin, ``sampling_ratio`` squared."""
+    shape = _require_regions(x, rois, batch, size, mode)
+    require(sampling_ratio > 0, "attribute 'sampling_ratio'", sampling_ratio, "1 or more")
+    require(0 not in x.shape[2:], "input 'x'", f"shape {list(x.shape)}", "images of some elements")
+    work = accumulator_dtype(x.dtype)
+
+    def element(r: Expr, c: Expr, *bins: Expr) -> Expr:
+        samples = [reduce_axis(sampling_ratio, f"s{d}") for d in (0, 1)]
+        lines = []
+        for d, k in enumerate((1, 0)):  # height, then width: the last coordinate is the height's
+            begin, end = (cast(work, rois[r, k + j]) * spatial_scale - 0.5 * half_pixel for j in (0, 2))
+            length = end - begin if half_pixel else maximum(end - begin, 1.0)
+            part = cast(work, bins[d]) + (cast(work, samples[d].var) + 0.5) * (1.0 / sampling_ratio)
+            lines.append(_edge_taps(begin + part * (length * (1.0 / size[d])), x.shape[2 + d]))
+        image = minimum(maximum(cast(INDEX, batch[r]), 0), x.shape[0] - 1)
+
+        def read(at: Sequence[Expr]) -> Expr:
+            return cast(work, x[(image, c, *at)])
+
+        return sum_over(_blend(lines, read), samples) if mode == "avg" else max_over(_greatest(lines, read), samples)
+
+    sampled = compute(shape, element, name if mode == "max" and work == x.dtype else f"{name}.combined")
+    if sampled.name == name:
+        return sampled
+    part = 1.0 / sampling_ratio**2 if mode == "avg" else 1.0
+    return compute(shape, lambda *i: cast(x.dtype, sampled[i] * part), name)
+
+
+def _greatest(lines: Sequence[Sequence[Tap]], read: Callable[[Sequence[Expr]], Expr]) -> Expr:
+    """The greatest of the terms that :func:`_blend` adds."""
+    return reduce(maximum, [_blend([[tap] for tap in choice], read) for choice in product(*lines)])
+
+
+def _fixed_regions(a: Application) -> list[str] | None:
+    """What has a definition; none where regions say themselves how many places a bin has."""
+    return [a.add("region_samples", *a.inputs, **a.attrs)] if a.attrs["sampling_ratio"] > 0 else None
+
+
+def _require_regions(x: Tensor, rois: Tensor, batch: Tensor, size: Ints, mode: str) -> Shape:
+    """The result's shape."""
+    require_float(x, "x")
+    require_rank(x, "x", 4, "[N, C, H, W]")
+    ok = len(rois.shape) == 2 and rois.shape[1] == 4 and batch.shape == rois.shape[:1]
+    require(ok, "input 'rois'", f"shapes {list(rois.shape)}, {list(batch.shape)}", "[R, 4], [R]")
+    require_dtype(batch, "batch", ("int64", "int32"))
+    require(mode in ("avg", "max"), "attribute 'mode'", mode, "avg, max")
+    require(len(size) == 2 and min(size) > 0, "attribute 'size'", list(size), "two positive integers")
+    return (rois.shape[0], x.shape[1], *size)
+
+
+@composed(_fixed_regions)
 @differentiated(Composed(roi_align_terms))
 @opaque(_roi_align)
 def roi_align(
@@ -187,58 +292,13 @@ def roi_align(
     A bin is the mean ("avg") or maximum of ``sampling_ratio`` squared places, or of as many as it is large if that is
     0. Result: [R, C, H, W]. Source: He et al. 2017, Mask R-CNN.
     """
-    require_float(x, "x")
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    ok = len(rois.shape) == 2 and rois.shape[1] == 4 and batch.shape == rois.shape[:1]
-    require(ok, "input 'rois'", f"shapes {list(rois.shape)}, {list(batch.shape)}", "[R, 4], [R]")
-    require_dtype(batch, "batch", ("int64", "int32"))
-    require(mode in ("avg", "max"), "attribute 'mode'", mode, "avg, max")
-    require(len(size) == 2 and min(size) > 0, "attribute 'size'", list(size), "two positive integers")
+    shape = _require_regions(x, rois, batch, size, mode)
     require(sampling_ratio >= 0, "attribute 'sampling_ratio'", sampling_ratio, "0 or more")
-    return placeholder((rois.shape[0], x.shape[1], *size), x.dtype, name)
-
-
-def _deformed_columns(
-    x: np.ndarray,
-    offset: np.ndarray,
-    mask: np.ndarray | None = None,
-    *,
-    kernel: Ints,
-    strides: Ints,
-    pads: Ints,
-    dilations: Ints,
-    offset_groups: int,
-) -> np.ndarray:
-    (batch, channels, *sizes), out = x.shape, offset.shape[2:]
-    moved = offset.reshape(batch, offset_groups, *kernel, 2, *out).astype(np.float64)
-    images = x.reshape(batch, offset_groups, channels // offset_groups, *sizes)
-    taps = []
-    for d in (0, 1):
-        own = [1, 1, 1, 1, 1, 1]
-        own[2 + d] = kernel[d]
-        tap = (np.arange(kernel[d]) * dilations[d]).reshape(own)
-        own = [1, 1, 1, 1, 1, 1]
-        own[4 + d] = out[d]
-        start = (np.arange(out[d]) * strides[d] - pads[d]).reshape(own)
-        at = moved[:, :, :, :, d] + tap + start
-        low = np.floor(at).astype(np.int64)
-        rest = at - low
-        taps.append([(np.clip(i, 0, sizes[d] - 1), w * ((i >= 0) & (i < sizes[d]))) for i, w in
-                     ((low, 1 - rest), (low + 1, rest))])  # fmt: skip
-    rows = np.arange(batch).reshape(-1, 1, 1, 1, 1, 1)
-    groups = np.arange(offset_groups).reshape(1, -1, 1, 1, 1, 1)
-    total = np.zeros((*np.broadcast_shapes(rows.shape, groups.shape, taps[0][0][0].shape), images.shape[2]))
-    values = np.moveaxis(images, 2, -1)
-    for (y, y_weight), (at_x, x_weight) in product(*taps):
-        total += values[rows, groups, y, at_x] * (y_weight * x_weight)[..., None]
-    if mask is not None:
-        total *= mask.reshape(batch, offset_groups, *kernel, *out)[..., None]
-    columns = np.moveaxis(total, -1, 2)  # [N, groups, channels of a group, KH, KW, OH, OW]
-    return columns.reshape(batch, channels, kernel[0] * kernel[1], out[0] * out[1]).astype(x.dtype)
+    return placeholder(shape, x.dtype, name)
 
 
 @differentiated(Composed(deformed_columns_terms))
-@opaque(_deformed_columns)
+@operator
 def deformed_columns(
     name: str,
     x: Tensor,
@@ -265,7 +325,21 @@ def deformed_columns(
     if mask is not None:
         ok = mask.shape == (offset.shape[0], taps, *offset.shape[2:])
         require(ok, "input 'mask'", f"shape {list(mask.shape)}", f"{taps} channels, else as 'offset'")
-    return placeholder((*x.shape[:2], kernel[0] * kernel[1], offset.shape[2] * offset.shape[3]), x.dtype, name)
+    work, columns, depth = accumulator_dtype(x.dtype), offset.shape[3], x.shape[1] // offset_groups
+
+    def element(n: Expr, c: Expr, k: Expr, p: Expr) -> Expr:
+        tap, out = (k // kernel[1], k % kernel[1]), (p // columns, p % columns)
+        own = c // depth * prod(kernel) + k
+        lines = []
+        for d in (0, 1):
+            start = cast(work, tap[d] * dilations[d] + out[d] * strides[d] - pads[d])
+            at = cast(work, offset[(n, own * 2 + d, *out)]) + start
+            size = x.shape[2 + d]
+            lines.append([(_read_at(t, size), weight, _live(t, size)) for t, weight in _places("linear", at)])
+        total = _blend(lines, lambda at: cast(work, x[(n, c, *at)]))
+        return cast(x.dtype, total * cast(work, mask[(n, own, *out)]) if mask is not None else total)
+
+    return compute((*x.shape[:2], prod(kernel), offset.shape[2] * columns), element, name)
 
 
-OPERATORS = (grid_sample, roi_align, deformed_columns)
+OPERATORS = (grid_sample, roi_align, region_samples, deformed_columns)

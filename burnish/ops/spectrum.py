@@ -7,10 +7,12 @@ from typing import Any
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops.fourier import transform_parts
 from burnish.ops.operator import (
     Application,
     Composed,
     accumulator_dtype,
+    composed,
     differentiated,
     normal_axis,
     opaque,
@@ -61,6 +63,7 @@ def _dft_gradient(a: Application) -> list[str | None]:
     return [a.add("pad", found, pads=tuple(rest)) if any(rest) else found]
 
 
+@composed(transform_parts)
 @differentiated(_dft_gradient)
 @opaque(_dft)
 def dft(name: str, x: Tensor, *, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Tensor:

@@ -55,4 +55,20 @@ def test_a_budget_that_cannot_be_kept_is_refused_behind_the_table(model: Path) -
     assert "budget 50 KB" in found.stdout
     for wrong in (["--budget", "much"], ["--loss", "hinge"]):
         assert isinstance(CliRunner().invoke(app, ["plan", str(model), "--memory", *wrong]).exception, ParameterError)
-    assert "allowed: --memory" in str(CliRunner().invoke(app, ["plan", str(model)]).exception)
+    assert "allowed: one of --memory" in str(CliRunner().invoke(app, ["plan", str(model)]).exception)
+
+
+def test_a_call_in_two_memories_is_planned_and_made(model: Path) -> None:
+    command = ["plan", str(model), "--main-memory", "40KB", "--main-memory", "1KB", "--main-memory", "90KB"]
+    found = CliRunner().invoke(app, [*command, "--json"])
+    assert isinstance(found.exception, ParameterError) and "found 1000 bytes; allowed: at least" in str(found.exception)
+    report = json.loads(found.stdout)
+    small, large = report["budgets"]
+    assert small["peak"] <= 40_000 and large["peak"] <= 90_000 and len(report["refused"]) == 1
+    assert small["same"] and large["same"]
+    weights_and_input = 6 * 32 * 32 * 4 + 64 * 32 * 4
+    assert large["loaded"] == weights_and_input and large["loaded"] + large["stored"] < large["others"]["streaming"]
+    told = CliRunner().invoke(app, ["plan", str(model), "--main-memory", "40KB"])
+    assert told.exit_code == 0 and "same" in told.stdout
+    both = CliRunner().invoke(app, ["plan", str(model), "--memory", "--main-memory", "40KB"])
+    assert "found --memory and --main-memory" in str(both.exception)

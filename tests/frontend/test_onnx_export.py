@@ -40,7 +40,8 @@ NOT_EXPORTED = {
     "batch_norm_training", "bitcast", "convert", "count_ngrams", "coupled_probabilities", "cumprod",
     "deformed_columns", "determinant", "dft", "dropout", "fold_windows", "grid_sample", "iota", "max_pool_indices",
     "max_unpool", "multinomial",
-    "output_part", "plane_moments", "plane_products", "random_normal", "random_uniform", "reverse_sequence",
+    "output_part", "plane_moments", "plane_products", "random_normal", "random_uniform", "region_samples",
+    "reverse_sequence",
     "roi_align", "scan", "scatter_elements", "scatter_nd", "scatter_rows", "shape_of", "shift_left", "shift_right",
     "tree_ensemble",
 }  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 
 import burnish.gnn.program as programs
 from burnish.errors import ParameterError
-from burnish.gnn.blocked import PLANNERS, BlockedStep
+from burnish.gnn.blocked import BlockedStep
 from burnish.gnn.feeds import inputs_of, labels_of
 from burnish.gnn.graph import Graph
 from burnish.gnn.inference import logits_of
@@ -24,7 +24,7 @@ from burnish.gnn.store import GraphFile, save
 from burnish.gnn.train import fit, recipe_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph as Operators
-from burnish.memory.swap import exact, replay
+from burnish.memory.swap import PLANNERS, exact, replay
 from burnish.runtime.steps import TensorSpec
 from burnish.train.step import training_graph
 from tests.gnn.references import small, weighted

@@ -7,9 +7,9 @@ X = Buffer("x", (8,))
 I, J = Var("i"), Var("j")  # noqa: E741
 
 
-def squared(times: int) -> Expr:
-    """``x[i]`` to the power ``2 ** times``."""
-    e: Expr = Load(X, (I,))
+def squared(times: int, at: Expr = I) -> Expr:
+    """``x[at]`` to the power ``2 ** times``."""
+    e: Expr = Load(X, (at,))
     for _ in range(times):
         e = e * e
     return e
@@ -57,3 +57,9 @@ def test_depth_counts_the_longest_way_down() -> None:
 def test_text_of_what_is_used_twice_is_bounded() -> None:
     assert str(squared(2)) == "((x[i] * x[i]) * (x[i] * x[i]))" == repr(squared(2))
     assert len(str(squared(90))) <= 2 * MOST_TEXT
+
+
+def test_different_expressions_have_different_texts_however_long() -> None:
+    one, other = squared(60), squared(60, J)
+    assert str(one) != str(other)  # kernels are kept by their text
+    assert str(one + 1.0) != str(other + 1.0)

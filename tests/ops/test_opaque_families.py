@@ -1,4 +1,7 @@
-"""Opaque operators against plain loops over elements, also at edges: empty tensors, places outside, single elements."""
+"""Opaque operators, and what they are compiled as, against plain loops over elements, also at edges.
+
+Empty tensors, places outside, single elements.
+"""
 
 from __future__ import annotations
 
@@ -122,6 +125,26 @@ def test_places_outside_are_padding() -> None:
     assert run("grid_sample", x, grid, mode="nearest", padding="reflection")[0, 0].tolist()[:2] == [3, 2]
 
 
+@pytest.mark.parametrize("half_pixel", [True, False])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_regions_with_a_number_of_places_are_those_that_find_the_same_number(mode: str, half_pixel: bool) -> None:
+    x, batch = normal(2, 3, 9, 11), np.array([1, 0, 1])
+    rois = np.array([[-3.0, 1.0, 4.5, 7.6], [2.3, 2.1, 9.9, 8.9], [4.0, 4.0, 10.5, 10.5]], np.float32)
+    attrs = {"size": (4, 4), "mode": mode, "half_pixel": half_pixel}
+    own = run("roi_align", x, rois, batch, **attrs)  # bins of more than 1 and less than 2
+    np.testing.assert_allclose(run("roi_align", x, rois, batch, sampling_ratio=2, **attrs), own, atol=1e-5)
+
+
+def test_a_grid_reads_what_lies_between() -> None:
+    x = np.array([[[0.0, 1.0, 4.0, 9.0]]], np.float32)
+    grid = np.array([[[-0.5], [0.25], [1.0], [1.25], [np.inf]]], np.float32)  # at 0.5, 2, 3.5, 4 and nowhere
+    assert run("grid_sample", x, grid)[0, 0].tolist() == [0.5, 4, 4.5, 0, 0]
+    assert run("grid_sample", x, grid, padding="border")[0, 0].tolist()[:4] == [0.5, 4, 9, 9]
+    assert run("grid_sample", x, grid, padding="reflection")[0, 0].tolist()[:4] == [0.5, 4, 9, 9]
+    half = run("grid_sample", x.astype(np.float16), grid.astype(np.float16))
+    assert half.dtype == np.float16 and half[0, 0, :3].tolist() == [0.5, 4, 4.5]
+
+
 def test_regions_of_whole_bins_are_their_means() -> None:
     x = normal(2, 3, 8, 8)
     rois = np.array([[0, 0, 8, 8], [2, 2, 6, 6]], np.float32)
@@ -199,7 +222,7 @@ def test_inverse_functions(op: str, dtype: str) -> None:
 # --- lines ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("length", [1, 5, 8, 12])
+@pytest.mark.parametrize("length", [1, 5, 8, 12, 96, 67, 1021])
 def test_the_transform_of_a_line_and_back(length: int) -> None:
     x = normal(2, 8, 3, 2)
     found = run("dft", x, axis=1, length=length)
@@ -211,6 +234,17 @@ def test_the_transform_of_a_line_and_back(length: int) -> None:
         assert half.shape == (2, 5, 3, 2)
         back = run("dft", half, axis=1, length=8, inverse=True, onesided=True)
         np.testing.assert_allclose(back, x[..., :1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("given", "length"), [(96, 96), (60, 77), (200, 128), (400, 400)])
+def test_halves_of_long_lines(given: int, length: int) -> None:
+    x = normal(2, given, 1)
+    half = run("dft", x, axis=1, length=length, onesided=True)
+    want = np.fft.rfft(x[..., 0], length, 1)
+    np.testing.assert_allclose(half[..., 0] + 1j * half[..., 1], want, rtol=1e-4, atol=1e-4)
+    for extent in (half.shape[1], half.shape[1] - 9):  # what is left out is 0
+        back = run("dft", half[:, :extent], axis=1, length=length, inverse=True, onesided=True)
+        np.testing.assert_allclose(back[..., 0], np.fft.irfft(want[:, :extent], length, 1), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("exclusive", "reverse"), list(product((False, True), (False, True))))

@@ -1,0 +1,82 @@
+"""`burnish plan --main-memory`: what a call moves between main memory and a file, planned and then executed."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+
+from burnish.cli.compiling import Options
+from burnish.cli.output import check_input, print_json, print_table
+from burnish.driver.api import compile as compile_model
+from burnish.driver.paged import PagedModule, compile_paged
+from burnish.errors import ParameterError
+from burnish.measure.samples import module_inputs
+from burnish.memory.sizes import parse_budget, text_of
+from burnish.memory.swap import PLANNERS
+from burnish.runtime.module import Module
+
+
+def plan(model: Path, budgets: Sequence[str], options: Options) -> None:
+    """For every budget of main memory, what each planner moves in a call, and whether a call so gives the same answer.
+
+    A budget in which a kernel does not fit is a row that says so; the command then raises ParameterError.
+    """
+    check_input(model, "model")
+    limits = [parse_budget("--main-memory", budget) for budget in budgets]
+    given = options.arguments
+    common: dict[str, Any] = {key: given[key] for key in ("shapes", "fix")}
+    common |= {"target": options.target, "exact": options.exact, "threads": options.threads}
+    common |= {"cache_dir": options.cache_dir}
+    whole = compile_model(str(model), rewrite=False, **common)
+    if not isinstance(whole, Module):
+        raise ParameterError(f"--main-memory: found {model}, which is compiled in segments; allowed: one static graph")
+    inputs = module_inputs(whole)
+    wanted = _results(whole(**inputs))
+    rows: list[dict[str, Any]] = []
+    refused: list[str] = []
+    for limit in limits:
+        try:
+            with compile_paged(str(model), limit, **common) as paged:
+                rows.append(_row(paged, limit, inputs, wanted))
+        except ParameterError as error:
+            refused.append(str(error))
+    if options.as_json:
+        print_json({"model": str(model), "memory": whole.memory, "budgets": rows, "refused": refused})
+    else:
+        print_table(_table(rows))
+    if refused:
+        raise ParameterError(refused[0])
+
+
+def _results(found: Any) -> tuple[np.ndarray, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _row(paged: PagedModule, limit: int, inputs: dict[str, np.ndarray], wanted: Sequence[np.ndarray]) -> dict[str, Any]:
+    began = perf_counter()
+    found = _results(paged(**inputs))
+    seconds = perf_counter() - began
+    assert paged.moved is not None
+    same = all(np.array_equal(f, w, equal_nan=f.dtype.kind == "f") for f, w in zip(found, wanted, strict=True))
+    others = {name: make(paged.problem, limit).moved for name, make in PLANNERS.items() if name != "best"}
+    return {
+        "budget": limit, "least": paged.problem.least_capacity, "tensors": sum(paged.problem.nbytes.values()),
+        **asdict(paged.moved), "proven": paged.plan.proven, "seconds": seconds, "same": same, "others": others,
+    }  # fmt: skip
+
+
+def _table(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(title="a call in two memories")
+    others = [name for name in PLANNERS if name != "best"]
+    for heading in ("main memory", "peak", "loaded", "stored", *(f"{name} moves" for name in others), "answer"):
+        table.add_column(heading, justify="right")
+    for row in rows:
+        numbers = [row[key] for key in ("budget", "peak", "loaded", "stored")] + [
+            row["others"][name] for name in others
+        ]
+        table.add_row(*map(text_of, numbers), "same" if row["same"] else "differs")
+    return table

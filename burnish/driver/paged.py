@@ -1,0 +1,235 @@
+"""A model in two memories: its kernels run within so many bytes of main memory, and all else lies in a file.
+
+What moves, and when, is a swap plan (thesis-jia §4.5): weights are loaded for the kernel that reads them, and a value
+between kernels is written out and loaded again where it does not fit until its next use.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from burnish.arguments import refusal
+from burnish.cache import ObjectCache
+from burnish.driver.assembly import live_values
+from burnish.driver.compilation import build_kernels, import_graph
+from burnish.driver.open_inputs import OpenInputs, OpenSpec
+from burnish.driver.stages import Compilation, HostStage, RepeatStage, Stage, make_call, make_host, stored
+from burnish.errors import ArtifactError, UnsupportedOperator
+from burnish.graph.graph import TensorType
+from burnish.graph.passes import optimize
+from burnish.loops.layout import layout
+from burnish.memory.lifetimes import Step as Access
+from burnish.memory.sizes import parse_budget
+from burnish.memory.swap import PLANNERS, Store, SwapPlan, SwapProblem, execute, swap_problem
+from burnish.memory.swap.store import Executed
+from burnish.pipeline.plan import DEFAULTS, plan_kernels
+from burnish.runtime.buffers import aligned_array, allocate, numpy_dtype
+from burnish.runtime.build import build as link_executable
+from burnish.runtime.executable import Call, Host, Slot, TensorSpec
+from burnish.runtime.host import fingerprint
+from burnish.runtime.module import Module
+from burnish.target import target as find_target
+
+ConstantKey = tuple[str, str]  # a constant, and the layout that its kernel wants it in
+
+
+@dataclass(frozen=True)
+class PagedStep:
+    """A kernel or an opaque operator as a module of its own, whose operands are all inputs."""
+
+    module: Module
+    access: Access
+
+
+class PagedModule:
+    """A compiled model that is called as others are; use as a context manager, or close it: its file is removed then.
+
+    ``problem``: the steps and the bytes of their tensors, weights among them. ``plan``: what moves; ``moved``: what
+    the latest call moved, and the most bytes that it had in main memory. The arrays of the caller, machine code, and
+    what kernels work in (``workspace`` bytes) come on top.
+    """
+
+    def __init__(self, made: Compilation, memory: int, planner: str, folder: str | Path | None, threads: int | None):
+        graph = made.graph
+        _require_static(made)
+        self.inputs = tuple(TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.inputs)
+        self.outputs = tuple(TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.outputs)
+        self._signature = OpenInputs(tuple(OpenSpec(s.name, s.shape, s.dtype) for s in self.inputs))
+        steps = _Steps(made, threads)
+        self._modules = [step.module for step in steps.found]
+        nbytes = {name: kind.nbytes for name, kind in steps.types.items()}
+        accesses = [step.access for step in steps.found]
+        self.problem: SwapProblem = swap_problem(accesses, nbytes, [n for n in graph.outputs if n in steps.written])
+        self.plan: SwapPlan = PLANNERS[planner](self.problem, memory)
+        self.workspace = max((m.memory["scratch"] for m in self._modules), default=0)
+        self.moved: Executed | None = None
+        self._room = _Room(steps.types)
+        self._folder = tempfile.TemporaryDirectory(prefix="burnish-paged-", dir=folder)
+        self._store: Store | None = Store(Path(self._folder.name) / "tensors", steps.types)
+        for key, name in steps.constants.items():
+            self._store.write(name, _packed(made, key))
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The output, or the tuple of several. Raises InputError for arguments that do not fit, OSError of the file."""
+        if self._store is None:
+            raise ArtifactError("paged module: it is closed; allowed: calls before")
+        values = self._signature.bind(args, kwargs)
+        for name, value in values.items():
+            if name in self._store.types:
+                self._store.write(name, np.ascontiguousarray(value))
+        self.moved = execute(self.problem, self.plan, self._store, self._compute, self._room)
+        results = [self._store.read(spec.name) for spec in self.outputs]
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _compute(self, number: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        self._modules[number].run_into(inputs, outputs)
+
+    def close(self) -> None:
+        """Removes the file; the module can no longer be called."""
+        if self._store is not None:
+            self._store.__exit__(None, None, None)
+            self._folder.cleanup()
+        self._store = None
+
+    def __enter__(self) -> PagedModule:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class _Room:
+    """Arrays where kernels find them aligned."""
+
+    def __init__(self, types: Mapping[str, TensorType]) -> None:
+        self._types = types
+
+    def take(self, name: str) -> np.ndarray:
+        kind = self._types[name]
+        return aligned_array(kind.shape, numpy_dtype(kind.dtype))[0]
+
+    def leave(self, name: str) -> None:
+        """Nothing refers to the array any more."""
+
+
+class _Steps:
+    """The steps of a compilation: ``types`` of all tensors as they lie in memory, ``constants`` by key, ``written``."""
+
+    def __init__(self, made: Compilation, threads: int | None) -> None:
+        self._made, self._threads = made, threads
+        self._home = live_values(made)[2]
+        self.types: dict[str, TensorType] = {}
+        self.constants: dict[ConstantKey, str] = {}
+        self.written: set[str] = set()
+        self.found = [self._step(stage) for stage in made.computed if not isinstance(stage, RepeatStage)]
+
+    def _step(self, stage: Stage | HostStage) -> PagedStep:
+        made, group = self._made, stage.group
+        keys = list(dict.fromkeys(_constants_of(stage, made.constants)))
+        values = [n for n in group.inputs if n not in made.constants]
+        if isinstance(stage, Stage):  # what kernels read is what is not computed ahead of calls
+            used = {stage.values[t.name] for t in stage.task.inputs if t.name not in stage.task.constants}
+            values = [n for n in values if n in used]
+        buffers = [*dict.fromkeys(self._buffer(n) for n in values)]
+        reads = [*map(self._constant, keys), *buffers]
+        writes = [self._buffer(n) for n in group.outputs]
+        self.written.update(writes)
+        fixed = {key: Slot("input", i, 0, self.types[reads[i]].nbytes) for i, key in enumerate(keys)}
+        slots = {name: Slot("input", len(keys) + i) for i, name in enumerate(buffers)}
+        slots |= {name: Slot("output", i) for i, name in enumerate(writes)}
+        call: Call | Host
+        objects, scratch = dict[str, bytes](), 0
+        if isinstance(stage, Stage):
+            call = make_call(stage, self._home, fixed, slots, [])
+            objects, scratch = {stage.kernel.symbol: stage.kernel.code}, stage.kernel.scratch_bytes
+        else:
+            call = make_host(made.graph, stage, self._home, fixed, slots)
+        executable = link_executable(
+            inputs=[self._spec(n) for n in reads], outputs=[self._spec(n) for n in writes], steps=[call],
+            objects=objects, params=allocate(1), arena_bytes=0, scratch_bytes=scratch,
+            target=fingerprint(made.target.triple, made.target.cpu, made.target.features), graph=str(group),
+        )  # fmt: skip
+        return PagedStep(Module(executable, self._threads), Access(tuple(reads), tuple(writes)))
+
+    def _buffer(self, value: str) -> str:
+        """The tensor that a value is, or is another name of."""
+        name = self._home[value].buffer if value in self._home else value
+        spec = stored(self._made.graph, name, self._made.layouts)
+        self.types.setdefault(name, TensorType(spec.shape, spec.dtype))
+        return name
+
+    def _constant(self, key: ConstantKey) -> str:
+        name = self.constants.setdefault(key, f"{key[0]} as {key[1]}" if key[1] else key[0])
+        if name not in self.types:
+            array = self._made.constants[key[0]]
+            shape = layout(key[1]).physical_shape(array.shape) if key[1] else array.shape
+            self.types[name] = TensorType(tuple(shape), str(array.dtype))
+        return name
+
+    def _spec(self, name: str) -> TensorSpec:
+        return TensorSpec(name, self.types[name].shape, self.types[name].dtype)
+
+
+def _constants_of(stage: Stage | HostStage, constants: Mapping[str, np.ndarray]) -> list[ConstantKey]:
+    if isinstance(stage, HostStage):
+        return [(name, "") for name in stage.group.inputs if name in constants]
+    tasks = [t for t in stage.task.inputs if t.name in stage.task.constants]
+    return [(stage.values[t.name], stage.kernel.packing.get(t.name, "")) for t in tasks]
+
+
+def _packed(made: Compilation, key: ConstantKey) -> np.ndarray:
+    array, tag = made.constants[key[0]], key[1]
+    return np.ascontiguousarray(layout(tag).pack(array) if tag else array)
+
+
+def _require_static(made: Compilation) -> None:
+    """Raises UnsupportedOperator for what does not run kernel by kernel on tensors of known sizes."""
+    rounds = next((stage.node for stage in made.computed if isinstance(stage, RepeatStage)), None)
+    found = (
+        f"dimensions {', '.join(d.name for d in made.graph.dims)}" if made.graph.dims
+        else f"states {', '.join(made.graph.states)}" if made.graph.states
+        else f"node '{rounds.name or rounds.op}', of rounds" if rounds is not None
+        else "structures of graphs" if made.structures
+        else ""
+    )  # fmt: skip
+    if found:
+        raise UnsupportedOperator(f"two memories: found {found}; allowed: a graph of known sizes without")
+
+
+def compile_paged(
+    model: Any,
+    memory: int | str,
+    *,
+    planner: str = "best",
+    folder: str | Path | None = None,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    fix: Mapping[str, Any] | None = None,
+    target: str = "cpu",
+    exact: bool = False,
+    threads: int | None = None,
+    cache_dir: str | Path | None = None,
+) -> PagedModule:
+    """Compiles a model for ``memory`` bytes (a number, or "200MB") of main memory for tensors, weights among them.
+
+    The rest lies in a file in ``folder`` (by default where temporary files are). ``planner``: "best", "streaming",
+    "lru" or "lru drop dead" (``memory/swap/``). The other arguments are those of ``burnish.compile``. Raises
+    ParameterError for less memory than the largest step needs, which it names; UnsupportedOperator for open
+    dimensions, states, and recurrent layers that are rounds of a body.
+    """
+    if planner not in PLANNERS:
+        raise refusal("planner", planner, ", ".join(PLANNERS))
+    capacity = parse_budget("memory", memory)
+    machine = find_target(target)
+    planned = plan_kernels(optimize(import_graph(model, shapes, fix), exact), machine, exact, DEFAULTS.decide)
+    apart = replace(planned, pieces={}, views={})  # every tensor lies alone, so that it can move alone
+    made = build_kernels(apart, machine, ObjectCache(cache_dir), DEFAULTS)
+    return PagedModule(made, capacity, planner, folder, threads)

@@ -1,0 +1,83 @@
+"""Models in two memories: the same bits as in one, within the budget by what is counted, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.driver.paged import compile_paged
+from burnish.errors import ArtifactError, InputError, ParameterError, UnsupportedOperator
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.memory.swap import PLANNERS
+
+
+def network() -> Graph:
+    """Convolutions in blocked layouts, a join, a slice, an alias, an opaque operator, a product, and two outputs."""
+    random = np.random.default_rng(0)
+    b = GraphBuilder()
+
+    def weight(*shape: int) -> str:
+        return b.constant(random.normal(size=shape).astype("f4") / 8, b.fresh("w"))
+
+    x = b.input("x", (1, 3, 20, 20))
+    first = b.add("relu", b.add("conv2d", x, weight(32, 3, 3, 3), pads=(1, 1, 1, 1)))
+    left, right = (b.add("relu", b.add("conv2d", first, weight(16, 32, 1, 1))) for _ in range(2))
+    joined = b.add("concat", left, right, axis=1)
+    y = b.add("conv2d", b.add("add", joined, first), weight(32, 32, 3, 3), pads=(1, 1, 1, 1))
+    part = b.add("slice", y, starts=(0, 0, 0, 0), extents=(1, 32, 4, 20))
+    flat = b.add("reshape", part, shape=(32, 80))
+    running = b.add("cumprod", b.add("tanh", flat), axis=1)
+    return b.build(b.add("matmul", running, weight(80, 10)), b.add("reduce_max", y, axes=(2, 3), keepdims=False))
+
+
+def image(seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((1, 3, 20, 20)).astype("f4")
+
+
+@pytest.mark.parametrize("planner", PLANNERS)
+def test_a_call_in_two_memories_gives_the_same_bits(planner: str) -> None:
+    graph = network()
+    whole = bn.compile(graph, threads=1, rewrite=False)
+    with compile_paged(graph, "1GB", planner=planner, threads=1) as paged:
+        least = paged.problem.least_capacity
+    for memory in (least, 2 * least):
+        with bn.compile_paged(graph, memory, planner=planner, threads=1) as paged:
+            for seed in (0, 1):  # and again: what the first call left in the file does not count
+                for found, wanted in zip(paged(x=image(seed)), whole(image(seed)), strict=True):
+                    np.testing.assert_array_equal(found, wanted)
+            assert paged.moved is not None and paged.moved.peak <= memory
+            assert paged.moved.loaded + paged.moved.stored == paged.plan.moved
+
+
+def test_the_best_plan_moves_no_more_than_others_and_every_weight() -> None:
+    graph = network()
+    moved = {}
+    for planner in PLANNERS:
+        with compile_paged(graph, "300KB", planner=planner, threads=1) as paged:
+            moved[planner] = paged.plan.moved
+            weights = sum(n for name, n in paged.problem.nbytes.items() if name not in paged.problem.producer)
+    assert weights <= moved["best"] == min(moved.values()) < moved["streaming"]
+
+
+def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
+    graph = network()
+    with pytest.raises(ParameterError, match=r"found 1000 bytes; allowed: at least \d+, which step"):
+        compile_paged(graph, "1KB")
+    with pytest.raises(ParameterError, match="planner: found 'good'; allowed: best, streaming, lru"):
+        compile_paged(graph, "1GB", planner="good")
+    with compile_paged(graph, "1GB", folder=tmp_path, threads=1) as paged:
+        assert [*tmp_path.iterdir()]
+        with pytest.raises(InputError, match="input 'x' is"):
+            paged(np.zeros((2, 3, 20, 20), "f4"))
+        assert len(paged(image())) == 2  # nothing was lost
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(ArtifactError, match="closed"):
+        paged(image())
+    b = GraphBuilder()
+    total = b.add("add", b.state("s", np.zeros(4, "f4")), b.input("x", (4,)))
+    b.update("s", total)
+    with pytest.raises(UnsupportedOperator, match="two memories: found states s"):
+        compile_paged(b.build(b.add("relu", total)), "1GB")
