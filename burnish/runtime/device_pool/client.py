@@ -99,6 +99,11 @@ class RemoteLease:
             raise DeviceLost(f"the pool at {self._address} sent what is no answer")
         return answer, data
 
+    def lose(self, reason: str) -> None:
+        """As of a lease of this process; nothing is raised where the pool has gone."""
+        with suppress(DeviceLost, DeviceError):
+            self._exchange({"op": "lose", "why": reason}, b"", PROMPT, 0)
+
     def release(self) -> None:
         """Gives the board back: the server does so when the connection ends."""
         with suppress(OSError):

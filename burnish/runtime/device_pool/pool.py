@@ -17,7 +17,7 @@ from burnish.runtime.device_pool.shares import Request, Shares
 from burnish.runtime.device_pool.table import Device, check_names
 
 HEARTBEAT = 60.0  # seconds: a lease whose holder asks for nothing that long ends when another wants the device
-MOST_FAILURES = 3  # in a row, after which a device is given up where no other is left
+MOST_FAILURES = 3  # in a row, after which nobody waits for the device to be tried again
 PAUSES = (1.0, 60.0)  # seconds until a lost device is tried again: at first, doubled each time, and at most
 _LOOK = 0.5  # seconds between two looks at leases and at who still waits
 
@@ -77,6 +77,10 @@ class Lease:
         finally:
             self.asking = False
             self._renew()
+
+    def lose(self, reason: str) -> None:
+        """Tells that the board's answers are none: it is closed, and opened again after a pause."""
+        self._pool.lose(self, reason)
 
     def release(self) -> None:
         """Gives the device back."""
@@ -255,7 +259,7 @@ class DevicePool:
         """Raises DeviceError where there is nothing to wait for."""
         if self._closed:
             raise DeviceError("devices: the pool is closed")
-        if all(slot.failures >= MOST_FAILURES for slot in own):
+        if all(slot.failures >= MOST_FAILURES and slot.retry > self.clock() for slot in own):
             reasons = "; ".join(slot.reason for slot in own)
             raise DeviceError(f"devices: none of kind '{request.kind}' lives: {reasons}")
         if end is not None and self.clock() >= end:
@@ -265,7 +269,7 @@ class DevicePool:
     def _grant(self) -> None:
         """Gives free devices to those whose turn it is."""
         now = self.clock()
-        for slot in sorted(self._slots, key=lambda slot: slot.state != "idle"):
+        for slot in sorted(self._slots, key=lambda slot: (slot.state != "idle", slot.failures)):
             if slot.state == "leased" or (slot.state == "closed" and slot.retry > now):
                 continue
             names = (slot.device.kind, slot.device.name)
@@ -293,7 +297,7 @@ class DevicePool:
     def _fail(self, slot: _Slot, reason: str) -> None:
         """A device is closed, until it is tried again."""
         least, most = self.pauses
-        slot.retry = self.clock() + min(most, least * 2**slot.failures)
+        slot.retry = self.clock() + min(most, least * 2.0 ** min(slot.failures, 32))
         slot.failures += 1
         slot.state, slot.reason = "closed", reason
         if slot.board is not None:

@@ -5,6 +5,7 @@ While it waits for a board, or a board works, beats go out.
 
 lease kind owner priority     {"leased": name, "about": …}
 ask header most seconds       what the board says: {"reply": header}, with its payload; {"lost": why}
+lose why                      {"ok": true}; the board is closed: what it answered was none
 release                       {"ok": true}
 status                        {"devices": …, "used": …}
 
@@ -130,6 +131,10 @@ class _Client:
             return {"devices": self._pool.status(), "used": self._pool.used()}, b""
         if op == "release":
             self.end()
+            return {"ok": True}, b""
+        if op == "lose":
+            if self._lease is not None:
+                self._pool.lose(self._lease, str(request["why"]))
             return {"ok": True}, b""
         if op == "lease":
             self.end()

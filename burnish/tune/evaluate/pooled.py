@@ -38,6 +38,9 @@ class BoardLease(Wire, Protocol):
     def about(self) -> Mapping[str, Any]:
         """What the board says of itself."""
 
+    def lose(self, reason: str) -> None:
+        """Tells that what the board answers is of no use."""
+
     def __enter__(self) -> BoardLease: ...
 
     def __exit__(self, *exception: object) -> None: ...
@@ -164,6 +167,7 @@ class PoolRunner:
                     with Job(lease, limit=self._limit) as job:
                         return work(job, lease.about)
                 except DeviceLost as gone:
+                    lease.lose(str(gone))
                     lost.append(str(gone))
                     self.lost.append(str(gone))
         raise Failure("crashed", f"{len(lost)} boards went as they had this trial: {'; '.join(lost)}")

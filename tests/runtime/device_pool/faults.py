@@ -13,7 +13,7 @@ from burnish.runtime.device_pool.link import start
 from burnish.runtime.device_pool.table import Device
 
 SILENCE = 3.0  # seconds: beats come each half second
-UPLOAD = 100_000  # bytes: a board whose link drops in mid-upload takes no longer frame
+UPLOAD = 20_000  # bytes: a board whose link drops in mid-upload takes no longer frame
 
 
 class Faulty(agent.Agent):

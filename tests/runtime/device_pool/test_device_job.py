@@ -173,7 +173,7 @@ def test_a_board_where_no_worker_begins_tells_why(tmp_path: Path) -> None:
     broken = tmp_path / "python"
     broken.write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
     broken.chmod(0o700)
-    with pytest.raises(DeviceLost, match="'here': no worker begins there.*Permission denied"):
+    with pytest.raises(DeviceLost, match=r"'here': no worker begins there.*Permission denied"):
         Board(Device("here", "cpu", python=str(broken)))
     with pytest.raises(DeviceLost, match="No such file"):
         Board(Device("here", "cpu", python=str(tmp_path / "nothing")))
