@@ -164,10 +164,12 @@ def _told() -> Iterator[None]:
 
 def module_on(
     job: Job, about: Mapping[str, Any], executable: Executable, threads: int = 1, name: str = "model"
-) -> Module:
-    """A model on a board, in a job there, for as long as that lasts. ``about``: what the board says of itself.
+) -> tuple[Module, BoardDevice]:
+    """A model on a board, in a job there, for as long as that lasts; and the board, which knows its times. ``about``:
+    what the board says of itself.
 
     Raises TargetError where the board cannot run it.
     """
-    device: Any = BoardDevice(job, str(about.get("clock")), threads, name)
-    return Module(executable, 1, device=device)
+    device = BoardDevice(job, str(about.get("clock")), threads, name)
+    runs: Any = device  # all steps, and no kernel alone
+    return Module(executable, 1, device=runs), device

@@ -9,11 +9,12 @@ from typing import Self
 from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
 from burnish.measure.comparison import Comparison
+from burnish.runtime.device_pool.leasing import Devices
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate.building import Build, Builder, Trial
 from burnish.tune.evaluate.measurement import Measurement
-from burnish.tune.evaluate.pooled import Devices, PoolRunner
+from burnish.tune.evaluate.pooled import PoolRunner
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.running import KernelRunner, Loadable, Runner
 from burnish.tune.evaluate.stopping import Adaptive, Rule

@@ -6,14 +6,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from burnish.errors import BurnishError
 from burnish.measure.comparison import Comparison, compare_times
-from burnish.runtime.device_pool.board import Wire
 from burnish.runtime.device_pool.job import Job
-from burnish.runtime.device_pool.lost import DeviceLost
+from burnish.runtime.device_pool.leasing import Devices, on_board
 from burnish.target import Target
 from burnish.tune.evaluate import worker
 from burnish.tune.evaluate.building import unpack
@@ -26,43 +25,8 @@ from burnish.tune.evaluate.running import PREPARING, Loadable
 from burnish.tune.evaluate.stopping import Rule
 from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
 
-MOST_LOST = 3  # boards that a trial may take with it, or may be on as they go
 _KEPT = 6  # tasks whose arrays are kept at once
 T = TypeVar("T")
-
-
-class BoardLease(Wire, Protocol):
-    """A leased board; a context that gives it back."""
-
-    @property
-    def about(self) -> Mapping[str, Any]:
-        """What the board says of itself."""
-
-    def lose(self, reason: str) -> None:
-        """Tells that what the board answers is of no use."""
-
-    def __enter__(self) -> BoardLease: ...
-
-    def __exit__(self, *exception: object) -> None: ...
-
-
-class Leasing(Protocol):
-    """What leases boards: a pool of this process, or the server of one."""
-
-    def lease(self, kind: str, owner: str, priority: int = 0) -> BoardLease:
-        """A board of a kind, when it is the owner's turn. Raises DeviceError."""
-
-
-@dataclass(frozen=True)
-class Devices:
-    """Boards to measure on: of a ``kind`` in a ``pool``, asked for by an ``owner``, among whom shares are fair; higher
-    priorities come first.
-    """
-
-    pool: Leasing
-    kind: str
-    owner: str
-    priority: int = 0
 
 
 class PoolRunner:
@@ -159,18 +123,7 @@ class PoolRunner:
         }
 
     def _on_board(self, work: Callable[[Job, Mapping[str, Any]], T]) -> T:
-        """What work on a board gives; on another, where that goes. Raises Failure of the work, DeviceError."""
-        devices, lost = self._devices, list[str]()
-        while len(lost) < MOST_LOST:
-            with devices.pool.lease(devices.kind, devices.owner, devices.priority) as lease:
-                try:
-                    with Job(lease, limit=self._limit) as job:
-                        return work(job, lease.about)
-                except DeviceLost as gone:
-                    lease.lose(str(gone))
-                    lost.append(str(gone))
-                    self.lost.append(str(gone))
-        raise Failure("crashed", f"{len(lost)} boards went as they had this trial: {'; '.join(lost)}")
+        return on_board(self._devices, work, self._limit, self.lost.append)
 
 
 def _words(failure: Failure) -> str:

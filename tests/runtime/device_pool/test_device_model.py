@@ -13,7 +13,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.runtime.device_pool.board import Board
 from burnish.runtime.device_pool.job import Job
-from burnish.runtime.device_pool.model import BoardDevice, module_on
+from burnish.runtime.device_pool.model import module_on
 from burnish.runtime.device_pool.table import Device
 
 
@@ -41,12 +41,10 @@ def test_a_model_runs_on_a_board(boards: dict[str, Board], target: str) -> None:
     x = np.random.default_rng(1).standard_normal((5, 24)).astype("float32")
     (wanted,) = evaluate(graph, {"x": x}).values()
     with Job(board) as job:
-        model = module_on(job, board.about, bn.compile(graph, target=target, threads=1).executable)
+        model, device = module_on(job, board.about, bn.compile(graph, target=target, threads=1).executable)
         for factor in (1.0, 2.0):
             (wanted,) = evaluate(graph, {"x": factor * x}).values()
             assert np.abs(model(factor * x) - wanted).max() < 1e-5
-        device = model._code.device
-        assert isinstance(device, BoardDevice)
         assert 0 < device.seconds < 1
         rows = model.profile(x, repeat=2)
         assert len(rows) == len(model.executable.steps)
@@ -58,7 +56,7 @@ def test_two_models_share_a_job(boards: dict[str, Board]) -> None:
     x = np.ones((5, 24), np.float32)
     executable = bn.compile(graph, threads=1).executable
     with Job(board) as job:
-        one, other = (module_on(job, board.about, executable, name=name) for name in ("one", "other"))
+        one, other = (module_on(job, board.about, executable, name=name)[0] for name in ("one", "other"))
         assert (one(x) == other(x)).all()
 
 
@@ -66,8 +64,7 @@ def test_what_a_board_cannot_run_is_refused(boards: dict[str, Board]) -> None:
     board, here = boards["aarch64-cortex-a53"], bn.compile(network(), threads=1).executable
     with pytest.raises(TargetError, match="allowed: aarch64"), Job(board) as job:
         module_on(job, board.about, here)
-    model = None
     with Job(boards["cpu"]) as job:
-        model = module_on(job, boards["cpu"].about, here)
+        model, _ = module_on(job, boards["cpu"].about, here)
     with pytest.raises(TargetError, match="without a child"):
         model(np.ones((5, 24), np.float32))

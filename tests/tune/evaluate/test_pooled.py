@@ -13,11 +13,12 @@ from burnish.errors import TargetError
 from burnish.kernels.task import Task
 from burnish.loops.tensor import compute, placeholder
 from burnish.runtime.device_pool.job import Job
+from burnish.runtime.device_pool.leasing import MOST_LOST
 from burnish.runtime.device_pool.pool import DevicePool
 from burnish.runtime.device_pool.table import Device
 from burnish.target import host, target
 from burnish.tune.evaluate import Build, Devices, Evaluator, Fixed, Measurement, Trial
-from burnish.tune.evaluate.pooled import MOST_LOST, PoolRunner
+from burnish.tune.evaluate.pooled import PoolRunner
 from tests.runtime.device_pool.faults import board
 from tests.tune.conftest import CRASH, HANG, copies, handmade
 
@@ -158,7 +159,7 @@ def test_a_trial_that_takes_every_board_with_it_is_given_up(task: Task) -> None:
     with DevicePool(devices, board) as pool, remote(pool) as evaluator:
         made = tried(prepared(evaluator, task), task, handmade(copies(2.0, COUNT)))
         assert made.outcome == "crashed"
-        assert made.error.startswith(f"{MOST_LOST} boards went as they had this trial: device 'killed-")
+        assert made.error.startswith(f"{MOST_LOST} boards went as they had this: device 'killed-")
         assert len(lost(evaluator)) == MOST_LOST
 
 
