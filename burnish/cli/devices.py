@@ -86,7 +86,7 @@ def test(
             print(f"{report.name}: {report.problem}")
             continue
         print(
-            f"{report.name}: well; {report.machine}, {report.cores} cores; a product of 32 × 32 takes "
+            f"{report.name}: well; {report.machine}, cores: {report.cores}; a product of 32 × 32 takes "
             f"{1e6 * report.seconds:.1f} µs, a question {1e3 * report.round_trip:.2f} ms, uploads "
             f"{report.upload / 1e6:.0f} MB/s"
         )

@@ -110,6 +110,8 @@ def tune(
 
     Ctrl-C ends the search and keeps what is found; a second one ends at once, and the records hold all measurements.
     """
+    if device is None and (pool, key, owner, priority) != (None, None, None, 0):
+        raise ParameterError("tune: found --pool, --key, --owner or --priority; allowed: with --device")
     from burnish.cli import compiling, tuning
 
     limit = 120.0 if seconds is None and trials is None else seconds
@@ -117,8 +119,6 @@ def tune(
         target, threads, exact, cache_dir, as_json, None, shape or (), rewrite, dim or (), fix or ()
     )
     settings = tuning.Settings(limit, trials, least_gain, strategy, seed, cold)
-    if device is None and (pool, key, owner, priority) != (None, None, None, 0):
-        raise ParameterError("tune: found --pool, --key, --owner or --priority; allowed: with --device")
     boards = tuning.Boards(device, pool, key, owner, priority) if device else None
     tuning.tune(model, output or model.with_suffix(".tuned.bn"), records, settings, options, force, boards)
 

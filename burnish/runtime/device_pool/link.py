@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shlex
 import subprocess
@@ -18,6 +19,7 @@ from burnish.runtime.device_pool.lost import DeviceLost
 from burnish.runtime.device_pool.table import Device
 
 STARTING = 30.0  # seconds until a board's worker has begun, and that an upload may stand still
+_PIPE = 1 << 20  # bytes on their way
 _WORDS = 5  # lines of its standard error that are kept
 
 # No password is asked for, no host key is learned, and a connection that has gone is noticed.
@@ -77,6 +79,9 @@ def start(words: Sequence[str], name: str) -> Link:
     stdin, stdout = process.stdin, process.stdout
 
     frames = Frames(stdout.fileno(), stdin.fileno())
+    for number in (stdin.fileno(), stdout.fileno()):
+        with suppress(OSError, AttributeError):  # more than the user may have, or a system without it
+            fcntl.fcntl(number, fcntl.F_SETPIPE_SZ, _PIPE)
 
     def close() -> None:
         process.kill()
