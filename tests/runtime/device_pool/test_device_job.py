@@ -177,3 +177,16 @@ def test_a_board_where_no_worker_begins_tells_why(tmp_path: Path) -> None:
         Board(Device("here", "cpu", python=str(broken)))
     with pytest.raises(DeviceLost, match="No such file"):
         Board(Device("here", "cpu", python=str(tmp_path / "nothing")))
+
+
+def test_a_board_behind_ssh_is_loaded_through_its_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that runs the command by a shell here, as SSH does there."""
+    client = tmp_path / "ssh"
+    client.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
+    client.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    far = Board(Device("far", "cpu", "ssh", "tuner@far.lab", python=sys.executable))
+    try:
+        assert doubled(far, code(copies(2.0)))[2]
+    finally:
+        far.close()
