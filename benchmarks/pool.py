@@ -110,31 +110,35 @@ def measure(seconds: float, kill: bool) -> dict[str, object]:
         for seed, (worker, owner) in enumerate(workers.items()):
             limits = Limits(seconds + GRACE)
             worker.submit(tuner, (server.address, key, owner, seconds, folder, seed), limits)
-        began, killed = time.monotonic(), not kill
+        began = ended = time.monotonic()
+        killed = not kill
         outcomes: dict[str, Outcome] = {}
-        used: dict[str, float] = {}
-        shares: list[dict[str, float]] = []
+        seen: list[dict[str, float]] = []  # seconds of boards by tuner, about each second, while all of them want some
         while len(outcomes) < len(workers):
             waiting = [worker for worker, owner in workers.items() if owner not in outcomes]
             for worker, event in wait(waiting, 1.0):
                 if isinstance(event, Outcome):
                     outcomes[workers[worker]] = event
+            used = pool.used()
+            if len(used) < len(TUNERS) or not all(used.values()):
+                began = time.monotonic()
+            elif time.monotonic() - began <= 0.9 * seconds:
+                seen.append(used)
+                ended = time.monotonic()
             if not killed and time.monotonic() - began > seconds / 2:
                 killed = _kill(pool)
-            if time.monotonic() - began < 0.9 * seconds:  # as long as all of them want boards
-                used = pool.used()
-                shares.append(used)
         for worker in workers:
             worker.end()
         status = pool.status()
     made = {owner: outcome.value if outcome.kind == "ok" else outcome.detail for owner, outcome in outcomes.items()}
-    total = sum(used.values()) or 1.0
-    parts = {owner: used.get(owner, 0.0) / total for owner in TUNERS}
+    during = {owner: seen[-1][owner] - seen[0][owner] if seen else 0.0 for owner in TUNERS}
+    total = sum(during.values()) or 1.0
+    parts = {owner: each / total for owner, each in during.items()}
     sessions = [Made(**each) for found in made.values() if isinstance(found, list) for each in found]
     return {
         "cpu": platform.processor() or platform.machine(), "seconds": seconds, "share": parts,
         "fair": all(abs(part * len(TUNERS) - 1) <= FAIR for part in parts.values()),
-        "busy": total / (len(BOARDS) * 0.9 * seconds), "killed": kill,
+        "measured_seconds": ended - began, "busy": total / (len(BOARDS) * max(1.0, ended - began)), "killed": kill,
         "sessions": made,
         "once": len(sessions) == len(TUNERS) * len(KINDS)
         and all(each.recorded == each.trials and not each.twice for each in sessions),

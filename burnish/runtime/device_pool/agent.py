@@ -7,7 +7,7 @@ board that hangs. Requests, by ``op``:
 
 ping                     {}
 put key + payload        keeps bytes under their SHA-256
-begin memory processor   a new child, with limits, in the place of the one before
+begin memory             a new child, with limits, in the place of the one before
 end                      no child
 others                   work for the child (:data:`WORK`), of at most ``seconds``; ``key``: the payload is what was put
 
@@ -31,7 +31,7 @@ from collections import OrderedDict
 from burnish.runtime.device_pool.frames import FrameError, Frames, Silence, gone
 from burnish.runtime.device_pool.native import Native
 from burnish.runtime.image import Image
-from burnish.workers.limits import limit_memory, limit_processor, restrain
+from burnish.workers.limits import limit_memory, restrain
 
 PROTOCOL = 1
 BEAT = 0.5  # seconds between signs of life
@@ -172,14 +172,13 @@ class Agent:
 
 
 def confine(header: dict) -> None:
-    """Limits of a child: memory, processor time, files, and no network, where the system lets that be taken away."""
+    """Limits of a child: memory, files, and no network where the system lets that be taken away."""
     restrain()
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).unshare(_NO_NETWORK)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     resource.setrlimit(resource.RLIMIT_NOFILE, (_FILES, _FILES))
     limit_memory(header.get("memory"))
-    limit_processor(header.get("processor"))
 
 
 def work(frames: Frames, engine: Native) -> None:
@@ -239,8 +238,5 @@ WORK = {
 def _ended(status: int) -> str:
     """How a process ended, for people."""
     if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
-        if name == "SIGPROF":
-            return "used up its processor time"
-        return f"was killed by {name}"
+        return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"ended with exit code {os.WEXITSTATUS(status)}"

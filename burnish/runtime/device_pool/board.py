@@ -80,7 +80,7 @@ def receive(
     """The next answer, which may be that long in coming, with signs of life. Raises EOFError, Silence, FrameError."""
     end = time.monotonic() + seconds
     while True:
-        header, payload = frames.receive(min(silence, max(0.0, end - time.monotonic())), most)
+        header, payload = frames.receive(silence, most, max(0.0, end - time.monotonic()))
         if "beat" not in header:
             return header, payload
         beat()

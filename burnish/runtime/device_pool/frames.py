@@ -15,6 +15,7 @@ import json
 import os
 import select
 import struct
+import time
 
 HEAD = struct.Struct("<4sIQ")
 MAGIC = b"bnd1"
@@ -63,34 +64,36 @@ class Frames:
         for part in parts:
             self.write(memoryview(part), seconds)
 
-    def receive(self, seconds: float | None = None, most: int = 0) -> tuple[dict, bytes]:
+    def receive(self, seconds: float | None = None, most: int = 0, whole: float | None = None) -> tuple[dict, bytes]:
         """The next frame: header and payload. What has come of it stays for the next call where this one fails.
 
-        Raises Silence where no byte comes for so many ``seconds``, FrameError for what is no frame or has a payload of
-        more than ``most`` bytes: then the stream is of no more use.
+        Raises Silence where no byte comes for so many ``seconds``, or not all of it within ``whole``; FrameError
+        for what is no frame or has a payload of more than ``most`` bytes: then the stream is of no more use.
         """
-        head = self._need(HEAD.size, seconds)
+        end = None if whole is None else time.monotonic() + whole
+        head = self._need(HEAD.size, seconds, end)
         magic, text, payload = HEAD.unpack(head[: HEAD.size])
         if magic != MAGIC or text > MOST_HEADER:
             raise FrameError(f"bytes that are no frame: {bytes(head[:16])!r}")
         if payload > most:
             raise FrameError(f"a frame of {payload} bytes; allowed: {most}")
-        end = HEAD.size + text + payload
-        whole = end + (_TAG if self._keys is not None else 0)
-        frame = self._need(whole, seconds)
+        data = HEAD.size + text
+        body = data + payload
+        total = body + (_TAG if self._keys is not None else 0)
+        frame = self._need(total, seconds, end)
         if self._keys is not None and not hmac.compare_digest(
-            self._tag(1, [memoryview(frame)[:end]]), bytes(frame[end:whole])
+            self._tag(1, [memoryview(frame)[:body]]), bytes(frame[body:total])
         ):
             raise TagError("a frame whose tag is wrong: another key, or altered on its way")
         try:
-            header = json.loads(bytes(frame[HEAD.size : HEAD.size + text]))
+            header = json.loads(bytes(frame[HEAD.size : data]))
         except ValueError as error:
             raise FrameError(f"a frame whose header is no JSON: {error}") from None
         if not isinstance(header, dict):
             raise FrameError("a frame whose header is no JSON object")
-        data = bytes(frame[HEAD.size + text : end])
-        del self._come[:whole]
-        return header, data
+        found = bytes(frame[data:body])
+        del self._come[:total]
+        return header, found
 
     def forget(self) -> None:
         """From now on the other end has gone: the descriptors are somebody else's."""
@@ -111,10 +114,11 @@ class Frames:
             made.update(part)
         return made.digest()
 
-    def _need(self, count: int, seconds: float | None) -> bytearray:
-        """What has come, at least so many bytes."""
+    def _need(self, count: int, seconds: float | None, end: float | None = None) -> bytearray:
+        """What has come, at least so many bytes, before the time ``end``."""
         while len(self._come) < count:
-            _wait(self.reader, select.POLLIN, seconds)
+            left = None if end is None else max(0.0, end - time.monotonic())
+            _wait(self.reader, select.POLLIN, min((s for s in (seconds, left) if s is not None), default=None))
             try:
                 piece = os.read(self.reader, max(1 << 16, min(_PIECE, count - len(self._come))))
             except BlockingIOError:

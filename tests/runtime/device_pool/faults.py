@@ -45,11 +45,11 @@ def main(fault: str) -> None:
     if fault == "drops":
         whole = frames.Frames._need
 
-        def need(self: frames.Frames, count: int, seconds: float | None) -> bytearray:
+        def need(self: frames.Frames, count: int, seconds: float | None, end: float | None = None) -> bytearray:
             if count > UPLOAD:
-                whole(self, UPLOAD // 2, seconds)
+                whole(self, UPLOAD // 2, seconds, end)
                 os._exit(0)
-            return whole(self, count, seconds)
+            return whole(self, count, seconds, end)
 
         frames.Frames._need = need  # type: ignore[method-assign]
     agent.main()

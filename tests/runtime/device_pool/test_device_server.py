@@ -138,14 +138,16 @@ def test_a_client_that_goes_in_mid_upload_gives_its_board_back(served: Served) -
 
 
 def test_an_oversized_answer_ends_the_board_not_the_server(served: Served) -> None:
-    with served.client().lease("bad", "a") as lease, Job(lease) as job:
+    with served.client().lease("bad", "a") as lease:
+        job = Job(lease)
+        job.__enter__()
         job.buffer("x", 8, bytes(8))
         with pytest.raises(DeviceLost, match="'oversized-x': sent what is no answer: a frame of 4194304 bytes"):
             job.read([("x", 0, 8)])
         with pytest.raises(DeviceLost, match="allowed: lease"):
             job.fill(["x"])
-        job._wire = served.client().lease("one", "a")
-        job.__enter__()
+    with served.client().lease("one", "a") as lease:
+        assert lease.ask({"op": "ping"})[0] == {"ok": True}
 
 
 def test_what_is_no_request_is_answered(served: Served) -> None:
