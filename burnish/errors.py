@@ -81,5 +81,9 @@ class EngineError(BurnishError):
     """An operation on arrays that failed where it ran, told to who waits for its result; or that waits for itself."""
 
 
+class DeviceError(BurnishError):
+    """A device pool that has no such device, none that lives, or that cannot be reached or does not take the key."""
+
+
 class MissingDependencyError(BurnishError):
     """An optional package that is needed for what was asked, but is not installed."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 import burnish
-from burnish.cli import boost, caching, gnn, models, records, rewriting, train
+from burnish.cli import boost, caching, devices, gnn, models, records, rewriting, train
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
 
 __all__ = ["app", "main"]
@@ -29,6 +29,7 @@ app.add_typer(boost.app, name="boost")
 app.add_typer(gnn.app, name="gnn")
 app.add_typer(records.app, name="records")
 app.add_typer(rewriting.app, name="rewrite")
+app.add_typer(devices.app, name="device")
 app.add_typer(caching.app, name="cache")
 
 

@@ -112,13 +112,26 @@ def tune(
     fix: Fix = None,
     rewrite: Rewrite = True,
     cache_dir: CacheDir = None,
+    device: Annotated[
+        str | None, typer.Option(metavar="KIND", help="Measure on boards of this kind; see `burnish device`.")
+    ] = None,
+    pool: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Their pool. Default: this process's, of the user's table.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="The pool's key. Default: beside the table.")] = None,
+    owner: Annotated[
+        str | None, typer.Option(help="Whose share of the boards it is. Default: user and process.")
+    ] = None,
+    priority: Annotated[int, typer.Option(help="Of its leases: higher ones come first.")] = 0,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Search for faster kernels on this machine and compile the model with them.
+    """Search for faster kernels on this machine or on boards, and compile the model with them.
 
     Ctrl-C ends the search and keeps what is found; a second one ends at once, and the records hold all measurements.
     """
+    if device is None and (pool, key, owner, priority) != (None, None, None, 0):
+        raise ParameterError("tune: found --pool, --key, --owner or --priority; allowed: with --device")
     from burnish.cli import compiling, tuning
 
     limit = 120.0 if seconds is None and trials is None else seconds
@@ -126,7 +139,8 @@ def tune(
         target, threads, exact, cache_dir, as_json, None, shape or (), rewrite, dim or (), fix or ()
     )
     settings = tuning.Settings(limit, trials, least_gain, strategy, seed, cold)
-    tuning.tune(model, output or model.with_suffix(".tuned.bn"), records, settings, options, force)
+    boards = tuning.Boards(device, pool, key, owner, priority) if device else None
+    tuning.tune(model, output or model.with_suffix(".tuned.bn"), records, settings, options, force, boards)
 
 
 @app.command()

@@ -1,8 +1,11 @@
 """`burnish tune`: the search for faster kernels, watched live, and a table of what it found."""
 
+import getpass
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 
@@ -24,6 +27,11 @@ from burnish.cli.output import (
 )  # fmt: skip
 from burnish.driver.api import tuned as tune_and_compile
 from burnish.driver.tuned import Tuned, described
+from burnish.runtime.device_pool.client import RemotePool
+from burnish.runtime.device_pool.leasing import Devices
+from burnish.runtime.device_pool.pool import DevicePool
+from burnish.runtime.device_pool.secure import key_of
+from burnish.runtime.device_pool.table import default_path, read
 from burnish.tune.session import Progress, Session
 from burnish.tune.session import Tune as Settings
 
@@ -36,7 +44,32 @@ WIDE = 120  # columns of a terminal that has room for spaces and winners, too
 SHARES, SECONDS = 12, 10.0  # lines of progress where there is no terminal: of the whole time, or one in so many seconds
 
 
-def tune(model: Path, output: Path, records: Path, settings: Settings, options: Options, force: bool) -> None:
+@dataclass(frozen=True)
+class Boards:
+    """Where to measure: boards of a kind, in the pool at an address (None: of the user's table)."""
+
+    kind: str
+    pool: str | None = None
+    key: Path | None = None
+    owner: str | None = None
+    priority: int = 0
+
+    @contextmanager
+    def leased(self) -> Iterator[Devices]:
+        """The boards. Raises ParameterError, DeviceError."""
+        owner = self.owner or f"{getpass.getuser()}-{os.getpid()}"
+        if self.pool is not None:
+            key = key_of(self.key or default_path().with_suffix(".key"))
+            yield Devices(RemotePool(self.pool, key), self.kind, owner, self.priority)
+            return
+        with DevicePool(read(default_path())) as pool:
+            yield Devices(pool, self.kind, owner, self.priority)
+
+
+def tune(
+    model: Path, output: Path, records: Path, settings: Settings, options: Options, force: bool,
+    boards: Boards | None = None,
+) -> None:  # fmt: skip
     """Tunes an ONNX file, prints what was found and writes the compiled model.
 
     Exit status 130 after Ctrl-C; a second one ends at once, without a model, and says where the measurements are.
@@ -45,8 +78,10 @@ def tune(model: Path, output: Path, records: Path, settings: Settings, options: 
     check_output(output, inputs=[model], is_ours=is_artifact, force=force)
     check_records(records)
     try:
-        with watched(options.as_json) as watch:
-            tuned = tune_and_compile(model, settings, records=records, watch=watch, **options.arguments)
+        with watched(options.as_json) as watch, boards.leased() if boards else nullcontext() as devices:
+            tuned = tune_and_compile(
+                model, settings, records=records, watch=watch, devices=devices, **options.arguments
+            )
     except KeyboardInterrupt:
         kept = f"all measurements are in {records}: tune again to go on from them" if records.exists() else "no trial"
         print(f"burnish: interrupted before the winners were confirmed; {kept}", file=sys.stderr)

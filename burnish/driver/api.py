@@ -38,6 +38,7 @@ from burnish.train.step import Train, noted_labels, training_graph
 
 if TYPE_CHECKING:
     from burnish.driver.tuned import Tuned
+    from burnish.runtime.device_pool.leasing import Devices
     from burnish.tune.session import Session, Tune
 
 RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told otherwise
@@ -226,8 +227,11 @@ def tuned(
     progress: Progress | None = None,
     records: str | Path = RECORDS,
     watch: Callable[[Session], None] | None = None,
+    devices: Devices | None = None,
 ) -> Tuned:
-    """Compiles ``model`` as ``compile(tune=)`` does, and tells what tuning found; ``watch`` is that of tune_model."""
+    """Compiles ``model`` as ``compile(tune=)`` does, and tells what tuning found; ``watch`` and ``devices`` are those
+    of tune_model.
+    """
     with dump.compilation():
         # The tuner takes a second to import, with its boosted trees, which no other compilation should wait for.
         from burnish.driver.tuned import tune_model
@@ -241,7 +245,7 @@ def tuned(
             number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
         machine = find_target(target)
-        if _device(machine) is not None:
+        if _device(machine) is not None and devices is None:
             raise refusal("tune", tune, f"None for target '{machine.name}', whose device this machine does not time")
         if is_boosted(model):
             _check_unused("boosted trees", tune=tune)
@@ -262,7 +266,7 @@ def tuned(
             graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
         result = tune_model(
             graph, tune, records, target=machine, threads=threads, exact=exact, cache_dir=cache_dir, progress=progress,
-            watch=watch,
+            watch=watch, devices=devices,
         )  # fmt: skip
         if rewrite and chosen.module.rewrites is not None:
             result.module.note(rewrites=chosen.module.rewrites)

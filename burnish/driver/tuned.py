@@ -13,10 +13,14 @@ from burnish.driver.stages import HostStage, RepeatStage
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.measure.boards import compare_on_board
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
+from burnish.runtime.device_pool.leasing import Devices
+from burnish.runtime.devices import device_for
+from burnish.runtime.executable import Executable
 from burnish.runtime.module import Module
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
@@ -27,9 +31,11 @@ from burnish.tune.records import Records
 from burnish.tune.session import Outcome, Session, Tune
 from burnish.tune.strategy import strategy_named
 from burnish.tune.tasks import tuning_tasks
-from burnish.tune.validation import InModelValidator
+from burnish.tune.validation import InModelValidator, Validator
 
 BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unrolled more than any register file holds
+
+RUN_LIMIT, BOARD_LIMIT = 5.0, 60.0  # seconds of a kernel with its check, here; of a call on a board
 
 
 @dataclass(frozen=True)
@@ -54,17 +60,22 @@ def tune_model(
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     watch: Callable[[Session], None] | None = None,
+    devices: Devices | None = None,
 ) -> Tuned:
     """Tunes the kernels of a model, and compiles it with the winners if it is then faster as a whole.
 
-    ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune". Raises
-    TargetError where ``target`` is not this machine.
+    ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune".
+    ``devices``: boards that kernels, and then the model, are timed on, on one thread by default. Raises TargetError
+    where without any ``target`` is not this machine.
     """
-    if not target.is_host:
+    if not target.is_host and devices is None:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
-    store, threads = Records(records), threads or available_cores()
+    store, threads = Records(records), threads or (available_cores() if devices is None else 1)
     tasks = tuning_tasks(optimize(graph, exact), target, exact)
-    cold = runs_cold(graph, target) if options.cold is None else options.cold
+    usual = devices is None and runs_cold(
+        graph, target
+    )  # of boards it is not known whether their caches can be flushed
+    cold = usual if options.cold is None else options.cold
 
     def follow(session: Session) -> None:
         if watch is not None:
@@ -75,22 +86,38 @@ def tune_model(
     def compiled(choices: Choices) -> tuple[Module, list[tuple[str, ...]]]:
         made = compile_kernels(graph, target, exact, cache_dir, progress, choices)
         parts = [s.calls if isinstance(s, RepeatStage) else (s,) for s in made.computed if not isinstance(s, HostStage)]
-        return Module(assemble(made), threads), [tuple(task_key(s.task, target) for s in part) for part in parts]
+        return _module(assemble(made), threads, target), [
+            tuple(task_key(s.task, target) for s in part) for part in parts
+        ]
 
-    with Evaluator(target, threads=threads, cold=cold, build_limit=BUILD_LIMIT) as evaluator:
+    limit = RUN_LIMIT if devices is None else BOARD_LIMIT
+    with Evaluator(
+        target, threads=threads, cold=cold, build_limit=BUILD_LIMIT, run_limit=limit, devices=devices
+    ) as evaluator:
         prior = shipped(target) if strategy_named(options.strategy).transfer else None
-        validator = InModelValidator(compiled, sum(a.nbytes for a in graph.constants.values()), cache_dir, evaluator)
+        validator: Validator | None = None
+        if devices is None:
+            constants = sum(a.nbytes for a in graph.constants.values())
+            validator = InModelValidator(compiled, constants, cache_dir, evaluator)
         outcome = Session(tasks, store, evaluator, options, progress=follow, prior=prior, validate=validator).run()
     plain, tuned = (compiled(choices)[0] for choices in (DEFAULTS, recorded_choices(store, target, threads, cold)))
     dtypes = {t.dtype for name, t in graph.types.items() if name not in graph.constants}
-    with Sandbox() as sandbox:
-        gain = sandbox.compare(plain, tuned, dtypes, exact=exact)
+    if devices is not None:
+        gain = compare_on_board(devices, plain.executable, tuned.executable, dtypes, exact=exact, threads=threads)
+    else:
+        with Sandbox() as sandbox:
+            gain = sandbox.compare(plain, tuned, dtypes, exact=exact)
     if gain.outcome != "ok":
         warnings.warn(
             f"tune: the tuned model beside the untuned one: {gain.outcome}: {gain.error}; the untuned one is taken",
             RuntimeWarning, stacklevel=2,
         )  # fmt: skip
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
+
+
+def _module(executable: Executable, threads: int, target: Target) -> Module:
+    """For this machine, or one that can be saved for another."""
+    return Module(executable, threads, device=device_for(target.machine, executable.target))
 
 
 def _done(session: Session) -> tuple[int, int]:

@@ -30,3 +30,40 @@ class Plan(ctypes.Structure):
         ("patch_count", ctypes.c_int64),
         ("clock", ctypes.c_void_p),
     )
+
+
+class PoolStruct(ctypes.Structure):
+    """What the threads of a pool share (``%Pool`` of pool_ir.py)."""
+
+    _fields_ = (
+        ("generation", ctypes.c_int32),
+        ("_line1", ctypes.c_char * 124),
+        ("sleepers", ctypes.c_int32),
+        ("_line2", ctypes.c_char * 124),
+        ("busy", ctypes.c_int32),
+        ("_line3", ctypes.c_char * 124),
+        ("done", ctypes.c_int32),
+        ("waiting", ctypes.c_int32),
+        ("_line4", ctypes.c_char * 120),
+        ("threads", ctypes.c_int64),
+        ("spin", ctypes.c_int64),
+        ("syscall", ctypes.c_void_p),
+        ("caller", ctypes.c_int32),
+        ("_line5", ctypes.c_char * 100),
+    )
+
+
+class PartStruct(ctypes.Structure):
+    """What is one thread's of a pool (``%Part`` of pool_ir.py)."""
+
+    _fields_ = (
+        ("chunks_left", ctypes.c_int64),
+        ("body", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+        ("quotient", ctypes.c_int64),
+        ("remainder", ctypes.c_int32),
+        ("chunks", ctypes.c_int32),
+        ("thread", ctypes.c_int64),
+        ("pool", ctypes.c_void_p),
+        ("_line", ctypes.c_char * 72),
+    )

@@ -11,8 +11,8 @@ import numpy as np
 from burnish.loops.expr import ALIGNMENT as ALIGNMENT
 from burnish.loops.numeric import numpy_dtype as numpy_dtype
 from burnish.memory.share import round_up as round_up
-
-HUGE_PAGE = 2 << 20  # bytes: from this size on, memory is aligned for and advised to use huge pages
+from burnish.runtime.pages import HUGE_PAGE as HUGE_PAGE
+from burnish.runtime.pages import anonymous_pages as anonymous_pages
 
 
 def allocate(nbytes: int) -> np.ndarray:
@@ -47,12 +47,6 @@ def packed_states(values: Sequence[np.ndarray]) -> np.ndarray:
     for begin, value in zip(ends, values, strict=False):
         memory[begin : begin + value.nbytes] = np.ascontiguousarray(value).reshape(-1).view(np.uint8)
     return memory
-
-
-def anonymous_pages(nbytes: int, shared: bool = False) -> mmap.mmap:
-    """Zeroed pages of this process alone, of which a forked child gets its own copy; or ``shared`` with it."""
-    kind = mmap.MAP_SHARED if shared else mmap.MAP_PRIVATE
-    return mmap.mmap(-1, nbytes, flags=kind | mmap.MAP_ANONYMOUS, prot=mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 def aligned_array(shape: tuple[int, ...], dtype: np.dtype) -> tuple[np.ndarray, int]:

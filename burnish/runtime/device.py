@@ -186,10 +186,10 @@ class DeviceRunner:
         if isinstance(step, Call) and step.kernel not in self._code.kernels:
             self._native(step.kernel, places)
         elif isinstance(step, Call):
-            memory = [_bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True)]
+            memory = [bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True)]
             self._code.device.run(self._code.kernels[step.kernel], memory)
         elif isinstance(step, Copy):
-            target, source = (_bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True))
+            target, source = (bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True))
             target[:] = source
         elif isinstance(step, Host):
             arrays = [array_at(at, spec, {}) for at, spec in zip(places, step.specs, strict=True)]
@@ -247,7 +247,7 @@ def _pointed(step: Repeat, pointer: Pointer, t: int) -> Slot:
     return replace(place, offset=place.offset + moved, nbytes=pointer.nbytes)
 
 
-def _bytes_at(address: int, nbytes: int) -> np.ndarray:
+def bytes_at(address: int, nbytes: int) -> np.ndarray:
     """Memory as an array of bytes: a view, valid as long as the memory is."""
     if not nbytes:
         return np.zeros(0, np.uint8)

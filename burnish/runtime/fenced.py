@@ -8,12 +8,11 @@ from typing import Self
 
 import numpy as np
 
-from burnish.runtime.buffers import HUGE_PAGE, anonymous_pages, round_up
+from burnish.runtime.buffers import round_up
+from burnish.runtime.pages import FORBIDDEN, HUGE_PAGE, anonymous_pages, protect
 
 UNWRITTEN = 0xFF  # NaN in every float type
 WATCHED = 4096  # bytes, at most, in front of a buffer and behind it
-_FORBIDDEN = 0  # PROT_NONE
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Fenced:
@@ -46,8 +45,8 @@ class Fenced:
         self._around = around
         for part in self._watched:
             part[:] = around
-        _protect(self._start - mmap.PAGESIZE, mmap.PAGESIZE, _FORBIDDEN)
-        _protect(self._start + size, mmap.PAGESIZE, _FORBIDDEN)
+        protect(self._start - mmap.PAGESIZE, mmap.PAGESIZE, FORBIDDEN)
+        protect(self._start + size, mmap.PAGESIZE, FORBIDDEN)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         """All bytes as an array."""
@@ -60,14 +59,8 @@ class Fenced:
 
     def lock(self) -> None:
         """From now on a write is an invalid access."""
-        _protect(self._start, self._size, mmap.PROT_READ)
+        protect(self._start, self._size, mmap.PROT_READ)
 
     def untouched_around(self) -> bool:
         """Whether the bytes directly in front and behind still are what they were."""
         return all(bool((part == self._around).all()) for part in self._watched)
-
-
-def _protect(address: int, nbytes: int, allowed: int) -> None:
-    if _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), allowed):
-        code = ctypes.get_errno()
-        raise OSError(code, "mprotect: the system refuses to protect memory")

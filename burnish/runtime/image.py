@@ -10,9 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from burnish.runtime.buffers import anonymous_pages
-
-_libc = ctypes.CDLL(None, use_errno=True)
+from burnish.runtime.pages import anonymous_pages, protect
 
 
 @dataclass(frozen=True)
@@ -49,9 +47,7 @@ class LoadedImage:
             struct.pack_into("<Q", self._pages, offset, self.base + target)
         # Never writable and executable at once. Turning pages executable also makes the Linux kernel synchronize the
         # instruction caches of machines where those do not see writes.
-        if _libc.mprotect(ctypes.c_void_p(self.base), ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_EXEC):
-            code = ctypes.get_errno()
-            raise OSError(code, "mprotect: the system refuses executable memory")
+        protect(self.base, size, mmap.PROT_READ | mmap.PROT_EXEC)
 
     def address(self, symbol: str) -> int:
         """The address of a symbol of the image. Raises KeyError."""

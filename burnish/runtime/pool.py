@@ -12,49 +12,13 @@ from functools import cache
 from typing import Any
 
 from burnish.errors import ParameterError
+from burnish.runtime.abi import PartStruct, PoolStruct
 from burnish.runtime.buffers import address_of, allocate, round_up
 from burnish.runtime.image import Image, LoadedImage
 
 SPIN = 20_000  # pauses, about 0.5 to 1 ms: longer than the gaps inside a model, too short to be felt as load
 MOST_THREADS = 64  # of a pool on a machine with fewer cores: more would only wait for each other
 _libc = ctypes.CDLL(None)
-
-
-class _PoolStruct(ctypes.Structure):
-    """``%Pool`` of pool_ir.py."""
-
-    _fields_ = (
-        ("generation", ctypes.c_int32),
-        ("_line1", ctypes.c_char * 124),
-        ("sleepers", ctypes.c_int32),
-        ("_line2", ctypes.c_char * 124),
-        ("busy", ctypes.c_int32),
-        ("_line3", ctypes.c_char * 124),
-        ("done", ctypes.c_int32),
-        ("waiting", ctypes.c_int32),
-        ("_line4", ctypes.c_char * 120),
-        ("threads", ctypes.c_int64),
-        ("spin", ctypes.c_int64),
-        ("syscall", ctypes.c_void_p),
-        ("caller", ctypes.c_int32),
-        ("_line5", ctypes.c_char * 100),
-    )
-
-
-class _PartStruct(ctypes.Structure):
-    """``%Part`` of pool_ir.py."""
-
-    _fields_ = (
-        ("chunks_left", ctypes.c_int64),
-        ("body", ctypes.c_void_p),
-        ("context", ctypes.c_void_p),
-        ("quotient", ctypes.c_int64),
-        ("remainder", ctypes.c_int32),
-        ("chunks", ctypes.c_int32),
-        ("thread", ctypes.c_int64),
-        ("pool", ctypes.c_void_p),
-        ("_line", ctypes.c_char * 72),
-    )
 
 
 class Pool:
@@ -67,13 +31,13 @@ class Pool:
     def __init__(self, driver: LoadedImage, threads: int) -> None:
         self.driver = driver
         self.threads = threads
-        size = ctypes.sizeof(_PoolStruct)
-        memory = allocate(size + threads * ctypes.sizeof(_PartStruct) + 64)
+        size = ctypes.sizeof(PoolStruct)
+        memory = allocate(size + threads * ctypes.sizeof(PartStruct) + 64)
         _never_free(memory)
         self.address = round_up(address_of(memory), 128)
         self.parallel = driver.address("burnish_parallel")
-        self._pool = _PoolStruct.from_address(self.address)
-        self._parts = (_PartStruct * threads).from_address(self.address + size)
+        self._pool = PoolStruct.from_address(self.address)
+        self._parts = (PartStruct * threads).from_address(self.address + size)
         self.reset()
 
     def reset(self) -> None:

@@ -12,10 +12,11 @@ import pytest
 
 from burnish.machines.known import machine_for
 from burnish.runtime import artifact
+from burnish.runtime.abi import PartStruct, PoolStruct
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
-from burnish.runtime.pool import Pool, _PartStruct, _PoolStruct, available_cores, pool
+from burnish.runtime.pool import Pool, available_cores, pool
 
 # `count` adds 1 to every element of its chunk, and writes the thread number into a second array. `nested` starts a
 # region of 10 elements in a chunk of one iteration. `repeat` runs n regions of `extent` elements: {body, context,
@@ -267,9 +268,9 @@ def test_the_default_is_the_cores_of_this_process() -> None:
 
 
 def test_the_structures_keep_threads_on_separate_cache_lines() -> None:
-    assert ctypes.sizeof(_PoolStruct) == 640
-    assert ctypes.sizeof(_PartStruct) == 128
-    offsets = [getattr(_PoolStruct, name).offset for name in ("generation", "sleepers", "busy", "done", "threads")]
+    assert ctypes.sizeof(PoolStruct) == 640
+    assert ctypes.sizeof(PartStruct) == 128
+    offsets = [getattr(PoolStruct, name).offset for name in ("generation", "sleepers", "busy", "done", "threads")]
     assert offsets == [0, 128, 256, 384, 512]
 
 

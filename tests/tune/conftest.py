@@ -12,7 +12,7 @@ from burnish.loops.tensor import compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_of
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.link import link
-from burnish.target import host
+from burnish.target import Target, host
 from burnish.tune.evaluate import Build, Evaluator
 
 
@@ -43,7 +43,7 @@ def product() -> Task:
     return Task("product", (x, w), (y,), "matmul", {}, frozenset({"w"}))
 
 
-def handmade(body: str, scratch_bytes: int = 0) -> Build:
+def handmade(body: str, scratch_bytes: int = 0, target: Target | None = None) -> Build:
     """A build whose code is LLVM IR: %x and %y are the addresses of its first two arguments."""
     text = f"""
 define void @handmade(ptr %args, ptr %rt) {{
@@ -54,7 +54,7 @@ entry:
 {body}
 }}
 """
-    code = compile_ir(text, host())
+    code = compile_ir(text, target or host())
     return Build(Kernel("handmade", code, scratch_bytes, {}, "generic", {}), link({"handmade": code}))
 
 

@@ -9,18 +9,22 @@ from typing import Self
 from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
 from burnish.measure.comparison import Comparison
+from burnish.runtime.device_pool.leasing import Devices
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate.building import Build, Builder, Trial
 from burnish.tune.evaluate.measurement import Measurement
+from burnish.tune.evaluate.pooled import PoolRunner
 from burnish.tune.evaluate.reference import Examples
-from burnish.tune.evaluate.running import Loadable, Runner
+from burnish.tune.evaluate.running import KernelRunner, Loadable, Runner
 from burnish.tune.evaluate.stopping import Adaptive, Rule
 from burnish.workers import ForkServer
 
 
 class Evaluator:
-    """Tries candidates on this machine; whatever they do, this process lives on. Use it as a context; for one thread.
+    """Tries candidates on this machine or on boards; whatever they do, this process lives on.
+
+    Use it as a context; for one thread.
 
     Building and measuring take turns, a batch at a time: all workers build, then they wait while the kernels are
     measured one by one on a quiet machine. Building beside a measurement would disturb it by much more than the
@@ -37,20 +41,23 @@ class Evaluator:
         cold: bool = False,
         build_limit: float = 20.0,
         run_limit: float = 5.0,
+        devices: Devices | None = None,
     ) -> None:
         """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process).
 
         ``rule`` says when enough has been measured. ``cold``: constants come from memory in every timed run. No build
         may take more than ``build_limit`` seconds of processor time, and no kernel, with its check, more than
-        ``run_limit`` seconds.
+        ``run_limit`` seconds. ``devices``: boards that kernels are measured on, on one thread by default, instead of
+        this machine.
         """
         self.target = target or host()
-        self.threads = threads or available_cores()
+        self.threads = threads or (available_cores() if devices is None else 1)
         self.cold = cold
         self.rule = rule or Adaptive()
         self._server = ForkServer("burnish.tune.evaluate.worker")
         self._builder = Builder(self._server, self.target, workers or available_cores(), build_limit)
-        self._runner = Runner(self._server, self.target, self.threads, cold, run_limit)
+        setting = (self._server, self.target, self.threads, cold, run_limit)
+        self._runner: KernelRunner = Runner(*setting) if devices is None else PoolRunner(*setting, devices)
 
     def __enter__(self) -> Self:
         return self

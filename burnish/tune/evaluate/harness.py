@@ -5,33 +5,27 @@ lie.
 from __future__ import annotations
 
 import ctypes
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from burnish.kernels.task import Task
-from burnish.loops.layout import layout
-from burnish.measure.accuracy import scaled_error
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
-from burnish.runtime.buffers import ALIGNMENT, numpy_dtype, round_up
+from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.entry import driver_image
 from burnish.runtime.fenced import Fenced
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.pool import Pool, pool
 from burnish.target import Target
-from burnish.tune.evaluate.reference import Examples, packed, tolerance
+from burnish.tune.evaluate.expected import Expected, WrongAnswer, constant, varying
+from burnish.tune.evaluate.reference import Examples, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples
 from burnish.tune.evaluate.timer import Timer
 
 _AROUND_OUTPUTS = 0xA5  # a byte
 _PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
-
-
-class WrongAnswer(Exception):  # noqa: N818 - an outcome
-    """What a kernel computed is not what its task defines."""
 
 
 class LoadedKernel:
@@ -54,27 +48,11 @@ class LoadedKernel:
 
 @dataclass(frozen=True)
 class _Output:
-    """Memory of an output; that memory as an array, which of it counts (None: all), and what should be there."""
+    """Memory of an output, that memory as an array, and what should be there."""
 
     memory: Fenced
     found: np.ndarray
-    counts: np.ndarray | None
-    right: np.ndarray
-    difference: np.ndarray  # of both: making it anew would take longer than computing it
-    scale: float  # the largest finite magnitude
-
-    def error(self) -> float:
-        """As ``scaled_error``, but fast where all values are finite."""
-        with np.errstate(all="ignore"):
-            np.subtract(self.found, self.right, out=self.difference)
-            np.abs(self.difference, out=self.difference)
-            if self.counts is not None:
-                self.difference[~self.counts] = 0
-            error = float(self.difference.max(initial=0.0)) / self.scale
-        if math.isfinite(error):
-            return error
-        kept = slice(None) if self.counts is None else self.counts
-        return scaled_error([self.found[kept]], [self.right[kept]])
+    expected: Expected
 
 
 class KernelHarness:
@@ -96,27 +74,14 @@ class KernelHarness:
         self._pool = pool(driver_image(target.triple), threads)
         self._pool.start()
         self._watch = Timer(target)
-        self._inputs = {
-            t.name: _holding(packed(self.feeds[t.name], task.layouts.get(t.name)))
-            for t in task.inputs if t.name not in task.packing
-        }  # fmt: skip
+        self._inputs = {name: _holding(array) for name, array in varying(task, self.feeds).items()}
         self._constants: dict[tuple[str, str], Fenced] = {}
         self._outputs = [self._output(i) for i in range(len(task.outputs))]
 
     def _output(self, number: int) -> _Output:
-        t, right = self.task.outputs[number], self.expected[number]
-        arrangement = self.task.layouts.get(t.name)
-        physical = arrangement.pack(right) if arrangement else np.ascontiguousarray(right)
-        dtype = numpy_dtype(t.dtype)
-        memory = _writable(physical.size * dtype.itemsize)
-        array = memory.bytes.view(dtype).reshape(physical.shape)
-        counts = None
-        if arrangement and physical.size != right.size:
-            counts = arrangement.pack(np.ones(right.shape, bool)).astype(bool)
-        scale = float(np.abs(physical[np.isfinite(physical)]).max(initial=0.0)) or 1.0
-        wide = np.float32 if t.dtype in ("float32", "float16", "bfloat16") else np.float64
-        right = physical.astype(wide)
-        return _Output(memory, array, counts, right, np.empty_like(right), scale)
+        expected = Expected(self.task, number, self.expected[number])
+        memory = _writable(expected.nbytes)
+        return _Output(memory, memory.bytes.view(expected.dtype).reshape(expected.shape), expected)
 
     def load(self, kernel: Kernel, image: Image) -> LoadedKernel:
         """Raises OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
@@ -133,8 +98,7 @@ class KernelHarness:
         if (name, tag) not in self._constants:
             while sum(each.bytes.size for each in self._constants.values()) > _PACKED_BYTES:
                 del self._constants[next(iter(self._constants))]
-            array = self.feeds[name]
-            self._constants[name, tag] = _holding(np.ascontiguousarray(layout(tag).pack(array) if tag else array))
+            self._constants[name, tag] = _holding(constant(self.feeds[name], tag))
         return self._constants[name, tag]
 
     def check(self, loaded: LoadedKernel) -> float:
@@ -146,9 +110,7 @@ class KernelHarness:
         for t, output in zip(self.task.outputs, self._outputs, strict=True):
             if not output.memory.untouched_around():
                 raise WrongAnswer(f"bytes next to '{t.name}' were written")
-            error = output.error()
-            if not error <= self._allowed:
-                raise WrongAnswer(f"'{t.name}' is wrong by {error:.3g} of its scale, allowed: {self._allowed:.3g}")
+            output.expected.check(output.found, t.name, self._allowed)
         if not loaded.scratch.untouched_around():
             raise WrongAnswer("bytes next to scratch memory were written")
         return took

@@ -3,11 +3,33 @@
 from __future__ import annotations
 
 import math
+from typing import Any, Protocol
 
-from burnish.tune.evaluate.harness import KernelHarness, LoadedKernel
+from burnish.pipeline.kernel import Kernel
+from burnish.runtime.image import Image
 from burnish.tune.evaluate.stopping import LEAST_BATCH, Rule
 
 _LONG = 2e-3  # seconds: a run this long needs no other before it to warm caches up, and is a batch
+
+
+class Bench(Protocol):
+    """What kernels of a task are tried on: here, or on a board. ``cold``: whether constants come from memory."""
+
+    @property
+    def cold(self) -> bool:
+        """Whether constants come from memory in every timed run."""
+
+    def load(self, kernel: Kernel, image: Image) -> Any:
+        """A kernel with its arguments. Raises OSError, MemoryError or an error of Burnish where that cannot be."""
+
+    def check(self, loaded: Any) -> float:
+        """Runs it once; the seconds. Raises WrongAnswer."""
+
+    def seconds(self, loaded: Any, runs: int, cold: bool) -> float:
+        """Seconds that ``runs`` runs take together."""
+
+    def untouched(self, loaded: Any) -> bool:
+        """Whether no byte next to its memory has changed."""
 
 
 class BatchedKernel:
@@ -16,7 +38,7 @@ class BatchedKernel:
     ``usual``: seconds a run, of the faster of two. ``first``: those of a run before.
     """
 
-    def __init__(self, bench: KernelHarness, loaded: LoadedKernel, first: float, batch_seconds: float) -> None:
+    def __init__(self, bench: Bench, loaded: Any, first: float, batch_seconds: float) -> None:
         self._bench, self._loaded, self._batch_seconds = bench, loaded, batch_seconds
         self.usual = first
         if first < _LONG:
@@ -63,7 +85,7 @@ def interleaved(
     return times[own], times[incumbent], stop
 
 
-def early_reject(bench: KernelHarness, loaded: LoadedKernel, rule: Rule, first: float, incumbent: float) -> float:
+def early_reject(bench: Bench, loaded: Any, rule: Rule, first: float, incumbent: float) -> float:
     """The seconds of a run by which a kernel is far behind the incumbent's; 0 if it is not.
 
     The ``first`` run decides nothing alone: it has cold caches, and may have had to wake threads up, or wait for them.

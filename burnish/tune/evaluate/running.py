@@ -6,7 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.pipeline.kernel import Kernel
@@ -20,7 +20,22 @@ from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
 
 _OPEN = 6  # tasks whose arrays are kept at once
 Loadable = tuple[str, Kernel, Image]  # a task's packet, and the kernel to run
-_PREPARING = 300.0  # seconds that the reference of a task may take
+PREPARING = 300.0  # seconds that the reference of a task may take
+
+
+class KernelRunner(Protocol):
+    """What measures kernels: a worker process of this machine, or boards."""
+
+    def prepare(self, packet: str, examples: Examples | None = None) -> None:
+        """Gets ready to measure kernels of a task, on given arrays or on random ones."""
+
+    def measure(
+        self, candidate: Loadable, rule: Rule, incumbent: Loadable | None = None, to_beat: float = 1.0
+    ) -> Measurement:
+        """What became of a kernel, in turns with an incumbent if there is one."""
+
+    def compare(self, first: Loadable, second: Loadable, rounds: int, batch_seconds: float) -> Comparison:
+        """Paired measurement: the kernels take turns."""
 
 
 class Runner:
@@ -79,7 +94,7 @@ class Runner:
     def _open(self, packet: str) -> None:
         if packet not in self._opened:
             known = self._examples.get(packet)
-            limits = Limits(_PREPARING)
+            limits = Limits(PREPARING)
             try:
                 made = self._worker.call(
                     worker.open_task, packet, self.target, self.threads, self.cold, known, limits=limits
@@ -94,7 +109,7 @@ class Runner:
             oldest, _ = self._examples.popitem(last=False)
             if oldest in self._opened:
                 self._opened.discard(oldest)
-                self._ask(_PREPARING, worker.close_task, oldest)
+                self._ask(PREPARING, worker.close_task, oldest)
 
     def _ask(self, limit: float, function: Callable[..., Any], *arguments: Any) -> Any:
         """The result of a job. Raises Failure if it takes longer than ``limit`` seconds or takes its worker with it:

@@ -16,10 +16,12 @@ from burnish.runtime.image import Image
 from burnish.target import Target, host
 from burnish.tune.evaluate import timer
 from burnish.tune.evaluate.building import unpack
-from burnish.tune.evaluate.harness import KernelHarness, WrongAnswer
-from burnish.tune.evaluate.interleaved import BatchedKernel, early_reject, interleaved, single
+from burnish.tune.evaluate.expected import WrongAnswer
+from burnish.tune.evaluate.harness import KernelHarness
+from burnish.tune.evaluate.interleaved import BatchedKernel, Bench, early_reject, interleaved, single
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
+from burnish.tune.evaluate.reference import examples as make_examples
 from burnish.tune.evaluate.stopping import Fixed, Rule
 
 
@@ -32,7 +34,7 @@ def prepare() -> None:
 
 
 def run(
-    bench: KernelHarness, kernel: Kernel, image: Image, rule: Rule, incumbent: BatchedKernel | None, to_beat: float
+    bench: Bench, kernel: Kernel, image: Image, rule: Rule, incumbent: BatchedKernel | None, to_beat: float
 ) -> Measurement:
     """Loads, checks and times one kernel, in turns with an incumbent if there is one."""
     started = time.perf_counter()
@@ -58,15 +60,15 @@ def run(
     return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, beside)
 
 
-def measure(bench: KernelHarness, kernel: Kernel, image: Image, batch_seconds: float) -> BatchedKernel:
+def measure(bench: Bench, kernel: Kernel, image: Image, batch_seconds: float) -> BatchedKernel:
     """Loads and checks a kernel. Raises what ``load`` and ``check`` raise."""
     loaded = bench.load(kernel, image)
     return BatchedKernel(bench, loaded, bench.check(loaded), batch_seconds)
 
 
 def compare(
-    first: tuple[KernelHarness, Kernel, Image],
-    second: tuple[KernelHarness, Kernel, Image],
+    first: tuple[Bench, Kernel, Image],
+    second: tuple[Bench, Kernel, Image],
     rounds: int,
     batch_seconds: float,
 ) -> tuple[list[float], list[float]] | str:
@@ -81,7 +83,7 @@ def compare(
 class _Corner:
     """The incumbent of now, which stays loaded from one candidate to the next."""
 
-    def __init__(self, benches: Mapping[str, KernelHarness]) -> None:
+    def __init__(self, benches: Mapping[str, Bench]) -> None:
         self._benches = benches
         self._key: tuple[str, Kernel] | None = None
         self._incumbent: BatchedKernel | None = None
@@ -115,6 +117,12 @@ def open_task(packet: str, target: Target, threads: int, cold: bool, examples: E
     gc.disable()
     bench = _benches[packet] = KernelHarness(unpack(packet), target, threads, cold, examples)
     return (bench.feeds, bench.expected) if examples is None else None
+
+
+def examples_of(packet: str) -> Examples:
+    """Inputs of a task and the outputs that belong to them, for kernels that run elsewhere. Raises as ``open_task``."""
+    gc.disable()
+    return make_examples(unpack(packet))
 
 
 def close_task(packet: str) -> None:
