@@ -16,7 +16,7 @@ from burnish.errors import PlanError
 from burnish.graph.decompose import decompose
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.ops.part import Box, whole
-from burnish.parallel.assign import Assignment, assign
+from burnish.parallel.assign import NONE, Assignment, assign
 from burnish.parallel.placement import Split, Task, inside
 from burnish.parallel.redistribute import Message, Network, Piece, Wish, move
 from burnish.parallel.values import Value
@@ -46,17 +46,19 @@ def programs(
     devices: int,
     bucket: int = BUCKET,
     inner: Collection[str] = frozenset(),
+    given: Mapping[str, Split] = NONE,
 ) -> tuple[Program, ...]:
     """The programs of all devices for a graph, of inference or of a training step, and the splits of some tensors.
 
-    ``inner``: tensors that each device computes as far as it needs them (``plans.splits_of`` gives both).
+    ``inner``: tensors that each device computes as far as it needs them (``plans.splits_of`` gives both). ``given``:
+    splits of inputs that values follow, as far as ``splits`` does not name them.
 
     Raises PlanError for splits that do not fit the graph or the devices, and for a graph with open dimensions.
     """
     if graph.dims:
         dims = ", ".join(d.name for d in graph.dims)
         raise PlanError(f"programs: found open dimensions {dims}; allowed: a graph with fixed shapes")
-    assigned = assign(decompose(graph), splits, devices, inner)
+    assigned = assign(decompose(graph), splits, devices, inner, given)
     found = _Programs(assigned, bucket).run()
     check_order(found)
     return found
