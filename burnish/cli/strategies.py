@@ -110,6 +110,7 @@ def _memory(found: Plan) -> Table:
         table.add_column(heading, justify="left" if heading == "device" else "right")
     busy = found.timeline.busy()
     for number, (device, nbytes) in enumerate(zip(found.machine.devices, found.memory, strict=True)):
+        nbytes = found.allocated[number] if found.allocated else nbytes
         needed, limit = text_of(int(nbytes)), text_of(int(device.memory))
         table.add_row(f"{number} {device.kind}", needed, limit, f"{busy[number]:.0%}")
     return table

@@ -14,6 +14,8 @@ from burnish.arguments import check_number
 from burnish.driver.calibration import Ranks, calibrate
 from burnish.driver.fit_ranks import faster_plan
 from burnish.driver.importing import import_model
+from burnish.driver.rank_memory import kept_bytes, rank_memory
+from burnish.errors import PlanError
 from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
 from burnish.measure.samples import random_inputs
@@ -33,6 +35,7 @@ from burnish.parallel.taskgraph import Problem
 from burnish.parallel.timeline import Timeline
 from burnish.runtime.steps import TensorSpec
 from burnish.search.budget import Budget, Event
+from burnish.target import target as find_target
 from burnish.train.step import Train, noted_labels, training_graph
 
 BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
@@ -41,6 +44,7 @@ BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
 
 
 ROOFLINE, FASTEST = Roofline(), Objective()
+PLAIN = "data parallelism"
 SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 
@@ -51,7 +55,8 @@ class Plan:
     ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
     the devices' memory. ``bound``: what no strategy of the space falls below; None where it was not asked for.
     ``measured``: milliseconds of a step of the strategy that was found and of data parallelism, if both were timed;
-    the faster one is the strategy.
+    the faster one is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
+    where they are measured.
     """
 
     model: Model
@@ -65,6 +70,7 @@ class Plan:
     seconds: float
     trials: int
     measured: Mapping[str, float] = field(default_factory=dict)
+    allocated: tuple[int, ...] = ()
 
     @cached_property
     def milliseconds(self) -> float:
@@ -115,7 +121,7 @@ class Plan:
             "memory": [float(n) for n in self.memory], "limits": [float(d.memory) for d in self.machine.devices],
             "bytes": {"activations": moved, "gradients": summed},
             "search": {"seconds": self.seconds, "trials": self.trials, "stop_reason": self.stop_reason},
-            "measured": dict(self.measured), "strategy": self.text(),
+            "measured": dict(self.measured), "allocated": [*self.allocated], "strategy": self.text(),
         }  # fmt: skip
 
 
@@ -191,22 +197,35 @@ def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Seq
 
 
 def _measured(found: Plan, ranks: Ranks) -> Plan:
-    """The plan, or data parallelism where that is faster as measured with random data."""
-    model, plain = found.model, data_parallel(found.model, found.machine)
-    if found.is_data_parallel:
-        return found
-    data = step_inputs(model.graph, ranks.train)
-    plans = {"plan": found.splits, "data parallelism": splits_of(model, plain)}
-    used, seconds = faster_plan(
-        model.graph, data, ranks.train, plans, found.machine.size, kind=ranks.kind, threads=ranks.threads,
-        steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact, cache_dir=ranks.cache_dir,
-        clock=ranks.clock,
-    )  # fmt: skip
-    choice = found.choice if used == "plan" else found.simulator.problem.space.choice(plain)
-    strategy = found.strategy if used == "plan" else plain
-    return replace(
-        found, strategy=strategy, choice=choice, measured={name: 1e3 * took for name, took in seconds.items()}
-    )
+    """The plan, or data parallelism where that is faster as measured with random data, or alone has room.
+
+    Raises PlanError where neither has room on the devices.
+    """
+    graph, plain = found.model.graph, data_parallel(found.model, found.machine)
+    strategies = {"plan": found.strategy} if found.is_data_parallel else {"plan": found.strategy, PLAIN: plain}
+    plans = {name: splits_of(found.model, strategy) for name, strategy in strategies.items()}
+    own = find_target(ranks.target)
+    step = training_graph(graph, replace(ranks.train, guard=True))
+    needs = {
+        name: rank_memory(step, own_plan, found.machine.size, own, exact=ranks.exact, cache_dir=ranks.cache_dir)
+        for name, own_plan in plans.items()
+    }
+    needed = {name: tuple(kept_bytes(memory) for memory in devices) for name, devices in needs.items()}
+    room = [device.memory for device in found.machine.devices]
+    fitting = {n: p for n, p in plans.items() if all(a <= b for a, b in zip(needed[n], room, strict=True))}
+    if not fitting:
+        least = min(max(each) for each in needed.values())
+        raise PlanError(f"plan for '{found.machine.name}': a device needs {least} bytes; there are {min(room)}")
+    used, seconds = next(iter(fitting)), dict[str, float]()
+    if len(fitting) > 1:
+        used, seconds = faster_plan(
+            graph, step_inputs(graph, ranks.train), ranks.train, fitting, found.machine.size, kind=ranks.kind,
+            threads=ranks.threads, steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact,
+            cache_dir=ranks.cache_dir, clock=ranks.clock,
+        )  # fmt: skip
+    measured = {name: 1e3 * took for name, took in seconds.items()}
+    choice = found.simulator.problem.space.choice(strategies[used])
+    return replace(found, strategy=strategies[used], choice=choice, measured=measured, allocated=needed[used])
 
 
 def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarray]:

@@ -80,7 +80,7 @@ class _Programs:
     def run(self) -> tuple[Program, ...]:
         """All programs."""
         self._declare()
-        for value in self.assigned.values:
+        for value in updates_last(self.assigned):
             self._compute(value)
         self._flush()
         return tuple(self._finished(rank) for rank in range(self.assigned.devices))
@@ -176,6 +176,24 @@ class _Programs:
         kept = {n: box for n, box in held.items() if n in self.graph.states}
         sends, receipts = tuple(self.network.sends[rank]), tuple(self.network.receipts[rank])
         return Program(rank, finished, sends, receipts, given, kept, outputs)
+
+
+def updates_last(assigned: Assignment) -> list[Value]:
+    """The values in the order in which devices compute them: updates, which nothing else reads, behind all others, and
+    those first whose gradients were there first. So they wait for sums in the order in which these were sent.
+    """
+    values, readers = [*assigned.values], assigned.values.readers
+    last: set[str] = set()
+    for value in reversed(values):
+        reading = [reader for name in value.node.outputs for reader in readers[name]]
+        if assigned.placements[value.name].copies and all({*reader.outputs} <= last for reader in reading):
+            last.add(value.name)
+    ready: dict[str, int] = {}
+    for number, value in enumerate(values):
+        before = max((ready.get(name, 0) for name in value.node.inputs), default=0)
+        ready[value.name] = before if value.name in last else number
+    place = {value.name: number for number, value in enumerate(values)}
+    return sorted(values, key=lambda v: (v.name in last, ready[v.name], place[v.name]))
 
 
 def facts_of(graph: Graph, found: Sequence[Program], rank: int) -> dict[str, Any]:

@@ -17,9 +17,11 @@ from burnish.errors import PlanError
 from burnish.graph.evaluate import evaluate
 from burnish.measure import together
 from burnish.parallel import calibrate
+from burnish.parallel.baselines import data_parallel
 from burnish.parallel.costs import Roofline, work
 from burnish.parallel.operations import operations
 from burnish.parallel.parts import part_program, parts_of
+from burnish.parallel.plans import splits_of
 from burnish.parallel.presets import machine
 from burnish.parallel.space import Space
 from tests.parallel.networks import NETWORKS, TRAIN
@@ -129,8 +131,30 @@ def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
     slower = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
     assert slower.is_data_parallel
     assert slower.measured in ({}, {"plan": 2000.0, "data parallelism": 1000.0})
+    assert len(slower.allocated) == 2
     if slower.measured:
         assert "data parallelism 1000.000 ms a step: data parallelism is the plan" in summary(slower)
         timed["plan"] = 0.5
         faster = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
         assert not faster.is_data_parallel and faster.measured["plan"] == 500.0
+
+
+def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkeypatch):
+    monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
+    ranks, here, model = Ranks(TRAIN, kind="thread", steps=2, cache_dir=tmp_path), machine("host:2"), NETWORKS["mlp"]()
+    monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[3])), {}))
+    usual = plan(model, here, seconds=0.2, measure=ranks)
+    needs = {"plan": [{"state": 900}, {"state": 5000}], "data parallelism": [{"state": 1000}] * 2}
+    monkeypatch.setattr(planned, "rank_memory", lambda step, splits, *_, **__: needs[which(splits, usual)])
+    tight = replace(here, devices=tuple(replace(d, memory=4000) for d in here.devices))
+    found = plan(model, tight, seconds=0.2, measure=ranks)
+    assert max(found.allocated) <= 4000
+    needs["data parallelism"] = needs["plan"]
+    with pytest.raises(PlanError, match=r"a device needs 5000 bytes; there are 4000"):
+        plan(model, tight, seconds=0.2, measure=ranks)
+
+
+def which(splits, usual):
+    """Whether splits are those of data parallelism."""
+    plain = data_parallel(usual.model, usual.machine)
+    return "data parallelism" if splits == splits_of(usual.model, plain) else "plan"

@@ -15,13 +15,14 @@ from burnish.comm import Comm, launch
 from burnish.driver import fit_ranks as ranks_module
 from burnish.driver.fit import fit
 from burnish.driver.fit_ranks import RankTask, faster_plan, fit_ranks, train_rank
+from burnish.driver.rank_memory import kept_bytes, rank_memory
 from burnish.driver.ranks import compile_ranks
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
 from burnish.parallel.execute import RankStep
 from burnish.parallel.placement import Split
 from burnish.parallel.plans import Splits
 from burnish.runtime import module as modules
-from burnish.runtime.executable import Collective, Executable, Wait
+from burnish.runtime.executable import Call, Collective, Executable, Wait
 from burnish.runtime.module import Module
 from burnish.target import target
 from burnish.train.loop import Limits
@@ -70,6 +71,36 @@ def test_many_compiled_programs(name: str) -> None:
         (states, *_) = launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60)
         for state, value in wanted.items():
             assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), (seed, state)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("mlp", 2), ("cnn", 2), ("lstm", 4)])
+def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
+    model = NETWORKS[name]()
+    step = step_of(model)
+    plan = Splits(random_splits(step, [node.outputs[0] for node in model.nodes], ranks, seed=11))
+    predicted = rank_memory(step, plan, ranks, target("cpu"))
+    made = compile_ranks(step, plan, ranks, target("cpu"))
+    assert any(memory["messages"] for memory in predicted) and all(memory["arena"] for memory in predicted)
+
+    def told(comm: Comm) -> dict[str, int]:
+        return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
+
+    for memory, wanted in zip(launch(told, [()] * ranks, timeout=60), predicted, strict=True):
+        assert abs(kept_bytes(memory) - kept_bytes(wanted)) <= 0.05 * kept_bytes(memory)
+
+
+def test_updates_wait_for_sums_in_the_order_in_which_these_are_sent() -> None:
+    step = step_of(NETWORKS["mlp"]())
+    whole = Splits({name: Split((2, 1), (0, 1)) for name in ("h0", "h1", "h", "y")})
+    for executable in compile_ranks(step, whole, 2, target("cpu"), bucket=1):
+        steps = executable.steps
+        waits = [steps[s.step] for s in steps if isinstance(s, Wait)]
+        tags = [c.tag for c in waits if isinstance(c, Collective) and c.operation == "recv"]
+        assert tags == sorted(tags)
+        last_wait = max(n for n, s in enumerate(steps) if isinstance(s, Wait) and s.node)
+        sums = [n for n, s in enumerate(steps) if isinstance(s, Collective) and s.operation == "send"]
+        calls = [n for n, s in enumerate(steps) if isinstance(s, Call)]
+        assert sum(sums[1] < n < last_wait for n in calls) >= 5, "nothing is computed while sums are under way"
 
 
 def test_receipts_are_posted_first_and_waited_for_where_they_are_read() -> None:
