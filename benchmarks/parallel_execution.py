@@ -6,7 +6,7 @@ thread|process|torch] [--json FILE]`.
 real      step time of strategies on 2 ranks, predicted by costs that were measured here, against measured ones
 weights   random strategies of an MLP, a CNN with halo, attention, an LSTM on 2 and 4 ranks against one process
 memory    bytes of each rank, predicted and allocated
-overlap   how many kernels run, and how long, while sums of gradients are under way
+overlap   how many kernels run while sums of gradients are under way, by the size of buckets
 killed    a rank killed in the middle of a step: seconds until it is named, and the weights after resuming
 
 Bars: 17 of 20 strategies within 15 %, rank correlation >= 0.85, the best predicted among the two best measured; weights
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -27,20 +28,26 @@ from typing import Any
 
 import numpy as np
 
-from burnish.comm import launch
+from burnish.comm import Comm, launch
 from burnish.driver.calibration import Ranks, calibrate
 from burnish.driver.fit_ranks import faster_plan, fit_ranks
 from burnish.driver.planned import step_inputs
+from burnish.driver.rank_memory import kept_bytes, rank_memory
 from burnish.driver.ranks import compile_ranks
 from burnish.errors import WorkerError
 from burnish.graph.graph import Graph
 from burnish.parallel.baselines import data_parallel
+from burnish.parallel.costs import Roofline
+from burnish.parallel.execute import RankStep
+from burnish.parallel.memory import device_bytes
 from burnish.parallel.operations import operations
 from burnish.parallel.plans import Splits, splits_of
 from burnish.parallel.presets import machine
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.taskgraph import Problem
+from burnish.runtime.executable import Call, Collective, Executable, Wait
+from burnish.runtime.module import Module
 from burnish.target import target
 from burnish.train.loop import Limits
 from tests.parallel import networks as small
@@ -160,6 +167,73 @@ def error_of(
     )
 
 
+# --- memory and overlap -----------------------------------------------------------------------------------------------
+
+
+def memory(count: int) -> list[Row]:
+    """Bytes of ranks: what plans say before machine code is made, and the planner's own estimate, against allocated."""
+    rows = []
+    for name, graph in {"mlp": wide_mlp(), "cnn": wide_cnn()}.items():
+        step, model, here = small.step_of(graph), operations(graph), machine("host:2")
+        space = Space(model, here, also=[data_parallel(model, here)])
+        problem = Problem(space, Roofline())
+        choices = [space.choice(data_parallel(model, here)), *(space.random(seed) for seed in range(count - 1))]
+        errors, estimates = [], []
+        for choice in choices:
+            plan = splits_of(model, space.strategy(choice))
+            said = np.array([kept_bytes(m) for m in rank_memory(step, plan, 2, target("cpu"))])
+            made = compile_ranks(step, plan, 2, target("cpu"))
+            real = np.array([kept_bytes(m) for m in launch(told_memory, [(e,) for e in made])])
+            errors.append(float(np.abs(said / real - 1).max()))
+            estimates.append(float(np.abs(device_bytes(problem, choice, 1) / real - 1).max()))
+        rows.append({"network": name, "strategies": count, "worst_error": max(errors), "bar": 0.05,
+                     "worst_error_of_estimate": max(estimates)})  # fmt: skip
+        show(rows[-1])
+    return rows
+
+
+def told_memory(comm: Comm, executable: Executable) -> dict[str, int]:
+    """Of one rank, as allocated."""
+    return RankStep(Module(executable, 1, comm=comm), comm).memory
+
+
+def overlap() -> list[Row]:
+    """Data parallelism on 2 ranks: kernels between the sending of each message and the wait for its answer."""
+    rows = []
+    for name, graph in {"mlp": wide_mlp(), "cnn": wide_cnn()}.items():
+        model, here = operations(graph), machine("host:2")
+        plan = splits_of(model, data_parallel(model, here))
+        for bucket in (1 << 62, 1 << 22, 1 << 16):
+            made = compile_ranks(small.step_of(graph), plan, 2, target("cpu"), bucket=bucket)
+            found = [kernels_under_way(executable) for executable in made]
+            calls = sum(isinstance(step, Call) for step in made[0].steps)
+            rows.append({"network": name, "bucket": bucket, "kernels": calls, "messages": len(found[0]),
+                         "under_way": found[0], "bytes_overlapped": bytes_overlapped(made[0])})  # fmt: skip
+            show(rows[-1])
+    return rows
+
+
+def kernels_under_way(executable: Executable) -> list[int]:
+    """For every message that is sent, the kernels behind it that come before anything is waited for."""
+    found = []
+    for number, step in enumerate(executable.steps):
+        if isinstance(step, Collective) and step.operation == "send":
+            found.append(sum(isinstance(s, Call) for s in executable.steps[number : _next_wait(executable, number)]))
+    return found
+
+
+def bytes_overlapped(executable: Executable) -> float:
+    """The share of the bytes sent behind which a kernel runs before anything is waited for."""
+    sent = [s for s in executable.steps if isinstance(s, Collective) and s.operation == "send"]
+    pairs = zip(sent, kernels_under_way(executable), strict=True)
+    return sum(s.spec.nbytes for s, count in pairs if count) / max(sum(s.spec.nbytes for s in sent), 1)
+
+
+def _next_wait(executable: Executable, number: int) -> int:
+    steps = executable.steps
+    return next((n for n in range(number, len(steps)) if isinstance(steps[n], Wait)), len(steps))
+
+
 # --- a killed rank ----------------------------------------------------------------------------------------------------
 
 
@@ -168,20 +242,20 @@ def killed() -> list[Row]:
     model, data = small.NETWORKS["mlp"](), killing.rows()
     limits = Limits(steps=12, save_every=3)
     whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, kind="thread")
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
+        os.environ[killing.DEATH] = f"{other}/time"
         killing.ranks_module.train_rank = killing.dies
         named = None
         try:
             fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, checkpoint=folder)
         except WorkerError as error:
             named = error.rank
-        last = max(path.stat().st_mtime for path in Path(folder).iterdir())
-        seconds = time.time() - last
+        seconds = time.time() - float(Path(f"{other}/time").read_text(encoding="utf-8"))
         killing.ranks_module.train_rank = killing.train_rank
         resumed = Limits(steps=12, save_every=3, resume=True)
         again = fit_ranks(model, data, small.TRAIN, resumed, killing.MIXED, 2, kind="thread", checkpoint=folder)
     same = all(np.array_equal(again.states[name], value) for name, value in whole.states.items())
-    row = {"named": named, "seconds_since_checkpoint": seconds, "bar": 2.0, "same_weights": same}
+    row = {"named": named, "seconds": seconds, "bar": 2.0, "same_weights": same}
     show(row)
     return [row]
 
@@ -198,8 +272,8 @@ def show(row: Mapping[str, Any]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["real", "weights", "killed"])
-    parser.add_argument("--strategies", type=int, default=0, help="of weights (200) and real (20)")
+    parser.add_argument("parts", nargs="*", default=["real", "weights", "memory", "overlap", "killed"])
+    parser.add_argument("--strategies", type=int, default=0, help="of weights (200), real (20), memory (10)")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of real")
     parser.add_argument("--ranks", choices=("thread", "process", "torch"), help="of weights (thread), real (process)")
     parser.add_argument("--steps", type=int, default=7, help="of each strategy that are timed")
@@ -208,7 +282,8 @@ def main() -> None:
     ranks = Ranks(small.TRAIN, given.ranks or "process", steps=given.steps, clock=given.clock)
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "real": lambda: real(given.strategies or 20, ranks),
-        "weights": lambda: weights(given.strategies or 200, given.ranks or "thread"), "killed": killed,
+        "weights": lambda: weights(given.strategies or 200, given.ranks or "thread"),
+        "memory": lambda: memory(given.strategies or 10), "overlap": overlap, "killed": killed,
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]
     if unknown:
