@@ -182,11 +182,14 @@ def updates_last(assigned: Assignment) -> list[Value]:
     """The values in the order in which devices compute them: updates, which nothing else reads, behind all others, and
     those first whose gradients were there first. So they wait for sums in the order in which these were sent.
     """
-    values, readers = [*assigned.values], assigned.values.readers
+    graph, values, readers = assigned.values.graph, [*assigned.values], assigned.values.readers
+    states = {state.output for state in graph.states.values()}
+    results = {name for number, name in enumerate(graph.outputs) if number not in states}
     last: set[str] = set()
     for value in reversed(values):
         reading = [reader for name in value.node.outputs for reader in readers[name]]
-        if assigned.placements[value.name].copies and all({*reader.outputs} <= last for reader in reading):
+        alone = all({*reader.outputs} <= last for reader in reading) and not results & {*value.node.outputs}
+        if assigned.placements[value.name].copies and alone:
             last.add(value.name)
     ready: dict[str, int] = {}
     for number, value in enumerate(values):
