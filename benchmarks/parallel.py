@@ -1,15 +1,13 @@
 """Quality of parallel plans (found, data, expert, bound, gap), exactness on small problems, and executed strategies.
 
-`python -m benchmarks.parallel [quality|exact|weights|killed|real …] [--networks …] [--seconds N] [--json FILE]`.
+`python -m benchmarks.parallel [quality|exact …] [--networks …] [--seconds N] [--json FILE]`; execution is measured by
+`benchmarks.parallel_execution`.
 
 quality   six networks at 16 P100 (4 nodes), both models of synchronization, each row saying which; simulated
 exact     LeNet and RNNLM of 2 steps on 4 devices: proved by branch and bound, and the planner's own answer beside it
-weights   random strategies of an MLP, a CNN with halo, attention, an LSTM on 2 and 4 ranks against one process
-killed    a rank killed in the middle of a step: seconds until it is named, and the weights after resuming
-real      simulated against measured step time of 20 strategies on 2 ranks (needs a quiet machine)
 
 Bars: gap <= 5 % on AlexNet, ResNet-101, Inception-v3, <= 25 % on RNNTC, RNNLM, <= 40 % on NMT; LeNet proved in < 1 s,
-RNNLM in < 10 s; weights within 1e-6 after 3 steps; a killed rank named within 2 s.
+RNNLM in < 10 s.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,25 +23,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.parallel_networks import NETWORKS, lenet, rnnlm
-from burnish.driver.fit_ranks import faster_plan, fit_ranks
-from burnish.errors import WorkerError
-from burnish.graph.graph import Graph
 from burnish.parallel.baselines import data_parallel, expert
 from burnish.parallel.bound import lower_bound
 from burnish.parallel.costs import Roofline
 from burnish.parallel.exact import optimum
-from burnish.parallel.operations import Model, operations
-from burnish.parallel.plans import splits_of
+from burnish.parallel.operations import Model
 from burnish.parallel.presets import machine
-from burnish.parallel.program import programs
 from burnish.parallel.search import search
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.taskgraph import Problem
 from burnish.search.budget import Budget
-from burnish.train.loop import Limits
-from tests.parallel import networks as small
-from tests.parallel import test_execute as killing
 
 GAPS = {"alexnet": 0.05, "resnet101": 0.05, "inception_v3": 0.05, "rnntc": 0.25, "rnnlm": 0.25, "nmt": 0.40}
 Row = dict[str, Any]
@@ -105,98 +94,6 @@ def exact(seconds: float) -> list[Row]:
     return rows
 
 
-def weights(count: int) -> list[Row]:
-    """Random strategies against one process, by the definitions of their kernels."""
-    rows = []
-    for name, make in small.NETWORKS.items():
-        worst = 0.0
-        model = make()
-        step = small.step_of(model)
-        batch = small.batch_of(step)
-        wanted = small.trained_alone(step, batch, 3)
-        for seed in range(count):
-            ranks = 2 + 2 * (seed % 2)
-            nodes = (step if seed % 3 == 0 else model).nodes
-            splits = small.random_splits(step, [node.outputs[0] for node in nodes], ranks, seed)
-            made = programs(step, splits, ranks, bucket=1 << (seed % 20))
-            worst = max(worst, small.worst_error(made, small.trained_apart(made, batch, 3), wanted))
-        rows.append({"network": name, "strategies": count, "worst": worst, "bar": 1e-6})
-        show(rows[-1])
-    return rows
-
-
-def killed() -> list[Row]:
-    """Seconds between the death of a rank and its name, and whether training goes on to the same weights."""
-    model, data = small.NETWORKS["mlp"](), killing.rows()
-    limits = Limits(steps=12, save_every=3)
-    whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, kind="thread")
-    with tempfile.TemporaryDirectory() as folder:
-        killing.ranks_module.train_rank = killing.dies
-        begun = time.monotonic()
-        named = None
-        try:
-            fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, checkpoint=folder)
-        except WorkerError as error:
-            named = error.rank
-        last = max(path.stat().st_mtime for path in Path(folder).iterdir())
-        seconds = time.time() - last
-        killing.ranks_module.train_rank = killing.train_rank
-        resumed = Limits(steps=12, save_every=3, resume=True)
-        again = fit_ranks(model, data, small.TRAIN, resumed, killing.MIXED, 2, kind="thread", checkpoint=folder)
-    same = all(np.array_equal(again.states[name], value) for name, value in whole.states.items())
-    row = {"named": named, "seconds_since_checkpoint": seconds, "run": time.monotonic() - begun, "same_weights": same}
-    show(row)
-    return [row]
-
-
-def real(count: int) -> list[Row]:
-    """Simulated against measured time of a step on 2 ranks of this machine; analytic costs unless calibrated."""
-    rows = []
-    for name, graph in {"mlp": wide_mlp(), "cnn": wide_cnn()}.items():
-        model = operations(graph)
-        sim = simulated(model, "host:2")
-        space = sim.problem.space
-        choices = [space.choice(data_parallel(model, sim.problem.machine))]
-        choices += [space.random(seed) for seed in range(count - 1)]
-        plans = {str(i): splits_of(model, space.strategy(c)) for i, c in enumerate(choices)}
-        batch = {n: np.zeros(graph.types[n].shape, np.float32) for n in graph.inputs}
-        data = {**batch, "label": np.zeros(graph.types[graph.inputs[0]].shape[0], np.int64)}
-        _, times = faster_plan(graph, data, small.TRAIN, plans, 2, steps=7)
-        predicted = np.array([sim.full(c) / 1e6 for c in choices])
-        measured = np.array([1e3 * seconds for seconds in times.values()])
-        ratio = predicted / measured
-        ranks = [np.argsort(np.argsort(v)) for v in (predicted, measured)]
-        rows.append({
-            "network": name, "strategies": count, "within_15": int((np.abs(ratio - 1) <= 0.15).sum()),
-            "within_15_scaled": int((np.abs(ratio / np.median(ratio) - 1) <= 0.15).sum()),
-            "spearman": float(np.asarray(np.corrcoef(np.stack(ranks)))[0, 1]),
-            "place_of_best": int(ranks[1][predicted.argmin()]) + 1,
-            "predicted_ms": predicted.tolist(), "measured_ms": measured.tolist(),
-        })  # fmt: skip
-        show(rows[-1])
-    return rows
-
-
-def wide_mlp() -> Graph:
-    """Four dense layers of 256 rows."""
-    b = small.GraphBuilder()
-    h = b.input("x", (256, 1024))
-    for i, (a, c) in enumerate(((1024, 2048), (2048, 1024), (1024, 2048), (2048, 512))):
-        h = b.add("matmul", h, small.weight(b, f"w{i}", a, c), name=f"d{i}")
-        h = b.add("relu", h, name=f"r{i}") if i < 3 else h
-    return b.build(h)
-
-
-def wide_cnn() -> Graph:
-    """Three convolutions of 32 images of 32 x 32 and a dense layer."""
-    b = small.GraphBuilder()
-    h = b.input("x", (32, 16, 32, 32))
-    for i, (a, c) in enumerate(((16, 32), (32, 64), (64, 64))):
-        h = b.add("relu", b.add("conv2d", h, small.weight(b, f"w{i}", c, a, 3, 3), pads=(1, 1, 1, 1)), name=f"r{i}")
-    h = b.add("reshape", h, shape=(32, 64 * 1024))
-    return b.build(b.add("matmul", h, small.weight(b, "w3", 64 * 1024, 128), name="y"))
-
-
 def show(row: Mapping[str, Any]) -> None:
     """One row as a line."""
     texts = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items() if not isinstance(v, list)}
@@ -206,16 +103,13 @@ def show(row: Mapping[str, Any]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["quality", "exact", "weights", "killed"])
+    parser.add_argument("parts", nargs="*", default=["quality", "exact"])
     parser.add_argument("--networks", default=",".join(GAPS))
     parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--strategies", type=int, default=0, help="of weights (200) and real (20)")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "quality": lambda: quality(given.networks.split(","), given.seconds), "exact": lambda: exact(given.seconds),
-        "weights": lambda: weights(given.strategies or 200), "killed": killed,
-        "real": lambda: real(given.strategies or 20),
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]
     if unknown:

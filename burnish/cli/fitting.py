@@ -12,10 +12,13 @@ import typer
 import burnish as bn
 from burnish.cli.output import check_input, check_output, is_artifact, is_json, print_json
 from burnish.cli.sizes import parse_fixed, parse_shapes
+from burnish.cli.strategies import summary
+from burnish.driver.calibration import Ranks as DeviceRanks
 from burnish.driver.fit import Fitted, import_batch, prepare
 from burnish.driver.fit_ranks import RanksFitted, faster_plan, fit_ranks
 from burnish.driver.importing import import_model
 from burnish.driver.planned import data_parallel_splits, read_plan
+from burnish.driver.planned import plan as find_plan
 from burnish.errors import DataError, ParameterError
 from burnish.files import write_atomic
 from burnish.frontend.onnx import to_onnx
@@ -66,14 +69,19 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The devices that train: how many of what kind, by which plan (None: data parallelism), and whether that is timed
-    against data parallelism first.
+    """The devices that train: how many of what kind, by which plan (None: data parallelism; ``auto``: one that is
+    searched for with costs measured on them), and whether that is timed against data parallelism first.
     """
 
     plan: Path | None = None
     count: int = 1
     kind: str = "process"
     compare: bool = True
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether a plan is to be searched for."""
+        return self.plan is not None and str(self.plan) == "auto"
 
 
 @dataclass(frozen=True)
@@ -148,7 +156,14 @@ def _by_ranks(task: Task, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Tra
     ranks, arguments = task.ranks, task.arguments
     threads = arguments["threads"] or 1
     chosen = data_parallel_splits(graph, ranks.count, recipe.parameters)
-    if ranks.plan is not None:
+    if ranks.is_auto:
+        found = find_plan(graph, f"host:{ranks.count}", parameters=recipe.parameters, measure=DeviceRanks(
+            recipe, ranks.kind, threads, exact=arguments["exact"], cache_dir=arguments["cache_dir"],
+        ))  # fmt: skip
+        chosen = found.splits
+        if not task.as_json:
+            print(summary(found))
+    elif ranks.plan is not None:
         planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, ranks.count, recipe.parameters)
         candidates = {"plan": planned, "data parallelism": chosen}
         used, times = "plan", dict[str, float]()
@@ -182,7 +197,8 @@ def _check(task: Task) -> None:
     if task.resume and task.checkpoint is None:
         raise ParameterError("--resume: found without a folder; allowed: with --checkpoint")
     if task.ranks.plan is not None:
-        check_input(task.ranks.plan, "--plan")
+        if not task.ranks.is_auto:
+            check_input(task.ranks.plan, "--plan")
         if task.ranks.count == 1:
             raise ParameterError("--plan: found with --ranks 1; allowed: with as many as the plan has devices")
     if task.patience is not None and task.valid is None:

@@ -260,6 +260,10 @@ def plan(
     synchronization: Annotated[
         str, typer.Option(help="Sums of gradients: overlapped, or after the step and linear in replicas.")
     ] = "overlapped",
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Links and operations are timed on this machine's cores, and the plan as well."),
+    ] = False,
     sparse: Annotated[bool, typer.Option("--sparse", help="Gradients of picked rows are summed as rows.")] = False,
     byte_penalty: Annotated[
         float, typer.Option(min=0, help="Nanoseconds that a transferred byte counts in the search.")
@@ -306,6 +310,7 @@ def plan(
     from burnish.cli import strategies
 
     wanted = strategies.Wanted(
-        model, devices, seconds, seed, synchronization, sparse, byte_penalty, output, timeline, annotations, force
-    )
+        model, devices, seconds, seed, synchronization, sparse, byte_penalty, output, timeline, annotations, force,
+        measure, loss,
+    )  # fmt: skip
     strategies.plan(wanted, options)

@@ -8,12 +8,14 @@ from rich.table import Table
 
 from burnish.cli.compiling import Options
 from burnish.cli.output import check_input, check_output, is_json, print_json, print_table
+from burnish.driver.calibration import Ranks
 from burnish.driver.planned import Plan
 from burnish.driver.planned import plan as find_plan
 from burnish.files import write_atomic
 from burnish.memory.sizes import text_of
 from burnish.parallel.export_torch import torch_annotations
 from burnish.parallel.search import Objective
+from burnish.train.step import Train
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,8 @@ class Wanted:
     timeline: Path | None
     annotations: Path | None
     force: bool
+    measure: bool = False
+    loss: str = "softmax_cross_entropy"
 
 
 def plan(wanted: Wanted, options: Options) -> None:
@@ -46,7 +50,7 @@ def plan(wanted: Wanted, options: Options) -> None:
     found = find_plan(
         str(wanted.model), wanted.devices, seconds=wanted.seconds, seed=wanted.seed,
         synchronization=wanted.synchronization, sparse=wanted.sparse, objective=Objective(wanted.byte_penalty),
-        shapes=options.arguments["shapes"],
+        shapes=options.arguments["shapes"], measure=_ranks(wanted, options),
     )  # fmt: skip
     exported = torch_annotations(found.model, found.machine, found.strategy)
     texts = {
@@ -67,13 +71,24 @@ def plan(wanted: Wanted, options: Options) -> None:
     print(exported.statement())
 
 
+def _ranks(wanted: Wanted, options: Options) -> bool | Ranks:
+    """How costs and the plan are measured, if they shall be."""
+    given = options.arguments
+    return (
+        Ranks(train=Train(wanted.loss), exact=given["exact"], cache_dir=given["cache_dir"]) if wanted.measure else False
+    )
+
+
 def summary(found: Plan) -> str:
     """The time of a step beside its bound, and whether it is data parallelism."""
     words = f"{found.milliseconds:.3f} ms a step, predicted"
     if found.bound is not None:
         words += f"; no strategy of this space takes less than {found.bound.ns / 1e6:.3f} ms: a gap of {found.gap:.1%}"
     how = f"searched for {found.seconds:.1f} s, {found.trials} trials, ended: {found.stop_reason}"
-    if found.is_data_parallel:
+    if found.measured:
+        how += "\nmeasured: " + ", ".join(f"{name} {ms:.3f} ms a step" for name, ms in found.measured.items())
+        how += ": data parallelism is the plan" if found.is_data_parallel else ""
+    elif found.is_data_parallel:
         how += "; nothing was found that is faster than data parallelism, which is the plan"
     return f"{words}\n{how}"
 
@@ -95,6 +110,7 @@ def _memory(found: Plan) -> Table:
         table.add_column(heading, justify="left" if heading == "device" else "right")
     busy = found.timeline.busy()
     for number, (device, nbytes) in enumerate(zip(found.machine.devices, found.memory, strict=True)):
+        nbytes = found.allocated[number] if found.allocated else nbytes
         needed, limit = text_of(int(nbytes)), text_of(int(device.memory))
         table.add_row(f"{number} {device.kind}", needed, limit, f"{busy[number]:.0%}")
     return table

@@ -61,7 +61,11 @@ def train_command(
         str | None, typer.Option(help="Most memory that a step may take, such as 2GB.", show_default=False)
     ] = None,
     plan: Annotated[
-        Path | None, typer.Option(help="A strategy of `burnish plan --devices`, by which --ranks devices train.")
+        Path | None,
+        typer.Option(
+            help="A strategy of `burnish plan --devices`, by which --ranks devices train; auto: searched for, with "
+            "costs measured here."
+        ),
     ] = None,
     ranks: Annotated[int, typer.Option(min=1, help="Processes that train, each a device of the plan.")] = 1,
     ranks_on: Annotated[

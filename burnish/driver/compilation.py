@@ -26,6 +26,7 @@ from burnish.graph.fuse import Group, fall_apart, renamed_inputs, renamed_output
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
 from burnish.graph.rounds import has_rounds, round_graph
+from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.ops import is_opaque
 from burnish.ops.packing import OPERATORS as _TRANSFORMS
@@ -37,6 +38,7 @@ from burnish.target import Target
 _log = logging.getLogger("burnish")
 
 Progress = Callable[[str, int, int], None]
+MakeKernel = Callable[[Task, Target, ObjectCache, kernels.KernelConfig | None], kernels.Kernel]
 WEIGHT_TRANSFORMS = frozenset(op.name for op in (*_TRANSFORMS, transposed_weight))
 
 
@@ -49,18 +51,20 @@ def compile_kernels(
     progress: Progress | None = None,
     choices: Choices = DEFAULTS,
     optimized: bool = False,
+    make: MakeKernel = kernels.build,
 ) -> Compilation:
-    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph.
+    """Everything up to the machine code of every kernel. ``optimized``: the passes have been over the graph. ``make``:
+    what makes a kernel of a task (``kernel.outline``: without machine code, to plan memory).
 
     Raises UnsupportedOperator for a graph with open dimensions of which a pass needs to know more than their bounds.
     """
     if graph.dims:
         try:
-            return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+            return _lowered(graph, target, exact, cache_dir, progress, choices, optimized, make)
         except TypeError as error:
             named = ", ".join(f"'{d}'" for d in graph.dims)
             raise UnsupportedOperator(f"model: open dimensions {named}: {error}; allowed: numbers for them") from error
-    return _lowered(graph, target, exact, cache_dir, progress, choices, optimized)
+    return _lowered(graph, target, exact, cache_dir, progress, choices, optimized, make)
 
 
 def _lowered(
@@ -71,6 +75,7 @@ def _lowered(
     progress: Progress | None,
     choices: Choices,
     optimized: bool,
+    make: MakeKernel,
 ) -> Compilation:
     """See :func:`compile_kernels`."""
     report = progress or (lambda stage, done, total: None)
@@ -79,11 +84,16 @@ def _lowered(
         report("optimize", 0, 1)
         graph = optimize(graph, exact)
     made = plan_kernels(graph, target, exact, choices.decide, choices.fused)
-    return build_kernels(made, target, ObjectCache(cache_dir), choices, report)
+    return build_kernels(made, target, ObjectCache(cache_dir), choices, report, make)
 
 
 def build_kernels(
-    made: KernelPlan, target: Target, store: ObjectCache, choices: Choices, report: Progress = lambda *progress: None
+    made: KernelPlan,
+    target: Target,
+    store: ObjectCache,
+    choices: Choices,
+    report: Progress = lambda *progress: None,
+    make: MakeKernel = kernels.build,
 ) -> Compilation:
     """The machine code of every kernel of a plan."""
     constants = dict(made.graph.constants)
@@ -92,9 +102,9 @@ def build_kernels(
     for done, group in enumerate(made.groups):
         report("kernels", done, len(made.groups))
         if group.outputs[0] not in later:
-            steps += build_group(made, group, constants, target, store, choices)
+            steps += build_group(made, group, constants, target, store, choices, make)
     made, steps = pack_weights(
-        made, steps, later, lambda made, group: build_group(made, group, constants, target, store, choices)
+        made, steps, later, lambda made, group: build_group(made, group, constants, target, store, choices, make)
     )
     report("link", 0, 1)
     computed, structures = structures_apart(made.graph, steps)
@@ -110,6 +120,7 @@ def build_group(
     target: Target,
     store: ObjectCache,
     choices: Choices,
+    make: MakeKernel = kernels.build,
 ) -> list[Built]:
     """The steps of a group: its kernel, or those of its nodes where no schedule can make one of them all.
 
@@ -121,15 +132,15 @@ def build_group(
         body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
         own = plan_kernels(body, target, made.exact, choices.decide, choices.fused)
         planned = replace(own, repeated=True)
-        inner = build_kernels(planned, target, store, choices)
+        inner = build_kernels(planned, target, store, choices, make=make)
         constants.update(inner.constants)
-        return [repeat_stage(group, inner, lambda task, recipe: kernels.build(task, target, store, recipe))]
+        return [repeat_stage(group, inner, lambda task, recipe: make(task, target, store, recipe))]
     if is_opaque(group.nodes[0].op):
         return [HostStage(group)]
     task, values = make_task(made, group, constants)
     try:
         recipe = choices.recipe(task, target)
-        return [Stage(group, task, kernels.build(task, target, store, recipe), values, recipe is not None)]
+        return [Stage(group, task, make(task, target, store, recipe), values, recipe is not None)]
     except ScheduleError as error:
         names = ", ".join(f"{node.name or node.outputs[0]} ({node.op})" for node in group.nodes)
         if len(group.nodes) == 1:
@@ -137,7 +148,7 @@ def build_group(
             raise UnsupportedOperator(f"node {names}: no schedule for operands {types}: {error}") from error
         _log.warning("nodes %s become kernels of their own, not one, which is slower: %s", names, error)
     parts = fall_apart(made.graph, group)
-    return [step for part in parts for step in build_group(made, part, constants, target, store, choices)]
+    return [step for part in parts for step in build_group(made, part, constants, target, store, choices, make)]
 
 
 def is_transform(graph: Graph, group: Group) -> bool:

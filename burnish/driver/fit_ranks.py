@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from burnish.driver.compilation import compile_kernels
 from burnish.driver.ranks import compile_ranks
 from burnish.errors import DataError
 from burnish.graph.graph import Graph
+from burnish.measure.together import seconds_in_turns
 from burnish.parallel.execute import RankStep
 from burnish.parallel.plans import Splits
 from burnish.runtime import module as modules
@@ -193,10 +194,11 @@ def faster_plan(
     target: str = "cpu",
     exact: bool = False,
     cache_dir: str | Path | None = None,
+    clock: str = "wall",
 ) -> tuple[str, dict[str, float]]:
     """The plan whose step is fastest where it will run, and the seconds of a step of each: medians of steps in turn.
 
-    Nothing of what is trained meanwhile is kept.
+    Nothing of what is trained meanwhile is kept. ``clock``: see :data:`burnish.measure.together.CLOCKS`.
     """
     machine = find_target(target)
     whole = training_graph(graph, replace(train, guard=True))
@@ -207,25 +209,18 @@ def faster_plan(
             for rank, executable in enumerate(made):
                 paths[rank].append(f"{folder}/{number}-{rank}.bn")
                 modules.artifact.save(executable, paths[rank][-1])
-        orders = [(own, _plain(data), threads, steps) for own in paths]
+        orders = [(own, _plain(data), threads, steps, clock) for own in paths]
         found = LAUNCHERS[kind](time_rank, orders, timeout)
     times = dict(zip(plans, found[0], strict=True))
     return min(times, key=lambda name: times[name]), times
 
 
-def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: int) -> list[float]:
+def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: int, clock: str) -> list[float]:
     """Median seconds of a step of each artifact, with the first batch, in turn; those of the slowest device."""
     made = [RankStep(modules.load(path, threads, comm=comm), comm) for path in paths]
     batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
     arrays = bound(next(iter(batches)), made[0].inputs)
     if arrays is None:
         raise DataError("data: found no whole batch; allowed: one or more")
-    times = np.zeros((steps, len(made)))
-    for round_ in range(-1, steps):
-        for number, step in enumerate(made):
-            comm.barrier()
-            begin = time.perf_counter()
-            step(*arrays)
-            times[max(round_, 0), number] = time.perf_counter() - begin
-    slowest = comm.all_reduce(times, "max")
-    return [float(seconds) for seconds in np.median(slowest, axis=0)]
+    tasks = [partial(step, *arrays) for step in made]
+    return [float(seconds) for seconds in seconds_in_turns(tasks, comm, steps, clock)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,8 +11,14 @@ from typing import Any
 import numpy as np
 
 from burnish.arguments import check_number
+from burnish.driver.calibration import Ranks, calibrate
+from burnish.driver.fit_ranks import faster_plan
 from burnish.driver.importing import import_model
+from burnish.driver.rank_memory import kept_bytes, rank_memory
+from burnish.errors import PlanError
+from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
+from burnish.measure.samples import random_inputs
 from burnish.parallel.baselines import data_parallel, expert, model_parallel
 from burnish.parallel.bound import Bound, lower_bound
 from burnish.parallel.costs import Costs, Roofline
@@ -27,7 +33,10 @@ from burnish.parallel.space import Space
 from burnish.parallel.strategy import Strategy, parse_strategy
 from burnish.parallel.taskgraph import Problem
 from burnish.parallel.timeline import Timeline
+from burnish.runtime.steps import TensorSpec
 from burnish.search.budget import Budget, Event
+from burnish.target import target as find_target
+from burnish.train.step import Train, noted_labels, training_graph
 
 BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
     "data parallel": data_parallel, "expert": expert, "model parallel": model_parallel,
@@ -35,6 +44,7 @@ BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
 
 
 ROOFLINE, FASTEST = Roofline(), Objective()
+PLAIN = "data parallelism"
 SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 
@@ -44,6 +54,9 @@ class Plan:
 
     ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
     the devices' memory. ``bound``: what no strategy of the space falls below; None where it was not asked for.
+    ``measured``: milliseconds of a step of the strategy that was found and of data parallelism, if both were timed;
+    the faster one is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
+    where they are measured.
     """
 
     model: Model
@@ -56,6 +69,8 @@ class Plan:
     stop_reason: str
     seconds: float
     trials: int
+    measured: Mapping[str, float] = field(default_factory=dict)
+    allocated: tuple[int, ...] = ()
 
     @cached_property
     def milliseconds(self) -> float:
@@ -106,7 +121,7 @@ class Plan:
             "memory": [float(n) for n in self.memory], "limits": [float(d.memory) for d in self.machine.devices],
             "bytes": {"activations": moved, "gradients": summed},
             "search": {"seconds": self.seconds, "trials": self.trials, "stop_reason": self.stop_reason},
-            "strategy": self.text(),
+            "measured": dict(self.measured), "allocated": [*self.allocated], "strategy": self.text(),
         }  # fmt: skip
 
 
@@ -126,6 +141,7 @@ def plan(
     strided: bool = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[Event], None] | None = None,
+    measure: bool | Ranks = False,
 ) -> Plan:
     """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
 
@@ -135,14 +151,24 @@ def plan(
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
     ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search.
 
+    ``measure``: on cores of this machine, links and parts of operations are timed first, and the plan and data
+    parallelism last, of which the faster one is returned; :class:`burnish.driver.calibration.Ranks` says how to train.
+
     The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
     search. Raises PlanError, for one where nothing fits.
     """
     check_number("plan: seconds", seconds, 0, open_below=True)
     graph = model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph
     machine = devices if isinstance(devices, Machine) else find_machine(str(devices))
+    ranks = (Ranks() if measure is True else measure) or None
+    if ranks is not None:
+        parameters = ranks.train.parameters if parameters is None else tuple(parameters)
+        ranks = replace(ranks, train=replace(ranks.train, parameters=parameters))
     found = operations(graph, parameters, groups)
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
+    if ranks is not None:
+        known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
+        machine, costs = known.machine, known.costs
     space = Space(found, machine, strided=strided, also=[*starts.values()])
     problem = Problem(space, costs, synchronization, sparse)
     simulator = Simulator(problem)
@@ -155,7 +181,8 @@ def plan(
         best = optimum(simulator, result.choice, seconds)
         if best.ns < result.ns and objective.excess(simulator, best.choice) <= 1:
             result = replace(result, choice=best.choice, ns=best.ns)
-    return _planned(simulator, result, lower_bound(problem) if bound else None, [*starts])
+    made = _planned(simulator, result, lower_bound(problem) if bound else None, [*starts])
+    return made if ranks is None else _measured(made, ranks)
 
 
 def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str]) -> Plan:
@@ -167,6 +194,53 @@ def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Seq
         problem.model, problem.machine, problem.space.strategy(found.choice), simulator, found.choice, times, bound,
         found.report.stop_reason, found.report.seconds, found.report.trials,
     )  # fmt: skip
+
+
+def _measured(found: Plan, ranks: Ranks) -> Plan:
+    """The plan, or data parallelism where that is faster as measured with random data, or alone has room.
+
+    Raises PlanError where neither has room on the devices.
+    """
+    graph, plain = found.model.graph, data_parallel(found.model, found.machine)
+    strategies = {"plan": found.strategy} if found.is_data_parallel else {"plan": found.strategy, PLAIN: plain}
+    plans = {name: splits_of(found.model, strategy) for name, strategy in strategies.items()}
+    own = find_target(ranks.target)
+    step = training_graph(graph, replace(ranks.train, guard=True))
+    needs = {
+        name: rank_memory(step, own_plan, found.machine.size, own, exact=ranks.exact, cache_dir=ranks.cache_dir)
+        for name, own_plan in plans.items()
+    }
+    needed = {name: tuple(kept_bytes(memory) for memory in devices) for name, devices in needs.items()}
+    room = [device.memory for device in found.machine.devices]
+    fitting = {n: p for n, p in plans.items() if all(a <= b for a, b in zip(needed[n], room, strict=True))}
+    if not fitting:
+        least = min(max(each) for each in needed.values())
+        raise PlanError(f"plan for '{found.machine.name}': a device needs {least} bytes; there are {min(room)}")
+    used, seconds = next(iter(fitting)), dict[str, float]()
+    if len(fitting) > 1:
+        used, seconds = faster_plan(
+            graph, step_inputs(graph, ranks.train), ranks.train, fitting, found.machine.size, kind=ranks.kind,
+            threads=ranks.threads, steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact,
+            cache_dir=ranks.cache_dir, clock=ranks.clock,
+        )  # fmt: skip
+    measured = {name: 1e3 * took for name, took in seconds.items()}
+    choice = found.simulator.problem.space.choice(strategies[used])
+    return replace(found, strategy=strategies[used], choice=choice, measured=measured, allocated=needed[used])
+
+
+def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarray]:
+    """A random batch for a step of training, by name, labels among it."""
+    step = training_graph(graph, train)
+    specs = [
+        TensorSpec(name, step.types[name].shape, step.types[name].dtype)
+        for name in step.inputs
+        if name not in step.states
+    ]
+    domains = input_domains(step)
+    for number, count, _ in noted_labels(graph, train):
+        if number is not None and count is not None:
+            domains[step.inputs[number]] = (0, count - 1)
+    return random_inputs(specs, seed, domains)
 
 
 def data_parallel_splits(graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits:

@@ -54,12 +54,8 @@ def in_order(made: Compilation, program: Program) -> Compilation:
         place[message.tensor] = min(reads, default=len(place))
     groups = [step if isinstance(step, Group) else step.group for step in made.steps]
     producer = {name: number for number, group in enumerate(groups) for name in group.outputs}
-    keys: list[int] = []
-    for group in groups:
-        known = [place[name] for name in group.outputs if name in place]
-        before = [keys[producer[n]] if n in producer else place.get(n, 0) for n in group.inputs]
-        keys.append(max(known) if known else max(before, default=0))
-    for number in reversed(range(len(groups))):  # what a step reads comes before it
+    keys = [max((place[name] for name in group.outputs if name in place), default=len(place)) for group in groups]
+    for number in reversed(range(len(groups))):  # what a step reads comes before it, a packed weight just before
         for name in groups[number].inputs:
             if name in producer:
                 keys[producer[name]] = min(keys[producer[name]], keys[number])

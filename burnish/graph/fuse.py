@@ -117,6 +117,7 @@ class _Fusion:
         for p, node in enumerate(graph.nodes):
             for name in dict.fromkeys(node.inputs):
                 self.readers[name].append(p)
+        self.after = {graph.outputs[state.output] for state in graph.states.values()}
         self.owner: dict[int, int] = {}
         self.anchors: dict[int, Node | None] = {}
         joins = joins_in_place(graph, lanes)
@@ -188,12 +189,13 @@ class _Fusion:
         return best, end
 
     def _second_result(self, members: set[int], tail: str) -> set[int]:
-        """The members and the element-wise readers of their result, a matrix that is an output of the graph as well.
+        """The members and the element-wise readers of their result, a matrix that is a state's next value as well.
 
         That is a velocity, from which a weight's next value is made: all that reads it is taken in, and has one result
-        itself. So nothing outside waits for the first result, and no two groups can wait for each other.
+        itself. So nothing outside waits for the first result, and no two groups can wait for each other. (Another
+        output may be sent to a device from which comes what the second result is made of.)
         """
-        if tail not in self.graph.outputs or len(self.graph.types[tail].shape) != 2:
+        if tail not in self.after or len(self.graph.types[tail].shape) != 2:
             return members
         current, live = set(members), {tail}
         while live == {tail} or not live & set(self.graph.outputs) - {tail}:

@@ -9,6 +9,7 @@ alone by moving elements, are computed by each device for itself.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -16,12 +17,13 @@ from math import prod
 from burnish.errors import PlanError
 from burnish.graph.graph import Graph, Node
 from burnish.ops.part import Box, joined, whole
-from burnish.parallel.placement import Placement, Split, Task, placed, size
+from burnish.parallel.placement import Placement, Split, Task, placed, size, split_of_boxes
 from burnish.parallel.values import Value, Values
 
 _LIGHT = {"injective", "reduction"}  # fusion classes of what costs less than to send it
 _MOVING = frozenset({"injective"})
 _UNKNOWN = frozenset({"extern"})
+NONE: Mapping[str, Split] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,21 +40,29 @@ class Assignment:
     devices: int
 
 
-def assign(graph: Graph, splits: Mapping[str, Split], devices: int, inner: Collection[str] = frozenset()) -> Assignment:
+def assign(
+    graph: Graph,
+    splits: Mapping[str, Split],
+    devices: int,
+    inner: Collection[str] = frozenset(),
+    given: Mapping[str, Split] = NONE,
+) -> Assignment:
     """The tasks of all values of ``graph`` on ``devices``; ``splits`` are those of some, by tensor.
 
-    ``inner``: values that devices compute for themselves, as far as they need them.
+    ``inner``: values that devices compute for themselves, as far as they need them. ``given``: splits of inputs, which
+    values follow; the inputs themselves are where tasks read them.
 
     Graph outputs are collected on device 0, those of one element on all. Raises PlanError for splits of tensors
     that are not there, or do not fit.
     """
     values = Values(graph)
     _check(values, splits, devices)
-    own = _computed_where_needed(values, splits) | _parted(values, {*inner} - {*splits})
+    own = _computed_where_needed(values, splits, given) | _parted(values, {*inner} - {*splits})
     placements: dict[str, Placement] = {}
+    known = ChainMap(placements, _led(values, splits, given))
     for value in values:
         if value.name not in own:
-            placements[value.name] = _planned(values, value, splits.get(value.name), placements)
+            placements[value.name] = _planned(values, value, splits.get(value.name), known)
     held = _demands(values, placements, own, devices)
     for name in own:
         tasks = tuple(Task(device, box) for device, box in sorted(held.get(name, {}).items()))
@@ -76,14 +86,14 @@ def _check(values: Values, splits: Mapping[str, Split], devices: int) -> None:
 # --- which values every device computes for itself --------------------------------------------------------------------
 
 
-def _computed_where_needed(values: Values, splits: Mapping[str, Split]) -> set[str]:
+def _computed_where_needed(values: Values, splits: Mapping[str, Split], given: Mapping[str, Split]) -> set[str]:
     """The values that each device computes for itself, as far as it needs them: what follows from inputs, constants,
     states and single elements without products, and what only updates states, element by element.
     """
     graph = values.graph
     after = {graph.outputs[state.output] for state in graph.states.values()}
     results = {name for i, name in enumerate(graph.outputs) if i not in {s.output for s in graph.states.values()}}
-    free = {*graph.inputs, *graph.constants}
+    free = {*graph.inputs, *graph.constants} - {*given}
     kinds = {node.outputs: values.kinds(node) for node in graph.nodes if not {*node.outputs} & {*splits}}
     for node in graph.nodes:
         known = all(name in free or graph.types[name].size == 1 for name in node.inputs)
@@ -179,6 +189,24 @@ def _wanted(
 
 
 # --- splits that follow -----------------------------------------------------------------------------------------------
+
+
+def _led(values: Values, splits: Mapping[str, Split], given: Mapping[str, Split]) -> dict[str, Placement]:
+    """Placements of inputs that values follow: of those whose splits are given, and of states of which the tasks of a
+    strategy read each element on one device only, such as weights that are split.
+    """
+    graph = values.graph
+    read: dict[str, dict[int, Box]] = {}
+    for name, split in splits.items():
+        value = values.made[name]
+        for task in placed(split, graph.types[name].shape, values.summed(value), name).tasks:
+            for operand, box in zip(value.node.inputs, values.reads(value, task.box, task.reduced).boxes, strict=True):
+                if box is not None and operand in graph.states:
+                    own = read.setdefault(operand, {})
+                    own[task.device] = joined(own[task.device], box) if task.device in own else box
+    found = {name: split_of_boxes(graph.types[name].shape, own) for name, own in read.items()}
+    led = {name: split for name, split in found.items() if split is not None} | {**given}
+    return {name: placed(split, graph.types[name].shape, (), name) for name, split in led.items()}
 
 
 def _planned(values: Values, value: Value, split: Split | None, placements: Mapping[str, Placement]) -> Placement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -85,6 +85,16 @@ def placed(split: Split, shape: Sequence[int], reduced: Sequence[int], name: str
 def grid(shape: Sequence[int], degrees: Sequence[int]) -> Iterator[Box]:
     """The boxes of a tensor that is split into so many parts a dimension, row-major."""
     return itertools.product(*(even(n, d) for n, d in zip(shape, degrees, strict=True)))
+
+
+def split_of_boxes(shape: Sequence[int], boxes: Mapping[int, Box]) -> Split | None:
+    """The split of a tensor of which each device has one box, if these are the parts of one, no element twice."""
+    degrees = tuple(len({box[d] for box in boxes.values()}) for d in range(len(shape)))
+    devices = {box: device for device, box in boxes.items()}
+    parts = list(grid(shape, degrees)) if all(d <= max(n, 1) for d, n in zip(degrees, shape, strict=True)) else []
+    if len(parts) != len(boxes) or {*parts} != {*devices}:
+        return None
+    return Split(degrees, tuple(devices[part] for part in parts))
 
 
 def meet(a: Box, b: Box) -> Box | None:

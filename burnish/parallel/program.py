@@ -16,7 +16,7 @@ from burnish.errors import PlanError
 from burnish.graph.decompose import decompose
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.ops.part import Box, whole
-from burnish.parallel.assign import Assignment, assign
+from burnish.parallel.assign import NONE, Assignment, assign
 from burnish.parallel.placement import Split, Task, inside
 from burnish.parallel.redistribute import Message, Network, Piece, Wish, move
 from burnish.parallel.values import Value
@@ -46,17 +46,19 @@ def programs(
     devices: int,
     bucket: int = BUCKET,
     inner: Collection[str] = frozenset(),
+    given: Mapping[str, Split] = NONE,
 ) -> tuple[Program, ...]:
     """The programs of all devices for a graph, of inference or of a training step, and the splits of some tensors.
 
-    ``inner``: tensors that each device computes as far as it needs them (``plans.splits_of`` gives both).
+    ``inner``: tensors that each device computes as far as it needs them (``plans.splits_of`` gives both). ``given``:
+    splits of inputs that values follow, as far as ``splits`` does not name them.
 
     Raises PlanError for splits that do not fit the graph or the devices, and for a graph with open dimensions.
     """
     if graph.dims:
         dims = ", ".join(d.name for d in graph.dims)
         raise PlanError(f"programs: found open dimensions {dims}; allowed: a graph with fixed shapes")
-    assigned = assign(decompose(graph), splits, devices, inner)
+    assigned = assign(decompose(graph), splits, devices, inner, given)
     found = _Programs(assigned, bucket).run()
     check_order(found)
     return found
@@ -78,7 +80,7 @@ class _Programs:
     def run(self) -> tuple[Program, ...]:
         """All programs."""
         self._declare()
-        for value in self.assigned.values:
+        for value in updates_last(self.assigned):
             self._compute(value)
         self._flush()
         return tuple(self._finished(rank) for rank in range(self.assigned.devices))
@@ -174,6 +176,27 @@ class _Programs:
         kept = {n: box for n, box in held.items() if n in self.graph.states}
         sends, receipts = tuple(self.network.sends[rank]), tuple(self.network.receipts[rank])
         return Program(rank, finished, sends, receipts, given, kept, outputs)
+
+
+def updates_last(assigned: Assignment) -> list[Value]:
+    """The values in the order in which devices compute them: updates, which nothing else reads, behind all others, and
+    those first whose gradients were there first. So they wait for sums in the order in which these were sent.
+    """
+    graph, values, readers = assigned.values.graph, [*assigned.values], assigned.values.readers
+    states = {state.output for state in graph.states.values()}
+    results = {name for number, name in enumerate(graph.outputs) if number not in states}
+    last: set[str] = set()
+    for value in reversed(values):
+        reading = [reader for name in value.node.outputs for reader in readers[name]]
+        alone = all({*reader.outputs} <= last for reader in reading) and not results & {*value.node.outputs}
+        if assigned.placements[value.name].copies and alone:
+            last.add(value.name)
+    ready: dict[str, int] = {}
+    for number, value in enumerate(values):
+        before = max((ready.get(name, 0) for name in value.node.inputs), default=0)
+        ready[value.name] = before if value.name in last else number
+    place = {value.name: number for number, value in enumerate(values)}
+    return sorted(values, key=lambda v: (v.name in last, ready[v.name], place[v.name]))
 
 
 def facts_of(graph: Graph, found: Sequence[Program], rank: int) -> dict[str, Any]:

@@ -111,6 +111,26 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelC
     return kernel
 
 
+def outline(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
+    """The kernel that :func:`build` would make without its machine code and scratch: its name, and how it wants its
+    parameters packed. For plans of memory.
+    """
+    key = task_key(task, target)
+    found = store.get(_entry(key, recipe)) if store else None
+    if found is not None:
+        fields = json.loads(found.partition(b"\n")[0])
+        return Kernel(code=b"", **{**fields, "dims": tuple(fields["dims"])})
+    own, given = named(task, key), recipe.choice if recipe else None
+    tried = [m for m in matches(own.hinted, target) if recipe is None or m.name == recipe.template]
+    for match in tried:
+        try:
+            _, trace, choice = scheduled_program(match, own, given)
+        except ScheduleError:
+            continue
+        return Kernel(own.name, b"", 0, packing(trace, own), match.name, choice)
+    raise ScheduleError(f"task '{own.name}': no template can schedule it")
+
+
 def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: KernelConfig | None = None) -> None:
     """Stores the kernel of the task with this key, which `build` then finds."""
     fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice", "dims")}

@@ -60,13 +60,13 @@ def add_updates(b: GraphBuilder, loss: str, parameters: Sequence[str], plan: Upd
     if scale is not None:
         assert finite is not None and plan.precision is not None
         applied = _both(b, due, finite)
-        _optimize(b, parameters, found, plan, applied)
+        add_optimizer(b, parameters, found, plan, applied)
         _keep(b, running, _is_finite(b, loss))
         _rescale(b, scale, due, applied, plan.precision.growth)
         return loss
     sound = _both(b, finite, _is_finite(b, loss)) if plan.guard else None
     _keep(b, [*b.updates], sound)  # running statistics, and gradients that are accumulated
-    _optimize(b, parameters, found, plan, due if sound is None else _both(b, due, sound))
+    add_optimizer(b, parameters, found, plan, due if sound is None else _both(b, due, sound))
     if sound is None or finite is None:
         return loss
     return b.add("where", finite, loss, b.constant(float("nan"), dtype=b.types[loss].dtype))
@@ -106,7 +106,7 @@ def _accumulated(
     return due, totals
 
 
-def _optimize(
+def add_optimizer(
     b: GraphBuilder, parameters: Sequence[str], found: Sequence[str], plan: UpdatePlan, applied: str | None
 ) -> None:
     """The optimizer's update of each parameter, and of the number of steps, where it is ``applied``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,9 @@ from onnx import helper, numpy_helper
 from typer.testing import CliRunner
 
 import burnish as bn
-from burnish.cli import app, train
+from burnish.cli import app, fitting, train
 from burnish.errors import BurnishError, CheckpointError, DataError, ParameterError
+from burnish.measure import together
 from burnish.train.evaluation import METRICS
 from burnish.train.losses import LOSSES
 
@@ -60,6 +62,14 @@ def test_a_model_is_trained_and_written(files: Path) -> None:
     data = np.load(files / "valid.npz")
     model = bn.compile(files / "m.trained.onnx", shapes={"x": (32, 6)}, threads=1, rewrite=False)
     assert np.mean(model(data["x"][:32]).argmax(1) == data["label"][:32]) > 0.7
+
+
+def test_ranks_train_by_a_plan_that_is_searched_for(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
+    monkeypatch.setattr(fitting, "find_plan", partial(fitting.find_plan, seconds=0.3))
+    text = run(files, "--steps", 4, "--ranks", 2, "--ranks-on", "thread", "--plan", "auto")
+    assert "ms a step, predicted" in text and ("measured: plan" in text or "is the plan" in text)
+    assert (files / "m.trained.onnx").exists()
 
 
 def test_a_compiled_model_is_written(files: Path) -> None:

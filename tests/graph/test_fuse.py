@@ -242,13 +242,19 @@ def test_inputs_that_a_result_may_overwrite() -> None:
     assert [overwritable(graph, group) for group in groups] == [("r",), (), ("x",)]
 
 
-def momentum(read_again: bool = False) -> Graph:
+def momentum(read_again: bool = False, states: bool = True) -> Graph:
     """The update of a weight by its gradient, a product: the new velocity is a result too."""
     g = GraphBuilder()
-    x, dy, v, w = (g.input(name, shape) for name, shape in zip("xyvw", ((6, 4), (6, 5), (4, 5), (4, 5)), strict=True))
+    x, dy = g.input("x", (6, 4)), g.input("y", (6, 5))
+    v, w = (g.state(n, array(4, 5)) if states else g.input(n, (4, 5)) for n in "vw")
     new = g.add("add", g.add("mul", v, g.constant(0.9)), g.add("matmul", x, dy, transpose_a=True), name="new")
     moved = g.add("sub", w, g.add("mul", new, g.input("rate", ())), name="moved")
-    return g.build(new, moved, *([g.add("relu", new)] if read_again else []))
+    more = [g.add("relu", new)] if read_again else []
+    if not states:
+        return g.build(new, moved, *more)
+    g.update("v", new)
+    g.update("w", moved)
+    return g.build(*more)
 
 
 def test_a_product_takes_in_the_update_of_a_weight() -> None:
@@ -259,6 +265,8 @@ def test_a_product_takes_in_the_update_of_a_weight() -> None:
     assert set(overwritable(graph, group, "moved")) == {"v", "w"}
     groups = fused(momentum(read_again=True))
     assert [group.outputs[0] for group in groups] == ["new", "moved", "relu"]
+    groups = fused(momentum(states=False))  # another output may be sent, and what is computed of it wait for the answer
+    assert [group.outputs for group in groups] == [("new",), ("moved",)]
 
 
 @pytest.mark.parametrize("seed", range(20))

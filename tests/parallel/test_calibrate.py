@@ -1,17 +1,30 @@
 """Calibration: fitted links, and times of tasks that are measured once and kept."""
 
-import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from burnish.cache import ObjectCache
+from burnish.cli.strategies import summary
 from burnish.comm.local import thread_comms
+from burnish.driver import planned
+from burnish.driver.calibration import Ranks
+from burnish.driver.calibration import calibrate as calibrate_plan
+from burnish.driver.planned import plan
 from burnish.errors import PlanError
+from burnish.graph.evaluate import evaluate
+from burnish.measure import together
 from burnish.parallel import calibrate
+from burnish.parallel.baselines import data_parallel
 from burnish.parallel.costs import Roofline, work
+from burnish.parallel.operations import operations
+from burnish.parallel.parts import part_program, parts_of
+from burnish.parallel.plans import splits_of
 from burnish.parallel.presets import machine
+from burnish.parallel.space import Space
+from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
 
 
@@ -34,22 +47,114 @@ def test_links_are_measured_between_workers():
         calibrate.calibrated(here, alone)
 
 
-def test_tasks_are_measured_once_and_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(calibrate, "COLD_BYTES", 1 << 10)
-    op, device = layers(1).operations[0], machine("host:1").devices[0]
+def test_times_are_kept_for_one_edition(tmp_path):
+    what = calibrate.Timing("core", "y=matmul", (8, 16), True, False)
+    calibrate.Times(ObjectCache(tmp_path), "1").put(what, 0.25)
+    assert calibrate.Times(ObjectCache(tmp_path), "1").get(what) == 0.25
+    assert calibrate.Times(ObjectCache(tmp_path), "2").get(what) is None
+    assert calibrate.Times(ObjectCache(tmp_path), "1").get(replace(what, sizes=(8, 8))) is None
+
+
+def test_what_was_measured_takes_the_place_of_what_is_guessed():
+    model, device = layers(2), machine("host:1").devices[0]
+    op = model.operations[0]
     part = work(op, [(1, 1), (2, 1)], gradient=False)
-
-    def make(operation, sizes, backward):
-        return (lambda: time.sleep(0.002)) if sizes[0] == 8 and not backward else None
-
-    first = calibrate.Measured(Roofline(), make, ObjectCache(tmp_path))
-    forward, backward = first.seconds(op, part, device)
+    times = calibrate.Times()
+    times.put(calibrate.Timing(device.kind, op.signature, (8, 16), False, False), 0.5)
+    times.put(calibrate.Timing(device.kind, op.signature, (8, 16), True, False), 0.0)
+    costs = calibrate.Measured(Roofline(), times, model, update=(1e-3, 1e6))
+    forward, backward = costs.seconds(op, part, device)
     guessed = Roofline().seconds(op, part, device)
-    assert first.measured == 1
-    assert forward[0] >= 0.002
-    assert forward[1] == guessed[0][1]
-    assert (backward == guessed[1]).all()
-    again = calibrate.Measured(Roofline(), make, ObjectCache(tmp_path))
-    assert (again.seconds(op, part, device)[0] == forward).all()
-    assert again.measured == 0
-    assert np.isfinite(forward).all()
+    assert forward.tolist() == [0.5, guessed[0][1]]
+    update = 1e-3 + 16 * 16 * 4 / 1e6  # of a layer's weight, in both configurations
+    assert backward.tolist() == pytest.approx([update, guessed[1][1] + update])
+    assert {what.sizes for what in costs.missing} == {(4, 16)}
+
+
+@pytest.mark.parametrize("name", ["mlp", "cnn"])
+def test_a_part_computes_its_box_of_the_whole(name):
+    model = operations(NETWORKS[name]())
+    drawn = np.random.default_rng(0)
+    values = {n: drawn.normal(size=model.graph.types[n].shape).astype(np.float32) for n in model.graph.inputs}
+    values |= model.graph.constants
+    values |= evaluate(model.graph, values, keep=[n for node in model.graph.nodes for n in node.outputs])
+    checked = 0
+    for part in parts_of(Space(model, machine("host:2"))):
+        program = part_program(model, part)
+        if part.backward or any(name.startswith("message") for name in program.graph.inputs):
+            continue
+        given = {n: values[n][tuple(slice(*span) for span in box)] for n, box in program.inputs.items()}
+        (found,) = evaluate(program.graph, given).values()
+        whole = values[part.op.outputs[0]]
+        box = [slice(None)] * whole.ndim
+        axes = list(zip(part.op.axes, part.degrees, strict=True))
+        for axis, degree in axes:
+            if axis.dim >= 0:
+                box[axis.dim] = slice(degree // 2 * axis.extent // degree, (degree // 2 + 1) * axis.extent // degree)
+        if all(degree == 1 or axis.dim >= 0 for axis, degree in axes):  # the whole sum, no term of it
+            np.testing.assert_allclose(found, whole[tuple(box)], rtol=1e-5, atol=1e-6)
+            checked += 1
+    assert checked >= len(model.operations)
+
+
+def test_backward_parts_read_what_their_device_has():
+    model = operations(NETWORKS["mlp"]())
+    found = {
+        (p.op.name, p.degrees): part_program(model, p) for p in parts_of(Space(model, machine("host:2"))) if p.backward
+    }
+    samples, columns, terms = (found["y", degrees].graph for degrees in [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
+    assert {str(samples.types[n]) for n in samples.outputs} == {"float32[4, 12]", "float32[12, 4]"}
+    assert {str(columns.types[n]) for n in columns.outputs} == {"float32[8, 12]", "float32[12, 2]"}
+    assert {str(terms.types[n]) for n in terms.outputs} == {"float32[8, 6]", "float32[6, 4]"}
+
+
+def test_parts_are_compiled_timed_by_all_ranks_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
+    space = Space(operations(NETWORKS["mlp"]()), machine("host:2"))
+    ranks = Ranks(TRAIN, kind="thread", cache_dir=tmp_path)
+    first = calibrate_plan(space, ranks)
+    assert first.timed == len(parts_of(space)) + 3
+    assert all(0 < first.costs.times.get(calibrate.Timing.of(p, space.machine.devices[0])) < 5 for p in parts_of(space))
+    assert first.machine.links != space.machine.links
+    again = calibrate_plan(space, ranks)
+    assert again.timed == 0
+    assert again.costs.update == first.costs.update
+    with pytest.raises(PlanError, match="cannot be measured here; allowed: host:CORES"):
+        calibrate_plan(Space(space.model, machine("p100:1x2")), ranks)
+
+
+def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
+    monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
+    ranks = Ranks(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
+    timed = {"plan": 2.0, "data parallelism": 1.0}
+    monkeypatch.setattr(planned, "faster_plan", lambda *_, **__: (min(timed, key=timed.get), timed))
+    slower = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
+    assert slower.is_data_parallel
+    assert slower.measured in ({}, {"plan": 2000.0, "data parallelism": 1000.0})
+    assert len(slower.allocated) == 2
+    if slower.measured:
+        assert "data parallelism 1000.000 ms a step: data parallelism is the plan" in summary(slower)
+        timed["plan"] = 0.5
+        faster = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
+        assert not faster.is_data_parallel and faster.measured["plan"] == 500.0
+
+
+def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkeypatch):
+    monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
+    ranks, here, model = Ranks(TRAIN, kind="thread", steps=2, cache_dir=tmp_path), machine("host:2"), NETWORKS["mlp"]()
+    monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[3])), {}))
+    usual = plan(model, here, seconds=0.2, measure=ranks)
+    needs = {"plan": [{"state": 900}, {"state": 5000}], "data parallelism": [{"state": 1000}] * 2}
+    monkeypatch.setattr(planned, "rank_memory", lambda step, splits, *_, **__: needs[which(splits, usual)])
+    tight = replace(here, devices=tuple(replace(d, memory=4000) for d in here.devices))
+    found = plan(model, tight, seconds=0.2, measure=ranks)
+    assert max(found.allocated) <= 4000
+    needs["data parallelism"] = needs["plan"]
+    with pytest.raises(PlanError, match=r"a device needs 5000 bytes; there are 4000"):
+        plan(model, tight, seconds=0.2, measure=ranks)
+
+
+def which(splits, usual):
+    """Whether splits are those of data parallelism."""
+    plain = data_parallel(usual.model, usual.machine)
+    return "data parallelism" if splits == splits_of(usual.model, plain) else "plan"

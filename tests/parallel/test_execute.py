@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,19 +16,25 @@ from burnish.comm import Comm, launch
 from burnish.driver import fit_ranks as ranks_module
 from burnish.driver.fit import fit
 from burnish.driver.fit_ranks import RankTask, faster_plan, fit_ranks, train_rank
+from burnish.driver.rank_memory import kept_bytes, rank_memory
 from burnish.driver.ranks import compile_ranks
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
+from burnish.graph.graph import Graph, GraphBuilder
 from burnish.parallel.execute import RankStep
+from burnish.parallel.operations import operations
 from burnish.parallel.placement import Split
-from burnish.parallel.plans import Splits
+from burnish.parallel.plans import Splits, splits_of
+from burnish.parallel.presets import machine
+from burnish.parallel.space import Space
 from burnish.runtime import module as modules
-from burnish.runtime.executable import Collective, Executable, Wait
+from burnish.runtime.collectives import Collectives
+from burnish.runtime.executable import Call, Collective, Executable, Wait
 from burnish.runtime.module import Module
 from burnish.target import target
 from burnish.train.loop import Limits
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train
-from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone
+from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone, weight
 
 NEAR = 1e-6
 MIXED = Splits({"h0": Split((2, 1), (0, 1)), "y": Split((1, 2), (1, 0))})
@@ -60,6 +67,29 @@ def test_compiled_programs_train_to_the_weights_of_one_process(name: str, ranks:
             assert error <= NEAR, state
 
 
+def deep() -> Graph:
+    """Four dense layers."""
+    b = GraphBuilder()
+    h = b.input("x", (8, 16))
+    for i, (rows_, columns) in enumerate(((16, 32), (32, 16), (16, 32), (32, 8))):
+        h = b.add("matmul", h, weight(b, f"w{i}", rows_, columns), name=f"d{i}")
+        h = b.add("relu", h, name=f"r{i}") if i < 3 else h
+    return b.build(h)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_strategies_of_the_space_train_to_the_weights_of_one_process(seed: int) -> None:
+    model = deep()
+    step, found = step_of(model), operations(model)
+    space = Space(found, machine("host:2"))
+    made = compile_ranks(step, splits_of(found, space.strategy(space.random(seed))), 2, target("cpu"))
+    batch = batch_of(step)
+    wanted = trained_alone(step, batch, 3)
+    (states, _) = launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60)
+    for state, value in wanted.items():
+        assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), state
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_many_compiled_programs(name: str) -> None:
@@ -70,6 +100,36 @@ def test_many_compiled_programs(name: str) -> None:
         (states, *_) = launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60)
         for state, value in wanted.items():
             assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), (seed, state)
+
+
+@pytest.mark.parametrize(("name", "ranks"), [("mlp", 2), ("cnn", 2), ("lstm", 4)])
+def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
+    model = NETWORKS[name]()
+    step = step_of(model)
+    plan = Splits(random_splits(step, [node.outputs[0] for node in model.nodes], ranks, seed=11))
+    predicted = rank_memory(step, plan, ranks, target("cpu"))
+    made = compile_ranks(step, plan, ranks, target("cpu"))
+    assert any(memory["messages"] for memory in predicted) and all(memory["arena"] for memory in predicted)
+
+    def told(comm: Comm) -> dict[str, int]:
+        return RankStep(Module(made[comm.rank], 1, comm=comm), comm).memory
+
+    for memory, wanted in zip(launch(told, [()] * ranks, timeout=60), predicted, strict=True):
+        assert abs(kept_bytes(memory) - kept_bytes(wanted)) <= 0.05 * kept_bytes(memory)
+
+
+def test_updates_wait_for_sums_in_the_order_in_which_these_are_sent() -> None:
+    step = step_of(NETWORKS["mlp"]())
+    whole = Splits({name: Split((2, 1), (0, 1)) for name in ("h0", "h1", "h", "y")})
+    for executable in compile_ranks(step, whole, 2, target("cpu"), bucket=1):
+        steps = executable.steps
+        waits = [steps[s.step] for s in steps if isinstance(s, Wait)]
+        tags = [c.tag for c in waits if isinstance(c, Collective) and c.operation == "recv"]
+        assert tags == sorted(tags)
+        last_wait = max(n for n, s in enumerate(steps) if isinstance(s, Wait) and s.node)
+        sums = [n for n, s in enumerate(steps) if isinstance(s, Collective) and s.operation == "send"]
+        calls = [n for n, s in enumerate(steps) if isinstance(s, Call)]
+        assert sum(sums[1] < n < last_wait for n in calls) >= 5, "nothing is computed while sums are under way"
 
 
 def test_receipts_are_posted_first_and_waited_for_where_they_are_read() -> None:
@@ -142,21 +202,33 @@ def test_clipping_and_accumulation_by_a_plan() -> None:
 
 
 DEAD_AT = 7
+DEATH = "BURNISH_TEST_DEATH"  # the environment's name for a file that holds the time of the death
 
 
 def dies(comm: Comm, task: RankTask) -> dict[str, Any]:
-    """As ``train_rank``, but device 1 is killed in the middle of a step: the other waits for its message."""
+    """As ``train_rank``, but device 1 is killed in the middle of a step, where it waits for a message."""
     calls = [0]
-    original = RankStep.__call__
+    call_of, wait_of = RankStep.__call__, Collectives.wait
 
     def call(self: RankStep, *arrays: np.ndarray) -> Any:
         calls[0] += 1
+        return call_of(self, *arrays)
+
+    def wait(self: Collectives, number: int) -> None:
         if calls[0] == DEAD_AT and comm.rank == 1:
+            if DEATH in os.environ:
+                Path(os.environ[DEATH]).write_text(str(time.time()), encoding="utf-8")
             os.kill(os.getpid(), signal.SIGKILL)
-        return original(self, *arrays)
+        wait_of(self, number)
 
     RankStep.__call__ = call  # type: ignore[method-assign]
+    Collectives.wait = wait  # type: ignore[method-assign]
     return train_rank(comm, task)
+
+
+def children() -> set[int]:
+    """Processes that this one has started and that are still there."""
+    return {int(pid) for file in Path("/proc/self/task").glob("*/children") for pid in file.read_text().split()}
 
 
 def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
@@ -165,11 +237,13 @@ def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
     model, data = NETWORKS["mlp"](), rows()
     limits = Limits(steps=12, save_every=3)
     whole = fit_ranks(model, data, TRAIN, limits, MIXED, 2, kind="thread")
+    before = children()
     with monkeypatch.context() as patch:
         patch.setattr(ranks_module, "train_rank", dies)
         with pytest.raises(WorkerError, match=r"worker 1 .*(died|killed|signal|ended)") as raised:
             fit_ranks(model, data, TRAIN, limits, MIXED, 2, kind="process", checkpoint=tmp_path, timeout=60)
     assert raised.value.rank == 1
+    assert children() == before, "the gang has not stopped"
     assert [path.name for path in sorted(tmp_path.iterdir())][-1] == "step-0000000006.safetensors"
     resumed = fit_ranks(
         model, data, TRAIN, replace(limits, resume=True), MIXED, 2, kind="thread", checkpoint=tmp_path
