@@ -1,10 +1,14 @@
 """Dynamic programming over a series-parallel structure: the strategy of the least sum of costs, by elimination.
 
 Costs are added up as if tasks of one operation ran on all devices at the same time, and operations one after another:
-of each operation its two tasks and the sum of its gradients, of each tensor the work of the busiest link. An operation
-of two neighbours or fewer is eliminated: for each pair of their configurations its best is kept. That leaves nothing of
-a series-parallel graph; where something is left, the operation with the most neighbours takes the configuration that is
-best for each of its tensors alone. Operations that share parameters (steps of a layer) take one configuration.
+of each operation its two tasks and the sum of its gradients, of each tensor the work of the busiest link. That is a
+step in which nothing goes on beside anything else. Where everything does, costs are averages over all devices and links
+(``spread`` 1): operations then run on few devices, where they are efficient.
+
+An operation of two neighbours or fewer is eliminated: for each pair of their configurations its best is kept. That
+leaves nothing of a series-parallel graph; where something is left, the operation with the most neighbours takes the
+configuration that is best for each of its tensors alone. Operations that share parameters (steps of a layer) take one
+configuration.
 
 Source: node and edge elimination of Jia et al. 2018 (layer-wise parallelism, which thesis-jia section 3.8 names). What
 goes on at the same time is not in these costs, so the result is a start of a search.
@@ -18,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.jit import njit
-from burnish.parallel.core import SPLIT, Scratch, Tables
+from burnish.parallel.core import PARTS, SPLIT, Scratch, Tables
 from burnish.parallel.loads import add_edge
 from burnish.parallel.sharing import SOURCE, TARGET, Array
 from burnish.parallel.simulate import Choice, Simulator
@@ -37,19 +41,24 @@ class Eliminated:
     exact: bool
 
 
-def eliminate(simulator: Simulator, width: int = WIDTH) -> Eliminated:
-    """The strategy of the least sum of costs over ``width`` configurations for each block."""
+def eliminate(simulator: Simulator, spread: float = 0.0, width: int = WIDTH) -> Eliminated:
+    """The strategy of the least sum of costs over ``width`` configurations for each block.
+
+    ``spread``: the share of averages over all devices and links in each cost, beside the busiest one's. Operations on
+    fewer devices than there are lie on the first ones: spread them out.
+    """
     blocks = _blocks(simulator)
     numbers, costs = [], []
     known: dict[tuple[object, ...], tuple[NDArray[np.int64], Floats]] = {}
     for block in blocks:
         groups = _groups(simulator, block)
-        key = (simulator.problem.space.kind[block[0]], len(block), simulator.t.weight_bytes[groups].tobytes())
+        kinds = tuple(simulator.problem.space.kind[i] for i in block)
+        key = (kinds, simulator.t.weight_bytes[groups].tobytes())
         if key not in known:
-            known[key] = _candidates(simulator, block, groups, width)
+            known[key] = _candidates(simulator, block, groups, width, spread)
         numbers.append(known[key][0])
         costs.append(known[key][1].copy())
-    chosen, total, exact = _solve(costs, _edges(simulator, blocks, numbers, costs))
+    chosen, total, exact = _solve(costs, _edges(simulator, blocks, numbers, costs, spread))
     choice = simulator.problem.space.first.astype(np.int32).copy()
     for block, own, at in zip(blocks, numbers, chosen, strict=True):
         choice[block] = choice[block] + np.int32(own[at])
@@ -57,30 +66,34 @@ def eliminate(simulator: Simulator, width: int = WIDTH) -> Eliminated:
 
 
 def _blocks(simulator: Simulator) -> list[list[int]]:
-    """Operations of one class that read the same parameters; others alone."""
+    """Operations that read the same parameters and have as many configurations; others alone."""
     space, found = simulator.problem.space, dict[tuple[object, ...], list[int]]()
     for i, op in enumerate(simulator.problem.model.operations):
-        found.setdefault((space.kind[i], op.parameters or op.name), []).append(i)
+        found.setdefault((int(space.count[i]), op.parameters or op.name), []).append(i)
     return list(found.values())
 
 
 def _candidates(
-    simulator: Simulator, block: list[int], groups: list[int], width: int
+    simulator: Simulator, block: list[int], groups: list[int], width: int, spread: float
 ) -> tuple[NDArray[np.int64], Floats]:
     """Configurations from the first device on, by number within their class, and their costs in ns."""
     t, space = simulator.t, simulator.problem.space
     first = int(space.first[block[0]])
     numbers = np.arange(int(space.count[block[0]]))
     numbers = numbers[[min(space.configuration(first + n).devices) == 0 for n in numbers]]
-    split = t.configurations[first + numbers, SPLIT]
-    ns = len(block) * t.time[split].max(axis=2).sum(axis=1).astype(np.float64)
+    share = t.configurations[first + numbers, PARTS] / simulator.problem.machine.size
+    ns = np.zeros(len(numbers))
+    for i in block:
+        split = t.configurations[space.first[i] + numbers, SPLIT]
+        ns += t.time[split].max(axis=2).sum(axis=1) * (1.0 - spread + spread * share)
+    links = max(len(simulator.problem.machine.links), 1)
     choice = space.first.astype(np.int32).copy()
     sync = np.zeros((len(simulator.problem.weights.nbytes), simulator.problem.resources + 1), np.int64)
     for k, n in enumerate(numbers):
-        choice[block] = first + n
+        choice[block] = space.first[block] + n
         for g in groups:
             synchronization(t, g, choice, sync, simulator.room.holders)
-            ns[k] += float(sync[g].max())
+            ns[k] += (1.0 - spread) * float(sync[g].max()) + spread * float(sync[g, :-1].sum() / links + sync[g, -1])
     kept = np.argsort(ns, kind="stable")[:width]
     return numbers[kept], ns[kept]
 
@@ -104,8 +117,9 @@ Between = dict[tuple[int, int], Floats]
 
 
 def _edges(
-    simulator: Simulator, blocks: list[list[int]], numbers: list[NDArray[np.int64]], costs: list[Floats]
-) -> Between:
+    simulator: Simulator, blocks: list[list[int]], numbers: list[NDArray[np.int64]], costs: list[Floats],
+    spread: float,
+) -> Between:  # fmt: skip
     """Costs of tensors between blocks, by a pair of them and their candidates; those within a block join ``costs``."""
     problem, t = simulator.problem, simulator.t
     block_of = {i: b for b, block in enumerate(blocks) for i in block}
@@ -120,7 +134,7 @@ def _edges(
             load = np.zeros(problem.resources, np.int64)
             edge_costs(
                 t, e, _whole(problem.space.first[i] + numbers[a]), _whole(problem.space.first[j] + numbers[b]),
-                known[key], load, simulator.room,
+                spread / max(len(problem.machine.links), 1), 1.0 - spread, known[key], load, simulator.room,
             )  # fmt: skip
         if a == b:
             costs[a] += np.diagonal(known[key])
@@ -131,16 +145,20 @@ def _edges(
 
 
 @njit(cache=True, counted=False)
-def edge_costs(t: Tables, e: int, a: Array, b: Array, costs: Array, load: Array, room: Scratch) -> None:
-    """Work of the busiest link by an edge's transfers, for each pair of configurations of its ends."""
+def edge_costs(
+    t: Tables, e: int, a: Array, b: Array, total: float, busiest: float, costs: Array, load: Array, room: Scratch
+) -> None:
+    """Work of all links and of the busiest one by an edge's transfers, for each pair of configurations of its ends."""
     for m in range(a.size):
         for n in range(b.size):
             load[:] = 0
             add_edge(t, e, a[m], b[n], 1, load, room)
             most = 0
+            whole = 0
             for r in range(load.size):
                 most = max(most, load[r])
-            costs[m, n] = most
+                whole += load[r]
+            costs[m, n] = busiest * most + total * whole
 
 
 def _solve(costs: list[Floats], between: Between) -> tuple[list[int], float, bool]:

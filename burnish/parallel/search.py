@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from burnish.arguments import check_number
 from burnish.errors import PlanError
+from burnish.parallel.core import PARTS, SPLIT
 from burnish.parallel.elimination import eliminate
 from burnish.parallel.recompute import within_memory
 from burnish.parallel.simulate import Simulator
@@ -26,7 +27,8 @@ from burnish.search.budget import Budget, Event, Report, Tally
 Choice = NDArray[np.int32]
 _BEYOND = 1e18  # costs from here on are those of strategies that do not fit
 _ROUND = 256  # proposals of a walk between two looks at the clock, at first
-ELIMINATION = "dynamic programming"
+ELIMINATION, EVERYWHERE = "dynamic programming", ", everything at the same time"  # names of starts
+SPREADS = (1.0, 0.0)  # see burnish.parallel.elimination.eliminate
 _HOT, _COLD = 0.02, 0.002  # temperatures, relative to the time of a step, divided by the number of moves
 
 
@@ -94,14 +96,17 @@ def search(
     costs, times = {}, {}
     begin = dict(starts)
     if blocks and summed:
-        begin[ELIMINATION] = eliminate(simulator).choice
+        for spread in SPREADS:
+            begin[ELIMINATION + (EVERYWHERE if spread else "")] = walker.spread_out(eliminate(simulator, spread).choice)
     for name, choice in begin.items():
         times[name] = simulator.full(choice)
         costs[name] = walker.consider(np.ascontiguousarray(choice, np.int32), times[name])[0]
     if blocks:
-        order = sorted(begin, key=lambda name: costs[name])
-        for name in order[:3]:
-            walker.sweep(np.array(begin[name], np.int32), None if budget.seconds is None else budget.seconds / 2)
+        best, *others = sorted(begin, key=lambda name: costs[name])
+        for name in [best, *sorted(others, key=lambda name: not name.endswith(EVERYWHERE))][:3]:
+            walker.sweep(np.array(begin[name], np.int32), walker.blocks, 0.5)
+        if walker.tally.best is not None:
+            walker.sweep(walker.tally.best, [run for block in walker.blocks for run in _runs(block)[1:]], 0.75)
     walker.walk(walker.tally.best if walker.tally.best is not None else next(iter(starts.values())))
     walker.tally.stop("exhausted")
     report = walker.tally.report()
@@ -130,6 +135,15 @@ def blocks_of(simulator: Simulator) -> list[list[int]]:
     return list(found.values())
 
 
+def _runs(block: Sequence[int]) -> list[list[int]]:
+    """A block, its halves, quarters and so on: steps of a layer that change together."""
+    found, size = [], len(block)
+    while size > 1:
+        found += [list(block[k : k + size]) for k in range(0, len(block), size)]
+        size = -(-size // 2)
+    return [run for run in found if len(run) > 1]
+
+
 class _Walker:
     """Sweeps and walks that share a budget and the best strategy."""
 
@@ -152,13 +166,32 @@ class _Walker:
         self.tally.record(choice.copy(), cost)
         return cost, choice
 
-    def sweep(self, choice: Choice, seconds: float | None) -> None:
-        """Every configuration for each block, as long as that brings something."""
+    def spread_out(self, choice: Choice) -> Choice:
+        """The strategy with blocks moved to other devices, the largest first, as long as that makes a step shorter."""
+        t = self.simulator.t
+        splits = t.configurations[choice, SPLIT]
+        work = t.time[splits].max(axis=(1, 2)) * t.configurations[choice, PARTS]
+        now = self.simulator.full(choice)
+        for block in sorted(self.blocks, key=lambda b: -int(work[b].sum())):
+            first = int(self.first[block[0]])
+            own = np.arange(first, first + int(self.count[block[0]]))
+            for number in own[t.configurations[own, SPLIT] == splits[block[0]]]:
+                new = choice.copy()
+                new[block] = number - first + self.first[block]
+                ns = self.simulator.full(new, now - 1)
+                if ns >= 0:
+                    choice, now = new, ns
+        return choice
+
+    def sweep(self, choice: Choice, blocks: Sequence[Sequence[int]], share: float) -> None:
+        """Every configuration for each block, as long as that brings something, up to a share of all seconds."""
+        limit = self.tally.budget.seconds
+        seconds = None if limit is None else share * limit
         now, choice = self.consider(choice)
         improved = True
         while improved and self._goes_on(seconds):
             improved = False
-            for block in self.blocks:
+            for block in blocks:
                 found, cost = self._best_of(choice, block, now, seconds)
                 if cost < now:
                     choice, now, improved = found, cost, True
@@ -186,7 +219,7 @@ class _Walker:
 
     def walk(self, choice: Choice) -> None:
         """Metropolis walks over single operations and blocks, cooler and cooler, until half of the time in vain."""
-        moves = [[i] for i in range(len(self.first))] + [b for b in self.blocks if len(b) > 1]
+        moves = [[i] for i in range(len(self.first))] + [run for b in self.blocks for run in _runs(b)]
         temperatures = (_HOT / len(moves), _COLD / len(moves))
         number, proposals, since = 0, _ROUND, self.tally.seconds
         begun = self.tally.seconds
