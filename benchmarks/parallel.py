@@ -3,7 +3,8 @@
 `python -m benchmarks.parallel [quality|exact …] [--networks …] [--seconds N] [--json FILE]`; execution is measured by
 `benchmarks.parallel_execution`.
 
-quality   six networks at 16 P100 (4 nodes), both models of synchronization, each row saying which; simulated
+quality   what `benchmarks.parallel_quality` does of six networks on 16 P100 (4 nodes); simulated
+speed     NMT on 16 P100: the planner in 10 s of CPU against plain MCMC in 80
 exact     LeNet and RNNLM of 2 steps on 4 devices: proved by branch and bound, and the planner's own answer beside it
 
 Bars: gap <= 5 % on AlexNet, ResNet-101, Inception-v3, <= 25 % on RNNTC, RNNLM, <= 40 % on NMT; LeNet proved in < 1 s,
@@ -20,59 +21,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from benchmarks.parallel_networks import NETWORKS, lenet, rnnlm
-from burnish.parallel.baselines import data_parallel, expert
-from burnish.parallel.bound import lower_bound
-from burnish.parallel.costs import Roofline
+from benchmarks.parallel_quality import GAPS, cpu, networks, show, simulated, starts_of
 from burnish.parallel.exact import optimum
-from burnish.parallel.operations import Model
-from burnish.parallel.presets import machine
 from burnish.parallel.search import search
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.taskgraph import Problem
-from burnish.search.budget import Budget
 
-GAPS = {"alexnet": 0.05, "resnet101": 0.05, "inception_v3": 0.05, "rnntc": 0.25, "rnnlm": 0.25, "nmt": 0.40}
 Row = dict[str, Any]
-
-
-def simulated(model: Model, cluster: str, synchronization: str = "overlapped", strided: bool = True) -> Simulator:
-    """The simulator of a model, its space with both baselines."""
-    own = machine(cluster)
-    also = [data_parallel(model, own), expert(model, own)]
-    return Simulator(Problem(Space(model, own, strided=strided, also=also), Roofline(), synchronization))
-
-
-def starts_of(sim: Simulator) -> dict[str, np.ndarray]:
-    """Choices of the baselines."""
-    problem = sim.problem
-    made = {"data": data_parallel, "expert": expert}
-    return {name: problem.space.choice(make(problem.model, problem.machine)) for name, make in made.items()}
-
-
-def quality(names: list[str], seconds: float) -> list[Row]:
-    """Found against baselines and bound at 16 devices."""
-    rows = []
-    for name in names:
-        for synchronization in ("overlapped", "after"):
-            sim = simulated(NETWORKS[name](16), "p100:4x4", synchronization)
-            begun = time.process_time()
-            found = search(sim, starts_of(sim), Budget(seconds=seconds))
-            took = time.process_time() - begun
-            begun = time.process_time()
-            bound = lower_bound(sim.problem)
-            rows.append({
-                "network": name, "synchronization": synchronization, "found": found.ns / 1e6,
-                "data": found.times["data"] / 1e6, "expert": found.times["expert"] / 1e6, "bound": bound.ns / 1e6,
-                "gap": bound.gap(found.ns), "bar": GAPS.get(name), "speedup": found.times["data"] / found.ns,
-                "gigabytes": sum(sim.bytes(found.choice)) / 1e9, "search_cpu_s": took,
-                "bound_cpu_s": time.process_time() - begun,
-            })  # fmt: skip
-            show(rows[-1])
-    return rows
 
 
 def exact(seconds: float) -> list[Row]:
@@ -82,7 +36,7 @@ def exact(seconds: float) -> list[Row]:
         sim = simulated(model, "p100:1x4", strided=False)
         starts = starts_of(sim)
         optimum(sim, starts["data"], 0.0)  # compiles
-        found = search(sim, starts, Budget(seconds=seconds))
+        found = search(sim, starts, cpu(seconds))
         begun = time.process_time()
         best = optimum(sim, found.choice, 60.0)
         rows.append({
@@ -94,10 +48,13 @@ def exact(seconds: float) -> list[Row]:
     return rows
 
 
-def show(row: Mapping[str, Any]) -> None:
-    """One row as a line."""
-    texts = {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in row.items() if not isinstance(v, list)}
-    print("  ".join(f"{key} {text}" for key, text in texts.items()), flush=True)
+def speed(seconds: float) -> list[Row]:
+    """The planner within its seconds against plain MCMC from the same starts within eight times as many."""
+    sim = simulated(NETWORKS["nmt"](16), "p100:4x4")
+    found = search(sim, starts_of(sim), cpu(seconds))
+    plain = search(sim, starts_of(sim), cpu(8 * seconds), blocks=False)
+    row = {"network": "nmt", "planner": found.ns / 1e6, "seconds": seconds, "mcmc": plain.ns / 1e6}
+    return [show({**row, "mcmc_seconds": 8 * seconds, "no_worse": found.ns <= plain.ns})]
 
 
 def main() -> None:
@@ -109,7 +66,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     parts: Mapping[str, Callable[[], list[Row]]] = {
-        "quality": lambda: quality(given.networks.split(","), given.seconds), "exact": lambda: exact(given.seconds),
+        "quality": lambda: networks(given.seconds, tuple(given.networks.split(",")), ("p100:4x4",)),
+        "speed": lambda: speed(given.seconds), "exact": lambda: exact(given.seconds),
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]
     if unknown:

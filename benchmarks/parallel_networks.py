@@ -1,7 +1,8 @@
 """The networks of thesis-jia section 3.7 as graphs at its sizes, and their operations: what plans are made for.
 
 Batches grow with the devices: 256 samples each for AlexNet and DLRM, 64 for the others. Weights are views of one zero:
-a plan needs shapes only. Batch normalization, bias and ReLU are folded; a step of a recurrent layer is one operation.
+a plan needs shapes only. Batch normalization, bias and ReLU are folded; a step of a recurrent layer is one operation,
+or ``chunk`` steps are, as in the published simulator, which cuts 40 steps into 5 operations of 8.
 Sizes that the thesis does not give (vocabularies) are those of its data sets: 20,000, 10,000 and 32,000 words.
 """
 
@@ -23,11 +24,14 @@ VOCABULARIES = (
 
 
 class Network:
-    """A graph under construction; ``groups`` are the nodes that form one operation."""
+    """A graph under construction; ``steps`` are the nodes of every step of a layer, by its name, in order: ``chunk`` of
+    them form one operation.
+    """
 
-    def __init__(self) -> None:
+    def __init__(self, chunk: int = 1) -> None:
         self.b = GraphBuilder()
-        self.groups: list[list[str]] = []
+        self.chunk = chunk
+        self.steps: dict[str, list[list[str]]] = {}
         self._cells: dict[str, tuple[str, ...]] = {}
 
     def weight(self, *shape: int) -> str:
@@ -62,12 +66,21 @@ class Network:
     def dense(self, x: str, width: int, relu: bool = True, tied: tuple[str, str] | None = None) -> str:
         """A fully connected layer with a bias."""
         w, bias = tied or (self.weight(self.shape(x)[1], width), self.weight(width))
-        y = self.b.add("add", self.b.add("matmul", x, w), bias)
+        product = self.b.add("matmul", x, w)
+        y = self.b.add("add", product, bias)
+        if tied:
+            self.step(w, product, y)
         return self.b.add("relu", y) if relu else y
 
     def embedding(self, table: str, name: str, n: int) -> str:
         """Rows of a table at an input of indices."""
-        return self.b.add("gather", table, self.b.input(name, (n,), "int64"))
+        rows = self.b.add("gather", table, self.b.input(name, (n,), "int64"))
+        self.step(table, rows)
+        return rows
+
+    def step(self, layer: str, *nodes: str) -> None:
+        """Notes the nodes of one step of a layer."""
+        self.steps.setdefault(layer, []).append([*nodes])
 
     def cell(self, layer: str, x: str, state: tuple[str, str], units: int) -> tuple[str, str]:
         """A step of an LSTM layer, whose weights all its steps share."""
@@ -78,7 +91,7 @@ class Network:
         product = self.b.add("matmul", x, w)
         gates = self.b.add("add", product, bias)
         h, c = self.b.add_many("lstm_cell", gates, *state, recurrent)
-        self.groups.append([product, gates, h])
+        self.step(layer, product, gates, h)
         return h, c
 
     def layer(self, name: str, xs: Sequence[str], units: int, state: tuple[str, str] | None = None) -> list[str]:
@@ -94,7 +107,12 @@ class Network:
 
     def model(self, *outputs: str) -> Model:
         """The operations."""
-        return operations(self.b.build(*outputs), groups=self.groups)
+        groups = [
+            [name for step in steps[first : first + self.chunk] for name in step]
+            for steps in self.steps.values()
+            for first in range(0, len(steps), self.chunk)
+        ]
+        return operations(self.b.build(*outputs), groups=groups)
 
 
 # --- convolutional networks -------------------------------------------------------------------------------------------
@@ -187,9 +205,9 @@ def _joined(n: Network, x: str, chains: Sequence[Sequence[tuple]], more: Sequenc
 # --- recurrent networks -----------------------------------------------------------------------------------------------
 
 
-def rnntc(devices: int, batch: int = 64, steps: int = 40, layers: int = 4, units: int = 1024) -> Model:
+def rnntc(devices: int, batch: int = 64, steps: int = 40, layers: int = 4, units: int = 1024, chunk: int = 1) -> Model:
     """Text classification: four LSTM layers, a classifier of the last step."""
-    n = Network()
+    n = Network(chunk)
     table = n.weight(20_000, units)
     xs = [n.embedding(table, f"word{t}", batch * devices) for t in range(steps)]
     for layer in range(layers):
@@ -197,9 +215,11 @@ def rnntc(devices: int, batch: int = 64, steps: int = 40, layers: int = 4, units
     return n.model(n.dense(xs[-1], 2, relu=False))
 
 
-def rnnlm(devices: int, batch: int = 64, steps: int = 40, units: int = 2048, words: int = 10_000) -> Model:
+def rnnlm(
+    devices: int, batch: int = 64, steps: int = 40, units: int = 2048, words: int = 10_000, chunk: int = 1
+) -> Model:
     """Language model: two LSTM layers and a softmax at every step (Zaremba et al. 2014)."""
-    n = Network()
+    n = Network(chunk)
     table = n.weight(words, units)
     xs = [n.embedding(table, f"word{t}", batch * devices) for t in range(steps)]
     for layer in range(2):
@@ -208,9 +228,11 @@ def rnnlm(devices: int, batch: int = 64, steps: int = 40, units: int = 2048, wor
     return n.model(*(n.dense(x, words, False, tied) for x in xs))
 
 
-def nmt(devices: int, batch: int = 64, steps: int = 40, units: int = 1024, words: int = 32_000) -> Model:
+def nmt(
+    devices: int, batch: int = 64, steps: int = 40, units: int = 1024, words: int = 32_000, chunk: int = 1
+) -> Model:
     """Translation: an encoder and a decoder of two LSTM layers, attention and a softmax at every step (GNMT)."""
-    n = Network()
+    n = Network(chunk)
     samples = batch * devices
     tables = [n.weight(words, units) for _ in range(2)]
     xs = [n.embedding(tables[0], f"source{t}", samples) for t in range(steps)]
@@ -235,7 +257,7 @@ def _attention(n: Network, query: str, memory: str, weight: str) -> str:
     shares = n.b.add("softmax", n.b.add("matmul", memory, column), axis=1)
     context = n.b.add("reshape", n.b.add("matmul", shares, memory, transpose_a=True), shape=(samples, units))
     y = n.b.add("tanh", n.b.add("matmul", n.b.add("concat", context, query, axis=1), weight))
-    n.groups.append([node.outputs[0] for node in n.b.nodes[first:]])
+    n.step(weight, *(node.outputs[0] for node in n.b.nodes[first:]))
     return y
 
 

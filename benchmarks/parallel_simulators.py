@@ -1,9 +1,11 @@
 """Simulators of parallel training steps: proposals a second, full against resumed and stopped by a limit, and equality.
 
-`python -m benchmarks.parallel_simulators [NETWORK …] [--devices 4,16,64] [--proposals N] [--equal N] [--json FILE]`.
+`python -m benchmarks.parallel_simulators [NETWORK …] [--devices 4,16,64] [--steps N] [--proposals N] [--equal N]
+[--json FILE]`.
 Machines are models of thesis-jia section 3.7.1: 4 and 16 devices of 4 P100 a node, 64 K80. Each row starts near an
 optimum, found in --seconds, at temperature 0.02 / operations; the same proposals are drawn in every mode, in CPU
-seconds. "table" is table 3.4 for 250,000 proposals, what the published simulator does (the thesis gives no number).
+seconds. Seconds beside table 3.4's are for 250,000 proposals, what the published simulator does (the thesis gives no
+number), and with --steps 8 for its operations of 8 steps of a recurrent layer, 5 a layer; else each step is one.
 Fails if a simulation of delta and full differ, or modes walk differently; bars: both >= 10 times full on convolutional
 networks at 64 devices, >= 2 times on recurrent ones.
 """
@@ -45,9 +47,10 @@ RECURRENT = ("rnntc", "rnnlm", "nmt")
 Row = dict[str, Any]
 
 
-def simulator(name: str, devices: int, synchronization: str = "overlapped") -> Simulator:
-    """The simulator of a network on a preset machine of ``devices`` devices."""
-    model, cluster = NETWORKS[name](devices), machine(MACHINES[devices])
+def simulator(name: str, devices: int, synchronization: str = "overlapped", steps: int = 1) -> Simulator:
+    """The simulator of a network on a preset machine of ``devices`` devices; ``steps`` of a recurrent layer as one."""
+    model = NETWORKS[name](devices, chunk=steps) if name in RECURRENT else NETWORKS[name](devices)
+    cluster = machine(MACHINES[devices])
     baselines = [baseline(model, cluster) for baseline in (data_parallel, expert)]
     return Simulator(Problem(Space(model, cluster, also=baselines), Roofline(), synchronization))
 
@@ -107,10 +110,10 @@ def unequal(sim: Simulator, choice: np.ndarray, count: int, seed: int = 0) -> in
     return int(differ)
 
 
-def measure(name: str, devices: int, seconds: float, proposals: int, equal: int) -> Row:
+def measure(name: str, devices: int, seconds: float, proposals: int, equal: int, steps: int) -> Row:
     """All of one network on one machine. ``proposals`` 0: as many as full simulation does in about ``seconds``."""
     begin = time.process_time()
-    sim = simulator(name, devices)
+    sim = simulator(name, devices, steps=steps)
     made = time.process_time() - begin
     choice = near_optimum(sim, seconds)
     begin = time.process_time()
@@ -119,6 +122,7 @@ def measure(name: str, devices: int, seconds: float, proposals: int, equal: int)
     count = proposals or int(np.clip(seconds / each, 50, 20_000))
     row: Row = {"network": name, "devices": devices, "machine": MACHINES[devices], "setup_seconds": round(made, 2)}
     row |= {"operations": len(choice), "log10_space": round(sim.problem.log10_size, 1), "step_ms": round(step / 1e6, 2)}
+    row["steps_an_operation"] = steps if name in RECURRENT else None
     row |= speeds(sim, choice, count)
     row |= {"compared": equal, "unequal": unequal(sim, choice, equal)}
     if name in THESIS:
@@ -146,6 +150,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("networks", nargs="*", default=list(THESIS))
     parser.add_argument("--devices", default="4,16,64")
     parser.add_argument("--seconds", type=float, default=10.0, help="of search, and of full simulation, for each row")
+    parser.add_argument("--steps", type=int, default=1, help="of a recurrent layer that are one operation")
     parser.add_argument("--proposals", type=int, default=0)
     parser.add_argument("--equal", type=int, default=10_000, help="proposals whose two simulations are compared")
     parser.add_argument("--json", type=Path)
@@ -156,7 +161,7 @@ def main(words: Sequence[str] | None = None) -> int:
     rows = []
     for devices in map(int, arguments.devices.split(",")):
         for name in arguments.networks:
-            row = measure(name, devices, arguments.seconds, arguments.proposals, arguments.equal)
+            row = measure(name, devices, arguments.seconds, arguments.proposals, arguments.equal, arguments.steps)
             rows.append(row)
             print(_line(row), flush=True)
     wrong = failed(rows)
@@ -168,7 +173,8 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _line(row: Row) -> str:
     speed = " ".join(f"{mode} {row[mode]:,.0f}/s" for mode in MODES)
-    text = f"{row['network']:>13} {row['devices']:>3}: {speed}, {row['ratio']}x; {row['proposals']} proposals, "
+    text = f"{row['network']:>13} {row['devices']:>3}, {row['operations']} operations: {speed}, {row['ratio']}x; "
+    text += f"{row['proposals']} proposals, "
     text += f"{row['unequal']} of {row['compared']} unequal; step {row['step_ms']} ms"
     if "both_s" in row:
         text += f"; 250,000: {row['full_s']} -> {row['both_s']} s (thesis {row['thesis_full_s']} -> "

@@ -28,12 +28,21 @@ from burnish.files import cache_folder, read_regular
 _LOG = logging.getLogger("burnish")
 
 
-def njit(*, cache: bool = False, light: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
+def njit(
+    *, cache: bool = False, light: bool = False, counted: bool = True, inner: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Any]:
     """A decorator: ``numba.njit`` with these ``options``, where ``cache=True`` is Burnish's.
 
     ``light``: cached functions are loaded without numba's tables of types and operations, modules whose import takes
-    longer than everything else in a first call; only a compilation needs them, and does import them.
+    longer than everything else in a first call; only a compilation needs them, and does import them. ``counted=False``:
+    references to arrays are not counted, which takes most of the time of small functions that are handed many; they
+    must not make arrays (numba refuses those that do). ``inner``: besides, only compiled functions call it, so nothing
+    is compiled that would make arguments of Python's objects.
     """
+    if inner:
+        options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    if inner or not counted:
+        options["_nrt"] = False
     compiled = numba.njit(**options)
 
     def decorate(function: Callable[..., Any]) -> Any:

@@ -2,25 +2,26 @@
 
 Variables say what share of each operation takes which degrees. No strategy is faster than all work spread evenly over
 the devices, than any path of forward tasks and back, than what follows the last gradient of a group of weights, or than
-the bytes of weight gradients that must cross between nodes. Transfers of activations and queues are left out, so the
-gap to a strategy is no measure of what is left to find. The bound is one of this space and these costs alone.
+the bytes that must cross between nodes or within them. Of repeated blocks (steps of a layer), a variable for each pair
+of degrees at the ends of a tensor says what is sent, on links and on the path through all steps; other transfers of
+activations, and queues, are left out, so the gap to a strategy is no measure of what is left to find. The bound is one
+of this space and these costs alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from burnish.optional import require
-from burnish.parallel import core
-from burnish.parallel.operations import MAX_AXES
+from burnish.parallel.bound_program import MS, Floats, Program, Splits
+from burnish.parallel.bound_transfers import Sent, always_covered, transfers
+from burnish.parallel.core import SPLIT
+from burnish.parallel.sharing import SOURCE, TARGET
 from burnish.parallel.taskgraph import Problem
+from burnish.parallel.weight_sums import synchronization
 
-Floats = NDArray[np.float64]
-_MS = 1e-6  # a program in milliseconds is well scaled
 _SAFE = 1 - 1e-6  # of what a solver says: its tolerances are no part of a bound
 
 
@@ -43,116 +44,46 @@ def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) 
 
     Raises MissingDependencyError without scipy.
     """
-    splits = _Splits(problem)
-    program = _Program()
+    splits = Splits(problem)
+    program = Program()
     shares = [program.variables(len(own), True) for own in splits.numbers]
     step, makespan = program.variables(1)[0], program.variables(1)[0]
     for own in shares:
         program.row(dict.fromkeys(own, 1.0), 1.0, 1.0)
     _work(problem, splits, program, shares, makespan)
-    gradient = _paths(problem, splits, program, shares, makespan)
-    _synchronization(problem, splits, program, shares, gradient, makespan, step)
+    forward, gradient = _paths(problem, splits, program, shares, makespan)
+    between = _links_between_nodes(problem)
+    sent = transfers(problem, splits, program, shares, forward, gradient, between)
+    _synchronization(problem, splits, program, shares, gradient, makespan, step, between, sent)
     value, solved = program.solve(step, seconds, integer)
-    parts = {"work": _work_alone(problem, splits), "program": value / _MS}
-    return Bound(max(parts["work"], value / _MS * _SAFE), parts, solved)
+    parts = {"work": _work_alone(problem, splits), "program": value / MS}
+    return Bound(max(parts["work"], value / MS * _SAFE), parts, solved)
 
 
-class _Splits:
-    """The degrees that each operation may take, with the least times of a part over kinds of devices."""
-
-    def __init__(self, problem: Problem) -> None:
-        t, space = problem.tables, problem.space
-        self.numbers: list[NDArray[np.int64]] = []
-        self.parts: list[Floats] = []
-        known: dict[int, tuple[NDArray[np.int64], Floats]] = {}
-        for i in range(len(space.first)):
-            first = int(space.first[i])
-            if first not in known:
-                own = np.arange(first, first + int(space.count[i]))
-                numbers, at = np.unique(t.configurations[own, core.SPLIT], return_index=True)
-                known[first] = numbers.astype(np.int64), t.configurations[own[at], core.PARTS].astype(np.float64)
-            self.numbers.append(known[first][0])
-            self.parts.append(known[first][1])
-        used = np.unique(t.kind)
-        self.forward = t.time[:, 0][:, used].min(axis=1).astype(np.float64)
-        self.backward = t.time[:, 1][:, used].min(axis=1).astype(np.float64)
-
-    def work(self, i: int) -> Floats:
-        """Nanoseconds of all parts of an operation, by its degrees."""
-        own = self.numbers[i]
-        found: Floats = (self.forward[own] + self.backward[own]) * self.parts[i]
-        return found
-
-
-def _work_alone(problem: Problem, splits: _Splits) -> float:
+def _work_alone(problem: Problem, splits: Splits) -> float:
     return sum(float(splits.work(i).min()) for i in range(len(splits.numbers))) / problem.machine.size
 
 
-@dataclass
-class _Program:
-    """Rows ``low <= sum(coefficient * variable) <= high`` over variables of 0 or more."""
-
-    count: int = 0
-    entries: list[tuple[int, int, float]] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-    integral: list[int] = field(default_factory=list)
-
-    def variables(self, count: int, integral: bool = False) -> list[int]:
-        """Numbers of new variables."""
-        first = self.count
-        self.count += count
-        self.integral += [int(integral)] * count
-        return list(range(first, self.count))
-
-    def row(self, terms: Mapping[int, float], low: float, high: float = np.inf) -> None:
-        """A row."""
-        self.entries += [(len(self.low), variable, x) for variable, x in terms.items()]
-        self.low.append(low)
-        self.high.append(high)
-
-    def after(self, later: int, earlier: int | None, shares: list[int], times: Floats) -> None:
-        """``later`` is at least ``earlier`` and what the shares take."""
-        terms = {later: 1.0, **{v: -float(t) * _MS for v, t in zip(shares, times, strict=True)}}
-        if earlier is not None:
-            terms[earlier] = -1.0
-        self.row(terms, 0.0)
-
-    def solve(self, variable: int, seconds: float, integer: bool) -> tuple[float, bool]:
-        """The least value of a variable, or of an integer program a bound of it; whether it is the optimum."""
-        optimize, sparse = require("scipy.optimize", "boost"), require("scipy.sparse", "boost")
-        rows, columns, values = zip(*self.entries, strict=True)
-        matrix = sparse.csr_matrix((values, (rows, columns)), shape=(len(self.low), self.count))
-        cost = np.zeros(self.count)
-        cost[variable] = 1.0
-        answer = optimize.milp(
-            cost, integrality=np.array(self.integral, np.uint8) if integer else None,
-            constraints=optimize.LinearConstraint(matrix, self.low, self.high), bounds=optimize.Bounds(0, np.inf),
-            options={"time_limit": seconds, "presolve": True},
-        )  # fmt: skip
-        if not integer:
-            return (float(answer.fun), True) if answer.status == 0 else (0.0, False)
-        return float(getattr(answer, "mip_dual_bound", None) or 0.0), answer.status == 0
-
-
-def _work(problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], makespan: int) -> None:
+def _work(problem: Problem, splits: Splits, program: Program, shares: list[list[int]], makespan: int) -> None:
     """All work, spread over all devices."""
     terms: dict[int, float] = {makespan: float(problem.machine.size)}
     for i, own in enumerate(shares):
-        terms |= {v: -float(x) * _MS for v, x in zip(own, splits.work(i), strict=True)}
+        terms |= {v: -float(x) * MS for v, x in zip(own, splits.work(i), strict=True)}
     program.row(terms, 0.0)
 
 
-def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], makespan: int) -> list[int]:
-    """Ends of the last forward and the last backward task of every operation; returns the variables of the latter.
+def _paths(
+    problem: Problem, splits: Splits, program: Program, shares: list[list[int]], makespan: int
+) -> tuple[list[int], list[int]]:
+    """Ends of the last forward and the last backward task of every operation, as variables.
 
     A tensor orders two operations where every part of the first has something that a part of the second reads.
     """
     t = problem.tables
     count = len(shares)
     forward, backward = program.variables(count), program.variables(count)
-    ahead = [e for e in range(t.geometry.edges.shape[0]) if _always_covered(problem, e, 0)]
-    back = [e for e in range(t.geometry.edges.shape[0]) if _always_covered(problem, e, 1)]
+    ahead = [e for e in range(t.geometry.edges.shape[0]) if always_covered(problem, e, 0)]
+    back = [e for e in range(t.geometry.edges.shape[0]) if always_covered(problem, e, 1)]
     for i in range(count):
         own = splits.numbers[i]
         program.after(forward[i], None, shares[i], splits.forward[own])
@@ -160,42 +91,24 @@ def _paths(problem: Problem, splits: _Splits, program: _Program, shares: list[li
         program.after(backward[i], forward[i], shares[i], splits.backward[own])
         program.row({makespan: 1.0, backward[i]: -1.0}, 0.0)
     for e in ahead:
-        i, j = int(t.geometry.edges[e, core.SOURCE]), int(t.geometry.edges[e, core.TARGET])
+        i, j = int(t.geometry.edges[e, SOURCE]), int(t.geometry.edges[e, TARGET])
         program.after(forward[j], forward[i], shares[j], splits.forward[splits.numbers[j]])
     for e in back:
-        i, j = int(t.geometry.edges[e, core.SOURCE]), int(t.geometry.edges[e, core.TARGET])
+        i, j = int(t.geometry.edges[e, SOURCE]), int(t.geometry.edges[e, TARGET])
         program.after(backward[i], backward[j], shares[i], splits.backward[splits.numbers[i]])
-    return backward
-
-
-def _always_covered(problem: Problem, e: int, side: int) -> bool:
-    """Whether, for all degrees, each part of an edge's producer (side 0) or consumer (1) shares elements with one."""
-    t, space = problem.tables, problem.space
-    ends = int(t.geometry.edges[e, core.SOURCE]), int(t.geometry.edges[e, core.TARGET])
-    found = [np.unique(t.configurations[space.first[i] : space.first[i] + space.count[i], core.SPLIT]) for i in ends]
-    for x in range(MAX_AXES):
-        c = int(t.geometry.edges[e, core.CLASS + x])
-        if c < 0:
-            continue
-        m = int(t.geometry.edges[e, core.DRIVE + x])
-        levels = np.unique(t.geometry.splits[found[0], core.LEVEL + x])
-        others = np.unique(t.geometry.splits[found[1], core.LEVEL + m]) if m >= 0 else np.array([0])
-        if not t.covered[c][np.ix_(levels, others)][..., side].all():
-            return False
-    return True
+    return forward, backward
 
 
 # --- synchronization --------------------------------------------------------------------------------------------------
 
 
 def _synchronization(
-    problem: Problem, splits: _Splits, program: _Program, shares: list[list[int]], gradient: list[int], makespan: int,
-    step: int,
+    problem: Problem, splits: Splits, program: Program, shares: list[list[int]], gradient: list[int], makespan: int,
+    step: int, between: list[int], sent: Sent,
 ) -> None:  # fmt: skip
-    """What sums of gradients take behind the last of them, on links between nodes together, and after the step."""
+    """What sums of gradients take behind the last of them, on links with what is sent, and after the step."""
     t = problem.tables
-    between = _links_between_nodes(problem)
-    load: dict[int, float] = {makespan: float(len(between))}
+    load: dict[int, float] = {}
     after: dict[int, float] = {step: 1.0, makespan: -1.0}
     for g in range(len(problem.weights.nbytes)):
         members = t.members[t.member_pointer[g] : t.member_pointer[g + 1], 0]
@@ -207,10 +120,14 @@ def _synchronization(
             program.after(end, gradient[int(i)], shares[int(i)], costs[int(i)].link)
             program.row({makespan: 1.0, end: -1.0}, 0.0)
         for v, far, late in zip(shares[leader], costs[leader].between, costs[leader].after, strict=True):
-            load[v] = load.get(v, 0.0) - float(far) * _MS
-            after[v] = after.get(v, 0.0) - float(late) * _MS
-    if between:
-        program.row(load, 0.0)
+            load[v] = load.get(v, 0.0) + float(far) * MS
+            after[v] = after.get(v, 0.0) - float(late) * MS
+    for weight, terms in sent.links.items():
+        share = weight / max(len(between), 1)
+        row = {makespan: 1.0, **{v: -share * x for v, x in load.items()}}
+        for v, x in terms.items():
+            row[v] = row.get(v, 0.0) - x
+        program.row(row, 0.0)
     program.row(after, 0.0)
 
 
@@ -236,26 +153,27 @@ def _links_between_nodes(problem: Problem) -> list[int]:
     return sorted(found)
 
 
-def _alone(problem: Problem, splits: _Splits, g: int, i: int, between: list[int]) -> dict[int, _Sums]:
+def _alone(problem: Problem, splits: Splits, g: int, i: int, between: list[int]) -> dict[int, _Sums]:
     """Of weights that one operation has for itself: the least over its places."""
     t, space = problem.tables, problem.space
     choice = space.first.astype(np.int32).copy()
     own = splits.numbers[i]
     place = {int(n): k for k, n in enumerate(own)}
     link, far, after = np.full((3, len(own)), np.inf)
-    row = np.zeros(problem.resources + 1, np.int64)
+    sync = np.zeros((len(problem.weights.nbytes), problem.resources + 1), np.int64)
     holders = np.zeros((problem.most_pieces, problem.machine.size), np.bool_)
     for c in range(int(space.first[i]), int(space.first[i]) + int(space.count[i])):
         choice[i] = c
-        core.synchronization(t, g, choice, row, holders)
-        k = place[int(t.configurations[c, core.SPLIT])]
+        synchronization(t, g, choice, sync, holders)
+        row = sync[g]
+        k = place[int(t.configurations[c, SPLIT])]
         link[k] = min(link[k], float(row[:-1].max()))
         far[k] = min(far[k], float(row[between].sum()) if between else 0.0)
         after[k] = min(after[k], float(row[-1]))
     return {i: _Sums(link, far, after)}
 
 
-def _shared(problem: Problem, splits: _Splits, g: int) -> dict[int, _Sums]:
+def _shared(problem: Problem, splits: Splits, g: int) -> dict[int, _Sums]:
     """Of weights that several operations share: each alone makes so many replicas of a piece, others only more.
 
     A device's share of a sum among n leaves it over its links: 2 (n - 1) / n of its bytes.

@@ -9,27 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from burnish.jit import njit
-from burnish.parallel.core import (
-    AFTER,
-    BEFORE,
-    IN,
-    OUT,
-    PARTS,
-    PLACE,
-    SOURCE,
-    SPLIT,
-    TARGET,
-    WEIGHT,
-    Array,
-    Tables,
-    count,
-    partners,
-    transfer,
-    volume,
-)
+from burnish.parallel.core import AFTER, BEFORE, IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Scratch, Tables, transfer
+from burnish.parallel.sharing import SOURCE, TARGET, Array, count, partners
 
 EXCEEDED, OVERFLOW = -1, -2  # results in place of a time: over the limit; the heap is too small
 FORWARD, BACKWARD, ACTIVATION, GRADIENT, SYNCHRONIZATION = range(5)
+UNLIMITED = 1 << 62
 KIND, THING, PART = 50, 24, 12  # bits of a key: kind, operation or edge or group, part, other part (or link)
 
 
@@ -73,61 +58,61 @@ class Trace(NamedTuple):
     end: Array
 
 
-@njit(cache=True)
-def push(s: State, time: int, key: int) -> bool:
+@njit(cache=True, inner=True)
+def push(times: Array, keys: Array, scalars: Array, time: int, key: int) -> bool:
     """Adds an entry to the heap; False if it is full."""
-    n = s.scalars[0]
-    if n == s.time.size:
+    n = scalars[0]
+    if n == times.size:
         return False
     i = n
     while i > 0:
         j = (i - 1) >> 1
-        if s.time[j] > time or (s.time[j] == time and s.key[j] > key):
-            s.time[i] = s.time[j]
-            s.key[i] = s.key[j]
+        if times[j] > time or (times[j] == time and keys[j] > key):
+            times[i] = times[j]
+            keys[i] = keys[j]
             i = j
         else:
             break
-    s.time[i] = time
-    s.key[i] = key
-    s.scalars[0] = n + 1
+    times[i] = time
+    keys[i] = key
+    scalars[0] = n + 1
     return True
 
 
-@njit(cache=True)
-def pop(s: State) -> tuple[int, int]:
+@njit(cache=True, inner=True)
+def pop(times: Array, keys: Array, scalars: Array) -> tuple[int, int]:
     """Takes the least entry of the heap."""
-    time = s.time[0]
-    key = s.key[0]
-    n = s.scalars[0] - 1
-    s.scalars[0] = n
-    t = s.time[n]
-    k = s.key[n]
+    time = times[0]
+    key = keys[0]
+    n = scalars[0] - 1
+    scalars[0] = n
+    t = times[n]
+    k = keys[n]
     i = 0
     while True:
         c = 2 * i + 1
         if c >= n:
             break
-        if c + 1 < n and (s.time[c + 1] < s.time[c] or (s.time[c + 1] == s.time[c] and s.key[c + 1] < s.key[c])):
+        if c + 1 < n and (times[c + 1] < times[c] or (times[c + 1] == times[c] and keys[c + 1] < keys[c])):
             c += 1
-        if s.time[c] < t or (s.time[c] == t and s.key[c] < k):
-            s.time[i] = s.time[c]
-            s.key[i] = s.key[c]
+        if times[c] < t or (times[c] == t and keys[c] < k):
+            times[i] = times[c]
+            keys[i] = keys[c]
             i = c
         else:
             break
-    s.time[i] = t
-    s.key[i] = k
+    times[i] = t
+    keys[i] = k
     return time, key
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def split_of(t: Tables, choice: Array, i: int) -> int:
     """The split of an operation's configuration."""
     return t.configurations[choice[i], SPLIT]
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def inputs_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
     """What the forward task of part k of operation i waits for."""
     n = 0
@@ -140,7 +125,7 @@ def inputs_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
     return n
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def gradients_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
     """What the backward task of part k of operation i waits for: gradients, or its own forward task."""
     n = 0
@@ -151,103 +136,123 @@ def gradients_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
     return max(n, 1)
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def begin(t: Tables, choice: Array, s: State, load: Array, w: Array) -> bool:
     """The state before the first event; False if the heap is too small."""
     devices = t.kind.size
     s.ready[:] = 0
     s.free[:] = 0
-    s.left[:] = load
+    for r in range(load.size):
+        s.left[r] = load[r]
     s.first[:] = -1
     s.group_waiting[:] = 0
     s.group_ready[:] = 0
     s.scalars[:] = 0
     for i in range(choice.size):
-        c = choice[i]
-        for k in range(t.configurations[c, PARTS]):
+        for k in range(t.configurations[choice[i], PARTS]):
             s.waiting[2 * i * devices + k] = inputs_of(t, choice, i, k, w)
             s.waiting[(2 * i + 1) * devices + k] = gradients_of(t, choice, i, k, w)
-            if s.waiting[2 * i * devices + k] == 0 and not push(s, 0, (i << THING) | (k << PART)):
-                return False
         for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
-            s.group_waiting[t.lists[q]] += t.configurations[c, PARTS]
+            s.group_waiting[t.lists[q]] += t.configurations[choice[i], PARTS]
+    return fill(t, choice, s)
+
+
+@njit(cache=True, inner=True)
+def fill(t: Tables, choice: Array, s: State) -> bool:
+    """Makes the heap that of the first forward tasks, which wait for nothing; False if it is too small."""
+    devices = t.kind.size
+    s.scalars[0] = 0
+    for i in range(choice.size):
+        for k in range(t.configurations[choice[i], PARTS]):
+            if s.waiting[2 * i * devices + k] == 0 and not push(
+                s.time, s.key, s.scalars, 0, (i << THING) | (k << PART)
+            ):
+                return False
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def arrive(s: State, z: int, end: int, key: int) -> bool:
     """One input of task z has come at ``end``; False if the heap is too small."""
     s.ready[z] = max(s.ready[z], end)
     s.waiting[z] -= 1
-    return s.waiting[z] != 0 or push(s, s.ready[z], key)
+    return s.waiting[z] != 0 or push(s.time, s.key, s.scalars, s.ready[z], key)
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def save(s: State, ck: Checkpoints, z: int) -> None:
     """Keeps a copy of the state as checkpoint z, unless its heap is too large for it."""
     n = s.scalars[0]
     if n > ck.time.shape[1]:
         ck.scalars[z, 0] = -1
         return
-    ck.waiting[z] = s.waiting
-    ck.ready[z] = s.ready
-    ck.group_waiting[z] = s.group_waiting
-    ck.group_ready[z] = s.group_ready
-    ck.free[z] = s.free
-    ck.left[z] = s.left
-    ck.time[z, :n] = s.time[:n]
-    ck.key[z, :n] = s.key[:n]
-    ck.scalars[z] = s.scalars
+    for i in range(s.waiting.size):
+        ck.waiting[z, i] = s.waiting[i]
+        ck.ready[z, i] = s.ready[i]
+    for i in range(s.group_waiting.size):
+        ck.group_waiting[z, i] = s.group_waiting[i]
+        ck.group_ready[z, i] = s.group_ready[i]
+    for i in range(s.free.size):
+        ck.free[z, i] = s.free[i]
+        ck.left[z, i] = s.left[i]
+    for i in range(n):
+        ck.time[z, i] = s.time[i]
+        ck.key[z, i] = s.key[i]
+    for i in range(s.scalars.size):
+        ck.scalars[z, i] = s.scalars[i]
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def load_checkpoint(s: State, ck: Checkpoints, z: int) -> None:
     """Makes checkpoint z the state."""
-    n = ck.scalars[z, 0]
-    s.waiting[:] = ck.waiting[z]
-    s.ready[:] = ck.ready[z]
-    s.group_waiting[:] = ck.group_waiting[z]
-    s.group_ready[:] = ck.group_ready[z]
-    s.free[:] = ck.free[z]
-    s.left[:] = ck.left[z]
-    s.time[:n] = ck.time[z, :n]
-    s.key[:n] = ck.key[z, :n]
-    s.scalars[:] = ck.scalars[z]
+    for i in range(s.waiting.size):
+        s.waiting[i] = ck.waiting[z, i]
+        s.ready[i] = ck.ready[z, i]
+    for i in range(s.group_waiting.size):
+        s.group_waiting[i] = ck.group_waiting[z, i]
+        s.group_ready[i] = ck.group_ready[z, i]
+    for i in range(s.free.size):
+        s.free[i] = ck.free[z, i]
+        s.left[i] = ck.left[z, i]
+    for i in range(ck.scalars[z, 0]):
+        s.time[i] = ck.time[z, i]
+        s.key[i] = ck.key[z, i]
+    for i in range(s.scalars.size):
+        s.scalars[i] = ck.scalars[z, i]
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def run(
-    t: Tables, choice: Array, s: State, sync: Array, tail: Array, limit: int, every: int, ck: Checkpoints,
-    trace: Trace, found: Array, size: Array, w: Array,
+    t: Tables, choice: Array, s: State, sync: Array, tail: Array, limit: int, trace: Trace, found: Array, size: Array,
+    w: Array, until: int,
 ) -> int:  # fmt: skip
-    """Simulates to the end of the step; returns its time, EXCEEDED as soon as it is certainly over ``limit``.
+    """Simulates to the end of the step, or until so many events; returns its time so far, EXCEEDED as soon as it is
+    certainly over ``limit``.
 
     Certain: a resource's free time and the work left for it, or a task's end and the longest path from it.
     """
     devices = t.kind.size
-    while s.scalars[0] > 0:
-        if every > 0 and s.scalars[1] % every == 0 and s.scalars[1] // every < ck.scalars.shape[0]:
-            save(s, ck, s.scalars[1] // every)
-        ready, key = pop(s)
+    while s.scalars[0] > 0 and s.scalars[1] < until:
+        ready, key = pop(s.time, s.key, s.scalars)
         what = key >> KIND
         i = (key >> THING) & ((1 << (KIND - THING)) - 1)
         k = (key >> PART) & ((1 << PART) - 1)
         if what <= BACKWARD:
             c = choice[i]
-            d = t.configurations[c, SPLIT]
             r = t.places[t.configurations[c, PLACE], k]
-            time = t.time[d, what, t.kind[r]]
+            time = t.time[t.configurations[c, SPLIT], what, t.kind[r]]
             end = max(ready, s.free[r]) + time
             s.free[r] = end
             s.left[r] -= time
             if end + max(s.left[r], tail[i, what]) > limit:
                 return EXCEEDED
-            fits = finish(t, choice, s, sync, what, i, k, r, end, found, size, w)
+            done(s, trace, key, r, end - time, end)
+            if not finish(t, choice, s, sync, what, i, k, r, end, found, size, w):
+                return OVERFLOW
         elif what <= GRADIENT:
-            end, r, time = send(t, choice, s, what, i, k, key & ((1 << PART) - 1), ready, tail, limit)
-            if end < 0:
-                return EXCEEDED
-            fits = end > 0
+            answer = send(t, choice, s, what, i, k, ready, tail, limit, trace, found, size, w)
+            if answer < 0:
+                return answer
         else:
             r = devices + (key & ((1 << (PART + PART)) - 1))
             time = sync[i, r]
@@ -256,31 +261,39 @@ def run(
             s.left[r] -= time
             if end + s.left[r] > limit:
                 return EXCEEDED
-            fits = True
-        if not fits:
-            return OVERFLOW
-        if trace.key.size:
-            trace.key[s.scalars[1]] = key
-            trace.resource[s.scalars[1]] = r
-            trace.start[s.scalars[1]] = end - time
-            trace.end[s.scalars[1]] = end
-        s.scalars[1] += 1
-        s.scalars[2] = max(s.scalars[2], end)
+            done(s, trace, key, r, end - time, end)
     return s.scalars[2]
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
+def done(s: State, trace: Trace, key: int, r: int, start: int, end: int) -> None:
+    """Counts a task or transfer, and keeps it if there is a trace."""
+    n = s.scalars[1]
+    if trace.key.size:
+        trace.key[n] = key
+        trace.resource[n] = r
+        trace.start[n] = start
+        trace.end[n] = end
+    s.scalars[1] = n + 1
+    s.scalars[2] = max(s.scalars[2], end)
+
+
+@njit(cache=True, inner=True)
 def finish(
     t: Tables, choice: Array, s: State, sync: Array, what: int, i: int, k: int, device: int, end: int, found: Array,
     size: Array, w: Array,
 ) -> bool:  # fmt: skip
-    """Hands the result of a task on to those that wait for it; False if the heap is too small."""
+    """Hands the result of a task on to those that wait for it; False if the heap is too small.
+
+    What other devices wait for of one tensor is one entry of the heap: its transfers follow each other in the order of
+    keys, and nothing that they lead to is ready before them.
+    """
     devices = t.kind.size
     ahead = what == FORWARD
     own = split_of(t, choice, i)
     if ahead:
         if s.first[i] < 0:
-            s.first[i] = s.scalars[1]
+            s.first[i] = s.scalars[1] - 1
         first, last = t.pointer[OUT, i], t.pointer[OUT, i + 1]
         if first == last and not arrive(s, (2 * i + 1) * devices + k, end, (1 << KIND) | (i << THING) | (k << PART)):
             return False
@@ -294,18 +307,21 @@ def finish(
         other = split_of(t, choice, j)
         a, b = (own, other) if ahead else (other, own)
         at = t.configurations[choice[j], PLACE]
+        remote = False
         for n in range(partners(t.geometry, e, ahead, a, b, k, found, size, w)):
             p = found[n]
-            if t.places[at, p] == device:
-                ok = arrive(s, (2 * j + what) * devices + p, end, (what << KIND) | (j << THING) | (p << PART))
-            else:
-                ok = push(s, end, ((ACTIVATION + what) << KIND) | (e << THING) | (k << PART) | p)
-            if not ok:
+            if t.places[at, p] != device:
+                remote = True
+            elif not arrive(s, (2 * j + what) * devices + p, end, (what << KIND) | (j << THING) | (p << PART)):
                 return False
+        if remote and not push(
+            s.time, s.key, s.scalars, end, ((ACTIVATION + what) << KIND) | (e << THING) | (k << PART)
+        ):
+            return False
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) -> bool:
     """After a backward task: synchronization of weights whose gradients are complete, and the next micro-batches."""
     devices = t.kind.size
@@ -316,8 +332,9 @@ def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) ->
         if s.group_waiting[g] == 0:
             for r in range(devices, sync.shape[1] - 1):
                 if sync[g, r] > 0 and not push(
-                    s, s.group_ready[g], (SYNCHRONIZATION << KIND) | (g << THING) | (r - devices)
-                ):
+                    s.time, s.key, s.scalars, s.group_ready[g],
+                    (SYNCHRONIZATION << KIND) | (g << THING) | (r - devices),
+                ):  # fmt: skip
                     return False
     for q in range(t.pointer[AFTER, i], t.pointer[AFTER, i + 1]):
         j = t.lists[q]
@@ -327,40 +344,69 @@ def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) ->
     return True
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def send(
-    t: Tables, choice: Array, s: State, what: int, e: int, k: int, p: int, ready: int, tail: Array, limit: int
-) -> tuple[int, int, int]:
-    """A transfer on its route: its end (0: the heap is too small, EXCEEDED: over the limit), link and time."""
+    t: Tables, choice: Array, s: State, what: int, e: int, k: int, ready: int, tail: Array, limit: int, trace: Trace,
+    found: Array, size: Array, w: Array,
+) -> int:  # fmt: skip
+    """The transfers of part k's share of a tensor, on their routes; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
     devices = t.kind.size
     ahead = what == ACTIVATION
-    i, j = (
-        (t.geometry.edges[e, SOURCE], t.geometry.edges[e, TARGET])
-        if ahead
-        else (t.geometry.edges[e, TARGET], t.geometry.edges[e, SOURCE])
-    )
-    x = t.places[t.configurations[choice[i], PLACE], k]
-    c = choice[j]
-    y = t.places[t.configurations[c, PLACE], p]
-    d = t.configurations[c, SPLIT]
+    way = what - ACTIVATION
+    i = t.geometry.edges[e, SOURCE] if ahead else t.geometry.edges[e, TARGET]
+    j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
     own = split_of(t, choice, i)
-    elements = volume(t.geometry, e, own, d, k, p) if ahead else volume(t.geometry, e, d, own, p, k)
-    time = transfer(t, x, y, elements * t.nbytes[e, what - ACTIVATION])
-    start = ready
-    for side in range(2):
-        if t.route[x, y, side] >= 0:
-            start = max(start, s.free[t.route[x, y, side]])
-    end = start + time
-    step = t.time[d, what - ACTIVATION, t.kind[y]]
-    over = end + step + tail[j, what - ACTIVATION] > limit
-    for side in range(2):
-        link = t.route[x, y, side]
-        if link >= 0:
-            s.free[link] = end
-            s.left[link] -= time
-            over = over or end + s.left[link] > limit
-    if over:
-        return EXCEEDED, 0, 0
-    key = ((what - ACTIVATION) << KIND) | (j << THING) | (p << PART)
-    r = t.route[x, y, 0] if t.route[x, y, 0] >= 0 else t.route[x, y, 1]
-    return (end if arrive(s, (2 * j + what - ACTIVATION) * devices + p, end, key) else 0), r, time
+    d = split_of(t, choice, j)
+    x = t.places[t.configurations[choice[i], PLACE], k]
+    at = t.configurations[choice[j], PLACE]
+    nbytes = t.nbytes[e, way]
+    a, b = (own, d) if ahead else (d, own)
+    for n in range(partners(t.geometry, e, ahead, a, b, k, found, size, w)):
+        p = found[n]
+        y = t.places[at, p]
+        if x == y:
+            continue
+        time = transfer(t, x, y, size[n] * nbytes)
+        one = t.route[x, y, 0]
+        two = t.route[x, y, 1]
+        start = ready
+        if one >= 0:
+            start = max(start, s.free[one])
+        if two >= 0:
+            start = max(start, s.free[two])
+        end = start + time
+        if end + t.time[d, way, t.kind[y]] + tail[j, way] > limit:
+            return EXCEEDED
+        for link in (one, two):
+            if link >= 0:
+                s.free[link] = end
+                s.left[link] -= time
+                if end + s.left[link] > limit:
+                    return EXCEEDED
+        done(s, trace, (what << KIND) | (e << THING) | (k << PART) | p, one if one >= 0 else two, start, end)
+        if not arrive(s, (2 * j + way) * devices + p, end, (way << KIND) | (j << THING) | (p << PART)):
+            return OVERFLOW
+    return 0
+
+
+@njit(cache=True, inner=True)
+def drive(
+    t: Tables, choice: Array, s: State, sync: Array, tail: Array, limit: int, every: int, ck: Checkpoints, trace: Trace,
+    room: Scratch,
+) -> int:  # fmt: skip
+    """Simulates to the end of the step: see :func:`run`. With ``every`` a checkpoint about every so many events."""
+    for z in range(ck.scalars.shape[0] if every > 0 else 0):
+        ck.scalars[z, 0] = -1
+    time = 0
+    while s.scalars[0] > 0:
+        until = UNLIMITED
+        if every > 0:
+            z = s.scalars[1] // every
+            if z < ck.scalars.shape[0]:
+                save(s, ck, z)
+            if z + 1 < ck.scalars.shape[0]:
+                until = (z + 1) * every
+        time = run(t, choice, s, sync, tail, limit, trace, room.found, room.size, room.w, until)
+        if time < 0:
+            return time
+    return time

@@ -16,25 +16,12 @@ from numpy.typing import NDArray
 
 from burnish.jit import njit
 from burnish.parallel import events, walk
-from burnish.parallel.core import (
-    IN,
-    OUT,
-    PARTS,
-    PLACE,
-    SOURCE,
-    SPLIT,
-    TARGET,
-    WEIGHT,
-    Tables,
-    add_compute,
-    add_edge,
-    is_covered,
-    partners,
-    synchronization,
-    tails,
-    transfer,
-)
+from burnish.parallel.core import IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Known, Scratch, Tables, transfer
+from burnish.parallel.loads import add_compute, add_edge
+from burnish.parallel.paths import is_covered, tails
+from burnish.parallel.sharing import SOURCE, TARGET, partners
 from burnish.parallel.simulate import Choice, Simulator
+from burnish.parallel.weight_sums import synchronization
 
 Array = NDArray[np.generic]
 _SLICE = 1 << 15  # partial strategies between two looks at the clock
@@ -93,23 +80,23 @@ class _Search:
         self.end, self.up = np.zeros((2, count, width), integers)
         self.head, self.late = np.full((2, count + 1, devices), _FAR)
         groups = len(problem.weights.nbytes)
-        self.sync = np.zeros((groups, resources + 1), integers)
-        self.holders = np.zeros((problem.most_pieces, devices), np.bool_)
+        sync, hop = np.zeros((groups, resources + 1), integers), np.zeros((len(problem.model.edges), 2), integers)
+        self.known = Known(np.zeros(resources, integers), sync, hop, np.zeros((count, 2), integers))
         self.alone = self._sums_alone()
-        self.tail = np.zeros((count, 2), integers)
-        self.leaf = np.zeros(resources, integers)
 
     def _sums_alone(self) -> NDArray[np.int64]:
         """Of weights that one operation has for itself, what :func:`synchronization` says, by its configurations."""
         t = self.t
-        found = np.zeros((self.sync.shape[0], int(self.numbers.max()), self.sync.shape[1]), np.int64)
-        for g in range(self.sync.shape[0]):
+        sync = np.zeros_like(self.known.sync)
+        found = np.zeros((len(sync), int(self.numbers.max()), sync.shape[1]), np.int64)
+        for g in range(len(sync)):
             members = t.members[t.member_pointer[g] : t.member_pointer[g + 1], 0]
             if len(members) == 1:
                 choice = self.choice.copy()
                 for n in range(int(self.numbers[members[0]])):
                     choice[members[0]] = self.first[members[0]] + n
-                    synchronization(t, g, choice, found[g, n], self.holders)
+                    synchronization(t, g, choice, sync, self.simulator.room.holders)
+                    found[g, n] = sync[g]
         return found
 
     def run(self) -> int:
@@ -118,12 +105,12 @@ class _Search:
         while True:
             found = descend(
                 self.t, self.first, self.numbers, self.choice, self.best, self.counters, self.work, self.rest,
-                self.load, self.after, self.end, self.up, self.head, self.late, self.alone, self.sync, self.tail,
-                self.leaf, self.holders, own._state, own._none, own._trace, own._found, own._size, own._w, _SLICE,
+                self.load, self.after, self.end, self.up, self.head, self.late, self.alone, self.known, own.state,
+                own.no_checkpoints, own.no_trace, own.room, _SLICE,
             )  # fmt: skip
             if found != events.OVERFLOW:
                 return int(found)
-            own._room(2 * own._state.time.size)
+            own.grow()
 
 
 def _least(simulator: Simulator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -156,13 +143,11 @@ def _always(simulator: Simulator, e: int) -> bool:
     return all(bool(is_covered(t, e, int(a), int(b), 0)) for a in splits[0] for b in splits[1])
 
 
-@njit(cache=True)
+@njit(cache=True, counted=False)
 def descend(
     t: Tables, first: Array, numbers: Array, choice: Array, best: Array, counters: Array, work: Array, rest: Array,
-    load: Array, after: Array, end: Array, up: Array, head: Array, late: Array, alone: Array, sync: Array, tail: Array,
-    leaf: Array, holders: Array, s: events.State, none: events.Checkpoints, trace: events.Trace, found: Array,
-    size: Array,
-    w: Array, limit: int,
+    load: Array, after: Array, end: Array, up: Array, head: Array, late: Array, alone: Array, known: Known,
+    s: events.State, none: events.Checkpoints, trace: events.Trace, room: Scratch, limit: int,
 ) -> int:  # fmt: skip
     """Looks at ``limit`` partial strategies more; DONE when there are none, AGAIN else, or OVERFLOW of the heap.
 
@@ -184,25 +169,7 @@ def descend(
         looked += 1
         counters[NODES] += 1
         if not may_be_better(
-            t,
-            first,
-            choice,
-            i,
-            counters[BEST],
-            work,
-            rest,
-            load,
-            after,
-            end,
-            up,
-            head,
-            late,
-            alone,
-            sync,
-            holders,
-            found,
-            size,
-            w,
+            t, first, choice, i, counters[BEST], work, rest, load, after, end, up, head, late, alone, known.sync, room
         ):
             choice[i] += 1
             continue
@@ -211,39 +178,39 @@ def descend(
             continue
         counters[LEAVES] += 1
         added = after[count]
-        leaf[:] = load[count]
-        tails(t, choice, sync, tail)
-        result = walk.simulate(
-            t, choice, s, leaf, sync, tail, counters[BEST] - 1 - added, 0, none, trace, found, size, w
-        )  # fmt: skip
+        for r in range(known.load.size):
+            known.load[r] = load[count, r]
+        tails(t, choice, known.sync, known.hop, known.tail)
+        result = walk.simulate(t, choice, s, known, known.tail, counters[BEST] - 1 - added, 0, none, trace, room)
         if result == events.OVERFLOW:
             counters[DEPTH] = i
             return events.OVERFLOW
         if result >= 0 and result + added < counters[BEST]:
             counters[BEST] = result + added
             counters[BETTER] += 1
-            best[:] = choice
+            for j in range(count):
+                best[j] = choice[j]
         choice[i] += 1
     counters[DEPTH] = -1
     return DONE
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
 def may_be_better(
     t: Tables, first: Array, choice: Array, i: int, best: int, work: Array, rest: Array, load: Array, after: Array,
-    end: Array, up: Array, head: Array, late: Array, alone: Array, sync: Array, holders: Array, found: Array,
-    size: Array, w: Array,
+    end: Array, up: Array, head: Array, late: Array, alone: Array, sync: Array, room: Scratch,
 ) -> bool:  # fmt: skip
     """Whether a strategy that begins with ``choice[: i + 1]`` may take less than ``best``; decides operation i."""
     c = choice[i]
     devices = t.kind.size
     own = load[i + 1]
-    own[:] = load[i]
+    for r in range(own.size):
+        own[r] = load[i, r]
     after[i + 1] = after[i]
     add_compute(t, c, 1, own)
     for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
         e = t.lists[q]
-        add_edge(t, e, choice[t.geometry.edges[e, SOURCE]], c, 1, own, found, size, w)
+        add_edge(t, e, choice[t.geometry.edges[e, SOURCE]], c, 1, own, room)
     behind = 0
     for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
         g = t.lists[q]
@@ -253,9 +220,10 @@ def may_be_better(
         if last != i:
             continue  # what its sums take is known once all that read the weights are decided
         if t.member_pointer[g + 1] - t.member_pointer[g] == 1:
-            sync[g] = alone[g, c - first[i]]
+            for r in range(sync.shape[1]):
+                sync[g, r] = alone[g, c - first[i], r]
         else:
-            synchronization(t, g, choice, sync[g], holders)
+            synchronization(t, g, choice, sync, room.holders)
         after[i + 1] += sync[g, own.size]
         for r in range(own.size):
             own[r] += sync[g, r]
@@ -270,8 +238,9 @@ def may_be_better(
     if (total + work[i + 1]) // devices >= bound:
         return False
     d = t.configurations[c, SPLIT]
-    head[i + 1] = head[i]
-    late[i + 1] = late[i]
+    for x in range(devices):
+        head[i + 1, x] = head[i, x]
+        late[i + 1, x] = late[i, x]
     for k in range(t.configurations[c, PARTS]):
         x = t.places[t.configurations[c, PLACE], k]
         ready = 0
@@ -279,15 +248,16 @@ def may_be_better(
         for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
             e = t.lists[q]
             p = t.geometry.edges[e, SOURCE]
-            for n in range(partners(t.geometry, e, False, t.configurations[choice[p], SPLIT], d, k, found, size, w)):
-                y = t.places[t.configurations[choice[p], PLACE], found[n]]
+            other = t.configurations[choice[p], SPLIT]
+            for n in range(partners(t.geometry, e, False, other, d, k, room.found, room.size, room.w)):
+                y = t.places[t.configurations[choice[p], PLACE], room.found[n]]
                 there = 0
                 again = 0
                 if x != y:
-                    there = transfer(t, y, x, size[n] * t.nbytes[e, 0])
-                    again = transfer(t, x, y, size[n] * t.nbytes[e, 1])
-                ready = max(ready, end[p, found[n]] + there)
-                back = max(back, up[p, found[n]] + again)
+                    there = transfer(t, y, x, room.size[n] * t.nbytes[e, 0])
+                    again = transfer(t, x, y, room.size[n] * t.nbytes[e, 1])
+                ready = max(ready, end[p, room.found[n]] + there)
+                back = max(back, up[p, room.found[n]] + again)
         end[i, k] = ready + t.time[d, 0, t.kind[x]]
         up[i, k] = back + t.time[d, 1, t.kind[x]]
         if end[i, k] + rest[i] + up[i, k] >= bound:

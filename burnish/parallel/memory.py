@@ -1,8 +1,9 @@
 """Memory of a strategy, device by device: parameters with gradients and optimizer state, activations, received copies.
 
 Activations are kept from the forward task to its own backward one, and so are the copies of inputs that came from other
-devices, which gradients of parameters read; in a step all of them are alive when the backward pass begins. Buffers:
-the largest gradient of a result, and one bucket of the largest weight gradient for its sum.
+devices, which gradients of parameters read; in a step all of them are alive when the backward pass begins. Results that
+are recomputed are alive one segment at a time: operations that recompute and are connected by tensors (Chen et al.
+2016). Buffers: the largest gradient of a result, and one bucket of the largest weight gradient for its sum.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.parallel import core
+from burnish.jit import njit
+from burnish.parallel.core import PARTS, PLACE, SPLIT, Tables
+from burnish.parallel.sharing import SOURCE, TARGET, Array, partners
 from burnish.parallel.taskgraph import Problem
+from burnish.parallel.weight_sums import weight_pieces
 
 
 def device_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -> NDArray[np.float64]:
@@ -21,9 +25,19 @@ def device_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) ->
     the replicas of a piece divide its gradient and optimizer state.
     """
     held = np.zeros(problem.machine.size)
-    buffers = np.zeros((2, problem.machine.size))
+    buffers = np.zeros((3, problem.machine.size))
     _parameters(problem, choice, held, buffers[1], 1 + slots)
     _activations(problem, choice, held, buffers[0])
+    _segments(problem, choice, buffers[2])
+    return held + buffers.sum(axis=0)
+
+
+def static_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -> NDArray[np.float64]:
+    """Bytes of parameters, gradients, optimizer state and buffers, without results and copies."""
+    held, nothing = np.zeros((2, problem.machine.size))
+    buffers = np.zeros((2, problem.machine.size))
+    _parameters(problem, choice, held, buffers[1], 1 + slots)
+    _activations(problem, choice, nothing, buffers[0])
     return held + buffers.sum(axis=0)
 
 
@@ -33,7 +47,7 @@ def _parameters(
     t = problem.tables
     pieces = np.zeros((problem.most_pieces, problem.machine.size), np.bool_)
     for g, nbytes in enumerate(problem.weights.nbytes):
-        count = core.weight_pieces(t, g, choice, pieces)
+        count = weight_pieces(t, g, choice, pieces)
         held_pieces = pieces[:count].astype(np.float64)
         own = held_pieces.sum(axis=0) * (nbytes / count)
         if problem.sharded:
@@ -51,9 +65,55 @@ def _activations(
         split, place, parts = t.configurations[c]
         devices = t.places[place, :parts]
         own = problem.output_bytes[split]
-        np.add.at(held, devices, own)
+        if not problem.recomputes[split]:
+            np.add.at(held, devices, own)
         np.maximum.at(largest, devices, own)
     found, size = np.zeros((2, t.places.shape[1]), np.int64)
     w = np.zeros(40, np.int64)
     for e, (source, target) in enumerate(t.geometry.edges[:, :2]):
-        core.add_received(t, e, choice[source], choice[target], held, found, size, w)
+        add_received(t, e, choice[source], choice[target], held, found, size, w)
+
+
+def _segments(problem: Problem, choice: NDArray[np.int32], largest: NDArray[np.float64]) -> None:
+    """The most bytes that the recomputed results of one segment take, by device."""
+    t = problem.tables
+    again = problem.recomputes[t.configurations[choice, SPLIT]]
+    if not again.any():
+        return
+    segment = list(range(choice.size))
+
+    def root(i: int) -> int:
+        while segment[i] != i:
+            i = segment[i]
+        return i
+
+    for source, target in t.geometry.edges[:, [SOURCE, TARGET]].tolist():
+        if again[source] and again[target]:
+            segment[root(target)] = root(source)
+    sums: dict[int, NDArray[np.float64]] = {}
+    for i in np.flatnonzero(again).tolist():
+        split, place, parts = t.configurations[choice[i]]
+        own = sums.setdefault(root(i), np.zeros_like(largest))
+        np.add.at(own, t.places[place, :parts], problem.output_bytes[split])
+    for own in sums.values():
+        np.maximum(largest, own, out=largest)
+
+
+@njit(cache=True)
+def add_received(t: Tables, e: int, ci: int, cj: int, held: Array, found: Array, size: Array, w: Array) -> None:
+    """Adds the bytes that devices of an edge's consumer receive from others: of each producer's part the largest piece.
+
+    Tasks on one device share what they receive.
+    """
+    largest = np.zeros(t.kind.size, np.int64)
+    di = t.configurations[ci, SPLIT]
+    dj = t.configurations[cj, SPLIT]
+    for k in range(t.configurations[ci, PARTS]):
+        x = t.places[t.configurations[ci, PLACE], k]
+        largest[:] = 0
+        for n in range(partners(t.geometry, e, True, di, dj, k, found, size, w)):
+            y = t.places[t.configurations[cj, PLACE], found[n]]
+            if x != y:
+                largest[y] = max(largest[y], size[n])
+        for y in range(t.kind.size):
+            held[y] += largest[y] * t.nbytes[e, 0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from burnish.errors import PlanError
 from burnish.loops.expr import Reduce
 from burnish.parallel.boxes import definition
 from burnish.parallel.operations import Model, Operation
@@ -24,11 +25,16 @@ def splits_of(model: Model, strategy: Strategy) -> Splits:
     """The splits of a strategy: of every operation's results, and of what it computes on the way.
 
     What has the shape of the result is split like it, element by element; of the rest each task computes its own.
+    Raises PlanError for a strategy that recomputes: programs keep all results.
     """
     splits: dict[str, Split] = {}
     inner: set[str] = set()
     for op in model.operations:
         chosen = strategy.configurations[op.name]
+        if chosen.recompute:
+            raise PlanError(
+                f"operation '{op.name}' is recomputed; allowed for programs: strategies that keep all results"
+            )
         result = op.types[op.outputs[0]].shape
         for node in op.nodes:
             for name in node.outputs:

@@ -3,7 +3,8 @@
 Source: thesis-jia section 3.5: starts from data parallelism, an expert's strategy and random ones; proposals change an
 operation's configuration at random; a walk ends when half of its time has brought nothing. Beyond it, operations of one
 block (all steps of a layer) first take every configuration together, in sweeps until none brings anything: what a walk
-of single operations does not find, as one step of a layer changes next to nothing.
+of single operations does not find, as one step of a layer changes next to nothing. One more start is the optimum of
+summed costs, by dynamic programming. A strategy beyond a device's memory recomputes results where the space allows it.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ from numpy.typing import NDArray
 
 from burnish.arguments import check_number
 from burnish.errors import PlanError
+from burnish.parallel.core import PARTS, SPLIT
+from burnish.parallel.elimination import eliminate
+from burnish.parallel.recompute import within_memory
 from burnish.parallel.simulate import Simulator
 from burnish.search.budget import Budget, Event, Report, Tally
 
 Choice = NDArray[np.int32]
 _BEYOND = 1e18  # costs from here on are those of strategies that do not fit
 _ROUND = 256  # proposals of a walk between two looks at the clock, at first
+ELIMINATION, EVERYWHERE = "dynamic programming", ", everything at the same time"  # names of starts
+SPREADS = (1.0, 0.0)  # see burnish.parallel.elimination.eliminate
 _HOT, _COLD = 0.02, 0.002  # temperatures, relative to the time of a step, divided by the number of moves
 
 
@@ -77,23 +83,30 @@ def search(
     seed: int = 0,
     objective: Objective = FASTEST,
     blocks: bool = True,
+    summed: bool = True,
     progress: Callable[[Event], None] | None = None,
 ) -> Found:
     """The best strategy that the budget allows to find from some starts, never one that is slower than a start.
 
-    ``blocks``: sweeps over blocks first, for half of the seconds at most; else only walks. A trial of the report is a
-    simulated proposal of a sweep, or a round of a walk. Raises PlanError where no start fits the devices' memory and
-    none that does is met.
+    ``blocks``: sweeps over blocks first, for half of the seconds at most; else only walks. ``summed``: from the optimum
+    of summed costs as well. A trial of the report is a simulated proposal of a sweep, or a round of a walk. Raises
+    PlanError where no start fits the devices' memory and none that does is met.
     """
     walker = _Walker(simulator, objective, Tally(budget, progress), seed)
     costs, times = {}, {}
-    for name, choice in starts.items():
+    begin = dict(starts)
+    if blocks and summed:
+        for spread in SPREADS:
+            begin[ELIMINATION + (EVERYWHERE if spread else "")] = walker.spread_out(eliminate(simulator, spread).choice)
+    for name, choice in begin.items():
         times[name] = simulator.full(choice)
-        costs[name] = walker.consider(np.ascontiguousarray(choice, np.int32), times[name])
+        costs[name] = walker.consider(np.ascontiguousarray(choice, np.int32), times[name])[0]
     if blocks:
-        order = sorted(starts, key=lambda name: costs[name])
-        for name in order[:3]:
-            walker.sweep(np.array(starts[name], np.int32), None if budget.seconds is None else budget.seconds / 2)
+        best, *others = sorted(begin, key=lambda name: costs[name])
+        for name in [best, *sorted(others, key=lambda name: not name.endswith(EVERYWHERE))][:3]:
+            walker.sweep(np.array(begin[name], np.int32), walker.blocks, 0.5)
+        if walker.tally.best is not None:
+            walker.sweep(walker.tally.best, [run for block in walker.blocks for run in _runs(block)[1:]], 0.75)
     walker.walk(walker.tally.best if walker.tally.best is not None else next(iter(starts.values())))
     walker.tally.stop("exhausted")
     report = walker.tally.report()
@@ -122,30 +135,63 @@ def blocks_of(simulator: Simulator) -> list[list[int]]:
     return list(found.values())
 
 
+def _runs(block: Sequence[int]) -> list[list[int]]:
+    """A block, its halves, quarters and so on: steps of a layer that change together."""
+    found, size = [], len(block)
+    while size > 1:
+        found += [list(block[k : k + size]) for k in range(0, len(block), size)]
+        size = -(-size // 2)
+    return [run for run in found if len(run) > 1]
+
+
 class _Walker:
     """Sweeps and walks that share a budget and the best strategy."""
 
     def __init__(self, simulator: Simulator, objective: Objective, tally: Tally[Choice], seed: int) -> None:
         self.simulator, self.objective, self.tally, self.seed = simulator, objective, tally, seed
         space = simulator.problem.space
-        self.first, self.count = space.first, space.count
+        self.first, self.count = space.first, space.plain
         self.blocks = blocks_of(simulator)
 
-    def consider(self, choice: Choice, ns: int | None = None) -> float:
-        """Records a strategy; its cost, from ``_BEYOND`` on where it does not fit: more, the further from that."""
+    def consider(self, choice: Choice, ns: int | None = None) -> tuple[float, Choice]:
+        """Records a strategy, with results recomputed if it needs that to fit, and returns it with its cost: from
+        ``_BEYOND`` on where it does not fit, more, the further from that.
+        """
         ns = self.simulator.full(choice) if ns is None else ns
         excess = self.objective.excess(self.simulator, choice)
+        if excess > 1 and self.simulator.problem.space.recompute:
+            choice = within_memory(self.simulator, choice, self.objective.slots)
+            ns, excess = self.simulator.full(choice), self.objective.excess(self.simulator, choice)
         cost = self.objective.cost(self.simulator, choice, ns) if excess <= 1 else _BEYOND * excess
         self.tally.record(choice.copy(), cost)
-        return cost
+        return cost, choice
 
-    def sweep(self, choice: Choice, seconds: float | None) -> None:
-        """Every configuration for each block, as long as that brings something."""
-        now = self.consider(choice)
+    def spread_out(self, choice: Choice) -> Choice:
+        """The strategy with blocks moved to other devices, the largest first, as long as that makes a step shorter."""
+        t = self.simulator.t
+        splits = t.configurations[choice, SPLIT]
+        work = t.time[splits].max(axis=(1, 2)) * t.configurations[choice, PARTS]
+        now = self.simulator.full(choice)
+        for block in sorted(self.blocks, key=lambda b: -int(work[b].sum())):
+            first = int(self.first[block[0]])
+            own = np.arange(first, first + int(self.count[block[0]]))
+            for number in own[t.configurations[own, SPLIT] == splits[block[0]]]:
+                new = choice.copy()
+                new[block] = number - first + self.first[block]
+                ns = self.simulator.full(new, now - 1)
+                if ns >= 0:
+                    choice, now = new, ns
+        return choice
+
+    def sweep(self, choice: Choice, blocks: Sequence[Sequence[int]], share: float) -> None:
+        """Every configuration for each block, as long as that brings something, up to a share of all seconds."""
+        limit = self.tally.budget.seconds
+        seconds = None if limit is None else share * limit
+        now, choice = self.consider(choice)
         improved = True
         while improved and self._goes_on(seconds):
             improved = False
-            for block in self.blocks:
+            for block in blocks:
                 found, cost = self._best_of(choice, block, now, seconds)
                 if cost < now:
                     choice, now, improved = found, cost, True
@@ -164,16 +210,16 @@ class _Walker:
             ns = self.simulator.full(new, limit)
             if ns < 0:
                 continue
-            cost = self.consider(new, ns)
+            cost, kept = self.consider(new, ns)
             if cost < now:
-                best, now = new, cost
+                best, now = kept, cost
             if not self._goes_on(seconds):
                 break
         return best, now
 
     def walk(self, choice: Choice) -> None:
         """Metropolis walks over single operations and blocks, cooler and cooler, until half of the time in vain."""
-        moves = [[i] for i in range(len(self.first))] + [b for b in self.blocks if len(b) > 1]
+        moves = [[i] for i in range(len(self.first))] + [run for b in self.blocks for run in _runs(b)]
         temperatures = (_HOT / len(moves), _COLD / len(moves))
         number, proposals, since = 0, _ROUND, self.tally.seconds
         begun = self.tally.seconds

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import PlanError
-from burnish.parallel import core, events, walk
+from burnish.parallel import core, events, loads, paths, walk
 from burnish.parallel.memory import device_bytes
+from burnish.parallel.memory_peak import peak_bytes
 from burnish.parallel.taskgraph import Problem
 from burnish.parallel.timeline import Timeline, timeline_of
 
@@ -50,27 +51,37 @@ class Simulator:
         devices, resources = problem.machine.size, problem.resources
         self._groups = len(problem.weights.nbytes)
         integers, states = np.int64, 2 * self._count * devices
-        self._found, self._size = np.zeros((2, max(self.t.places.shape[1], 1)), integers)
-        self._w = np.zeros(40, integers)
-        self._holders = np.zeros((problem.most_pieces, devices), np.bool_)
-        self._touched, self._inside = np.zeros(max(self._groups, 1), np.bool_), np.zeros(self._count, np.bool_)
+        found, size = np.zeros((2, max(self.t.places.shape[1], 1)), integers)
+        self.room = core.Scratch(
+            found, size, np.zeros(16, integers), np.zeros((problem.most_pieces, devices), np.bool_),
+            np.zeros(max(self._groups, 1), np.bool_), np.zeros(self._count, np.bool_), np.zeros(resources, integers),
+        )  # fmt: skip
         self._shape = (checkpoints, states, resources)
-        self._none = self._checkpoints(0, 1)
-        self._trace = events.Trace(*(np.zeros(0, integers) for _ in range(4)))
-        self._load, self._load2 = np.zeros((2, resources), integers)
-        self._sync, self._sync2 = np.zeros((2, self._groups, resources + 1), integers)
-        self._tail, self._tail2 = np.zeros((2, self._count, 2), integers)
+        self.no_checkpoints = self._checkpoints(0, 1)
+        self.no_trace = events.Trace(*(np.zeros(0, integers) for _ in range(4)))
+        self._known, self._changed = self._nothing(), self._nothing()
         self._counters = np.zeros(4, integers)
         self._current: Choice | None = None
         self._proposed: tuple[Choice, NDArray[np.int64], int] | None = None
         self._every = 0
-        self._room(FIRST_HEAP)
+        self._grow(FIRST_HEAP)
 
-    def _room(self, heap: int) -> None:
+    def _nothing(self) -> core.Known:
+        resources, integers = self._shape[2], np.int64
+        return core.Known(
+            np.zeros(resources, integers), np.zeros((self._groups, resources + 1), integers),
+            np.zeros((len(self.problem.model.edges), 2), integers), np.zeros((self._count, 2), integers),
+        )  # fmt: skip
+
+    def grow(self) -> None:
+        """Doubles the heap, which was too small; checkpoints are lost."""
+        self._grow(2 * self.state.time.size)
+
+    def _grow(self, heap: int) -> None:
         """A state with room for so many ready tasks."""
         _, states, resources = self._shape
         integers = np.int64
-        self._state = events.State(
+        self.state = events.State(
             np.zeros(states, np.int32), np.zeros(states, integers), np.zeros(self._groups, np.int32),
             np.zeros(self._groups, integers), np.zeros(resources, integers), np.zeros(resources, integers),
             np.zeros(heap, integers), np.zeros(heap, integers), np.zeros(self._count, integers),
@@ -91,7 +102,7 @@ class Simulator:
     def _retried(self, attempt: Any) -> Any:
         """The result of a compiled call, repeated with a larger heap while it overflows."""
         while (result := attempt()) == events.OVERFLOW:
-            self._room(2 * self._state.time.size)
+            self.grow()
         return result
 
     # --- whole strategies ---------------------------------------------------------------------------------------------
@@ -102,37 +113,41 @@ class Simulator:
         after = self._analyse(checked)
         bound = walk.UNLIMITED if limit is None else limit - after
         if bound < walk.UNLIMITED:
-            core.tails(self.t, checked, self._sync2, self._tail2)
+            if max(self._tails(checked), int(self._changed.load.max())) > bound:
+                return events.EXCEEDED
         else:
-            self._tail2[:] = 0
-        time = self._retried(lambda: self._simulate(checked, bound, self._trace))
+            self._changed.tail[:] = 0
+        time = self._retried(lambda: self._simulate(checked, bound, self.no_trace))
         return time + after if time >= 0 else time
 
     def _simulate(self, choice: Choice, bound: int, trace: events.Trace) -> int:
         return int(
             walk.simulate(
-                self.t, choice, self._state, self._load2, self._sync2, self._tail2, bound, 0, self._none, trace,
-                self._found, self._size, self._w,
+                self.t, choice, self.state, self._changed, self._changed.tail, bound, 0, self.no_checkpoints, trace,
+                self.room,
             )
         )  # fmt: skip
 
     def _analyse(self, choice: Choice) -> int:
         """Loads and synchronization of a strategy; returns the nanoseconds that are added after the step."""
-        self._bytes = core.loads(
-            self.t, choice, self._load2, self._sync2, self._found, self._size, self._w, self._holders
-        )
-        return int(self._sync2[:, -1].sum())
+        self._bytes = loads.loads(self.t, choice, self._changed, self.room)
+        return int(self._changed.sync[:, -1].sum())
+
+    def _tails(self, choice: Choice) -> int:
+        """Longest paths after every operation of an analysed strategy; returns that of the step."""
+        known = self._changed
+        return int(paths.tails(self.t, choice, known.sync, known.hop, known.tail))
 
     def loads(self, choice: Choice) -> NDArray[np.int64]:
         """Nanoseconds of work of every resource: devices, then links. The largest is a lower bound of the step."""
         self._analyse(self._checked(choice))
-        return self._load2.copy()
+        return self._changed.load.copy()
 
     def path(self, choice: Choice) -> int:
-        """Nanoseconds of the longest path of tasks without contention or transfers: a lower bound of the step."""
+        """Nanoseconds of the longest path of tasks and what they send, without contention: a lower bound."""
         checked = self._checked(choice)
         after = self._analyse(checked)
-        return int(core.tails(self.t, checked, self._sync2, self._tail2)) + after
+        return self._tails(checked) + after
 
     def bytes(self, choice: Choice) -> tuple[float, float]:
         """Bytes that cross links in a step: of activations with their gradients, and of weight gradients."""
@@ -151,13 +166,27 @@ class Simulator:
     def timeline(self, choice: Choice) -> Timeline:
         """All tasks and transfers of a step with their times."""
         checked = self._checked(choice)
-        after = self._analyse(checked)
-        self._tail2[:] = 0
-        time = self._retried(lambda: self._simulate(checked, walk.UNLIMITED, self._trace))
-        count = int(self._state.scalars[1])
+        trace, time = self.trace(checked)
+        return timeline_of(self.problem, checked, trace, len(trace.key), time, int(self._changed.sync[:, -1].sum()))
+
+    def trace(self, choice: Choice) -> tuple[events.Trace, int]:
+        """All tasks and transfers of a step in the order in which they are taken up, and the end of the last in ns."""
+        checked = self._checked(choice)
+        self._analyse(checked)
+        self._changed.tail[:] = 0
+        time = self._retried(lambda: self._simulate(checked, walk.UNLIMITED, self.no_trace))
+        count = int(self.state.scalars[1])
         trace = events.Trace(*(np.zeros(count, np.int64) for _ in range(4)))
         self._simulate(checked, walk.UNLIMITED, trace)
-        return timeline_of(self.problem, checked, trace, count, time, after)
+        return trace, int(time)
+
+    def peak_memory(self, choice: Choice, slots: int = 2) -> NDArray[np.float64]:
+        """Bytes that each device needs as the step is simulated, results and copies freed after their backward tasks.
+
+        At most those of :meth:`memory`, which takes all to be alive at once: of pipelines far less.
+        """
+        checked = self._checked(choice)
+        return peak_bytes(self.problem, checked, self.trace(checked)[0], slots)
 
     # --- proposals ----------------------------------------------------------------------------------------------------
 
@@ -170,24 +199,25 @@ class Simulator:
         return total
 
     def _restart(self, choice: Choice) -> int:
-        self._load[:], after = 0, self._analyse(choice)
-        self._load[:], self._sync[:] = self._load2, self._sync2
-        self._tail2[:] = 0
-        none = self._simulate(choice, walk.UNLIMITED, self._trace)
-        if none < 0:
-            return none
-        self._prepare(int(self._state.scalars[1]))
+        after = self._analyse(choice)
+        for mine, made in zip(self._known, self._changed, strict=True):
+            mine[:] = made
+        self._changed.tail[:] = 0
+        length = self._simulate(choice, walk.UNLIMITED, self.no_trace)
+        if length < 0:
+            return length
+        self._prepare(int(self.state.scalars[1]))
         time = walk.simulate(
-            self.t, choice, self._state, self._load, self._sync, self._tail2, walk.UNLIMITED, self._every, self._ck,
-            self._trace, self._found, self._size, self._w,
+            self.t, choice, self.state, self._known, self._changed.tail, walk.UNLIMITED, self._every, self._ck,
+            self.no_trace, self.room,
         )  # fmt: skip
-        self._first = self._state.first.copy()
+        self._first = self.state.first.copy()
         return int(time) + after if time >= 0 else int(time)
 
     def _prepare(self, count: int) -> None:
         """Room for checkpoints of a step of so many events."""
         if self._ck is None:
-            self._ck = self._checkpoints(self._shape[0], self._state.time.size)
+            self._ck = self._checkpoints(self._shape[0], self.state.time.size)
         self._every = max(1, -(-count // self._shape[0]))
 
     def propose(self, operations: Sequence[int], configurations: Sequence[int], limit: int | None = None) -> int:
@@ -201,10 +231,10 @@ class Simulator:
         new = self._current.copy()
         new[ops] = np.array(list(configurations), np.int32)
         self._checked(new)
-        self._inside[:] = False
-        self._inside[ops] = True
+        self.room.inside[:] = False
+        self.room.inside[ops] = True
         time = self._retried(lambda: self._propose(new, ops, walk.UNLIMITED if limit is None else limit))
-        self._inside[:] = False
+        self.room.inside[:] = False
         self._proposed = (new, ops, time)
         return time
 
@@ -212,12 +242,12 @@ class Simulator:
         if self._ck is None:  # a larger heap has taken their place
             assert self._current is not None
             self._retried(lambda: self._restart(self._current))
-        self._load2[:], self._sync2[:] = self._load, self._sync
+        for made, mine in zip(self._changed, self._known, strict=True):
+            made[:] = mine
         return int(
             walk.propose(
-                self.t, self._current, new, ops, self._inside, self._state, self._first, self._load, self._load2,
-                self._sync2, self._tail2, limit, self._every, self._ck, self._none, self._trace, self._found,
-                self._size, self._w, self._holders, self._touched, self._counters, limit < walk.UNLIMITED,
+                self.t, self._current, new, ops, self.state, self._first, self._known, self._changed, limit,
+                self._every, self._ck, self.no_trace, self.room, self._counters, limit < walk.UNLIMITED,
             )
         )  # fmt: skip
 
@@ -257,13 +287,12 @@ class Simulator:
             self.start(begun)
             result = walk.metropolis(
                 self.t, begun, self.problem.space.first, self.problem.space.count, flat, pointer, proposals,
-                temperature, seed, stop, self._state, self._load, self._sync, self._tail, self._load2, self._sync2,
-                self._tail2, self._every if resume else 0, self._ck, self._none, self._trace, self._found, self._size,
-                self._w, self._holders, self._touched, self._inside, self._counters, best,
+                temperature, seed, stop, self.state, self._known, self._changed, self._every if resume else 0,
+                self._ck, self.no_trace, self.room, self._counters, best,
             )  # fmt: skip
             if result[0] == events.OVERFLOW:
-                self._inside[:] = False
-                self._room(2 * self._state.time.size)
+                self.room.inside[:] = False
+                self.grow()
         self._current = None
         accepted, tried, skipped, simulated = (int(n) for n in self._counters)
         return Walk(best, int(result[1]), begun, int(result[0]), tried, accepted, skipped, simulated)

@@ -2,11 +2,13 @@
 
 Degrees are powers of two, and those with a factor of a node's devices; parts go to consecutive devices, or to every
 n-th, with samples or the other axes on neighbouring devices. Operations of equal signature share their configurations.
+Where results may be recomputed, each configuration has a twin that does so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -24,13 +26,16 @@ class Space:
     """Configurations by number. Those of operation i are ``first[i]`` to ``first[i] + count[i] - 1``.
 
     ``strided``: also devices that are not neighbours, and the two orders of them. ``also``: strategies whose
-    configurations are added. A strategy is ``choice``: int32, a number for each operation.
+    configurations are added. ``recompute``: the second half of each operation's configurations are the first ones with
+    their results recomputed; ``plain`` is the number of the others. A strategy is ``choice``: int32, a number for each
+    operation.
     """
 
     def __init__(
-        self, model: Model, machine: Machine, strided: bool = True, also: Iterable[Strategy] = (), degrees: int = 0
-    ) -> None:
-        self.model, self.machine = model, machine
+        self, model: Model, machine: Machine, strided: bool = True, also: Iterable[Strategy] = (), degrees: int = 0,
+        recompute: bool = False,
+    ) -> None:  # fmt: skip
+        self.model, self.machine, self.recompute = model, machine, recompute
         size = machine.size
         self.levels = allowed_degrees(machine) if not degrees else [d for d in allowed_degrees(machine) if d <= degrees]
         wanted: dict[int, list[Configuration]] = {}
@@ -55,13 +60,16 @@ class Space:
             for i in members:
                 for chosen in wanted.get(i, ()):
                     chosen.check(model.operations[i], machine)
-                    found.setdefault(chosen)
+                    found.setdefault(replace(chosen, recompute=False))
+            if recompute:
+                found |= dict.fromkeys([replace(chosen, recompute=True) for chosen in found])
             starts.append(len(self._all))
             self._numbers.append({chosen: starts[-1] + n for n, chosen in enumerate(found)})
             self._all += found
         self.levels = sorted({*self.levels, *(d for c in self._all for d in c.degrees)})
         self.first = np.array([starts[k] for k in self.kind], np.int32)
         self.count = np.array([len(self._numbers[k]) for k in self.kind], np.int32)
+        self.plain = self.count // 2 if recompute else self.count
 
     @property
     def size(self) -> int:

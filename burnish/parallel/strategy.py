@@ -5,7 +5,8 @@ Source: thesis-jia section 3.3 (configurations of the SOAP space). Text form, on
     strategy of 3 operations on 4 devices
     conv1: relu float32[64, 32, 28, 28] = n:2 oc:2 on 0 1 2 3
 
-Degrees stand by the axis' name, those of 1 are left out; devices stand for tasks in row-major order of the axes.
+Degrees stand by the axis' name, those of 1 are left out; devices stand for tasks in row-major order of the axes. The
+word "recomputed" at the end: results are not kept for the backward pass, but computed again in it.
 """
 
 from __future__ import annotations
@@ -27,10 +28,14 @@ def part(extent: int, degree: int, number: int) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Configuration:
-    """Degrees along an operation's axes, and the devices of its tasks, row-major over the axes."""
+    """Degrees along an operation's axes, and the devices of its tasks, row-major over the axes.
+
+    ``recompute``: whether its results are dropped after the forward pass and computed again for the backward one.
+    """
 
     degrees: tuple[int, ...]
     devices: tuple[int, ...]
+    recompute: bool = False
 
     def task(self, number: int) -> tuple[int, ...]:
         """The part along each axis that a task computes."""
@@ -86,7 +91,9 @@ class Strategy:
         for op in model.operations:
             chosen = self.configurations[op.name]
             degrees = [f"{a.name}:{n}" for a, n in zip(op.axes, chosen.degrees, strict=True) if n > 1]
-            words = " ".join([*(degrees or ["whole"]), "on", *map(str, chosen.devices)])
+            words = " ".join(
+                [*(degrees or ["whole"]), "on", *map(str, chosen.devices), *["recomputed"] * chosen.recompute]
+            )
             lines.append(f"{op.name}: {described(op)} = {words}")
         return "\n".join(lines) + "\n"
 
@@ -97,7 +104,9 @@ def described(op: Operation) -> str:
 
 
 _HEAD = re.compile(r"strategy of (\d+) operations on (\d+) devices")
-_LINE = re.compile(r"(?P<name>.+): (?P<what>\S+ \w+\[[^\]]*\]) = (?P<degrees>.+) on (?P<devices>[\d ]+)")
+_LINE = re.compile(
+    r"(?P<name>.+): (?P<what>\S+ \w+\[[^\]]*\]) = (?P<degrees>.+) on (?P<devices>[\d ]*\d)(?P<again> recomputed)?"
+)
 
 
 def parse_strategy(text: str, model: Model, machine: Machine) -> Strategy:
@@ -140,7 +149,7 @@ def _parse_line(line: str, number: int, model: Model) -> tuple[str, Configuratio
                 f"line {number}: operation '{name}', '{word}'; allowed: AXIS:DEGREE of {', '.join(degrees)}"
             )
         degrees[axis] = int(degree)
-    return name, Configuration(tuple(degrees.values()), tuple(map(int, match["devices"].split())))
+    return name, Configuration(tuple(degrees.values()), tuple(map(int, match["devices"].split())), bool(match["again"]))
 
 
 # --- configurations ---------------------------------------------------------------------------------------------------

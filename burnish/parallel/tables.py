@@ -30,7 +30,7 @@ class EdgeTables:
     elements with a producer's, and of the producer's with a consumer's; ``covered``: whether every part has one.
     """
 
-    axes: NDArray[np.int32]
+    axes: NDArray[np.int64]
     nbytes: NDArray[np.float64]
     part: NDArray[np.int32]
     reach: NDArray[np.int16]
@@ -79,7 +79,7 @@ def edge_tables(model: Model, levels: Sequence[int]) -> EdgeTables:
     """The tables of all edges of a model for these degrees."""
     needs = _Needs(levels)
     edges = model.edges
-    cls = np.full((len(edges), MAX_AXES), -1, np.int32)
+    cls = np.full((len(edges), MAX_AXES), -1, np.int64)
     drive, moved = cls.copy(), cls.copy()
     nbytes = np.zeros((len(edges), 2))
     classes: dict[tuple[int, int, bytes, bytes], int] = {}
@@ -187,8 +187,8 @@ class WeightTables:
     names: tuple[tuple[str, ...], ...]
     nbytes: NDArray[np.float64]
     sparse: NDArray[np.float64]
-    pointer: NDArray[np.int32]
-    members: NDArray[np.int32]
+    pointer: NDArray[np.int64]
+    members: NDArray[np.int64]
 
 
 def weight_tables(model: Model) -> WeightTables:
@@ -209,14 +209,14 @@ def weight_tables(model: Model) -> WeightTables:
         size = float(model.graph.types[name].nbytes)
         reached = min(size, sum(count for _, count in driven) * ITEM_BYTES[model.graph.types[name].dtype])
         found.setdefault((readers, axes), []).append((name, size, reached))
-    pointer = np.cumsum([0, *(len(readers) for readers, _ in found)]).astype(np.int32)
+    pointer = np.cumsum([0, *(len(readers) for readers, _ in found)]).astype(np.int64)
     rows = [(i, *own) for readers, axes in found for i, own in zip(readers, axes, strict=True)]
     return WeightTables(
         tuple(tuple(name for name, _, _ in group) for group in found.values()),
         np.array([sum(size for _, size, _ in group) for group in found.values()]),
         np.array([sum(reached for _, _, reached in group) for group in found.values()]),
         pointer,
-        np.array(rows, np.int32).reshape(-1, 3),
+        np.array(rows, np.int64).reshape(-1, 3),
     )
 
 

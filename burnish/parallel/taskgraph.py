@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import PlanError
-from burnish.parallel.core import Array, Geometry, Tables
+from burnish.parallel.core import Tables
 from burnish.parallel.costs import Costs, work
 from burnish.parallel.machine import Device
 from burnish.parallel.operations import MAX_AXES
+from burnish.parallel.sharing import Array, Geometry
 from burnish.parallel.space import Space
 from burnish.parallel.tables import edge_tables, weight_tables
 
@@ -58,7 +59,7 @@ class Problem:
     def _tables(self, costs: Costs, order: Sequence[tuple[int, int]]) -> Tables:
         edges = self.model.edges
         count = len(self.model.operations)
-        ends = np.array([[e.producer, e.consumer] for e in edges], np.int32).reshape(-1, 2)
+        ends = np.array([[e.producer, e.consumer] for e in edges], np.int64).reshape(-1, 2)
         shared = edge_tables(self.model, self.space.levels)
         splits, time, kind = self._splits(costs)
         configurations, places = self._configurations()
@@ -92,7 +93,7 @@ class Problem:
             *_links(self),
         )
 
-    def _splits(self, costs: Costs) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int32]]:
+    def _splits(self, costs: Costs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Distinct degrees of each class with their levels, what tasks of them cost, and the kinds of devices."""
         kinds = {
             (d.kind, d.flops, d.bandwidth, d.launch, d.units): d for d in reversed(self.machine.devices)
@@ -100,34 +101,37 @@ class Problem:
         self._kinds = list(kinds.values())
         numbers = {key: n for n, key in enumerate(kinds)}
         devices = self.machine.devices
-        kind = np.array([numbers[d.kind, d.flops, d.bandwidth, d.launch, d.units] for d in devices], np.int32)
+        kind = np.array([numbers[d.kind, d.flops, d.bandwidth, d.launch, d.units] for d in devices], np.int64)
         level = {degree: n for n, degree in enumerate(self.space.levels)}
         degrees: list[tuple[int, ...]] = []
         times: list[list[NDArray[np.float64]]] = [[], []]
         self.split_of: list[int] = [0] * self.space.size
-        written, held = [], []
+        written, held, recomputes = [], [], []
         for members in self.space.classes:
             op, first = self.model.operations[members[0]], int(self.space.first[members[0]])
             chosen = [self.space.configuration(first + n) for n in range(int(self.space.count[members[0]]))]
-            distinct = list(dict.fromkeys(c.degrees for c in chosen))
+            distinct = {key: n for n, key in enumerate(dict.fromkeys((c.degrees, c.recompute) for c in chosen))}
             for n, c in enumerate(chosen):
-                self.split_of[first + n] = len(degrees) + distinct.index(c.degrees)
+                self.split_of[first + n] = len(degrees) + distinct[c.degrees, c.recompute]
+            again = np.array([recompute for _, recompute in distinct])
             made = {name for other in self.model.operations for name in other.outputs}
-            part = work(op, distinct, gradient=any(name in made for name in op.inputs))
+            part = work(op, [own for own, _ in distinct], gradient=any(name in made for name in op.inputs))
             seconds = [costs.seconds(op, part, device) for device in self._kinds]
-            for way in range(2):
-                times[way].append(np.stack([one[way] for one in seconds], axis=1))
+            times[0].append(np.stack([ahead for ahead, _ in seconds], axis=1))
+            times[1].append(np.stack([back + again * ahead for ahead, back in seconds], axis=1))
             written.append(part.written)
+            recomputes.append(again)
             held.append(part.parameters)
-            degrees += [(*d, *([1] * (MAX_AXES - len(d)))) for d in distinct]
+            degrees += [(*d, *([1] * (MAX_AXES - len(d)))) for d, _ in distinct]
         self.output_bytes, self.weight_bytes = np.concatenate(written), np.concatenate(held)
-        table = np.array(degrees, np.int32)
-        levels = np.vectorize(level.__getitem__, otypes=[np.int32])(table)
+        self.recomputes = np.concatenate(recomputes)
+        table = np.array(degrees, np.int64)
+        levels = np.vectorize(level.__getitem__, otypes=[np.int64])(table)
         seconds_of = np.stack([np.concatenate(t) for t in times], axis=1)
         whole = np.maximum(1, np.rint(seconds_of * NANO)).astype(np.int64)
         return np.hstack([table, levels]), whole, kind
 
-    def _configurations(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    def _configurations(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Split, place and number of parts of every configuration; the places."""
         numbers: dict[tuple[int, ...], int] = {}
         place, parts = [], []
@@ -135,10 +139,10 @@ class Problem:
             devices = self.space.configuration(n).devices
             place.append(numbers.setdefault(devices, len(numbers)))
             parts.append(len(devices))
-        table = np.zeros((len(numbers), max(max(parts), self.machine.size)), np.int32)
+        table = np.zeros((len(numbers), max(max(parts), self.machine.size)), np.int64)
         for devices, n in numbers.items():
             table[n, : len(devices)] = devices
-        return np.stack([np.array(self.split_of), np.array(place), np.array(parts)], axis=1).astype(np.int32), table
+        return np.stack([np.array(self.split_of), np.array(place), np.array(parts)], axis=1).astype(np.int64), table
 
     @property
     def most_pieces(self) -> int:
@@ -157,9 +161,9 @@ class Problem:
         return self.machine.size + len(self.machine.links)
 
 
-def _lists(pairs: Sequence[Sequence[tuple[int, int]]], count: int) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def _lists(pairs: Sequence[Sequence[tuple[int, int]]], count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Lists of numbers by operation: for each list of (operation, number) a row of pointers, and all numbers."""
-    pointers = np.zeros((len(pairs), count + 1), np.int32)
+    pointers = np.zeros((len(pairs), count + 1), np.int64)
     numbers: list[int] = []
     for row, kind in zip(pointers, pairs, strict=True):
         found: list[list[int]] = [[] for _ in range(count)]
@@ -167,14 +171,14 @@ def _lists(pairs: Sequence[Sequence[tuple[int, int]]], count: int) -> tuple[NDAr
             found[operation].append(number)
         row[:] = len(numbers) + np.cumsum([0, *map(len, found)])
         numbers += [number for those in found for number in those]
-    return pointers, np.array(numbers, np.int32)
+    return pointers, np.array(numbers, np.int64)
 
 
 def _links(problem: Problem) -> tuple[Array, Array, Array, Array, bool, float, float]:
     """Routes and times of every pair of devices, of every link; nodes; how weights are synchronized."""
     machine = problem.machine
     size = machine.size
-    route = np.full((size, size, 2), -1, np.int32)
+    route = np.full((size, size, 2), -1, np.int64)
     wire = np.zeros((size, size, 2))
     for x in range(size):
         for y in range(size):
