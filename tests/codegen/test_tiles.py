@@ -94,7 +94,7 @@ def test_the_configuration_is_eight_tiles_of_16_rows_of_64_bytes() -> None:
 
 
 def test_code_for_tiles_assembles_for_a_machine_that_has_them() -> None:
-    rapids = replace(target("x86-64-v4"), cpu="sapphirerapids")
+    rapids = replace(TILED, cpu="sapphirerapids")
     assert compile_ir(emit(product_program(), TILED).text, rapids)[:4] == b"\x7fELF"
 
 

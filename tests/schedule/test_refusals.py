@@ -86,7 +86,7 @@ CASES: list[tuple[Callable[[], object], str]] = [
     (lambda: schedule().rfactor("d", "d.i"), "rfactor: stage 'd' has 0 reducing stores"),
     (lambda: schedule().tensorize("c.i", "gemm"), "tensorize: loop 'c.i': unknown intrinsic 'gemm'"),
     (lambda: schedule().tensorize("c.i", "dot_u8s8_i32"), "loop 'c.i' has 8 iterations, declared are 16"),
-    (lambda: replay(program(), [("divide", ["e.i"])]), "replay: unknown primitive 'divide'"),
+    (lambda: replay(program(), [("halve", ["e.i"])]), "replay: unknown primitive 'halve'"),
 ]
 
 
