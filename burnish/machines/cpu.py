@@ -52,6 +52,27 @@ def _transpose16(f: Emitter, s: Intrinsic) -> None:
     f.forget()
 
 
+def emit_lane_dot(f: Emitter, s: Intrinsic, lanes: int, name: str, accumulator: str, dtype: str, operand: str) -> None:
+    """An instruction on the accumulator's vector and on as many groups of four bytes of each operand.
+
+    The group that all lanes share is loaded as one number, and broadcast.
+    """
+    out, x, w = s.operands
+    sums, words = f"<{lanes} x {accumulator}>", f"<{lanes} x i32>"
+    place = pointer_to(f, out)
+    old = f.result(f"load {sums}, ptr {place}, align 4", dtype, lanes)
+    one = f.result(f"load i32, ptr {pointer_to(f, x)}, align 1", "int32")
+    first = f.result(f"insertelement {words} poison, i32 {one.text}, i64 0", "int32", lanes)
+    shared = f.result(f"shufflevector {words} {first.text}, {words} poison, {words} zeroinitializer", "int32", lanes)
+    own = f.result(f"load {words}, ptr {pointer_to(f, w)}, align 1", "int32", lanes)
+    left, right = (f.result(f"bitcast {words} {v.text} to {operand}", "int32", lanes) for v in (shared, own))
+    f.declare(name, sums, [sums, operand, operand])
+    text = f"call {sums} @{name}({sums} {old.text}, {operand} {left.text}, {operand} {right.text})"
+    new = f.result(text, dtype, lanes)
+    f.emit(f"store {sums} {new.text}, ptr {place}, align 4")
+    f.forget()
+
+
 def _shuffle(f: Emitter, a: Any, b: Any, lanes: list[int]) -> Any:
     mask = ", ".join(f"i32 {lane}" for lane in lanes)
     text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>"
