@@ -40,7 +40,7 @@ def precompute(program: Program, stage: str, loop: str, over: str) -> Program:
     """
     _, update = update_of(program, stage, "precompute")
     site, inner = find_loop(program, loop, "precompute"), find_loop(program, over, "precompute")
-    if site.stmt not in (*inner.path, inner.stmt) or update not in [*_leaves(inner.stmt)]:
+    if site.stmt not in inner.path or not any(s is update for s in _leaves(inner.stmt)):
         raise ScheduleError(f"precompute: loop '{over}' of stage '{stage}' is not in loop '{loop}'")
     around = next(s for s in sites(inner.stmt, inner.path) if s.stmt is update).path
     inside = around[around.index(site.stmt) + 1 :]
