@@ -203,9 +203,9 @@ class _Device(CudaDevice):
 
     made: CudaRunner
 
-    def runner(self, *args: Any) -> CudaRunner:
-        """As the class above."""
-        self.made = super().runner(*args)
+    def runner(self, executable: Any, kernels: Any, params: Any, state: Any, externs: Any, comm: Any) -> CudaRunner:
+        """As that of the class above."""
+        self.made = super().runner(executable, kernels, params, state, externs, comm)
         return self.made
 
 

@@ -368,7 +368,7 @@ class _Kernel:
         """One element of the output from a sum of values and one of exponentials."""
         form = self.form
         known = {form.weighted: sum_, form.total: total}
-        e = transform(form.result, lambda e: cast(e.dtype, known[e]) if e in known else e)  # type: ignore[index]
+        e = transform(form.result, lambda e: cast(e.dtype, known[e]) if e in known else e)
         values = self.values_at(row=row, column=column)
         index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
         ranges = {v.name: n for v, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1}
