@@ -166,7 +166,7 @@ def _torch_times(torch: Any, row: Row, tensors: list[Any]) -> tuple[Any, Callabl
 
 def _own_times(path: Path, arrays: list[np.ndarray]) -> tuple[np.ndarray, Callable[[], float]]:
     """A module's result, and what gives milliseconds of a replay."""
-    device = _Device()
+    device: Any = _Device()
     module = bn.load(path, device=device)
     result = np.asarray(module(*arrays[: len(module.executable.inputs)]))
     loaded: Any = device.made._loaded
