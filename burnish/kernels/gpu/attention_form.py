@@ -13,13 +13,11 @@ from dataclasses import dataclass
 
 from burnish.kernels.gpu.forms import Group, Values, expanded
 from burnish.kernels.task import Task, is_sum_of_products
-from burnish.loops.expr import Axis, Binary, Call, Cast, Expr, Load, Reduce, Var, factors_of
+from burnish.loops.expr import Axis, Binary, Call, Cast, Expr, Load, Reduce, Var, factors_of, math
 from burnish.loops.layout import row_major
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, substitute, transform
-
-EXPONENTIAL = "exp"  # a function of expressions
 
 
 @dataclass(frozen=True)
@@ -142,7 +140,7 @@ class _Finder:
             return None
         (total,) = totals
         power = self._body(self.total, total.indices, keys)
-        if power is None or not isinstance(power, Call) or power.fn != EXPONENTIAL:
+        if not isinstance(power, Call) or len(power.args) != 1 or power != math("exp", power.args[0]):
             return None
         sides = [plain.a, plain.b] if plain.op == "*" else [plain.a]
         mine = next((s for s in sides if _uncast(s) == _uncast(power)), None)
