@@ -78,7 +78,7 @@ def build(folder: Path, machine: str) -> None:
         (launch,) = code.launches
         (folder / f"{number}.kernel").write_bytes(code.packed())
         name = " ".join([*variant[:2], "x".join(map(str, variant[2])), *(f"{k}={v}" for k, v in variant[3].items())])
-        row = {"name": name, "kind": kind_of(variant), "sizes": variant[2]}
+        row: dict[str, Any] = {"name": name, "kind": kind_of(variant), "sizes": variant[2]}
         if launch.resources is not None:
             row |= {"registers": launch.resources.registers, "spilled": launch.resources.spilled}
         rows.append({**row, "shared": launch.dynamic})

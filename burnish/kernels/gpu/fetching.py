@@ -82,6 +82,8 @@ class Tile:
             if moves_fastest(self.factor, (self.depth, self.group)) == 1:
                 loops.reverse()
         inner = var(stage, "piece") * count + var(stage, "v")
+        inside: Expr
+        index: tuple[Expr, ...]
         if self.columns:
             panel, k = var(stage, "panel"), var(stage, "k")
             place, inside, index = o * self.count + panel * self.row + inner, k, (panel, k, inner)

@@ -6,6 +6,8 @@ products of one block of the depth go on while the next ones are fetched.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from burnish.kernels.gpu.forms import Product, narrow
 from burnish.kernels.gpu.nests import bind_blocks, block_order, var
 from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, product_form
@@ -35,7 +37,7 @@ def _space(task: Task, target: Target, form: Product) -> Space:
         return m * n + 24 * (m + n)
 
     best = best_tile(form, target, [*TILES], cost)
-    choices = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
+    choices: dict[str, Sequence[int | str]] = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
     return Space(choices, {"tile": "{}x{}".format(*best), "stages": min(4, _most_stages(best))})
 
 

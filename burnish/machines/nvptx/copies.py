@@ -40,7 +40,8 @@ def _copied(f: Emitter, loop: For) -> bool:
         if isinstance(value, Select) and isinstance(value.b, Const) and value.b.value == 0:
             if not _alike(f, value.cond, loop):
                 return False
-            value, cond = value.a, r.expr(value.cond)
+            cond = r.expr(value.cond)
+            value = value.a
         nbytes = loop.extent * ITEM_BYTES[s.buffer.dtype]
         if isinstance(value, Const) and value.value == 0 and nbytes in COPY_BYTES:
             return _zeroed(f, Load(s.buffer, s.indices), loop, nbytes)
