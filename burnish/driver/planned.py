@@ -124,6 +124,7 @@ def plan(
     objective: Objective = FASTEST,
     bound: bool = True,
     strided: bool = True,
+    recompute: bool = False,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[Event], None] | None = None,
 ) -> Plan:
@@ -133,7 +134,8 @@ def plan(
     "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
     operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
-    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search.
+    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search. ``recompute``: a
+    strategy beyond a device's memory may compute results again; such a plan is simulated, and not executed yet.
 
     The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
     search. Raises PlanError, for one where nothing fits.
@@ -143,7 +145,7 @@ def plan(
     machine = devices if isinstance(devices, Machine) else find_machine(str(devices))
     found = operations(graph, parameters, groups)
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
-    space = Space(found, machine, strided=strided, also=[*starts.values()])
+    space = Space(found, machine, strided=strided, also=[*starts.values()], recompute=recompute)
     problem = Problem(space, costs, synchronization, sparse)
     simulator = Simulator(problem)
     choices = {name: space.choice(strategy) for name, strategy in starts.items()}
