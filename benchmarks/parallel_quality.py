@@ -212,7 +212,7 @@ def part(word: str) -> Callable[[float], list[Row]] | None:
     """What a word on the command line asks for."""
     name, _, cluster = word.partition("@")
     if name in NETWORKS:
-        return partial(networks, names=(name,), **({"clusters": (cluster,)} if cluster else {}))
+        return partial(networks, names=(name,), clusters=(cluster,) if cluster else CLUSTERS)
     return PARTS.get(word)
 
 

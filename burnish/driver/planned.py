@@ -139,6 +139,7 @@ def plan(
     objective: Objective = FASTEST,
     bound: bool = True,
     strided: bool = True,
+    recompute: bool = False,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[Event], None] | None = None,
     measure: bool | Ranks = False,
@@ -149,7 +150,8 @@ def plan(
     "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
     operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
-    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search.
+    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search. ``recompute``: a
+    strategy beyond a device's memory may compute results again; such a plan is simulated, and not executed yet.
 
     ``measure``: on cores of this machine, links and parts of operations are timed first, and the plan and data
     parallelism last, of which the faster one is returned; :class:`burnish.driver.calibration.Ranks` says how to train.
@@ -166,10 +168,14 @@ def plan(
         ranks = replace(ranks, train=replace(ranks.train, parameters=parameters))
     found = operations(graph, parameters, groups)
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
+    if ranks is not None and recompute:
+        raise PlanError(
+            "plan: found measure with recompute; allowed: one of them, since such plans are not executed yet"
+        )
     if ranks is not None:
         known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
         machine, costs = known.machine, known.costs
-    space = Space(found, machine, strided=strided, also=[*starts.values()])
+    space = Space(found, machine, strided=strided, also=[*starts.values()], recompute=recompute)
     problem = Problem(space, costs, synchronization, sparse)
     simulator = Simulator(problem)
     choices = {name: space.choice(strategy) for name, strategy in starts.items()}

@@ -80,7 +80,7 @@ def _candidates(
     t, space = simulator.t, simulator.problem.space
     first = int(space.first[block[0]])
     numbers = np.arange(int(space.count[block[0]]))
-    numbers = numbers[[min(space.configuration(first + n).devices) == 0 for n in numbers]]
+    numbers = numbers[[min(space.configuration(first + int(n)).devices) == 0 for n in numbers]]
     share = t.configurations[first + numbers, PARTS] / simulator.problem.machine.size
     ns = np.zeros(len(numbers))
     for i in block:

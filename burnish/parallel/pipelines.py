@@ -68,9 +68,7 @@ def best_pipeline(
                 continue
             simulator, choice = _made(model, machine, costs, synchronization, stages, count)
             ns = float(simulator.full(choice))
-            fits = simulator.fits(choice, slots) or bool(
-                (simulator.peak_memory(choice, slots) <= [device.memory for device in machine.devices]).all()
-            )
+            fits = _fits(simulator, choice, slots)
             times[stages, count] = ns if fits else np.inf
             if fits and (best is None or ns < best[0]):
                 best = ns, stages, count, simulator, choice
@@ -110,6 +108,13 @@ def _searched(simulator: Simulator, choice: Choice, budget: Budget, begun: float
         return choice, now
     own = Budget(budget.trials, left, budget.clock)
     found = search(simulator, {"pipeline": choice}, own, objective=Objective(memory=False, slots=slots), summed=False)
-    held = np.array([device.memory for device in simulator.problem.machine.devices])
-    fits = simulator.fits(found.choice, slots) or bool((simulator.peak_memory(found.choice, slots) <= held).all())
+    fits = _fits(simulator, found.choice, slots)
     return (found.choice, found.ns) if fits else (choice, now)
+
+
+def _fits(simulator: Simulator, choice: Choice, slots: int) -> bool:
+    """Whether the devices hold what the step needs, as it is simulated."""
+    if simulator.fits(choice, slots):
+        return True
+    held = np.array([device.memory for device in simulator.problem.machine.devices])
+    return bool((simulator.peak_memory(choice, slots) <= held).all())

@@ -102,8 +102,8 @@ def search(
         times[name] = simulator.full(choice)
         costs[name] = walker.consider(np.ascontiguousarray(choice, np.int32), times[name])[0]
     if blocks:
-        best, *others = sorted(begin, key=lambda name: costs[name])
-        for name in [best, *sorted(others, key=lambda name: not name.endswith(EVERYWHERE))][:3]:
+        nearest, *others = sorted(begin, key=lambda name: costs[name])
+        for name in [nearest, *sorted(others, key=lambda name: not name.endswith(EVERYWHERE))][:3]:
             walker.sweep(np.array(begin[name], np.int32), walker.blocks, 0.5)
         if walker.tally.best is not None:
             walker.sweep(walker.tally.best, [run for block in walker.blocks for run in _runs(block)[1:]], 0.75)

@@ -7,6 +7,8 @@ Source: thesis-jia section 3.5; algorithms 1 and 2 (delta simulation), here by r
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from burnish.jit import njit
@@ -159,7 +161,7 @@ def metropolis(
     t: Tables, choice: Array, first_number: Array, numbers: Array, moves: Array, move_pointer: Array, proposals: int,
     temperature: float, seed: int, stop: bool, s: State, known: Known, changed: Known, every: int, ck: Checkpoints,
     trace: Trace, room: Scratch, counters: Array, best: Array,
-) -> tuple[int, int]:  # fmt: skip
+) -> tuple[Any, Any]:  # fmt: skip
     """Proposals at one temperature, from ``choice``, which becomes the last accepted strategy, ``best`` the best.
 
     A time T is accepted with probability exp((now - T) / (temperature * now)). Returns the times of both, at least
