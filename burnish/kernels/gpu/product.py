@@ -75,7 +75,13 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
     del target
     pad = PAD if choice["fetch"] == "shared" else 0
     t = Tiles(
-        task, form, int(choice["tile_m"]), int(choice["tile_n"]), int(choice["depth"]), pad, int(choice["across"])
+        task,
+        form,
+        int(choice["tile_m"]),
+        int(choice["tile_n"]),
+        int(choice["depth"]),
+        pad,
+        int(choice.get("across", SIDE)),
     )
     s = Schedule(t.program())
     out, acc = form.output.name, t.acc.name
@@ -100,7 +106,7 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
         for stage in (t.left.name, t.right.name):
             s.compute_inline(stage)
         return s
-    ahead = int(choice["stages"]) > 1
+    ahead = int(choice.get("stages", 1)) > 1
     for stage in (t.left.name, t.right.name):
         s.set_scope(stage, "shared")
         s.compute_at(stage, f"{acc}.ko")
@@ -109,7 +115,7 @@ def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Sche
         bind_threads(s, fuse_all(s, (slow, fast)), (SIDE, SIDE, 1), unrolled=8)
         (s.copy_async if ahead else s.vectorize if t.whole(stage) else s.unroll)(v)
     if ahead:
-        s.pipeline(f"{acc}.ko", int(choice["stages"]))
+        s.pipeline(f"{acc}.ko", int(choice.get("stages", 1)))
     return s
 
 
