@@ -62,7 +62,7 @@ def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] 
         loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return call
 
@@ -103,7 +103,7 @@ def pyg_step(net: Network, graph: Graph, threads: int, most: float) -> Callable[
         loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
         loss.backward()
         optimizer.step()
-        return float(loss)
+        return float(loss.detach())
 
     return call
 
