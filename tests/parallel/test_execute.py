@@ -25,6 +25,7 @@ from burnish.parallel.operations import operations
 from burnish.parallel.placement import Split
 from burnish.parallel.plans import Splits, splits_of
 from burnish.parallel.presets import machine
+from burnish.parallel.program import programs
 from burnish.parallel.space import Space
 from burnish.runtime import module as modules
 from burnish.runtime.collectives import Collectives
@@ -88,6 +89,20 @@ def test_strategies_of_the_space_train_to_the_weights_of_one_process(seed: int) 
     (states, _) = launch(run_steps, [(executable, batch, 3) for executable in made], timeout=60)
     for state, value in wanted.items():
         assert np.abs(states[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), state
+
+
+def test_a_new_value_of_a_state_that_is_sent_as_well() -> None:
+    step = step_of(NETWORKS["mlp"]())
+    splits = Splits(random_splits(step, [node.outputs[0] for node in step.nodes], 2, seed=0))
+    made = programs(step, splits.splits, 2)
+    states = [{p.graph.outputs[state.output] for state in p.graph.states.values()} for p in made]
+    assert any(m.tensor in own for p, own in zip(made, states, strict=True) for m in p.sends), "none is sent"
+    batch = batch_of(step)
+    wanted = trained_alone(step, batch, 3)
+    compiled_ones = compile_ranks(step, splits, 2, target("cpu"))
+    (found, _) = launch(run_steps, [(executable, batch, 3) for executable in compiled_ones], timeout=60)
+    for state, value in wanted.items():
+        assert np.abs(found[state] - value).max() <= NEAR * max(np.abs(value).max(), 1e-30), state
 
 
 @pytest.mark.slow
