@@ -97,9 +97,13 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
     peers = {"torch": row.peer}
     with torch.no_grad():
         if compiled:
-            peers["compiled"] = torch.compile(row.peer)
-            peers["compiled"]()
-            torch.cuda.synchronize()
+            try:
+                fast = torch.compile(row.peer)
+                fast()
+                torch.cuda.synchronize()
+                peers["compiled"] = fast
+            except Exception as error:
+                print(f"{name}: torch.compile: {type(error).__name__}", file=sys.stderr)
         turn()
         expected = row.right().double().cpu().numpy()
         outcomes = [ours(*row.inputs) for _ in range(2)]
