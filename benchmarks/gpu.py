@@ -102,8 +102,8 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
                 fast()
                 torch.cuda.synchronize()
                 peers["compiled"] = fast
-            except Exception as error:
-                print(f"{name}: torch.compile: {type(error).__name__}", file=sys.stderr)
+            except Exception as problem:
+                print(f"{name}: torch.compile: {type(problem).__name__}", file=sys.stderr)
         turn()
         expected = row.right().double().cpu().numpy()
         outcomes = [ours(*row.inputs) for _ in range(2)]

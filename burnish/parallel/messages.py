@@ -28,8 +28,8 @@ def with_messages(executable: Executable, program: Program, points: Points, fact
     memory of an output, so that computation goes on at once. The last steps see to it that all has gone out. ``facts``
     are what an artifact remembers as ``info["rank"]``.
     """
-    after = {state.output for state in program.graph.states.values()}  # of which one may be sent as well
-    plain = [name for number, name in enumerate(program.graph.outputs) if number not in after]
+    next_values = {state.output for state in program.graph.states.values()}  # of which one may be sent as well
+    plain = [name for number, name in enumerate(program.graph.outputs) if number not in next_values]
     outputs = {name: i for i, name in enumerate(plain)}
     inputs = {name: i for i, name in enumerate(n for n in program.graph.inputs if n not in program.graph.states)}
     count = len(executable.steps)
