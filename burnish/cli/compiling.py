@@ -38,11 +38,13 @@ class Options:
     arguments: Mapping[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Makes ``arguments``, those of ``burnish.compile`` but for records. Raises ParameterError."""
+        """Makes ``arguments``, those of ``burnish.compile`` but for records, and ``fuse`` only where it is off, since
+        tuning has no such choice. Raises ParameterError.
+        """
         known = {
             "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
             "shapes": parse_dims(self.dims, parse_shapes(self.shapes)), "rewrite": self.rewrite,
-            "fix": parse_fixed(self.fixed), "fuse": self.fuse,
+            "fix": parse_fixed(self.fixed), **({} if self.fuse else {"fuse": False}),
         }  # fmt: skip
         object.__setattr__(self, "arguments", known)
 
