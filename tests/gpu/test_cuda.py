@@ -13,7 +13,7 @@ import burnish as bn
 from burnish.codegen.gridcode import GridCode
 from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.runtime.device import unpacked
-from burnish.runtime.gpu import cuda
+from burnish.runtime.gpu import cuda, driver
 from burnish.runtime.gpu.cuda import CudaDevice
 from tests.gpu.test_rounds import running
 
@@ -58,7 +58,8 @@ def test_addresses_are_multiples_of_what_is_moved_at_once(
     executable = bn.compile(running(4, False, width), target="cuda:sm_80", cache_dir=tmp_path).executable
     kernels = unpacked(executable.code)
     books = Books([GridCode.unpacked(code) for code in kernels.values()])
-    monkeypatch.setattr(cuda, "require", lambda name, extra: books)
+    monkeypatch.setattr(driver, "require", lambda name, extra: books)
+    monkeypatch.setattr(cuda, "first_gpu", driver.Gpu)
     state = np.zeros(executable.state_offsets[-1], np.uint8)
     runner = CudaDevice().runner(executable, kernels, executable.params, state, {}, None)
     given = [np.zeros(spec.nbytes, np.uint8).ctypes.data for spec in (*executable.inputs, *executable.outputs)]

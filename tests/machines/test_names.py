@@ -12,6 +12,8 @@ import burnish
 HOUSE = Path(burnish.__file__).parent
 # Whose subject is a binary format, the operating system's word for a processor, or one that is emulated.
 FORMATS = {
+    "runtime/device_pool/emulated.py",
+    "runtime/device_pool/native.py",
     "runtime/elf.py",
     "runtime/emulated.py",
     "runtime/spike.py",

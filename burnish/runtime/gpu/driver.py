@@ -52,9 +52,9 @@ class Gpu:
         """The launches of a kernel, loaded: what :meth:`launch` takes."""
         module = self.ask("cuModuleLoadData", code.cubin or code.ptx.encode() + b"\0")
         found = [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
-        attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         for launch, function in found:
             if launch.dynamic:
+                attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self.ask("cuFuncSetAttribute", function, attribute, launch.dynamic)
         return found
 
