@@ -99,7 +99,7 @@ def test_independent_long_operations_run_at_the_same_time() -> None:
         a, b = Resource("a"), Resource("b")
         engine.push(both.wait, writes=[a])
         engine.push(both.wait, writes=[b])
-        engine.wait(a, b)
+        engine.wait_all()
 
 
 def test_draws_from_one_seed_never_run_together() -> None:
