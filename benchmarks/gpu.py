@@ -50,7 +50,7 @@ def device() -> tuple[Any, str] | None:
 
 
 def captured(torch: Any, peer: Callable[[], Any]) -> Callable[[], Any]:
-    """What replays a graph of a call; the call itself where it cannot be captured."""
+    """CUDA graph of a call as a function that replays it; the call itself where it cannot be captured."""
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         for _ in range(WARM):

@@ -1,4 +1,4 @@
-"""What `benchmarks.gpu` compares: products, convolutions, single operators and whole models, here and in PyTorch.
+"""Workloads of `benchmarks.gpu`: products, convolutions, single operators and whole models, with PyTorch's versions.
 
 Names of rows: ``product:DTYPE:M:N:K``, ``convolution:C1:BATCH`` (a layer of `benchmarks.layers`, ReLU and bias in it),
 ``unfused:C1:BATCH`` (the same with every operator a kernel), ``operator:NAME:AxBxC``,

@@ -75,7 +75,7 @@ def cpu(seconds: float) -> Budget:
 
 
 def row_of(name: str, cluster: str, sim: Simulator, found: Found, bounded: bool = True) -> Row:
-    """What was found beside the baselines: times in ms, work of devices, bytes, and the gap."""
+    """Report of a search beside its baselines: step times in ms, work of devices, bytes sent, the optimality gap."""
     starts = starts_of(sim)
     times = {key: found.times[key] / 1e6 for key in starts}
     size = sim.problem.machine.size
@@ -209,7 +209,7 @@ PARTS: Mapping[str, Callable[[float], list[Row]]] = {
 
 
 def part(word: str) -> Callable[[float], list[Row]] | None:
-    """What a word on the command line asks for."""
+    """The function that makes the rows of an argument (NETWORK, NETWORK@MACHINE, or a part); None for any other."""
     name, _, cluster = word.partition("@")
     if name in NETWORKS:
         return partial(networks, names=(name,), clusters=(cluster,) if cluster else CLUSTERS)

@@ -56,7 +56,7 @@ GRACE = 240.0  # seconds that tuners may take beyond their time, to begin and to
 
 @dataclass(frozen=True)
 class Made:
-    """What one session says of itself: trials, requeued trials, and why boards went that had one."""
+    """Summary of one tuning session: trials, requeued trials, and the reasons why boards were lost during one."""
 
     kind: str
     trials: int

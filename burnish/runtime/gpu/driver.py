@@ -13,7 +13,7 @@ from burnish.errors import BurnishError, TargetError
 from burnish.optional import require
 
 STREAM_CAPTURE_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-LEAST_BYTES = 256  # of an allocation: the driver refuses none at all
+LEAST_BYTES = 256  # of an allocation: cuMemAlloc refuses zero bytes
 
 Functions = Sequence[tuple[LaunchCode, Any]]
 
