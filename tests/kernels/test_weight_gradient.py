@@ -22,15 +22,16 @@ LANES = host().lanes
 BLOCKED = f"ABCD{LANES}b"
 
 
-def gradient(x: tuple[int, ...], w: tuple[int, ...], **attrs: Any) -> Tensor:
-    """The gradient by a convolution's weight, of placeholders ``x`` and ``dy``."""
+def gradient(x: tuple[int, ...], w: tuple[int, ...], given: Tensor | None = None, **attrs: Any) -> Tensor:
+    """The gradient by a convolution's weight, of placeholders ``x`` and, unless it is given, ``dy``."""
     (y,) = OPERATORS["conv2d"].define("y", [placeholder(x), placeholder(w, name="w")], attrs)
     types = ((x, "float32"), (w, "float32"))
     own = {
         "operator": "conv2d", "attributes": tuple(sorted(attrs.items())), "types": types, "wrt": 1, "seeded": (0,),
         "reads": (0, 3),
     }  # fmt: skip
-    (dw,) = OPERATORS["adjoint"].define("dw", [placeholder(x, name="x"), placeholder(y.shape, name="dy")], own)
+    dy = placeholder(y.shape, name="dy") if given is None else given
+    (dw,) = OPERATORS["adjoint"].define("dw", [placeholder(x, name="x"), dy], own)
     return dw
 
 
@@ -58,6 +59,23 @@ def test_gradients_agree_with_the_definition(
 def test_few_channels_stay_row_major(check: Callable[..., object]) -> None:
     dw = gradient((2, 3, 17, 15), (40, 3, 7, 7), strides=(2, 2), pads=(3, 3, 3, 3))
     check(WEIGHT_GRADIENT, "dw", [dw], layouts={"dy": BLOCKED})
+
+
+@pytest.mark.parametrize(("x", "w", "attrs"), SHAPES)
+def test_an_adjoint_in_rows_is_copied_into_blocks(
+    check: Callable[..., object], x: tuple[int, ...], w: tuple[int, ...], attrs: Mapping[str, Any]
+) -> None:
+    for outer in ("bands", "channels"):
+        check(WEIGHT_GRADIENT, "dw", [gradient(x, w, **attrs)], choice={"outer": outer}, threads=2)
+
+
+def test_an_adjoint_that_is_sliced_is_copied_into_blocks(check: Callable[..., object]) -> None:
+    x, w = (2, 16, 9, 11), (32, 16, 3, 3)
+    whole, old = placeholder((5, 40, 9, 11), name="whole"), placeholder(w, name="old")
+    dy = compute((2, 32, 9, 11), lambda n, c, i, j: whole[n + 3, c + 4, i, j], "dy")
+    dw = gradient(x, w, given=dy, pads=(1, 1, 1, 1))
+    out = compute(w, lambda *i: old[i] - dw[i], "out")
+    check(WEIGHT_GRADIENT, "dw", [out], layouts={"x": BLOCKED}, threads=2)
 
 
 @pytest.mark.parametrize("channels", [LANES, 40, 3 * LANES])
@@ -102,7 +120,9 @@ def test_what_is_matched(machine: str) -> None:
     match = WEIGHT_GRADIENT.match(task(dw, **{x.name: blocked, dy.name: blocked}), own)
     assert match is not None
     match.apply(match.space.default)
-    assert WEIGHT_GRADIENT.match(task(dw), own) is None  # an adjoint in rows
+    rows = WEIGHT_GRADIENT.match(task(dw), own)
+    assert rows is not None
+    rows.apply(rows.space.default)
     (y,) = OPERATORS["conv2d"].define("y", [placeholder((2, 32, 8, 8), name="x"), placeholder((32, 32, 3, 3))], {})
     assert WEIGHT_GRADIENT.match(task(y, x=blocked, y=blocked), own) is None
 

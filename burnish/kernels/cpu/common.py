@@ -170,3 +170,25 @@ def _step(positions: int, vectors: int, target: Target, shared: int) -> float:
     if target.element_lanes:
         return element_step(target, positions, vectors, shared) / 2
     return max(positions * vectors / 2, (positions + vectors) / 2, 4.0) + 0.5
+
+
+def copy_blocks(s: Schedule, copy: str, lanes: int) -> None:
+    """Lays a stage of an image [n, c, h, w] out in channel blocks, each a transposition of rows of columns."""
+    s.set_scope(copy, "local")
+    s.transform_layout(copy, f"ABCD{lanes}b")
+    _, c, h, w = s.loops(copy)
+    s.reorder(w, c, h)
+    whole = s.extent(w) // lanes * lanes
+    if 0 < whole < s.extent(w):
+        s.partition(w, whole)
+        _transposed(s, f"{c}.tail", f"{w}.tail", lanes)
+    _transposed(s, c, w, lanes)
+
+
+def _transposed(s: Schedule, channel: str, column: str, lanes: int) -> None:
+    """Vectors of channels out of as many rows of columns."""
+    over, channel = s.split(channel, lanes)
+    along, column = s.split(column, min(lanes, s.extent(column)))
+    s.reorder(over, along, column, channel)
+    s.unroll(column)
+    s.vectorize(channel)

@@ -14,7 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.kernels.cpu.common import apply_layouts, channel_constants, is_blocked, mark, parallel_over, single_output
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    channel_constants,
+    copy_blocks,
+    is_blocked,
+    mark,
+    parallel_over,
+    single_output,
+)
 from burnish.kernels.cpu.product import in_order, index_maps
 from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
 from burnish.kernels.task import Choice, Space, Task
@@ -206,23 +214,7 @@ def _copy_blocks(s: Schedule, source: str, parts: str, lanes: int) -> None:
     phase_h = s.loops(parts)[-6]
     copy = s.cache_read(source, "local", parts)
     s.compute_at(copy, phase_h)
-    s.transform_layout(copy, f"ABCD{lanes}b")
-    _, c, h, w = s.loops(copy)
-    s.reorder(w, c, h)
-    whole = s.extent(w) // lanes * lanes
-    if 0 < whole < s.extent(w):
-        s.partition(w, whole)
-        _transposed(s, f"{c}.tail", f"{w}.tail", lanes)
-    _transposed(s, c, w, lanes)
-
-
-def _transposed(s: Schedule, channel: str, column: str, lanes: int) -> None:
-    """Vectors of channels out of as many rows of columns."""
-    over, channel = s.split(channel, lanes)
-    along, column = s.split(column, min(lanes, s.extent(column)))
-    s.reorder(over, along, column, channel)
-    s.unroll(column)
-    s.vectorize(channel)
+    copy_blocks(s, copy, lanes)
 
 
 def _schedule_rows(s: Schedule, own: list[str], lanes: int) -> None:

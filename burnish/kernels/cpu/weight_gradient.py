@@ -3,7 +3,8 @@
 The structure of ``parallel(oc group) -> image and band of rows -> ic block -> oc -> ic -> kh -> kw`` around a tile of
 some columns of the kernel times some input channels times vectors of output channels, which is summed over the band.
 Sums of all bands are kept in a buffer ``[oc group][ic][kh][kw][oc]``, from which the result is transposed with its
-epilogue. Threads share the output channels: the sums are the same for any number of them.
+epilogue. An adjoint that is not stored in channel blocks (a message of another device, a slice) is copied into them a
+band at a time. Threads share the output channels: the sums are the same for any number of them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,15 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple
 
-from burnish.kernels.cpu.common import apply_layouts, inline_around, is_blocked, mark, parallel_over, single_output
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    copy_blocks,
+    inline_around,
+    is_blocked,
+    mark,
+    parallel_over,
+    single_output,
+)  # fmt: skip
 from burnish.kernels.match import WeightGradient, weight_gradient
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
@@ -36,19 +45,33 @@ class Tile(NamedTuple):
 
 
 def _form(task: Task, target: Target) -> WeightGradient | None:
-    """A dense or depthwise gradient, written row-major, of an adjoint (if depthwise, data too) in blocks."""
+    """A dense or depthwise gradient, written row-major; what is read in blocks is no result of the kernel too."""
     found = weight_gradient(task)
     if found is None or not (found.dense or found.depthwise) or found.sums.shape != task.outputs[0].shape:
         return None
-    seed = found.seed.buffer.name
-    images = [t for t in task.inputs if t.name == seed or (found.depthwise and t in stages([_data(found)]))]
-    blocked = all(is_blocked(task.layout(t.name), 1, target.lanes) for t in images) and bool(images)
-    return found if blocked and task.layout(single_output(task)).plain else None
+    if found.depthwise and not all(_has_blocks(task, t, target) for t in task.inputs if t in stages([_data(found)])):
+        return None
+    results = {t.name for t in task.outputs}
+    return found if found.seed.buffer.name not in results and task.layout(single_output(task)).plain else None
 
 
 def _data(found: WeightGradient) -> Tensor:
     """The stage or input that is read in windows."""
     return next(t for t in found.sums.inputs if t.name == found.data.buffer.name)
+
+
+def _has_blocks(task: Task, image: Tensor, target: Target) -> bool:
+    return is_blocked(task.layout(image.name), 1, target.lanes)
+
+
+def _prepared(task: Task, found: WeightGradient, target: Target) -> tuple[Schedule, str, str | None]:
+    """The schedule with all but the sums inlined; their stage; that of a copy of the adjoint in blocks, if needed."""
+    s, seed = Schedule(task.program()), found.seed.buffer.name
+    given = next((t for t in task.inputs if t.name == seed), None)
+    if given is None:
+        return s, inline_around(s, task, (seed,)), seed
+    sums = inline_around(s, task, ())
+    return s, sums, None if _has_blocks(task, given, target) else s.cache_read(seed, "local", sums)
 
 
 def _tiles(found: WeightGradient, target: Target) -> list[Tile]:
@@ -130,8 +153,7 @@ def _apply(task: Task, target: Target, found: WeightGradient, choice: Choice) ->
     group, depth = vectors * lanes, found.sums.shape[1]
     tile_ic = int(choice["tile_ic"])
     out = single_output(task)
-    s = Schedule(task.program())
-    sums = inline_around(s, task, ())
+    s, sums, copy = _prepared(task, found, target)
     apply_layouts(s, task, {})
     s.set_scope(sums, "global")
     # Partial sums of a band of an image.
@@ -166,6 +188,9 @@ def _apply(task: Task, target: Target, found: WeightGradient, choice: Choice) ->
     s.vectorize(lane)
     s.compute_at(partial, kw_tile)
     _schedule_partial(s, partial, lanes)
+    if copy is not None:
+        s.compute_at(copy, part)
+        copy_blocks(s, copy, lanes)
     return s
 
 
