@@ -150,7 +150,9 @@ def _is_cheap(graph: Graph, group: Group) -> bool:
 
 
 def _work(made: Compilation, seconds: Seconds) -> Work:
-    """The computed steps as operations; what updates a state must be the last to use it."""
+    """The computed steps as operations; what updates a state must be the last to use it, and what reads a joined buffer
+    waits for all its pieces.
+    """
     intervals, pairs, home = live_values(made)
     graph, nbytes = made.graph, {interval.name: hinted(interval.nbytes) for interval in intervals}
     for step in made.computed:  # results of the caller and states, which are in no arena
@@ -164,10 +166,16 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     operations: list[Operation] = []
     written: set[int] = set()
     makers: dict[str, int] = {}
+    parts: dict[str, list[int]] = {}  # of a buffer, the operations that have written pieces of it
     for step in made.computed:
         group = step.group
         reads = [number[b] for n in group.inputs if (b := home.get(n, Place(n)).buffer) in number]
         writes = [number[b] for n in group.outputs if (b := home[n].buffer) in number]
+        whole = {home[n].buffer for n in group.inputs if n in home and n not in makers}
+        needed = tuple(dict.fromkeys(m for buffer in whole for m in parts.get(buffer, ())))
+        for n in group.outputs:
+            if n in made.pieces:
+                parts.setdefault(home[n].buffer, []).append(len(operations))
         once = bool(results & {*group.outputs} or shared & {*group.outputs}) or isinstance(step, RepeatStage)
         reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
         if isinstance(step, RepeatStage):
@@ -179,11 +187,12 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
             Operation(
                 tuple(dict.fromkeys(reads)), fresh, seconds(step), tuple(places.get(group.outputs[0], ())), not once,
                 isinstance(step, Stage) and _is_cheap(graph, group), " + ".join(n.name or n.op for n in group.nodes),
+                needed,
             )
         )  # fmt: skip
     keep = frozenset(number[home[n].buffer] for n in results if n in home)
     for n, readers in _readers_of_states(made, home, makers).items():
-        operations[n] = replace(operations[n], after=tuple(readers))
+        operations[n] = replace(operations[n], after=(*operations[n].after, *readers))
     return Work(tuple(operations), tuple(nbytes.values()), keep, _forward(made, operations, makers))
 
 

@@ -37,7 +37,7 @@ class Operation:
     ``in_place``: operands whose memory its first result may take. ``again``: it may run more than once, which what
     updates a state may not. ``cheap``: element-wise or a reduction, in contrast to a convolution or a product.
     ``name``: for people. ``after``: operations that may not run any more behind it, as those that read a state that it
-    updates in place.
+    updates in place, or those that write pieces of a buffer that it reads.
     """
 
     reads: tuple[int, ...]

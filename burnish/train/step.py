@@ -92,6 +92,8 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     precision = mixed_precision("Train: precision", train.precision)
     graph = graph if precision is None else in_half(graph, precision.dtype)
     running = _running_statistics(graph)
+    if train.batch_statistics:
+        _check_statistics(graph, running)
     parameters = _parameters(graph, train, running, weights)
     moving = running if train.batch_statistics else set[str]()
     b = Rewrite(graph)  # which gives no name that a later node of the model has
@@ -157,8 +159,10 @@ def _normalize(b: GraphBuilder, node: Node, momentum: float) -> None:
         )
     dtype = b.types[mean].dtype
     for state, batch, factor in ((mean, own[1], 1.0), (variance, own[2], count / (count - 1))):
-        kept = b.add("mul", state, b.constant(1 - momentum, dtype=dtype))
-        b.update(state, b.add("add", kept, b.add("mul", batch, b.constant(momentum * factor, dtype=dtype))))
+        now = b.updates.get(state, state)  # a module that is applied twice moves its statistics twice
+        kept = b.add("mul", now, b.constant(1 - momentum, dtype=dtype))
+        moved = b.add("add", kept, b.add("mul", batch, b.constant(momentum * factor, dtype=dtype)))
+        (b.update if now == state else b.revise)(state, moved)
 
 
 def _drop(b: GraphBuilder, node: Node, stream: int, seed: int) -> None:
@@ -172,13 +176,24 @@ def _drop(b: GraphBuilder, node: Node, stream: int, seed: int) -> None:
 
 
 def _running_statistics(graph: Graph) -> set[str]:
-    """The constants that are means and variances of batch normalizations, of one each."""
-    readers = graph.consumers()
-    found: set[str] = set()
+    """The constants that are means and variances of batch normalizations, and nothing else."""
+    found, others = set[str](), set[str]()
     for node in graph.nodes:
-        if node.op == "batch_norm" and all(n in graph.constants and len(readers[n]) == 1 for n in node.inputs[3:]):
-            found |= set(node.inputs[3:])
-    return found
+        own = node.inputs[3:] if node.op == "batch_norm" else ()
+        found |= {*own} & graph.constants.keys()
+        others |= {*(node.inputs[:3] if own else node.inputs)}
+    return found - others
+
+
+def _check_statistics(graph: Graph, running: Collection[str]) -> None:
+    """Raises ModelError for running statistics that cannot move because they are read as something else too."""
+    for node in graph.nodes:
+        shared = [n for n in node.inputs[3:] if n in graph.constants and n not in running]
+        if node.op == "batch_norm" and shared:
+            raise ModelError(
+                f"batch norm '{node.name}': found running statistics '{shared[0]}' that are read elsewhere too; "
+                "allowed: constants of their own, or Train(batch_statistics=False)"
+            )
 
 
 def _parameters(

@@ -93,6 +93,38 @@ def test_a_network_of_torch_with_batch_normalization() -> None:
     assert not [name for name in step.state if name.startswith("b_1") and name.count(".")]  # buffers have no slots
 
 
+def test_a_batch_normalization_that_is_applied_twice_moves_its_statistics_twice() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(2)
+    norm = nn.BatchNorm2d(16)
+    first, second = nn.Conv2d(3, 16, 3), nn.Conv2d(16, 16, 3)
+    network = nn.Sequential(first, norm, nn.ReLU(), second, norm, nn.Flatten(), nn.Linear(256, 5))
+    x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))
+    step = bn.compile(network.eval(), x, train=bn.Train(optimizer=bn.SGD(0.05, momentum=0.9)), threads=1)
+    network.train()
+    peer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9)
+    for _ in range(4):
+        peer.zero_grad()
+        wanted = nn.functional.cross_entropy(network(x), y)
+        wanted.backward()
+        peer.step()
+        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-4
+    for key, name in (("b_4_running_mean", "4.running_mean"), ("b_4_running_var", "4.running_var")):
+        np.testing.assert_allclose(step.state[key], network.state_dict()[name].numpy(), atol=1e-4)
+
+
+def test_running_statistics_that_are_something_else_too_are_refused() -> None:
+    b = GraphBuilder()
+    x, w = b.input("x", (4, 8)), b.constant(np.ones((8, 5), "f4"), "w")
+    scale, zero = b.constant(np.ones(5, "f4"), "scale"), b.constant(np.zeros(5, "f4"), "zero")
+    variance = b.constant(np.ones(5, "f4"), "variance")
+    graph = b.build(b.add("batch_norm", b.add("matmul", x, w), scale, zero, zero, variance, node="norm"))
+    with pytest.raises(ModelError, match="batch norm 'norm': found running statistics 'zero' that are read"):
+        bn.compile(graph, train=bn.Train())
+    bn.compile(graph, train=bn.Train(batch_statistics=False))
+
+
 def test_batch_normalization_by_running_statistics() -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn
@@ -183,3 +215,33 @@ def test_what_cannot_be_trained_is_refused() -> None:
     )
     with pytest.raises(UnsupportedOperator, match=r"gradient of node 'B' \(bitcast\): bits that"):
         bn.compile(b.build(turned), train=bn.Train("squared"))
+
+
+def test_a_gru_whose_gradients_are_joined_from_every_step() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(3)
+
+    class Network(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.gru, self.out = (
+                nn.Embedding(50, 64),
+                nn.GRU(64, 64, batch_first=True),
+                nn.Linear(64, 5),
+            )
+
+        def forward(self, x: Any) -> Any:
+            return self.out(self.gru(self.embedding(x))[0][:, -1])
+
+    network = Network()
+    x, y = torch.randint(0, 50, (16, 6)), torch.randint(0, 5, (16,))
+    step = bn.compile(network, (x,), train=bn.Train(optimizer=bn.SGD(0.1, momentum=0.9)), threads=2)
+    peer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
+    for _ in range(4):
+        peer.zero_grad()
+        wanted = nn.functional.cross_entropy(network(x), y)
+        wanted.backward()
+        peer.step()
+        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-5
+    np.testing.assert_allclose(step.state["p_embedding_weight"], network.embedding.weight.detach().numpy(), atol=1e-5)
