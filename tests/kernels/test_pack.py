@@ -58,6 +58,10 @@ LAYERS = {
     "transposed-few": Layer(1, 32, 3, 6, 4, stride=2, op="conv2d_transpose"),
     "transposed-stride-1": Layer(1, 32, 32, 6, 3, op="conv2d_transpose"),
     "transposed-groups": Layer(1, 64, 64, 5, 4, stride=2, groups=2, op="conv2d_transpose"),
+    "transposed-ragged": Layer(2, 32, 32, 7, 3, stride=2, op="conv2d_transpose"),
+    "transposed-ragged-odd": Layer(1, 20, 24, 6, 5, stride=3, op="conv2d_transpose"),
+    "transposed-few-blocks": Layer(2, 32, 10, 6, 4, stride=2, op="conv2d_transpose"),
+    "transposed-few-ragged": Layer(1, 16, 12, 7, 3, stride=2, op="conv2d_transpose"),
     "transposed-pixel": Layer(1, 32, 32, 1, 4, op="conv2d_transpose"),
 }
 
@@ -126,6 +130,14 @@ def test_kernels_stay_within_packed_weights(name: str, machine: str, edge: str, 
     graph, feeds = graph_of(LAYERS[name], constant=False)
     made = compile_kernels(graph, target(machine))
     assert_close(run_fenced(made, feeds, native, edge), graph, feeds)
+
+
+@pytest.mark.parametrize("machine", ["x86-64-v3", "x86-64-v4", "aarch64-neoverse-n1"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_no_convolution_is_left_to_the_generic_template(name: str, machine: str) -> None:
+    made = compile_kernels(graph_of(LAYERS[name], constant=True)[0], target(machine))
+    left = [s.group for s in made.stages if s.group.anchor is not None and s.kernel.template == "generic"]
+    assert not [g for g in left if "conv2d" in g.anchor.op or g.anchor.op == LAYERS[name].op]
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -54,8 +54,9 @@ def _is_plain(task: Task) -> bool:
 
 
 def _rows(task: Task, target: Target) -> Convolution | None:
-    """Any whose output is row-major, also one that is read at other indices than the output's own, as phases are."""
-    return None if task.layouts.get(task.outputs[0].name) else convolution(task, packed_weight(task))
+    """Any whose output is row-major or in channel blocks, also one that is read at other indices, as phases are."""
+    own = task.layout(task.outputs[0].name)
+    return convolution(task, packed_weight(task)) if own.plain or is_blocked(own, 1, target.lanes) else None
 
 
 def _space(task: Task, target: Target, found: Convolution) -> Space:
@@ -197,7 +198,7 @@ def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
 
 
 def _apply_rows(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
-    """All rows of the convolution in channel blocks in a buffer of its own, then the plain output row by row."""
+    """All rows of the convolution in channel blocks in a buffer of its own, then the output row by row."""
     s = Schedule(task.program())
     out, (conv, weight, _) = single_output(task), found
     for t in task.stages():
@@ -209,6 +210,13 @@ def _apply_rows(task: Task, target: Target, found: Convolution, choice: Choice) 
     s.transform_layout(result, f"ABCD{target.lanes}b")
     parallel_over(s, _schedule_nest(s, task, target, weight, choice, acc, result))
     n, oc, oh, ow = s.loops(out)
+    if not _is_plain(task):
+        pad_channels(s, (oc,), target.lanes)
+        channels, lane = s.split(oc, target.lanes)
+        s.reorder(n, channels, oh, ow, lane)
+        s.vectorize(lane)
+        parallel_over(s, (n, channels, oh))
+        return s
     # The channels of a block and the phases of a row side by side: their vectors come out of the same vectors.
     channels, c = s.split(oc, min(target.lanes, s.extent(oc)))
     oh, phase = s.split(oh, -(-task.outputs[0].shape[2] // conv.shape[2]))
