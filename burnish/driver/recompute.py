@@ -151,7 +151,7 @@ def _is_cheap(graph: Graph, group: Group) -> bool:
 
 def _work(made: Compilation, seconds: Seconds) -> Work:
     """The computed steps as operations; what updates a state must be the last to use it, and what reads a joined buffer
-    waits for all its pieces.
+    waits for its pieces.
     """
     intervals, pairs, home = live_values(made)
     graph, nbytes = made.graph, {interval.name: hinted(interval.nbytes) for interval in intervals}
@@ -172,7 +172,8 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         reads = [number[b] for n in group.inputs if (b := home.get(n, Place(n)).buffer) in number]
         writes = [number[b] for n in group.outputs if (b := home[n].buffer) in number]
         whole = {home[n].buffer for n in group.inputs if n in home and n not in makers}
-        needed = tuple(dict.fromkeys(m for buffer in whole for m in parts.get(buffer, ())))
+        own = [makers[n] for n in group.inputs if n in made.pieces and n in makers]
+        needed = tuple(dict.fromkeys([*own, *(m for buffer in whole for m in parts.get(buffer, ()))]))
         for n in group.outputs:
             if n in made.pieces:
                 parts.setdefault(home[n].buffer, []).append(len(operations))

@@ -61,6 +61,6 @@ def _view(node: Node, value: np.ndarray) -> np.ndarray | None:
             return value.reshape(node.attrs["shape"])  # type: ignore[arg-type]
         case "transpose" if "perm" in node.attrs:
             return value.transpose(node.attrs["perm"])  # type: ignore[arg-type]
-        case "identity":
+        case "identity" | "stop_gradient":
             return value
     return None

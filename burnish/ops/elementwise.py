@@ -109,6 +109,7 @@ def _cosh(x: Expr) -> Expr:
 
 _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name -> dtypes, element
     "identity": (DTYPES, lambda x: x),
+    "stop_gradient": (DTYPES, lambda x: x),
     "relu": (NUMBERS, lambda x: maximum(x, 0)),
     "abs": (NUMBERS, absolute),
     "neg": (NUMBERS, lambda x: -x),
@@ -148,7 +149,9 @@ def _softplus_gradient(a: Application) -> list[str | None]:
     return [a.add("mul", a.seeds[0], a.add("sigmoid", a.inputs[0]))]
 
 
-_GRADIENTS: Mapping[str, Gradient] = {"softplus": _softplus_gradient, "sign": "none"}
+_GRADIENTS: Mapping[str, Gradient] = {
+    "softplus": _softplus_gradient, "sign": "none", "stop_gradient": "none",
+}  # fmt: skip
 
 
 def _unary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr], Expr]) -> Operator:

@@ -216,9 +216,19 @@ def _group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, per_group: in
 @declare(layout_affinity=1.0)
 @operator
 def batch_norm(
-    name: str, x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, *, epsilon: float = 1e-5
+    name: str,
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.1,
 ) -> Tensor:
     """Inference form on ``x`` [N, C, ...] with statistics [C]: one multiplication and addition per element.
+
+    ``momentum``: how far a step of training moves the statistics towards those of its batch.
 
     ``name.scale`` and ``name.shift`` depend on the parameters only. Source: Ioffe and Szegedy 2015, algorithm 2.
     """

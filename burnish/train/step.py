@@ -13,6 +13,7 @@ from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.memory.sizes import check_budget
+from burnish.ops import OPERATORS
 from burnish.train.losses import Loss, add_loss, check_loss, label_classes, resolved
 from burnish.train.optimizers import SGD, Optimizer
 from burnish.train.precision import MixedPrecision, in_half, mixed_precision
@@ -30,9 +31,9 @@ class Train:
     ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch that require a
     gradient, of an ONNX model its initializers, of a graph all constants, of floating-point numbers with more than one
     element, but for running statistics. Batch normalization computes with the statistics of the batch, and moves the
-    running ones by ``batch_norm_momentum`` of the way; with ``batch_statistics=False``, as is usual where a trained
-    network is only tuned, it computes with the running ones and leaves them. ``seed`` is the first of the seeds of
-    dropout, one a step.
+    running ones by its own ``momentum`` of the way, or by ``batch_norm_momentum``; with ``batch_statistics=False``, as
+    is usual where a trained network is only tuned, it computes with the running ones and leaves them. ``seed`` is the
+    first of the seeds of dropout, one a step.
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
     computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
     place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
@@ -47,7 +48,7 @@ class Train:
     loss: str | Loss | Graph = "softmax_cross_entropy"
     optimizer: Optimizer = field(default_factory=SGD)
     parameters: tuple[str, ...] | None = None
-    batch_norm_momentum: float = 0.1
+    batch_norm_momentum: float | None = None
     batch_statistics: bool = True
     seed: int = 0
     memory_budget: str | int | Mapping[str, int] | None = None
@@ -63,7 +64,8 @@ class Train:
         check_loss("Train: loss", self.loss)
         if not callable(getattr(self.optimizer, "update", None)):
             raise refusal("Train: optimizer", self.optimizer, "an optimizer, such as burnish.SGD(0.1)")
-        check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
+        if self.batch_norm_momentum is not None:
+            check_number("Train: batch_norm_momentum", self.batch_norm_momentum, 0, 1)
         check_flag("Train: batch_statistics", self.batch_statistics)
         check_count("Train: seed", self.seed, 0)
         if self.memory_budget is not None:
@@ -147,10 +149,13 @@ def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection
     return b.build(b.add("identity", value, name=b.fresh("loss")))
 
 
-def _normalize(b: GraphBuilder, node: Node, momentum: float) -> None:
+def _normalize(b: GraphBuilder, node: Node, momentum: float | None) -> None:
     """Batch normalization by the batch's own statistics, which move the running ones."""
     x, scale, bias, mean, variance = node.inputs
-    own = b.add_many("batch_norm_training", x, scale, bias, names=node.outputs, node=node.name, **node.attrs)
+    attrs = {**OPERATORS[node.op].complete(node.attrs)}
+    moves = attrs.pop("momentum")
+    momentum = moves if momentum is None else momentum
+    own = b.add_many("batch_norm_training", x, scale, bias, names=node.outputs, node=node.name, **attrs)
     shape, channels = b.types[x].shape, b.types[mean].size
     count = b.types[x].size // max(channels, 1)
     if count < 2:

@@ -217,22 +217,21 @@ def test_what_cannot_be_trained_is_refused() -> None:
         bn.compile(b.build(turned), train=bn.Train("squared"))
 
 
-def test_a_gru_whose_gradients_are_joined_from_every_step() -> None:
+@pytest.mark.parametrize("kind", ["GRU", "LSTM"])
+def test_a_recurrent_network_whose_gradients_are_joined_from_every_step(kind: str) -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn
     torch.manual_seed(3)
+    more = {"num_layers": 2, "bidirectional": True} if kind == "LSTM" else {}
 
     class Network(nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:
             super().__init__()
-            self.embedding, self.gru, self.out = (
-                nn.Embedding(50, 64),
-                nn.GRU(64, 64, batch_first=True),
-                nn.Linear(64, 5),
-            )
+            self.embedding, self.layers = nn.Embedding(50, 64), getattr(nn, kind)(64, 64, batch_first=True, **more)
+            self.out = nn.Linear(64 * (1 + bool(more)), 5)
 
         def forward(self, x: Any) -> Any:
-            return self.out(self.gru(self.embedding(x))[0][:, -1])
+            return self.out(self.layers(self.embedding(x))[0][:, -1])
 
     network = Network()
     x, y = torch.randint(0, 50, (16, 6)), torch.randint(0, 5, (16,))
@@ -245,3 +244,61 @@ def test_a_gru_whose_gradients_are_joined_from_every_step() -> None:
         peer.step()
         assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-5
     np.testing.assert_allclose(step.state["p_embedding_weight"], network.embedding.weight.detach().numpy(), atol=1e-5)
+
+
+def test_what_is_detached_gets_no_gradient_nor_does_a_row_of_padding() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(4)
+
+    class Network(nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.embedding, self.a, self.b = nn.Embedding(9, 8, padding_idx=2), nn.Linear(8, 8), nn.Linear(8, 5)
+
+        def forward(self, x: Any) -> Any:
+            hidden = self.a(self.embedding(x).sum(1))
+            with torch.no_grad():
+                other, more = torch.tanh(self.a(hidden)), hidden * 2.0
+            return self.b(torch.relu(hidden) + other - more + hidden.detach() * 0.5)
+
+    network = Network()
+    x, y = torch.randint(0, 9, (6, 4)), torch.randint(0, 5, (6,))
+    step = bn.compile(network, (x,), train=bn.Train(optimizer=bn.SGD(0.2, momentum=0.9)), threads=1)
+    peer = torch.optim.SGD(network.parameters(), 0.2, momentum=0.9)
+    for _ in range(4):
+        peer.zero_grad()
+        wanted = nn.functional.cross_entropy(network(x), y)
+        wanted.backward()
+        peer.step()
+        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-5
+    for key, parameter in network.named_parameters():
+        found = step.state[f"p_{key.replace('.', '_')}"]
+        np.testing.assert_allclose(found, parameter.detach().numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize("momentum", [0.3, 0.0])
+def test_each_batch_normalization_moves_its_statistics_by_its_own_momentum(momentum: float) -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    torch.manual_seed(5)
+    network = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16, momentum=momentum), nn.Linear(16, 5))
+    x, y = torch.randn(8, 6), torch.randint(0, 5, (8,))
+    step = bn.compile(network, x, train=bn.Train(optimizer=bn.SGD(0.1)), threads=1)
+    other = bn.compile(network, x, train=bn.Train(optimizer=bn.SGD(0.1), batch_norm_momentum=0.5), threads=1)
+    batch = network[0](x).mean(0).detach().numpy()
+    step(x.numpy(), y.numpy())
+    other(x.numpy(), y.numpy())
+    network.train()(x)
+    np.testing.assert_allclose(step.state["b_1_running_mean"], network[1].running_mean.numpy(), atol=1e-6)
+    np.testing.assert_allclose(other.state["b_1_running_mean"], batch / 2, atol=1e-6)
+
+
+def test_the_mean_of_all_batches_is_refused() -> None:
+    torch = pytest.importorskip("torch")
+    nn = torch.nn
+    network = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=None))
+    with pytest.raises(
+        ModelError, match="module '1': momentum: found None, the mean of all batches; allowed: a number"
+    ):
+        bn.compile(network, torch.randn(8, 6), train=bn.Train())

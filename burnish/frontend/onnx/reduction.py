@@ -68,7 +68,9 @@ def _batch_norm(c: Context, n: OnnxNode) -> str | list[str]:
         c.refuse("attribute 'spatial'", "0", "1")
     if n.attr("training_mode", 0):
         return _batch_norm_training(c, n)
-    return _in_one_dtype("batch_norm", c, n.inputs, c.dtype(n.inputs[0]), epsilon=n.attr("epsilon", 1e-5))
+    keeps = n.attr("momentum", 0.9)  # of the running statistics, where a step moves them
+    moves = {} if abs(keeps - 0.9) < 1e-6 else {"momentum": 1 - float(keeps)}
+    return _in_one_dtype("batch_norm", c, n.inputs, c.dtype(n.inputs[0]), epsilon=n.attr("epsilon", 1e-5), **moves)
 
 
 def _batch_norm_training(c: Context, n: OnnxNode) -> list[str]:

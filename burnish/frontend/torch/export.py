@@ -15,6 +15,7 @@ import numpy as np
 
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref
+from burnish.frontend.torch.detached import detached_regions
 from burnish.frontend.torch.dropout import kept_dropout, warn_of_attention
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
 from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
@@ -79,12 +80,13 @@ def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None, tr
         raise ModelError("example_inputs: found None; allowed: a tensor, a tuple, or a mapping of arguments by name")
     if training:
         warn_of_attention(model)
+        _check_momentum(model)
     args, kwargs = _arguments(example_inputs)
     names = _names(model, args, kwargs)
     ranks = {name: value.dim() for name, value in names.items() if hasattr(value, "dim")}
     opened = read_dynamic(dynamic, ranks)
     args, kwargs = _apart(*_enlarged(names, args, kwargs, opened))
-    program = _exported(model, args, kwargs, opened.shapes([*names]))
+    program = _exported(model, args, kwargs, opened.shapes([*names]), training)
     return _imported(program, tuple(names), opened, training)
 
 
@@ -156,10 +158,18 @@ def _apart(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ..
     return args, kwargs
 
 
-def _exported(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any) -> Any:
+def _check_momentum(model: Any) -> None:
+    """Refuses batch normalization whose running statistics are the mean of all batches, which no graph counts."""
+    for name, module in model.named_modules():
+        if getattr(module, "track_running_stats", False) and getattr(module, "momentum", 0) is None:
+            found = f"train: module '{name}': momentum: found None, the mean of all batches"
+            raise ModelError(f"{found}; allowed: a number")
+
+
+def _exported(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any, training: bool) -> Any:
     import torch
 
-    with _inference(model), warnings.catch_warnings():
+    with _inference(model), torch.set_grad_enabled(training), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return torch.export.export(model, args, dict(kwargs), dynamic_shapes=shapes)
@@ -212,7 +222,7 @@ def _decomposed(program: Any) -> Any:
 def _imported(program: Any, names: tuple[str, ...], opened: Dynamic, training: bool = False) -> TorchModel:
     """The program as it is if all of it is known, which spares torch to trace it again, else its decomposition."""
     if training:
-        with kept_dropout(program):
+        with kept_dropout(program), detached_regions(program):
             return _translated(_decomposed(program), names, opened, training)
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
     if all(target is operator.getitem or operator_name(target) in TRANSLATORS for target in calls):

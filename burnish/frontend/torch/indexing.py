@@ -19,8 +19,15 @@ def _integers(c: Context, index: Ref) -> Ref:
 def embedding(
     c: Context, weight: Ref, indices: Ref, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Ref:
-    """Rows of a table by their numbers; the last three arguments matter in training alone."""
-    return c.add("gather", weight, _integers(c, indices), axis=0)
+    """Rows of a table by their numbers. In training the row ``padding_idx`` gets no gradient."""
+    if c.training and scale_grad_by_freq:
+        c.refuse("scale_grad_by_freq", True, "False in training")
+    numbers = _integers(c, indices)
+    rows = c.add("gather", weight, numbers, axis=0)
+    if not c.training or padding_idx < 0:
+        return rows
+    padding = c.add("equal", c.reshape(numbers, (*c.shape(numbers), 1)), c.constant(padding_idx, c.dtype(numbers)))
+    return c.add("where", padding, c.add("stop_gradient", rows), rows)
 
 
 def _index_select(c: Context, x: Ref, dim: int, index: Ref) -> Ref:

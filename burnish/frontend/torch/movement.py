@@ -46,6 +46,11 @@ def _same(c: Context, x: Ref) -> Ref:
     return x
 
 
+def detach(c: Context, x: Ref) -> Ref:
+    """The same value; in training no gradient passes."""
+    return c.add("stop_gradient", x) if c.training and c.is_real(x) else x
+
+
 def _converted(c: Context, x: Ref, dtype: Any = None, other: Any = None, copy: bool = False) -> Ref:
     return c.cast(x, c.out_dtype)
 
@@ -315,8 +320,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.view": _view, "aten.reshape": _view, "aten._unsafe_view": _view, "aten.unsqueeze": _unsqueeze,
     "aten._reshape_copy": _view, "aten.view_copy": _view, "aten.squeeze": _squeeze,
     "aten.flatten": _flatten, "aten.unflatten": _unflatten, "aten.clone": _same, "aten.alias": _same,
-    "aten.detach": _same, "aten.contiguous": _same, "aten.lift_fresh_copy": _same, "aten.lift_fresh": _same,
-    "aten.detach_copy": _same, "aten._to_copy": _converted, "aten.to": _converted, "aten.type_as": _converted,
+    "aten.detach": detach, "aten.contiguous": _same, "aten.lift_fresh_copy": _same, "aten.lift_fresh": _same,
+    "aten.detach_copy": detach, "aten._to_copy": _converted, "aten.to": _converted, "aten.type_as": _converted,
     "prims.convert_element_type": _converted, "aten.expand": _expand, "aten.expand_as": _expand,
     "aten.permute": _permute, "aten.transpose": _transpose, "aten.swapaxes": _transpose, "aten.t": _reversed,
     "aten.numpy_T": _reversed, "aten.mT": _matrix_transpose, "aten.as_strided": _as_strided, "aten.slice": _slice,

@@ -175,7 +175,8 @@ def _batch_norm(
         c.refuse("training", True, "False, with running statistics")
     shape = c.shape(input)[1:2]
     scale, shift = (_parameter(c, p, shape, neutral, input) for p, neutral in ((weight, 1), (bias, 0)))
-    return c.add("batch_norm", input, scale, shift, running_mean, running_var, epsilon=eps)
+    moves = {"momentum": momentum} if c.training else {}
+    return c.add("batch_norm", input, scale, shift, running_mean, running_var, epsilon=eps, **moves)
 
 
 def _native_batch_norm(

@@ -16,6 +16,10 @@ def _plain(op_type: str, w: Writer, n: Operation) -> str:
     return w.emit(op_type, *n.inputs, **n.attrs)
 
 
+def _stop_gradient(w: Writer, n: Operation) -> str:
+    return w.emit("Identity", *n.inputs)
+
+
 def _rsqrt(w: Writer, n: Operation) -> str:
     return w.emit("Reciprocal", w.emit("Sqrt", n.inputs[0]))
 
@@ -82,6 +86,7 @@ EXPORTERS: Mapping[str, Exporter] = {
     **{op: partial(_plain, op_type) for op_type, op in SAME_NAME.items()},
     **{op: partial(_plain, op_type) for op, op_type in _PLAIN.items()},
     "rsqrt": _rsqrt,
+    "stop_gradient": _stop_gradient,
     "silu": _silu,
     "not_equal": _not_equal,
     "floor_div": _floor_div,

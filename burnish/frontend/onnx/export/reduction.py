@@ -33,6 +33,12 @@ def _plain(op_type: str, w: Writer, n: Operation) -> str:
     return w.emit(op_type, *n.inputs, **n.attrs)
 
 
+def _batch_norm(w: Writer, n: Operation) -> str:
+    """What moves the running statistics here keeps them there."""
+    moves = {"momentum": 1 - n.attrs["momentum"]} if "momentum" in n.attrs else {}
+    return w.emit("BatchNormalization", *n.inputs, **{**n.attrs, **moves})
+
+
 def _layer_norm(w: Writer, n: Operation) -> str:
     x, *parameters = n.inputs
     axis: int = n.attrs["axis"]
@@ -91,6 +97,6 @@ EXPORTERS: Mapping[str, Exporter] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "instance_norm": _instance_norm,
-    "batch_norm": partial(_plain, "BatchNormalization"),
+    "batch_norm": _batch_norm,
     "lrn": partial(_plain, "LRN"),
 }
