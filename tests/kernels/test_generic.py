@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
+from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.task import Task
 from burnish.loops.program import Store, walk_stmt
-from burnish.loops.tensor import placeholder
+from burnish.loops.tensor import compute, placeholder
 from burnish.ops import OPERATORS
-from burnish.target import host
+from burnish.target import host, target
 
 
 def define(op, *shapes, **attrs):
@@ -57,3 +58,15 @@ def test_values_of_a_row_are_computed_once():
     final = next(s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == "y")
     assert "sqrt" not in str(final)
     assert "/" not in str(final).replace("//", "")
+
+
+def test_a_transpose_of_what_is_computed_is_not_left_to_the_template_of_copies(check):
+    x = placeholder((32, 48), name="x")
+    half = compute((32, 48), lambda i, j: x[i, j] * 0.5, "half")
+    out = compute((48, 32), lambda i, j: half[j, i], "out")
+    task = Task("kernel", (x,), (out,), "transpose", {}, frozenset())
+    copied = Task("kernel", (x,), (compute((48, 32), lambda i, j: x[j, i], "out"),), "transpose", {}, frozenset())
+    machine = target("x86-64-v4")
+    assert TRANSPOSE.match(task, machine) is None
+    assert TRANSPOSE.match(copied, machine) is not None
+    check(GENERIC, "transpose", [out])

@@ -32,8 +32,7 @@ def _prepare(task: Task) -> tuple[Schedule, tuple[str, str] | None]:
     s = Schedule(task.program())
     s.inline_all((out.name,))
     apply_layouts(s, task, {})
-    body = task.stages()[-1].body
-    if not isinstance(body, Load) or len(loads(body)) != 1 or any(len(t.inputs) != 1 for t in task.stages()):
+    if not all(isinstance(t.body, Load) and len(loads(t.body)) == len(t.inputs) == 1 for t in task.stages()):
         return s, None
     loops = s.loops(out.name)
     if task.layouts and len(loops) == 4:
