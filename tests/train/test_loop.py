@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,33 @@ def test_going_on_gives_the_same_losses_bit_for_bit(tmp_path: Path, stop: int) -
     for name in whole.step.state:
         assert np.array_equal(rest.step.state[name], whole.step.state[name])
     assert rest.report.checkpoint is not None and (tmp_path / "best.safetensors").exists()
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from tests.train.killing import die_at
+from tests.train.test_loop import fit
+
+die_at(int(sys.argv[2]))
+fit(steps=9, save_every=1, checkpoint=Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.slow
+def test_training_that_is_killed_while_it_writes_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    """At 20 drawn moments of its checkpoints, one a step; where none was whole yet, it begins again."""
+    whole, resumed = fit(steps=9), set()
+    for moment in np.random.default_rng(5).choice(np.arange(1, 60), 20, replace=False).tolist():
+        folder = tmp_path / str(moment)
+        script = [sys.executable, "-c", KILLED, str(folder), str(moment)]
+        killed = subprocess.run(script, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+        assert killed.returncode == -signal.SIGKILL, killed.stderr
+        rest = fit(steps=9, checkpoint=folder, resume=True)
+        resumed.add(rest.report.resumed)
+        assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+        assert all(np.array_equal(rest.step.state[name], whole.step.state[name]) for name in whole.step.state)
+    assert len(resumed) > 4
 
 
 def test_accumulated_and_scaled_training_goes_on(tmp_path: Path) -> None:

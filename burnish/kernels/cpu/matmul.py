@@ -29,6 +29,7 @@ from burnish.loops.traverse import free_vars
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
+MANY_RESULTS = 1 << 16  # elements: what else is read at their places has to come from far
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
 MANY_ROWS = 128  # that share a right factor: reading it from panels gains more than packing it costs
 MOST_VECTORS = 8
@@ -106,6 +107,14 @@ def _has_panels(task: Task, p: Product, lanes: int) -> bool:
 def _is_copied(task: Task, p: Product, lanes: int) -> bool:
     """Whether the right factor is copied into panels."""
     return not _has_panels(task, p, lanes) and not _in_place(task, p, lanes)
+
+
+def _copies_own_panel(task: Task, target: Target, p: Product, choice: Choice) -> bool:
+    """Whether a right factor that came in panels packed at each call is copied by the loop over panels instead, each
+    just before it is multiplied with, so that it is in the second cache then: no panel is read by two iterations.
+    """
+    alone = p.right.buffer.name in task.packed - task.shared and _has_panels(task, p, target.lanes)
+    return alone and choice["outer"] == "columns" and not choice["depth"] and _panels_fit(p, int(choice["vectors"]), target)
 
 
 def _in_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
@@ -200,10 +209,11 @@ def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
 def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     out = task.outputs[0]
-    s, acc, copy = _prepare(task, p, lanes)
+    own_panel = _copies_own_panel(task, target, p, choice)
+    s, acc, copy = _prepare(task, p, own_panel or _is_copied(task, p, lanes))
     constants = channel_constants(task, group)
     right = p.right.buffer.name
-    panels, packed = _panels(p, group), _has_panels(task, p, lanes)
+    panels, packed = _panels(p, group), _has_panels(task, p, lanes) and not own_panel
     if packed:
         constants[right] = panels
     apply_layouts(s, task, constants)
@@ -239,13 +249,24 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *chunks, *over]
     if copy is not None:
         inside = bool(batch) and _count(out.shape, p.batch) >= target.cores
-        _copy_panels(s, copy, panels, batch[-1] if batch and inside else None, lanes)
+        _copy_panels(s, copy, panels, panel if own_panel else batch[-1] if inside else None, lanes)
         jobs = batch if inside else jobs
     if p.anchor.buffer.size * p.depth > FEW_PRODUCTS:
         fused = parallel_over(s, [*single, *jobs])
         if packed and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
             s.prefetch(right, s.loops(acc)[0], fused, 1, rows[-1] if rows else None)
+        if rows:
+            _hint_results(s, task, p, fused if rows[-1] in jobs else rows[-1])
     return s
+
+
+def _hint_results(s: Schedule, task: Task, p: Product, tile: str) -> None:
+    """Hints, one tile of rows ahead, at what else is read at the place of each result, such as a weight to update."""
+    factors = (p.left.buffer.name, p.right.buffer.name)
+    if p.anchor.buffer.size >= MANY_RESULTS and s.extent(tile) > 1:
+        for t in task.inputs:
+            if t.shape == task.outputs[0].shape and t.name not in factors:
+                s.prefetch(t.name, tile, tile)
 
 
 def _follow(s: Schedule, task: Task, at: str, lanes: int) -> None:
@@ -294,12 +315,12 @@ def _apply_passes(s: Schedule, task: Task, p: Product, target: Target, choice: C
     return part, tile
 
 
-def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | None]:
+def _prepare(task: Task, p: Product, copied: bool) -> tuple[Schedule, str, str | None]:
     """The schedule with all but the accumulator inlined into the output; the stage that copies the right factor."""
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     right = p.right.buffer.name
-    if not _is_copied(task, p, lanes):
+    if not copied:
         return s, acc, None
     s = Schedule(task.program())
     if right in {t.name for t in task.stages()}:
@@ -333,15 +354,15 @@ def _schedule_accumulator(s: Schedule, acc: str, loops: Sequence[str], lanes: in
     s.vectorize(lane)
 
 
-def _copy_panels(s: Schedule, copy: str, panels: str, batch: str | None, lanes: int) -> None:
-    """Copies the right factor into panels, inside the loop ``batch`` or before all else; what pads them is zero."""
+def _copy_panels(s: Schedule, copy: str, panels: str, inside: str | None, lanes: int) -> None:
+    """Copies the right factor into panels, inside a loop or before all else; what pads them is zero."""
     arrangement = layout(panels)
     n = arrangement.parts[-1].dim
     group = arrangement.parts[-1].block
     s.fill(s.loops(copy)[n], group)
+    if inside is not None:
+        s.compute_at(copy, inside)
     s.transform_layout(copy, panels)
-    if batch is not None:
-        s.compute_at(copy, batch)
     own = s.loops(copy)
     runs = [d for d, v in enumerate(own) if d != n and s.extent(v) % lanes == 0 and strides(s, copy, v).loads == (1,)]
     over, column = s.split(own[n], group)
@@ -354,7 +375,7 @@ def _copy_panels(s: Schedule, copy: str, panels: str, batch: str | None, lanes: 
     else:
         s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, lane)
     s.vectorize(lane)
-    if batch is None:
+    if inside is None:
         s.parallel(over)
 
 
