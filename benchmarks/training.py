@@ -118,9 +118,7 @@ def measure_step(name: str, threads: int, rounds: int, clock: Callable[[], float
     losses = {contender: [call() for _ in range(COMPARED)] for contender, call in calls.items()}
     wanted, found = losses["eager"], losses[OURS]
     error = max(
-        abs(a - b) / abs(a)
-        for own in (OURS, EXACT)
-        for a, b in zip(wanted, losses.get(own, wanted), strict=True)
+        abs(a - b) / abs(a) for own in (OURS, EXACT) for a, b in zip(wanted, losses.get(own, wanted), strict=True)
     )
     return row_of(name, in_turn(calls, rounds, clock), error, "loss " + " ".join(f"{loss:.4f}" for loss in found))
 

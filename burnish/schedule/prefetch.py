@@ -10,7 +10,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var, minimum
 from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
-from burnish.loops.regions import Span, accesses, region
+from burnish.loops.regions import Span, accesses, region, within
 from burnish.loops.regions import span as span_of
 from burnish.loops.simplify import simplify
 from burnish.loops.sizes import at_least, hinted, is_size
@@ -33,9 +33,10 @@ def prefetch(
     """Each iteration of ``loop`` hints what it will read of ``buffer`` when ``over`` is ``distance`` iterations on.
 
     ``over`` is ``loop`` or a loop around it, or several, outermost first, that are counted as one; hints stop at the
-    last iteration: nothing outside the buffer is touched.
-    The iterations of ``share``, a loop between the two in which the same is read again, divide the cache lines; of a
-    symbolic loop those that its hint says. Where it is not known how much is read, nothing is hinted.
+    last iteration: nothing outside the buffer is touched. A ``loop`` that reads nothing of it hints what the innermost
+    of ``over`` does.
+    The iterations of ``share``, ``loop`` or one between the two in which the same is read again, divide the cache
+    lines; of a symbolic loop those that its hint says. Where it is not known how much is read, nothing is hinted.
     ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
 
         for c.i in 8:
@@ -58,7 +59,8 @@ def prefetch(
         raise ScheduleError(f"prefetch: distance {distance} must be at least 1, and locality {locality} from 0 to 3")
     if is_loaded(site.loop.extent):
         return _gather_ahead(program, site, buffer, distance, locality)
-    found, box = _footprint(site, buffer, ranges)
+    reader = site if buffer in site.loop.body.reads else find_loop(program, ahead[-1], "prefetch")
+    found, box = _footprint(reader, buffer)
     elements, per_line = prod(span.extent for span in box), LINE // ITEM_BYTES[found.dtype]
     run = _run(found, box)
     if is_size(elements) or (run != elements and any(map(is_size, found.shape))):
@@ -74,10 +76,8 @@ def prefetch(
         if share is not None:
             line = minimum(Var(share) * each + i, lines - 1)
         at = line * per_line if run == elements else line // each_run * run + line % each_run * per_line
-        index = [substitute(e, later) for e in _element(box, at)]
-        if run != elements:  # such a box may reach over the end of the buffer
-            index = [minimum(e, n - 1) for e, n in zip(index, found.shape, strict=True)]
-        wanted = tuple(simplify(e, ranges) for e in index)
+        index = [simplify(substitute(e, later), ranges) for e in _element(box, at)]
+        wanted = tuple(_inside(e, n, ranges) for e, n in zip(index, found.shape, strict=True))
         hints.append(Intrinsic("prefetch", (Load(found, wanted),), (("locality", locality),)))
     return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
 
@@ -125,8 +125,16 @@ def _later(loops: Sequence[tuple[str, int]], distance: int) -> dict[str, Expr]:
     return later
 
 
-def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buffer, list[Span]]:
+def _inside(index: Expr, size: int, ranges: dict[str, int]) -> Expr:
+    """An index of a box, which may reach over the end of the buffer, at most at its last element."""
+    if is_size(size) or within(index, size, ranges, ()):
+        return index
+    return simplify(minimum(index, size - 1), ranges)
+
+
+def _footprint(site: LoopSite, buffer: str) -> tuple[Buffer, list[Span]]:
     """The buffer, and the box of it that one iteration of the loop reads."""
+    ranges = {**site.ranges, site.loop.var: site.loop.extent}
     touched = accesses(site.loop.body, ranges, site.given, of=buffer)
     reads = [a for a in touched if a.buffer.name == buffer and not a.writes]
     if not reads:
@@ -134,7 +142,9 @@ def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buf
     found = reads[0].buffer
     box = [span for span in region(reads, list(ranges)) if span is not None]
     if len(box) != len(found.shape):
-        raise ScheduleError(f"prefetch: loop '{site.loop.var}' reads of buffer '{buffer}' an unknown number of elements")
+        raise ScheduleError(
+            f"prefetch: loop '{site.loop.var}' reads an unknown number of elements of buffer '{buffer}'"
+        )
     return found, box
 
 
