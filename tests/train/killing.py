@@ -8,16 +8,19 @@ from collections.abc import Callable
 from typing import Any
 
 
-def die_at(moment: int) -> None:
+def die_at(moment: int, folder: str) -> None:
     """From now on: SIGKILL in place of the call of this number, from 1, that would write the second half of a part of a
-    file, synchronize, rename or remove one.
+    file in ``folder``, synchronize, rename or remove one there.
     """
     seen = 0
+
+    def is_there(file: Any) -> bool:
+        return os.path.realpath(f"/proc/self/fd/{file}" if isinstance(file, int) else file).startswith(folder)
 
     def counted(function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
             nonlocal seen
-            seen += 1
+            seen += isinstance(args[0], bytes | memoryview) or is_there(args[0])
             if seen == moment:
                 os.kill(os.getpid(), signal.SIGKILL)
             return function(*args, **kwargs)
@@ -47,7 +50,7 @@ def die_at(moment: int) -> None:
 
     def opened(file: int, mode: str = "r", **more: Any) -> Any:
         made = open_file(file, mode, **more)
-        return Counted(made) if mode == "wb" else made
+        return Counted(made) if mode == "wb" and is_there(file) else made
 
     os.fdopen = opened  # type: ignore[assignment]
     os.fsync, os.replace, os.unlink = map(counted, (os.fsync, os.replace, os.unlink))

@@ -109,7 +109,7 @@ KILLED = """
         Folder(folder).add(1, made(1))
         child = os.fork()
         if not child:
-            die_at(moment)
+            die_at(moment, sys.argv[1])
             for number in range(2, 9):
                 Folder(folder).add(number, made(number))
             os._exit(0)
