@@ -11,12 +11,14 @@ are vectors, and otherwise copied into panels, one batch at a time.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
 from burnish.kernels.cpu.elements import element_step, fits_elements
 from burnish.kernels.cpu.panels import (
@@ -244,7 +246,8 @@ def _hint_results(s: Schedule, task: Task, target: Target, p: Product, tile: str
     factors = (p.left.buffer.name, p.right.buffer.name)
     for t in task.inputs:
         if t.shape == task.outputs[0].shape and t.name not in factors and t.buffer.nbytes >= target.l2_bytes:
-            s.prefetch(t.name, tile, tile)
+            with suppress(ScheduleError):  # what is read of it depends on data
+                s.prefetch(t.name, tile, tile)
 
 
 def _follow(s: Schedule, task: Task, at: str, lanes: int) -> None:
