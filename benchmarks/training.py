@@ -3,13 +3,14 @@
 Steps are forward, loss, backward and an update by SGD with momentum: ResNet-18 at 16×224² and at 64×32², a perceptron,
 a GPT, an LSTM language model. All contenders begin with the same weights, whose losses of the first steps are compared,
 and take turns: PyTorch eager, with images channels last, by torch.compile where there is a C++ compiler, and Burnish.
-`ratio` is Burnish's time over that of the fastest of them. Kernels: gradients of convolutions C2…C12 and depthwise
-D1…D9 (TVM paper, Table 4.2, batch 16) by input and by weight, of matrix products by both factors, of pools, norms,
-softmax and an embedding; `forward` is our own forward kernel's time without Winograd.
+`ratio` is Burnish's time over that of the fastest of them; with `--exact`, Burnish runs a second time without
+transformations that change rounding (no Winograd), whose `exact_ratio` is told too. Kernels: gradients of convolutions
+C2…C12 and depthwise D1…D9 (TVM paper, Table 4.2, batch 16) by input and by weight, of matrix products by both factors,
+of pools, norms, softmax and an embedding; `forward` is our own forward kernel's time without Winograd.
 
-`python -m benchmarks.training [ROW ...] [--threads N] [--rounds N] [--clock cpu|wall] [--note TEXT] [--json FILE]`:
-rows are names of steps and of kernels, or `steps` and `kernels`. The clock is by default the CPU time of all threads:
-on a machine that others use too it says what a step takes, not what one waits for.
+`python -m benchmarks.training [ROW ...] [--threads N] [--rounds N] [--clock cpu|wall] [--exact] [--note TEXT]
+[--json FILE]`: rows are names of steps and of kernels, or `steps` and `kernels`. The clock is by default the CPU time
+of all threads: on a machine that others use too it says what a step takes, not what one waits for.
 """
 
 from __future__ import annotations
@@ -37,20 +38,24 @@ from burnish.target import target
 
 RATE, MOMENTUM = 0.01, 0.9
 COMPARED, ALLOWED_ERROR = 3, 1e-3  # steps whose losses are compared, and how far they may differ, of the loss
-OURS = "burnish"
+OURS, EXACT, FORWARD = "burnish", "exact", "forward"
 Call = Callable[[], Any]
 CLOCKS: Mapping[str, Callable[[], float]] = {"cpu": time.process_time, "wall": time.perf_counter}
 
 
 @dataclass(frozen=True)
 class Row:
-    """One measurement: median milliseconds of each contender, ours over the fastest other's, error of answers."""
+    """One measurement: median milliseconds of each contender, ours over the fastest other's, error of answers.
+
+    ``exact_ratio``: that of the exact contender, None where it did not run.
+    """
 
     name: str
     milliseconds: dict[str, float]
     ratio: float
     error: float
     note: str = ""
+    exact_ratio: float | None = None
 
 
 def torch_step(network: Any, x: Any, label: Any, compiled: bool = False) -> Call:
@@ -70,8 +75,8 @@ def torch_step(network: Any, x: Any, label: Any, compiled: bool = False) -> Call
     return step
 
 
-def step_calls(name: str, threads: int) -> dict[str, Call]:
-    """The contenders of a training step, each on a network of its own."""
+def step_calls(name: str, threads: int, exact: bool) -> dict[str, Call]:
+    """The contenders of a training step, each on a network of its own; ``exact``: with the exact one."""
     torch = require("torch", extra="torch")
     own = workload(name)
     calls = {"eager": torch_step(own.network, own.x, own.label)}
@@ -82,12 +87,16 @@ def step_calls(name: str, threads: int) -> dict[str, Call]:
     if shutil.which("g++"):
         other = workload(name)
         calls["compile"] = torch_step(other.network, other.x, other.label, compiled=True)
+    return calls | {own: our_step(name, threads, own == EXACT) for own in (OURS, EXACT)[: 1 + exact]}
+
+
+def our_step(name: str, threads: int, exact: bool) -> Call:
+    """A step of Burnish, which gives the loss before the update."""
     ours = workload(name)
     train = bn.Train(optimizer=bn.SGD(RATE, momentum=MOMENTUM))
-    module = bn.compile(ours.network.eval(), ours.x, train=train, threads=threads)
+    module = bn.compile(ours.network.eval(), ours.x, train=train, threads=threads, exact=exact)
     x, label = ours.x.numpy(), ours.label.numpy()
-    calls[OURS] = lambda: float(module(x, label))
-    return calls
+    return lambda: float(module(x, label))
 
 
 def in_turn(calls: Mapping[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
@@ -103,12 +112,14 @@ def in_turn(calls: Mapping[str, Call], rounds: int, clock: Callable[[], float]) 
     return {name: statistics.median(times) * 1e3 for name, times in spent.items()}
 
 
-def measure_step(name: str, threads: int, rounds: int, clock: Callable[[], float]) -> Row:
+def measure_step(name: str, threads: int, rounds: int, clock: Callable[[], float], exact: bool = False) -> Row:
     """One training step."""
-    calls = step_calls(name, threads)
+    calls = step_calls(name, threads, exact)
     losses = {contender: [call() for _ in range(COMPARED)] for contender, call in calls.items()}
     wanted, found = losses["eager"], losses[OURS]
-    error = max(abs(a - b) / abs(a) for a, b in zip(wanted, found, strict=True))
+    error = max(
+        abs(a - b) / abs(a) for own in (OURS, EXACT) for a, b in zip(wanted, losses.get(own, wanted), strict=True)
+    )
     return row_of(name, in_turn(calls, rounds, clock), error, "loss " + " ".join(f"{loss:.4f}" for loss in found))
 
 
@@ -121,20 +132,22 @@ def measure_kernel(name: str, threads: int, rounds: int, clock: Callable[[], flo
 
 
 def row_of(name: str, spent: dict[str, float], error: float, note: str) -> Row:
-    """A row, of which `forward` is no contender."""
-    fastest = min(times for contender, times in spent.items() if contender not in (OURS, "forward"))
-    return Row(name, spent, spent[OURS] / fastest, error, note)
+    """A row, whose ratios are to the fastest contender that is not ours."""
+    fastest = min(times for contender, times in spent.items() if contender not in (OURS, EXACT, FORWARD))
+    exact = spent[EXACT] / fastest if EXACT in spent else None
+    return Row(name, spent, spent[OURS] / fastest, error, note, exact)
 
 
 def table(rows: list[Row], title: str) -> Table:
     """The rows for people."""
     contenders = list(dict.fromkeys(name for row in rows for name in row.milliseconds))
     result = Table(title=title)
-    for heading in ("", *(f"{name} ms" for name in contenders), "ratio", "error", "note"):
+    for heading in ("", *(f"{name} ms" for name in contenders), "ratio", "exact", "error", "note"):
         result.add_column(heading, justify="right" if heading not in ("", "note") else "left")
     for row in rows:
         times = (f"{row.milliseconds[name]:.3g}" if name in row.milliseconds else "" for name in contenders)
-        result.add_row(row.name, *times, f"{row.ratio:.2f}", f"{row.error:.1e}", row.note)
+        exact = "" if row.exact_ratio is None else f"{row.exact_ratio:.2f}"
+        result.add_row(row.name, *times, f"{row.ratio:.2f}", exact, f"{row.error:.1e}", row.note)
     return result
 
 
@@ -152,6 +165,7 @@ def main() -> int:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--clock", choices=CLOCKS, default="cpu")
+    parser.add_argument("--exact", action="store_true", help="steps also without what changes rounding")
     parser.add_argument("--note", default="", help="said in the JSON file, such as what else the machine did")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     arguments = parser.parse_args()
@@ -164,8 +178,8 @@ def main() -> int:
     clock, rows = CLOCKS[arguments.clock], list[Row]()
     words = {"cpu": "CPU time of all threads", "wall": "time on the clock"}[arguments.clock]
     for name in names:
-        measure = measure_step if name in WORKLOADS else measure_kernel
-        rows.append(measure(name, arguments.threads, arguments.rounds, clock))
+        how = (name, arguments.threads, arguments.rounds, clock)
+        rows.append(measure_step(*how, arguments.exact) if name in WORKLOADS else measure_kernel(*how))
         torch._dynamo.reset()
         print(f"{name}: {rows[-1].ratio:.2f}", file=sys.stderr, flush=True)
         if arguments.json:

@@ -10,10 +10,10 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var, minimum
 from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
-from burnish.loops.regions import Span, accesses, region
+from burnish.loops.regions import Span, accesses, region, within
 from burnish.loops.regions import span as span_of
 from burnish.loops.simplify import simplify
-from burnish.loops.sizes import at_least, greatest, hinted, is_size
+from burnish.loops.sizes import at_least, hinted, is_size
 from burnish.loops.traverse import substitute
 from burnish.schedule.nest import LoopSite, find_loop, replace_site
 
@@ -33,9 +33,10 @@ def prefetch(
     """Each iteration of ``loop`` hints what it will read of ``buffer`` when ``over`` is ``distance`` iterations on.
 
     ``over`` is ``loop`` or a loop around it, or several, outermost first, that are counted as one; hints stop at the
-    last iteration: nothing outside the buffer is touched.
-    The iterations of ``share``, a loop between the two in which the same is read again, divide the cache lines; of a
-    symbolic loop those that its hint says. Where it is not known how much is read, nothing is hinted.
+    last iteration: nothing outside the buffer is touched. A ``loop`` that reads nothing of it hints what the innermost
+    of ``over`` does.
+    The iterations of ``share``, ``loop`` or one between the two in which the same is read again, divide the cache
+    lines; of a symbolic loop those that its hint says. Where it is not known how much is read, nothing is hinted.
     ``locality`` 3 is the first cache level, 2 the second, 0 the first without keeping it anywhere else::
 
         for c.i in 8:
@@ -58,12 +59,14 @@ def prefetch(
         raise ScheduleError(f"prefetch: distance {distance} must be at least 1, and locality {locality} from 0 to 3")
     if is_loaded(site.loop.extent):
         return _gather_ahead(program, site, buffer, distance, locality)
-    found, box = _footprint(site, buffer, ranges)
-    per_line = LINE // ITEM_BYTES[found.dtype]
-    elements = prod(span.extent for span in box)
-    if is_size(elements):
+    reader = site if buffer in site.loop.body.reads else find_loop(program, ahead[-1], "prefetch")
+    found, box = _footprint(reader, buffer)
+    elements, per_line = prod(span.extent for span in box), LINE // ITEM_BYTES[found.dtype]
+    run = _run(found, box)
+    if is_size(elements) or (run != elements and any(map(is_size, found.shape))):
         return program
-    lines = -(-elements // per_line)
+    each_run = -(-run // per_line)  # lines of it
+    lines = elements // run * each_run
     later = _later([(name, ranges[name]) for name in ahead], distance)
     parts = min(hinted(ranges[share]), lines) if share else 1
     each = -(-lines // parts)
@@ -72,8 +75,9 @@ def prefetch(
         line: Expr = Const(i, INDEX)
         if share is not None:
             line = minimum(Var(share) * each + i, lines - 1)
-        index = _element(box, line * per_line)
-        wanted = tuple(simplify(substitute(e, later), ranges) for e in index)
+        at = line * per_line if run == elements else line // each_run * run + line % each_run * per_line
+        index = [simplify(substitute(e, later), ranges) for e in _element(box, at)]
+        wanted = tuple(_inside(e, n, ranges) for e, n in zip(index, found.shape, strict=True))
         hints.append(Intrinsic("prefetch", (Load(found, wanted),), (("locality", locality),)))
     return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
 
@@ -121,22 +125,37 @@ def _later(loops: Sequence[tuple[str, int]], distance: int) -> dict[str, Expr]:
     return later
 
 
-def _footprint(site: LoopSite, buffer: str, ranges: dict[str, int]) -> tuple[Buffer, list[Span]]:
-    """The buffer, and the box of it that one iteration of the loop reads: contiguous in memory."""
+def _inside(index: Expr, size: int, ranges: dict[str, int]) -> Expr:
+    """An index of a box, which may reach over the end of the buffer, at most at its last element."""
+    if is_size(size) or within(index, size, ranges, ()):
+        return index
+    return simplify(minimum(index, size - 1), ranges)
+
+
+def _footprint(site: LoopSite, buffer: str) -> tuple[Buffer, list[Span]]:
+    """The buffer, and the box of it that one iteration of the loop reads."""
+    ranges = {**site.ranges, site.loop.var: site.loop.extent}
     touched = accesses(site.loop.body, ranges, site.given, of=buffer)
     reads = [a for a in touched if a.buffer.name == buffer and not a.writes]
     if not reads:
         raise ScheduleError(f"prefetch: loop '{site.loop.var}' does not read buffer '{buffer}'")
     found = reads[0].buffer
     box = [span for span in region(reads, list(ranges)) if span is not None]
-    whole = len(box) == len(found.shape)
-    first = next((d for d, span in enumerate(box) if greatest(span.extent) > 1), len(box))
-    inner = zip(box[first + 1 :], found.shape[first + 1 :], strict=False)
-    if not whole or not all(at_least(span.extent, n) for span, n in inner):
+    if len(box) != len(found.shape):
         raise ScheduleError(
-            f"prefetch: what loop '{site.loop.var}' reads of buffer '{buffer}' is not one run of memory"
+            f"prefetch: loop '{site.loop.var}' reads an unknown number of elements of buffer '{buffer}'"
         )
     return found, box
+
+
+def _run(found: Buffer, box: Sequence[Span]) -> int:
+    """Elements of a box that follow each other in memory: those of its last dimensions, as far as they are whole."""
+    run = 1
+    for span, n in zip(reversed(box), reversed(found.shape), strict=True):
+        run *= span.extent
+        if not at_least(span.extent, n):
+            break
+    return run
 
 
 def _element(box: list[Span], flat: Expr) -> list[Expr]:

@@ -343,8 +343,8 @@ class Schedule:
     ) -> None:
         """Hints, in each iteration of ``loop``, at what it reads of ``buffer`` when ``over`` is ``distance`` on.
 
-        ``over``: that loop, or some around it, outermost first. The iterations of ``share``, a loop between them,
-        divide the cache lines.
+        ``over``: that loop, or some around it, outermost first, the innermost of which reads it where ``loop`` does
+        not. The iterations of ``share``, ``loop`` or one between them, divide the cache lines.
         """
         ahead = over if isinstance(over, str) else list(over)
         self._apply("prefetch", buffer, loop, ahead, distance, share, locality)

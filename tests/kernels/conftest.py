@@ -36,10 +36,11 @@ def check(native: Callable[..., dict[str, np.ndarray]]) -> Check:
         rtol: float = 2e-5,
         threads: int = 2,
         edge: str = "end",
+        packed_at_call: Sequence[str] = (),
     ) -> Choice:
         inputs = tuple(sorted((t for t in stages(outputs) if t.body is None), key=lambda t: t.name))
         tags = {name: layout(tag) for name, tag in (layouts or {}).items()}
-        task = Task("kernel", inputs, tuple(outputs), op, tags, frozenset(constants))
+        task = Task("kernel", inputs, tuple(outputs), op, tags, frozenset(constants), frozenset(packed_at_call))
         machine = host()
         assert template.match(task, machine)
         chosen = {**template.on(task, machine).space.default, **(choice or {})}

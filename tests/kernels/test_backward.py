@@ -81,6 +81,51 @@ def test_passes_over_a_factor_that_is_read_in_place(check: Callable[..., object]
     check(MATMUL, "matmul", [y], choice={"depth": 24, "outer": "columns", "tile": 6, "vectors": 2})
 
 
+OWN_PANELS = [
+    ((130, 96), (96, 80), False, False),
+    ((130, 96), (70, 96), False, True),
+    ((96, 260), (96, 72), True, False),
+]
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize(("a", "b", "ta", "tb"), OWN_PANELS)
+@pytest.mark.parametrize("vectors", [1, 2, 3])
+def test_the_loop_over_panels_copies_what_is_known_at_a_call_only(
+    check: Callable[..., object],
+    a: tuple[int, int],
+    b: tuple[int, int],
+    ta: bool,
+    tb: bool,
+    vectors: int,
+    edge: str,
+) -> None:
+    attrs = {"transpose_a": ta, "transpose_b": tb}
+    (y,) = OPERATORS["matmul"].define("y", [placeholder(a, name="a"), placeholder(b, name="b")], attrs)
+    choice = {"tile": 5, "vectors": vectors, "outer": "columns", "depth": 0, "unroll": 1}
+    check(MATMUL, "matmul", [y], choice=choice, edge=edge, packed_at_call=("b",))
+    task = Task("kernel", tuple(y.inputs), (y,), "matmul", {}, frozenset(), frozenset({"b"}))
+    made = MATMUL.on(task, host()).apply(choice)
+    assert ("transform_layout", "b") not in {(name, args[0]) for name, args in made.trace}, "nothing packs it before"
+    assert "prefetch(b[" in str(made.program), "of the next panel, shared out among the tiles of rows"
+
+
+def test_a_product_hints_at_the_weights_that_it_updates() -> None:
+    """One tile of rows ahead; the last tile, which is cut off, at no element beyond the last."""
+    b = GraphBuilder()
+    x, seed = b.input("x", (64, 1030)), b.input("seed", (64, 1024))
+    w = b.state("w", np.zeros((1024, 1030), "f4"))
+    gradient = b.add("matmul", seed, x, transpose_a=True)
+    b.update(w, b.add("sub", w, b.add("mul", gradient, b.constant(np.float32(0.1)))))
+    module = bn.compile(b.build(b.add("reduce_sum", x, axes=(0, 1))), threads=2)
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.normal(size=s).astype("f4") for n, s in (("x", (64, 1030)), ("seed", (64, 1024)))}
+    module(feeds["x"], feeds["seed"])
+    used = module.executable.info["kernels"]
+    assert [k["template"] for k in used if "sub" in k["group"]] == ["matmul"], used
+    np.testing.assert_allclose(module.state["w"], -0.1 * (feeds["seed"].T @ feeds["x"]), atol=1e-5)
+
+
 def shared_factor(steps: int, rows: int, hidden: int) -> Graph:
     b = GraphBuilder()
     h, w = b.input("h", (rows, hidden)), b.input("w", (hidden, hidden))

@@ -293,3 +293,45 @@ def test_hints_of_loops_counted_as_one_go_on_where_the_inner_one_ends() -> None:
         assert [simplify(substitute(e, at)) for e in hint.indices[:2]] == [
             Const(min(now + 1, 11) // 4, INDEX), Const(min(now + 1, 11) % 4, INDEX)
         ]  # fmt: skip
+
+
+def test_hints_at_a_box_count_the_lines_of_every_row_and_end_with_the_buffer() -> None:
+    x = t.placeholder((10, 40), name="x")
+    program = t.create_program("double", [x], [t.compute((10, 40), lambda i, j: x[i, j] * 2.0, "y")])
+    schedule = Schedule(program)
+    i, j = schedule.loops("y")
+    (rows, i), (columns, j) = schedule.split(i, 4), schedule.split(j, 32)
+    schedule.reorder(columns, rows, i, j)
+    schedule.prefetch("x", rows, rows)
+    verify(schedule.program)
+    hints = [s.operands[0] for s in walk_stmt(schedule.program.body) if isinstance(s, Intrinsic)]
+    for row, column in ((0, 0), (1, 1), (2, 1)):
+        at = {rows: Const(row, INDEX), columns: Const(column, INDEX)}
+        found = [tuple(int(str(simplify(substitute(e, at)))) for e in hint.indices) for hint in hints]
+        later = 4 * min(row + 1, 2)
+        wanted = [(min(later + k, 9), min(32 * column + line, 39)) for k in range(4) for line in (0, 16)]
+        assert found == wanted
+    expected = run_program(program, arrays := inputs(program))["y"]
+    np.testing.assert_array_equal(run_program(schedule.program, arrays)["y"], expected)
+
+
+def test_a_loop_that_reads_nothing_of_a_buffer_hints_at_what_the_loop_around_it_reads() -> None:
+    """The rows of ``x`` that the next iteration of ``i`` sums, shared out among the iterations of ``j``."""
+    x = t.placeholder((4, 64), name="x")
+    k = t.reduce_axis(64, "k")
+    total = t.compute((4,), lambda i: t.sum(x[i, k.var], k), "total")
+    program = t.create_program("rows", [x], [t.compute((4, 8), lambda i, j: total[i] * 2.0, "y")])
+    schedule = Schedule(program)
+    i, j = schedule.loops("y")
+    schedule.compute_at("total", i)
+    schedule.prefetch("x", j, i, 1, j)
+    verify(schedule.program)
+    assert replay(program, schedule.trace) == schedule.program
+    (hint,) = (s.operands[0] for s in walk_stmt(schedule.program.body) if isinstance(s, Intrinsic))
+    lines = {
+        tuple(str(simplify(substitute(e, {i: Const(1, INDEX), j: Const(at, INDEX)}))) for e in hint.indices)
+        for at in range(8)
+    }
+    assert lines == {("2", str(16 * line)) for line in range(4)}
+    expected = run_program(program, arrays := inputs(program))["y"]
+    np.testing.assert_allclose(run_program(schedule.program, arrays)["y"], expected, rtol=1e-6)

@@ -16,6 +16,7 @@ from safetensors.numpy import save_file
 from burnish.errors import CheckpointError
 from burnish.train.checkpoint import Checkpoint, Folder
 
+ROOT = Path(__file__).parents[2]
 STATES = {
     "w": np.arange(6, dtype="f4").reshape(2, 3), "optimizer.step": np.array(7), "empty": np.zeros((0, 2)),
     "half": np.arange(3).astype(ml_dtypes.bfloat16), "flag": np.array(True),
@@ -91,60 +92,26 @@ def test_a_broken_newest_one_is_named_and_so_is_the_one_before(tmp_path: Path) -
 
 
 KILLED = """
-    import os, signal, sys
+    import os, sys
     from pathlib import Path
     import numpy as np
     from burnish.train import checkpoint
     from burnish.train.checkpoint import Checkpoint, Folder
+    from tests.train.killing import die_at
 
     def made(number):
         return Checkpoint({"w": np.full((64, 1024), number, np.float32)}, {"call": number})
 
-    def write_until(moment, folder):
-        '''Writes checkpoints until the system call of this number, which never returns.'''
-        seen = 0
-
-        def counted(function):
-            def call(*args, **kwargs):
-                nonlocal seen
-                seen += 1
-                if seen == moment:
-                    os.kill(os.getpid(), signal.SIGKILL)
-                return function(*args, **kwargs)
-            return call
-
-        class Counted:
-            def __init__(self, file):
-                self._file = file
-            def __enter__(self):
-                return self
-            def __exit__(self, *found):
-                self._file.close()
-            def __getattr__(self, name):
-                return getattr(self._file, name)
-            def write(self, part):
-                half = len(part) // 2
-                self._file.write(part[:half]); self._file.flush()
-                counted(self._file.write)(part[half:])
-
-        open_file = os.fdopen
-        def opened(file, mode="r", **more):
-            made = open_file(file, mode, **more)
-            return Counted(made) if mode == "wb" else made
-
-        os.fdopen = opened
-        os.fsync, os.replace, os.unlink = map(counted, (os.fsync, os.replace, os.unlink))
-        checkpoint._CHUNK = 1 << 16
-        for number in range(2, 9):
-            Folder(folder).add(number, made(number))
-
+    checkpoint._CHUNK = 1 << 16
     home = Path(sys.argv[1])
     for moment in map(int, sys.argv[2:]):
         folder = home / str(moment)
         Folder(folder).add(1, made(1))
         child = os.fork()
         if not child:
-            write_until(moment, folder)
+            die_at(moment, sys.argv[1])
+            for number in range(2, 9):
+                Folder(folder).add(number, made(number))
             os._exit(0)
         _, status = os.waitpid(child, 0)
         print(moment, os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
@@ -155,7 +122,7 @@ def test_a_writer_that_is_killed_leaves_the_last_good_one(tmp_path: Path) -> Non
     """The child kills itself in the middle of a write, or at a sync, a rename or a removal: one of 20 drawn moments."""
     moments = sorted(np.random.default_rng(11).choice(np.arange(1, 50), 20, replace=False).tolist())
     script = [sys.executable, "-c", textwrap.dedent(KILLED), str(tmp_path), *map(str, moments)]
-    told = subprocess.run(script, capture_output=True, text=True, check=True).stdout.split()
+    told = subprocess.run(script, capture_output=True, text=True, check=True, cwd=ROOT).stdout.split()
     assert set(told[1::2]) == {"9"}, "every child was killed by its own hand"
     reached = []
     for moment in moments:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +70,41 @@ def test_going_on_gives_the_same_losses_bit_for_bit(tmp_path: Path, stop: int) -
     for name in whole.step.state:
         assert np.array_equal(rest.step.state[name], whole.step.state[name])
     assert rest.report.checkpoint is not None and (tmp_path / "best.safetensors").exists()
+
+
+KILLED = """
+import os, sys
+from pathlib import Path
+from tests.train.killing import die_at
+from tests.train.test_loop import fit
+
+fit(steps=1)  # what it compiles, the children find compiled
+for moment in sys.argv[2:]:
+    folder = os.path.join(sys.argv[1], moment)
+    child = os.fork()
+    if not child:
+        die_at(int(moment), folder)
+        fit(steps=9, save_every=1, checkpoint=Path(folder))
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    print(os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0)
+"""
+
+
+@pytest.mark.slow
+def test_training_that_is_killed_while_it_writes_goes_on_to_the_same_weights(tmp_path: Path) -> None:
+    """At 20 drawn moments of its checkpoints, one a step; where none was whole yet, it begins again."""
+    whole, resumed = fit(steps=9), set()
+    moments = [str(n) for n in np.random.default_rng(5).choice(np.arange(1, 46), 20, replace=False)]
+    script = [sys.executable, "-c", KILLED, str(tmp_path), *moments]
+    told = subprocess.run(script, capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2])
+    assert told.stdout.split() == ["9"] * 20, "each was killed by its own hand"
+    for moment in moments:
+        rest = fit(steps=9, checkpoint=tmp_path / moment, resume=True)
+        resumed.add(rest.report.resumed)
+        assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
+        assert all(np.array_equal(rest.step.state[name], whole.step.state[name]) for name in whole.step.state)
+    assert len(resumed) > 4
 
 
 def test_accumulated_and_scaled_training_goes_on(tmp_path: Path) -> None:

@@ -3,34 +3,46 @@
 The structure of ``parallel(batch, column panel) -> row tile -> k``. A constant right factor is packed at compile time
 into panels ``[N / group][K][group]``, so that each is one contiguous stream, and the next one is prefetched; one row
 (M = 1) takes more vectors, which is the memory-bound matrix-vector product. Where panels are too deep for the second
-cache, the depth is cut into passes over all rows. Any other right factor is read in place where its columns are
-vectors, and otherwise copied into panels, one batch at a time.
+cache, the depth is cut into passes over all rows. One that is packed at a call is copied by the loop over panels, each
+just before it is multiplied with, where that reads it once. Any other right factor is read in place where its columns
+are vectors, and otherwise copied into panels, one batch at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from math import prod
 from typing import Any
 
 import numpy as np
 
+from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
 from burnish.kernels.cpu.elements import element_step, fits_elements
+from burnish.kernels.cpu.panels import (
+    are_panels,
+    copies_own_panel,
+    copy_panels,
+    has_panels,
+    is_copied,
+    is_in_place,
+    panel_layout,
+    panels_fit,
+)
 from burnish.kernels.cpu.product import Product, product
-from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Axis, Reduce, Var
-from burnish.loops.layout import layout
 from burnish.loops.traverse import free_vars
+from burnish.schedule.prefetch import LINE
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
+ACROSS = 1.05  # cost of a step whose rows of the left factor lie across the ends of cache lines
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
-MANY_ROWS = 128  # that share a right factor: reading it from panels gains more than packing it costs
 MOST_VECTORS = 8
 PAGE, WAYS = 1 << 12, 8  # bytes between addresses in one set of the first cache, and the lines of a set
 
@@ -49,11 +61,11 @@ def _product(task: Task, target: Target) -> Product | None:
 def _space(task: Task, target: Target, p: Product) -> Space:
     shape = task.outputs[0].shape
     rows = shape[p.rows[-1]] if p.rows else 1
-    in_place = not _has_panels(task, p, target.lanes) and _in_place(task, p, target.lanes)
+    in_place = not has_panels(task, p, target.lanes) and is_in_place(task, p, target.lanes)
     tile, vectors, outer = _default(p, shape, target, in_place)
     knobs: dict[str, Sequence[int | str]] = {
         "tile": tuple(range(1, min(rows, target.vector_registers - 2) + 1)),
-        "vectors": tuple(v for v in range(1, MOST_VECTORS + 1) if _in_panels(p, shape, v * target.lanes)),
+        "vectors": tuple(v for v in range(1, MOST_VECTORS + 1) if are_panels(p, shape, v * target.lanes)),
         "outer": ("columns", "all", "rows")[: 3 if len(p.rows) == 1 and not p.batch else 2],
         "depth": (0, *_depths(task, p, target.lanes)),  # steps of a pass over all rows; 0: all in one
         "unroll": (1, 2, 4),  # a loop's own instructions take slots from multiply-adds
@@ -87,35 +99,9 @@ def _chunk(p: Product, target: Target, tile: int | np.ndarray) -> Any:
     return np.maximum(1, target.l2_bytes // 2 // (4 * p.depth * tile))
 
 
-def _in_place(task: Task, p: Product, lanes: int) -> bool:
-    """Whether the columns of the right factor are vectors where they are."""
-    steps = statement(task, p.anchor).nest([Level(len(p.anchor.shape) - 1, 2)], 1).stride[1:, 0, 0].tolist()
-    return p.anchor.shape[-1] % lanes == 0 and set(steps) == {0, 1}
-
-
-def _has_panels(task: Task, p: Product, lanes: int) -> bool:
-    """Whether the right factor comes in panels: a constant, or one that is packed at each call and were copied else.
-
-    Many rows pay for packing one that could be read in place, a short run of each of its rows at a time.
-    """
-    right = p.right.buffer.name
-    many = p.anchor.buffer.size >= MANY_ROWS * p.anchor.shape[-1]
-    return right in task.constants or (right in task.packed and (many or not _in_place(task, p, lanes)))
-
-
-def _is_copied(task: Task, p: Product, lanes: int) -> bool:
-    """Whether the right factor is copied into panels."""
-    return not _has_panels(task, p, lanes) and not _in_place(task, p, lanes)
-
-
-def _in_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
-    """Whether so many columns can be a panel: where several axes make up the columns, one does not cross their ends."""
-    return len(p.columns) == 1 or shape[p.columns[-1]] % group == 0
-
-
 def _depths(task: Task, p: Product, lanes: int) -> list[int]:
     """The depths of passes, fewer than all steps, into which they divide; none where no rows share a panel in place."""
-    if p.batch or not p.rows or _is_copied(task, p, lanes):
+    if p.batch or not p.rows or is_copied(task, p, lanes):
         return []
     return [depth for depth in range(1, p.depth) if p.depth % depth == 0]
 
@@ -127,15 +113,10 @@ def _pass_depth(task: Task, p: Product, vectors: int, target: Target) -> int:
     of one pass takes a sixteenth of it, and all sums no more than a quarter.
     """
     group_bytes, rows = 4 * vectors * target.lanes, p.anchor.buffer.size // p.anchor.shape[-1]
-    if _panels_fit(p, vectors, target) or rows < 32 or rows * group_bytes > target.l2_bytes // 4:
+    if panels_fit(p, vectors, target) or rows < 32 or rows * group_bytes > target.l2_bytes // 4:
         return 0
     most = target.l2_bytes // 16 // group_bytes
     return max((d for d in _depths(task, p, target.lanes) if target.lanes <= d <= most), default=0)
-
-
-def _panels_fit(p: Product, vectors: int, target: Target) -> bool:
-    """Whether a panel and the next one leave a quarter of the second cache free."""
-    return 8 * vectors * target.lanes * p.depth <= target.l2_bytes * 3 // 4
 
 
 def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool) -> tuple[int, int, str]:
@@ -153,7 +134,7 @@ def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool)
     step = partial(element_step, target) if target.element_lanes else _step
     for vectors in range(1, MOST_VECTORS + 1):
         group = vectors * target.lanes
-        if not _in_panels(p, shape, group) or group >= columns + target.lanes:
+        if not are_panels(p, shape, group) or group >= columns + target.lanes:
             continue
         if in_place and columns % group and columns % target.lanes == 0:  # a mask at every load
             continue
@@ -164,7 +145,7 @@ def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool)
             if tile > 1 and target.element_lanes and not fits_elements(target, tile, vectors):
                 break
             full, rest = divmod(rows, tile)
-            cycles = full * step(tile, vectors)
+            cycles = full * step(tile, vectors) * (ACROSS if _crosses_lines(p, tile) else 1.0)
             cycles = (cycles + step(rest, vectors)) * 1.02 if rest else cycles
             for outer, jobs, unit in (("columns", panels, cycles), ("all", panels * full, cycles / max(full, 1))):
                 if outer == "all" and (rest or full == 1):
@@ -180,6 +161,11 @@ def _step(rows: int, vectors: int) -> float:
     """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency; loop, vectors from L2."""
     loads_per_row = 1.15 if vectors == 1 else 1.0  # a broadcast within the multiply-add, which is issued again to load
     return max(rows * vectors / 2, (rows * loads_per_row + vectors) / 2, 4.0) + 0.5 + 0.15 * vectors
+
+
+def _crosses_lines(p: Product, tile: int) -> bool:
+    """Whether a tile's rows of the left factor lie side by side, and some of these runs in two cache lines."""
+    return len(p.anchor.axes) > 1 and p.left.indices[-1] == p.anchor.axes[-2] and LINE // 4 % tile != 0
 
 
 def _most_rows(p: Product) -> int:
@@ -200,10 +186,11 @@ def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
 def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     out = task.outputs[0]
-    s, acc, copy = _prepare(task, p, lanes)
+    own_panel = copies_own_panel(task, target, p, choice)
+    s, acc, copy = _prepare(task, p, own_panel or is_copied(task, p, lanes))
     constants = channel_constants(task, group)
     right = p.right.buffer.name
-    panels, packed = _panels(p, group), _has_panels(task, p, lanes)
+    panels, packed = panel_layout(p, group), has_panels(task, p, lanes) and not own_panel
     if packed:
         constants[right] = panels
     apply_layouts(s, task, constants)
@@ -239,13 +226,28 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     jobs = [*batch, *over, *rows] if choice["outer"] == "all" else [*batch, *chunks, *over]
     if copy is not None:
         inside = bool(batch) and _count(out.shape, p.batch) >= target.cores
-        _copy_panels(s, copy, panels, batch[-1] if batch and inside else None, lanes)
+        copy_panels(s, copy, panels, panel if own_panel else batch[-1] if inside else None, lanes)
         jobs = batch if inside else jobs
     if p.anchor.buffer.size * p.depth > FEW_PRODUCTS:
         fused = parallel_over(s, [*single, *jobs])
-        if packed and choice["outer"] == "columns" and _panels_fit(p, int(choice["vectors"]), target):
+        if packed and choice["outer"] == "columns" and panels_fit(p, int(choice["vectors"]), target):
             s.prefetch(right, s.loops(acc)[0], fused, 1, rows[-1] if rows else None)
+        if own_panel and rows:
+            s.prefetch(right, rows[-1], fused, 1, rows[-1])
+        if rows:
+            _hint_results(s, task, target, p, fused if rows[-1] in jobs else rows[-1])
     return s
+
+
+def _hint_results(s: Schedule, task: Task, target: Target, p: Product, tile: str) -> None:
+    """Hints, one tile of rows ahead, at what else is read at the place of each result: a weight that is updated, and
+    what its optimizer remembers, which no cache but the last has held since the last step.
+    """
+    factors = (p.left.buffer.name, p.right.buffer.name)
+    for t in task.inputs:
+        if t.shape == task.outputs[0].shape and t.name not in factors and t.buffer.nbytes >= target.l2_bytes:
+            with suppress(ScheduleError):  # what is read of it depends on data
+                s.prefetch(t.name, tile, tile)
 
 
 def _follow(s: Schedule, task: Task, at: str, lanes: int) -> None:
@@ -294,27 +296,18 @@ def _apply_passes(s: Schedule, task: Task, p: Product, target: Target, choice: C
     return part, tile
 
 
-def _prepare(task: Task, p: Product, lanes: int) -> tuple[Schedule, str, str | None]:
+def _prepare(task: Task, p: Product, copied: bool) -> tuple[Schedule, str, str | None]:
     """The schedule with all but the accumulator inlined into the output; the stage that copies the right factor."""
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     right = p.right.buffer.name
-    if not _is_copied(task, p, lanes):
+    if not copied:
         return s, acc, None
     s = Schedule(task.program())
     if right in {t.name for t in task.stages()}:
         return s, inline_around(s, task, (right,)), right
     acc = inline_around(s, task, ())
     return s, acc, s.cache_read(right, "local", acc)
-
-
-def _panels(p: Product, group: int) -> str:
-    """The layout of the right factor in which the columns of a panel lie side by side, the depth around them."""
-    n = p.anchor.axes[-1]
-    at = next(d for d, i in enumerate(p.right.indices) if i == n)
-    letters = [chr(ord("A") + d) for d in range(len(p.right.indices))]
-    rest = [v for d, v in enumerate(letters) if d != at]
-    return "".join([*rest[:-1], letters[at], *rest[-1:], f"{group}{letters[at].lower()}"])
 
 
 def _schedule_accumulator(s: Schedule, acc: str, loops: Sequence[str], lanes: int, unroll: int) -> None:
@@ -333,31 +326,6 @@ def _schedule_accumulator(s: Schedule, acc: str, loops: Sequence[str], lanes: in
     s.vectorize(lane)
 
 
-def _copy_panels(s: Schedule, copy: str, panels: str, batch: str | None, lanes: int) -> None:
-    """Copies the right factor into panels, inside the loop ``batch`` or before all else; what pads them is zero."""
-    arrangement = layout(panels)
-    n = arrangement.parts[-1].dim
-    group = arrangement.parts[-1].block
-    s.fill(s.loops(copy)[n], group)
-    s.transform_layout(copy, panels)
-    if batch is not None:
-        s.compute_at(copy, batch)
-    own = s.loops(copy)
-    runs = [d for d, v in enumerate(own) if d != n and s.extent(v) % lanes == 0 and strides(s, copy, v).loads == (1,)]
-    over, column = s.split(own[n], group)
-    block, lane = s.split(column, lanes)
-    if runs:  # squares of vectors are transposed in registers
-        run, step = s.split(own[runs[-1]], lanes)
-        own[runs[-1]] = run
-        s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, step, lane)
-        s.unroll(step)
-    else:
-        s.reorder(over, *[v for d, v in enumerate(own) if d != n], block, lane)
-    s.vectorize(lane)
-    if batch is None:
-        s.parallel(over)
-
-
 def _nests(task: Task, target: Target, p: Product) -> Describe:
     """Batches and column panels outside, row tiles in them or beside them, the depth around a register tile.
 
@@ -366,9 +334,9 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
     shape, lanes, right = task.outputs[0].shape, target.lanes, p.right.buffer
     owner = {d: (axis, step) for axis, terms in enumerate(p.maps) for d, step in terms.items()}
     k, n = len(p.anchor.shape), len(p.anchor.shape) - 1
-    constant = _has_panels(task, p, lanes)
+    constant = has_panels(task, p, lanes)
     in_place = statement(task, p.anchor)
-    copied = _is_copied(task, p, lanes)
+    copied = is_copied(task, p, lanes)
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
     by_batch = copied and prod(shape[d] for d in p.batch) >= target.cores  # the thread that multiplies also copies
     parallel = PARALLEL if p.anchor.buffer.size * p.depth > FEW_PRODUCTS else SERIAL
