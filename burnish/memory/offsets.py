@@ -110,9 +110,7 @@ def best_fit(lives: Lives, start: int = 0) -> tuple[dict[str, int], int]:
 
 
 @njit(cache=True, light=True, nogil=True)
-def _sweep(
-    births: Any, deaths: Any, born: Any, dead: Any, size: Any, offsets: Any, least: Any, end: Any
-) -> Any:
+def _sweep(births: Any, deaths: Any, born: Any, dead: Any, size: Any, offsets: Any, least: Any, end: Any) -> Any:
     """Sets the offsets of ``births``; the end of the arena, which was ``end`` and is in use up to ``least``."""
     begins = np.empty(len(deaths) + 2, np.int64)  # of the free blocks, ascending
     free = np.empty(len(deaths) + 2, np.int64)
@@ -165,7 +163,7 @@ def _sweep(
 
 
 def greedy_by_size(lives: Lives, tightest: bool, below: int) -> tuple[dict[str, int], int] | None:
-    """Offsets and the bytes of the arena by size: into the tightest gap, or the lowest, of equal sizes in order of birth.
+    """Offsets and bytes of the arena by size: into the tightest gap, or the lowest, of equal sizes in order of birth.
 
     None if the arena is not smaller than ``below``, or more than ``MOST_WORK`` comparisons were needed.
     """
@@ -179,7 +177,9 @@ def greedy_by_size(lives: Lives, tightest: bool, below: int) -> tuple[dict[str, 
 
 def _width(lives: Lives) -> tuple[int, int]:
     """Steps of a range, such that fewest comparisons find the neighbours of all buffers; and about how many."""
-    beside = np.searchsorted(np.sort(lives.first), lives.last, "right") - np.searchsorted(np.sort(lives.last), lives.first)
+    beside = np.searchsorted(np.sort(lives.first), lives.last, "right") - np.searchsorted(
+        np.sort(lives.last), lives.first
+    )
     least: tuple[int, int] | None = None
     for width in (4**i for i in range(WIDTHS)):
         change = np.zeros(lives.steps // width + 2, np.int64)
@@ -193,9 +193,7 @@ def _width(lives: Lives) -> tuple[int, int]:
 
 
 @njit(cache=True, light=True, nogil=True)
-def _stack(
-    order: Any, first: Any, last: Any, size: Any, nbytes: Any, width: Any, tightest: Any, below: Any
-) -> Any:
+def _stack(order: Any, first: Any, last: Any, size: Any, nbytes: Any, width: Any, tightest: Any, below: Any) -> Any:
     """Offsets, each buffer between those before it in ``order``; none if the arena is not smaller than ``below``."""
     total = 0
     for b in order:

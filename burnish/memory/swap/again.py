@@ -131,6 +131,8 @@ class Program:
                 kept.append([name for v, name in self.over[slot] if values[v]])
         stored = {name: bool(values[v]) for name, v in self.store.items()}
         try:
-            return replay(self.problem, self.capacity, write_out(self.problem, order, kept, stored), method, found.proven)
+            return replay(
+                self.problem, self.capacity, write_out(self.problem, order, kept, stored), method, found.proven
+            )
         except VerificationError:
             return None

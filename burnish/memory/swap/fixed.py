@@ -4,8 +4,8 @@ Between two uses of a tensor it stays in fast memory or is loaded again: one bin
 holds the gaps over it and what it needs below the capacity. A tensor that is written here and loaded anywhere is stored
 once: one variable for each. As exact as Algorithm 3 of one order, and fast for a thousand steps.
 
-Of two gaps one of which lies over the other, is no smaller and saves no more, the outer one is bridged only if the inner
-one is: rows that say so keep the solver from plans that are as good as others.
+Of two gaps one of which lies over the other, is no smaller and saves no more, the outer one is bridged only if the
+inner one is: rows that say so keep the solver from plans that are as good as others.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Program:
                 self.cost.append(nbytes)
 
     def solve(self, seconds: float) -> tuple[set[int] | None, bool]:
-        """The gaps that are not bridged, or None if nothing was found in time; and whether that is proven to be best."""
+        """The gaps that are not bridged, or None if none were found in time; and whether that is proven to be best."""
         if not self.columns:
             return self.never, True
         end = monotonic() + seconds
@@ -159,7 +159,9 @@ class _Program:
             broken = [over & stay for over, room in self.rows if self._bytes(over & stay) > room]
             if not broken:
                 return {*self.columns, *self.never} - self._filled(stay), found.proven
-            for together in broken:  # more bytes than fit, by less than the solver's tolerance: not all of these at once
+            for (
+                together
+            ) in broken:  # more bytes than fit, by less than the solver's tolerance: not all of these at once
                 entries.at_most({self.column[i]: 1.0 for i in together}, len(together) - 1.0)
 
     def _entries(self) -> Rows:
