@@ -204,7 +204,7 @@ def missed(report: dict[str, Any]) -> list[str]:
     for row in report.get("budgets", ()):
         if row["violations"] or row["slower_with_more"] or row["unequal"]:
             wrong.append(f"{row['model']}: {row['violations']} violations, {row['slower_with_more']} slower with more")
-        off = max(plan["process"]["off"] for plan in row["plans"] if "process" in plan)
+        off = max((one["process"]["off"] for one in row["plans"] if "process" in one), default=0.0)
         if off > 0.05:
             wrong.append(f"{row['model']}: a process's resident peak is {off:.1%} off (allowed: 5 %)")
     for one in (one for row in report.get("deep", ()) for one in row["plans"]):
