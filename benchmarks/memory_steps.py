@@ -47,7 +47,7 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
         plain = Module(assemble(step.made), 1)
         given = _inputs(plain)
         wanted = float(plain(*given))
-        state = {key: plain.state[key].copy() for key in plain.state}
+        state = {key: array.copy() for key, array in plain.state.items()}
         violations, slower, unequal, before, rows = 0, 0, 0, float("inf"), []
         for i in range(count):
             budget = least + (whole - least) * i // (count - 1)
@@ -55,7 +55,7 @@ def contract(names: Sequence[str], count: int = 20) -> Iterator[dict[str, Any]]:
             module = Module(assemble(step.ordered(found.order)), 1)
             arena = module.memory["arena"]
             loss = float(module(*given))
-            same = loss == wanted and all(np.array_equal(module.state[key], state[key]) for key in state)
+            same = loss == wanted and all(np.array_equal(array, state[key]) for key, array in module.state.items())
             violations += arena > budget
             slower += found.seconds > before
             unequal += not same

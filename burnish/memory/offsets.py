@@ -1,15 +1,15 @@
-"""Offsets of many buffers: best fit on a coalescing free list, and greedy by size, whose loops are compiled.
+"""Offsets of many buffers: best fit on a coalescing free list, and greedy placement, whose loops are compiled.
 
 Best fit is what a program with a heap would do, known before it runs: a buffer is put into the smallest free block that
 holds it when it is born, and its block joins its free neighbours when it dies. It may begin where most bytes are live,
-which then lie without gaps, and go from there to both ends. Greedy by size (Pisarchyk and Lee 2020, section 5.3) puts
-the larger buffers first, each into a gap between those that live beside it: closer to the bound, and slower where very
-many do.
+which then lie without gaps, and go from there to both ends. Greedy placement (Pisarchyk and Lee 2020, section 5) takes
+buffers by size, or in another order, each into a gap between those that live beside it: closer to the bound, and slower
+where very many do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from burnish.jit import njit
 from burnish.memory.lifetimes import Interval
 
-MOST_WORK = 200_000_000  # comparisons of one greedy placement, about half a second
+MOST_WORK = 200_000_000  # comparisons of greedy placements, about half a second
 SORTING = 16  # comparisons that one neighbour costs when neighbours are put in order
+PROMOTIONS = 32  # rounds in which what reaches the top of the arena is placed first
 WIDTHS = 6  # of the ranges of steps by which neighbours are found, those tried; each is four times the one before
 Ints = NDArray[np.int64]
 
@@ -67,6 +68,15 @@ class Lives:
         return found | dict.fromkeys(self.empty, 0), int((offsets + self.nbytes).max(initial=0))
 
 
+_ORDERS: tuple[Callable[[Lives], tuple[Ints, ...]], ...] = (  # as NumPy's lexsort has keys: the last counts most
+    lambda b: (b.first, -b.rounded),  # by size
+    lambda b: (b.first, -b.rounded * (b.last - b.first + 1)),  # by bytes times steps
+    lambda b: (-b.rounded, b.first - b.last),  # longest life first
+    lambda b: (-b.rounded, b.first),  # in order of birth
+    lambda b: (-b.rounded, -b.last),  # in reverse order of death
+)
+
+
 def place_many(buffers: Sequence[Interval], alignment: int, enough: int = 0) -> tuple[dict[str, int], int]:
     """Offsets, multiples of ``alignment``, and the bytes of the arena: the smallest found, or one of ``enough``."""
     lives = Lives.of(buffers, alignment)
@@ -78,13 +88,7 @@ def place_many(buffers: Sequence[Interval], alignment: int, enough: int = 0) -> 
         if best[1] <= enough:
             return best
     assert best is not None
-    for tightest in (False, True):
-        better = greedy_by_size(lives, tightest, best[1])
-        if better is not None:
-            best = better
-        if best[1] <= enough:
-            break
-    return best
+    return min(best, stacked(lives, enough) or best, key=lambda placed: placed[1])
 
 
 def best_fit(lives: Lives, start: int = 0) -> tuple[dict[str, int], int]:
@@ -162,17 +166,29 @@ def _sweep(births: Any, deaths: Any, born: Any, dead: Any, size: Any, offsets: A
     return end
 
 
-def greedy_by_size(lives: Lives, tightest: bool, below: int) -> tuple[dict[str, int], int] | None:
-    """Offsets and bytes of the arena by size: into the tightest gap, or the lowest, of equal sizes in order of birth.
+def stacked(lives: Lives, enough: int = 0) -> tuple[dict[str, int], int] | None:
+    """The best offsets, and bytes of the arena, of greedy placement in several orders; by size is the first.
 
-    None if the arena is not smaller than ``below``, or more than ``MOST_WORK`` comparisons were needed.
+    Each buffer goes into the lowest gap, or the tightest. In further rounds what reaches the top is placed first. Ends
+    at ``enough`` bytes, and after ``MOST_WORK`` comparisons; None if these do not suffice for one order.
     """
     width, work = _width(lives)
-    if work > MOST_WORK:
-        return None
-    order = np.lexsort((lives.first, -lives.rounded))
-    offsets = _stack(order, lives.first, lives.last, lives.rounded, lives.nbytes, width, tightest, below)
-    return lives.placed(offsets) if len(offsets) else None
+    tries = min(MOST_WORK // max(work, 1), 2 * len(_ORDERS) + PROMOTIONS)
+    best = latest = None
+    for number in range(tries):
+        if best is None or number < 2 * len(_ORDERS):
+            order = np.lexsort(_ORDERS[number // 2](lives))
+        else:
+            size, offsets, order = latest if latest is not None and number > 2 * len(_ORDERS) else best
+            at_top = offsets + lives.nbytes == size
+            order = np.concatenate([np.flatnonzero(at_top), order[~at_top[order]]])
+        offsets = _stack(order, lives.first, lives.last, lives.rounded, width, number % 2 == 1)
+        latest = int((offsets + lives.nbytes).max(initial=0)), offsets, order
+        if best is None or latest[0] < best[0]:
+            best = latest
+        if best[0] <= enough:
+            break
+    return None if best is None else lives.placed(best[1])
 
 
 def _width(lives: Lives) -> tuple[int, int]:
@@ -193,8 +209,8 @@ def _width(lives: Lives) -> tuple[int, int]:
 
 
 @njit(cache=True, light=True, nogil=True)
-def _stack(order: Any, first: Any, last: Any, size: Any, nbytes: Any, width: Any, tightest: Any, below: Any) -> Any:
-    """Offsets, each buffer between those before it in ``order``; none if the arena is not smaller than ``below``."""
+def _stack(order: Any, first: Any, last: Any, size: Any, width: Any, tightest: Any) -> Any:
+    """Offsets, each buffer between those before it in ``order``: in the lowest gap, or the ``tightest``."""
     total = 0
     for b in order:
         total += last[b] // width - first[b] // width + 1
@@ -230,8 +246,6 @@ def _stack(order: Any, first: Any, last: Any, size: Any, nbytes: Any, width: Any
                     break
             end = max(end, ends[i])
         offsets[b] = end if chosen < 0 else chosen
-        if offsets[b] + nbytes[b] >= below:
-            return offsets[:0]
         for k in range(first[b] // width, last[b] // width + 1):
             member[used], following[used] = b, heads[k]
             heads[k] = used
