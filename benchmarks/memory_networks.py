@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,6 +20,11 @@ class Residual:
     bottleneck: bool
     width: int = 64
     classes: int = 1000
+
+    @property
+    def expansion(self) -> int:
+        """Channels of a block's result for each of its width."""
+        return EXPANSION if self.bottleneck else 1
 
     @property
     def layers(self) -> int:
@@ -41,7 +46,7 @@ def residual(depth: int) -> Residual:
     return Residual((each, each, each, each), True)
 
 
-class _Network:
+class _Builder:
     """A graph under construction, with seeded weights or, to plan only, weights of zeros."""
 
     def __init__(self, seed: int | None) -> None:
@@ -85,7 +90,7 @@ class _Network:
 
 def resnet(form: Residual, batch: int, size: int, seed: int | None = None) -> Graph:
     """A residual network for images of ``[batch, 3, size, size]``; without ``seed`` its weights are zeros."""
-    n = _Network(seed)
+    n = _Builder(seed)
     b = n.builder
     x = n.relu(n.conv(b.input("image", (batch, 3, size, size)), form.width, 7, 2))
     x = b.add("max_pool2d", x, kernel=(3, 3), strides=(2, 2), pads=(1, 1, 1, 1))
@@ -96,6 +101,43 @@ def resnet(form: Residual, batch: int, size: int, seed: int | None = None) -> Gr
     weight = n.weight((b.types[pooled].shape[1], form.classes), b.types[pooled].shape[1])
     bias = b.constant(np.zeros(form.classes, np.float32), "bias")
     return b.build(b.add("add", b.add("matmul", pooled, weight), bias))
+
+
+def perceptron(layers: int, batch: int, width: int, classes: int = 1000) -> Graph:
+    """So many layers of products and activations, and a last product; seeded weights."""
+    b = GraphBuilder()
+    r = np.random.default_rng(0)
+    x = b.input("image", (batch, width))
+    for i in range(layers):
+        weight = b.constant((r.standard_normal((width, width)) * np.sqrt(2.0 / width)).astype(np.float32), f"w{i}")
+        x = b.add("relu", b.add("matmul", x, weight))
+    head = r.standard_normal((width, classes)) / np.sqrt(width)
+    return b.build(b.add("matmul", x, b.constant(head.astype(np.float32), "head")))
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that is executed: a residual one, or so many layers of a perceptron, for inputs of ``shape``."""
+
+    form: Residual | int
+    shape: tuple[int, ...]
+    classes: int = 1000
+
+    def graph(self) -> Graph:
+        """The model with seeded weights."""
+        if isinstance(self.form, Residual):
+            return resnet(self.form, self.shape[0], self.shape[2], 0)
+        return perceptron(self.form, *self.shape, self.classes)
+
+
+NETWORKS = {
+    "perceptron-24": Network(24, (256, 256)),
+    "resnet18-4x64": Network(residual(18), (4, 3, 64, 64)),
+    "resnet26-4x64": Network(Residual((2, 2, 2, 2), True), (4, 3, 64, 64)),
+    "resnet50-2x64": Network(residual(50), (2, 3, 64, 64)),
+}
+DEEP = Network(replace(residual(1001), width=16), (32, 3, 64, 64))
+"""A thousand layers that this machine can run: a quarter as wide as those of the thesis, on smaller images."""
 
 
 # --- the unrolled LSTM, as operations: its graph of 120,000 nodes says nothing more of memory ---

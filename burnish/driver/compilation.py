@@ -180,9 +180,8 @@ def pack_weights(
                 layouts[fresh] = layout(tag)
             source = transforms.get(name) or Group((Node("identity", (name,), (name,)),), (name,), (name,))
             group = renamed_outputs(source, {name: fresh})
-            nodes = [*made.graph.nodes, *group.nodes]
-            wider = replace(made, graph=replace(made.graph, nodes=tuple(nodes), types=types), layouts=layouts)
-            result.extend(build(wider, group))
+            alone = replace(made, graph=replace(made.graph, nodes=group.nodes, types=types), layouts=layouts)
+            result.extend(build(alone, group))
             found[name, tag] = fresh
         return found[name, tag]
 

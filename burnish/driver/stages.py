@@ -107,8 +107,9 @@ class Compilation:
 def structures_apart(graph: Graph, steps: Sequence[Built]) -> tuple[tuple[Built, ...], tuple[HostStage, ...]]:
     """The steps without those that make structures of the structures among the inputs alone, and these."""
     known, own, others = {*graph.inputs} - {*graph.states}, list[HostStage](), list[Built]()
+    static = not graph.dims
     for step in steps:
-        alone = known.issuperset(() if isinstance(step, Group) else step.group.inputs) and not graph.dims
+        alone = static and known.issuperset(() if isinstance(step, Group) else step.group.inputs)
         if isinstance(step, HostStage) and alone and _is_structural(graph, step):
             own.append(step)
             known.update(step.group.outputs)

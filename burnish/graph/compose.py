@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
 
 from burnish import ops
 from burnish.graph.fuse import Group
-from burnish.graph.graph import Graph
+from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.loops.expr import Const, Value, wrap
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.classify import elementwise_inputs
@@ -57,14 +61,55 @@ def overwritable(graph: Graph, group: Group, result: str = "") -> tuple[str, ...
     its last read of it may store in place. Of a group with several results, which are computed in their order, part by
     part, by none that comes later; empty where one operator has them all. By default the first result.
     """
-    inputs, outputs = tensors(graph, group)
-    if len(outputs) != 1 and any(len(node.outputs) != 1 for node in group.nodes):
-        return ()
     place = group.outputs.index(result) if result else 0
-    own, kind = elementwise_inputs(outputs), graph.types[group.outputs[place]]
+    return tuple(group.inputs[i] for i in _overwritable(_form(graph, group), place))
+
+
+class _Form(NamedTuple):
+    """What a group computes, whatever its tensors are called: tensors by numbers, of which the inputs are the first."""
+
+    nodes: tuple[tuple[str, tuple[tuple[str, Attribute], ...], tuple[int, ...], tuple[int, ...]], ...]
+    types: tuple[TensorType, ...]
+    inputs: int
+    outputs: tuple[int, ...]
+    literals: tuple[tuple[int, float | int | bool], ...]
+
+
+def _form(graph: Graph, group: Group) -> _Form:
+    number = {name: i for i, name in enumerate(dict.fromkeys(group.inputs))}
+    nodes, literals = [], []
+    for node in group.nodes:
+        for name in node.inputs:
+            if name not in number:
+                number[name] = len(number)
+                literals.append((number[name], graph.constants[name].reshape(-1)[0].item()))
+        for name in node.outputs:
+            number[name] = len(number)
+        attrs = tuple(sorted(node.attrs.items()))
+        nodes.append((node.op, attrs, tuple(number[n] for n in node.inputs), tuple(number[n] for n in node.outputs)))
+    types, outputs = tuple(graph.types[name] for name in number), tuple(number[name] for name in group.outputs)
+    return _Form(tuple(nodes), types, len(group.inputs), outputs, tuple(literals))
+
+
+@lru_cache(maxsize=1 << 14)
+def _overwritable(form: _Form, place: int) -> tuple[int, ...]:
+    """The inputs that :func:`overwritable` finds, for the output at ``place``; remembered, since layers repeat."""
+    nodes = tuple(
+        Node(op, tuple(map(str, reads)), tuple(map(str, writes)), dict(attrs))
+        for op, attrs, reads, writes in form.nodes
+    )
+    own = tuple(map(str, range(form.inputs)))
+    types = {str(i): t for i, t in enumerate(form.types)}
+    constants = {str(i): np.array([value]) for i, value in form.literals}
+    graph = Graph(own, tuple(map(str, form.outputs)), nodes, types, constants)
+    inputs, outputs = tensors(graph, Group(nodes, own, graph.outputs))
+    if len(outputs) != 1 and any(len(node.outputs) != 1 for node in nodes):
+        return ()
+    elementwise, kind = elementwise_inputs(outputs), form.types[form.outputs[place]]
     later = {name for t in outputs[place + 1 :] for name in _reads(t, outputs)}
-    pairs = zip(group.inputs, inputs, strict=True)
-    return tuple(name for name, t in pairs if t.name in own and graph.types[name] == kind and t.name not in later)
+    return tuple(
+        i for i, t in enumerate(inputs) if t.name in elementwise and form.types[i] == kind and t.name not in later
+    )
 
 
 def _reads(output: Tensor, outputs: Sequence[Tensor]) -> set[str]:

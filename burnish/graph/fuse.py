@@ -117,6 +117,7 @@ class _Fusion:
         for p, node in enumerate(graph.nodes):
             for name in dict.fromkeys(node.inputs):
                 self.readers[name].append(p)
+        self.outputs = frozenset(graph.outputs)
         self.after = {graph.outputs[state.output] for state in graph.states.values()}
         self.owner: dict[int, int] = {}
         self.anchors: dict[int, Node | None] = {}
@@ -128,7 +129,7 @@ class _Fusion:
 
         Not those that are read by a step of a recurrent layer: its kernel sees by them which step it is.
         """
-        copied = {name for p in joins for name in self.graph.nodes[p].inputs} | {*self.graph.outputs}
+        copied = {name for p in joins for name in self.graph.nodes[p].inputs} | self.outputs
         return {
             p
             for p, node in enumerate(self.graph.nodes)
@@ -174,7 +175,7 @@ class _Fusion:
         """
         best, end = set(members), tail
         current, live = set(members), {tail}
-        while len(current) - len(best) < LOOKAHEAD and not live & set(self.graph.outputs):
+        while len(current) - len(best) < LOOKAHEAD and self.outputs.isdisjoint(live):
             candidates = sorted({p for name in live for p in self.readers[name]} - current)
             inside = {name for p in current for name in self.graph.nodes[p].outputs}
             if not candidates or candidates[0] in self.owner or not accepts(candidates[0], inside):
@@ -198,7 +199,7 @@ class _Fusion:
         if tail not in self.after or len(self.graph.types[tail].shape) != 2:
             return members
         current, live = set(members), {tail}
-        while live == {tail} or not live & set(self.graph.outputs) - {tail}:
+        while live == {tail} or self.outputs.isdisjoint(live - {tail}):
             candidates = sorted({p for name in live for p in self.readers[name]} - current)
             inside = {name for p in current for name in self.graph.nodes[p].outputs}
             if not candidates or candidates[0] in self.owner or not self._is_epilogue(candidates[0], inside):
@@ -221,7 +222,7 @@ class _Fusion:
 
     def _needed(self, name: str, members: set[int]) -> bool:
         """Whether anything outside ``members`` uses a tensor."""
-        return name in self.graph.outputs or any(p not in members for p in self.readers[name])
+        return name in self.outputs or any(p not in members for p in self.readers[name])
 
     def _is_epilogue(self, position: int, inside: set[str]) -> bool:
         """An element-wise node that reads the group's results at its own index, without broadcasting them."""
@@ -241,7 +242,7 @@ class _Fusion:
         """The chain of views behind ``tail`` up to the last one that moves elements, if a store can follow its map."""
         taken: list[int] = []
         moving = 0
-        while len(self.readers[tail]) == 1 and tail not in self.graph.outputs:
+        while len(self.readers[tail]) == 1 and tail not in self.outputs:
             (p,) = self.readers[tail]
             if p in self.owner or not self.facts[p].bijection or not self._is_small({*members, *taken, p}):
                 break

@@ -38,7 +38,7 @@ def isolate(
     anchor = next((renamed[node] for node in group.nodes if node is group.anchor), None)
     alone = Graph(inputs, outputs, nodes, types, constants)
     own = replace(group, nodes=nodes, inputs=inputs, outputs=outputs, anchor=anchor)
-    arranged = {fresh[name]: layout for name, layout in (layouts or {}).items() if name in fresh}
+    arranged = {new: layouts[name] for name, new in fresh.items() if name in layouts} if layouts else {}
     return _collapse(alone, own, arranged), own, original
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from burnish.memory.work import Order, Work
 
-RANGE = 16  # a recycled block may be so many times larger, or smaller before it grows, than what it is taken for
+RANGES = (1, 2, 4, 8, 16)  # times that a recycled block may be larger, or smaller before it grows, than what takes it
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,17 @@ class Blocks:
 
 
 def allocate(work: Work, order: Order, *, in_place: bool = True, recycle: bool = True) -> Blocks:
-    """Blocks for the copies of an order.
+    """Blocks for the copies of an order: the fewest bytes of all ``RANGES``, as MXNet searches its match range.
 
     Without ``in_place`` and ``recycle`` every copy has its own: "no optimization" of section 3.4; with the first alone
     it is "inplace", with both "sharing".
     """
+    tried = RANGES if recycle else RANGES[:1]
+    return min((_allocate(work, order, in_place, recycle, most) for most in tried), key=lambda blocks: blocks.total)
+
+
+def _allocate(work: Work, order: Order, in_place: bool, recycle: bool, most: int) -> Blocks:
+    """Blocks, of which a recycled one has up to ``most`` times the bytes of what takes it, or as small a part."""
     readers = _reads(work, order)
     left = list(readers)
     latest: dict[int, int] = {}
@@ -57,7 +63,7 @@ def allocate(work: Work, order: Order, *, in_place: bool = True, recycle: bool =
             if taken is not None and position == 0:
                 home.append(home[taken])
             else:
-                home.append(_block(work.nbytes[v], blocks, free))
+                home.append(_block(work.nbytes[v], blocks, free, most))
             born.append(len(home) - 1)
         for v in operation.reads:
             copy = latest[v]
@@ -86,12 +92,12 @@ def _reads(work: Work, order: Order) -> list[int]:
     return counts
 
 
-def _block(nbytes: int, blocks: list[int], free: list[tuple[int, int]]) -> int:
+def _block(nbytes: int, blocks: list[int], free: list[tuple[int, int]], most: int) -> int:
     """A recycled block of the nearest size, which grows if it is smaller, else a new one."""
     at = bisect_left(free, (nbytes, -1))
-    if at < len(free) and free[at][0] <= RANGE * nbytes:
+    if at < len(free) and free[at][0] <= most * nbytes:
         return free.pop(at)[1]
-    if at > 0 and free[at - 1][0] * RANGE >= nbytes:
+    if at > 0 and free[at - 1][0] * most >= nbytes:
         block = free.pop(at - 1)[1]
         blocks[block] = nbytes
         return block

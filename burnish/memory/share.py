@@ -1,8 +1,8 @@
 """Sharing: places buffers with known lifetimes in one arena, to the byte, close to the proven lower bound.
 
 Greedy placement in several orders (Pisarchyk and Lee 2020, "Efficient memory management for deep neural net inference",
-section 5), then repeated promotion of the buffers at the top; the best arena found is kept. Of many buffers, best fit
-on a free list (:mod:`burnish.memory.offsets`), whose time is linear.
+section 5), then repeated promotion of the buffers at the top; the best arena found is kept. Many buffers are placed by
+compiled loops (:mod:`burnish.memory.offsets`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from heapq import heappop, heappush
 from burnish.errors import VerificationError
 from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
-from burnish.memory.offsets import best_fit
+from burnish.memory.offsets import place_many
 
 FEW = 256  # buffers that are all ordered with care
-MANY = 1000  # large buffers that are still; of more than that in all, a free list is tried beside it
-MOST = 4000  # buffers that are placed beside each other; of more, only by a free list
+MANY = 1000  # buffers that still are; more are placed by compiled loops
 SMALL = 2000  # buffers of no more than so small a part of the lower bound only fill gaps
 PROMOTIONS = 64  # attempts to lower the best arena further
 MOST_WORK = 4_000_000  # buffers looked at, about a second, before the best arena so far is taken
@@ -197,23 +196,17 @@ _ORDERS: tuple[Callable[[Interval], tuple[int, ...]], ...] = (
 
 
 def _search(buffers: Sequence[Interval], bound: int, alignment: int, enough: int) -> tuple[dict[str, int], int]:
-    """Offsets and arena size. Of many buffers only the large ones are ordered with care, the small ones fill gaps.
-
-    Of very many also best fit on a free list is tried, whose time is linear.
+    """Offsets and arena size. Of more than a few buffers only the large ones are ordered with care, the small ones fill
+    gaps; many are placed by compiled loops.
     """
     if len(buffers) <= FEW:
         return _placed(buffers, max(bound, enough), alignment)[:2]
-    large = [b for b in buffers if b.nbytes > bound // SMALL]
-    found: list[tuple[dict[str, int], int]] = []
     if len(buffers) > MANY:
-        found = [best_fit(buffers, alignment, backwards) for backwards in (False, True)]
-    near = any(size <= max(bound, enough) for _, size in found)
-    if not near and len(large) <= MANY and len(buffers) <= MOST:
-        order = _placed(large, max(bound, enough), alignment)[2]
-        taken = {b.name for b in order}
-        small = sorted((b for b in buffers if b.name not in taken), key=lambda b: (-b.nbytes, b.first))
-        found.append(_place([*order, *small], True, alignment)[:2])
-    return min(found or [best_fit(buffers, alignment)], key=lambda placed: placed[1])
+        return place_many(buffers, alignment, max(bound, enough))
+    order = _placed([b for b in buffers if b.nbytes > bound // SMALL], max(bound, enough), alignment)[2]
+    taken = {b.name for b in order}
+    small = sorted((b for b in buffers if b.name not in taken), key=lambda b: (-b.nbytes, b.first))
+    return _place([*order, *small], True, alignment)[:2]
 
 
 def _placed(buffers: Sequence[Interval], bound: int, alignment: int) -> tuple[dict[str, int], int, Sequence[Interval]]:

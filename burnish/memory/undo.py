@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from burnish.memory.work import Order, Work
+from burnish.jit import njit
+from burnish.memory.work import Ints, Order, Work
 
 ROUNDS = 8  # of taking out, after each of which liveness is found anew
 
@@ -17,69 +18,130 @@ def without_waste(work: Work, order: Order, limit: int) -> list[int]:
     A value that is not made again lives on from its earlier copy; it does where no more than ``limit`` bytes are live
     then. Runs that cost more seconds for the bytes and runs that this takes are tried first.
     """
-    order = _read_runs(work, order)
+    found = _read_runs(work, np.asarray(order, np.int64))
     for _ in range(ROUNDS):
-        removed = _spared(work, order, limit)
-        if not removed:
+        spared = _spared(work, found, limit)
+        if not spared.any():
             break
-        order = _read_runs(work, [n for run, n in enumerate(order) if run not in removed])
-    return order
+        found = _read_runs(work, found[~spared])
+    return [int(n) for n in found]
 
 
-def _read_runs(work: Work, order: Order) -> list[int]:
+def _read_runs(work: Work, order: Ints) -> Ints:
     """The order without runs whose results are written again before they are read."""
-    needed = set(work.keep)
-    read = {v for operation in work.operations for v in operation.reads}
-    result = []
-    for n in reversed(order):
-        operation = work.operations[n]
-        sized = [v for v in operation.writes if work.nbytes[v] and v in read]
-        if operation.again and sized and not needed.intersection(sized):
+    read_starts, reads, write_starts, writes, *_ = work.tables
+    kept = np.zeros(len(work.nbytes), np.bool_)
+    kept[list(work.keep)] = True
+    sized = work.rounded > 0
+    ever = np.zeros(len(work.nbytes), np.bool_)
+    ever[reads] = True
+    again = np.array([o.again for o in work.operations], np.bool_)
+    return order[_needed(order, read_starts, reads, write_starts, writes, sized & ever, again, kept)]
+
+
+@njit(cache=True, light=True, nogil=True)
+def _needed(
+    order: Any, read_starts: Any, reads: Any, write_starts: Any, writes: Any, counted: Any, again: Any, needed: Any
+) -> Any:
+    """Of each run whether it must be: once only, or with a result that is ``counted`` and read before the next run.
+
+    ``needed``: the values that are needed at the end; changed.
+    """
+    stays = np.ones(len(order), np.bool_)
+    for run in range(len(order) - 1, -1, -1):
+        n = order[run]
+        some, wanted = False, False
+        for i in range(write_starts[n], write_starts[n + 1]):
+            if counted[writes[i]]:
+                some = True
+                wanted |= needed[writes[i]]
+        if again[n] and some and not wanted:
+            stays[run] = False
             continue
-        needed.difference_update(operation.writes)
-        needed.update(operation.reads)
-        result.append(n)
-    return result[::-1]
+        for i in range(write_starts[n], write_starts[n + 1]):
+            needed[writes[i]] = False
+        for i in range(read_starts[n], read_starts[n + 1]):
+            needed[reads[i]] = True
+    return stays
 
 
-def _spared(work: Work, order: Sequence[int], limit: int) -> set[int]:
-    """The runs to take out, found on the liveness of the order as it is."""
+def _spared(work: Work, order: Ints, limit: int) -> Any:
+    """Of each run whether it is taken out, found on the liveness of the order as it is."""
     value, _, last, live = work.copies(order)
-    born = np.concatenate([[0], np.cumsum([len(work.operations[n].writes) for n in order])])
-    previous = np.full(len(value), -1, np.int64)
-    latest: dict[int, int] = {}
-    for copy, v in enumerate(value.tolist()):
-        previous[copy] = latest.get(v, -1)
-        latest[v] = copy
-    candidates = []
-    for run, n in enumerate(order):
-        copies = [c for c in range(born[run], born[run + 1]) if last[c] > run]
-        if copies and all(previous[c] >= 0 for c in copies):
-            span = sum(work.rounded[value[c]] * (run - last[previous[c]]) for c in copies)
-            candidates.append((-work.operations[n].seconds / max(float(span), 1.0), run, copies))
-    home = np.arange(len(value))  # the copy that stands for another one that is not made
+    _, _, write_starts, _, *_ = work.tables
+    born = np.zeros(len(order) + 1, np.int64)
+    np.cumsum(write_starts[order + 1] - write_starts[order], out=born[1:])
+    sizes = work.rounded[value]
+    previous = _previous(value, len(work.nbytes))
+    worth = _worth(born, last, previous, sizes, work.costs[order])
+    candidates = np.flatnonzero(worth > 0)
+    candidates = candidates[np.lexsort((candidates, -worth[candidates]))]
+    return _taken_out(candidates, born, last, previous, sizes, live, limit)
+
+
+@njit(cache=True, light=True, nogil=True)
+def _previous(value: Any, values: Any) -> Any:
+    """Of each copy the one before it of the same value; -1 for none."""
+    previous = np.empty(len(value), np.int64)
+    latest = np.full(values, -1, np.int64)
+    for copy in range(len(value)):
+        previous[copy] = latest[value[copy]]
+        latest[value[copy]] = copy
+    return previous
+
+
+@njit(cache=True, light=True, nogil=True)
+def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any:
+    """Of each run its seconds for the bytes that would have to stay, and for how long; 0 for a run that is needed."""
+    worth = np.zeros(len(seconds))
+    for run in range(len(seconds)):
+        span, some, all_before = 0.0, False, True
+        for c in range(born[run], born[run + 1]):
+            if last[c] > run:
+                some = True
+                if previous[c] < 0:
+                    all_before = False
+                else:
+                    span += float(sizes[c]) * (run - last[previous[c]])
+        if some and all_before:
+            worth[run] = max(seconds[run], 1e-300) / max(span, 1.0)
+    return worth
+
+
+@njit(cache=True, light=True, nogil=True)
+def _taken_out(candidates: Any, born: Any, last: Any, previous: Any, sizes: Any, live: Any, limit: Any) -> Any:
+    """Of each run whether it is taken out; ``last`` and ``live`` are changed."""
+    home = np.arange(len(last))  # the copy that stands for another one that is not made
     end = last.copy()
-    removed: set[int] = set()
-    for _, run, copies in sorted(candidates):
-        stretches = []
-        for c in copies:
-            source = _home(home, previous[c])
-            stretches.append((source, int(end[source]) + 1, run, int(work.rounded[value[c]])))
-        added = np.zeros(run - min(begin for _, begin, _, _ in stretches) + 1 if stretches else 0, np.int64)
-        low = run + 1 - len(added)
-        for _, begin, _, nbytes in stretches:
-            added[max(0, begin - low) : run - low] += nbytes
-        if len(added) > 0 and (live[low : run + 1] + added).max() > limit:
+    removed = np.zeros(len(born) - 1, np.bool_)
+    for run in candidates:
+        low = run + 1
+        for c in range(born[run], born[run + 1]):
+            if last[c] > run:
+                source = previous[c]
+                while home[source] != source:
+                    source = home[source]
+                home[previous[c]] = source
+                low = min(low, end[source] + 1)
+        fits = True
+        for at in range(low, run + 1):
+            total = live[at]
+            for c in range(born[run], born[run + 1]):
+                if last[c] > run and end[home[previous[c]]] < at < run:
+                    total += sizes[c]
+            if total > limit:
+                fits = False
+                break
+        if not fits:
             continue
-        live[low : run + 1] += added
-        for c, (source, *_rest) in zip(copies, stretches, strict=True):
-            home[c] = source
-            end[source] = max(end[source], end[c])
-        removed.add(run)
+        for c in range(born[run], born[run + 1]):
+            if last[c] > run:
+                source = home[previous[c]]
+                for at in range(end[source] + 1, run):
+                    live[at] += sizes[c]
+                home[c] = source
+        for c in range(born[run], born[run + 1]):
+            if last[c] > run:
+                end[home[c]] = max(end[home[c]], end[c])
+        removed[run] = True
     return removed
-
-
-def _home(home: np.ndarray, copy: int) -> int:
-    while home[copy] != copy:
-        copy = home[copy]
-    return int(copy)

@@ -24,6 +24,7 @@ from burnish.errors import VerificationError
 from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
 from burnish.memory.liveness import copies_of
+from burnish.memory.settle import settled
 from burnish.memory.share import Plan, plan, round_up
 
 Order = Sequence[int]
@@ -120,6 +121,11 @@ class Work:
         )
         return *reads, *writes, *places
 
+    @cached_property
+    def after(self) -> tuple[Ints, Ints]:
+        """Operations that may not run behind each: where each one's begin, and all."""
+        return _flat([o.after for o in self.operations])
+
     def order_seconds(self, order: Order) -> float:
         """Seconds of all runs."""
         return fsum(self.operations[n].seconds for n in order)  # in any order the same
@@ -168,30 +174,11 @@ class Work:
 
     def settled(self, order: Order) -> list[int]:
         """The order with operations put off that others may not run behind, until these have run for the last time."""
-        left = [0] * len(self)
-        for n in order:
-            left[n] += 1
-        result: list[int] = []
-        held: list[int] = []
-        late: set[int] = set()
-
-        for n in order:
-            if not self._is_free(n, left, late):
-                held.append(n)
-                late.add(n)
-                continue
-            result.append(n)
-            left[n] -= 1
-            while held and (ready := next((m for m in held if self._is_free(m, left, late)), None)) is not None:
-                held.remove(ready)
-                late.discard(ready)
-                result.append(ready)
-                left[ready] -= 1
-        return [*result, *held]
-
-    def _is_free(self, n: int, left: Sequence[int], late: set[int]) -> bool:
-        o = self.operations[n]
-        return not any(left[m] for m in o.after) and not any(self.producer[v] in late for v in o.reads)
+        if not self.after[1].size:
+            return list(order)
+        read_starts, reads, *_ = self.tables
+        producer = np.array(self.producer, np.int64)
+        return [int(n) for n in settled(np.asarray(order, np.int64), read_starts, reads, producer, *self.after)]
 
     def check(self, order: Order) -> None:
         """Raises VerificationError unless each operation runs, after what it needs, before what forbids it, and once

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-from benchmarks.memory import missed
-from benchmarks.memory_networks import residual, resnet, unrolled
+import gc
+
+import numpy as np
+import pytest
+
+from benchmarks.memory import missed, slope_of
+from benchmarks.memory_networks import Network, Residual, residual, resnet, unrolled
+from benchmarks.resident import forget_peak, resident, torch_network
 from burnish.graph.verify import verify
 from burnish.memory.budget import Planner
 from burnish.memory.mirror import mirrored_order, sublinear
@@ -31,10 +37,46 @@ def test_a_recurrent_step_grows_with_its_length_but_not_with_a_plan() -> None:
 
 
 def test_missed_bars_are_told() -> None:
-    good = {"budgets": [{"model": "m", "violations": 0, "slower_with_more": 0, "unequal": 0}],
-            "offsets": [{"of_bound": 1.02, "seconds": 1.0}]}  # fmt: skip
+    plans = [{"process": {"off": 0.01}}, {}]
+    kept = {"model": "m", "violations": 0, "slower_with_more": 0, "unequal": 0, "plans": plans}
+    good = {"budgets": [kept], "offsets": [{"of_bound": 1.02, "seconds": 1.0}]}
     assert missed(good) == []
-    bad = {"budgets": [{"model": "m", "violations": 1, "slower_with_more": 0, "unequal": 0}],
+    bad = {"budgets": [{**kept, "violations": 1, "plans": [{"process": {"off": 0.06}}]}],
            "residual": [{"depth": 50, "budgets": [{"extra": 0.09}, {"refused": "no"}], "arena_of_live": 1.0,
-                         "packed": {"bytes": 1}, "none": {"bytes": 4}}]}  # fmt: skip
-    assert len(missed(bad)) == 3
+                         "sharing": {"bytes": 2}, "operators": 5, "operations": 4000}],
+           "deep": [{"plans": [{"arena": 3, "budget": 2, "process": {"off": 0.0}, "equal": True}]}]}  # fmt: skip
+    assert len(missed(bad)) == 6
+
+
+def test_a_plan_that_takes_long_is_a_miss_up_to_4000_operations() -> None:
+    row = {"depth": 18, "budgets": [{"extra": 0.0, "planner_seconds": 5.1}], "arena_of_live": 1.0, "operators": 6,
+           "sharing": {"bytes": 2}}  # fmt: skip
+    assert len(missed({"residual": [{**row, "operations": 4000}]})) == 1
+    assert missed({"residual": [{**row, "operations": 4001}]}) == []
+
+
+def test_the_slope_is_that_of_logarithms() -> None:
+    rows = [{"depth": d, "sublinear": {"bytes": 7 * d**0.5}} for d in (18, 50, 1001)]
+    assert slope_of(rows) == pytest.approx(0.5) and slope_of(rows[:1]) == 0.0
+
+
+@pytest.mark.parametrize("form", [3, Residual((1, 2, 1, 1), False, 8), Residual((1, 2, 1, 1), True, 8)])
+def test_networks_are_those_that_pytorch_trains(form: Residual | int) -> None:
+    torch = pytest.importorskip("torch")
+    network = Network(form, (2, 40) if isinstance(form, int) else (2, 3, 32, 32))
+    graph = network.graph()
+    verify(graph)
+    net = torch_network(torch, network)
+    statistics = {n for n in graph.constants if n.endswith((".mean", ".variance"))}
+    own = sum(array.size for n, array in graph.constants.items() if n not in statistics)
+    assert own == sum(p.numel() for p in net.parameters())
+    assert tuple(net(torch.zeros(network.shape)).shape) == graph.types[graph.outputs[0]].shape
+
+
+def test_resident_memory_grows_by_what_is_written() -> None:
+    gc.collect()
+    forget_peak()
+    before = resident("VmRSS")
+    array = np.ones(40 << 20, np.uint8)
+    grown = resident("VmHWM") - before
+    assert array[-1] == 1 and 39 << 20 < grown < 60 << 20

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from burnish.graph import Graph, GraphBuilder
-from burnish.graph.compose import overwritable, tensors
+from burnish.graph.compose import _form, _overwritable, overwritable, tensors
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import MOST_DEPTH, MOST_PLACES, Group, fall_apart, fuse
 from burnish.graph.passes import optimize
@@ -240,6 +240,22 @@ def test_inputs_that_a_result_may_overwrite() -> None:
     groups = fused(graph)
     assert text(groups) == ["[conv2d] add add mul", "[softmax]", "transpose exp sub"]
     assert [overwritable(graph, group) for group in groups] == [("r",), (), ("x",)]
+
+
+def test_what_may_be_overwritten_is_found_once_for_layers_that_are_alike() -> None:
+    """Names do not matter; constants of one element, attributes and types do."""
+    g = GraphBuilder()
+    x = g.input("x", (2, 6))
+    for _ in range(20):
+        x = g.add("softmax", g.add("mul", g.add("relu", x), g.constant(0.9)), axis=1)
+    for axis, factor in ((0, 0.9), (1, 0.8)):
+        x = g.add("softmax", g.add("mul", g.add("relu", x), g.constant(factor)), axis=axis)
+    graph = g.build(g.add("softmax", g.add("add", x, x), axis=1))
+    _overwritable.cache_clear()
+    found = [overwritable(graph, group) for group in fused(graph)]
+    alone = [_overwritable.__wrapped__(_form(graph, group), 0) for group in fused(graph)]
+    assert found == [tuple(group.inputs[i] for i in places) for group, places in zip(fused(graph), alone, strict=True)]
+    assert _overwritable.cache_info().misses == 5  # relu and mul with two factors, softmax of two axes, add
 
 
 def momentum(read_again: bool = False, states: bool = True) -> Graph:

@@ -165,6 +165,13 @@ def test_blocks_of_liveness_counters() -> None:
     assert allocate(work, order).total == 2 * 64
 
 
+def test_recycled_blocks_are_as_much_larger_as_leads_to_the_fewest_bytes() -> None:
+    """A small result would take the large block that is needed next; with a narrower range it gets one of its own."""
+    operations = [Operation((), (0,)), Operation((0,), (1,)), Operation((1,), (2,)), Operation((1, 2), (3,))]
+    work = Work(tuple(operations), (640, 64, 64, 640), frozenset((3,)))
+    assert allocate(work, range(4)).total == 640 + 64 + 64
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_no_two_live_copies_share_a_block_but_in_place(seed: int) -> None:
     work = chain(20, seed, skip=4)

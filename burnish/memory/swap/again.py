@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.errors import VerificationError
-from burnish.memory.swap.fixed import UNIT, Rows, solve
+from burnish.memory.swap.fixed import TO_THE_BYTE, TOLERANCE
 from burnish.memory.swap.plan import SwapPlan, replay, write_out
 from burnish.memory.swap.problem import SwapProblem
+from burnish.memory.swap.solver import UNIT, Rows, solve
 
 
 def possible_slots(problem: SwapProblem, may_repeat: list[bool]) -> list[tuple[int, bool]]:
@@ -118,9 +119,11 @@ class Program:
             rows.at_most(coefficients, bound)
         integral = np.ones(len(self.cost))
         integral[self.continuous] = 0
-        values, proven = solve(np.array(self.cost), rows, seconds, integral)
-        if values is None:
+        gap = TOLERANCE if len(self.cost) > TO_THE_BYTE else 0.0
+        found = solve(np.array(self.cost), rows, seconds, integral, gap)
+        if found.values is None:
             return None
+        values = np.round(found.values)
         order, kept = [], []
         for slot, (step, _) in enumerate(self.slots):
             if values[self.run[slot]]:
@@ -128,6 +131,8 @@ class Program:
                 kept.append([name for v, name in self.over[slot] if values[v]])
         stored = {name: bool(values[v]) for name, v in self.store.items()}
         try:
-            return replay(self.problem, self.capacity, write_out(self.problem, order, kept, stored), method, proven)
+            return replay(
+                self.problem, self.capacity, write_out(self.problem, order, kept, stored), method, found.proven
+            )
         except VerificationError:
             return None

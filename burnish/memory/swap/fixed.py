@@ -2,29 +2,33 @@
 
 Between two uses of a tensor it stays in fast memory or is loaded again: one binary for each gap. A row for each step
 holds the gaps over it and what it needs below the capacity. A tensor that is written here and loaded anywhere is stored
-once: one binary for each. As exact as Algorithm 3 of one order, and fast for a thousand steps.
+once: one variable for each. As exact as Algorithm 3 of one order, and fast for a thousand steps.
+
+Of two gaps one of which lies over the other, is no smaller and saves no more, the outer one is bridged only if the
+inner one is: rows that say so keep the solver from plans that are as good as others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from time import monotonic
 
 import numpy as np
 
 from burnish.memory.swap.plan import SwapPlan, replay, write_out
 from burnish.memory.swap.policies import least_recently_used
 from burnish.memory.swap.problem import SwapProblem
-from burnish.optional import require
+from burnish.memory.swap.solver import UNIT, Rows, solve
 
 METHOD = "fixed order"
 SECONDS = 60.0
-UNIT = 1e4  # the largest cost, and the room of a row, handed to the solver, whose tolerances are absolute
 TO_THE_BYTE = (
     200  # variables: above, tensors of some hundred bytes beside ones of megabytes keep the solver for minutes
 )
 TOLERANCE = 1e-5  # of the moved bytes, above
+MOST_COMPARED = 3000  # gaps, of which each is compared with each
 
 
 @dataclass(frozen=True)
@@ -53,18 +57,16 @@ def fixed(problem: SwapProblem, capacity: int, seconds: float = SECONDS) -> Swap
     which a step does not fit; MissingDependencyError without SciPy.
     """
     problem.require(capacity, METHOD)
+    simple = least_recently_used(problem, capacity, drop_dead=True)
     every = gaps(problem)
     rows = crossings(problem, every, capacity)
-    open_gaps = sorted({i for found, _ in rows for i in found})
-    stays = dict.fromkeys(range(len(every)), True)
-    closed, proven = _solve(problem, every, open_gaps, rows, seconds)
-    if closed is None:
-        return replace(least_recently_used(problem, capacity, drop_dead=True), method=METHOD)
-    stays.update(dict.fromkeys(closed, False))
+    closed, proven = _Program(problem, every, rows).solve(seconds) if rows else (set[int](), True)
+    if closed is None or (not proven and _moved(problem, every, closed) > simple.moved):
+        return replace(simple, method=METHOD)
     kept: list[set[str]] = [set() for _ in problem.steps]
     stored: dict[str, bool] = {}
-    for gap, stay in zip(every, stays.values(), strict=True):
-        if not stay:
+    for index, gap in enumerate(every):
+        if index in closed:
             stored[gap.tensor] = gap.tensor in problem.producer
         else:
             for step in range(gap.start + 1, gap.end):
@@ -73,10 +75,18 @@ def fixed(problem: SwapProblem, capacity: int, seconds: float = SECONDS) -> Swap
     return replay(problem, capacity, actions, METHOD, proven)
 
 
+def _moved(problem: SwapProblem, every: Sequence[Gap], closed: Collection[int]) -> int:
+    """Bytes that are moved if the ``closed`` gaps are not bridged."""
+    size, again = problem.nbytes, {every[i].tensor for i in closed}
+    loads = sum(size[every[i].tensor] for i in closed)
+    first = sum(size[name] for name, readers in problem.readers.items() if readers and name not in problem.producer)
+    return loads + first + sum(size[name] for name in problem.producer if name in again or name in problem.results)
+
+
 Row = tuple[frozenset[int], int]  # gaps over a step, and the bytes left for them
 
 
-def crossings(problem: SwapProblem, every: list[Gap], capacity: int) -> list[Row]:
+def crossings(problem: SwapProblem, every: Sequence[Gap], capacity: int) -> list[Row]:
     """For each step that cannot hold all gaps over it: these, and the bytes beside what the step needs.
 
     Rows that one close to them implies are left out: going forwards tensors only come, going backwards they only leave.
@@ -97,84 +107,110 @@ def crossings(problem: SwapProblem, every: list[Gap], capacity: int) -> list[Row
     return kept
 
 
-def _solve(
-    problem: SwapProblem, every: list[Gap], open_gaps: list[int], rows: list[Row], seconds: float
-) -> tuple[list[int] | None, bool]:
-    """The gaps that are not bridged, or None if nothing was found in time; and whether that is proven to be best."""
-    if not rows:
-        return [], True
-    size = [problem.nbytes[gap.tensor] for gap in every]
-    never = {i for found, room in rows for i in found if size[i] > room}
-    column = {i: k for k, i in enumerate(i for i in open_gaps if i not in never)}
-    saved = {every[i].tensor for i in never} | problem.results | (problem.nbytes.keys() - problem.producer.keys())
-    unsure: dict[str, list[int]] = {}  # tensors that are stored unless all of these gaps are bridged
-    for i in column:
-        if every[i].tensor not in saved:
-            unsure.setdefault(every[i].tensor, []).append(i)
-    cost = [-float(size[i]) for i in column]
-    pairs = []
-    for name, found in unsure.items():
-        if len(found) == 1:
-            cost[column[found[0]]] *= 2
-        else:
-            pairs += [(i, len(cost)) for i in found]
-            cost.append(float(problem.nbytes[name]))
-    entries = Rows(len(cost))
-    for i, store in pairs:
-        entries.at_most({column[i]: -1.0, store: -1.0}, -1.0)
-    for over, room in rows:
-        if room:
-            entries.at_most({column[i]: UNIT * size[i] / room for i in over if i in column}, UNIT)
-    if not cost:  # no gap fits
-        return open_gaps, True
-    while True:
-        values, proven = solve(np.array(cost), entries, seconds)
-        if values is None:
-            return None, False
-        stay = {i for i, k in column.items() if values[k]}
-        broken = [found & stay for found, room in rows if sum(size[i] for i in found & stay) > room]
-        if not broken:
-            return [i for i in open_gaps if i not in stay], proven
-        for together in broken:  # more bytes than fit, by less than the solver's tolerance: not all of these at once
-            entries.at_most({column[i]: 1.0 for i in together}, len(together) - 1.0)
+class _Program:
+    """Which gaps are bridged: a binary for each that can be, and one for each tensor that may have to be stored."""
 
+    def __init__(self, problem: SwapProblem, every: Sequence[Gap], rows: Sequence[Row]) -> None:
+        self.problem, self.every, self.rows = problem, every, rows
+        self.size = [problem.nbytes[gap.tensor] for gap in every]
+        open_gaps = sorted({i for found, _ in rows for i in found})
+        self.never = {i for found, room in rows for i in found if self.size[i] > room}
+        self.columns = [i for i in open_gaps if i not in self.never]
+        self.column = {i: k for k, i in enumerate(self.columns)}
+        self.cost = [-float(self.size[i]) for i in self.columns]
+        self.saving = [(-c, -c) for c in self.cost]  # bytes that bridging a gap saves, at least and at most
+        self.pairs: list[tuple[int, int]] = []  # a gap, and the variable of the store that bridging it may save
+        self._stores()
+        stores = self.cost[len(self.columns) :]
+        self.constant = _moved(problem, every, open_gaps) - sum(stores)  # bytes that are moved where no cost is
 
-class Rows:
-    """Rows of an integer program, each ``sum(coefficient * variable) <= bound``, for ``count`` variables."""
+    def _stores(self) -> None:
+        """Tensors that are stored unless all of their gaps are bridged."""
+        problem = self.problem
+        surely = {self.every[i].tensor for i in self.never} | problem.results
+        unsure: dict[str, list[int]] = {}
+        for i in self.columns:
+            name = self.every[i].tensor
+            if name in problem.producer and name not in surely:
+                unsure.setdefault(name, []).append(i)
+        for name, found in unsure.items():
+            nbytes = float(problem.nbytes[name])
+            for i in found:
+                self.saving[self.column[i]] = (2 * nbytes if len(found) == 1 else nbytes, 2 * nbytes)
+            if len(found) == 1:
+                self.cost[self.column[found[0]]] *= 2
+            else:
+                self.pairs += [(i, len(self.cost)) for i in found]
+                self.cost.append(nbytes)
 
-    def __init__(self, count: int) -> None:
-        self.count = count
-        self.rows: list[int] = []
-        self.columns: list[int] = []
-        self.values: list[float] = []
-        self.bounds: list[float] = []
+    def solve(self, seconds: float) -> tuple[set[int] | None, bool]:
+        """The gaps that are not bridged, or None if none were found in time; and whether that is proven to be best."""
+        if not self.columns:
+            return self.never, True
+        end = monotonic() + seconds
+        entries = self._entries()
+        cost, integral = np.array(self.cost), np.ones(len(self.cost), np.uint8)
+        tolerance = TOLERANCE if len(cost) > TO_THE_BYTE else 0.0
+        while True:
+            found = solve(cost, entries, end - monotonic(), integral, tolerance, self.constant)
+            if found.values is None:
+                return None, False
+            stay = {i for i, k in self.column.items() if found.values[k] > 0.5}
+            broken = [over & stay for over, room in self.rows if self._bytes(over & stay) > room]
+            if not broken:
+                return {*self.columns, *self.never} - self._filled(stay), found.proven
+            for (
+                together
+            ) in broken:  # more bytes than fit, by less than the solver's tolerance: not all of these at once
+                entries.at_most({self.column[i]: 1.0 for i in together}, len(together) - 1.0)
 
-    def at_most(self, coefficients: dict[int, float], bound: float) -> None:
-        """Adds a row."""
-        self.rows += [len(self.bounds)] * len(coefficients)
-        self.columns += coefficients.keys()
-        self.values += coefficients.values()
-        self.bounds.append(bound)
+    def _entries(self) -> Rows:
+        """All rows."""
+        entries = Rows(len(self.cost))
+        for i, store in self.pairs:
+            entries.at_most({self.column[i]: -1.0, store: -1.0}, -1.0)
+        for over, room in self.rows:
+            if room:
+                entries.at_most({self.column[i]: UNIT * self.size[i] / room for i in over if i in self.column}, UNIT)
+        for inner, outer in self._nested():
+            entries.at_most({outer: 1.0, inner: -1.0}, 0.0)
+        return entries
 
-    def constraint(self) -> Any:
-        """The rows for SciPy."""
-        optimize, sparse = require("scipy.optimize", "memory"), require("scipy.sparse", "memory")
-        shape = len(self.bounds), self.count
-        matrix = sparse.csr_array((self.values, (self.rows, self.columns)), shape=shape)
-        return optimize.LinearConstraint(matrix, -np.inf, self.bounds)
+    def _nested(self) -> list[tuple[int, int]]:
+        """Pairs of columns of which the first is bridged if the second is, without those that others imply.
 
+        A plan that bridges the second alone could bridge the first in its place: it lies over fewer steps, is no
+        larger, and saves no less. Of two that are alike in all the earlier is the first.
+        """
+        count = len(self.columns)
+        if count > MOST_COMPARED:
+            return []
+        low, high = np.full(count, len(self.rows)), np.full(count, -1)
+        for r, (over, _) in enumerate(self.rows):
+            found = [self.column[i] for i in over if i in self.column]
+            low[found] = np.minimum(low[found], r)
+            high[found] = r
+        size = np.array([self.size[i] for i in self.columns])
+        least, most = np.array(self.saving).T
+        inside = (low[:, None] >= low) & (high[:, None] <= high) & (size[:, None] <= size) & (least[:, None] >= most)
+        inside &= ~(inside.T & np.tri(count, dtype=np.bool_))
+        implied = (inside.astype(np.float32) @ inside.astype(np.float32)) > 0
+        return [(int(a), int(b)) for a, b in np.argwhere(inside & ~implied)]
 
-def solve(
-    cost: np.ndarray, rows: Rows, seconds: float, integral: np.ndarray | None = None
-) -> tuple[np.ndarray | None, bool]:
-    """Values of binaries (where ``integral`` is 1) of least cost, None if none were found; and whether it is proven."""
-    optimize = require("scipy.optimize", "memory")
-    largest = float(np.abs(cost).max(initial=0.0)) or 1.0
-    found = optimize.milp(
-        cost * (UNIT / largest),
-        constraints=rows.constraint(),
-        bounds=optimize.Bounds(0, 1),
-        integrality=np.ones(len(cost)) if integral is None else integral,
-        options={"time_limit": seconds, "mip_rel_gap": TOLERANCE if len(cost) > TO_THE_BYTE else 0.0},
-    )
-    return (None, False) if found.x is None else (np.round(found.x), found.status == 0)
+    def _filled(self, stay: set[int]) -> set[int]:
+        """The bridged gaps, and those that there is room for beside them, small ones first."""
+        left = [room - self._bytes(over & stay) for over, room in self.rows]
+        rows_of: dict[int, list[int]] = {i: [] for i in self.columns if i not in stay}
+        for r, (over, _) in enumerate(self.rows):
+            for i in over & rows_of.keys():
+                rows_of[i].append(r)
+        result = {*stay}
+        for i in sorted(rows_of, key=lambda i: self.size[i]):
+            if all(left[r] >= self.size[i] for r in rows_of[i]):
+                result.add(i)
+                for r in rows_of[i]:
+                    left[r] -= self.size[i]
+        return result
+
+    def _bytes(self, found: Collection[int]) -> int:
+        return sum(self.size[i] for i in found)
