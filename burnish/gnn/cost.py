@@ -1,6 +1,8 @@
 """Cost model of ROC: a layer's time on a range of vertices is linear in sums of vertex features (§4.4.1, Table 4.2).
 
-Weights are not negative, and fitted to relative residuals: ranges of all sizes count alike.
+Weights are not negative, and fitted to relative residuals: ranges of all sizes count alike. Beside Equation 4.6 stands
+what any range costs, however small it is: its halo is nearly the whole graph where that is dense, and every aggregation
+puts the rows that it reads in order.
 """
 
 from __future__ import annotations
@@ -74,15 +76,17 @@ class FeatureSums:
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """Seconds of one layer as Σ w_i x_i(range), Equation 4.6; immutable: ``learned`` gives the next one.
+    """Seconds of one layer as ``fixed`` + Σ w_i x_i(range), Equation 4.6; immutable: ``learned`` gives the next one.
 
-    x: features of the ranges measured, (points, features); seconds: their times; weights: (features,), for ``names``.
+    x: features of the ranges measured, (points, features); seconds: their times; weights: (features,), for ``names``;
+    fixed: seconds of any range with vertices.
     """
 
     names: tuple[str, ...] = FEATURES
     x: Floats | None = None
     seconds: Floats | None = None
     weights: Floats | None = None
+    fixed: float = 0.0
 
     def learned(self, x: Floats, seconds: Any) -> CostModel:
         """The model that also knows these measurements, fitted to all. Ranges of no vertices tell nothing.
@@ -100,7 +104,8 @@ class CostModel:
         if self.x is not None and self.seconds is not None:
             x, times = np.concatenate([self.x, x]), np.concatenate([self.seconds, times])
         x, times = x[-POINTS:], times[-POINTS:]
-        return replace(self, x=x, seconds=times, weights=fit(x[:, self._columns], times))
+        *weights, fixed = fit(np.column_stack([x[:, self._columns], np.ones(len(x))]), times)
+        return replace(self, x=x, seconds=times, weights=np.array(weights), fixed=float(fixed))
 
     @property
     def _columns(self) -> list[int]:
@@ -116,14 +121,14 @@ class CostModel:
 
     def predict(self, x: Floats) -> Floats:
         """Seconds of ranges by all their features, (ranges,)."""
-        return x @ self.full_weights()
+        return x @ self.full_weights() + self.fixed * (x[:, 0] > 0)
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes the model of again: plain lists."""
         if self.weights is None or self.x is None or self.seconds is None:
             return {"names": list(self.names)}
         lists = {"weights": self.weights.tolist(), "x": self.x.tolist(), "seconds": self.seconds.tolist()}
-        return {"names": list(self.names), **lists}
+        return {"names": list(self.names), "fixed": self.fixed, **lists}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> CostModel:
@@ -135,14 +140,15 @@ class CostModel:
             if "weights" not in told:
                 return cls(names)
             weights, x, times = (np.asarray(told[name], np.float64) for name in ("weights", "x", "seconds"))
+            fixed = float(told["fixed"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"cost: found a model that cannot be read: {error!r}") from None
         fits = weights.shape == (len(names),) and x.shape == (len(times), len(FEATURES)) and times.ndim == 1
-        if not fits or not np.isfinite(weights).all() or (weights < 0).any():
+        if not fits or not np.isfinite([*weights, fixed]).all() or min(*weights, fixed) < 0:
             raise DataError("cost: found weights or measurements of other shapes or signs; allowed: those of `to_json`")
-        return cls(names, x, times, weights)
+        return cls(names, x, times, weights, fixed)
 
 
 def fit(x: Floats, seconds: Floats) -> Floats:

@@ -116,7 +116,7 @@ class Partitioner:
         """
         cost = self._cumulative(graph)
         if near is not None:
-            cost = _scaled(cost, near)
+            cost = _scaled(cost, self.fixed, near)
         return balanced(cost, graph.vertices, parts)
 
     def move(self, graph: Graphs, now: Measured, epochs: int, seconds: float) -> Move:
@@ -125,14 +125,20 @@ class Partitioner:
         They do if the slowest worker gains more in these epochs, and more than two measurements differ by.
         """
         cuts = self.cuts(graph, len(now.cuts) - 1, now)
-        cost = _scaled(self._cumulative(graph), now)
-        after = max(cost(int(end)) - cost(int(begin)) for begin, end in itertools.pairwise(cuts))
+        cost = _scaled(self._cumulative(graph), self.fixed, now)
+        fixed = self.fixed * now.workers.sum() / max(self.predict(graph, now.cuts).sum(), 1e-12)
+        after = fixed + max(cost(int(end)) - cost(int(begin)) for begin, end in itertools.pairwise(cuts))
         before = float(now.workers.max())
         gain = before - after
         return Move(cuts, before, float(after), gain > LEAST_GAIN * before and gain * epochs > seconds)
 
+    @property
+    def fixed(self) -> float:
+        """Seconds of any range with vertices, all layers."""
+        return sum(model.fixed for model in self.models)
+
     def _cumulative(self, graph: Graphs) -> Callable[[int], float]:
-        """Predicted seconds of the vertices before v, all layers."""
+        """Predicted seconds of the vertices before v, all layers, without what is fixed: no cut changes that."""
         weights = [model.full_weights() for model in self.models]
         sums = [layer.sums for layer in graph.layers]
         return lambda v: float(sum(s[v] @ w for s, w in zip(sums, weights, strict=True)))
@@ -184,6 +190,13 @@ def checked_cuts(cuts: Any, vertices: int) -> Cuts:
     return found
 
 
+def occupied(cuts: Cuts, least: int) -> Cuts:
+    """Cuts moved until every range has ``least`` vertices or more, of a graph with enough for all ranges."""
+    steps = least * np.arange(len(cuts))
+    later = np.maximum.accumulate(cuts - steps) + steps
+    return np.minimum(later, cuts[-1] - steps[::-1])
+
+
 def check_parts(parts: int) -> None:
     """Raises ParameterError for no parts."""
     if isinstance(parts, bool) or parts < 1:
@@ -228,11 +241,12 @@ def _element(array: Floats, v: int) -> float:
     return float(array[v])
 
 
-def _scaled(cost: Callable[[int], float], near: Measured) -> Callable[[int], float]:
+def _scaled(cost: Callable[[int], float], fixed: float, near: Measured) -> Callable[[int], float]:
     """The cost with each measured range scaled to its seconds; a range that was predicted as 0 stays as it is."""
     ends = np.array([cost(int(v)) for v in near.cuts])
-    predicted, seconds = np.diff(ends), near.workers
-    ratio = np.where(predicted > 0, seconds / np.where(predicted > 0, predicted, 1), 1.0)
+    predicted = np.diff(ends)
+    whole = predicted + fixed
+    ratio = np.where(predicted > 0, near.workers / np.where(predicted > 0, whole, 1), 1.0)
     before = np.concatenate([[0.0], np.cumsum(predicted * ratio)])
     cuts = near.cuts.tolist()
 

@@ -113,8 +113,12 @@ def test_models_become_json_and_models_again() -> None:
     [
         ({}, "cannot be read: KeyError"),
         ({"names": ["degree"]}, "found features degree; allowed: vertices, "),
-        ({"names": ["vertices"], "weights": [-1.0], "x": [], "seconds": []}, "other shapes or signs"),
-        ({"names": ["vertices"], "weights": [1.0], "x": [[1.0]], "seconds": [1.0]}, "other shapes or signs"),
+        ({"names": ["vertices"], "weights": [-1.0], "x": [], "seconds": [], "fixed": 0}, "other shapes or signs"),
+        ({"names": ["vertices"], "weights": [1.0], "x": [[1.0]], "seconds": [1.0], "fixed": 0}, "other shapes or sig"),
+        (
+            {"names": ["vertices"], "weights": [1.0], "x": np.ones((1, 7)).tolist(), "seconds": [1.0], "fixed": -1.0},
+            "other shapes or signs",
+        ),
         ({"names": ["vertices"], "weights": ["a"], "x": [[1.0]], "seconds": [1.0]}, "cannot be read"),
     ],
 )
