@@ -348,8 +348,8 @@ class BlockedStep:
         for spec in module.inputs:
             name = spec.name
             if name in segment.gathered:
-                held = name in self.share.tensors
-                rows = self.share.read(name, gather.offsets) if held else self._regions[name].array
+                lasts = name in self.share.tensors
+                rows = self.share.read(name, gather.offsets) if lasts else self._regions[name].array
                 given.append(rows[: edges.columns])
             elif name in self.program.axes.rows:
                 given.append(self._own(name, begin, end))
