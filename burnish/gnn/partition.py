@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.cost import FEATURES, CostModel, FeatureSums, Floats
+from burnish.gnn.cost import FEATURES, SUMMED, CostModel, FeatureSums, Floats
 from burnish.gnn.csr import CSR, integers
 
 Cuts = NDArray[np.int64]
+Cost = Callable[[int, int], float]  # of the vertices from one number to another
+CLOSE = 1.0005  # times the least possible cost of the dearest range
 LEAST_GAIN = 0.02  # of the slowest worker's time: less is within what two measurements differ by
 
 
@@ -109,15 +111,12 @@ class Partitioner:
         return np.array([model.predict(layer.between(cuts)) for model, layer in pairs])
 
     def cuts(self, graph: Graphs, parts: int, near: Measured | None = None) -> Cuts:
-        """Ranges of equal predicted time, (parts + 1,): O(parts · log V) by binary search in the partial sums.
+        """Ranges whose slowest is predicted to be as fast as can be, (parts + 1,): some 20 times O(parts · log V).
 
         near: a measurement of this very graph; within each of its ranges predictions are scaled to what was measured.
         Raises ParameterError before anything was learned.
         """
-        cost = self._cumulative(graph)
-        if near is not None:
-            cost = _scaled(cost, self.fixed, near)
-        return balanced(cost, graph.vertices, parts)
+        return level(self._cost(graph, near), graph.vertices, parts)
 
     def move(self, graph: Graphs, now: Measured, epochs: int, seconds: float) -> Move:
         """New cuts for a graph in training, and whether they pay: ``seconds`` to move, ``epochs`` that are left.
@@ -125,23 +124,29 @@ class Partitioner:
         They do if the slowest worker gains more in these epochs, and more than two measurements differ by.
         """
         cuts = self.cuts(graph, len(now.cuts) - 1, now)
-        cost = _scaled(self._cumulative(graph), self.fixed, now)
-        fixed = self.fixed * now.workers.sum() / max(self.predict(graph, now.cuts).sum(), 1e-12)
-        after = fixed + max(cost(int(end)) - cost(int(begin)) for begin, end in itertools.pairwise(cuts))
+        cost = self._cost(graph, now)
+        after = max(cost(int(begin), int(end)) for begin, end in itertools.pairwise(cuts))
         before = float(now.workers.max())
         gain = before - after
         return Move(cuts, before, float(after), gain > LEAST_GAIN * before and gain * epochs > seconds)
 
-    @property
-    def fixed(self) -> float:
-        """Seconds of any range with vertices, all layers."""
-        return sum(model.fixed for model in self.models)
+    def _cost(self, graph: Graphs, near: Measured | None) -> Cost:
+        """Predicted seconds of a range, all layers; of each that ``near`` has, what was measured.
 
-    def _cumulative(self, graph: Graphs) -> Callable[[int], float]:
-        """Predicted seconds of the vertices before v, all layers, without what is fixed: no cut changes that."""
+        What was predicted wrongly is held to be wrong by a factor of what vertices add, the same within each range.
+        """
         weights = [model.full_weights() for model in self.models]
-        sums = [layer.sums for layer in graph.layers]
-        return lambda v: float(sum(s[v] @ w for s, w in zip(sums, weights, strict=True)))
+        pairs = [(layer.sums, w[: len(SUMMED)]) for layer, w in zip(graph.layers, weights, strict=True)]
+        rows, fixed = sum(float(w[-1]) for w in weights), sum(model.fixed for model in self.models)
+
+        def added(v: int) -> float:
+            return float(sum(s[v] @ w for s, w in pairs))
+
+        def other(begin: int, end: int) -> float:
+            return rows * graph.layers[0].rows(begin, end) + (fixed if end > begin else 0.0)
+
+        sums = added if near is None else _scaled(added, other, near)
+        return lambda begin, end: sums(end) - sums(begin) + other(begin, end)
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes the partitioner of again."""
@@ -188,6 +193,34 @@ def checked_cuts(cuts: Any, vertices: int) -> Cuts:
     if len(found) < 2 or found[0] != 0 or found[-1] != vertices or (np.diff(found) < 0).any():
         raise DataError(f"partition: cuts: found {found.tolist()[:20]}; allowed: 0 to {vertices}, ascending")
     return found
+
+
+def level(cost: Cost, vertices: int, parts: int) -> Cuts:
+    """Cuts into ranges of which none costs much more than the least possible for the dearest, ``CLOSE`` times.
+
+    cost: of the vertices begin … end - 1; does not fall where a range grows. Ranges take as many vertices as a limit
+    allows, one after another; the limit is bisected.
+    """
+    check_parts(parts)
+
+    def within(limit: float) -> list[int] | None:
+        cuts = [0]
+        while cuts[-1] < vertices and len(cuts) <= parts:
+            begin = cuts[-1]
+            past = bisect_left(range(begin + 1, vertices + 1), True, key=lambda end: cost(begin, end) > limit)
+            cuts.append(begin + past)
+            if not past:
+                return None
+        return cuts + [vertices] * (parts + 1 - len(cuts)) if cuts[-1] == vertices else None
+
+    highest = cost(0, vertices)
+    lowest, best = 0.0, [0, *[vertices] * parts]
+    while highest - lowest > (CLOSE - 1) * highest:
+        middle = (lowest + highest) / 2
+        found = within(middle)
+        lowest, highest = (middle, highest) if found is None else (lowest, middle)
+        best = best if found is None else found
+    return np.array(best, np.int64)
 
 
 def occupied(cuts: Cuts, least: int) -> Cuts:
@@ -241,17 +274,22 @@ def _element(array: Floats, v: int) -> float:
     return float(array[v])
 
 
-def _scaled(cost: Callable[[int], float], fixed: float, near: Measured) -> Callable[[int], float]:
-    """The cost with each measured range scaled to its seconds; a range that was predicted as 0 stays as it is."""
-    ends = np.array([cost(int(v)) for v in near.cuts])
-    predicted = np.diff(ends)
-    whole = predicted + fixed
-    ratio = np.where(predicted > 0, near.workers / np.where(predicted > 0, whole, 1), 1.0)
-    before = np.concatenate([[0.0], np.cumsum(predicted * ratio)])
+def _scaled(added: Callable[[int], float], other: Cost, near: Measured) -> Callable[[int], float]:
+    """What vertices add, scaled in each measured range so that with ``other`` it is its seconds, or a tenth at least.
+
+    A range to which nothing was predicted to be added stays as it is.
+    """
     cuts = near.cuts.tolist()
+    ends = [added(v) for v in cuts]
+    ratios, before = [], [0.0]
+    for r, (begin, end) in enumerate(itertools.pairwise(cuts)):
+        predicted = ends[r + 1] - ends[r]
+        left = max(float(near.workers[r]) - other(begin, end), 0.1 * predicted)
+        ratios.append(left / predicted if predicted > 0 else 1.0)
+        before.append(before[-1] + predicted * ratios[-1])
 
     def scaled(v: int) -> float:
-        r = min(max(bisect_left(cuts, v) - 1, 0), len(ratio) - 1)
-        return float(before[r] + (cost(v) - ends[r]) * ratio[r])
+        r = min(max(bisect_left(cuts, v) - 1, 0), len(ratios) - 1)
+        return before[r] + (added(v) - ends[r]) * ratios[r]
 
     return scaled

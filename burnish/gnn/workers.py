@@ -22,7 +22,7 @@ from burnish.comm.protocol import Comm
 from burnish.comm.ray import launch_ray
 from burnish.comm.torch import launch_torch
 from burnish.errors import DataError
-from burnish.gnn.cost import FeatureSums
+from burnish.gnn.cost import FeatureSums, block_size
 from burnish.gnn.csr import CSR
 from burnish.gnn.feeds import check_weighted, mask_of, scales_of, some_of
 from burnish.gnn.formats import read
@@ -219,11 +219,12 @@ def _learner(comm: Comm, job: Job, file: GraphFile) -> Learner:
     """A model of what ranges cost. Worker 0 reads the edges for its features, in blocks, and tells the others."""
     widths = [layer.width(0) for layer in job.network.layers[:-1]] or [job.network.features]
     width = max(widths)
-    sums = None
+    found = None
     if comm.rank == 0:
         ranges = blocks_of(file.vertices, block_rows(file.vertices, 4 * width))
-        sums = FeatureSums.of_parts((file.part(begin, end) for begin, end in ranges), file.vertices, width).sums
-    return Learner(Partitioner((width,)), Graphs((FeatureSums(comm.broadcast(sums), width),)))
+        found = FeatureSums.of_parts((file.part(begin, end) for begin, end in ranges), file.vertices, width)
+    sums, table = (comm.broadcast(None if found is None else getattr(found, name)) for name in ("sums", "table"))
+    return Learner(Partitioner((width,)), Graphs((FeatureSums(sums, table, block_size(file.vertices), width),)))
 
 
 def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:

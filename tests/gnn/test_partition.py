@@ -21,6 +21,7 @@ from burnish.gnn.partition import (
     equal_edges,
     equal_vertices,
     learn,
+    level,
     occupied,
     pieces_of,
 )  # fmt: skip
@@ -62,6 +63,22 @@ def test_no_range_is_empty_where_there_are_vertices(inner: list[int], vertices: 
     assert (np.diff(found) >= least).all()
     if (np.diff(cuts) >= least).all():
         np.testing.assert_array_equal(found, cuts)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(1, 4), st.integers(0, 5))
+def test_the_dearest_range_costs_the_least_that_it_can(costs: list[int], parts: int, each: int) -> None:
+    """Beside all contiguous ranges, of costs that are no sums."""
+
+    def cost(begin: int, end: int) -> float:
+        return float(sum(costs[begin:end]) + each * len({*costs[begin:end]}))
+
+    def dearest(cuts: np.ndarray) -> float:
+        return max(cost(begin, end) for begin, end in itertools.pairwise(cuts))
+
+    cuts = level(cost, len(costs), parts)
+    assert checked_cuts(cuts, len(costs)).shape == (parts + 1,)
+    inner = itertools.combinations_with_replacement(range(len(costs) + 1), parts - 1)
+    assert dearest(cuts) == min(dearest([0, *some, len(costs)]) for some in inner)
 
 
 def test_few_costs_are_looked_at() -> None:
