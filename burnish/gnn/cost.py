@@ -1,8 +1,8 @@
 """Cost model of ROC: a layer's time on a range of vertices is linear in sums of vertex features (§4.4.1, Table 4.2).
 
-Weights are not negative, and fitted to relative residuals: ranges of all sizes count alike. Beside the sums stand what
-any range costs, however small, and one feature that is no sum: the rows that a range reads, each once, its own and its
-halo's, which an aggregation by blocks of sources packs. Dense ranges of any size read nearly the whole graph.
+Weights are not negative, and fitted to relative residuals: ranges of all sizes count alike. Beside the sums stands one
+feature that is none: the rows that a range reads, each once, its own and its halo's, which an aggregation by blocks of
+sources packs, and an exchange sends. Dense ranges of any size read nearly the whole graph.
 """
 
 from __future__ import annotations
@@ -101,17 +101,15 @@ class FeatureSums:
 
 @dataclass(frozen=True, eq=False)
 class CostModel:
-    """Seconds of one layer as ``fixed`` + Σ w_i x_i(range), Equation 4.6; immutable: ``learned`` gives the next one.
+    """Seconds of one layer as Σ w_i x_i(range), Equation 4.6; immutable: ``learned`` gives the next one.
 
-    x: features of the ranges measured, (points, features); seconds: their times; weights: (features,), for ``names``;
-    fixed: seconds of any range with vertices.
+    x: features of the ranges measured, (points, features); seconds: their times; weights: (features,), for ``names``.
     """
 
     names: tuple[str, ...] = FEATURES
     x: Floats | None = None
     seconds: Floats | None = None
     weights: Floats | None = None
-    fixed: float = 0.0
 
     def learned(self, x: Floats, seconds: Any) -> CostModel:
         """The model that also knows these measurements, fitted to all. Ranges of no vertices tell nothing.
@@ -129,8 +127,7 @@ class CostModel:
         if self.x is not None and self.seconds is not None:
             x, times = np.concatenate([self.x, x]), np.concatenate([self.seconds, times])
         x, times = x[-POINTS:], times[-POINTS:]
-        *weights, fixed = fit(np.column_stack([x[:, self._columns], np.ones(len(x))]), times)
-        return replace(self, x=x, seconds=times, weights=np.array(weights), fixed=float(fixed))
+        return replace(self, x=x, seconds=times, weights=fit(x[:, self._columns], times))
 
     @property
     def _columns(self) -> list[int]:
@@ -146,14 +143,14 @@ class CostModel:
 
     def predict(self, x: Floats) -> Floats:
         """Seconds of ranges by all their features, (ranges,)."""
-        return x @ self.full_weights() + self.fixed * (x[:, 0] > 0)
+        return x @ self.full_weights()
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes the model of again: plain lists."""
         if self.weights is None or self.x is None or self.seconds is None:
             return {"names": list(self.names)}
         lists = {"weights": self.weights.tolist(), "x": self.x.tolist(), "seconds": self.seconds.tolist()}
-        return {"names": list(self.names), "fixed": self.fixed, **lists}
+        return {"names": list(self.names), **lists}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> CostModel:
@@ -165,15 +162,14 @@ class CostModel:
             if "weights" not in told:
                 return cls(names)
             weights, x, times = (np.asarray(told[name], np.float64) for name in ("weights", "x", "seconds"))
-            fixed = float(told["fixed"])
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise
             raise DataError(f"cost: found a model that cannot be read: {error!r}") from None
         fits = weights.shape == (len(names),) and x.shape == (len(times), len(FEATURES)) and times.ndim == 1
-        if not fits or not np.isfinite([*weights, fixed]).all() or min(*weights, fixed) < 0:
+        if not fits or not np.isfinite(weights).all() or (weights < 0).any():
             raise DataError("cost: found weights or measurements of other shapes or signs; allowed: those of `to_json`")
-        return cls(names, x, times, weights, fixed)
+        return cls(names, x, times, weights)
 
 
 def fit(x: Floats, seconds: Floats) -> Floats:

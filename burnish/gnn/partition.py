@@ -137,13 +137,13 @@ class Partitioner:
         """
         weights = [model.full_weights() for model in self.models]
         pairs = [(layer.sums, w[: len(SUMMED)]) for layer, w in zip(graph.layers, weights, strict=True)]
-        rows, fixed = sum(float(w[-1]) for w in weights), sum(model.fixed for model in self.models)
+        rows = sum(float(w[-1]) for w in weights)
 
         def added(v: int) -> float:
             return float(sum(s[v] @ w for s, w in pairs))
 
         def other(begin: int, end: int) -> float:
-            return rows * graph.layers[0].rows(begin, end) + (fixed if end > begin else 0.0)
+            return rows * graph.layers[0].rows(begin, end)
 
         sums = added if near is None else _scaled(added, other, near)
         return lambda begin, end: sums(end) - sums(begin) + other(begin, end)
@@ -243,15 +243,16 @@ def learn(
     """Learns from measurements of the starts, then of its own cuts, ``rounds`` times; the best measurement, too.
 
     measure: seconds (layers, ranges) of the ranges between cuts, as training iterations give them. All starts have as
-    many ranges. pieces: of equal edges in each range, which are timed apart: as many more points for the model.
+    many ranges. pieces: of equal edges in each range, which are measured, too: so many more points for the model.
     """
     best: Measured | None = None
     for turn in range(len(starts) + rounds):
         cuts = starts[turn] if turn < len(starts) else partitioner.cuts(graph, len(starts[0]) - 1, best)
-        fine = pieces_of(graph, cuts, pieces)
-        seconds = measure(fine)
-        partitioner = partitioner.learned(graph, Measured(fine, seconds))
-        found = Measured(cuts, seconds.reshape(len(seconds), -1, pieces).sum(axis=2))
+        found = Measured(cuts, measure(cuts))
+        partitioner = partitioner.learned(graph, found)
+        if pieces > 1:
+            fine = pieces_of(graph, cuts, pieces)
+            partitioner = partitioner.learned(graph, Measured(fine, measure(fine)))
         if best is None or found.workers.max() < best.workers.max():
             best = found
     if best is None:
