@@ -243,14 +243,14 @@ def learn(
     """Learns from measurements of the starts, then of its own cuts, ``rounds`` times; the best measurement, too.
 
     measure: seconds (layers, ranges) of the ranges between cuts, as training iterations give them. All starts have as
-    many ranges. pieces: of equal edges in each range, which are measured, too: so many more points for the model.
+    many ranges. pieces: of equal edges in each range of the starts, which are measured, too: more points for the model.
     """
     best: Measured | None = None
     for turn in range(len(starts) + rounds):
         cuts = starts[turn] if turn < len(starts) else partitioner.cuts(graph, len(starts[0]) - 1, best)
         found = Measured(cuts, measure(cuts))
         partitioner = partitioner.learned(graph, found)
-        if pieces > 1:
+        if pieces > 1 and turn < len(starts):
             fine = pieces_of(graph, cuts, pieces)
             partitioner = partitioner.learned(graph, Measured(fine, measure(fine)))
         if best is None or found.workers.max() < best.workers.max():

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from benchmarks.partition import Work, missed
+from benchmarks.partition import missed
+from benchmarks.shares import Work
 from burnish.gnn.generators import block_model
 
 
