@@ -21,7 +21,7 @@ from burnish.comm.protocol import OPERATIONS, Comm
 from burnish.errors import InputError, ParameterError
 from burnish.gnn.program import Gathering, Part, Program
 from burnish.gnn.regions import Region, peak_bytes, resident_bytes, trim
-from burnish.gnn.rows import Rows
+from burnish.gnn.rows import Rows, check_finite
 from burnish.gnn.share import Share
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
@@ -106,6 +106,7 @@ class BlockedStep:
         self._regions = {name: self._region(name) for name in self._lasting}
         self._streams: dict[str, np.ndarray] = {}
         self._prepared: dict[str, np.ndarray | None] = {}
+        self._sound: set[int] = set()
         self._folder = tempfile.TemporaryDirectory(prefix="burnish-gnn-", dir=self.folder)
         self._store: Store | None = Store(Path(self._folder.name) / "tensors", self._types, self._elsewhere())
         try:
@@ -218,7 +219,7 @@ class BlockedStep:
             if tensor == self.features:
                 begin, end = self.share.blocks[int(place)]
                 assert self.share.features is not None
-                found[name] = partial(_read_rows, self.share.features, begin, end)
+                found[name] = partial(_read_rows, self.share.features, begin, end, self._sound)
         return found
 
     def _gatherings(self, block: int) -> list[Gathering]:
@@ -347,7 +348,9 @@ class BlockedStep:
         for spec in module.inputs:
             name = spec.name
             if name in segment.gathered:
-                given.append(self._whole(name)[: edges.columns])
+                lasts = name in self.share.tensors
+                rows = self.share.read(name, gather.offsets) if lasts else self._regions[name].array
+                given.append(rows[: edges.columns])
             elif name in self.program.axes.rows:
                 given.append(self._own(name, begin, end))
             elif name == gather.offsets:
@@ -395,5 +398,9 @@ class BlockedStep:
         self.close()
 
 
-def _read_rows(rows: Rows, begin: int, end: int, out: np.ndarray) -> None:
+def _read_rows(rows: Rows, begin: int, end: int, sound: set[int], out: np.ndarray) -> None:
+    """Reads a block; the first time, which is noted in ``sound``, values are checked."""
     rows.read(begin, end, out)
+    if begin not in sound:
+        check_finite(out, begin)
+        sound.add(begin)

@@ -1,10 +1,13 @@
 """Cost model of ROC: a layer's time on a range of vertices is linear in sums of vertex features (§4.4.1, Table 4.2).
 
-Weights are not negative, and fitted to relative residuals: ranges of all sizes count alike.
+Weights are not negative, and fitted to relative residuals: ranges of all sizes count alike. Beside the sums stands one
+feature that is none: the rows that a range reads, each once, its own and its halo's, which an aggregation by blocks of
+sources packs, and an exchange sends. Dense ranges of any size read nearly the whole graph.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,10 +21,11 @@ from burnish.jit import njit
 
 # x₁ … x₅ of Table 4.2, then two of ours, for graphs whose parts differ in density and order.
 ROC_FEATURES = ("vertices", "neighbours", "runs", "accesses", "activations")
-FEATURES = (*ROC_FEATURES, "cold", "halo")
+SUMMED = (*ROC_FEATURES, "cold")
+FEATURES = (*SUMMED, "rows")
 WARP = 32  # neighbouring values that one access of a GPU reads: WS in Table 4.2
 CACHED = 1 << 20  # bytes of source rows that stay in a core's cache, for "cold"
-HALO_BLOCKS = 256  # ranges of equally many vertices, within which "halo" counts a source once
+BLOCKS = 256  # of equally many vertices, between which "rows" is known, and beside which it is interpolated
 POINTS = 4096  # measurements that are kept, the last ones
 
 Floats = NDArray[np.float64]
@@ -29,9 +33,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class FeatureSums:
-    """Partial sums of the features of a graph's vertices, (V + 1, features): any range costs one subtraction."""
+    """Features of any range of a graph's vertices: one subtraction of partial sums, and a place in a table.
+
+    sums: (V + 1, ``SUMMED``), of the vertices before each. table: (B + 1, B + 1), the rows that blocks i … j - 1 read,
+    of ``block`` vertices each.
+    """
 
     sums: Floats
+    table: Floats
+    block: int
     width: int
 
     @classmethod
@@ -40,8 +50,7 @@ class FeatureSums:
 
         vertices 1; neighbours |N(v)|; runs: ranges c_i of consecutive neighbours; accesses Σ⌈c_i / WS⌉; activations
         Σ⌈c_i · width / WS⌉; cold: neighbours that ``cached`` bytes of rows did not hold any more since they were read;
-        halo: neighbours outside of v's block of vertices, the first time that the block reads them. Raises
-        ParameterError.
+        rows: of a range, its vertices and their neighbours, each once. Raises ParameterError.
         """
         return cls.of_parts([csr], csr.rows, width, cached)
 
@@ -50,17 +59,18 @@ class FeatureSums:
         """As ``of``, of rows that come range by range, in order: only one range has to be in memory."""
         if width < 1 or cached < 0:
             raise ParameterError(f"cost: found width {width}, cached {cached}; allowed: 1 or more, 0 or more")
-        sums = np.zeros((vertices + 1, len(FEATURES)))
-        block, seen, rows, edges = max(1, -(-vertices // HALO_BLOCKS)), 0, 0, 0
-        last: NDArray[np.int64] | None = None
+        sums = np.zeros((vertices + 1, len(SUMMED)))
+        block = block_size(vertices)
+        firsts = np.zeros((-(-vertices // block), -(-vertices // block) + 1))
+        last, blocks = np.full(vertices, -1, np.int64), np.zeros(vertices, np.int32)
+        rows, edges = 0, 0
         for csr in parts:
-            last = np.full(csr.columns, -1, np.int64) if last is None else last
             out = sums[rows : rows + csr.rows + 1]
-            places = rows, edges, seen
-            seen = int(_features(csr.offsets, csr.sources, width, cached // (4 * width), block, places, last, out))
+            _features(csr.offsets, csr.sources, width, cached // (4 * width), edges, last, out)
+            _first_reads(csr.offsets, csr.sources, block, rows, blocks, firsts)
             rows, edges = rows + csr.rows, edges + csr.edges
         np.cumsum(sums, axis=0, out=sums)
-        return cls(sums, width)
+        return cls(sums, _table(firsts), block, width)
 
     @property
     def vertices(self) -> int:
@@ -69,7 +79,24 @@ class FeatureSums:
 
     def between(self, cuts: Sequence[int] | NDArray[np.int64]) -> Floats:
         """Features of the ranges between the cuts, (ranges, features)."""
-        return np.diff(self.sums[np.asarray(cuts, np.int64)], axis=0)
+        places = np.asarray(cuts, np.int64)
+        rows = [self.rows(int(begin), int(end)) for begin, end in itertools.pairwise(places)]
+        return np.column_stack([np.diff(self.sums[places], axis=0), np.array(rows)])
+
+    def rows(self, begin: int, end: int) -> float:
+        """Rows that the vertices begin … end - 1 read, each once: exact between blocks, else interpolated."""
+        if end <= begin:
+            return 0.0
+        (i, x), (j, y) = self._place(begin), self._place(end)
+        t = self.table
+        found = (1 - x) * ((1 - y) * t[i, j] + y * t[i, j + 1]) + x * ((1 - y) * t[i + 1, j] + y * t[i + 1, j + 1])
+        least, more = self.sums[end, :2] - self.sums[begin, :2]
+        return float(min(max(found, least), least + more))
+
+    def _place(self, v: int) -> tuple[int, float]:
+        """The block of a vertex, and which share of it lies before; of the end of the last one, 1."""
+        i = min(v // self.block, len(self.table) - 2)
+        return i, (v - i * self.block) / (min((i + 1) * self.block, self.vertices) - i * self.block)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,17 +209,44 @@ def nonnegative_least_squares(a: Floats, b: Floats) -> Floats:
     return w
 
 
+def block_size(vertices: int) -> int:
+    """Vertices of a block of ``FeatureSums.table``."""
+    return max(1, -(-vertices // BLOCKS))
+
+
+def _table(firsts: Floats) -> Floats:
+    """Rows that blocks i … j - 1 read, (B + 1, B + 1): all reads by one of these with none by an earlier one of these.
+
+    firsts: (B, B + 1), the rows that block b reads and whose last reader before was block p - 1, or none for p = 0.
+    """
+    blocks = len(firsts)
+    before = np.zeros((blocks + 1, blocks + 1))
+    np.cumsum(np.cumsum(firsts, axis=1), axis=0, out=before[1:])  # by blocks before j, with readers before i at most
+    return np.triu((before - np.diag(before)).T)
+
+
 @njit(cache=True, light=True, nogil=True, error_model="numpy")
-def _features(offsets, sources, width, cached, block, places, last, out):  # type: ignore[no-untyped-def]
+def _first_reads(offsets, sources, block, first, blocks, firsts):  # type: ignore[no-untyped-def]
+    """Adds to ``firsts`` as `_table` takes it. blocks (V,): 0 in, 1 + the last block that read each vertex's row.
+
+    first: the number of row 0.
+    """
+    for v in range(offsets.shape[0] - 1):
+        b = (v + first) // block
+        for e in range(offsets[v], offsets[v + 1] + 1):
+            u = sources[e] if e < offsets[v + 1] else v + first
+            if blocks[u] != b + 1:
+                firsts[b, blocks[u]] += 1
+                blocks[u] = b + 1
+
+
+@njit(cache=True, light=True, nogil=True, error_model="numpy")
+def _features(offsets, sources, width, cached, before, last, out):  # type: ignore[no-untyped-def]
     """``out[v + 1]``: the features of row v. last (columns,): -1 in, the place of the last edge from each source.
 
-    places: the number of row 0, of edge 0, and of the first edge of the block of rows under way, which is returned.
+    before: the number of edge 0.
     """
-    first, before, seen = places
     for v in range(offsets.shape[0] - 1):
-        if (v + first) % block == 0:
-            seen = offsets[v] + before
-        begin = v + first - (v + first) % block
         run = 0
         row = out[v + 1]
         row[0] = 1
@@ -201,8 +255,6 @@ def _features(offsets, sources, width, cached, block, places, last, out):  # typ
             u = sources[e]
             if last[u] < 0 or e + before - last[u] > cached:
                 row[5] += 1
-            if (u < begin or u >= begin + block) and last[u] < seen:
-                row[6] += 1
             last[u] = e + before
             if run and u == sources[e - 1] + 1:
                 run += 1
@@ -216,4 +268,3 @@ def _features(offsets, sources, width, cached, block, places, last, out):  # typ
             row[2] += 1
             row[3] += (run + WARP - 1) // WARP
             row[4] += (run * width + WARP - 1) // WARP
-    return seen

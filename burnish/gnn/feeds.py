@@ -135,7 +135,11 @@ def mask_of(graph: Graph, name: str) -> np.ndarray:
         return np.ones(graph.vertices, np.bool_)
     if name not in ("train", "validation", "test"):
         raise ModelError(f"mask: found {name!r}; allowed: train, validation, test, all")
-    mask: np.ndarray | None = getattr(graph, name)
+    return some_of(name, getattr(graph, name))
+
+
+def some_of(name: str, mask: np.ndarray | None) -> np.ndarray:
+    """The mask ``name``. Raises DataError where there is none, or no vertex under it."""
     if mask is None or not mask.any():
         raise DataError(f"graph: found no vertices to {name} with; allowed: a graph with a mask '{name}'")
     return mask

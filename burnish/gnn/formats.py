@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
-import zipfile
-import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +11,22 @@ from numpy.typing import NDArray
 
 from burnish.errors import DataError
 from burnish.gnn.csr import CSR, integers
-from burnish.gnn.graph import MASKS, Graph
+from burnish.gnn.fields import (
+    FIELDS,
+    array_of,
+    arrays_of,
+    fields_of,
+    integer_of,
+    pair_of,
+    table_of,
+    vertex_fields,
+    weights_of,
+    whole_numbers,
+)
+from burnish.gnn.graph import Graph
 from burnish.gnn.store import SUFFIX, load
 
 TEXT = (".txt", ".tsv", ".csv", ".el", ".edges", ".gz")
-# Names of fields in files and objects of other programs.
-FIELDS: Mapping[str, tuple[str, ...]] = {
-    "features": ("features", "feature", "x", "feat", "node_feat"),
-    "labels": ("labels", "label", "y", "node_label"),
-    "train": ("train", "train_mask", "train_idx"),
-    "validation": ("validation", "val_mask", "valid_mask", "validation_mask", "valid", "val_idx"),
-    "test": ("test", "test_mask", "test_idx"),
-    "weights": ("weights", "edge_weight", "edge_weights"),
-}
 _SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # files of OGB
 
 
@@ -80,11 +80,11 @@ def read_edges(path: str | Path, vertices: int | None = None, **options: Any) ->
     What follows ``#`` is a comment. vertices: by default the largest number plus one. ``.gz`` is unpacked. Raises
     OSError, DataError.
     """
-    table = _table(Path(path))
+    table = table_of(Path(path))
     if table.size and table.shape[1] not in (2, 3):
         raise DataError(f"'{path}': found {table.shape[1]} columns; allowed: source and target, and a weight")
     table = table.reshape(-1, table.shape[1] if table.size else 2)
-    ends = _whole(table[:, :2], f"'{path}': edges")
+    ends = whole_numbers(table[:, :2], f"'{path}': edges")
     count = vertices if vertices is not None else int(ends.max(initial=-1)) + 1
     weights = table[:, 2] if table.shape[1] == 3 else None
     return Graph.from_edges(ends[:, 0], ends[:, 1], count, weights, **options)
@@ -95,7 +95,7 @@ def from_sparse(matrix: Any, **options: Any) -> Graph:
     if matrix.shape[0] != matrix.shape[1]:
         raise DataError(f"graph: found a matrix of shape {tuple(matrix.shape)}; allowed: a square one")
     entries = matrix.tocoo()
-    return Graph.from_edges(entries.row, entries.col, matrix.shape[0], _values(entries.data), **options)
+    return Graph.from_edges(entries.row, entries.col, matrix.shape[0], weights_of(entries.data), **options)
 
 
 def read_ogb(folder: str | Path, **options: Any) -> Graph:
@@ -107,22 +107,24 @@ def read_ogb(folder: str | Path, **options: Any) -> Graph:
     """
     raw = Path(folder) / "raw"
     if (raw / "data.npz").exists():
-        held = _arrays(raw / "data.npz")
+        held = arrays_of(raw / "data.npz")
         edges, features = held.get("edge_index"), held.get("node_feat")
         count = held.get("num_nodes_list")
         if edges is None:
             raise DataError(f"'{raw / 'data.npz'}': found {', '.join(held)}; allowed: edge_index among them")
         edges = edges.T
     else:
-        edges = _whole(_found(raw, "edge", 2), f"'{raw}': edge")
+        edges = whole_numbers(_found(raw, "edge", 2), f"'{raw}': edge")
         features, count = _optional(raw, "node-feat"), _optional(raw, "num-node-list")
     if count is not None and count.size != 1:
         raise DataError(f"'{raw}': found {count.size} graphs; allowed: one")
+    if edges.ndim != 2 or edges.shape[1] != 2:
+        raise DataError(f"'{raw}': edges: found shape {edges.shape}; allowed: two ends of each")
     vertices = len(features) if features is not None else int(edges.max(initial=-1)) + 1
-    vertices = vertices if count is None else int(count.reshape(-1)[0])
+    vertices = vertices if count is None else integer_of(whole_numbers(count, f"'{raw}': num-node-list"), "vertices")
     fields: dict[str, Any] = {"features": features}
     if (raw / "node-label.npz").exists():
-        fields["labels"] = next(iter(_arrays(raw / "node-label.npz").values()))
+        fields["labels"] = next(iter(arrays_of(raw / "node-label.npz").values()))
     else:
         fields["labels"] = _optional(raw, "node-label")
     fields |= _splits(Path(folder) / "split")
@@ -138,32 +140,31 @@ def _splits(folder: Path) -> dict[str, NDArray[Any]]:
         raise DataError(f"'{folder}': found {', '.join(child.name for child in names)}; allowed: one split")
     found = {mask: _optional(names[0], name) for mask, name in _SPLITS.items()}
     return {
-        mask: _whole(numbers, f"'{names[0]}': {mask}").reshape(-1)
+        mask: whole_numbers(numbers, f"'{names[0]}': {mask}").reshape(-1)
         for mask, numbers in found.items()
         if numbers is not None
     }
 
 
 def _from_npz(path: Path, options: dict[str, Any]) -> Graph:
-    held = _arrays(path)
+    held = arrays_of(path)
     held = {name.removeprefix("adj_"): array for name, array in held.items()}  # of the GNN benchmark's files
-    fields = _fields(held.get)
+    fields = fields_of(held.get)
     if fields.get("features") is None and "attr_indptr" in held:
         fields["features"] = _dense({name[5:]: array for name, array in held.items() if name.startswith("attr_")}, path)
     given = fields.pop("weights", None)
     if "offsets" in held and "sources" in held:
-        rows = len(held["offsets"]) - 1
-        csr = CSR(held["offsets"], held["sources"], max(rows, 0), given)
-        return _changed(Graph(csr, **_vertex_fields(fields, csr.rows)), options)
+        csr = CSR(held["offsets"], held["sources"], max(held["offsets"].size - 1, 0), given)
+        return _changed(Graph(csr, **vertex_fields(fields, csr.rows)), options)
     if "edge_index" in held:
-        source, target = _pair(held["edge_index"], str(path))
+        source, target = pair_of(held["edge_index"], str(path))
     elif "source" in held and "target" in held:
         source, target = held["source"], held["target"]
     elif "indptr" in held and "indices" in held:
         source, target, given = _compressed(held, path)
     elif "row" in held and "col" in held:
         source, target = held["row"], held["col"]
-        given = _values(held["data"]) if "data" in held else given
+        given = weights_of(held["data"]) if "data" in held else given
     else:
         raise DataError(
             f"'{path}': found {', '.join(held) or 'nothing'}; allowed: edge_index, source and target, offsets and "
@@ -177,9 +178,9 @@ def _vertices(held: Mapping[str, Any], fields: Mapping[str, Any], source: Any, t
     """The number of vertices that a file states, by itself or by an array of theirs; else by its edges."""
     for name in ("vertices", "num_nodes"):
         if name in held:
-            return int(held[name])
+            return integer_of(held[name], name)
     if "shape" in held:
-        return int(held["shape"][0])
+        return _shape(held)[0]
     for name in ("features", "labels"):
         if fields.get(name) is not None:
             return len(fields[name])
@@ -188,129 +189,60 @@ def _vertices(held: Mapping[str, Any], fields: Mapping[str, Any], source: Any, t
 
 def _compressed(held: Mapping[str, NDArray[Any]], path: Path) -> tuple[Any, Any, Any]:
     """Sources, targets and weights of a matrix that ``scipy.sparse.save_npz`` wrote in rows or columns."""
-    kind = str(held["format"].item()) if "format" in held else "csr"
+    kind = str(held["format"].reshape(-1).tolist()[0]) if "format" in held and held["format"].size == 1 else "csr"
     kind = kind.removeprefix("b'").removesuffix("'")
     if kind not in ("csr", "csc"):
         raise DataError(f"'{path}': found a matrix in form {kind!r}; allowed: csr, csc, coo")
     counts = np.diff(integers("indptr", held["indptr"], np.int64))
-    if (counts < 0).any() or counts.sum() != len(held["indices"]):
-        raise DataError(f"'{path}': indptr: found {counts.sum()} entries; allowed: {len(held['indices'])}, ascending")
+    entries = held["indices"].size
+    if (counts < 0).any() or counts.sum() != entries:
+        raise DataError(f"'{path}': indptr: found {counts.sum()} entries; allowed: {entries}, ascending")
+    if "data" in held and held["data"].shape != (entries,):
+        raise DataError(f"'{path}': data: found shape {held['data'].shape}; allowed: ({entries},)")
     long = np.repeat(np.arange(len(counts)), counts)
     ends = (long, held["indices"]) if kind == "csr" else (held["indices"], long)
-    return *ends, (_values(held["data"]) if "data" in held else None)
+    return *ends, (weights_of(held["data"]) if "data" in held else None)
+
+
+def _shape(held: Mapping[str, NDArray[Any]]) -> tuple[int, int]:
+    """Rows and columns of a matrix. Raises DataError."""
+    shape = integers("shape", held["shape"], np.int64)
+    if len(shape) != 2 or shape.min() < 0:
+        raise DataError(f"graph: shape: found {shape.tolist()}; allowed: rows and columns")
+    return int(shape[0]), int(shape[1])
 
 
 def _dense(held: Mapping[str, NDArray[Any]], path: Path) -> NDArray[np.float32]:
     """Features that a file holds as a sparse matrix in rows."""
     rows, columns, values = _compressed(held, path)
-    shape = tuple(int(size) for size in held["shape"]) if "shape" in held else (len(held["indptr"]) - 1, 0)
-    if len(columns) and (columns.min() < 0 or columns.max() >= shape[1]):
-        raise DataError(f"'{path}': features: found column {columns.max()}; allowed: below {shape[1]}")
+    shape = _shape(held) if "shape" in held else (len(held["indptr"]) - 1, int(columns.max(initial=-1)) + 1)
+    for ends, size, what in ((rows, shape[0], "row"), (columns, shape[1], "column")):
+        if len(ends) and (ends.min() < 0 or ends.max() >= size):
+            raise DataError(f"'{path}': features: found {what} {ends.max()}; allowed: below {size}")
     out = np.zeros(shape, np.float32)
     out[rows, columns] = 1 if values is None else values
     return out
 
 
 def _from_pyg(data: Any, options: dict[str, Any]) -> Graph:
-    source, target = _pair(_array(data.edge_index), "edge_index")
-    fields = _fields(lambda name: _array(getattr(data, name, None)))
+    source, target = pair_of(array_of(data.edge_index), "edge_index")
+    fields = fields_of(lambda name: array_of(getattr(data, name, None)))
     vertices = int(data.num_nodes if getattr(data, "num_nodes", None) is not None else len(fields["features"]))
     return _graph(source, target, vertices, fields.pop("weights", None), fields, options)
 
 
 def _from_dgl(graph: Any, options: dict[str, Any]) -> Graph:
-    source, target = (_array(ends) for ends in graph.edges())
-    fields = _fields(lambda name: _array(graph.ndata[name]) if name in graph.ndata else None)
-    weights = next((_array(graph.edata[name]) for name in FIELDS["weights"] if name in graph.edata), None)
+    source, target = (array_of(ends) for ends in graph.edges())
+    fields = fields_of(lambda name: array_of(graph.ndata[name]) if name in graph.ndata else None)
+    weights = next((array_of(graph.edata[name]) for name in FIELDS["weights"] if name in graph.edata), None)
     fields.pop("weights", None)
     return _graph(source, target, int(graph.num_nodes()), weights, fields, options)
-
-
-def _fields(get: Callable[[str], Any]) -> dict[str, Any]:
-    """Fields by our names, the first of each that there is."""
-    found = {}
-    for name, names in FIELDS.items():
-        value = next((value for value in map(get, names) if value is not None), None)
-        if value is not None:
-            found[name] = value
-    return found
 
 
 def _graph(
     source: Any, target: Any, vertices: int, weights: Any, fields: dict[str, Any], options: dict[str, Any]
 ) -> Graph:
-    return Graph.from_edges(source, target, vertices, weights, **options, **_vertex_fields(fields, vertices))
-
-
-def _vertex_fields(fields: Mapping[str, Any], vertices: int) -> dict[str, Any]:
-    """Features, labels and masks as a graph has them: labels as integers, masks also from numbers of vertices."""
-    made = {"features": fields.get("features"), "labels": _labels(fields.get("labels"))}
-    return made | {name: _as_mask(name, fields.get(name), vertices) for name in MASKS}
-
-
-def _labels(found: Any) -> Any:
-    """Labels as integers; one column is none; NaN is unknown. Raises DataError for other fractions."""
-    if found is None:
-        return None
-    array = np.asarray(found)
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.dtype.kind == "f":
-        whole = np.where(np.isnan(array), -1, array)
-        if not (whole == np.floor(whole)).all() or np.abs(whole).max(initial=0) > 2**31:
-            raise DataError("graph: labels: found fractions; allowed: integers, or NaN if unknown")
-        return whole.astype(np.int64)
-    return array
-
-
-def _as_mask(name: str, found: Any, vertices: int) -> Any:
-    """A mask from a mask, or from numbers of vertices. Raises DataError."""
-    if found is None:
-        return None
-    array = np.asarray(found)
-    if array.dtype == np.bool_ or (array.dtype == np.uint8 and array.shape == (vertices,)):
-        return array.astype(np.bool_)
-    numbers = integers(name, array, np.int64)
-    if len(numbers) and (numbers.min() < 0 or numbers.max() >= vertices):
-        raise DataError(f"graph: {name}: found vertices {numbers.min()} to {numbers.max()}; allowed: below {vertices}")
-    mask = np.zeros(vertices, np.bool_)
-    mask[numbers] = True
-    return mask
-
-
-def _array(value: Any) -> Any:
-    """NumPy's view of a tensor of PyTorch; other values as they are."""
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
-
-
-def _values(data: Any) -> NDArray[np.float32] | None:
-    """Weights of a matrix's entries, None if each is one."""
-    array = np.asarray(data)
-    return None if (array == 1).all() else array.astype(np.float32)
-
-
-def _pair(edges: Any, name: str) -> tuple[Any, Any]:
-    array = np.asarray(edges)
-    if array.ndim != 2 or array.shape[0] != 2:
-        raise DataError(f"graph: {name}: found edges of shape {array.shape}; allowed: (2, edges)")
-    return array[0], array[1]
-
-
-def _whole(found: NDArray[Any], name: str) -> NDArray[np.int64]:
-    """Numbers of a text as integers. Raises DataError for fractions."""
-    numbers = found.astype(np.int64)
-    if (numbers != found).any():
-        raise DataError(f"graph: {name}: found {found[numbers != found][0]}; allowed: integers")
-    return numbers
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Arrays of an ``.npz``; never of Python objects. Raises OSError, DataError."""
-    try:
-        with np.load(path, allow_pickle=False) as held:
-            return {name: held[name] for name in held.files}
-    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError, AttributeError) as error:
-        raise DataError(f"'{path}' cannot be read, it is truncated, altered or holds objects: {error}") from None
+    return Graph.from_edges(source, target, vertices, weights, **options, **vertex_fields(fields, vertices))
 
 
 def _named(folder: Path, name: str) -> Path | None:
@@ -319,7 +251,7 @@ def _named(folder: Path, name: str) -> Path | None:
 
 def _optional(folder: Path, name: str) -> NDArray[Any] | None:
     path = _named(folder, name)
-    return None if path is None else _table(path)
+    return None if path is None else table_of(path)
 
 
 def _found(folder: Path, name: str, columns: int) -> NDArray[Any]:
@@ -329,13 +261,3 @@ def _found(folder: Path, name: str, columns: int) -> NDArray[Any]:
     if table.size and table.shape[1] != columns:
         raise DataError(f"'{folder}': {name}: found {table.shape[1]} columns; allowed: {columns}")
     return table.reshape(-1, columns)
-
-
-def _table(path: Path) -> NDArray[np.float64]:
-    """Numbers of a text, (lines, columns), by commas or blanks. Raises OSError, DataError."""
-    try:
-        with gzip.open(path, "rt") if path.suffix == ".gz" else open(path, encoding="utf-8") as file:
-            lines = (line.replace(",", " ") for line in file)
-            return np.loadtxt(lines, dtype=np.float64, comments="#", ndmin=2)
-    except (ValueError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"'{path}' cannot be read, it is truncated or no table of numbers: {error}") from None

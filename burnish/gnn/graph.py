@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.csr import CSR, integers, inverse, permutation, readonly
+from burnish.gnn.csr import CSR, LARGEST, integers, inverse, permutation, readonly
 from burnish.gnn.rows import Matrix, Rows, check_finite, check_range
 
 MASKS = ("train", "validation", "test")
+MOST_CLASSES = 1 << 16  # that labels tell by themselves, of graphs with fewer vertices
 
 Mask = NDArray[np.bool_]
 
@@ -24,9 +25,9 @@ class Graph:
 
     csr: rows of in-edges. features: float32 (V, F), or ``Rows`` that are read block by block, or None. labels: int32
     (V,), where -1 is unknown and stands under no mask; uint8 (V, C) of 0 and 1 where a vertex may have several; or
-    None. train, validation, test: bool (V,), or None. classes: C, by default the largest label plus one. order: int64
-    (V,), the number that vertex v had before the graph was reordered, or None. Arrays become read-only views. Raises
-    DataError for what does not fit.
+    None. train, validation, test: bool (V,), or None. classes: C, by default the largest label plus one, of labels
+    below V or ``MOST_CLASSES``, as a larger one is rather a fault. order: int64 (V,), the number that vertex v had
+    before the graph was reordered, or None. Arrays become read-only views. Raises DataError for what does not fit.
     """
 
     csr: CSR
@@ -278,7 +279,8 @@ def _features(found: Any, vertices: int) -> Matrix | Rows:
         raise DataError(
             f"graph: features: found {array.dtype} of shape {array.shape}; allowed: numbers ({vertices}, features)"
         )
-    features = np.ascontiguousarray(array, np.float32)
+    with np.errstate(over="ignore"):  # of what float32 does not hold: infinite, and refused as that
+        features = np.ascontiguousarray(array, np.float32)
     check_finite(features)
     return readonly(features)
 
@@ -306,9 +308,9 @@ def _labels(found: Any, vertices: int, classes: int) -> tuple[NDArray[Any], int]
             raise DataError(f"graph: labels: found {array.min()} to {array.max()} in columns; allowed: 0 and 1")
         return readonly(np.ascontiguousarray(array, np.uint8)), array.shape[1]
     low, high = (int(array.min()), int(array.max())) if vertices else (0, -1)
-    classes = classes or high + 1
-    if low < -1 or high >= classes:
-        wrong = int(np.flatnonzero((array < -1) | (array >= classes))[0])
+    classes = classes or min(high + 1, max(vertices, MOST_CLASSES))
+    if low < -1 or high >= classes or classes > LARGEST:
+        wrong = int(np.flatnonzero((array < -1) | (array >= min(classes, LARGEST)))[0])
         raise DataError(
             f"graph: labels: found {array[wrong]} of vertex {wrong}; allowed: 0 to {classes - 1}, or -1 if unknown"
         )

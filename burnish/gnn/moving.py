@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.gnn.partition import LEAST_GAIN, Cuts, Graphs, Measured, Partitioner
+from burnish.gnn.partition import LEAST_GAIN, Cuts, Graphs, Measured, Partitioner, occupied
+from burnish.gnn.share import LEAST_ROWS
 from burnish.gnn.train import Made
 from burnish.train.data import Batch
 
@@ -43,7 +44,8 @@ class Learner:
         if lost <= 0:
             self.best = now
         move = self.partitioner.move(self.graph, now, epochs, seconds)
-        return move.cuts if move.pays and not np.array_equal(move.cuts, now.cuts) else None
+        cuts = occupied(move.cuts, LEAST_ROWS)
+        return cuts if move.pays and not np.array_equal(cuts, now.cuts) else None
 
 
 @dataclass(eq=False)

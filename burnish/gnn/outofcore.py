@@ -11,12 +11,22 @@ import numpy as np
 from burnish.arguments import check_count
 from burnish.errors import DataError
 from burnish.gnn.csr import CSR
-from burnish.gnn.feeds import UNKNOWN, check_fits, check_labels, labels_of, mask_of, scale_of, scales_of, structures_of
+from burnish.gnn.feeds import (
+    UNKNOWN,
+    check_fits,
+    check_labels,
+    labels_of,
+    mask_of,
+    scale_of,
+    scales_of,
+    some_of,
+    structures_of,
+)
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.layers import Cost
 from burnish.gnn.models import FEATURES, SCALE, Extents, Network, gathered_bytes, structure_names
-from burnish.gnn.share import Blocks, Edges, Share, SomeRows, blocks_of, edges_of
+from burnish.gnn.share import LEAST_ROWS, Blocks, Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.store import SUFFIX, GraphFile, load
 
 ROWS = 1024  # blocks are a multiple of so many vertices: all of their rows' memory can be given back
@@ -59,7 +69,7 @@ class Shared:
 def block_rows(vertices: int, features: int, block: int | None = None) -> int:
     """Vertices of a block: as given, or so that its features are some megabytes. Raises ParameterError."""
     if block is not None:
-        check_count("block", block, 1)
+        check_count("block", block, LEAST_ROWS)
         return block
     rows = max(BLOCK_BYTES // max(4 * features, 1), -(-vertices // MOST_BLOCKS))
     return max(-(-rows // ROWS) * ROWS, ROWS)
@@ -121,6 +131,8 @@ def _of_file(network: Network, file: GraphFile, block: int | None, labelled: boo
     if network.scaled:
         degrees = np.concatenate([np.diff(o) for o in edges[structure_names("bare")[0]].offsets])
         tensors[SCALE] = scale_of(degrees)
+    if labelled and "train" in file.sections:
+        some_of("train", file.read("train"))
     masks, multilabel = file_labels(network, file, 0, file.vertices) if labelled else ({}, False)
     share = Share(0, file.vertices, file.vertices, blocks, SomeRows(rows, 0, file.vertices), tensors, edges)
     return Shared(share, file.edges, True, masks, multilabel, network)
@@ -134,6 +146,9 @@ def file_labels(network: Network, file: GraphFile, begin: int, end: int) -> tupl
     multilabel = labels.ndim == 2
     if file.classes > network.classes or (multilabel and file.classes != network.classes):
         raise DataError(f"'{file.path}': found {file.classes} classes; allowed: {network.classes}, as the network has")
+    low, high = (0, 1) if multilabel else (UNKNOWN, file.classes - 1)
+    if labels.size and not low <= labels.min() <= labels.max() <= high:
+        raise DataError(f"'{file.path}': labels: found {labels.min()} to {labels.max()}; allowed: {low} to {high}")
     labels = np.asarray(labels, np.float32 if multilabel else np.int64)
     masks: dict[str, np.ndarray] = {}
     for name in ("train", "validation"):

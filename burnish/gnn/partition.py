@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.cost import FEATURES, CostModel, FeatureSums, Floats
+from burnish.gnn.cost import FEATURES, SUMMED, CostModel, FeatureSums, Floats
 from burnish.gnn.csr import CSR, integers
 
 Cuts = NDArray[np.int64]
+Cost = Callable[[int, int], float]  # of the vertices from one number to another
+CLOSE = 1.0005  # times the least possible cost of the dearest range
 LEAST_GAIN = 0.02  # of the slowest worker's time: less is within what two measurements differ by
 
 
@@ -109,15 +111,12 @@ class Partitioner:
         return np.array([model.predict(layer.between(cuts)) for model, layer in pairs])
 
     def cuts(self, graph: Graphs, parts: int, near: Measured | None = None) -> Cuts:
-        """Ranges of equal predicted time, (parts + 1,): O(parts · log V) by binary search in the partial sums.
+        """Ranges whose slowest is predicted to be as fast as can be, (parts + 1,): some 20 times O(parts · log V).
 
         near: a measurement of this very graph; within each of its ranges predictions are scaled to what was measured.
         Raises ParameterError before anything was learned.
         """
-        cost = self._cumulative(graph)
-        if near is not None:
-            cost = _scaled(cost, near)
-        return balanced(cost, graph.vertices, parts)
+        return level(self._cost(graph, near), graph.vertices, parts)
 
     def move(self, graph: Graphs, now: Measured, epochs: int, seconds: float) -> Move:
         """New cuts for a graph in training, and whether they pay: ``seconds`` to move, ``epochs`` that are left.
@@ -125,17 +124,29 @@ class Partitioner:
         They do if the slowest worker gains more in these epochs, and more than two measurements differ by.
         """
         cuts = self.cuts(graph, len(now.cuts) - 1, now)
-        cost = _scaled(self._cumulative(graph), now)
-        after = max(cost(int(end)) - cost(int(begin)) for begin, end in itertools.pairwise(cuts))
+        cost = self._cost(graph, now)
+        after = max(cost(int(begin), int(end)) for begin, end in itertools.pairwise(cuts))
         before = float(now.workers.max())
         gain = before - after
         return Move(cuts, before, float(after), gain > LEAST_GAIN * before and gain * epochs > seconds)
 
-    def _cumulative(self, graph: Graphs) -> Callable[[int], float]:
-        """Predicted seconds of the vertices before v, all layers."""
+    def _cost(self, graph: Graphs, near: Measured | None) -> Cost:
+        """Predicted seconds of a range, all layers; of each that ``near`` has, what was measured.
+
+        What was predicted wrongly is held to be wrong by a factor of what vertices add, the same within each range.
+        """
         weights = [model.full_weights() for model in self.models]
-        sums = [layer.sums for layer in graph.layers]
-        return lambda v: float(sum(s[v] @ w for s, w in zip(sums, weights, strict=True)))
+        pairs = [(layer.sums, w[: len(SUMMED)]) for layer, w in zip(graph.layers, weights, strict=True)]
+        rows = sum(float(w[-1]) for w in weights)
+
+        def added(v: int) -> float:
+            return float(sum(s[v] @ w for s, w in pairs))
+
+        def other(begin: int, end: int) -> float:
+            return rows * graph.layers[0].rows(begin, end)
+
+        sums = added if near is None else _scaled(added, other, near)
+        return lambda begin, end: sums(end) - sums(begin) + other(begin, end)
 
     def to_json(self) -> dict[str, Any]:
         """What `from_json` makes the partitioner of again."""
@@ -184,6 +195,41 @@ def checked_cuts(cuts: Any, vertices: int) -> Cuts:
     return found
 
 
+def level(cost: Cost, vertices: int, parts: int) -> Cuts:
+    """Cuts into ranges of which none costs much more than the least possible for the dearest, ``CLOSE`` times.
+
+    cost: of the vertices begin … end - 1; does not fall where a range grows. Ranges take as many vertices as a limit
+    allows, one after another; the limit is bisected.
+    """
+    check_parts(parts)
+
+    def within(limit: float) -> list[int] | None:
+        cuts = [0]
+        while cuts[-1] < vertices and len(cuts) <= parts:
+            begin = cuts[-1]
+            past = bisect_left(range(begin + 1, vertices + 1), True, key=lambda end: cost(begin, end) > limit)
+            cuts.append(begin + past)
+            if not past:
+                return None
+        return cuts + [vertices] * (parts + 1 - len(cuts)) if cuts[-1] == vertices else None
+
+    highest = cost(0, vertices)
+    lowest, best = 0.0, [0, *[vertices] * parts]
+    while highest - lowest > (CLOSE - 1) * highest:
+        middle = (lowest + highest) / 2
+        found = within(middle)
+        lowest, highest = (middle, highest) if found is None else (lowest, middle)
+        best = best if found is None else found
+    return np.array(best, np.int64)
+
+
+def occupied(cuts: Cuts, least: int) -> Cuts:
+    """Cuts moved until every range has ``least`` vertices or more, of a graph with enough for all ranges."""
+    steps = least * np.arange(len(cuts))
+    later = np.maximum.accumulate(cuts - steps) + steps
+    return np.minimum(later, cuts[-1] - steps[::-1])
+
+
 def check_parts(parts: int) -> None:
     """Raises ParameterError for no parts."""
     if isinstance(parts, bool) or parts < 1:
@@ -197,15 +243,16 @@ def learn(
     """Learns from measurements of the starts, then of its own cuts, ``rounds`` times; the best measurement, too.
 
     measure: seconds (layers, ranges) of the ranges between cuts, as training iterations give them. All starts have as
-    many ranges. pieces: of equal edges in each range, which are timed apart: as many more points for the model.
+    many ranges. pieces: of equal edges in each range of the starts, which are measured, too: more points for the model.
     """
     best: Measured | None = None
     for turn in range(len(starts) + rounds):
         cuts = starts[turn] if turn < len(starts) else partitioner.cuts(graph, len(starts[0]) - 1, best)
-        fine = pieces_of(graph, cuts, pieces)
-        seconds = measure(fine)
-        partitioner = partitioner.learned(graph, Measured(fine, seconds))
-        found = Measured(cuts, seconds.reshape(len(seconds), -1, pieces).sum(axis=2))
+        found = Measured(cuts, measure(cuts))
+        partitioner = partitioner.learned(graph, found)
+        if pieces > 1 and turn < len(starts):
+            fine = pieces_of(graph, cuts, pieces)
+            partitioner = partitioner.learned(graph, Measured(fine, measure(fine)))
         if best is None or found.workers.max() < best.workers.max():
             best = found
     if best is None:
@@ -228,16 +275,22 @@ def _element(array: Floats, v: int) -> float:
     return float(array[v])
 
 
-def _scaled(cost: Callable[[int], float], near: Measured) -> Callable[[int], float]:
-    """The cost with each measured range scaled to its seconds; a range that was predicted as 0 stays as it is."""
-    ends = np.array([cost(int(v)) for v in near.cuts])
-    predicted, seconds = np.diff(ends), near.workers
-    ratio = np.where(predicted > 0, seconds / np.where(predicted > 0, predicted, 1), 1.0)
-    before = np.concatenate([[0.0], np.cumsum(predicted * ratio)])
+def _scaled(added: Callable[[int], float], other: Cost, near: Measured) -> Callable[[int], float]:
+    """What vertices add, scaled in each measured range so that with ``other`` it is its seconds, or a tenth at least.
+
+    A range to which nothing was predicted to be added stays as it is.
+    """
     cuts = near.cuts.tolist()
+    ends = [added(v) for v in cuts]
+    ratios, before = [], [0.0]
+    for r, (begin, end) in enumerate(itertools.pairwise(cuts)):
+        predicted = ends[r + 1] - ends[r]
+        left = max(float(near.workers[r]) - other(begin, end), 0.1 * predicted)
+        ratios.append(left / predicted if predicted > 0 else 1.0)
+        before.append(before[-1] + predicted * ratios[-1])
 
     def scaled(v: int) -> float:
-        r = min(max(bisect_left(cuts, v) - 1, 0), len(ratio) - 1)
-        return float(before[r] + (cost(v) - ends[r]) * ratio[r])
+        r = min(max(bisect_left(cuts, v) - 1, 0), len(ratios) - 1)
+        return before[r] + (added(v) - ends[r]) * ratios[r]
 
     return scaled

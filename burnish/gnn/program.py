@@ -233,7 +233,7 @@ def _steps(
         gather = gathers[i]
         far = share.edges[gather.offsets].exchange is not None
         whole = [f"{n}:{k}" for n in segment.gathered if n not in resident for k in numbers]
-        for name in segment.gathered if far else ():
+        for name in [n for n in segment.gathered if n not in resident] if far else ():
             add(Part("exchange", i, 0, name), [f"{name}:{k}" for k in numbers], [f"{name}:far:{i}"])
             whole.append(f"{name}:far:{i}")
         for k in numbers:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -11,6 +13,8 @@ from burnish.gnn.csr import CSR
 from burnish.gnn.rows import Matrix, Rows, check_range
 
 Blocks = tuple[tuple[int, int], ...]
+# Rows of a block, and of a share: a model for one row would be another one, whose gradients sum what is repeated.
+LEAST_ROWS = 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,10 +69,27 @@ class Share:
     tensors: Mapping[str, np.ndarray]
     edges: Mapping[str, Edges]
 
+    _read: dict[tuple[str, str], np.ndarray] = field(default_factory=dict)
+
     @property
     def rows(self) -> int:
         """Vertices of this share."""
         return self.end - self.begin
+
+    def read(self, name: str, offsets: str) -> np.ndarray:
+        """All rows [columns, ...] of one of ``tensors`` that edges read: own ones, and behind them those of others.
+
+        They are exchanged once, by a first call of all workers: these tensors never change.
+        """
+        edges, own = self.edges[offsets], self.tensors[name]
+        if edges.exchange is None:
+            return own
+        if (name, offsets) not in self._read:
+            rows = np.empty((edges.columns, *own.shape[1:]), own.dtype)
+            rows[: self.rows] = own
+            edges.exchange(rows.reshape(edges.columns, prod(own.shape[1:])))
+            self._read[name, offsets] = rows
+        return self._read[name, offsets]
 
 
 @dataclass(frozen=True)
@@ -97,8 +118,9 @@ class SomeRows:
 
 
 def blocks_of(rows: int, block: int) -> Blocks:
-    """Ranges of at most ``block`` rows that cover all."""
-    return tuple((begin, min(begin + block, rows)) for begin in range(0, rows, block)) or ((0, 0),)
+    """Ranges of ``block`` rows that cover all; the last has fewer, or, rather than one by itself, one more."""
+    begins = [*range(0, rows - LEAST_ROWS + 1, block)] or [0]
+    return tuple(itertools.pairwise([*begins, rows]))
 
 
 def edges_of(

@@ -22,9 +22,9 @@ from burnish.comm.protocol import Comm
 from burnish.comm.ray import launch_ray
 from burnish.comm.torch import launch_torch
 from burnish.errors import DataError
-from burnish.gnn.cost import FeatureSums
+from burnish.gnn.cost import FeatureSums, block_size
 from burnish.gnn.csr import CSR
-from burnish.gnn.feeds import check_weighted, mask_of, scales_of
+from burnish.gnn.feeds import check_weighted, mask_of, scales_of, some_of
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.halo import Partition, exchange
@@ -32,8 +32,9 @@ from burnish.gnn.losses import scores
 from burnish.gnn.models import FEATURES, Network, structure_names
 from burnish.gnn.moving import Learner, Moving
 from burnish.gnn.outofcore import Shared, adapted, block_rows, file_labels
-from burnish.gnn.partition import Graphs, Partitioner, equal_edges, equal_vertices
-from burnish.gnn.share import Edges, Share, SomeRows, blocks_of, edges_of
+from burnish.gnn.partition import Graphs, Partitioner, equal_edges, equal_vertices, occupied
+from burnish.gnn.rows import check_finite
+from burnish.gnn.share import LEAST_ROWS, Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.store import SUFFIX, GraphFile, save
 from burnish.gnn.train import Best, Made, Trained, blocked, finished
 from burnish.memory.sizes import parse_budget
@@ -101,7 +102,11 @@ def fit_workers(
     limits = Limits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with tempfile.TemporaryDirectory(prefix="burnish-gnn-") as folder:
         path, csr = _file(graph, Path(folder))
+        most = max(csr.rows // LEAST_ROWS, 1)
+        if workers > most:
+            raise refusal("workers", workers, f"1 to {most}, with {LEAST_ROWS} vertices each")
         cuts = equal_vertices(csr.rows, workers) if partition == "vertices" else equal_edges(csr, workers)
+        cuts = occupied(cuts, LEAST_ROWS) if workers > 1 else cuts
         del csr
         own = max(available_cores() // workers, 1) if threads is None else threads
         job = Job(
@@ -175,6 +180,7 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
     features = None
     if whole:
         tensors[FEATURES] = rows.read(begin, end)
+        check_finite(tensors[FEATURES], begin)
     else:
         features = SomeRows(rows, begin, end)
     masks, multilabel = file_labels(job.network, file, begin, end)
@@ -213,11 +219,12 @@ def _learner(comm: Comm, job: Job, file: GraphFile) -> Learner:
     """A model of what ranges cost. Worker 0 reads the edges for its features, in blocks, and tells the others."""
     widths = [layer.width(0) for layer in job.network.layers[:-1]] or [job.network.features]
     width = max(widths)
-    sums = None
+    found = None
     if comm.rank == 0:
         ranges = blocks_of(file.vertices, block_rows(file.vertices, 4 * width))
-        sums = FeatureSums.of_parts((file.part(begin, end) for begin, end in ranges), file.vertices, width).sums
-    return Learner(Partitioner((width,)), Graphs((FeatureSums(comm.broadcast(sums), width),)))
+        found = FeatureSums.of_parts((file.part(begin, end) for begin, end in ranges), file.vertices, width)
+    sums, table = (comm.broadcast(None if found is None else getattr(found, name)) for name in ("sums", "table"))
+    return Learner(Partitioner((width,)), Graphs((FeatureSums(sums, table, block_size(file.vertices), width),)))
 
 
 def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:
@@ -226,6 +233,7 @@ def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:
         file = GraphFile.open(graph)
         if "train" not in file.sections:
             raise DataError(f"'{graph}': found no mask to train; allowed: a graph with one")
+        some_of("train", file.read("train"))
         return Path(graph).absolute(), CSR(file.read("offsets"), file.read("sources"), file.vertices)
     whole = graph if isinstance(graph, Graph) else read(graph)
     mask_of(whole, "train")

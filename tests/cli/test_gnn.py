@@ -91,6 +91,31 @@ def test_refusals(
         CliRunner().invoke(app, ["gnn", *given], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("command", ["train", "info", "partition", "convert"])
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        ({"edge_index": [[0, 80], [1, 2]]}, "edge 1: found 80 → 2; allowed: vertices 0 to 79"),
+        ({"features": np.where(np.arange(480).reshape(80, 6) == 8, np.nan, 0.0)}, "features: found nan in row 1, col"),
+        ({"labels": np.where(np.arange(80) == 3, 10**9, 0)}, "labels: found 1000000000 of vertex 3; allowed: 0 to"),
+        ({"train": np.array([0, 81])}, "train: found vertices 0 to 81; allowed: below 80"),
+        ({}, "truncated"),
+    ],
+)
+def test_damaged_graphs_are_refused(folder: Path, command: str, damage: dict, message: str) -> None:
+    """By every command that reads one, and nothing is written."""
+    path, out = folder / "graph.npz", folder / "out"
+    with np.load(path) as held:
+        np.savez(path, **{**held, **damage})
+    if not damage:
+        path.write_bytes(path.read_bytes()[:-200])
+    suffix = {"train": ".safetensors", "convert": ".bngraph"}.get(command)
+    more = ["-o", str(out) + suffix] if suffix else []
+    with pytest.raises(DataError, match=message):
+        CliRunner().invoke(app, ["gnn", command, str(path), *more], catch_exceptions=False)
+    assert [*folder.iterdir()] == [path]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_explains_itself(command: str) -> None:
     assert "Usage" in run(command, "--help")

@@ -21,6 +21,8 @@ from burnish.gnn.partition import (
     equal_edges,
     equal_vertices,
     learn,
+    level,
+    occupied,
     pieces_of,
 )  # fmt: skip
 
@@ -51,6 +53,32 @@ def test_cuts_are_the_nearest_to_equal_shares(costs: list[int], parts: int) -> N
     for part, cut in enumerate(cuts[1:-1].tolist(), 1):
         share = sums[-1] * part / parts
         assert abs(sums[cut] - share) <= np.abs(sums - share).min() + 1e-9
+
+
+@given(st.lists(st.integers(0, 30), min_size=0, max_size=8), st.integers(18, 30), st.integers(1, 2))
+def test_no_range_is_empty_where_there_are_vertices(inner: list[int], vertices: int, least: int) -> None:
+    cuts = np.array([0, *sorted(min(cut, vertices) for cut in inner), vertices])
+    found = occupied(cuts, least)
+    assert (found[0], found[-1]) == (0, vertices)
+    assert (np.diff(found) >= least).all()
+    if (np.diff(cuts) >= least).all():
+        np.testing.assert_array_equal(found, cuts)
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=9), st.integers(1, 4), st.integers(0, 5))
+def test_the_dearest_range_costs_the_least_that_it_can(costs: list[int], parts: int, each: int) -> None:
+    """Beside all contiguous ranges, of costs that are no sums."""
+
+    def cost(begin: int, end: int) -> float:
+        return float(sum(costs[begin:end]) + each * len({*costs[begin:end]}))
+
+    def dearest(cuts: np.ndarray) -> float:
+        return max(cost(begin, end) for begin, end in itertools.pairwise(cuts))
+
+    cuts = level(cost, len(costs), parts)
+    assert checked_cuts(cuts, len(costs)).shape == (parts + 1,)
+    inner = itertools.combinations_with_replacement(range(len(costs) + 1), parts - 1)
+    assert dearest(cuts) == min(dearest([0, *some, len(costs)]) for some in inner)
 
 
 def test_few_costs_are_looked_at() -> None:
@@ -100,7 +128,7 @@ def test_layers_are_balanced_together_and_priced_apart() -> None:
     found = partitioner.cuts(features, 6)
     predicted = partitioner.predict(features, found)
     assert predicted.shape == (2, 6)
-    np.testing.assert_allclose(predicted[1], 2 * predicted[0], rtol=1e-6)
+    np.testing.assert_allclose(predicted[1], 2 * predicted[0], rtol=1e-3)
     assert Measured(found, seconds_of(graph.csr, 2, found)).balance > 0.98
 
 
