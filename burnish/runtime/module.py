@@ -281,6 +281,11 @@ class Module:
             ProfileRow(step.node, step.label, time, time / total) for step, time in zip(steps, medians, strict=True)
         ]
 
+    @property
+    def has_clock(self) -> bool:
+        """Whether a GPU runs all of the model, and times it by its own clock: :meth:`replays`."""
+        return bool(getattr(self._runner, "replayed", False))
+
     def replays(self, calls: int) -> list[float]:
         """Seconds of each of ``calls`` calls by a GPU's own clock, on the inputs of the last call, which nothing is
         copied for. Raises TargetError where no GPU runs the model, and before the first call.

@@ -17,6 +17,7 @@ from burnish.ops.operator import Operator
 from burnish.runtime.buffers import ALIGNMENT, address_of, numpy_dtype, round_up
 from burnish.runtime.device import unrolled
 from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, Slot
+from burnish.runtime.gpu.bench import CudaBench
 from burnish.runtime.gpu.driver import first_gpu
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
@@ -24,6 +25,10 @@ from burnish.runtime.sized import Sized
 
 class CudaDevice:
     """The first GPU of this machine. Nothing is asked of the driver before something runs."""
+
+    def bench(self, cpu: str) -> CudaBench:
+        """As :meth:`burnish.runtime.device.TimedDevice.bench`."""
+        return CudaBench(first_gpu(), cpu)
 
     def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
         """As :meth:`burnish.runtime.device.Device.run`."""
@@ -105,6 +110,11 @@ class CudaRunner:
         for at, place, spec in zip(addresses[inputs:], loaded.outputs, self.executable.outputs, strict=False):
             loaded.gpu.download(at, place, spec.nbytes)
         loaded.gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the launches are captured, so that :meth:`replays` times them: no operators in Python between."""
+        return not self._operators
 
     def replays(self, calls: int) -> list[float]:
         """Seconds of each of ``calls`` replays by the GPU's own clock, on what its inputs hold since the last call.
