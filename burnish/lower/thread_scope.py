@@ -74,7 +74,8 @@ def _accesses(s: Stmt, name: str, intrinsics: Mapping[str, TensorIntrinsic]) -> 
         def seen(
             buffer: Buffer, indices: tuple[Expr, ...], together: bool = together
         ) -> tuple[Buffer, tuple[Expr, ...]]:
-            found[indices, together] = None
+            # One thread's view, where the loop over threads is around it.
+            found[indices, together and not any(ALONG in i.variables for i in indices)] = None
             return buffer, indices
 
         if not inner.parts:
@@ -96,8 +97,9 @@ def _dropped(buffer: Buffer, accesses: list[tuple[tuple[Expr, ...], bool]], exte
     """The dimensions of which each thread has one element."""
     dropped = set()
     for d, extent in enumerate(buffer.shape):
-        seen = {indices[d] for indices, together in accesses if not (together and indices[d] == Const(0))}
-        tiled = any(together and indices[d] == Const(0) for indices, together in accesses)
+        whole = extent == extents[ALONG]
+        seen = {indices[d] for indices, together in accesses if not (whole and together and indices[d] == Const(0))}
+        tiled = whole and any(together and indices[d] == Const(0) for indices, together in accesses)
         threads = {t for e in seen for t in e.variables & {*THREADS}}
         if not threads and not tiled:
             continue

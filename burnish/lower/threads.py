@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from burnish.errors import ScheduleError
 from burnish.loops.expr import BLOCK_SCOPES, PRIVATE, SHARED, Buffer, Const, Var, all_of, equal
 from burnish.loops.program import (
+    ASYNCHRONY,
     BINDINGS,
     BLOCKS,
     MOST_BLOCKS,
@@ -182,6 +183,8 @@ class _Threads:
                 return Alloc(buffer, self.of(body, bound, own))
             case Store(buffer) if buffer.scope in (*BLOCK_SCOPES, GLOBAL):
                 return self._once(s, bound, ())
+            case Intrinsic(name) if name in ASYNCHRONY:  # every thread for its own
+                return s
             case Intrinsic(name, operands) if operands and operands[0].buffer.scope in (*BLOCK_SCOPES, GLOBAL):
                 known = self.machine.named_intrinsics.get(name)
                 together = ("threadIdx.x",) if known is not None and known.collective > 1 else ()

@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks, padded_with, single
 from burnish.kernels.gpu.attention_form import Attention, attention
-from burnish.kernels.gpu.forms import Group, padded
+from burnish.kernels.gpu.forms import padded
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.loops.expr import PRIVATE, SHARED, Buffer, Const, Expr, Load, Var, all_of, cast, math, maximum, select
+from burnish.loops.expr import SHARED, Buffer, Const, Expr, Load, Var, all_of, cast, math, maximum
 from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
-from burnish.loops.simplify import simplify
 from burnish.loops.traverse import substitute, transform
 from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import REDUCE, WARP
@@ -30,7 +30,6 @@ WARPS = (1, 2, 4, 8)
 ROWS = (1, 2, 4, 8)  # of a warp
 SPLITS = (1, 2, 4, 8, 16, 32)  # of the keys, over blocks
 UNROLL = 4  # elements along the depth of a product that are loaded at once
-LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two may be subtracted
 MOST_COLUMNS = 256
 FEWEST_KEYS = 4  # blocks of keys that a split should have
 MOST_SUMS = 64  # of one thread
@@ -117,33 +116,15 @@ class _Own:
     right: Buffer
 
 
-class _Kernel:
-    """The program of one attention."""
+class _Kernel(AttentionBlocks):
+    """The program of one attention: warps, of which each thread has a key of the block."""
 
     def __init__(self, task: Task, form: Attention, warps: int, rows: int, splits: int) -> None:
-        self.task, self.form, self.warps, self.own_rows = task, form, warps, rows
-        self.name = form.output.name
-        batch, self.count, self.keys, depth, columns = form.sizes
-        self.batch, self.pitch = batch, _pitch(depth)
+        super().__init__(task, form, warps * rows, WARP, splits)
+        depth, columns = form.sizes[3:]
+        self.warps, self.own_rows, self.pitch = warps, rows, _pitch(depth)
         self.deep, self.wide = -(-depth // UNROLL) * UNROLL, -(-columns // WARP)
-        self.block_rows = warps * rows
-        blocks = -(-self.keys // WARP)
-        self.splits = min(splits, blocks)
-        self.steps = -(-blocks // self.splits)
-        self.b, self.m, self.split, self.step = (self.var(n) for n in ("b", "m", "split", "step"))
         self.w, self.x, self.i, self.d = (self.var(n) for n in ("warp", "thread", "i", "d"))
-        self.shared: list[Buffer] = []
-
-    def var(self, name: str) -> Var:
-        """The variable of a loop."""
-        return Var(f"{self.name}.{name}")
-
-    def buffer(self, name: str, shape: Sequence[int], scope: str = PRIVATE) -> Buffer:
-        """A buffer of float32."""
-        made = Buffer(f"{self.name}.{name}", tuple(shape), "float32", scope)
-        if scope != "global":
-            self.shared.append(made)
-        return made
 
     # --- loops --------------------------------------------------------------------------------------------------------
 
@@ -154,10 +135,6 @@ class _Kernel:
     def of_threads(self, *stmts: Stmt) -> Stmt:
         """For each thread."""
         return For(self.w.name, self.warps, "threadIdx.y", For(self.x.name, WARP, "threadIdx.x", seq(*stmts)))
-
-    def each(self, name: str, extent: int, *stmts: Stmt) -> Stmt:
-        """A loop that is written out."""
-        return For(self.var(name).name, extent, "unroll", seq(*stmts))
 
     def vector(self, lane: Var, to: Buffer, index: tuple[Expr, ...], value: Load) -> Stmt:
         """What is next of a row, moved at once."""
@@ -206,25 +183,6 @@ class _Kernel:
             stmt = Alloc(buffer, stmt)
         return stmt
 
-    def launch(self, body: Stmt) -> Stmt:
-        """The loops over blocks."""
-        for buffer in reversed(self.shared):
-            body = Alloc(buffer, body)
-        self.shared.clear()
-        body = For(self.split.name, self.splits, "blockIdx.z", body)
-        body = For(self.m.name, -(-self.count // self.block_rows), "blockIdx.x", body)
-        return For(self.b.name, self.batch, "blockIdx.y", body)
-
-    def values_at(self, row: Expr | None = None, key: Expr | None = None, **others: Expr) -> dict[str, Expr]:
-        """The values of axes."""
-        form, found = self.form, dict(self.form.batch.at(self.b))
-        groups: list[tuple[Group, Expr | None]] = [(form.rows, row), (form.keys, key)]
-        groups += [(form.depth, others.get("depth")), (form.columns, others.get("column"))]
-        for group, at in groups:
-            if at is not None:
-                found.update(group.at(at))
-        return found
-
     def moved(self, name: str, buffer: Buffer, rows: int, width: int, value: Expr, row: Var, column: Var) -> Stmt:
         """A tile that all threads of the block copy, neighbours four elements of a row each."""
         threads = self.warps * WARP
@@ -246,21 +204,12 @@ class _Kernel:
         r, c = self.var("query.row"), self.var("query.depth")
         place = self.m * self.block_rows + r
         e = substitute(self.form.query, self.values_at(row=place, depth=c))
-        value = padded(_single(e), *self.inside(place, self.count, self.block_rows), *self.within(c))
+        value = padded(single(e), *self.inside(place, self.count, self.block_rows), *self.within(c))
         return self.moved("query", query, self.block_rows, self.deep, value, r, c)
-
-    def inside(self, place: Expr, extent: int, block: int) -> list[Expr]:
-        """The condition that a place exists, if there are others."""
-        return [place < extent] if extent % block else []
 
     def within(self, c: Expr) -> list[Expr]:
         """As :meth:`inside`, of the depth."""
         return self.inside(c, self.form.depth.extent, UNROLL)
-
-    def key_at(self, j: Expr) -> tuple[Expr, list[Expr]]:
-        """The number of a key of the block of keys, and the condition that there is such."""
-        place = (self.split * self.steps + self.step) * WARP + j
-        return place, [place < self.keys] if self.keys != self.splits * self.steps * WARP else []
 
     def cleared(self, own: _Own) -> Stmt:
         """Nothing is summed yet."""
@@ -278,11 +227,11 @@ class _Kernel:
         """One block of keys."""
         j, c, d = self.var("key.j"), self.var("key.depth"), self.var("value.column")
         place, there = self.key_at(j)
-        e = _single(substitute(self.form.key, self.values_at(key=place, depth=c)))
+        e = single(substitute(self.form.key, self.values_at(key=place, depth=c)))
         keys = self.moved("key", key, WARP, self.deep, padded(e, *there, *self.within(c)), j, c)
         v = self.var("value.j")
         place, there = self.key_at(v)
-        e = _single(substitute(self.form.value, self.values_at(key=place, column=d)))
+        e = single(substitute(self.form.value, self.values_at(key=place, column=d)))
         exists = self.inside(d, self.form.columns.extent, WARP)
         values = self.moved("value", value, WARP, self.wide * WARP, padded(e, *there, *exists), v, d)
         return seq(keys, values, self.scored(own, query, key), self.grown(own, power), self.weighed(own, value, power))
@@ -318,7 +267,7 @@ class _Kernel:
     def score(self, product: Load, key: Expr) -> Expr:
         """What softmax is taken of, at a row of the block and a key."""
         own = transform(self.form.score, lambda e: cast(e.dtype, product) if e == self.form.product else e)
-        return _single(substitute(own, self.values_at(row=self.whole_row, key=key)))
+        return single(substitute(own, self.values_at(row=self.whole_row, key=key)))
 
     def grown(self, own: _Own, power: Buffer) -> Stmt:
         """Exponentials, and what was summed before in relation to the new greatest score."""
@@ -364,16 +313,6 @@ class _Kernel:
         s = If(all_of(*there), s) if there else s
         return self.of_threads(self.each("i", self.own_rows, self.each("d", self.wide, s)))
 
-    def stored(self, row: Expr, column: Expr, sum_: Expr, total: Expr) -> Stmt:
-        """One element of the output from a sum of values and one of exponentials."""
-        form = self.form
-        known = {form.weighted: sum_, form.total: total}
-        e = transform(form.result, lambda e: cast(e.dtype, known[e]) if e in known else e)
-        values = self.values_at(row=row, column=column)
-        index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
-        ranges = {v.name: n for v, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1}
-        return Store(form.output.buffer, tuple(index), simplify(substitute(e, values), ranges))
-
     def kept(self, own: _Own, whole: Buffer, found: Sequence[Buffer]) -> Stmt:
         """What one split has found, for the second launch."""
         top, total, sums = found
@@ -412,21 +351,8 @@ class _Kernel:
                 self.each("d", self.wide, If(all_of(*there), last) if there else last),
             )),
         )  # fmt: skip
-        for buffer in reversed(self.shared):
-            body = Alloc(buffer, body)
-        self.shared.clear()
+        body = self.allocated(body)
         return For(self.b.name, self.batch, "blockIdx.y", For(row.name, self.count, "blockIdx.x", body))
-
-
-def _single(e: Expr) -> Expr:
-    """As float32, in which all is computed."""
-    return cast("float32", e)
-
-
-def padded_with(e: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
-    """``e`` where all conditions hold, else ``other``."""
-    from_ = all_of(*conds) if conds else None
-    return e if from_ is None else select(from_, e, other)
 
 
 ATTENTION = Template("attention", _form, _space, _schedule, joins=True)

@@ -160,7 +160,7 @@ def _prelude(sites: int) -> str:
         )
     parts += [_matrices(number, name, sites) for number, name in enumerate(MATRICES)]
     parts += [_multiply(number, name) for number, name in enumerate(MULTIPLY, len(MATRICES))]
-    parts.append(_shuffle(OF_WARPS.index(SHUFFLE)))
+    parts += [_shuffle(OF_WARPS.index(SHUFFLE)), _POWER]
     parts += [_copy(nbytes, sites + 1, sites + 3) for nbytes in COPIES]
     return "\n".join(parts)
 
@@ -323,6 +323,14 @@ def _multiply(operation: int, name: str) -> str:
             f"  ret {kind} %new\n}}",
         ]
     )
+
+
+_POWER = """
+declare float @llvm.exp2.f32(float)
+define internal float @gpu.exp2(float %x) alwaysinline {
+  %power = call float @llvm.exp2.f32(float %x)
+  ret float %power
+}"""
 
 
 def _shuffle(operation: int) -> str:
