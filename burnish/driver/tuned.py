@@ -65,8 +65,9 @@ def tune_model(
     """Tunes the kernels of a model, and compiles it with the winners if it is then faster as a whole.
 
     ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune".
-    ``devices``: boards that kernels, and then the model, are timed on, on one thread by default. Without any, ``target``
-    is this machine's CPU, or has its device here, such as a GPU, whose own clock counts. Raises TargetError for others.
+    ``devices``: boards that kernels, and then the model, are timed on, on one thread by default. Without any,
+    ``target`` is this machine's CPU, or its device is here, such as a GPU, whose own clock counts; TargetError for
+    others.
     """
     timed = devices is None and is_timed(target.machine)
     if timed:

@@ -1,4 +1,4 @@
-"""Buffers of the scope ``thread``: what all threads of a block hold together becomes each thread's own part.
+"""Buffers that threads hold parts of: what all threads of a block hold together becomes each thread's own part.
 
 A dimension that every access indexes by a thread's index alone is dropped: element ``[threadIdx.x]`` is what the thread
 itself holds. What other dimensions say is the same for all threads. No element is read by a thread that does not hold
@@ -9,10 +9,10 @@ Source: thesis-chen section 4.3.2 (memory scopes).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Var
+from burnish.loops.expr import Buffer, Const, Expr, Var
 from burnish.loops.program import THREADS, Alloc, For, Intrinsic, Stmt, Store, map_access, rebuild_stmt, walk_stmt
 from burnish.machines.intrinsics import TensorIntrinsic
 
@@ -20,13 +20,13 @@ Extents = Mapping[str, int]
 ALONG = "threadIdx.x"  # the threads that a warp's work is done by
 
 
-def own_parts(s: Stmt, extents: Extents, intrinsics: Mapping[str, TensorIntrinsic]) -> Stmt:
-    """``s``, in which loops over threads have become indices, with each thread's parts of buffers.
+def own_parts(s: Stmt, extents: Extents, intrinsics: Mapping[str, TensorIntrinsic], scopes: Collection[str]) -> Stmt:
+    """``s``, in which loops over threads have become indices, with each thread's parts of buffers of some scopes.
 
     Raises ScheduleError, by name, for an access of what another thread may hold.
     """
-    s = rebuild_stmt(s, lambda inner: own_parts(inner, extents, intrinsics))
-    if not isinstance(s, Alloc) or s.buffer.scope != PRIVATE:
+    s = rebuild_stmt(s, lambda inner: own_parts(inner, extents, intrinsics, scopes))
+    if not isinstance(s, Alloc) or s.buffer.scope not in scopes:
         return s
     name, body = s.buffer.name, s.body
     dropped = _dropped(s.buffer, _accesses(body, name, intrinsics), extents)
@@ -53,8 +53,8 @@ def check_written(alloc: Alloc, bound: tuple[For, ...] = ()) -> None:
             missing = [loop.var for loop in around if Var(loop.var) not in s.indices]
             if missing:
                 raise ScheduleError(
-                    f"buffer '{alloc.buffer.name}' of scope '{PRIVATE}' is written in loop '{missing[0]}', which is "
-                    f"bound to threads, at {', '.join(map(str, s.indices))}; allowed: that loop as an index"
+                    f"buffer '{alloc.buffer.name}' of scope '{alloc.buffer.scope}' is written in loop '{missing[0]}', "
+                    f"which is bound to threads, at {', '.join(map(str, s.indices))}; allowed: that loop as an index"
                 )
         for part in s.parts:
             visit(part, around)

@@ -84,7 +84,7 @@ class TimedDevice(Protocol):
     """A device that kernels can be measured on."""
 
     def bench(self, cpu: str) -> DeviceBench:
-        """Where kernels for the target ``cpu`` are measured. Raises TargetError where this machine has no such device."""
+        """Where kernels for the target ``cpu`` are measured. Raises TargetError where there is no such device."""
 
 
 @runtime_checkable

@@ -40,7 +40,7 @@ def _place(f: Emitter, buffer: Buffer) -> str:
     return f.hoist(0, f"alloca [{buffer.nbytes} x i8], align 16")
 
 
-FRAGMENT = Scope("fragment", place=_place, aligned=16)
+FRAGMENT = Scope("fragment", place=_place, aligned=16, parts=True)
 
 
 def own(f: Emitter, access: Load, count: int) -> list[str]:
@@ -92,7 +92,7 @@ def _matrices(f: Emitter, access: Load, view: tuple[Expr, int], pattern: str, tr
     return list(held[key])
 
 
-def _held(f: Emitter, access: Load) -> list[str]:
+def words_held(f: Emitter, access: Load) -> list[str]:
     """The words of a left operand that is in this thread's registers, as the sums of a product are."""
     return [f.result(f"load i32, ptr {place}", "int32").text for place in own(f, access, 2 * HALF)[::2]]
 
@@ -101,7 +101,7 @@ def _dot(name: str, columns: bool, held: bool = False) -> IntrinsicCode:
     def code(f: Emitter, s: Intrinsic) -> None:
         c, a, b = s.operands
         element, row = _LLVM[c.dtype], row_elements(a.dtype)
-        left = _held(f, a) if held else _matrices(f, a, (G, row), "down", False)
+        left = words_held(f, a) if held else _matrices(f, a, (G, row), "down", False)
         right = _matrices(f, b, (T, 2), "down", True) if columns else _matrices(f, b, (T, 2 * row), "across", False)
         kind = "{" + ", ".join([element] * HALF) + "}"
         f.declare(name, kind, ["i32"] * 6 + [element] * HALF)

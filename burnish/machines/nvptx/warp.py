@@ -27,7 +27,7 @@ def _place(f: Emitter, buffer: Buffer) -> str:
     return f.hoist(0, f"alloca [{max(buffer.nbytes, 1)} x i8], align 16")
 
 
-THREAD = Scope(PRIVATE, capacity=THREAD_BYTES, place=_place, aligned=16)
+THREAD = Scope(PRIVATE, capacity=THREAD_BYTES, place=_place, aligned=16, parts=True)
 
 
 def _combined(f: Emitter, kind: str, dtype: str, a: str, b: str) -> str:

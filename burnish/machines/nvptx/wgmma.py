@@ -19,7 +19,19 @@ from burnish.loops.expr import ITEM_BYTES, Buffer, Load, Var
 from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, Intrinsic
 from burnish.machines.emitter import Emitter, IntrinsicCode
 from burnish.machines.intrinsics import TensorIntrinsic, declare
-from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES, WARP, G, T, own, product_of, whole_tile
+from burnish.machines.nvptx.mma import (
+    FRAGMENT,
+    HALVES,
+    OWN,
+    ROW_BYTES,
+    WARP,
+    G,
+    T,
+    own,
+    product_of,
+    whole_tile,
+    words_held,
+)
 from burnish.machines.nvptx.threads import SHARED_SPACE
 from burnish.machines.scopes import SWIZZLED_BYTES
 
@@ -31,26 +43,35 @@ TYPES = {"float16": "f16", "bfloat16": "bf16"}
 FEATURE = "sm_90a"
 ROW = ROW_BYTES // 2  # halves of a row
 IN_FLIGHT = 4  # groups that one may wait for all but
-WARP_OF_GROUP = Var("threadIdx.y")
+_X, _Y, _Z = (Var(f"threadIdx.{axis}") for axis in "xyz")
+# g, t and the warp's number in its group by the block's form: a warp along x, or 4 threads along x and 8 along y. Then
+# all warps lie along z, and a tile begins 64 rows after that of the group before.
+FORMS = ((G, T, _Y), (_Y, _X, _Z))
 
 
-def _begin(f: Emitter, access: Load, *view: tuple[object, int]) -> str:
-    """The address of a tile, as descriptors mean it: where its first row begins, plus bytes along the depth."""
+def _begin(f: Emitter, access: Load, down: int = 0, across: int = 0) -> str:
+    """The address of a tile, as descriptors mean it: where its first row begins, plus bytes along the depth.
+
+    Elements from one row of a left operand to the next, or from a thread's columns of a right one to the next thread's.
+    """
     address = f.resolver.address(access)
-    terms = whole_tile(access, address.terms, *view)  # type: ignore[arg-type]
+    g, t, warp = next((form for form in FORMS if {*form[:2]} & {*dict(address.terms)}), FORMS[0])
+    terms = whole_tile(access, address.terms, *([(g, down), (warp, down * 16)] if down else [(t, across)]))
+    if down and warp == _Z:
+        terms = (*terms, (_Z // GROUP_WARPS, down * ROWS))
     if any(c * ITEM_BYTES[access.dtype] % SWIZZLED_BYTES for _, c in terms):
         raise ScheduleError(f"operand {access}: a tile does not begin at a multiple of {SWIZZLED_BYTES} bytes")
     return f.pointer(replace(f.memory[access.buffer.name], swizzled=False), terms, address.const)
 
 
-def _code(name: str, count: int, columns: bool) -> IntrinsicCode:
+def _code(name: str, count: int, columns: bool, held: bool = False) -> IntrinsicCode:
     def code(f: Emitter, s: Intrinsic) -> None:
         c, a, b = s.operands
-        left = _begin(f, a, (G, ROW), (WARP_OF_GROUP, DEPTH * ROW))
-        right = _begin(f, b, (T, 2 if columns else 2 * ROW))
+        left = [f"ptr {_begin(f, a, down=ROW)}"] if not held else [f"i32 {word}" for word in words_held(f, a)]
+        right = _begin(f, b, across=2 if columns else 2 * ROW)
         kind = "{" + ", ".join(["float"] * count) + "}"
-        f.declare(name, kind, ["ptr", "ptr", *["float"] * count])
-        _renewed(f, own(f, c, count), kind, f"@{name}(ptr {left}, ptr {right}, ")
+        f.declare(name, kind, [*(operand.split()[0] for operand in left), "ptr", *["float"] * count])
+        _renewed(f, own(f, c, count), kind, f"@{name}({', '.join(left)}, ptr {right}, ")
 
     return code
 
@@ -76,13 +97,26 @@ def _declared(dtype: str, wide: int, columns: bool) -> TensorIntrinsic:
     return declare(name, (c, a, b), loops, body, free="a b", code=code, needs=FEATURE, collective=GROUP)
 
 
-def function_name(dtype: str, wide: int, columns: bool) -> str:
+def _declared_held(dtype: str) -> TensorIntrinsic:
+    """As ``mma.DOT_HELD``, of a panel of 64 columns: the left operand is what four threads hold of a row."""
+    j, h, e, p, t, q = map(Var, "jheptq")
+    c, a = Buffer("c", (8, 2, 2), "float32"), Buffer("a", (4, *OWN), dtype)
+    b = Buffer("b", (2, 4, 2, 8, 2), dtype)
+    body = product_of(Load(c, (j, h, e)), Load(a, (t, p, h, q)), Load(b, (p, t, q, j, e)))
+    loops = [(name, {"j": 8, "t": 4}.get(name, 2)) for name in "jheptq"]
+    code = _code(function_name(dtype, PANEL, True, True), PANEL // 2, True, True)
+    name = f"wgmma_{dtype}_held"
+    return declare(name, (c, a, b), loops, body, free="b", code=code, needs=FEATURE, collective=GROUP)
+
+
+def function_name(dtype: str, wide: int, columns: bool, held: bool = False) -> str:
     """The function that one instruction is."""
-    return f"gpu.wgmma.{TYPES[dtype]}.n{wide}{'.columns' if columns else ''}"
+    return f"gpu.wgmma.{TYPES[dtype]}.n{wide}{'.columns' if columns else ''}{'.held' if held else ''}"
 
 
 WGMMA = {(d, n, side): _declared(d, n, side) for d in HALVES for n in COLUMNS for side in (False, True)}
-WGMMA_INTRINSICS = tuple(WGMMA.values())
+WGMMA_HELD = {d: _declared_held(d) for d in HALVES}
+WGMMA_INTRINSICS = (*WGMMA.values(), *WGMMA_HELD.values())
 
 
 def _start(f: Emitter, s: Intrinsic) -> None:
@@ -138,6 +172,21 @@ def _tied(count: int) -> tuple[str, str, str, str]:
     return kind, given, constraints, ", ".join(f"${i}" for i in range(count))
 
 
+def _instruction_held(dtype: str) -> str:
+    """The left operand from registers, the right one by columns."""
+    count, words = PANEL // 2, ", ".join(f"i32 %w{i}" for i in range(4))
+    kind, given, constraints, names = _tied(count)
+    what = f"wgmma.mma_async.sync.aligned.m{ROWS}n{PANEL}k{DEPTH}.f32.{TYPES[dtype]}.{TYPES[dtype]}"
+    left = ", ".join(f"${2 * count + i}" for i in range(4))
+    text = f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {what} {{{names}}}, {{{left}}}, ${2 * count + 4}, p, 1, 1, 1; }}"
+    head = f"define internal {kind} @{function_name(dtype, PANEL, True, True)}({words}, ptr %b, {given})"
+    return f"""{head} alwaysinline convergent {{
+{_descriptor("b", True)}
+  %new = call {kind} asm sideeffect "{text}", "{constraints},r,r,r,r,l"({given}, {words}, i64 %bd) convergent
+  ret {kind} %new
+}}"""
+
+
 def _instruction(dtype: str, wide: int, columns: bool) -> str:
     count = wide // 2
     kind, given, constraints, names = _tied(count)
@@ -173,7 +222,8 @@ def _plain(name: str, instruction: str) -> str:
 WGMMA_PRELUDE = "\n".join(
     [
         *(_instruction(*key) for key in WGMMA),
-        *(_ended(count) for count in (32, 64, 96, 128)),
+        *(_instruction_held(dtype) for dtype in WGMMA_HELD),
+        *(_ended(count) for count in (16, 32, 64, 96, 128)),
         _plain("gpu.products.start", "wgmma.fence.sync.aligned"),
         _plain("gpu.products.commit", "wgmma.commit_group.sync.aligned"),
         *(_plain(f"gpu.products.wait.{n}", f"wgmma.wait_group.sync.aligned {n}") for n in range(1, IN_FLIGHT)),

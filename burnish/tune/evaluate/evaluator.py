@@ -23,7 +23,8 @@ from burnish.workers import ForkServer
 
 
 class Evaluator:
-    """Tries candidates on this machine, its CPU or the device that runs the target's code, or on boards; whatever they do, this process lives on.
+    """Tries candidates on this machine, its CPU or the device that runs the target's code, or on boards; whatever they
+    do, this process lives on.
 
     Use it as a context; for one thread.
 
@@ -44,8 +45,8 @@ class Evaluator:
         run_limit: float = 5.0,
         devices: Devices | None = None,
     ) -> None:
-        """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process; of a device,
-        one thread).
+        """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process; beside a
+        device one thread).
 
         ``rule`` says when enough has been measured. ``cold``: constants come from memory in every timed run. No build
         may take more than ``build_limit`` seconds of processor time, and no kernel, with its check, more than

@@ -143,7 +143,12 @@ def close_task(packet: str) -> None:
 
 
 def run_loaded(
-    packet: str, kernel: Kernel, image: Image | None, rule: Rule, incumbent: tuple[str, Kernel, Image | None] | None, to_beat: float
+    packet: str,
+    kernel: Kernel,
+    image: Image | None,
+    rule: Rule,
+    incumbent: tuple[str, Kernel, Image | None] | None,
+    to_beat: float,
 ) -> Measurement:
     """See :func:`run`; of kernels of tasks that are open."""
     other = _corner.incumbent(incumbent, rule.batch_seconds)
