@@ -62,23 +62,25 @@ def check_written(alloc: Alloc, bound: tuple[For, ...] = ()) -> None:
     visit(alloc.body, bound)
 
 
-def _accesses(s: Stmt, name: str, intrinsics: Mapping[str, TensorIntrinsic]) -> list[tuple[tuple[Expr, ...], bool]]:
-    """The indices of every access, and whether it is one that a warp makes together."""
-    found: dict[tuple[tuple[Expr, ...], bool], None] = {}
+_Accesses = list[tuple[tuple[Expr, ...], int | None]]
+
+
+def _accesses(s: Stmt, name: str, intrinsics: Mapping[str, TensorIntrinsic]) -> _Accesses:
+    """The indices of every access, and the dimension of which it touches what several threads hold, if there is one."""
+    found: dict[tuple[tuple[Expr, ...], int | None], None] = {}
+
+    def seen(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        found[indices, None] = None
+        return buffer, indices
+
     for inner in walk_stmt(s):
-        together = False
-        if isinstance(inner, Intrinsic):
-            known = intrinsics.get(inner.name)
-            together = known is not None and known.collective > 1
-
-        def seen(
-            buffer: Buffer, indices: tuple[Expr, ...], together: bool = together
-        ) -> tuple[Buffer, tuple[Expr, ...]]:
-            # One thread's view, where the loop over threads is around it.
-            found[indices, together and not any(ALONG in i.variables for i in indices)] = None
-            return buffer, indices
-
-        if not inner.parts:
+        known = intrinsics.get(inner.name) if isinstance(inner, Intrinsic) else None
+        if isinstance(inner, Intrinsic) and known is not None:
+            for operand, tile in zip(inner.operands, known.operands, strict=True):
+                if operand.buffer.name == name:
+                    spread = len(operand.indices) - len(tile.shape) if tile.name in known.spread else None
+                    found[operand.indices, spread] = None
+        elif not inner.parts:
             map_access(inner, name, seen)
         elif name in inner.reads and not isinstance(inner, For):
             map_access(_without_body(inner), name, seen)
@@ -93,19 +95,16 @@ def _without_body(s: Stmt) -> Stmt:
 _EMPTY = Store(Buffer("nothing", (1,)), (Const(0),), Const(0.0, "float32"))
 
 
-def _dropped(buffer: Buffer, accesses: list[tuple[tuple[Expr, ...], bool]], extents: Extents) -> set[int]:
+def _dropped(buffer: Buffer, accesses: _Accesses, extents: Extents) -> set[int]:
     """The dimensions of which each thread has one element."""
     dropped = set()
     for d, extent in enumerate(buffer.shape):
-        whole = extent == extents[ALONG]
-        seen = {indices[d] for indices, together in accesses if not (whole and together and indices[d] == Const(0))}
-        tiled = whole and any(together and indices[d] == Const(0) for indices, together in accesses)
+        tiled = [indices[d] for indices, spread in accesses if spread == d]
+        seen = {indices[d] for indices, spread in accesses if spread != d} | {e for e in tiled if e != Const(0)}
         threads = {t for e in seen for t in e.variables & {*THREADS}}
-        if not threads and not tiled:
+        if (not threads and not tiled) or (extent == 1 and not threads):
             continue
         (thread, *others) = sorted(threads) or [ALONG]
-        if extent == 1 and not threads:
-            continue
         if others or seen - {Var(thread)} or extents[thread] != extent or (tiled and thread != ALONG):
             odd = next((e for e in seen if e != Var(thread)), Var(thread))
             raise ScheduleError(

@@ -11,10 +11,11 @@ from burnish.kernels.gpu.attention_form import Attention, hides, widened
 from burnish.kernels.gpu.fetching import vector_of
 from burnish.kernels.gpu.forms import Group, narrow, padded
 from burnish.kernels.task import Task
-from burnish.loops.expr import SWIZZLED, Buffer, Const, Expr, Load, all_of, cast, maximum
+from burnish.loops.expr import SWIZZLED, Binary, Buffer, Const, Expr, Load, Select, all_of, cast, maximum, select
 from burnish.loops.program import Alloc, For, If, Intrinsic, Stmt, Store, seq
 from burnish.loops.traverse import substitute, transform
-from burnish.machines.nvptx.exponential import EXP_DIFFERENCE
+from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, LN2
 from burnish.machines.nvptx.mma import FRAGMENT, SIDE, row_elements
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 
@@ -52,7 +53,16 @@ class AttentionTiles(AttentionBlocks):
             self.buffer(name, per_row) for name in ("top", "new", "grown", "whole")
         )
         self.part, self.total = (self.buffer(name, (*per_row, QUAD)) for name in ("part", "total"))
-        self.query = self.buffer("query", self.tile_shape(self.deep, self.block_rows), SWIZZLED, self.dtype)
+        self.score, self.power = _in_base_2(widened(form.score, form.product), form.product)
+        self.query = self.query_buffer()
+
+    def query_buffer(self) -> Buffer:
+        """Where the block's queries are kept."""
+        return self.buffer("query", self.tile_shape(self.deep, self.block_rows), SWIZZLED, self.dtype)
+
+    def queries(self) -> Stmt:
+        """Fills it."""
+        return self.fetched("query", self.query, self.form.query, self.form.depth, self.rows_of_queries)
 
     def tile_shape(self, tiles: int, count: int) -> tuple[int, int, int]:
         """Of rows in shared memory: panels of as many elements as lie together."""
@@ -114,7 +124,7 @@ class AttentionTiles(AttentionBlocks):
         """All of it."""
         low, zero = Const(LOWEST, "float32"), Const(0.0, "float32")
         begin = seq(
-            self.fetched("query", self.query, self.form.query, self.form.depth, self.rows_of_queries),
+            self.queries(),
             self.of_rows(Store(self.top, self.row_index, low)),
             self.of_threads(
                 self.each("tile", self.tiles, self.each("h", 2, Store(self.total, (*self.row_index, self.t), zero))),
@@ -207,7 +217,7 @@ class AttentionTiles(AttentionBlocks):
         if self.count % self.block_rows:  # of rows that do not exist nothing may be read: a mask, for one
             there = [*there, row < self.count]
         index = (*self.own, *self.at("seen"))
-        score = substitute(widened(self.form.score, self.form.product), self.values_at(row=row, key=place))
+        score = substitute(self.score, self.values_at(row=row, key=place))
         name, held = self.form.product.buffer.name, Load(self.scores, index)
         score = transform(score, lambda e: held if isinstance(e, Load) and e.buffer.name == name else e)
         part = (*self.row_index, self.t)
@@ -220,14 +230,14 @@ class AttentionTiles(AttentionBlocks):
         greatest = self.of_rows(
             Store(self.new, self.row_index, top),
             self.together("max", self.new, self.part),
-            Intrinsic(EXP_DIFFERENCE.name, (Load(self.grown, self.row_index), top, new)),
+            Intrinsic(self.power.name, (Load(self.grown, self.row_index), top, new)),
             Store(self.top, self.row_index, new),
         )
         index = (*self.own, *self.at("power"))
         grown = Load(self.grown, self.row_index)
         total = Store(self.total, part, Load(self.total, part) * grown)
         powers = self.fragment("power", self.key_tiles, seq(
-            Intrinsic(EXP_DIFFERENCE.name, (Load(self.scores, index), Load(self.scores, index), top)),
+            Intrinsic(self.power.name, (Load(self.scores, index), Load(self.scores, index), top)),
             Store(self.total, part, Load(self.scores, index), "sum"),
         ))  # fmt: skip
         n, j, e = (self.var(f"half.{name}") for name in "nje")
@@ -266,3 +276,23 @@ class AttentionTiles(AttentionBlocks):
             return self.of_threads(self.fragment("out", self.wide, If(all_of(*there), s)))
         nest = self.fragment("out", self.wide, If(all_of(*there), s) if there else s, "vectorize")
         return self.of_threads(nest)
+
+
+def _in_base_2(score: Expr, product: Load) -> tuple[Expr, TensorIntrinsic]:
+    """Scores whose power of 2 is taken instead, where they are made of products and numbers alone: one multiplication
+    is both the scale and the change of base. A mask that is read may hold the lowest float, which must stay finite.
+    """
+    if score.buffers - {product.buffer.name}:
+        return score, EXP_DIFFERENCE
+    return _scaled(score, 1.0 / LN2), EXP2_DIFFERENCE
+
+
+def _scaled(e: Expr, factor: float) -> Expr:
+    match e:
+        case Select(cond, a, b):
+            return select(cond, _scaled(a, factor), _scaled(b, factor))
+        case Const(value):
+            return Const(float(value) * factor, e.dtype)
+        case Binary("*", a, Const() as b) | Binary("*", Const() as b, a):
+            return a * _scaled(b, factor)
+    return e * Const(factor, e.dtype)

@@ -17,7 +17,6 @@ from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.program import MOST_BLOCKS
-from burnish.machines.nvptx.exponential import EXP_DIFFERENCE
 from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, SIDE, row_elements
 from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import QUAD_REDUCE
@@ -91,7 +90,7 @@ def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Sc
     del target
     k = AttentionTiles(task, form, int(choice["warps"]), int(choice["tiles"]), int(choice["keys"]))
     dtype = narrow(form.query).dtype
-    intrinsics = (DOT[dtype], DOT_HELD[dtype], EXP_DIFFERENCE, *QUAD_REDUCE.values())
+    intrinsics = (DOT[dtype], DOT_HELD[dtype], k.power, *QUAD_REDUCE.values())
     s = Schedule(program_of(task, k.body()), intrinsics=intrinsics)
     for copied in ("key", "value"):
         s.copy_async(f"{k.name}.{copied}.lane")

@@ -9,18 +9,19 @@ Source: Shah et al. 2024 (FlashAttention-3), sections 3.1 and 3.2.
 from __future__ import annotations
 
 from burnish.kernels.gpu.attention_form import Attention
-from burnish.kernels.gpu.attention_tiles import PART, AttentionTiles
+from burnish.kernels.gpu.attention_tiles import PART, ROWS_OF_QUADS, AttentionTiles
+from burnish.kernels.gpu.forms import narrow, padded
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.gpu.tensor_attention import halves_form, registers, shared_bytes
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Const, Expr, Load, cast
 from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, For, Intrinsic, Stmt, Store, seq
-from burnish.machines.nvptx.exponential import EXP_DIFFERENCE
+from burnish.loops.traverse import substitute
 from burnish.machines.nvptx.mma import SIDE
 from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
-from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_HELD
+from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA_HELD, Form
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target
 
@@ -67,13 +68,15 @@ def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Sc
     del target
     keys = int(choice["keys"])
     k = _Groups(task, form, int(choice["groups"]) * GROUP_WARPS, 1, keys)
-    product, held = WGMMA[k.dtype, keys, False], WGMMA_HELD[k.dtype]
-    s = Schedule(program_of(task, k.body()), intrinsics=(product, held, EXP_DIFFERENCE, *QUAD_REDUCE.values()))
+    first, product = (WGMMA_HELD[Form(k.dtype, keys, held=True, first=first)] for first in (True, False))
+    held = WGMMA_HELD[Form(k.dtype, PANEL, columns=True, held=True)]
+    s = Schedule(program_of(task, k.body()), intrinsics=(first, product, held, k.power, *QUAD_REDUCE.values()))
     for copied in ("key", "value"):
         s.copy_async(f"{k.name}.{copied}.lane")
-    s.vectorize(f"{k.name}.query.lane")
-    s.tensorize(f"{k.name}.score.p", product)
-    s.tensorize(f"{k.name}.sum.j", held)
+    s.tensorize(f"{k.name}.first.v", first)
+    if k.deep > 1:
+        s.tensorize(f"{k.name}.score.v", product)
+    s.tensorize(f"{k.name}.sum.v", held)
     s.pipeline(k.step.name, int(choice["stages"]), 1)
     return s
 
@@ -83,45 +86,83 @@ class _Groups(AttentionTiles):
 
     column_unit = PANEL
 
-    def scored(self, key: Buffer) -> Stmt:
-        """Products of queries and keys: of a panel ``p`` of 64 keys eight times two of a thread's."""
-        zero = Const(0.0, "float32")
-        clear = self.fragment("none", self.key_tiles, Store(self.scores, (*self.own, *self.at("none")), zero))
-        ks, p, j, e, k = (self.var(f"score.{name}") for name in ("ks", "p", "j", "e", "k"))
-        panel, inside = ks // (self.panel // SIDE), ks % (self.panel // SIDE) * SIDE + k
-        place = p * PANEL + j * PART + self.t * 2 + e
-        left, right = Load(self.query, (panel, self.row, inside)), Load(key, (panel, place, inside))
-        index = (*self.own, self.tile, p * (PANEL // PART) + j, self.h, e)
-        store: Stmt = Store(self.scores, index, cast("float32", left) * cast("float32", right), "sum")
-        loops = [(p, self.block_keys // PANEL), (j, PANEL // PART), (self.h, 2), (e, 2), (k, SIDE)]
-        products = self.of_threads(self.steps_of(ks.name, self.deep, nested(loops, store)))
-        wait = Intrinsic(WAIT_PRODUCTS, (), (("but", 0),))
-        return seq(
-            self.of_threads(clear), Intrinsic(START_PRODUCTS, ()), products, Intrinsic(COMMIT_PRODUCTS, ()), wait
-        )
+    def query_buffer(self) -> Buffer:
+        """What threads hold of them: [w, g, tile, n, t, p, h, q] of depth 16 n + 8 p + 2 t + q."""
+        shape = (self.warps, ROWS_OF_QUADS, self.tiles, self.deep, QUAD, 2, 2, 2)
+        return self.buffer("query", shape, dtype=self.dtype)
 
-    def steps_of(self, name: str, count: int, body: Stmt) -> Stmt:
-        """Instructions one after another along a depth."""
-        return For(name, count, "unroll", self.each("tile", self.tiles, body))
+    def queries(self) -> Stmt:
+        """Fills it, each thread its own."""
+        n, p, q = (self.var(f"query.{name}") for name in "npq")
+        values, there = self.rows_of_queries(self.row)
+        deep, depth = n * SIDE + p * PART + self.t * 2 + q, self.form.depth
+        there = [*there, *self.inside(deep, depth.extent, SIDE)]
+        value = padded(substitute(narrow(self.form.query), {**values, **depth.at(deep)}), *there)
+        index = (self.w, self.g, self.tile, n, self.t, p, self.h, q)
+        body: Stmt = For(q.name, 2, "unroll" if depth.extent % SIDE else "vectorize", Store(self.query, index, value))
+        for loop, extent in ((self.h, 2), (p, 2), (n, self.deep)):
+            body = For(loop.name, extent, "unroll", body)
+        return self.of_threads(self.each("tile", self.tiles, body))
+
+    def held(self, name: str, buffer: Buffer, n: Expr) -> tuple[Expr, tuple[Expr, ...]]:
+        """What a thread and its neighbours hold of a left operand, and the loops p, t, q over columns of tile ``n``."""
+        p, t, q = (self.var(f"{name}.{part}") for part in "ptq")
+        return Load(buffer, (self.w, self.g, self.tile, n, t, p, self.h, q)), (p, t, q)
+
+    def multiplied(self, name: str, sums: Buffer, left: Expr, right: Expr, panels: int) -> Stmt:
+        """The nest of one instruction: panels v of 64 columns, j, h, e; then p, t, q of the depth."""
+        store: Stmt = Store(sums, self.place(name), cast("float32", left) * cast("float32", right), "sum")
+        return self.nested(name, [*_sums(panels), ("p", 2), ("t", QUAD), ("q", 2)], store)
+
+    def place(self, name: str) -> tuple[Expr, ...]:
+        """Of an element of such a nest among the sums."""
+        v, j, e = (self.var(f"{name}.{part}") for part in "vje")
+        return (*self.own, self.tile, v * (PANEL // PART) + j, self.h, e)
+
+    def nested(self, name: str, loops: list[tuple[str, int]], body: Stmt) -> Stmt:
+        """Serial loops, outermost first."""
+        for part, extent in reversed(loops):
+            body = For(self.h.name if part == "h" else self.var(f"{name}.{part}").name, extent, "serial", body)
+        return body
+
+    def scored(self, key: Buffer) -> Stmt:
+        """Products of queries and keys, which are waited for."""
+        panels, later = self.block_keys // PANEL, self.var("score.later")
+
+        def product(name: str, ks: Expr) -> Stmt:
+            left, (p, t, q) = self.held(name, self.query, ks)
+            v, j, e = (self.var(f"{name}.{part}") for part in "vje")
+            inside = ks % (self.panel // SIDE) * SIDE + p * PART + t * 2 + q
+            place = v * PANEL + j * PART + self.t * 2 + e
+            return self.multiplied(
+                name, self.scores, left, Load(key, (ks // (self.panel // SIDE), place, inside)), panels
+            )
+
+        zero = Store(self.scores, self.place("none"), Const(0.0, "float32"))
+        begin = seq(self.nested("none", _sums(panels), zero), product("first", Const(0)))
+        parts = [self.each("tile", self.tiles, begin)]
+        if self.deep > 1:
+            rest = self.each("tile", self.tiles, product("score", later + 1))
+            parts.append(For(later.name, self.deep - 1, "unroll", rest))
+        wait = Intrinsic(WAIT_PRODUCTS, (), (("but", 0),))
+        return seq(Intrinsic(START_PRODUCTS, ()), self.of_threads(*parts), Intrinsic(COMMIT_PRODUCTS, ()), wait)
 
     def weighed(self, value: Buffer) -> Stmt:
         """Products of exponentials and values, which nothing waits for yet."""
-        ks, v, j, e, p, t, q = (self.var(f"sum.{name}") for name in ("ks", "v", "j", "e", "p", "t", "q"))
-        left = Load(self.powers, (self.w, self.g, self.tile, ks, t, p, self.h, q))
-        column: Expr = j * PART + self.t * 2 + e
-        right = Load(value, (v, ks * SIDE + p * PART + t * 2 + q, column))
-        index = (*self.own, self.tile, v * (PANEL // PART) + j, self.h, e)
+        ks, panel, j, e = (self.var(f"sum.{name}") for name in ("ks", "panel", "j", "e"))
+        left, (p, t, q) = self.held("sum", self.powers, ks)
+        v = self.var("sum.v")
+        right = Load(value, (panel + v, ks * SIDE + p * PART + t * 2 + q, j * PART + self.t * 2 + e))
+        index = (*self.own, self.tile, (panel + v) * (PANEL // PART) + j, self.h, e)
         store: Stmt = Store(self.sums, index, cast("float32", left) * cast("float32", right), "sum")
-        inner = nested([(j, PANEL // PART), (self.h, 2), (e, 2), (p, 2), (t, QUAD), (q, 2)], store)
-        body = For(v.name, self.wide * SIDE // PANEL, "unroll", inner)
-        return seq(Intrinsic(START_PRODUCTS, ()), self.of_threads(self.steps_of(ks.name, self.key_tiles, body)))
+        body = self.nested("sum", [*_sums(1), ("p", 2), ("t", QUAD), ("q", 2)], store)
+        body = For(panel.name, self.wide * SIDE // PANEL, "unroll", self.each("tile", self.tiles, body))
+        return seq(Intrinsic(START_PRODUCTS, ()), self.of_threads(For(ks.name, self.key_tiles, "unroll", body)))
 
 
-def nested(loops: list[tuple[Expr, int]], body: Stmt) -> Stmt:
-    """Serial loops, outermost first."""
-    for var, extent in reversed(loops):
-        body = For(str(var), extent, "serial", body)
-    return body
+def _sums(panels: int) -> list[tuple[str, int]]:
+    """The loops of an instruction's sums."""
+    return [("v", panels), ("j", PANEL // PART), ("h", 2), ("e", 2)]
 
 
 WARPGROUP_ATTENTION = Template("warpgroup_attention", _form, _space, _schedule, joins=True)

@@ -8,33 +8,38 @@ Source: PTX ISA, "ex2".
 
 from __future__ import annotations
 
-from burnish.loops.expr import Buffer, Const, Load, Var, math
+from burnish.loops.expr import Buffer, Const, Expr, Load, Var, math
 from burnish.loops.program import Intrinsic, Store
-from burnish.machines.emitter import Emitter, pointer_to
+from burnish.machines.emitter import Emitter, IntrinsicCode, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare
 
-LOG2E = "0x3FF7154760000000"  # of 1.44269502, a float32 as LLVM writes it
+_LOG2E = "0x3FF7154760000000"  # 1.44269502, a float32 as LLVM writes it
+LN2 = 0.6931471805599453
 
 
-def _code(f: Emitter, s: Intrinsic) -> None:
-    d, x, m = s.operands
-    left, right = (f.result(f"load float, ptr {pointer_to(f, operand)}", "float32").text for operand in (x, m))
-    below = f.result(f"fsub float {left}, {right}", "float32").text
-    scaled = f.result(f"fmul float {below}, {LOG2E}", "float32").text
-    f.declare("gpu.exp2", "float", ["float"])
-    power = f.result(f"call float @gpu.exp2(float {scaled})", "float32").text
-    f.emit(f"store float {power}, ptr {pointer_to(f, d)}")
+def _code(binary: bool) -> IntrinsicCode:
+    def code(f: Emitter, s: Intrinsic) -> None:
+        d, x, m = s.operands
+        left, right = (f.result(f"load float, ptr {pointer_to(f, operand)}", "float32").text for operand in (x, m))
+        below = f.result(f"fsub float {left}, {right}", "float32").text
+        scaled = below if binary else f.result(f"fmul float {below}, {_LOG2E}", "float32").text
+        f.declare("gpu.exp2", "float", ["float"])
+        power = f.result(f"call float @gpu.exp2(float {scaled})", "float32").text
+        f.emit(f"store float {power}, ptr {pointer_to(f, d)}")
+
+    return code
 
 
-def _declared() -> TensorIntrinsic:
+def _declared(binary: bool) -> TensorIntrinsic:
     d, x, m = (Buffer(name, (1,), "float32") for name in "dxm")
     i = (Var("i"),)
-    body = Store(d, i, math("exp", Load(x, i) - Load(m, (Const(0),))))
-    return declare("exp_of_difference", (d, x, m), [("i", 1)], body, code=_code)
+    below: Expr = Load(x, i) - Load(m, (Const(0),))
+    body = Store(d, i, math("exp", below * LN2 if binary else below))
+    return declare(f"exp{'2' if binary else ''}_of_difference", (d, x, m), [("i", 1)], body, code=_code(binary))
 
 
-EXP_DIFFERENCE = _declared()
-"""``d = exp(x - m)`` of single elements."""
+EXP_DIFFERENCE, EXP2_DIFFERENCE = _declared(False), _declared(True)
+"""``d = exp(x - m)`` of single elements, and ``2 ^ (x - m)``."""
 
 EXP_PRELUDE = """declare float @llvm.nvvm.ex2.approx.ftz.f(float)
 define internal float @gpu.exp2(float %x) alwaysinline {

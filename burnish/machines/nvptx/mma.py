@@ -163,7 +163,7 @@ def _declared_held(dtype: str) -> TensorIntrinsic:
     body = product_of(Load(c, (j, h, e)), Load(a, (t, p, h, q)), Load(b, (p, t, q, j, e)))
     loops = [(name, 4 if name == "t" else 2) for name in "jheptq"]
     code = _dot(function, True, held=True)
-    return declare(f"mma_{dtype}_held", (c, a, b), loops, body, free="b", code=code, collective=WARP)
+    return declare(f"mma_{dtype}_held", (c, a, b), loops, body, free="b", code=code, collective=WARP, spread="a")
 
 
 DOT = {dtype: _declared(dtype, False) for dtype in CORES}

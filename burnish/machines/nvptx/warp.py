@@ -81,7 +81,7 @@ def _declared(kind: str, dtype: str, threads: int = WARP) -> TensorIntrinsic:
     body = Store(d, (Const(0),), Load(c, (Var("l"),)), kind)
     name = f"{'warp' if threads == WARP else 'quad'}_{kind}_{dtype}"
     code = _reduced(kind, dtype, threads)
-    return declare(name, (d, c), [("l", threads)], body, code=code, collective=threads)
+    return declare(name, (d, c), [("l", threads)], body, code=code, collective=threads, spread="c")
 
 
 REDUCE = {(kind, dtype): _declared(kind, dtype) for kind in KINDS for dtype in _LLVM}

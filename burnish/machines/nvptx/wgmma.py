@@ -12,17 +12,16 @@ Source: PTX ISA, "Asynchronous warpgroup level matrix instructions" (fragments, 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import ITEM_BYTES, Buffer, Load, Var
-from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, Intrinsic
+from burnish.loops.expr import ITEM_BYTES, Buffer, Const, Load, Var
+from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, Intrinsic, Program, Stmt, Store, seq
 from burnish.machines.emitter import Emitter, IntrinsicCode
-from burnish.machines.intrinsics import TensorIntrinsic, declare
+from burnish.machines.intrinsics import TensorIntrinsic, nest
 from burnish.machines.nvptx.mma import (
     FRAGMENT,
     HALVES,
-    OWN,
     ROW_BYTES,
     WARP,
     G,
@@ -64,58 +63,90 @@ def _begin(f: Emitter, access: Load, down: int = 0, across: int = 0) -> str:
     return f.pointer(replace(f.memory[access.buffer.name], swizzled=False), terms, address.const)
 
 
-def _code(name: str, count: int, columns: bool, held: bool = False) -> IntrinsicCode:
+@dataclass(frozen=True)
+class Form:
+    """One instruction: the type of its operands, the columns that it computes, how the right operand is stored.
+
+    ``held``: the left operand is in registers, as sums of products are. ``first``: the sums begin with its products.
+    """
+
+    dtype: str
+    wide: int
+    columns: bool = False
+    held: bool = False
+    first: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """What tells it from others of its type and width."""
+        words = ("columns", "held", "first")
+        return "".join(f".{word}" for word in words if getattr(self, word))
+
+    @property
+    def function(self) -> str:
+        """The function that it is."""
+        return f"gpu.wgmma.{TYPES[self.dtype]}.n{self.wide}{self.suffix}"
+
+
+def _code(form: Form) -> IntrinsicCode:
+    name, count = form.function, form.wide // 2
+
     def code(f: Emitter, s: Intrinsic) -> None:
         c, a, b = s.operands
-        left = [f"ptr {_begin(f, a, down=ROW)}"] if not held else [f"i32 {word}" for word in words_held(f, a)]
-        right = _begin(f, b, across=2 if columns else 2 * ROW)
+        held = [f"i32 {word}" for word in words_held(f, a)] if form.held else []
+        left = held or [f"ptr {_begin(f, a, down=ROW)}"]
+        right = _begin(f, b, across=2 if form.columns else 2 * ROW)
         kind = "{" + ", ".join(["float"] * count) + "}"
         f.declare(name, kind, [*(operand.split()[0] for operand in left), "ptr", *["float"] * count])
-        _renewed(f, own(f, c, count), kind, f"@{name}({', '.join(left)}, ptr {right}, ")
+        _renewed(f, own(f, c, count), kind, f"@{name}({', '.join(left)}, ptr {right}, ", form.first)
 
     return code
 
 
-def _renewed(f: Emitter, places: list[str], kind: str, call: str) -> None:
-    """All sums replaced by what a function makes of them."""
-    old = [f.result(f"load float, ptr {p}", "float32").text for p in places]
+def _renewed(f: Emitter, places: list[str], kind: str, call: str, first: bool = False) -> None:
+    """All sums replaced by what a function makes of them; ``first``: of zeros."""
+    old = ["0.0" if first else f.result(f"load float, ptr {p}", "float32").text for p in places]
     new = f.result(f"call {kind} {call}{', '.join(f'float {v}' for v in old)})", "float32").text
     for i, place in enumerate(places):
         f.emit(f"store float {f.result(f'extractvalue {kind} {new}, {i}', 'float32').text}, ptr {place}")
 
 
-def _declared(dtype: str, wide: int, columns: bool) -> TensorIntrinsic:
-    panels = wide // PANEL
-    p, j, h, e, k = map(Var, "pjhek")
-    c, a = Buffer("c", (panels, 8, 2, 2), "float32"), Buffer("a", (2, DEPTH), dtype)
-    b = Buffer("b", (panels, DEPTH, 8, 2) if columns else (panels, 8, 2, DEPTH), dtype)
-    right = Load(b, (p, k, j, e) if columns else (p, j, e, k))
-    body = product_of(Load(c, (p, j, h, e)), Load(a, (h, k)), right)
-    loops = (("p", panels), ("j", 8), ("h", 2), ("e", 2), ("k", DEPTH))
-    code = _code(function_name(dtype, wide, columns), wide // 2, columns)
-    name = f"wgmma_{dtype}_{wide}{'_columns' if columns else ''}"
-    return declare(name, (c, a, b), loops, body, free="a b", code=code, needs=FEATURE, collective=GROUP)
+def _declared(form: Form) -> TensorIntrinsic:
+    """Loops v, j, h, e of the sums, panels of eight times two columns of a thread, and k of the depth; or p, t, q where
+    a thread holds of the left operand [p, h, q] in columns 8 p + 2 t + q.
+    """
+    panels, dtype = form.wide // PANEL, form.dtype
+    sums = [("v", panels), ("j", 8), ("h", 2), ("e", 2)]
+    deep = [("p", 2), ("t", 4), ("q", 2)] if form.held else [("k", DEPTH)]
+    extents = dict([*sums, *deep])
+
+    def shaped(name: str, axes: str, kind: str) -> Load:
+        return Load(Buffer(name, tuple(extents[x] for x in axes), kind), tuple(map(Var, axes)))
+
+    k = "ptq" if form.held else "k"
+    c = shaped("c", "vjhe", "float32")
+    a = shaped("a", "tphq" if form.held else "hk", dtype)
+    b = shaped("b", f"v{k}je" if form.columns else f"vje{k}", dtype)
+    body: Stmt = nest([*sums, *deep], product_of(c, a, b))
+    if form.first:
+        body = seq(nest(sums, Store(c.buffer, c.indices, Const(0.0, "float32"))), body)
+    buffers = tuple(x.buffer for x in (c, a, b))
+    free, spread = frozenset({"b"} if form.held else {"a", "b"}), frozenset({"a"} if form.held else ())
+    name = f"wgmma_{dtype}_{form.wide}{form.suffix.replace('.', '_')}"
+    program = Program(name, buffers, body)
+    return TensorIntrinsic(name, program, free, _code(form), frozenset({FEATURE}), GROUP, spread)
 
 
-def _declared_held(dtype: str) -> TensorIntrinsic:
-    """As ``mma.DOT_HELD``, of a panel of 64 columns: the left operand is what four threads hold of a row."""
-    j, h, e, p, t, q = map(Var, "jheptq")
-    c, a = Buffer("c", (8, 2, 2), "float32"), Buffer("a", (4, *OWN), dtype)
-    b = Buffer("b", (2, 4, 2, 8, 2), dtype)
-    body = product_of(Load(c, (j, h, e)), Load(a, (t, p, h, q)), Load(b, (p, t, q, j, e)))
-    loops = [(name, {"j": 8, "t": 4}.get(name, 2)) for name in "jheptq"]
-    code = _code(function_name(dtype, PANEL, True, True), PANEL // 2, True, True)
-    name = f"wgmma_{dtype}_held"
-    return declare(name, (c, a, b), loops, body, free="b", code=code, needs=FEATURE, collective=GROUP)
-
-
-def function_name(dtype: str, wide: int, columns: bool, held: bool = False) -> str:
-    """The function that one instruction is."""
-    return f"gpu.wgmma.{TYPES[dtype]}.n{wide}{'.columns' if columns else ''}{'.held' if held else ''}"
-
-
-WGMMA = {(d, n, side): _declared(d, n, side) for d in HALVES for n in COLUMNS for side in (False, True)}
-WGMMA_HELD = {d: _declared_held(d) for d in HALVES}
+WGMMA = {(d, n, side): _declared(Form(d, n, side)) for d in HALVES for n in COLUMNS for side in (False, True)}
+HELD_FORMS = tuple(
+    form
+    for d in HALVES
+    for form in (
+        Form(d, PANEL, columns=True, held=True),
+        *(Form(d, n, held=True, first=first) for n in (PANEL, 2 * PANEL) for first in (False, True)),
+    )
+)
+WGMMA_HELD = {form: _declared(form) for form in HELD_FORMS}
 WGMMA_INTRINSICS = (*WGMMA.values(), *WGMMA_HELD.values())
 
 
@@ -172,34 +203,26 @@ def _tied(count: int) -> tuple[str, str, str, str]:
     return kind, given, constraints, ", ".join(f"${i}" for i in range(count))
 
 
-def _instruction_held(dtype: str) -> str:
-    """The left operand from registers, the right one by columns."""
-    count, words = PANEL // 2, ", ".join(f"i32 %w{i}" for i in range(4))
-    kind, given, constraints, names = _tied(count)
-    what = f"wgmma.mma_async.sync.aligned.m{ROWS}n{PANEL}k{DEPTH}.f32.{TYPES[dtype]}.{TYPES[dtype]}"
-    left = ", ".join(f"${2 * count + i}" for i in range(4))
-    text = f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {what} {{{names}}}, {{{left}}}, ${2 * count + 4}, p, 1, 1, 1; }}"
-    head = f"define internal {kind} @{function_name(dtype, PANEL, True, True)}({words}, ptr %b, {given})"
-    return f"""{head} alwaysinline convergent {{
-{_descriptor("b", True)}
-  %new = call {kind} asm sideeffect "{text}", "{constraints},r,r,r,r,l"({given}, {words}, i64 %bd) convergent
-  ret {kind} %new
-}}"""
-
-
-def _instruction(dtype: str, wide: int, columns: bool) -> str:
-    count = wide // 2
-    kind, given, constraints, names = _tied(count)
-    what = f"wgmma.mma_async.sync.aligned.m{ROWS}n{wide}k{DEPTH}.f32.{TYPES[dtype]}.{TYPES[dtype]}"
+def _instruction(form: Form) -> str:
+    count, wide = form.wide // 2, form.wide
+    kind, given, tied, names = _tied(count)
+    outputs, at = ",".join(["=f"] * count), count if form.first else 2 * count
+    kinds = f"{TYPES[form.dtype]}.{TYPES[form.dtype]}"
+    words = [f"i32 %w{i}" for i in range(4)]
+    left = "{" + ", ".join(f"${at + i}" for i in range(4)) + "}" if form.held else f"${at}"
+    right = f"${at + (4 if form.held else 1)}"
+    signs = f"p, 1, 1, {'' if form.held else '0, '}{int(form.columns)}"
     text = (
-        f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {what} {{{names}}}, ${2 * count}, ${2 * count + 1}, "
-        f"p, 1, 1, 0, {int(columns)}; }}"
+        f"{{ .reg .pred p; setp.ne.b32 p, {int(not form.first)}, 0; "
+        f"wgmma.mma_async.sync.aligned.m{ROWS}n{wide}k{DEPTH}.f32.{kinds} {{{names}}}, {left}, {right}, {signs}; }}"
     )
-    head = f"define internal {kind} @{function_name(dtype, wide, columns)}(ptr %a, ptr %b, {given})"
-    return f"""{head} alwaysinline convergent {{
-{_descriptor("a", False)}
-{_descriptor("b", columns)}
-  %new = call {kind} asm sideeffect "{text}", "{constraints},l,l"({given}, i64 %ad, i64 %bd) convergent
+    constraints = f"{outputs if form.first else tied},{'r,r,r,r' if form.held else 'l'},l"
+    operands = [*([] if form.first else [given]), *(words if form.held else ["i64 %ad"]), "i64 %bd"]
+    taken = ", ".join([*(words if form.held else ["ptr %a"]), "ptr %b", given])
+    return f"""define internal {kind} @{form.function}({taken}) alwaysinline convergent {{
+{"" if form.held else _descriptor("a", False)}
+{_descriptor("b", form.columns)}
+  %new = call {kind} asm sideeffect "{text}", "{constraints}"({", ".join(operands)}) convergent
   ret {kind} %new
 }}"""
 
@@ -221,8 +244,8 @@ def _plain(name: str, instruction: str) -> str:
 
 WGMMA_PRELUDE = "\n".join(
     [
-        *(_instruction(*key) for key in WGMMA),
-        *(_instruction_held(dtype) for dtype in WGMMA_HELD),
+        *(_instruction(Form(*key)) for key in WGMMA),
+        *(_instruction(form) for form in HELD_FORMS),
         *(_ended(count) for count in (16, 32, 64, 96, 128)),
         _plain("gpu.products.start", "wgmma.fence.sync.aligned"),
         _plain("gpu.products.commit", "wgmma.commit_group.sync.aligned"),

@@ -23,7 +23,7 @@ from burnish.runtime.gpu.warp import numbers
 GROUP = 128
 ROWS, DEPTH, PANEL, ROW_BYTES = 64, 16, 64, 128
 PENDING = 0x7FC00000  # a quiet NaN, in whose low bits is the number of a product
-_NAME = re.compile(r"gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?(\.held)?$|gpu\.products\.end\.f(\d+)$")
+_NAME = re.compile(r"gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?(\.held)?(?:\.first)?$|gpu\.products\.end\.f(\d+)$")
 _LANES = np.arange(GROUP)
 _ROW, _COLUMN = 16 * (_LANES >> 5) + (_LANES >> 2 & 7), 2 * (_LANES & 3)
 
