@@ -10,7 +10,7 @@ from typing import Any
 
 from burnish.driver.compilation import Progress, assemble, compile_kernels
 from burnish.driver.stages import HostStage, RepeatStage
-from burnish.errors import BurnishError, TargetError
+from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.measure.boards import compare_on_board
@@ -72,8 +72,8 @@ def tune_model(
     timed = devices is None and is_timed(target.machine)
     if timed:
         try:
-            bench_for(target.machine, target.cpu)
-        except BurnishError as error:
+            bench_for(target)
+        except TargetError as error:
             raise TargetError(f"tune: {error}") from None
     elif not target.is_host and devices is None:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
@@ -99,7 +99,11 @@ def tune_model(
 
     limit = RUN_LIMIT if devices is None else BOARD_LIMIT
     with Evaluator(
-        target, threads=threads, cold=cold, build_limit=GRID_LIMIT if timed else BUILD_LIMIT, run_limit=limit,
+        target,
+        threads=threads,
+        cold=cold,
+        build_limit=GRID_LIMIT if timed else BUILD_LIMIT,
+        run_limit=limit,
         devices=devices,
     ) as evaluator:
         # What comes with Burnish was taught by CPUs.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from burnish.errors import ArtifactError, TargetError
+from burnish.errors import ArtifactError, BurnishError, TargetError
 from burnish.machines.machine import Machine
 from burnish.runtime.device import Absent, DeviceBench, TimedDevice
 from burnish.runtime.gpu.cuda import CudaDevice
@@ -36,19 +36,19 @@ def device_for(machine: Machine, fingerprint: str) -> Any | None:
     return None
 
 
-def bench_for(machine: Machine, cpu: str) -> DeviceBench:
-    """Where kernels for a target of a machine are measured, if not on this CPU.
+def bench_for(target: Target) -> DeviceBench:
+    """Where kernels for a target are measured, if not on this CPU.
 
     Raises TargetError, naming the target, where its device cannot be had or has no clock.
     """
-    maker = device_maker(machine)
+    maker = device_maker(target.machine)
     device = None if maker is None else maker()
     if not isinstance(device, TimedDevice):
-        raise TargetError(f"target '{cpu}': found no device with a clock; allowed: NVIDIA GPUs")
+        raise TargetError(f"target '{target.name}': found no device with a clock; allowed: NVIDIA GPUs")
     try:
-        return device.bench(cpu)
-    except TargetError as error:
-        raise TargetError(f"target '{cpu}': {error}") from None
+        return device.bench(target.cpu)
+    except BurnishError as error:
+        raise TargetError(f"target '{target.name}': {error}") from None
 
 
 def is_timed(machine: Machine) -> bool:

@@ -123,7 +123,7 @@ def open_task(packet: str, target: Target, threads: int, cold: bool, examples: E
     task = unpack(packet)
     known = make_examples(task) if examples is None else examples
     if is_timed(target.machine):
-        _benches[packet] = DeviceHarness(bench_for(target.machine, target.cpu), Arrays(task, known), cold)
+        _benches[packet] = DeviceHarness(bench_for(target), Arrays(task, known), cold)
     else:
         _benches[packet] = KernelHarness(task, target, threads, cold, known)
     return known if examples is None else None
