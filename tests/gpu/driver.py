@@ -22,7 +22,7 @@ LAUNCH_MILLISECONDS = 0.1  # by the driver's clock
 L2_BYTES = 4096
 _ATTRIBUTES = {"COMPUTE_CAPABILITY_MAJOR": 8, "COMPUTE_CAPABILITY_MINOR": 0, "L2_CACHE_SIZE": L2_BYTES}
 _FREE = ("cuInit", "cuCtxSetCurrent", "cuStreamSynchronize", "cuFuncSetAttribute", "cuGraphDestroy", "cuEventDestroy",
-         "cuModuleUnload", "cuGraphExecDestroy")  # fmt: skip
+         "cuModuleUnload", "cuGraphExecDestroy", "cuStreamWaitEvent")  # fmt: skip
 
 
 class EmulatedDriver:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,16 +12,19 @@ import numpy as np
 
 from burnish.codegen.gridcode import GridCode
 from burnish.comm.protocol import Comm
-from burnish.errors import TargetError
+from burnish.errors import InputError, TargetError
 from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.ops.operator import Operator
 from burnish.runtime.buffers import ALIGNMENT, address_of, numpy_dtype, round_up
 from burnish.runtime.device import unrolled
-from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, Slot
+from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, Slot, TensorSpec
+from burnish.runtime.gpu.arrays import GpuArray, checked, is_on_gpu
 from burnish.runtime.gpu.bench import CudaBench
 from burnish.runtime.gpu.driver import first_gpu
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
+
+GRAPHS = 8  # kept at a time, for as many places of inputs and outputs
 
 
 class CudaDevice:
@@ -95,10 +99,7 @@ class CudaRunner:
     def run(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
         """Executes all steps on the inputs and outputs at ``addresses``. Raises TargetError without a driver or GPU."""
         del now
-        if self._loaded is None:
-            self._loaded = _Loaded(self.executable, self._kernels, self._params)
-        self._loaded.gpu.enter()
-        loaded, inputs = self._loaded, len(self.executable.inputs)
+        loaded, inputs = self._ready(), len(self.executable.inputs)
         for at, place, spec in zip(addresses, loaded.inputs, self.executable.inputs, strict=False):
             loaded.gpu.upload(place, at, spec.nbytes)
         loaded.gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
@@ -110,6 +111,62 @@ class CudaRunner:
         for at, place, spec in zip(addresses[inputs:], loaded.outputs, self.executable.outputs, strict=False):
             loaded.gpu.download(at, place, spec.nbytes)
         loaded.gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
+
+    def _ready(self) -> _Loaded:
+        """The executable in the GPU's memory. Raises TargetError without a driver or GPU."""
+        if self._loaded is None:
+            self._loaded = _Loaded(self.executable, self._kernels, self._params)
+        self._loaded.gpu.enter()
+        return self._loaded
+
+    def run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[GpuArray]:
+        """Executes all steps on arrays in the GPU's memory, in place, and waits for them; the outputs, new ones by
+        default. Inputs may be in this machine's memory, too, from where they are copied. Raises InputError.
+        """
+        loaded, known = self._ready(), self.executable
+        gpu = loaded.gpu
+        places = [
+            self._placed(loaded, number, spec, value)
+            for number, (spec, value) in enumerate(zip(known.inputs, inputs, strict=True))
+        ]
+        found = [
+            GpuArray(gpu, spec.shape, numpy_dtype(spec.dtype))
+            if outputs is None
+            else checked(gpu, "output", spec, outputs[number], numpy_dtype(spec.dtype))
+            for number, spec in enumerate(known.outputs)
+        ]
+        _check_apart(known, [*zip(places, (s.nbytes for s in known.inputs), strict=True)], found)
+        own = [
+            place if array.place % VECTOR_BYTES else array.place
+            for place, array in zip(loaded.outputs, found, strict=True)
+        ]
+        if self._state.nbytes:
+            gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
+        with loaded.at(places, own):
+            if self._operators:
+                self._by_steps(loaded, None)
+            else:
+                loaded.replay()
+        for place, array in zip(own, found, strict=True):
+            if place != array.place:
+                gpu.copy(array.place, place, array.nbytes)
+        if self._state.nbytes:
+            gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
+        gpu.wait()
+        return found
+
+    def _placed(self, loaded: _Loaded, number: int, spec: TensorSpec, value: Any) -> int:
+        """Where an input lies in the GPU's memory: what is not there, or where vectors may not be, is copied."""
+        dtype, own = numpy_dtype(spec.dtype), loaded.inputs[number]
+        if is_on_gpu(value):
+            array = checked(loaded.gpu, "input", spec, value, dtype)
+            loaded.kept.append(array)
+            if array.place % VECTOR_BYTES == 0:
+                return array.place
+            loaded.gpu.copy(own, array.place, array.nbytes)
+            return own
+        loaded.gpu.upload(own, address_of(value), spec.nbytes)
+        return own
 
     @property
     def replayed(self) -> bool:
@@ -143,6 +200,15 @@ class CudaRunner:
             stamp(profile, number + 1)
 
 
+def _check_apart(known: Executable, inputs: Sequence[tuple[int, int]], outputs: Sequence[GpuArray]) -> None:
+    """Raises InputError for an output that shares memory with an input or another output."""
+    taken = [*inputs]
+    for spec, array in zip(known.outputs, outputs, strict=True):
+        if any(array.place < end + nbytes and end < array.place + array.nbytes for end, nbytes in taken):
+            raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
+        taken.append((array.place, array.nbytes))
+
+
 class _Loaded:
     """An executable in the memory of a GPU."""
 
@@ -169,15 +235,38 @@ class _Loaded:
         gpu.wait()
         memory = (self.arena, self.params, self.state, *self.inputs, *self.outputs, self.workspace, self.spare)
         weakref.finalize(self, gpu.free, *memory)
-        self.graph: Any = None
+        self._own = tuple(self.inputs), tuple(self.outputs)
+        self._graphs: dict[Any, Any] = {}  # by the places of inputs and outputs; None: met once
         self.kept: list[Any] = []  # arguments of launches that have not ended
 
-    def replay(self) -> None:
-        """Executes all steps, which are captured as a graph the first time."""
-        if self.graph is None:
-            self.graph = self.gpu.captured(self._steps)
+    @contextmanager
+    def at(self, inputs: Sequence[int], outputs: Sequence[int]) -> Iterator[None]:
+        """With inputs and outputs at other places."""
+        self.inputs, self.outputs = list(inputs), list(outputs)
+        try:
+            yield
+        finally:
+            self.inputs, self.outputs = map(list, self._own)
             self.kept.clear()
-        self.gpu.replay(self.graph)
+
+    def replay(self) -> None:
+        """Executes all steps, which are captured as a graph: of places of somebody else the second time that they are
+        met.
+        """
+        places = tuple(self.inputs), tuple(self.outputs)
+        if places != self._own and places not in self._graphs:
+            while len(self._graphs) > GRAPHS:
+                oldest = next(key for key in self._graphs if key != self._own)
+                graph = self._graphs.pop(oldest)
+                if graph is not None:
+                    self.gpu.ask("cuGraphExecDestroy", graph)
+            self._graphs[places] = None
+            self._steps()
+            return
+        if self._graphs.get(places) is None:
+            self._graphs[places] = self.gpu.captured(self._steps)
+            self.kept.clear()
+        self.gpu.replay(self._graphs[places])
 
     def _steps(self) -> None:
         for step in self.executable.steps:

@@ -115,6 +115,15 @@ class Gpu:
         """Copies within the GPU's memory."""
         self.ask("cuMemcpyDtoDAsync", target, source, nbytes, self.stream)
 
+    def follow(self, stream: int) -> None:
+        """Makes what is asked for from now on wait for all that another stream has been asked for (1: the default one,
+        2: that of this thread).
+        """
+        event = self.ask("cuEventCreate", 0)
+        self.ask("cuEventRecord", event, 0 if stream == 1 else stream)
+        self.ask("cuStreamWaitEvent", self.stream, event, 0)
+        self.ask("cuEventDestroy", event)
+
     def wait(self) -> None:
         """Ends when all that was asked for is done."""
         self.ask("cuStreamSynchronize", self.stream)
