@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 from burnish.errors import InputError
 from burnish.runtime.buffers import address_of
 from burnish.runtime.dlpack import CUDA, contiguous_strides, exported, tensor_of
-from burnish.runtime.executable import TensorSpec
+from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.gpu.driver import Gpu
 
 DEVICE = 0  # the first GPU, which all of a process share
@@ -116,3 +117,12 @@ def checked(gpu: Gpu, what: str, spec: TensorSpec, value: Any, dtype: np.dtype[A
         found = f"{array.dtype}{list(array.shape)}"
         raise InputError(f"{what} '{spec.name}' is {found} on a GPU, allowed: {spec.dtype}{list(spec.shape)}")
     return array
+
+
+def check_apart(known: Executable, inputs: Sequence[tuple[int, int]], outputs: Sequence[GpuArray]) -> None:
+    """Raises InputError for an output that shares memory with an input or another output."""
+    taken = [*inputs]
+    for spec, array in zip(known.outputs, outputs, strict=True):
+        if any(array.place < end + nbytes and end < array.place + array.nbytes for end, nbytes in taken):
+            raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
+        taken.append((array.place, array.nbytes))
