@@ -15,7 +15,7 @@ from burnish.errors import InputError
 from burnish.graph import GraphBuilder
 from burnish.runtime.buffers import address_of
 from burnish.runtime.device import bytes_at, unpacked
-from burnish.runtime.dlpack import _exported, tensor_of
+from burnish.runtime.dlpack import _exported, exported, tensor_of
 from burnish.runtime.gpu import cuda
 from burnish.runtime.gpu.arrays import GpuArray, is_on_gpu
 from burnish.runtime.gpu.driver import Gpu
@@ -142,3 +142,28 @@ def test_arrays_of_a_gpu_are_no_inputs_of_a_cpu(running: Running, tmp_path: Path
         here(GpuArray(gpu, SHAPE, np.dtype(np.float32)))
     assert not is_on_gpu(X) and not is_on_gpu(3.0)
     assert address_of(X)
+
+
+def test_the_stream_of_a_library_is_waited_for_once_a_call(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    m, gpu, _ = running
+    asked = list[Any]()
+
+    class Tensor:
+        """A tensor of a library, by DLPack."""
+
+        def __init__(self) -> None:
+            self.array = Foreign(gpu, X)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+        def __dlpack__(self, *, stream: int) -> Any:
+            asked.append(stream)
+            return exported(self.array.place, SHAPE, X.dtype, (2, 0), self)
+
+    y, _ = m(Tensor(), Tensor())
+    np.testing.assert_array_equal(y.numpy(), np.maximum(X, 0) + X)
+    assert asked == [int(gpu.stream), -1]
+    monkeypatch.setattr(Tensor, "__dlpack_device__", lambda self: (2, 1))
+    with pytest.raises(InputError, match="input 'x': array of GPU 1, allowed: of the first one"):
+        m(Tensor(), X)

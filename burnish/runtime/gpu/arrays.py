@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.runtime.buffers import address_of
+from burnish.runtime.buffers import address_of, numpy_dtype
 from burnish.runtime.dlpack import CUDA, contiguous_strides, exported, tensor_of
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.gpu.driver import Gpu
 
 DEVICE = 0  # the first GPU, which all of a process share
+UNORDERED = -1  # in the place of a stream: nobody waits
 
 
 def is_on_gpu(value: Any) -> bool:
@@ -74,9 +75,12 @@ class GpuArray:
         return exported(self.place, self.shape, self.dtype, (CUDA, DEVICE), self)
 
 
-def viewed(gpu: Gpu, value: Any) -> GpuArray:
+def viewed(gpu: Gpu, value: Any, followed: set[type]) -> GpuArray:
     """An array of somebody else; the GPU's stream waits for what computes it. Raises InputError for memory of another
     GPU, and for what is not contiguous.
+
+    ``followed``: kinds of arrays whose library's stream of now is waited for, to which this one's is added: all that a
+    library exports at a time is computed by what its current stream has been asked for.
     """
     if isinstance(value, GpuArray):
         return value
@@ -85,7 +89,9 @@ def viewed(gpu: Gpu, value: Any) -> GpuArray:
         return _from_interface(gpu, value)
     if device()[1] != DEVICE:
         raise InputError(f"array of GPU {int(device()[1])}, allowed: of the first one")
-    place, shape, strides, dtype, capsule = tensor_of(value, int(gpu.stream))
+    stream = UNORDERED if type(value) in followed else int(gpu.stream)
+    place, shape, strides, dtype, capsule = tensor_of(value, stream)
+    followed.add(type(value))
     return _whole(GpuArray(gpu, shape, dtype, place, capsule), strides)
 
 
@@ -107,10 +113,11 @@ def _whole(array: GpuArray, strides: tuple[int, ...] | None) -> GpuArray:
     return array
 
 
-def checked(gpu: Gpu, what: str, spec: TensorSpec, value: Any, dtype: np.dtype[Any]) -> GpuArray:
+def checked(gpu: Gpu, what: str, spec: TensorSpec, value: Any, followed: set[type]) -> GpuArray:
     """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError, naming ``what`` it is."""
+    dtype = numpy_dtype(spec.dtype)
     try:
-        array = viewed(gpu, value)
+        array = viewed(gpu, value, followed)
     except InputError as error:
         raise InputError(f"{what} '{spec.name}': {error}") from error.__cause__
     if array.dtype != dtype or array.shape != spec.shape:

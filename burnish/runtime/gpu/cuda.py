@@ -129,15 +129,15 @@ class CudaRunner:
         default. Inputs may be in this machine's memory, too, from where they are copied. Raises InputError.
         """
         loaded, known = self._ready(), self.executable
-        gpu = loaded.gpu
+        gpu, followed = loaded.gpu, set[type]()
         places = [
-            self._placed(loaded, number, spec, value)
+            self._placed(loaded, number, spec, value, followed)
             for number, (spec, value) in enumerate(zip(known.inputs, inputs, strict=True))
         ]
         found = [
             GpuArray(gpu, spec.shape, numpy_dtype(spec.dtype))
             if outputs is None
-            else checked(gpu, "output", spec, outputs[number], numpy_dtype(spec.dtype))
+            else checked(gpu, "output", spec, outputs[number], followed)
             for number, spec in enumerate(known.outputs)
         ]
         check_apart(known, [*zip(places, (s.nbytes for s in known.inputs), strict=True)], found)
@@ -160,11 +160,11 @@ class CudaRunner:
         gpu.wait()
         return found
 
-    def _placed(self, loaded: Loaded, number: int, spec: TensorSpec, value: Any) -> int:
+    def _placed(self, loaded: Loaded, number: int, spec: TensorSpec, value: Any, followed: set[type]) -> int:
         """Where an input lies in the GPU's memory: what is not there, or where vectors may not be, is copied."""
-        dtype, own = numpy_dtype(spec.dtype), loaded.inputs[number]
+        own = loaded.inputs[number]
         if is_on_gpu(value):
-            array = checked(loaded.gpu, "input", spec, value, dtype)
+            array = checked(loaded.gpu, "input", spec, value, followed)
             loaded.kept.append(array)
             if array.place % VECTOR_BYTES == 0:
                 return array.place
