@@ -59,7 +59,7 @@ def from_dlpack(value: Any) -> np.ndarray:
     reach = [(extent - 1) * stride * dtype.itemsize for extent, stride in zip(shape, strides, strict=True)]
     before = -sum(r for r in reach if r < 0)  # bytes in use below and
     after = sum(r for r in reach if r > 0) + dtype.itemsize  # from the address of element 0 on
-    memory = (ctypes.c_char * (before + after)).from_address(place - before)
+    memory: Any = (ctypes.c_char * (before + after)).from_address(place - before)
     # The capsule is never renamed to "used_dltensor", so its destructor releases the tensor when the last view dies.
     memory.capsule = capsule
     return np.ndarray(shape, dtype, memory, before, tuple(s * dtype.itemsize for s in strides))
