@@ -73,6 +73,7 @@ class CudaKernel:
 
 
 def _unload(gpu: Gpu, module: Any, graphs: dict[tuple[int, ...], Any]) -> None:
+    gpu.enter()
     for graph in graphs.values():
         gpu.ask("cuGraphExecDestroy", graph)
     gpu.ask("cuModuleUnload", module)

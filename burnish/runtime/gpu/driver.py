@@ -96,7 +96,8 @@ class Gpu:
         return int(self.ask("cuMemAlloc", max(nbytes, LEAST_BYTES)))
 
     def free(self, *places: int) -> None:
-        """Gives memory back."""
+        """Gives memory back; from any thread."""
+        self.enter()
         for place in places:
             self.ask("cuMemFree", place)
 
