@@ -141,8 +141,12 @@ def child(name: str, compiled: bool, profiled: bool) -> None:
     print(f"row {json.dumps(row)}", flush=True)
 
 
-def rows(names: Sequence[str], processes: int, options: Sequence[str]) -> list[dict[str, Any]]:
-    """All rows, ``processes`` at once in their preparation, one at a time while they measure."""
+def rows(
+    names: Sequence[str], processes: int, options: Sequence[str], keep: Callable[[list[dict[str, Any]]], object]
+) -> list[dict[str, Any]]:
+    """All rows, ``processes`` at once in their preparation, one at a time while they measure; ``keep`` is given those
+    that there are after each.
+    """
     found: list[dict[str, Any]] = []
     for start in range(0, len(names), processes):
         batch = names[start : start + processes]
@@ -162,6 +166,7 @@ def rows(names: Sequence[str], processes: int, options: Sequence[str]) -> list[d
             ended = f"the process ended with {process.wait()}" if line != "time" else f"longer than {SECONDS:g} s"
             found.append(json.loads(line[4:]) if line.startswith("row ") else {"name": name, "failed": ended})
             print(shown(found[-1]), flush=True)
+            keep(found)
     return found
 
 
@@ -223,11 +228,14 @@ def main() -> None:
     if device() is None:
         return
     options = ["--compile"] * args.compile + ["--profile"] * args.profile
-    found = rows([row for name in args.names for row in SECTIONS.get(name, [name])], args.processes, options)
+
+    def keep(found: list[dict[str, Any]]) -> None:
+        if args.json:
+            args.json.write_text(json.dumps({"rows": found, "means": means(found)}, indent=1))
+
+    found = rows([row for name in args.names for row in SECTIONS.get(name, [name])], args.processes, options, keep)
     for group, value in means(found).items():
         print(f"{group}: {value:.2f}x the fastest of PyTorch's (geometric mean)")
-    if args.json:
-        args.json.write_text(json.dumps({"rows": found, "means": means(found)}, indent=1))
 
 
 if __name__ == "__main__":

@@ -28,10 +28,9 @@ from burnish.graph.passes import optimize
 from burnish.graph.weights import HALVES, store_weights
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.rewrite.search.objective import Objective
-from burnish.runtime.devices import device_for
+from burnish.runtime.devices import device_for, is_timed, usual_threads
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
-from burnish.runtime.pool import available_cores
 from burnish.target import Target
 from burnish.target import target as find_target
 from burnish.train.step import Train, noted_labels, training_graph
@@ -245,7 +244,7 @@ def tuned(
             number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
         machine = find_target(target)
-        if _device(machine) is not None and devices is None:
+        if _device(machine) is not None and not is_timed(machine.machine) and devices is None:
             raise refusal("tune", tune, f"None for target '{machine.name}', whose device this machine does not time")
         if is_boosted(model):
             _check_unused("boosted trees", tune=tune)
@@ -281,7 +280,7 @@ def read_choices(graph: Graph, records: str | Path, machine: Target, threads: in
     """
     from burnish.tune.choices import recorded_choices, runs_cold, usable_records
 
-    cold, count = runs_cold(graph, machine), threads or available_cores()
+    cold, count = runs_cold(graph, machine), threads or usual_threads(machine)
     return recorded_choices(usable_records(records, machine, count, cold), machine, count, cold)
 
 

@@ -19,10 +19,9 @@ from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.device_pool.leasing import Devices
-from burnish.runtime.devices import device_for
+from burnish.runtime.devices import bench_for, device_for, is_timed, usual_threads
 from burnish.runtime.executable import Executable
 from burnish.runtime.module import Module
-from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Evaluator
@@ -35,6 +34,7 @@ from burnish.tune.validation import InModelValidator, Validator
 
 BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unrolled more than any register file holds
 
+GRID_LIMIT = 20.0  # as BUILD_LIMIT, where a thread's work is written out many times
 RUN_LIMIT, BOARD_LIMIT = 5.0, 60.0  # seconds of a kernel with its check, here; of a call on a board
 
 
@@ -65,12 +65,19 @@ def tune_model(
     """Tunes the kernels of a model, and compiles it with the winners if it is then faster as a whole.
 
     ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune".
-    ``devices``: boards that kernels, and then the model, are timed on, on one thread by default. Raises TargetError
-    where without any ``target`` is not this machine.
+    ``devices``: boards that kernels, and then the model, are timed on, on one thread by default. Without any,
+    ``target`` is this machine's CPU, or its device is here, such as a GPU, whose own clock counts; TargetError for
+    others.
     """
-    if not target.is_host and devices is None:
+    timed = devices is None and is_timed(target.machine)
+    if timed:
+        try:
+            bench_for(target)
+        except TargetError as error:
+            raise TargetError(f"tune: {error}") from None
+    elif not target.is_host and devices is None:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
-    store, threads = Records(records), threads or (available_cores() if devices is None else 1)
+    store, threads = Records(records), threads or (1 if devices is not None else usual_threads(target))
     tasks = tuning_tasks(optimize(graph, exact), target, exact)
     usual = devices is None and runs_cold(
         graph, target
@@ -92,11 +99,17 @@ def tune_model(
 
     limit = RUN_LIMIT if devices is None else BOARD_LIMIT
     with Evaluator(
-        target, threads=threads, cold=cold, build_limit=BUILD_LIMIT, run_limit=limit, devices=devices
+        target,
+        threads=threads,
+        cold=cold,
+        build_limit=GRID_LIMIT if timed else BUILD_LIMIT,
+        run_limit=limit,
+        devices=devices,
     ) as evaluator:
-        prior = shipped(target) if strategy_named(options.strategy).transfer else None
+        # What comes with Burnish was taught by CPUs.
+        prior = shipped(target) if strategy_named(options.strategy).transfer and not timed else None
         validator: Validator | None = None
-        if devices is None:
+        if devices is None and not timed:
             constants = sum(a.nbytes for a in graph.constants.values())
             validator = InModelValidator(compiled, constants, cache_dir, evaluator)
         outcome = Session(tasks, store, evaluator, options, progress=follow, prior=prior, validate=validator).run()
@@ -105,7 +118,7 @@ def tune_model(
     if devices is not None:
         gain = compare_on_board(devices, plain.executable, tuned.executable, dtypes, exact=exact, threads=threads)
     else:
-        with Sandbox() as sandbox:
+        with Sandbox(machine=target.machine) as sandbox:
             gain = sandbox.compare(plain, tuned, dtypes, exact=exact)
     if gain.outcome != "ok":
         warnings.warn(

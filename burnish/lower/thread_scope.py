@@ -1,4 +1,4 @@
-"""Buffers of the scope ``thread``: what all threads of a block hold together becomes each thread's own part.
+"""Buffers that threads hold parts of: what all threads of a block hold together becomes each thread's own part.
 
 A dimension that every access indexes by a thread's index alone is dropped: element ``[threadIdx.x]`` is what the thread
 itself holds. What other dimensions say is the same for all threads. No element is read by a thread that does not hold
@@ -9,10 +9,10 @@ Source: thesis-chen section 4.3.2 (memory scopes).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Var
+from burnish.loops.expr import Buffer, Const, Expr, Var
 from burnish.loops.program import THREADS, Alloc, For, Intrinsic, Stmt, Store, map_access, rebuild_stmt, walk_stmt
 from burnish.machines.intrinsics import TensorIntrinsic
 
@@ -20,13 +20,13 @@ Extents = Mapping[str, int]
 ALONG = "threadIdx.x"  # the threads that a warp's work is done by
 
 
-def own_parts(s: Stmt, extents: Extents, intrinsics: Mapping[str, TensorIntrinsic]) -> Stmt:
-    """``s``, in which loops over threads have become indices, with each thread's parts of buffers.
+def own_parts(s: Stmt, extents: Extents, intrinsics: Mapping[str, TensorIntrinsic], scopes: Collection[str]) -> Stmt:
+    """``s``, in which loops over threads have become indices, with each thread's parts of buffers of some scopes.
 
     Raises ScheduleError, by name, for an access of what another thread may hold.
     """
-    s = rebuild_stmt(s, lambda inner: own_parts(inner, extents, intrinsics))
-    if not isinstance(s, Alloc) or s.buffer.scope != PRIVATE:
+    s = rebuild_stmt(s, lambda inner: own_parts(inner, extents, intrinsics, scopes))
+    if not isinstance(s, Alloc) or s.buffer.scope not in scopes:
         return s
     name, body = s.buffer.name, s.body
     dropped = _dropped(s.buffer, _accesses(body, name, intrinsics), extents)
@@ -53,8 +53,8 @@ def check_written(alloc: Alloc, bound: tuple[For, ...] = ()) -> None:
             missing = [loop.var for loop in around if Var(loop.var) not in s.indices]
             if missing:
                 raise ScheduleError(
-                    f"buffer '{alloc.buffer.name}' of scope '{PRIVATE}' is written in loop '{missing[0]}', which is "
-                    f"bound to threads, at {', '.join(map(str, s.indices))}; allowed: that loop as an index"
+                    f"buffer '{alloc.buffer.name}' of scope '{alloc.buffer.scope}' is written in loop '{missing[0]}', "
+                    f"which is bound to threads, at {', '.join(map(str, s.indices))}; allowed: that loop as an index"
                 )
         for part in s.parts:
             visit(part, around)
@@ -62,22 +62,25 @@ def check_written(alloc: Alloc, bound: tuple[For, ...] = ()) -> None:
     visit(alloc.body, bound)
 
 
-def _accesses(s: Stmt, name: str, intrinsics: Mapping[str, TensorIntrinsic]) -> list[tuple[tuple[Expr, ...], bool]]:
-    """The indices of every access, and whether it is one that a warp makes together."""
-    found: dict[tuple[tuple[Expr, ...], bool], None] = {}
+_Accesses = list[tuple[tuple[Expr, ...], int | None]]
+
+
+def _accesses(s: Stmt, name: str, intrinsics: Mapping[str, TensorIntrinsic]) -> _Accesses:
+    """The indices of every access, and the dimension of which it touches what several threads hold, if there is one."""
+    found: dict[tuple[tuple[Expr, ...], int | None], None] = {}
+
+    def seen(buffer: Buffer, indices: tuple[Expr, ...]) -> tuple[Buffer, tuple[Expr, ...]]:
+        found[indices, None] = None
+        return buffer, indices
+
     for inner in walk_stmt(s):
-        together = False
-        if isinstance(inner, Intrinsic):
-            known = intrinsics.get(inner.name)
-            together = known is not None and known.collective > 1
-
-        def seen(
-            buffer: Buffer, indices: tuple[Expr, ...], together: bool = together
-        ) -> tuple[Buffer, tuple[Expr, ...]]:
-            found[indices, together] = None
-            return buffer, indices
-
-        if not inner.parts:
+        known = intrinsics.get(inner.name) if isinstance(inner, Intrinsic) else None
+        if isinstance(inner, Intrinsic) and known is not None:
+            for operand, tile in zip(inner.operands, known.operands, strict=True):
+                if operand.buffer.name == name:
+                    spread = len(operand.indices) - len(tile.shape) if tile.name in known.spread else None
+                    found[operand.indices, spread] = None
+        elif not inner.parts:
             map_access(inner, name, seen)
         elif name in inner.reads and not isinstance(inner, For):
             map_access(_without_body(inner), name, seen)
@@ -92,18 +95,16 @@ def _without_body(s: Stmt) -> Stmt:
 _EMPTY = Store(Buffer("nothing", (1,)), (Const(0),), Const(0.0, "float32"))
 
 
-def _dropped(buffer: Buffer, accesses: list[tuple[tuple[Expr, ...], bool]], extents: Extents) -> set[int]:
+def _dropped(buffer: Buffer, accesses: _Accesses, extents: Extents) -> set[int]:
     """The dimensions of which each thread has one element."""
     dropped = set()
     for d, extent in enumerate(buffer.shape):
-        seen = {indices[d] for indices, together in accesses if not (together and indices[d] == Const(0))}
-        tiled = any(together and indices[d] == Const(0) for indices, together in accesses)
+        tiled = [indices[d] for indices, spread in accesses if spread == d]
+        seen = {indices[d] for indices, spread in accesses if spread != d} | {e for e in tiled if e != Const(0)}
         threads = {t for e in seen for t in e.variables & {*THREADS}}
-        if not threads and not tiled:
+        if (not threads and not tiled) or (extent == 1 and not threads):
             continue
         (thread, *others) = sorted(threads) or [ALONG]
-        if extent == 1 and not threads:
-            continue
         if others or seen - {Var(thread)} or extents[thread] != extent or (tiled and thread != ALONG):
             odd = next((e for e in seen if e != Var(thread)), Var(thread))
             raise ScheduleError(

@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import BLOCK_SCOPES, PRIVATE, SHARED, Buffer, Const, Var, all_of, equal
+from burnish.loops.expr import BLOCK_SCOPES, SHARED, Buffer, Const, Var, all_of, equal
 from burnish.loops.program import (
+    ASYNCHRONY,
     BINDINGS,
     BLOCKS,
     MOST_BLOCKS,
@@ -97,7 +98,8 @@ def _launch(program: Program, nest: Stmt, machine: Machine) -> Launch:
         raise ScheduleError(f"kernel '{program.name}': a block of {threads} threads; allowed: at most {most}")
     _check_blocks(program, nest, {b for b in BLOCKS if extents[b] > 1})
     lowered = _Threads(extents, machine).of(_infer_scopes(nest), (), ())
-    lowered = own_parts(lowered, extents, machine.named_intrinsics)
+    parts = {name for name, scope in machine.named_scopes.items() if scope.parts}
+    lowered = own_parts(lowered, extents, machine.named_intrinsics, parts)
     values = tuple(extents[b] for b in BINDINGS)
     return Launch(values[:3], values[3:], lowered)  # type: ignore[arg-type]
 
@@ -182,6 +184,8 @@ class _Threads:
                 return Alloc(buffer, self.of(body, bound, own))
             case Store(buffer) if buffer.scope in (*BLOCK_SCOPES, GLOBAL):
                 return self._once(s, bound, ())
+            case Intrinsic(name) if name in ASYNCHRONY:  # every thread for its own
+                return s
             case Intrinsic(name, operands) if operands and operands[0].buffer.scope in (*BLOCK_SCOPES, GLOBAL):
                 known = self.machine.named_intrinsics.get(name)
                 together = ("threadIdx.x",) if known is not None and known.collective > 1 else ()
@@ -197,7 +201,8 @@ class _Threads:
     def _check_alloc(self, alloc: Alloc, bound: tuple[For, ...], private: tuple[str, ...]) -> None:
         """ScheduleError where threads share a buffer that would differ between them, or do not, and write parts."""
         buffer = alloc.buffer
-        if buffer.scope == PRIVATE:
+        known = self.machine.named_scopes.get(buffer.scope)
+        if known is not None and known.parts:
             check_written(alloc)
             return
         if buffer.scope not in BLOCK_SCOPES:

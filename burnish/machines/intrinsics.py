@@ -23,7 +23,9 @@ class TensorIntrinsic:
     Parameters are dense row-major tiles. An operand in a program must have the same strides; its address is that of the
     tile's first element. ``code`` writes its LLVM IR (None: only a machine with a form of code of its own has it);
     ``needs`` are the features of a target without which it is refused. ``collective``: of how many neighbouring threads
-    it is the work of all together (a warp of a GPU); their loop, ``threadIdx.x``, is not around it.
+    it is the work of all together (a warp of a GPU); their loop, ``threadIdx.x``, is not around it, or it is declared
+    as one of them sees it. ``spread``: operands of whose tiles' first dimension neighbouring threads hold an element
+    each.
     """
 
     name: str
@@ -32,6 +34,7 @@ class TensorIntrinsic:
     code: IntrinsicCode | None = None
     needs: frozenset[str] = frozenset()
     collective: int = 1
+    spread: frozenset[str] = frozenset()
 
     @property
     def operands(self) -> tuple[Buffer, ...]:
@@ -67,10 +70,11 @@ def declare(
     code: IntrinsicCode | None = None,
     needs: str = "",
     collective: int = 1,
+    spread: str = "",
 ) -> TensorIntrinsic:
-    """An intrinsic that is a nest of ``loops`` around one store; ``free`` and ``needs``: words."""
-    program = Program(name, operands, nest(loops, body))
-    return TensorIntrinsic(name, program, frozenset(free.split()), code, frozenset(needs.split()), collective)
+    """An intrinsic that is a nest of ``loops`` around one store; ``free``, ``needs`` and ``spread``: words."""
+    program, words = Program(name, operands, nest(loops, body)), [frozenset(w.split()) for w in (free, needs, spread)]
+    return TensorIntrinsic(name, program, words[0], code, words[1], collective, words[2])
 
 
 def nest(loops: Sequence[tuple[str, int]], body: Stmt) -> Stmt:

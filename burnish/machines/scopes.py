@@ -16,7 +16,8 @@ class Scope:
     values or the tiles of a unit where every access is at a fixed place. ``address_space``: LLVM's number of it.
     ``place``: code that gives a buffer's address, as a generic pointer; None: the emitter's own, on the stack or in the
     thread's scratch area. ``aligned``: the multiple of bytes at which ``place`` puts buffers (0: nothing is known), by
-    which vectors in them may be moved at once. ``swizzled``: elements are where ``swizzle`` puts them.
+    which vectors in them may be moved at once. ``swizzled``: elements are where ``swizzle`` puts them. ``parts``:
+    threads of a block hold parts of its buffers (``lower/thread_scope.py``).
     """
 
     name: str
@@ -26,6 +27,7 @@ class Scope:
     place: Placement | None = None
     aligned: int = 0
     swizzled: bool = False
+    parts: bool = False
 
 
 SWIZZLED_BYTES = 1024  # a swizzle stays within so many bytes: eight rows of 128

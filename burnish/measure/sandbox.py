@@ -11,10 +11,12 @@ from typing import Any, Self
 import numpy as np
 
 from burnish.errors import WorkerError
+from burnish.machines.machine import Machine
 from burnish.measure import worker
 from burnish.measure.accuracy import ROUNDINGS, tolerance
 from burnish.measure.comparison import MOST_SECONDS, Comparison, compare_times
 from burnish.runtime.artifact import parts
+from burnish.runtime.devices import device_maker
 from burnish.runtime.module import Module
 from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
 from burnish.workers.limits import MEMORY
@@ -30,9 +32,12 @@ class Sandbox:
     For one thread.
     """
 
-    def __init__(self, limit: float = LIMIT) -> None:
-        """``limit``: seconds that a model may take for a run."""
+    def __init__(self, limit: float = LIMIT, machine: Machine | None = None) -> None:
+        """``limit``: seconds that a model may take for a run. ``machine``: what the modules are for, whose device runs
+        them if it has one (None: the CPU, or what their architecture has).
+        """
         self.limit = limit
+        self._device = machine if machine is not None and device_maker(machine) is not None else None
         self._server = ForkServer("burnish.measure.worker")
         self._loaded: list[Module] = []  # in the worker of now
         self._worker = RestartingWorker(self._server.start, self._loaded.clear)
@@ -110,7 +115,7 @@ class Sandbox:
         memory = MEMORY + 2 * sizes + 2 * header["arena_bytes"] + module.threads * header["scratch_bytes"]
         arrays = {name: np.frombuffer(data, np.uint8) for name, data in sections.items()}
         try:
-            self._ask(worker.load, header, arrays, module.threads, memory=memory)
+            self._ask(worker.load, header, arrays, module.threads, self._device, memory=memory)
         except Failure as failure:
             if failure.kind == "unavailable":
                 raise
@@ -121,8 +126,10 @@ class Sandbox:
         """The result of a job. ``calls``: of a model between signs of life. Raises Failure, which has told the position
         among the job's models of that which ran, if known.
         """
+        # The driver of a GPU reserves hundreds of gigabytes of addresses.
+        limits = Limits(calls * self.limit, memory=memory if self._device is None else None)
         try:
-            return self._worker.call(function, *arguments, limits=Limits(calls * self.limit, memory=memory))
+            return self._worker.call(function, *arguments, limits=limits)
         except WorkerError as error:
             raise Failure("unavailable", str(error)) from error
         except Failure as failure:

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from burnish.machines.machine import Machine
 from burnish.measure.accuracy import ROUNDINGS, scaled_error
 from burnish.measure.comparison import profiled, time_in_turns
 from burnish.measure.samples import module_inputs
 from burnish.runtime.artifact import assembled
 from burnish.runtime.buffers import allocate
+from burnish.runtime.devices import device_for
 from burnish.runtime.module import Module
 from burnish.workers import tell
 from burnish.workers.line import Allocate
@@ -41,10 +43,14 @@ class _Beat:
             tell(running)
 
 
-def load(header: Mapping[str, Any], sections: Mapping[str, np.ndarray], threads: int) -> int:
-    """Adds a module, given as the parts of its artifact (uint8 arrays); how many there are then."""
+def load(header: Mapping[str, Any], sections: Mapping[str, np.ndarray], threads: int, machine: Machine | None) -> int:
+    """Adds a module, given as the parts of its artifact (uint8 arrays); how many there are then. ``machine``: whose
+    device runs it (None: what its architecture has).
+    """
     gc.disable()
-    _loaded.append(Module(assembled(header, {name: data.data for name, data in sections.items()}), threads))
+    executable = assembled(header, {name: data.data for name, data in sections.items()})
+    device = None if machine is None else device_for(machine, executable.target)
+    _loaded.append(Module(executable, threads, device=device))
     return len(_loaded)
 
 

@@ -51,6 +51,42 @@ class OwnRunner(Protocol):
         """As :meth:`DeviceCode.runner`."""
 
 
+class DeviceBuffer(Protocol):
+    """Memory of a device that kernels are given, between bytes that none of them may touch."""
+
+    def write(self, data: np.ndarray) -> None:
+        """Fills it with the bytes of an array of as many."""
+
+    def read(self) -> np.ndarray:
+        """A copy of its bytes (uint8)."""
+
+    def untouched(self) -> bool:
+        """Whether no byte next to it has changed."""
+
+
+class DeviceBench(Protocol):
+    """Kernels and buffers that stay on a device from one run to the next, and the device's own clock."""
+
+    def buffer(self, nbytes: int) -> DeviceBuffer:
+        """New memory."""
+
+    def load(self, code: bytes) -> Any:
+        """A kernel, from what the machine's ``compile`` made."""
+
+    def seconds(self, loaded: Any, memory: Sequence[DeviceBuffer], runs: int, flushed: bool) -> float:
+        """Seconds that ``runs`` runs of a kernel on its parameters take together; ``flushed``: each is timed alone,
+        after the device's caches were filled with something else. Raises what the device says of the kernel.
+        """
+
+
+@runtime_checkable
+class TimedDevice(Protocol):
+    """A device that kernels can be measured on."""
+
+    def bench(self, cpu: str) -> DeviceBench:
+        """Where kernels for the target ``cpu`` are measured. Raises TargetError where there is no such device."""
+
+
 @runtime_checkable
 class OwnKernels(Protocol):
     """A device that runs the code of CPUs, which is one image and no :func:`archive`."""

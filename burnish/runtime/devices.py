@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from burnish.errors import ArtifactError
+from burnish.errors import ArtifactError, BurnishError, TargetError
 from burnish.machines.machine import Machine
-from burnish.runtime.device import Absent
+from burnish.runtime.device import Absent, DeviceBench, TimedDevice
 from burnish.runtime.gpu.cuda import CudaDevice
 from burnish.runtime.host import check_host, machine_of
+from burnish.runtime.pool import available_cores
+from burnish.target import Target
 
 BY_ARCHITECTURE: Mapping[str, Callable[[], Any]] = {"nvptx64": CudaDevice}
 
@@ -32,6 +34,32 @@ def device_for(machine: Machine, fingerprint: str) -> Any | None:
     except ArtifactError as error:
         return Absent(str(error))
     return None
+
+
+def bench_for(target: Target) -> DeviceBench:
+    """Where kernels for a target are measured, if not on this CPU.
+
+    Raises TargetError, naming the target, where its device cannot be had or has no clock.
+    """
+    maker = device_maker(target.machine)
+    device = None if maker is None else maker()
+    if not isinstance(device, TimedDevice):
+        raise TargetError(f"target '{target.name}': found no device with a clock; allowed: NVIDIA GPUs")
+    try:
+        return device.bench(target.cpu)
+    except BurnishError as error:
+        raise TargetError(f"target '{target.name}': {error}") from None
+
+
+def is_timed(machine: Machine) -> bool:
+    """Whether kernels for a machine are measured on a device with a clock of its own."""
+    maker = device_maker(machine)
+    return maker is not None and isinstance(maker(), TimedDevice)
+
+
+def usual_threads(target: Target) -> int:
+    """Threads of this process that code for a target runs on by default: all cores, and one beside another device."""
+    return available_cores() if device_maker(target.machine) is None else 1
 
 
 def device_of(target: str) -> Any | None:

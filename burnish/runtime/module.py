@@ -25,6 +25,7 @@ from burnish.runtime.device import Device, DeviceCode, OwnKernels, divided
 from burnish.runtime.devices import device_of
 from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
+from burnish.runtime.gpu.arrays import is_on_gpu
 from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.labels import check_labels, known_labels
@@ -97,6 +98,7 @@ class Module:
         self._state_bytes[:] = state
         self._runner = code.runner(executable, params, self._state_bytes, self._externs, self._comm)
         self._run = self._runner.run
+        self._there = getattr(self._runner, "run_there", None)
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
         self._planner = ArenaPlanner(executable)
         self._now = self._sizes(hints(executable.dims))
@@ -235,10 +237,14 @@ class Module:
         """The output, or the tuple of several outputs: new arrays, aligned to 64 bytes.
 
         Inputs are given in order or by name: NumPy arrays, or objects with ``__dlpack__`` in CPU memory. They are not
-        copied unless they are not contiguous. Raises InputError for what is missing, unknown, or of another shape or
-        dtype than compiled.
+        copied unless they are not contiguous. Of a model that a GPU runs some may be there, by ``__dlpack__`` or
+        ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). Raises
+        InputError for what is missing, unknown, or of another shape or dtype than compiled.
         """
         given = args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs)
+        if self._there is not None and any(map(is_on_gpu, given)):
+            there = self._run_there(given, None)
+            return there[0] if len(there) == 1 else tuple(there)
         arrays, now = self._accept_all(given)
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
         self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
@@ -249,6 +255,9 @@ class Module:
 
         Raises InputError.
         """
+        if self._there is not None and any(map(is_on_gpu, (*inputs, *outputs))):
+            self._run_there(inputs, outputs)
+            return
         arrays, now = self._accept_all(inputs)
         if len(outputs) != len(self.executable.outputs):
             raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.executable.outputs)}")
@@ -281,6 +290,11 @@ class Module:
             ProfileRow(step.node, step.label, time, time / total) for step, time in zip(steps, medians, strict=True)
         ]
 
+    @property
+    def has_clock(self) -> bool:
+        """Whether a GPU runs all of the model, and times it by its own clock: :meth:`replays`."""
+        return bool(getattr(self._runner, "replayed", False))
+
     def replays(self, calls: int) -> list[float]:
         """Seconds of each of ``calls`` calls by a GPU's own clock, on the inputs of the last call, which nothing is
         copied for. Raises TargetError where no GPU runs the model, and before the first call.
@@ -307,6 +321,20 @@ class Module:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         return f"Module({inputs} -> {outputs}; {len(self.executable.calls)} kernels, {self.threads} threads)"
+
+    def _run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
+        """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""
+        if self._labels or self._structures.count != len(self.executable.inputs):
+            raise InputError("found arrays of a GPU for a model whose labels or rows are checked; allowed: of the CPU")
+        if len(inputs) != len(self._inputs) or (outputs is not None and len(outputs) != len(self.outputs)):
+            has = f"the model has {len(self._inputs)}, and {len(self.outputs)} outputs"
+            raise InputError(f"{len(inputs)} inputs and {len(outputs or self.outputs)} outputs given, {has}")
+        given = [
+            value if is_on_gpu(value) else np.ascontiguousarray(self._convert(spec, value))
+            for spec, value in zip(self.inputs, inputs, strict=True)
+        ]
+        with self._lock:
+            return list(self._there(given, outputs))  # type: ignore[misc]
 
     def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
         # Python runs handlers of signals and finalizers between any two steps, also here: they find the lock their own,

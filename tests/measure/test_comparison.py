@@ -22,13 +22,25 @@ class Clock:
 class Made:
     """A module that takes these seconds in turn, over and over."""
 
-    inputs = ()
+    inputs, has_clock = (), False
 
     def __init__(self, clock: Clock, seconds: Iterator[float]) -> None:
         self.clock, self.seconds = clock, seconds
 
     def __call__(self) -> None:
         self.clock.now += next(self.seconds)
+
+
+class Replayed(Made):
+    """A module that a GPU runs, whose calls take a second more on this clock."""
+
+    has_clock = True
+
+    def __call__(self) -> None:
+        self.clock.now += 1.0
+
+    def replays(self, calls: int) -> list[float]:
+        return [next(self.seconds) for _ in range(calls)]
 
 
 def compared(monkeypatch: pytest.MonkeyPatch, *seconds: float) -> Comparison:
@@ -49,3 +61,12 @@ def test_what_does_not_decide_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     found = compared(monkeypatch, 0.04, 0.06)
     assert not found.decides
     assert [len(times) for times in found.times] == [TURNS * ROUNDS, TURNS * ROUNDS]
+
+
+def test_the_clock_of_a_gpu_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(comparison, "time", clock)
+    made = [Replayed(clock, cycle([seconds])) for seconds in (50e-6, 40e-6)]
+    found = time_in_turns(*made, {}, most_seconds=1e9)  # type: ignore[arg-type]
+    assert found.second_wins and found.ratio == pytest.approx(0.8)
+    assert found.times[1][0] == pytest.approx(40e-6)

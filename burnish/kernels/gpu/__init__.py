@@ -9,13 +9,17 @@ from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.rows import ROWS
 from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
+from burnish.kernels.gpu.tensor_attention import TENSOR_ATTENTION
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
 from burnish.kernels.gpu.transformed_product import TRANSFORMED_PRODUCT
 from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
+from burnish.kernels.gpu.warpgroup_attention import WARPGROUP_ATTENTION
 from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT
 from burnish.kernels.template import Template
 
 TEMPLATES: tuple[Template[Any], ...] = (
+    WARPGROUP_ATTENTION,
+    TENSOR_ATTENTION,
     ATTENTION,
     SPLIT_PRODUCT,
     WARPGROUP_PRODUCT,

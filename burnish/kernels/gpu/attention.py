@@ -9,17 +9,15 @@ Source: Milakov and Gimelshein 2018 (online softmax); Dao et al. 2022, algorithm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
+from burnish.kernels.gpu.attention_blocks import LOWEST, padded_with, single
 from burnish.kernels.gpu.attention_form import Attention, attention
-from burnish.kernels.gpu.forms import Group, padded
+from burnish.kernels.gpu.attention_split import OwnBuffers, SplitAttention
+from burnish.kernels.gpu.forms import padded
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.loops.expr import PRIVATE, SHARED, Buffer, Const, Expr, Load, Var, all_of, cast, math, maximum, select
+from burnish.loops.expr import SHARED, Buffer, Const, Expr, Load, Var, all_of, cast, math
 from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
-from burnish.loops.simplify import simplify
 from burnish.loops.traverse import substitute, transform
 from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import REDUCE, WARP
@@ -30,7 +28,6 @@ WARPS = (1, 2, 4, 8)
 ROWS = (1, 2, 4, 8)  # of a warp
 SPLITS = (1, 2, 4, 8, 16, 32)  # of the keys, over blocks
 UNROLL = 4  # elements along the depth of a product that are loaded at once
-LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two may be subtracted
 MOST_COLUMNS = 256
 FEWEST_KEYS = 4  # blocks of keys that a split should have
 MOST_SUMS = 64  # of one thread
@@ -102,83 +99,24 @@ def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Sc
     return Schedule(program_of(task, k.body()), intrinsics=REDUCE.values())
 
 
-@dataclass(frozen=True)
-class _Own:
-    """Buffers of the threads of a block."""
-
-    top: Buffer  # the greatest score of each row
-    total: Buffer  # the sums of exponentials of each thread's keys
-    sums: Buffer  # of values, each thread's columns
-    scores: Buffer
-    part: Buffer
-    new: Buffer
-    grown: Buffer
-    left: Buffer  # of a product, elements of each row that are next
-    right: Buffer
-
-
-class _Kernel:
+class _Kernel(SplitAttention):
     """The program of one attention."""
 
     def __init__(self, task: Task, form: Attention, warps: int, rows: int, splits: int) -> None:
-        self.task, self.form, self.warps, self.own_rows = task, form, warps, rows
-        self.name = form.output.name
-        batch, self.count, self.keys, depth, columns = form.sizes
-        self.batch, self.pitch = batch, _pitch(depth)
-        self.deep, self.wide = -(-depth // UNROLL) * UNROLL, -(-columns // WARP)
-        self.block_rows = warps * rows
-        blocks = -(-self.keys // WARP)
-        self.splits = min(splits, blocks)
-        self.steps = -(-blocks // self.splits)
-        self.b, self.m, self.split, self.step = (self.var(n) for n in ("b", "m", "split", "step"))
-        self.w, self.x, self.i, self.d = (self.var(n) for n in ("warp", "thread", "i", "d"))
-        self.shared: list[Buffer] = []
-
-    def var(self, name: str) -> Var:
-        """The variable of a loop."""
-        return Var(f"{self.name}.{name}")
-
-    def buffer(self, name: str, shape: Sequence[int], scope: str = PRIVATE) -> Buffer:
-        """A buffer of float32."""
-        made = Buffer(f"{self.name}.{name}", tuple(shape), "float32", scope)
-        if scope != "global":
-            self.shared.append(made)
-        return made
-
-    # --- loops --------------------------------------------------------------------------------------------------------
-
-    def of_warps(self, *stmts: Stmt) -> Stmt:
-        """For each row of each warp; all of its threads do the same."""
-        return For(self.w.name, self.warps, "threadIdx.y", self.each("i", self.own_rows, *stmts))
-
-    def of_threads(self, *stmts: Stmt) -> Stmt:
-        """For each thread."""
-        return For(self.w.name, self.warps, "threadIdx.y", For(self.x.name, WARP, "threadIdx.x", seq(*stmts)))
-
-    def each(self, name: str, extent: int, *stmts: Stmt) -> Stmt:
-        """A loop that is written out."""
-        return For(self.var(name).name, extent, "unroll", seq(*stmts))
+        super().__init__(task, form, warps, rows, splits)
+        depth = form.depth.extent
+        self.pitch, self.deep = _pitch(depth), -(-depth // UNROLL) * UNROLL
 
     def vector(self, lane: Var, to: Buffer, index: tuple[Expr, ...], value: Load) -> Stmt:
         """What is next of a row, moved at once."""
         return For(lane.name, UNROLL, "vectorize", Store(to, index, value))
-
-    @property
-    def row(self) -> Expr:
-        """The number of a row in its block."""
-        return self.w * self.own_rows + self.i
-
-    @property
-    def whole_row(self) -> Expr:
-        """The number of a row of queries."""
-        return self.m * self.block_rows + self.row
 
     # --- the first launch ---------------------------------------------------------------------------------------------
 
     def body(self) -> Stmt:
         """Both launches, or the only one."""
         f32 = (self.warps, self.own_rows, WARP)
-        own = _Own(
+        own = OwnBuffers(
             self.buffer("top", f32[:2]), self.buffer("total", f32), self.buffer("sums", (*f32, self.wide)),
             self.buffer("scores", f32), self.buffer("part", f32), self.buffer("new", f32[:2]),
             self.buffer("grown", f32[:2]), self.buffer("left", (*f32, UNROLL)),
@@ -206,25 +144,6 @@ class _Kernel:
             stmt = Alloc(buffer, stmt)
         return stmt
 
-    def launch(self, body: Stmt) -> Stmt:
-        """The loops over blocks."""
-        for buffer in reversed(self.shared):
-            body = Alloc(buffer, body)
-        self.shared.clear()
-        body = For(self.split.name, self.splits, "blockIdx.z", body)
-        body = For(self.m.name, -(-self.count // self.block_rows), "blockIdx.x", body)
-        return For(self.b.name, self.batch, "blockIdx.y", body)
-
-    def values_at(self, row: Expr | None = None, key: Expr | None = None, **others: Expr) -> dict[str, Expr]:
-        """The values of axes."""
-        form, found = self.form, dict(self.form.batch.at(self.b))
-        groups: list[tuple[Group, Expr | None]] = [(form.rows, row), (form.keys, key)]
-        groups += [(form.depth, others.get("depth")), (form.columns, others.get("column"))]
-        for group, at in groups:
-            if at is not None:
-                found.update(group.at(at))
-        return found
-
     def moved(self, name: str, buffer: Buffer, rows: int, width: int, value: Expr, row: Var, column: Var) -> Stmt:
         """A tile that all threads of the block copy, neighbours four elements of a row each."""
         threads = self.warps * WARP
@@ -246,23 +165,14 @@ class _Kernel:
         r, c = self.var("query.row"), self.var("query.depth")
         place = self.m * self.block_rows + r
         e = substitute(self.form.query, self.values_at(row=place, depth=c))
-        value = padded(_single(e), *self.inside(place, self.count, self.block_rows), *self.within(c))
+        value = padded(single(e), *self.inside(place, self.count, self.block_rows), *self.within(c))
         return self.moved("query", query, self.block_rows, self.deep, value, r, c)
-
-    def inside(self, place: Expr, extent: int, block: int) -> list[Expr]:
-        """The condition that a place exists, if there are others."""
-        return [place < extent] if extent % block else []
 
     def within(self, c: Expr) -> list[Expr]:
         """As :meth:`inside`, of the depth."""
         return self.inside(c, self.form.depth.extent, UNROLL)
 
-    def key_at(self, j: Expr) -> tuple[Expr, list[Expr]]:
-        """The number of a key of the block of keys, and the condition that there is such."""
-        place = (self.split * self.steps + self.step) * WARP + j
-        return place, [place < self.keys] if self.keys != self.splits * self.steps * WARP else []
-
-    def cleared(self, own: _Own) -> Stmt:
+    def cleared(self, own: OwnBuffers) -> Stmt:
         """Nothing is summed yet."""
         zero, index = Const(0.0, "float32"), (self.w, self.i, self.x)
         low = self.of_warps(Store(own.top, (self.w, self.i), Const(LOWEST, "float32")))
@@ -274,20 +184,20 @@ class _Kernel:
         operands = (Load(number, (self.w, self.i)), Load(part, (self.w, self.i, Const(0))))
         return Intrinsic(REDUCE[kind, "float32"].name, operands)
 
-    def keyed(self, own: _Own, query: Buffer, key: Buffer, value: Buffer, power: Buffer) -> Stmt:
+    def keyed(self, own: OwnBuffers, query: Buffer, key: Buffer, value: Buffer, power: Buffer) -> Stmt:
         """One block of keys."""
         j, c, d = self.var("key.j"), self.var("key.depth"), self.var("value.column")
         place, there = self.key_at(j)
-        e = _single(substitute(self.form.key, self.values_at(key=place, depth=c)))
+        e = single(substitute(self.form.key, self.values_at(key=place, depth=c)))
         keys = self.moved("key", key, WARP, self.deep, padded(e, *there, *self.within(c)), j, c)
         v = self.var("value.j")
         place, there = self.key_at(v)
-        e = _single(substitute(self.form.value, self.values_at(key=place, column=d)))
+        e = single(substitute(self.form.value, self.values_at(key=place, column=d)))
         exists = self.inside(d, self.form.columns.extent, WARP)
         values = self.moved("value", value, WARP, self.wide * WARP, padded(e, *there, *exists), v, d)
         return seq(keys, values, self.scored(own, query, key), self.grown(own, power), self.weighed(own, value, power))
 
-    def scored(self, own: _Own, query: Buffer, key: Buffer) -> Stmt:
+    def scored(self, own: OwnBuffers, query: Buffer, key: Buffer) -> Stmt:
         """The scores of each thread's key for the rows of its warp, and the greatest of them."""
         index, own_row = (self.w, self.i, self.x), self.row
         outer, inner = self.var("score.outer"), self.var("score.inner")
@@ -318,9 +228,9 @@ class _Kernel:
     def score(self, product: Load, key: Expr) -> Expr:
         """What softmax is taken of, at a row of the block and a key."""
         own = transform(self.form.score, lambda e: cast(e.dtype, product) if e == self.form.product else e)
-        return _single(substitute(own, self.values_at(row=self.whole_row, key=key)))
+        return single(substitute(own, self.values_at(row=self.whole_row, key=key)))
 
-    def grown(self, own: _Own, power: Buffer) -> Stmt:
+    def grown(self, own: OwnBuffers, power: Buffer) -> Stmt:
         """Exponentials, and what was summed before in relation to the new greatest score."""
         top, index = (self.w, self.i), (self.w, self.i, self.x)
         scale = math("exp", Load(own.top, top) - Load(own.new, top))
@@ -337,7 +247,7 @@ class _Kernel:
         )
         return seq(factor, self.of_threads(each))
 
-    def weighed(self, own: _Own, value: Buffer, power: Buffer) -> Stmt:
+    def weighed(self, own: OwnBuffers, value: Buffer, power: Buffer) -> Stmt:
         """The sums of values by exponentials, of each thread's columns."""
         outer, inner = self.var("sum.outer"), self.var("sum.inner")
         j = outer * UNROLL + inner
@@ -351,7 +261,7 @@ class _Kernel:
 
     # --- results ------------------------------------------------------------------------------------------------------
 
-    def output(self, own: _Own, whole: Buffer) -> Stmt:
+    def output(self, own: OwnBuffers, whole: Buffer) -> Stmt:
         """The output's elements, of rows and columns that there are."""
         column = self.d * WARP + self.x
         s = self.stored(
@@ -363,70 +273,6 @@ class _Kernel:
         ]
         s = If(all_of(*there), s) if there else s
         return self.of_threads(self.each("i", self.own_rows, self.each("d", self.wide, s)))
-
-    def stored(self, row: Expr, column: Expr, sum_: Expr, total: Expr) -> Stmt:
-        """One element of the output from a sum of values and one of exponentials."""
-        form = self.form
-        known = {form.weighted: sum_, form.total: total}
-        e = transform(form.result, lambda e: cast(e.dtype, known[e]) if e in known else e)
-        values = self.values_at(row=row, column=column)
-        index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
-        ranges = {v.name: n for v, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1}
-        return Store(form.output.buffer, tuple(index), simplify(substitute(e, values), ranges))
-
-    def kept(self, own: _Own, whole: Buffer, found: Sequence[Buffer]) -> Stmt:
-        """What one split has found, for the second launch."""
-        top, total, sums = found
-        place = (self.split, self.b, self.whole_row)
-        there = self.inside(self.whole_row, self.count, self.block_rows)
-        row = seq(
-            Store(top, place, Load(own.top, (self.w, self.i))), Store(total, place, Load(whole, (self.w, self.i)))
-        )
-        column = Store(sums, (*place, self.d * WARP + self.x), Load(own.sums, (self.w, self.i, self.x, self.d)))
-        columns = self.each("d", self.wide, column)
-        guarded = [If(all_of(*there), s) if there else s for s in (row, columns)]
-        return seq(self.of_warps(guarded[0]), self.of_threads(self.each("i", self.own_rows, guarded[1])))
-
-    def combined(self, found: Sequence[Buffer]) -> Stmt:
-        """The second launch: a warp for a row, a thread for some of its columns."""
-        top, total, sums = found
-        most, whole = self.buffer("most", (1,)), self.buffer("all", (1,))
-        own = self.buffer("mixed", (WARP, self.wide))
-        row, at = self.var("row"), (Const(0),)
-        other = self.var("other")
-        place = (other, self.b, row)
-        factor = math("exp", Load(top, place) - Load(most, at))
-        each = Store(own, (self.x, self.d), Load(sums, (*place, self.d * WARP + self.x)) * factor, "sum")
-        zero = Const(0.0, "float32")
-        column = self.d * WARP + self.x
-        there = self.inside(column, self.form.columns.extent, WARP)
-        last = self.stored(row, column, Load(own, (self.x, self.d)), Load(whole, at))
-        body = seq(
-            Store(most, at, Const(LOWEST, "float32")),
-            For(other.name, self.splits, "unroll", Store(most, at, maximum(Load(most, at), Load(top, place)))),
-            Store(whole, at, zero),
-            For(other.name, self.splits, "unroll", Store(whole, at, Load(total, place) * factor, "sum")),
-            For(self.x.name, WARP, "threadIdx.x", seq(
-                self.each("d", self.wide, Store(own, (self.x, self.d), zero)),
-                For(other.name, self.splits, "unroll", self.each("d", self.wide, each)),
-                self.each("d", self.wide, If(all_of(*there), last) if there else last),
-            )),
-        )  # fmt: skip
-        for buffer in reversed(self.shared):
-            body = Alloc(buffer, body)
-        self.shared.clear()
-        return For(self.b.name, self.batch, "blockIdx.y", For(row.name, self.count, "blockIdx.x", body))
-
-
-def _single(e: Expr) -> Expr:
-    """As float32, in which all is computed."""
-    return cast("float32", e)
-
-
-def padded_with(e: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
-    """``e`` where all conditions hold, else ``other``."""
-    from_ = all_of(*conds) if conds else None
-    return e if from_ is None else select(from_, e, other)
 
 
 ATTENTION = Template("attention", _form, _space, _schedule, joins=True)

@@ -13,11 +13,31 @@ from dataclasses import dataclass
 
 from burnish.kernels.gpu.forms import Group, Values, expanded
 from burnish.kernels.task import Task, is_sum_of_products
-from burnish.loops.expr import Axis, Binary, Call, Cast, Expr, Load, Reduce, Var, factors_of, math
+from burnish.loops.expr import (
+    Axis,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Var,
+    all_of,
+    binary,
+    cast,
+    factors_of,
+    math,
+    select,
+)
 from burnish.loops.layout import row_major
+from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
-from burnish.loops.traverse import loads, substitute, transform
+from burnish.loops.traverse import conjuncts, loads, substitute, transform
+
+HALF_FLOATS = ("float16", "bfloat16")
 
 
 @dataclass(frozen=True)
@@ -203,3 +223,49 @@ def _uncast(e: Expr) -> Expr:
     while isinstance(e, Cast) and e.value.dtype != "bool" and "float" in e.dtype and "float" in e.value.dtype:
         e = e.value
     return e
+
+
+def widened(e: Expr, product: Load) -> Expr:
+    """A score in float32: of halves, what is computed from ``product`` is not rounded in between."""
+    if e.dtype not in HALF_FLOATS and e.dtype != "float32":
+        return e
+    match e:
+        case Cast(_, value) if value.dtype in (*HALF_FLOATS, "float32"):
+            return widened(value, product)
+        case Const(value):
+            return Const(value, "float32")
+        case Binary(op, a, b):
+            return binary(op, widened(a, product), widened(b, product))
+        case Select(cond, a, b):
+            return select(cond, widened(a, product), widened(b, product))
+        case Call(fn, args):
+            return math(fn, *(widened(a, product) for a in args))
+    return e if e == product else cast("float32", e)
+
+
+def hides(score: Expr, ranges: Mapping[str, int]) -> Expr | None:
+    """A condition without the variables of ``ranges`` that holds wherever a score of theirs may be above minus
+    infinity; None where nothing tells.
+
+    Known are masks: ``select(a <= b, score, -inf)`` whose two sides are linear in these variables.
+    """
+    e = _uncast(score)
+    if not isinstance(e, Select) or e.b != Const(float("-inf"), e.dtype) or e.cond.buffers:
+        return None
+    found = []
+    for part in conjuncts(e.cond):
+        if not isinstance(part, Binary) or part.op not in ("<", "<=", ">", ">="):
+            continue
+        less, more = (part.a, part.b) if part.op in ("<", "<=") else (part.b, part.a)
+        terms, const = to_linear(simplify(less - more))
+        least: Expr = Const(const)
+        for atom, n in terms.items():
+            if isinstance(atom, Var) and atom.name in ranges:
+                least = least + (n * (ranges[atom.name] - 1) if n < 0 else 0)
+            elif atom.variables & {*ranges}:
+                break
+            else:
+                least = least + atom * n
+        else:
+            found.append(least <= 0 if part.op in ("<=", ">=") else least < 0)
+    return all_of(*found) if found else None

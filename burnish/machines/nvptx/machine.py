@@ -10,6 +10,7 @@ from collections.abc import Collection
 from burnish.machines.dialect import Dialect, Grid
 from burnish.machines.machine import Core, Machine, Model, Rates
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
+from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, EXP_PRELUDE
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
 from burnish.machines.nvptx.threads import BOUND_LOOPS, HINTS, LOCAL, SHARED, SWIZZLED_SHARED, THREAD_PRELUDE
 from burnish.machines.nvptx.warp import SHUFFLE_PRELUDE, THREAD, WARP_INTRINSICS
@@ -59,12 +60,12 @@ NVPTX = Machine(
         kernel="ptx_kernel",
         rounds_bfloat16=PTX_VERSION,
         grid=Grid(
-            "\n".join([THREAD_PRELUDE, COPY_PRELUDE, SHUFFLE_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE]),
+            "\n".join([THREAD_PRELUDE, COPY_PRELUDE, SHUFFLE_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE, EXP_PRELUDE]),
             THREADS_OF_BLOCK,
             VECTOR_BYTES,
         ),
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
-    intrinsics=(*WARP_INTRINSICS, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
+    intrinsics=(*WARP_INTRINSICS, EXP_DIFFERENCE, EXP2_DIFFERENCE, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )

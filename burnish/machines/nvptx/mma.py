@@ -26,8 +26,12 @@ OWN = (2, 2, 2)  # j, h, e: the sums of a tile that one thread holds
 HALF = 4  # of them are one instruction's
 DEPTH_BYTES = 32
 ROW_BYTES = 128  # of rows in shared memory
-LANE = Var("threadIdx.x")
-G, T = LANE // 4, LANE % 4
+_X, _Y = Var("threadIdx.x"), Var("threadIdx.y")
+G, T = _X // 4, _X % 4
+LANES: tuple[tuple[Expr, dict[Expr, Expr]], ...] = (  # the thread's number in its warp, g and t, by the block's form:
+    (_X, {G: G, T: T}),  # a warp along x,
+    (_Y * 4 + _X, {G: _Y, T: _X}),  # or 4 threads along x and 8 along y
+)
 _LLVM = {"float32": "float", "int32": "i32"}
 
 
@@ -36,7 +40,7 @@ def _place(f: Emitter, buffer: Buffer) -> str:
     return f.hoist(0, f"alloca [{buffer.nbytes} x i8], align 16")
 
 
-FRAGMENT = Scope("fragment", place=_place, aligned=16)
+FRAGMENT = Scope("fragment", place=_place, aligned=16, parts=True)
 
 
 def own(f: Emitter, access: Load, count: int) -> list[str]:
@@ -69,12 +73,14 @@ def whole_tile(access: Load, terms: tuple[tuple[Expr, int], ...], *parts: tuple[
 def _matrices(f: Emitter, access: Load, view: tuple[Expr, int], pattern: str, trans: bool) -> list[str]:
     """The words of an operand that this thread holds, loaded by the warp once a basic block."""
     row, piece = row_elements(access.dtype), 16 // ITEM_BYTES[access.dtype]
-    lanes = {
-        "down": ((LANE % 16, row), (LANE // 16, piece)),  # matrices: rows, rows + 8, then the next piece of both
-        "across": ((LANE % 8, row), (LANE // 16, 8 * row), (LANE // 8 % 2, piece)),
-    }[pattern]
     address = f.resolver.address(access)
-    terms = whole_tile(access, address.terms, view)
+    part, step = view
+    lane, values = next((form for form in LANES if form[1][part] in dict(address.terms)), LANES[0])
+    lanes = {
+        "down": ((lane % 16, row), (lane // 16, piece)),  # matrices: rows, rows + 8, then the next piece of both
+        "across": ((lane % 8, row), (lane // 16, 8 * row), (lane // 8 % 2, piece)),
+    }[pattern]
+    terms = whole_tile(access, address.terms, (values[part], step))
     held: Any = f.held.setdefault((WARP,), {0: {}})[0]
     key = (access.buffer.name, terms, address.const, pattern, trans)
     if key not in held:
@@ -86,11 +92,16 @@ def _matrices(f: Emitter, access: Load, view: tuple[Expr, int], pattern: str, tr
     return list(held[key])
 
 
-def _dot(name: str, columns: bool) -> IntrinsicCode:
+def words_held(f: Emitter, access: Load) -> list[str]:
+    """The words of a left operand that is in this thread's registers, as the sums of a product are."""
+    return [f.result(f"load i32, ptr {place}", "int32").text for place in own(f, access, 2 * HALF)[::2]]
+
+
+def _dot(name: str, columns: bool, held: bool = False) -> IntrinsicCode:
     def code(f: Emitter, s: Intrinsic) -> None:
         c, a, b = s.operands
         element, row = _LLVM[c.dtype], row_elements(a.dtype)
-        left = _matrices(f, a, (G, row), "down", False)
+        left = words_held(f, a) if held else _matrices(f, a, (G, row), "down", False)
         right = _matrices(f, b, (T, 2), "down", True) if columns else _matrices(f, b, (T, 2 * row), "across", False)
         kind = "{" + ", ".join([element] * HALF) + "}"
         f.declare(name, kind, ["i32"] * 6 + [element] * HALF)
@@ -144,9 +155,21 @@ def _declared(dtype: str, columns: bool) -> TensorIntrinsic:
     return declare(name, (c, a, b), loops, body, free="a b", code=_dot(function, columns), collective=WARP)
 
 
+def _declared_held(dtype: str) -> TensorIntrinsic:
+    """The left operand is what four threads hold of a row: of column 8 p + 2 t + q thread t, at [p, h, q]."""
+    function, accumulator = CORES[dtype]
+    j, h, e, p, t, q = map(Var, "jheptq")
+    c, a, b = Buffer("c", OWN, accumulator), Buffer("a", (4, *OWN), dtype), Buffer("b", (2, 4, 2, 2, 2), dtype)
+    body = product_of(Load(c, (j, h, e)), Load(a, (t, p, h, q)), Load(b, (p, t, q, j, e)))
+    loops = [(name, 4 if name == "t" else 2) for name in "jheptq"]
+    code = _dot(function, True, held=True)
+    return declare(f"mma_{dtype}_held", (c, a, b), loops, body, free="b", code=code, collective=WARP, spread="a")
+
+
 DOT = {dtype: _declared(dtype, False) for dtype in CORES}
 DOT_COLUMNS = {dtype: _declared(dtype, True) for dtype in HALVES}
-MMA_INTRINSICS = (*DOT.values(), *DOT_COLUMNS.values())
+DOT_HELD = {dtype: _declared_held(dtype) for dtype in HALVES}
+MMA_INTRINSICS = (*DOT.values(), *DOT_COLUMNS.values(), *DOT_HELD.values())
 
 
 def _load(trans: str) -> str:

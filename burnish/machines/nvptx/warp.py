@@ -15,6 +15,7 @@ from burnish.machines.intrinsics import TensorIntrinsic, declare
 from burnish.machines.scopes import Scope
 
 WARP = 32
+QUAD = 4  # neighbouring threads that hold a row of a tensor core's tile
 THREAD_BYTES = 256 << 10  # of all threads of a block: the registers of a multiprocessor
 KINDS = ("sum", "prod", "max", "min")
 _WORDS = {"sum": ("fadd", "add"), "prod": ("fmul", "mul")}
@@ -26,7 +27,7 @@ def _place(f: Emitter, buffer: Buffer) -> str:
     return f.hoist(0, f"alloca [{max(buffer.nbytes, 1)} x i8], align 16")
 
 
-THREAD = Scope(PRIVATE, capacity=THREAD_BYTES, place=_place, aligned=16)
+THREAD = Scope(PRIVATE, capacity=THREAD_BYTES, place=_place, aligned=16, parts=True)
 
 
 def _combined(f: Emitter, kind: str, dtype: str, a: str, b: str) -> str:
@@ -58,12 +59,12 @@ def _moved(f: Emitter, dtype: str, value: str, step: int) -> str:
     return str(found) if dtype in INTS else str(f.result(f"bitcast i{bits} {found} to {element}", dtype).text)
 
 
-def _reduced(kind: str, dtype: str) -> IntrinsicCode:
+def _reduced(kind: str, dtype: str, threads: int) -> IntrinsicCode:
     def code(f: Emitter, s: Intrinsic) -> None:
         d, c = s.operands
         element = _LLVM[dtype]
         value = f.result(f"load {element}, ptr {pointer_to(f, c)}", dtype).text
-        step = WARP // 2
+        step = threads // 2
         while step:
             value = _combined(f, kind, dtype, value, _moved(f, dtype, value, step))
             step //= 2
@@ -75,15 +76,20 @@ def _reduced(kind: str, dtype: str) -> IntrinsicCode:
     return code
 
 
-def _declared(kind: str, dtype: str) -> TensorIntrinsic:
-    d, c = Buffer("d", (1,), dtype), Buffer("c", (WARP,), dtype)
+def _declared(kind: str, dtype: str, threads: int = WARP) -> TensorIntrinsic:
+    d, c = Buffer("d", (1,), dtype), Buffer("c", (threads,), dtype)
     body = Store(d, (Const(0),), Load(c, (Var("l"),)), kind)
-    return declare(f"warp_{kind}_{dtype}", (d, c), [("l", WARP)], body, code=_reduced(kind, dtype), collective=WARP)
+    name = f"{'warp' if threads == WARP else 'quad'}_{kind}_{dtype}"
+    code = _reduced(kind, dtype, threads)
+    return declare(name, (d, c), [("l", threads)], body, code=code, collective=threads, spread="c")
 
 
 REDUCE = {(kind, dtype): _declared(kind, dtype) for kind in KINDS for dtype in _LLVM}
-WARP_INTRINSICS = (*REDUCE.values(),)
-"""``d`` combined with the 32 elements of ``c``, of which each thread of the warp holds one; all hold ``d`` then."""
+QUAD_REDUCE = {(kind, "float32"): _declared(kind, "float32", QUAD) for kind in ("sum", "max")}
+WARP_INTRINSICS = (*REDUCE.values(), *QUAD_REDUCE.values())
+"""``d`` combined with the 32 elements of ``c`` (or 4), of which each thread of the warp (or of four neighbours) holds
+one; all hold ``d`` then.
+"""
 
 SHUFFLE_PRELUDE = """declare i32 @llvm.nvvm.shfl.sync.bfly.i32(i32, i32, i32, i32)
 define internal i32 @gpu.shuffle(i32 %value, i32 %step) alwaysinline convergent {

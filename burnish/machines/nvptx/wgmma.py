@@ -12,14 +12,25 @@ Source: PTX ISA, "Asynchronous warpgroup level matrix instructions" (fragments, 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import ITEM_BYTES, Buffer, Load, Var
-from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, Intrinsic
+from burnish.loops.expr import ITEM_BYTES, Buffer, Const, Load, Var
+from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, Intrinsic, Program, Stmt, Store, seq
 from burnish.machines.emitter import Emitter, IntrinsicCode
-from burnish.machines.intrinsics import TensorIntrinsic, declare
-from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES, WARP, G, T, own, product_of, whole_tile
+from burnish.machines.intrinsics import TensorIntrinsic, nest
+from burnish.machines.nvptx.mma import (
+    FRAGMENT,
+    HALVES,
+    ROW_BYTES,
+    WARP,
+    G,
+    T,
+    own,
+    product_of,
+    whole_tile,
+    words_held,
+)
 from burnish.machines.nvptx.threads import SHARED_SPACE
 from burnish.machines.scopes import SWIZZLED_BYTES
 
@@ -31,58 +42,112 @@ TYPES = {"float16": "f16", "bfloat16": "bf16"}
 FEATURE = "sm_90a"
 ROW = ROW_BYTES // 2  # halves of a row
 IN_FLIGHT = 4  # groups that one may wait for all but
-WARP_OF_GROUP = Var("threadIdx.y")
+_X, _Y, _Z = (Var(f"threadIdx.{axis}") for axis in "xyz")
+# g, t and the warp's number in its group by the block's form: a warp along x, or 4 threads along x and 8 along y. Then
+# all warps lie along z, and a tile begins 64 rows after that of the group before.
+FORMS = ((G, T, _Y), (_Y, _X, _Z))
 
 
-def _begin(f: Emitter, access: Load, *view: tuple[object, int]) -> str:
-    """The address of a tile, as descriptors mean it: where its first row begins, plus bytes along the depth."""
+def _begin(f: Emitter, access: Load, down: int = 0, across: int = 0) -> str:
+    """The address of a tile, as descriptors mean it: where its first row begins, plus bytes along the depth.
+
+    Elements from one row of a left operand to the next, or from a thread's columns of a right one to the next thread's.
+    """
     address = f.resolver.address(access)
-    terms = whole_tile(access, address.terms, *view)  # type: ignore[arg-type]
+    g, t, warp = next((form for form in FORMS if {*form[:2]} & {*dict(address.terms)}), FORMS[0])
+    terms = whole_tile(access, address.terms, *([(g, down), (warp, down * 16)] if down else [(t, across)]))
+    if down and warp == _Z:
+        terms = (*terms, (_Z // GROUP_WARPS, down * ROWS))
     if any(c * ITEM_BYTES[access.dtype] % SWIZZLED_BYTES for _, c in terms):
         raise ScheduleError(f"operand {access}: a tile does not begin at a multiple of {SWIZZLED_BYTES} bytes")
     return f.pointer(replace(f.memory[access.buffer.name], swizzled=False), terms, address.const)
 
 
-def _code(name: str, count: int, columns: bool) -> IntrinsicCode:
+@dataclass(frozen=True)
+class Form:
+    """One instruction: the type of its operands, the columns that it computes, how the right operand is stored.
+
+    ``held``: the left operand is in registers, as sums of products are. ``first``: the sums begin with its products.
+    """
+
+    dtype: str
+    wide: int
+    columns: bool = False
+    held: bool = False
+    first: bool = False
+
+    @property
+    def suffix(self) -> str:
+        """What tells it from others of its type and width."""
+        words = ("columns", "held", "first")
+        return "".join(f".{word}" for word in words if getattr(self, word))
+
+    @property
+    def function(self) -> str:
+        """The function that it is."""
+        return f"gpu.wgmma.{TYPES[self.dtype]}.n{self.wide}{self.suffix}"
+
+
+def _code(form: Form) -> IntrinsicCode:
+    name, count = form.function, form.wide // 2
+
     def code(f: Emitter, s: Intrinsic) -> None:
         c, a, b = s.operands
-        left = _begin(f, a, (G, ROW), (WARP_OF_GROUP, DEPTH * ROW))
-        right = _begin(f, b, (T, 2 if columns else 2 * ROW))
+        held = [f"i32 {word}" for word in words_held(f, a)] if form.held else []
+        left = held or [f"ptr {_begin(f, a, down=ROW)}"]
+        right = _begin(f, b, across=2 if form.columns else 2 * ROW)
         kind = "{" + ", ".join(["float"] * count) + "}"
-        f.declare(name, kind, ["ptr", "ptr", *["float"] * count])
-        _renewed(f, own(f, c, count), kind, f"@{name}(ptr {left}, ptr {right}, ")
+        f.declare(name, kind, [*(operand.split()[0] for operand in left), "ptr", *["float"] * count])
+        _renewed(f, own(f, c, count), kind, f"@{name}({', '.join(left)}, ptr {right}, ", form.first)
 
     return code
 
 
-def _renewed(f: Emitter, places: list[str], kind: str, call: str) -> None:
-    """All sums replaced by what a function makes of them."""
-    old = [f.result(f"load float, ptr {p}", "float32").text for p in places]
+def _renewed(f: Emitter, places: list[str], kind: str, call: str, first: bool = False) -> None:
+    """All sums replaced by what a function makes of them; ``first``: of zeros."""
+    old = ["0.0" if first else f.result(f"load float, ptr {p}", "float32").text for p in places]
     new = f.result(f"call {kind} {call}{', '.join(f'float {v}' for v in old)})", "float32").text
     for i, place in enumerate(places):
         f.emit(f"store float {f.result(f'extractvalue {kind} {new}, {i}', 'float32').text}, ptr {place}")
 
 
-def _declared(dtype: str, wide: int, columns: bool) -> TensorIntrinsic:
-    panels = wide // PANEL
-    p, j, h, e, k = map(Var, "pjhek")
-    c, a = Buffer("c", (panels, 8, 2, 2), "float32"), Buffer("a", (2, DEPTH), dtype)
-    b = Buffer("b", (panels, DEPTH, 8, 2) if columns else (panels, 8, 2, DEPTH), dtype)
-    right = Load(b, (p, k, j, e) if columns else (p, j, e, k))
-    body = product_of(Load(c, (p, j, h, e)), Load(a, (h, k)), right)
-    loops = (("p", panels), ("j", 8), ("h", 2), ("e", 2), ("k", DEPTH))
-    code = _code(function_name(dtype, wide, columns), wide // 2, columns)
-    name = f"wgmma_{dtype}_{wide}{'_columns' if columns else ''}"
-    return declare(name, (c, a, b), loops, body, free="a b", code=code, needs=FEATURE, collective=GROUP)
+def _declared(form: Form) -> TensorIntrinsic:
+    """Loops v, j, h, e of the sums, panels of eight times two columns of a thread, and k of the depth; or p, t, q where
+    a thread holds of the left operand [p, h, q] in columns 8 p + 2 t + q.
+    """
+    panels, dtype = form.wide // PANEL, form.dtype
+    sums = [("v", panels), ("j", 8), ("h", 2), ("e", 2)]
+    deep = [("p", 2), ("t", 4), ("q", 2)] if form.held else [("k", DEPTH)]
+    extents = dict([*sums, *deep])
+
+    def shaped(name: str, axes: str, kind: str) -> Load:
+        return Load(Buffer(name, tuple(extents[x] for x in axes), kind), tuple(map(Var, axes)))
+
+    k = "ptq" if form.held else "k"
+    c = shaped("c", "vjhe", "float32")
+    a = shaped("a", "tphq" if form.held else "hk", dtype)
+    b = shaped("b", f"v{k}je" if form.columns else f"vje{k}", dtype)
+    body: Stmt = nest([*sums, *deep], product_of(c, a, b))
+    if form.first:
+        body = seq(nest(sums, Store(c.buffer, c.indices, Const(0.0, "float32"))), body)
+    buffers = tuple(x.buffer for x in (c, a, b))
+    free, spread = frozenset({"b"} if form.held else {"a", "b"}), frozenset({"a"} if form.held else ())
+    name = f"wgmma_{dtype}_{form.wide}{form.suffix.replace('.', '_')}"
+    program = Program(name, buffers, body)
+    return TensorIntrinsic(name, program, free, _code(form), frozenset({FEATURE}), GROUP, spread)
 
 
-def function_name(dtype: str, wide: int, columns: bool) -> str:
-    """The function that one instruction is."""
-    return f"gpu.wgmma.{TYPES[dtype]}.n{wide}{'.columns' if columns else ''}"
-
-
-WGMMA = {(d, n, side): _declared(d, n, side) for d in HALVES for n in COLUMNS for side in (False, True)}
-WGMMA_INTRINSICS = tuple(WGMMA.values())
+WGMMA = {(d, n, side): _declared(Form(d, n, side)) for d in HALVES for n in COLUMNS for side in (False, True)}
+HELD_FORMS = tuple(
+    form
+    for d in HALVES
+    for form in (
+        Form(d, PANEL, columns=True, held=True),
+        *(Form(d, n, held=True, first=first) for n in (PANEL, 2 * PANEL) for first in (False, True)),
+    )
+)
+WGMMA_HELD = {form: _declared(form) for form in HELD_FORMS}
+WGMMA_INTRINSICS = (*WGMMA.values(), *WGMMA_HELD.values())
 
 
 def _start(f: Emitter, s: Intrinsic) -> None:
@@ -138,19 +203,26 @@ def _tied(count: int) -> tuple[str, str, str, str]:
     return kind, given, constraints, ", ".join(f"${i}" for i in range(count))
 
 
-def _instruction(dtype: str, wide: int, columns: bool) -> str:
-    count = wide // 2
-    kind, given, constraints, names = _tied(count)
-    what = f"wgmma.mma_async.sync.aligned.m{ROWS}n{wide}k{DEPTH}.f32.{TYPES[dtype]}.{TYPES[dtype]}"
+def _instruction(form: Form) -> str:
+    count, wide = form.wide // 2, form.wide
+    kind, given, tied, names = _tied(count)
+    outputs, at = ",".join(["=f"] * count), count if form.first else 2 * count
+    kinds = f"{TYPES[form.dtype]}.{TYPES[form.dtype]}"
+    words = [f"i32 %w{i}" for i in range(4)]
+    left = "{" + ", ".join(f"${at + i}" for i in range(4)) + "}" if form.held else f"${at}"
+    right = f"${at + (4 if form.held else 1)}"
+    signs = f"p, 1, 1, {'' if form.held else '0, '}{int(form.columns)}"
     text = (
-        f"{{ .reg .pred p; setp.ne.b32 p, 1, 0; {what} {{{names}}}, ${2 * count}, ${2 * count + 1}, "
-        f"p, 1, 1, 0, {int(columns)}; }}"
+        f"{{ .reg .pred p; setp.ne.b32 p, {int(not form.first)}, 0; "
+        f"wgmma.mma_async.sync.aligned.m{ROWS}n{wide}k{DEPTH}.f32.{kinds} {{{names}}}, {left}, {right}, {signs}; }}"
     )
-    head = f"define internal {kind} @{function_name(dtype, wide, columns)}(ptr %a, ptr %b, {given})"
-    return f"""{head} alwaysinline convergent {{
-{_descriptor("a", False)}
-{_descriptor("b", columns)}
-  %new = call {kind} asm sideeffect "{text}", "{constraints},l,l"({given}, i64 %ad, i64 %bd) convergent
+    constraints = f"{outputs if form.first else tied},{'r,r,r,r' if form.held else 'l'},l"
+    operands = [*([] if form.first else [given]), *(words if form.held else ["i64 %ad"]), "i64 %bd"]
+    taken = ", ".join([*(words if form.held else ["ptr %a"]), "ptr %b", given])
+    return f"""define internal {kind} @{form.function}({taken}) alwaysinline convergent {{
+{"" if form.held else _descriptor("a", False)}
+{_descriptor("b", form.columns)}
+  %new = call {kind} asm sideeffect "{text}", "{constraints}"({", ".join(operands)}) convergent
   ret {kind} %new
 }}"""
 
@@ -172,8 +244,9 @@ def _plain(name: str, instruction: str) -> str:
 
 WGMMA_PRELUDE = "\n".join(
     [
-        *(_instruction(*key) for key in WGMMA),
-        *(_ended(count) for count in (32, 64, 96, 128)),
+        *(_instruction(Form(*key)) for key in WGMMA),
+        *(_instruction(form) for form in HELD_FORMS),
+        *(_ended(count) for count in (16, 32, 64, 96, 128)),
         _plain("gpu.products.start", "wgmma.fence.sync.aligned"),
         _plain("gpu.products.commit", "wgmma.commit_group.sync.aligned"),
         *(_plain(f"gpu.products.wait.{n}", f"wgmma.wait_group.sync.aligned {n}") for n in range(1, IN_FLIGHT)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from collections.abc import Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,16 +13,22 @@ from burnish.comm.protocol import Comm
 from burnish.errors import TargetError
 from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.ops.operator import Operator
-from burnish.runtime.buffers import ALIGNMENT, address_of, numpy_dtype, round_up
-from burnish.runtime.device import unrolled
-from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, Slot
+from burnish.runtime.buffers import address_of, numpy_dtype
+from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, TensorSpec
+from burnish.runtime.gpu.arrays import GpuArray, check_apart, checked, is_on_gpu
+from burnish.runtime.gpu.bench import CudaBench
 from burnish.runtime.gpu.driver import first_gpu
+from burnish.runtime.gpu.loaded import Loaded
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
 
 
 class CudaDevice:
     """The first GPU of this machine. Nothing is asked of the driver before something runs."""
+
+    def bench(self, cpu: str) -> CudaBench:
+        """As :meth:`burnish.runtime.device.TimedDevice.bench`."""
+        return CudaBench(first_gpu(), cpu)
 
     def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
         """As :meth:`burnish.runtime.device.Device.run`."""
@@ -78,7 +83,7 @@ class CudaRunner:
         self.executable, self._kernels = executable, kernels
         self._params, self._state = params, state
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
-        self._loaded: _Loaded | None = None
+        self._loaded: Loaded | None = None
         self.io = [0]
         self.runtime = SimpleNamespace(scratch_stride=0, scratch=None)
         self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
@@ -90,10 +95,7 @@ class CudaRunner:
     def run(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
         """Executes all steps on the inputs and outputs at ``addresses``. Raises TargetError without a driver or GPU."""
         del now
-        if self._loaded is None:
-            self._loaded = _Loaded(self.executable, self._kernels, self._params)
-        self._loaded.gpu.enter()
-        loaded, inputs = self._loaded, len(self.executable.inputs)
+        loaded, inputs = self._ready(), len(self.executable.inputs)
         for at, place, spec in zip(addresses, loaded.inputs, self.executable.inputs, strict=False):
             loaded.gpu.upload(place, at, spec.nbytes)
         loaded.gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
@@ -106,6 +108,76 @@ class CudaRunner:
             loaded.gpu.download(at, place, spec.nbytes)
         loaded.gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
 
+    def _ready(self) -> Loaded:
+        """The executable in the GPU's memory. Raises TargetError without a driver or GPU."""
+        if self._loaded is None:
+            try:
+                gpu = first_gpu()
+                gpu.enter()
+            except TargetError as error:
+                where = self.executable.target
+                raise TargetError(
+                    f"{error}; the module is compiled for {where}: save() it and load it where there is one, or "
+                    "compile it for burnish.runtime.gpu.emulator.emulated(target) to run it here, slowly and checked"
+                ) from None
+            self._loaded = Loaded(gpu, self.executable, self._kernels, self._params)
+        self._loaded.gpu.enter()
+        return self._loaded
+
+    def run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None = None) -> list[GpuArray]:
+        """Executes all steps on arrays in the GPU's memory, in place, and waits for them; the outputs, new ones by
+        default. Inputs may be in this machine's memory, too, from where they are copied. Raises InputError.
+        """
+        loaded, known = self._ready(), self.executable
+        gpu, followed = loaded.gpu, set[type]()
+        places = [
+            self._placed(loaded, number, spec, value, followed)
+            for number, (spec, value) in enumerate(zip(known.inputs, inputs, strict=True))
+        ]
+        found = [
+            GpuArray(gpu, spec.shape, numpy_dtype(spec.dtype))
+            if outputs is None
+            else checked(gpu, "output", spec, outputs[number], followed)
+            for number, spec in enumerate(known.outputs)
+        ]
+        check_apart(known, [*zip(places, (s.nbytes for s in known.inputs), strict=True)], found)
+        own = [
+            place if array.place % VECTOR_BYTES else array.place
+            for place, array in zip(loaded.outputs, found, strict=True)
+        ]
+        if self._state.nbytes:
+            gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
+        with loaded.at(places, own):
+            if self._operators:
+                self._by_steps(loaded, None)
+            else:
+                loaded.replay()
+        for place, array in zip(own, found, strict=True):
+            if place != array.place:
+                gpu.copy(array.place, place, array.nbytes)
+        if self._state.nbytes:
+            gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
+        gpu.wait()
+        return found
+
+    def _placed(self, loaded: Loaded, number: int, spec: TensorSpec, value: Any, followed: set[type]) -> int:
+        """Where an input lies in the GPU's memory: what is not there, or where vectors may not be, is copied."""
+        own = loaded.inputs[number]
+        if is_on_gpu(value):
+            array = checked(loaded.gpu, "input", spec, value, followed)
+            loaded.kept.append(array)
+            if array.place % VECTOR_BYTES == 0:
+                return array.place
+            loaded.gpu.copy(own, array.place, array.nbytes)
+            return own
+        loaded.gpu.upload(own, address_of(value), spec.nbytes)
+        return own
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the launches are captured, so that :meth:`replays` times them: no operators in Python between."""
+        return not self._operators
+
     def replays(self, calls: int) -> list[float]:
         """Seconds of each of ``calls`` replays by the GPU's own clock, on what its inputs hold since the last call.
 
@@ -116,7 +188,7 @@ class CudaRunner:
             raise TargetError("replays: found no launches that were captured; allowed: after a call, without Python")
         return self._loaded.gpu.timed(calls, self._loaded.replay)
 
-    def _by_steps(self, loaded: _Loaded, profile: int | None) -> None:
+    def _by_steps(self, loaded: Loaded, profile: int | None) -> None:
         for number, step in enumerate(self.executable.steps):
             if isinstance(step, Host):
                 arrays = [np.empty(spec.shape, numpy_dtype(spec.dtype)) for spec in step.specs]
@@ -131,99 +203,3 @@ class CudaRunner:
                 if profile is not None:
                     loaded.wait()
             stamp(profile, number + 1)
-
-
-class _Loaded:
-    """An executable in the memory of a GPU."""
-
-    def __init__(self, executable: Executable, kernels: Mapping[str, bytes], params: np.ndarray) -> None:
-        self.executable = executable
-        try:
-            self.gpu = gpu = first_gpu()
-            gpu.enter()
-        except TargetError as error:
-            raise TargetError(
-                f"{error}; the module is compiled for {executable.target}: save() it and load it where there is one, "
-                "or compile it for burnish.runtime.gpu.emulator.emulated(target) to run it here, slowly and checked"
-            ) from None
-        self.codes = {name: GridCode.unpacked(code) for name, code in kernels.items()}
-        self.functions = {name: gpu.functions(code) for name, code in self.codes.items()}
-        self.arena = gpu.allocate(executable.arena_bytes)
-        self.params = gpu.allocate(params.nbytes)
-        self.state = gpu.allocate(executable.state_offsets[-1])
-        self.inputs = [gpu.allocate(spec.nbytes) for spec in executable.inputs]
-        self.outputs = [gpu.allocate(spec.nbytes) for spec in executable.outputs]
-        self.workspace = gpu.allocate(max((c.workspace for c in self.codes.values()), default=0))
-        self.spare = gpu.allocate(self._spare_bytes())
-        gpu.upload(self.params, address_of(params), params.nbytes)
-        gpu.wait()
-        memory = (self.arena, self.params, self.state, *self.inputs, *self.outputs, self.workspace, self.spare)
-        weakref.finalize(self, gpu.free, *memory)
-        self.graph: Any = None
-        self.kept: list[Any] = []  # arguments of launches that have not ended
-
-    def replay(self) -> None:
-        """Executes all steps, which are captured as a graph the first time."""
-        if self.graph is None:
-            self.graph = self.gpu.captured(self._steps)
-            self.kept.clear()
-        self.gpu.replay(self.graph)
-
-    def _steps(self) -> None:
-        for step in self.executable.steps:
-            self.step(step)
-
-    def step(self, step: Any) -> None:
-        """Asks for one step."""
-        if isinstance(step, Repeat):
-            for call in unrolled(step):
-                self._call(call)
-        elif isinstance(step, Copy):
-            self.gpu.copy(self.address(step.target), self.address(step.source), step.target.nbytes)
-        else:
-            self._call(step)
-
-    def _call(self, call: Call) -> None:
-        """One kernel; an argument that is not where vectors may be is copied there, and back if it is written."""
-        code, places = self.codes[call.kernel], [self.address(slot) for slot in call.args]
-        odd = {i: place for i, place in enumerate(places) if place % VECTOR_BYTES}
-        at = self.spare
-        for i, place in odd.items():
-            places[i] = at
-            at += round_up(code.nbytes[i], ALIGNMENT)
-            self.gpu.copy(places[i], place, code.nbytes[i])
-        self.kept.append(self.gpu.launch(self.functions[call.kernel], [*places, self.workspace]))
-        for i in set(odd) & set(code.written):
-            self.gpu.copy(odd[i], places[i], code.nbytes[i])
-
-    def _spare_bytes(self) -> int:
-        """For copies of the arguments of one call that are not at multiples of ``VECTOR_BYTES``."""
-        steps = self.executable.steps
-        calls = [call for step in steps for call in (unrolled(step) if isinstance(step, Repeat) else [step])]
-        return max(
-            (
-                sum(
-                    round_up(n, ALIGNMENT)
-                    for n, slot in zip(self.codes[call.kernel].nbytes, call.args, strict=True)
-                    if self.address(slot) % VECTOR_BYTES
-                )
-                for call in calls
-                if isinstance(call, Call)
-            ),
-            default=0,
-        )
-
-    def wait(self) -> None:
-        """Ends when all that was asked for is done."""
-        self.gpu.wait()
-        self.kept.clear()
-
-    def address(self, slot: Slot) -> int:
-        """Where an argument lies in the GPU's memory."""
-        if slot.memory == "input":
-            return self.inputs[slot.index] + slot.offset
-        if slot.memory == "output":
-            return self.outputs[slot.index] + slot.offset
-        if slot.memory == "state":
-            return self.state + self.executable.state_offsets[slot.index] + slot.offset
-        return (self.arena if slot.memory == "arena" else self.params) + slot.offset

@@ -48,15 +48,24 @@ class Gpu:
             raise TargetError(f"{name}: {text.decode() if isinstance(text, bytes) else code}")
         return results[0] if len(results) == 1 else tuple(results)
 
+    def attribute(self, name: str) -> int:
+        """A number that the driver knows of the GPU: ``name`` behind ``CU_DEVICE_ATTRIBUTE_``."""
+        known = getattr(self.driver.CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return int(self.ask("cuDeviceGetAttribute", known, self._device))
+
     def functions(self, code: GridCode) -> Functions:
         """The launches of a kernel, loaded: what :meth:`launch` takes."""
+        return self.module(code)[1]
+
+    def module(self, code: GridCode) -> tuple[Any, Functions]:
+        """The driver's module of a kernel, and its launches."""
         module = self.ask("cuModuleLoadData", code.cubin or code.ptx.encode() + b"\0")
         found = [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
         for launch, function in found:
             if launch.dynamic:
                 attribute = self.driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
                 self.ask("cuFuncSetAttribute", function, attribute, launch.dynamic)
-        return found
+        return module, found
 
     def launch(self, functions: Functions, places: Sequence[int]) -> Any:
         """Asks for the launches of a kernel on buffers at ``places``, the last of which is its workspace; what must be
@@ -73,7 +82,10 @@ class Gpu:
         """What ``ask`` asks for as a graph, which :meth:`replay` executes."""
         self.ask("cuStreamBeginCapture", self.stream, self.driver.CUstreamCaptureMode(STREAM_CAPTURE_THREAD))
         ask()
-        return self.ask("cuGraphInstantiate", self.ask("cuStreamEndCapture", self.stream), 0)
+        graph = self.ask("cuStreamEndCapture", self.stream)
+        found = self.ask("cuGraphInstantiate", graph, 0)
+        self.ask("cuGraphDestroy", graph)
+        return found
 
     def replay(self, graph: Any) -> None:
         """Asks for all of a graph."""
@@ -84,7 +96,8 @@ class Gpu:
         return int(self.ask("cuMemAlloc", max(nbytes, LEAST_BYTES)))
 
     def free(self, *places: int) -> None:
-        """Gives memory back."""
+        """Gives memory back; from any thread."""
+        self.enter()
         for place in places:
             self.ask("cuMemFree", place)
 
@@ -103,9 +116,22 @@ class Gpu:
         """Copies within the GPU's memory."""
         self.ask("cuMemcpyDtoDAsync", target, source, nbytes, self.stream)
 
+    def follow(self, stream: int) -> None:
+        """Makes what is asked for from now on wait for all that another stream has been asked for (1: the default one,
+        2: that of this thread).
+        """
+        event = self.ask("cuEventCreate", 0)
+        self.ask("cuEventRecord", event, 0 if stream == 1 else stream)
+        self.ask("cuStreamWaitEvent", self.stream, event, 0)
+        self.ask("cuEventDestroy", event)
+
     def wait(self) -> None:
         """Ends when all that was asked for is done."""
         self.ask("cuStreamSynchronize", self.stream)
+
+    def fill(self, place: int, value: int, nbytes: int) -> None:
+        """Sets every byte of some memory of the GPU."""
+        self.ask("cuMemsetD8Async", place, value, nbytes, self.stream)
 
     def timed(self, asks: int, ask: Callable[[], object]) -> list[float]:
         """Seconds of each of so many ``asks``, between two events on the stream."""

@@ -11,6 +11,7 @@ import ctypes
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -19,8 +20,10 @@ import numpy as np
 from burnish.codegen.gridcode import Extents, GridCode, LaunchCode
 from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import VerificationError
+from burnish.machines.nvptx.machine import NVPTX
 from burnish.optional import require
 from burnish.runtime.buffers import address_of
+from burnish.runtime.gpu.bench import EmulatedBench
 from burnish.runtime.gpu.groups import GROUP, grouped_bytes, is_grouped
 from burnish.runtime.gpu.instrument import INDICES, RECORD, Instrumented, instrumented
 from burnish.runtime.gpu.pending import Pending
@@ -84,6 +87,11 @@ class Emulator:
         self.random = random.Random(seed)
         self.counts = Counts()
         self._built: dict[bytes, tuple[GridCode, _Built]] = {}
+
+    def bench(self, cpu: str) -> EmulatedBench:
+        """Where kernels are measured, by a clock that counts what they do."""
+        del cpu
+        return EmulatedBench(self)
 
     def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
         """Runs one kernel on the bytes of its buffers; see :class:`burnish.runtime.device.Device`."""
@@ -381,6 +389,12 @@ def _positions(extents: Extents) -> list[Extents]:
 def emulated(target: Target, seed: int = 0) -> Target:
     """The target with this CPU in the place of its device: what is compiled for it runs, slowly, and is checked.
 
-    Its modules run here; saved ones, as those of the target itself, run on the real device.
+    Its modules run here; saved ones, as those of the target itself, run on the real device. ``seed`` decides the order
+    of threads. Worker processes find the machine of the first seed by its path; other seeds are of this process alone.
     """
-    return replace(target, machine=target.machine.with_(device=lambda: Emulator(seed)))
+    if target.machine is NVPTX and seed == 0:
+        return replace(target, machine=EMULATED)
+    return replace(target, machine=target.machine.with_(device=partial(Emulator, seed)))
+
+
+EMULATED = NVPTX.with_(device=Emulator, import_path=f"{__name__}:EMULATED")

@@ -23,7 +23,7 @@ from burnish.runtime.gpu.warp import numbers
 GROUP = 128
 ROWS, DEPTH, PANEL, ROW_BYTES = 64, 16, 64, 128
 PENDING = 0x7FC00000  # a quiet NaN, in whose low bits is the number of a product
-_NAME = re.compile(r"gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?$|gpu\.products\.end\.f(\d+)$")
+_NAME = re.compile(r"gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?(\.held)?(?:\.first)?$|gpu\.products\.end\.f(\d+)$")
 _LANES = np.arange(GROUP)
 _ROW, _COLUMN = 16 * (_LANES >> 5) + (_LANES >> 2 & 7), 2 * (_LANES & 3)
 
@@ -37,7 +37,12 @@ def grouped_bytes(name: str) -> int:
     """How many bytes a thread hands over: addresses of operands, and its sums."""
     m = _NAME.match(name)
     assert m is not None
-    return 4 * int(m[4]) if m[4] else 16 + 2 * int(m[2])
+    return 4 * int(m[5]) if m[5] else _sums_begin(m) + 2 * int(m[2])
+
+
+def _sums_begin(m: re.Match[str]) -> int:
+    """Bytes in front of the sums: two addresses, or four words of the left operand and an address."""
+    return 24 if m[4] else 16
 
 
 @dataclass
@@ -46,7 +51,8 @@ class Product:
 
     name: str
     wide: int
-    left: np.ndarray  # [64, 2] addresses
+    left: np.ndarray  # [64, 2] addresses, or [64, 8] words where threads hold them
+    held: bool
     right: np.ndarray  # [wide, 2], or by columns [16, wide / 8]
     columns: bool
     sums: np.ndarray  # [64, wide], or the number of the product that makes them, in NaN
@@ -55,7 +61,7 @@ class Product:
 
     def places(self) -> np.ndarray:
         """All addresses of pieces that it reads."""
-        return np.concatenate([self.left.reshape(-1), self.right.reshape(-1)])
+        return self.right.reshape(-1) if self.held else np.concatenate([self.left.reshape(-1), self.right.reshape(-1)])
 
 
 @dataclass
@@ -73,22 +79,25 @@ class GroupOfWarps:
         """What each thread is given back."""
         m = _NAME.match(name)
         assert m is not None
-        if m[4]:
+        if m[5]:
             self.finish(0)
-            return _dealt(self._sums(_tile(inputs, 0, 2 * int(m[4]))))
+            return _dealt(self._sums(_tile(inputs, 0, 2 * int(m[5]))))
         if not self.started:
             raise VerificationError(f"'{name}' is executed before 'start_products'")
-        wide, columns = int(m[2]), bool(m[3])
-        a, b = np.frombuffer(inputs[0][:16], np.int64)
+        wide, columns, held, begin = int(m[2]), bool(m[3]), bool(m[4]), _sums_begin(m)
+        b = int(np.frombuffer(inputs[0][begin - 8 : begin], np.int64)[0])
         k = np.arange(2) * PIECE_BYTES
-        left = _pieces(int(a), np.arange(ROWS)[:, None] * ROW_BYTES + k)
+        if held:
+            left = _held(inputs)
+        else:
+            left = _pieces(int(np.frombuffer(inputs[0][:8], np.int64)[0]), np.arange(ROWS)[:, None] * ROW_BYTES + k)
         if columns:
             n = np.arange(wide // 8)
             panel = n // 8 * PANEL * ROW_BYTES + n % 8 * PIECE_BYTES
-            right = _pieces(int(b), np.arange(DEPTH)[:, None] * ROW_BYTES + panel)
+            right = _pieces(b, np.arange(DEPTH)[:, None] * ROW_BYTES + panel)
         else:
-            right = _pieces(int(b), np.arange(wide)[:, None] * ROW_BYTES + k)
-        product = Product(f".{m[1]}", wide, left, right, columns, _tile(inputs, 16, wide))
+            right = _pieces(b, np.arange(wide)[:, None] * ROW_BYTES + k)
+        product = Product(f".{m[1]}", wide, left, held, right, columns, _tile(inputs, begin, wide))
         self.unfinished.append(product)
         self.began(product)
         self.made.append(None)
@@ -112,13 +121,14 @@ class GroupOfWarps:
             self.ended(first)
 
     def _sums(self, found: np.ndarray) -> np.ndarray:
-        """Sums that may wait for a product: what that has made of them, if it has ended."""
-        bits = found.view(np.uint32)
-        number = int(bits[0, 0]) - PENDING
-        if number <= 0 or number > len(self.made) or (bits != bits[0, 0]).any():
-            return found
-        made = self.made[number - 1]
-        return found if made is None else made
+        """Sums that may wait for products, each of its columns: what these have made of them, if they have ended."""
+        bits, result = found.view(np.uint32), found.copy()
+        for word in np.unique(bits[0]).tolist():
+            number, own = word - PENDING, bits[0] == word
+            made = self.made[number - 1] if 0 < number <= len(self.made) else None
+            if made is not None and made.shape[1] == own.sum() and (bits[:, own] == word).all():
+                result[:, own] = made
+        return result
 
 
 def _pieces(begin: int, offsets: np.ndarray) -> np.ndarray:
@@ -128,13 +138,23 @@ def _pieces(begin: int, offsets: np.ndarray) -> np.ndarray:
     return placed
 
 
+def _held(inputs: Sequence[bytes]) -> np.ndarray:
+    """The words of a left operand [64, 8] that threads hold: words t and t + 4 of rows g and g + 8."""
+    own = np.frombuffer(b"".join(x[:16] for x in inputs), np.uint32).reshape(GROUP, 4)
+    words = np.empty((ROWS, 8), np.uint32)
+    for i in range(4):
+        words[_ROW + 8 * (i & 1), _COLUMN // 2 + 4 * (i >> 1)] = own[:, i]
+    return words
+
+
 def _read(places: np.ndarray) -> np.ndarray:
     found = [np.frombuffer(ctypes.string_at(int(at), PIECE_BYTES), np.uint32) for at in places.reshape(-1)]
     return np.stack(found).reshape(*places.shape[:-1], -1)
 
 
 def _computed(product: Product) -> np.ndarray:
-    a, b = (numbers(product.name, _read(places)) for places in (product.left, product.right))
+    left = product.left if product.held else _read(product.left)
+    a, b = numbers(product.name, left), numbers(product.name, _read(product.right))
     return (a @ (b if product.columns else b.T)).astype(np.float32)
 
 

@@ -19,7 +19,7 @@ MULTIPLY = ("gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
 SHUFFLE = "gpu.shuffle"
 OF_WARPS = (*MATRICES, *MULTIPLY, SHUFFLE)
 COPIES = (4, 8, 16)
-_GROUPED = re.compile(r"@(gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?|gpu\.products\.end\.f(\d+))\(")
+_GROUPED = re.compile(r"@(gpu\.wgmma\.(\w+)\.n(\d+)(?:\.columns)?(\.held)?(?:\.first)?|gpu\.products\.end\.f(\d+))\(")
 _QUEUED = re.compile(r"@(gpu\.(?:copies|products)\.(?!end)[\w.]+)\(")
 INDICES = tuple(f"gpu.{what}.{axis}" for what in ("block", "thread") for axis in "xyz")
 READ, WRITTEN = "what a tensor core reads", "what a tensor core has read"
@@ -160,7 +160,7 @@ def _prelude(sites: int) -> str:
         )
     parts += [_matrices(number, name, sites) for number, name in enumerate(MATRICES)]
     parts += [_multiply(number, name) for number, name in enumerate(MULTIPLY, len(MATRICES))]
-    parts.append(_shuffle(OF_WARPS.index(SHUFFLE)))
+    parts += [_shuffle(OF_WARPS.index(SHUFFLE)), _POWER]
     parts += [_copy(nbytes, sites + 1, sites + 3) for nbytes in COPIES]
     return "\n".join(parts)
 
@@ -279,18 +279,19 @@ define internal void @{name}() noinline {{
 
 
 def _together(operation: int, m: re.Match[str]) -> str:
-    """A function of four warps: its operands' addresses, if it has any, and its sums, as words in memory."""
-    addresses = ["a", "b"] if m[2] else []
+    """A function of four warps: its operands, words or addresses, if it has any, and its sums, in memory."""
+    operands = [("i32", f"w{i}") for i in range(4)] if m[4] else [("ptr", "a")]
+    operands = [*operands, ("ptr", "b")] if m[2] else []
     count = int(m[3]) // 2 if m[2] else int(m[5])
     kind = "{" + ", ".join(["float"] * count) + "}"
     lines, at = [], 0
-    for name in addresses:
-        lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store ptr %{name}, ptr %s{at}"]
-        at += 8
+    for element, name in operands:
+        lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store {element} %{name}, ptr %s{at}"]
+        at += 8 if element == "ptr" else 4
     for i in range(count):
         lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store float %c{i}, ptr %s{at}"]
         at += 4
-    given = ", ".join([*(f"ptr %{name}" for name in addresses), *(f"float %c{i}" for i in range(count))])
+    given = ", ".join([*(f"{element} %{name}" for element, name in operands), *(f"float %c{i}" for i in range(count))])
     return "\n".join(
         [
             f"define internal {kind} @{m[1]}({given}) noinline {{",
@@ -323,6 +324,14 @@ def _multiply(operation: int, name: str) -> str:
             f"  ret {kind} %new\n}}",
         ]
     )
+
+
+_POWER = """
+declare float @llvm.exp2.f32(float)
+define internal float @gpu.exp2(float %x) alwaysinline {
+  %power = call float @llvm.exp2.f32(float %x)
+  ret float %power
+}"""
 
 
 def _shuffle(operation: int) -> str:

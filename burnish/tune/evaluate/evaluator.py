@@ -10,6 +10,7 @@ from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
 from burnish.measure.comparison import Comparison
 from burnish.runtime.device_pool.leasing import Devices
+from burnish.runtime.devices import usual_threads
 from burnish.runtime.pool import available_cores
 from burnish.target import Target, host
 from burnish.tune.evaluate.building import Build, Builder, Trial
@@ -22,7 +23,8 @@ from burnish.workers import ForkServer
 
 
 class Evaluator:
-    """Tries candidates on this machine or on boards; whatever they do, this process lives on.
+    """Tries candidates on this machine, its CPU or the device that runs the target's code, or on boards; whatever they
+    do, this process lives on.
 
     Use it as a context; for one thread.
 
@@ -43,7 +45,8 @@ class Evaluator:
         run_limit: float = 5.0,
         devices: Devices | None = None,
     ) -> None:
-        """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process).
+        """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process; beside a
+        device one thread).
 
         ``rule`` says when enough has been measured. ``cold``: constants come from memory in every timed run. No build
         may take more than ``build_limit`` seconds of processor time, and no kernel, with its check, more than
@@ -51,7 +54,7 @@ class Evaluator:
         this machine.
         """
         self.target = target or host()
-        self.threads = threads or (available_cores() if devices is None else 1)
+        self.threads = threads or (1 if devices is not None else usual_threads(self.target))
         self.cold = cold
         self.rule = rule or Adaptive()
         self._server = ForkServer("burnish.tune.evaluate.worker")
@@ -123,6 +126,6 @@ class Evaluator:
 
     def _loadable(self, trial: Trial, build: Build) -> Loadable | None:
         """What the measuring worker needs of a trial; None if it could not be built."""
-        if build.kernel is None or build.image is None:
+        if build.kernel is None:
             return None
         return self._builder.packet(trial.task), build.kernel, build.image

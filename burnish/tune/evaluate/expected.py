@@ -18,6 +18,10 @@ class WrongAnswer(Exception):  # noqa: N818 - an outcome
     """What a kernel computed is not what its task defines."""
 
 
+class Faulty(Exception):  # noqa: N818 - an outcome
+    """A kernel that its device stopped: an address that it may not touch, a launch that it refuses."""
+
+
 class Expected:
     """An output as a kernel should leave it: ``shape``, ``dtype`` and ``nbytes`` are those of its memory."""
 

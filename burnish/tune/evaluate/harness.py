@@ -83,8 +83,9 @@ class KernelHarness:
         memory = _writable(expected.nbytes)
         return _Output(memory, memory.bytes.view(expected.dtype).reshape(expected.shape), expected)
 
-    def load(self, kernel: Kernel, image: Image) -> LoadedKernel:
+    def load(self, kernel: Kernel, image: Image | None) -> LoadedKernel:
         """Raises OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
+        assert image is not None, "code of a CPU is linked where it is built"
         constants = [
             self._constant(t.name, kernel.packing.get(t.name, ""))
             for t in self.task.inputs if t.name in self.task.packing

@@ -13,17 +13,23 @@ _LONG = 2e-3  # seconds: a run this long needs no other before it to warm caches
 
 
 class Bench(Protocol):
-    """What kernels of a task are tried on: here, or on a board. ``cold``: whether constants come from memory."""
+    """What kernels of a task are tried on: here, on a device of this machine, or on a board.
+
+    ``cold``: whether constants come from memory.
+    """
 
     @property
     def cold(self) -> bool:
         """Whether constants come from memory in every timed run."""
 
-    def load(self, kernel: Kernel, image: Image) -> Any:
-        """A kernel with its arguments. Raises OSError, MemoryError or an error of Burnish where that cannot be."""
+    def load(self, kernel: Kernel, image: Image | None) -> Any:
+        """A kernel with its arguments; ``image``: None of one that its device loads.
+
+        Raises OSError, MemoryError or an error of Burnish where that cannot be.
+        """
 
     def check(self, loaded: Any) -> float:
-        """Runs it once; the seconds. Raises WrongAnswer."""
+        """Runs it once; the seconds. Raises WrongAnswer, and Faulty where a device stops it."""
 
     def seconds(self, loaded: Any, runs: int, cold: bool) -> float:
         """Seconds that ``runs`` runs take together."""

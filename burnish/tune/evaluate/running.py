@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.pipeline.kernel import Kernel
+from burnish.runtime.devices import is_timed
 from burnish.runtime.image import Image
 from burnish.target import Target
 from burnish.tune.evaluate import worker
@@ -17,14 +18,15 @@ from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.stopping import Rule
 from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
+from burnish.workers.limits import MEMORY
 
 _OPEN = 6  # tasks whose arrays are kept at once
-Loadable = tuple[str, Kernel, Image]  # a task's packet, and the kernel to run
+Loadable = tuple[str, Kernel, Image | None]  # a task's packet, and the kernel to run (None: its device links it)
 PREPARING = 300.0  # seconds that the reference of a task may take
 
 
 class KernelRunner(Protocol):
-    """What measures kernels: a worker process of this machine, or boards."""
+    """What measures kernels: a worker process of this machine, on its CPU or another device, or boards."""
 
     def prepare(self, packet: str, examples: Examples | None = None) -> None:
         """Gets ready to measure kernels of a task, on given arrays or on random ones."""
@@ -49,6 +51,8 @@ class Runner:
         self.threads = threads
         self.cold = cold
         self.limit = limit
+        # The driver of a GPU reserves hundreds of gigabytes of addresses.
+        self._memory = None if is_timed(target.machine) else MEMORY
         self._opened: set[str] = set()  # in the worker of now
         self._worker = RestartingWorker(server.start, self._opened.clear)
         self._examples: OrderedDict[str, Examples] = OrderedDict()
@@ -94,7 +98,7 @@ class Runner:
     def _open(self, packet: str) -> None:
         if packet not in self._opened:
             known = self._examples.get(packet)
-            limits = Limits(PREPARING)
+            limits = Limits(PREPARING, memory=self._memory)
             try:
                 made = self._worker.call(
                     worker.open_task, packet, self.target, self.threads, self.cold, known, limits=limits
@@ -116,7 +120,7 @@ class Runner:
         ``timeout`` or ``crashed``.
         """
         try:
-            return self._worker.call(function, *arguments, limits=Limits(limit))
+            return self._worker.call(function, *arguments, limits=Limits(limit, memory=self._memory))
         except Failure as failure:
             self._worker.end()
             if failure.kind == "timeout":

@@ -11,17 +11,20 @@ from contextlib import suppress
 from burnish.codegen.objects import target_machine
 from burnish.errors import BurnishError
 from burnish.pipeline.kernel import Kernel
+from burnish.runtime.devices import bench_for, is_timed
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image
 from burnish.target import Target, host
 from burnish.tune.evaluate import timer
 from burnish.tune.evaluate.building import unpack
-from burnish.tune.evaluate.expected import WrongAnswer
+from burnish.tune.evaluate.expected import Faulty, WrongAnswer
 from burnish.tune.evaluate.harness import KernelHarness
 from burnish.tune.evaluate.interleaved import BatchedKernel, Bench, early_reject, interleaved, single
 from burnish.tune.evaluate.measurement import Measurement
+from burnish.tune.evaluate.on_device import DeviceHarness
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.reference import examples as make_examples
+from burnish.tune.evaluate.remote import Arrays
 from burnish.tune.evaluate.stopping import Fixed, Rule
 
 
@@ -34,7 +37,7 @@ def prepare() -> None:
 
 
 def run(
-    bench: Bench, kernel: Kernel, image: Image, rule: Rule, incumbent: BatchedKernel | None, to_beat: float
+    bench: Bench, kernel: Kernel, image: Image | None, rule: Rule, incumbent: BatchedKernel | None, to_beat: float
 ) -> Measurement:
     """Loads, checks and times one kernel, in turns with an incumbent if there is one."""
     started = time.perf_counter()
@@ -55,27 +58,29 @@ def run(
             raise WrongAnswer("bytes outside of its memory were written")
     except WrongAnswer as wrong:
         outcome, error, times = "wrong", str(wrong), ()
+    except Faulty as fault:
+        outcome, error, times = "crashed", str(fault), ()
     except (BurnishError, OSError, MemoryError) as problem:
         outcome, error, times = "build failed", f"loading: {type(problem).__name__}: {problem}", ()
     return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, beside)
 
 
-def measure(bench: Bench, kernel: Kernel, image: Image, batch_seconds: float) -> BatchedKernel:
+def measure(bench: Bench, kernel: Kernel, image: Image | None, batch_seconds: float) -> BatchedKernel:
     """Loads and checks a kernel. Raises what ``load`` and ``check`` raise."""
     loaded = bench.load(kernel, image)
     return BatchedKernel(bench, loaded, bench.check(loaded), batch_seconds)
 
 
 def compare(
-    first: tuple[Bench, Kernel, Image],
-    second: tuple[Bench, Kernel, Image],
+    first: tuple[Bench, Kernel, Image | None],
+    second: tuple[Bench, Kernel, Image | None],
     rounds: int,
     batch_seconds: float,
 ) -> tuple[list[float], list[float]] | str:
     """Both kernels' seconds a run by round, in turns; or why there are none."""
     try:
         one, other = (measure(*each, batch_seconds) for each in (first, second))
-    except (WrongAnswer, BurnishError, OSError, MemoryError) as problem:
+    except (WrongAnswer, Faulty, BurnishError, OSError, MemoryError) as problem:
         return f"{type(problem).__name__}: {problem}"
     return interleaved(one, other, Fixed(rounds, batch_seconds), 1.0)[:2]
 
@@ -88,14 +93,14 @@ class _Corner:
         self._key: tuple[str, Kernel] | None = None
         self._incumbent: BatchedKernel | None = None
 
-    def incumbent(self, given: tuple[str, Kernel, Image] | None, batch_seconds: float) -> BatchedKernel | None:
+    def incumbent(self, given: tuple[str, Kernel, Image | None] | None, batch_seconds: float) -> BatchedKernel | None:
         """The kernel ready for its turns; None without one, or if it cannot be had any more."""
         if given is None:
             return None
         packet, kernel, image = given
         if self._key != (packet, kernel):
             self.leave()
-            with suppress(WrongAnswer, BurnishError, OSError, MemoryError):
+            with suppress(WrongAnswer, Faulty, BurnishError, OSError, MemoryError):
                 self._incumbent = measure(self._benches[packet], kernel, image, batch_seconds)
             self._key = packet, kernel
         return self._incumbent
@@ -106,17 +111,22 @@ class _Corner:
             self._key = self._incumbent = None
 
 
-_benches: dict[str, KernelHarness] = {}  # of this process, by the packets of their tasks
+_benches: dict[str, Bench] = {}  # of this process, by the packets of their tasks
 _corner = _Corner(_benches)
 
 
 def open_task(packet: str, target: Target, threads: int, cold: bool, examples: Examples | None) -> Examples | None:
-    """Gets ready to run kernels of a task; the examples that it makes, if none are given. Raises what its reference
-    raises.
+    """Gets ready to run kernels of a task, on this CPU or on the device that runs the target's code; the examples that
+    it makes, if none are given. Raises what its reference raises, and TargetError without the device.
     """
     gc.disable()
-    bench = _benches[packet] = KernelHarness(unpack(packet), target, threads, cold, examples)
-    return (bench.feeds, bench.expected) if examples is None else None
+    task = unpack(packet)
+    known = make_examples(task) if examples is None else examples
+    if is_timed(target.machine):
+        _benches[packet] = DeviceHarness(bench_for(target), Arrays(task, known), cold)
+    else:
+        _benches[packet] = KernelHarness(task, target, threads, cold, known)
+    return known if examples is None else None
 
 
 def examples_of(packet: str) -> Examples:
@@ -133,7 +143,12 @@ def close_task(packet: str) -> None:
 
 
 def run_loaded(
-    packet: str, kernel: Kernel, image: Image, rule: Rule, incumbent: tuple[str, Kernel, Image] | None, to_beat: float
+    packet: str,
+    kernel: Kernel,
+    image: Image | None,
+    rule: Rule,
+    incumbent: tuple[str, Kernel, Image | None] | None,
+    to_beat: float,
 ) -> Measurement:
     """See :func:`run`; of kernels of tasks that are open."""
     other = _corner.incumbent(incumbent, rule.batch_seconds)
@@ -141,7 +156,7 @@ def run_loaded(
 
 
 def compare_loaded(
-    first: tuple[str, Kernel, Image], second: tuple[str, Kernel, Image], rounds: int, batch_seconds: float
+    first: tuple[str, Kernel, Image | None], second: tuple[str, Kernel, Image | None], rounds: int, batch_seconds: float
 ) -> tuple[list[float], list[float]] | str:
     """See :func:`compare`; of kernels of tasks that are open."""
     one, other = ((_benches[packet], kernel, image) for packet, kernel, image in (first, second))

@@ -1,0 +1,97 @@
+"""What kernels of attention have in common: loops, the values of axes, tiles that threads copy, stored results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from burnish.kernels.gpu.attention_form import Attention
+from burnish.kernels.gpu.forms import Group
+from burnish.kernels.task import Task
+from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Var, all_of, cast, select
+from burnish.loops.program import Alloc, For, Stmt, Store, seq
+from burnish.loops.simplify import simplify
+from burnish.loops.traverse import substitute, transform
+
+LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two may be subtracted
+
+
+class AttentionBlocks:
+    """The program of one attention, in blocks of rows and of keys; subclasses say how a block is computed."""
+
+    def __init__(self, task: Task, form: Attention, block_rows: int, block_keys: int, splits: int = 1) -> None:
+        self.task, self.form = task, form
+        self.name = form.output.name
+        self.block_rows, self.block_keys = block_rows, block_keys
+        self.batch, self.count, self.keys = form.sizes[:3]
+        blocks = -(-self.keys // block_keys)
+        self.splits = min(splits, blocks)
+        self.steps = -(-blocks // self.splits)
+        self.b, self.m, self.split, self.step = (self.var(n) for n in ("b", "m", "split", "step"))
+        self.buffers: list[Buffer] = []  # of the launch that is being made
+
+    def var(self, name: str) -> Var:
+        """The variable of a loop."""
+        return Var(f"{self.name}.{name}")
+
+    def buffer(self, name: str, shape: Sequence[int], scope: str = PRIVATE, dtype: str = "float32") -> Buffer:
+        """A buffer of the launch."""
+        made = Buffer(f"{self.name}.{name}", tuple(shape), dtype, scope)
+        if scope != "global":
+            self.buffers.append(made)
+        return made
+
+    def each(self, name: str, extent: int, *stmts: Stmt) -> Stmt:
+        """A loop that is written out."""
+        return For(self.var(name).name, extent, "unroll", seq(*stmts))
+
+    def allocated(self, body: Stmt) -> Stmt:
+        """The statement with the buffers that it is about, which are no longer those of the launch."""
+        for buffer in reversed(self.buffers):
+            body = Alloc(buffer, body)
+        self.buffers.clear()
+        return body
+
+    def launch(self, body: Stmt) -> Stmt:
+        """The loops over blocks."""
+        body = For(self.split.name, self.splits, "blockIdx.z", self.allocated(body))
+        body = For(self.m.name, -(-self.count // self.block_rows), "blockIdx.x", body)
+        return For(self.b.name, self.batch, "blockIdx.y", body)
+
+    def values_at(self, row: Expr | None = None, key: Expr | None = None, **others: Expr) -> dict[str, Expr]:
+        """The values of axes."""
+        form, found = self.form, dict(self.form.batch.at(self.b))
+        groups: list[tuple[Group, Expr | None]] = [(form.rows, row), (form.keys, key)]
+        groups += [(form.depth, others.get("depth")), (form.columns, others.get("column"))]
+        for group, at in groups:
+            if at is not None:
+                found.update(group.at(at))
+        return found
+
+    def inside(self, place: Expr, extent: int, block: int) -> list[Expr]:
+        """The condition that a place exists, if there are others."""
+        return [place < extent] if extent % block else []
+
+    def key_at(self, j: Expr) -> tuple[Expr, list[Expr]]:
+        """The number of a key of the block of keys, and the condition that there is such."""
+        place = (self.split * self.steps + self.step) * self.block_keys + j
+        return place, [place < self.keys] if self.keys != self.splits * self.steps * self.block_keys else []
+
+    def stored(self, row: Expr, column: Expr, sum_: Expr, total: Expr) -> Stmt:
+        """One element of the output from a sum of values and one of exponentials."""
+        form = self.form
+        known = {form.weighted: sum_, form.total: total}
+        e = transform(form.result, lambda e: cast(e.dtype, known[e]) if e in known else e)
+        values = self.values_at(row=row, column=column)
+        index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
+        ranges = {v.name: n for v, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1}
+        return Store(form.output.buffer, tuple(index), simplify(substitute(e, values), ranges))
+
+
+def single(e: Expr) -> Expr:
+    """As float32, in which all is computed."""
+    return cast("float32", e)
+
+
+def padded_with(e: Expr, other: Expr, conds: Sequence[Expr]) -> Expr:
+    """``e`` where all conditions hold, else ``other``."""
+    return select(all_of(*conds), e, other) if conds else e

@@ -1,0 +1,298 @@
+"""Attention as loops over what each thread of a warp holds of tiles on tensor cores, before it is scheduled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from math import inf
+
+from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks, padded_with
+from burnish.kernels.gpu.attention_form import Attention, hides, widened
+from burnish.kernels.gpu.fetching import vector_of
+from burnish.kernels.gpu.forms import Group, narrow, padded
+from burnish.kernels.task import Task
+from burnish.loops.expr import SWIZZLED, Binary, Buffer, Const, Expr, Load, Select, all_of, cast, maximum, select
+from burnish.loops.program import Alloc, For, If, Intrinsic, Stmt, Store, seq
+from burnish.loops.traverse import substitute, transform
+from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, LN2
+from burnish.machines.nvptx.mma import FRAGMENT, SIDE, row_elements
+from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
+
+ROWS_OF_QUADS = 8  # of a warp: groups of four threads
+PART = 8  # columns of which four threads hold two each
+Rows = Callable[[Expr], tuple[dict[str, Expr], list[Expr]]]
+
+
+class AttentionTiles(AttentionBlocks):
+    """The program of one attention. Thread 4 g + t of warp w holds of tiles of 16 rows, of scores or of sums, the
+    elements [j, h, e] of row g + 8 h and column 8 j + 2 t + e.
+
+    Buffers of threads: ``scores`` and ``sums`` [w, g, t, tile, j, h, e], and the exponentials in halves, ``powers`` [w,
+    g, tile, n, t, j, h, e] of columns 16 n + 8 j + 2 t + e; numbers of a row [w, g, tile, h], and what the four threads
+    of a row have of it [w, g, tile, h, t].
+    """
+
+    column_unit = SIDE  # of the output, that an instruction computes at least
+
+    def __init__(self, task: Task, form: Attention, warps: int, tiles: int, keys: int) -> None:
+        super().__init__(task, form, warps * tiles * SIDE, keys)
+        self.dtype = narrow(form.query).dtype
+        self.panel = row_elements(self.dtype)
+        self.warps, self.tiles, self.key_tiles = warps, tiles, keys // SIDE
+        depth, columns = form.sizes[3:]
+        self.deep, self.wide = -(-depth // SIDE), -(-columns // self.column_unit) * self.column_unit // SIDE  # tiles
+        self.w, self.g, self.t = (self.var(n) for n in ("warp", "g", "t"))
+        self.tile, self.h = self.var("tile"), self.var("h")
+        per_row = (self.warps, ROWS_OF_QUADS, self.tiles, 2)
+        own = (*per_row[:2], QUAD, tiles)
+        self.scores = self.buffer("scores", (*own, keys // PART, 2, 2), FRAGMENT.name)
+        self.powers = self.buffer("powers", (*per_row[:3], self.key_tiles, QUAD, 2, 2, 2), dtype=self.dtype)
+        self.sums = self.buffer("sums", (*own, self.wide * SIDE // PART, 2, 2), FRAGMENT.name)
+        self.top, self.new, self.grown, self.whole = (
+            self.buffer(name, per_row) for name in ("top", "new", "grown", "whole")
+        )
+        self.part, self.total = (self.buffer(name, (*per_row, QUAD)) for name in ("part", "total"))
+        self.score, self.power = _in_base_2(widened(form.score, form.product), form.product)
+        self.query = self.query_buffer()
+
+    def query_buffer(self) -> Buffer:
+        """Where the block's queries are kept."""
+        return self.buffer("query", self.tile_shape(self.deep, self.block_rows), SWIZZLED, self.dtype)
+
+    def queries(self) -> Stmt:
+        """Fills it."""
+        return self.fetched("query", self.query, self.form.query, self.form.depth, self.rows_of_queries)
+
+    def tile_shape(self, tiles: int, count: int) -> tuple[int, int, int]:
+        """Of rows in shared memory: panels of as many elements as lie together."""
+        return -(-tiles * SIDE // self.panel), count, self.panel
+
+    # --- loops --------------------------------------------------------------------------------------------------------
+
+    def of_rows(self, *stmts: Stmt) -> Stmt:
+        """For each row of each warp; the four threads that hold it do the same."""
+        rows = self.each("tile", self.tiles, self.each("h", 2, *stmts))
+        return For(self.w.name, self.warps, "threadIdx.z", For(self.g.name, ROWS_OF_QUADS, "threadIdx.y", rows))
+
+    def of_threads(self, *stmts: Stmt) -> Stmt:
+        """For each thread."""
+        inner = For(self.t.name, QUAD, "threadIdx.x", seq(*stmts))
+        return For(self.w.name, self.warps, "threadIdx.z", For(self.g.name, ROWS_OF_QUADS, "threadIdx.y", inner))
+
+    def fragment(self, name: str, tiles: int, body: Stmt, last: str = "unroll") -> Stmt:
+        """For each of a thread's elements of tiles next to each other: variables ``name``.n, j, e, and ``h``."""
+        body = For(f"{self.name}.{name}.e", 2, last, body)
+        body = For(self.h.name, 2, "unroll", body)
+        for part, extent in (("j", 2), ("n", tiles)):
+            body = For(f"{self.name}.{name}.{part}", extent, "unroll", body)
+        return self.each("tile", self.tiles, body)
+
+    def at(self, name: str) -> tuple[Expr, ...]:
+        """The place of an element of :meth:`fragment` among those of its thread."""
+        n, j, e = (self.var(f"{name}.{part}") for part in "nje")
+        return (self.tile, n * (SIDE // PART) + j, self.h, e)
+
+    def column(self, name: str) -> Expr:
+        """The column of an element of :meth:`fragment`."""
+        n, j, e = (self.var(f"{name}.{part}") for part in "nje")
+        return n * SIDE + j * 8 + self.t * 2 + e
+
+    @property
+    def own(self) -> tuple[Expr, ...]:
+        """A thread."""
+        return self.w, self.g, self.t
+
+    @property
+    def row_index(self) -> tuple[Expr, ...]:
+        """A row of a warp."""
+        return self.w, self.g, self.tile, self.h
+
+    @property
+    def row(self) -> Expr:
+        """The number of a row in its block."""
+        return (self.w * self.tiles + self.tile) * SIDE + self.g + self.h * 8
+
+    @property
+    def first_row(self) -> Expr:
+        """The block's first row of queries. Those of the last rows, which see most keys, begin first."""
+        return (-(-self.count // self.block_rows) - 1 - self.m) * self.block_rows
+
+    # --- the launch ---------------------------------------------------------------------------------------------------
+
+    def body(self) -> Stmt:
+        """All of it."""
+        low, zero = Const(LOWEST, "float32"), Const(0.0, "float32")
+        begin = seq(
+            self.queries(),
+            self.of_rows(Store(self.top, self.row_index, low)),
+            self.of_threads(
+                self.each("tile", self.tiles, self.each("h", 2, Store(self.total, (*self.row_index, self.t), zero))),
+                self.fragment("clear", self.wide, Store(self.sums, (*self.own, *self.at("clear")), zero)),
+            ),
+        )
+        key = Buffer(f"{self.name}.keys", self.tile_shape(self.deep, self.block_keys), self.dtype, SWIZZLED)
+        value = Buffer(f"{self.name}.values", self.tile_shape(self.wide, self.block_keys), self.dtype, SWIZZLED)
+        work = seq(self.scored(key), self.softmax(), self.weighed(value))
+        there = self.seen
+        fetches = [
+            self.fetched("key", key, self.form.key, self.form.depth, self.rows_of_keys),
+            self.fetched("value", value, self.form.value, self.form.columns, self.rows_of_keys),
+        ]
+        step = seq(*(If(there, s) if there is not None else s for s in (*fetches, work)))
+        steps = For(self.step.name, self.steps, "serial", Alloc(key, Alloc(value, step)))
+        summed = self.of_rows(Store(self.whole, self.row_index, zero), self.together("sum", self.whole, self.total))
+        return self.launch(seq(begin, steps, summed, self.output()))
+
+    def rows_of_queries(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
+        """The axes of a row of queries of the block, and the condition that there is such."""
+        place = self.first_row + r
+        return self.values_at(row=place), self.inside(place, self.count, self.block_rows)
+
+    def rows_of_keys(self, r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
+        """As :meth:`rows_of_queries`, of keys."""
+        place, there = self.key_at(r)
+        return self.values_at(key=place), there
+
+    def fetched(self, name: str, buffer: Buffer, factor: Expr, along: Group, rows: Rows) -> Stmt:
+        """Rows of a factor into shared memory, by all threads of the block: neighbours neighbouring pieces of a row."""
+        panels, count, width = buffer.shape
+        vector = vector_of(narrow(factor), along)
+        threads, pieces = self.warps * ROWS_OF_QUADS * QUAD, panels * count * width // vector
+        turn, lane = self.var(f"{name}.turn"), self.var(f"{name}.lane")
+        piece = turn * threads + (self.w * ROWS_OF_QUADS + self.g) * QUAD + self.t
+        per_row = width // vector
+        panel, r = piece // (per_row * count), piece // per_row % count
+        inner = piece % per_row * vector + lane
+        at = panel * width + inner
+        values, there = rows(r)
+        there = [*there, *([at < along.extent] if panels * width != along.extent else [])]
+        value = padded(substitute(narrow(factor), {**values, **along.at(at)}), *there)
+        s: Stmt = For(lane.name, vector, "serial", Store(buffer, (panel, r, inner), value))
+        turns = -(-pieces // threads)
+        if turns * threads != pieces:
+            s = If(piece < pieces, s)
+        return self.of_threads(For(turn.name, turns, "unroll" if turns <= 16 else "serial", s))
+
+    @cached_property
+    def seen(self) -> Expr | None:
+        """The condition that a block of keys has a score that counts for one of the rows; None: always."""
+        row, key = self.var("any.row"), self.var("any.key")
+        values = self.values_at(
+            row=self.first_row + row, key=(self.split * self.steps + self.step) * self.block_keys + key
+        )
+        ranges = {row.name: self.block_rows, key.name: self.block_keys}
+        return hides(substitute(self.form.score, values), ranges)
+
+    def together(self, kind: str, number: Buffer, part: Buffer) -> Stmt:
+        """A number of each row, combined with what its threads hold."""
+        operands = (Load(number, self.row_index), Load(part, (*self.row_index, Const(0))))
+        return Intrinsic(QUAD_REDUCE[kind, "float32"].name, operands)
+
+    def product(self, name: str, tiles: int, store: Stmt, reduced: list[tuple[str, int]]) -> Stmt:
+        """A nest that becomes an instruction for each tile of the warp; ``reduced``: its own loops of the depth."""
+        loops = [*((f"{name}.{part}", 2) for part in "j"), ("h", 2), (f"{name}.e", 2), *reduced]
+        for loop, extent in reversed(loops):
+            store = For(self.var(loop).name, extent, "serial", store)
+        return For(self.var(f"{name}.n").name, tiles, "unroll", store)
+
+    def scored(self, key: Buffer) -> Stmt:
+        """Products of queries and keys."""
+        clear = self.fragment(
+            "none", self.key_tiles, Store(self.scores, (*self.own, *self.at("none")), Const(0.0, "float32"))
+        )
+        ks, k = self.var("score.ks"), self.var("score.k")
+        panel, inside = ks // (self.panel // SIDE), ks % (self.panel // SIDE) * SIDE + k
+        left, right = Load(self.query, (panel, self.row, inside)), Load(key, (panel, self.column("score"), inside))
+        product = cast("float32", left) * cast("float32", right)
+        store = Store(self.scores, (*self.own, *self.at("score")), product, "sum")
+        nest = self.product("score", self.key_tiles, store, [("score.k", SIDE)])
+        return self.of_threads(clear, For(ks.name, self.deep, "unroll", self.each("tile", self.tiles, nest)))
+
+    def softmax(self) -> Stmt:
+        """Exponentials of the scores, in halves, and what was summed before in relation to the new greatest score."""
+        low = Const(-inf, "float32")
+        place, there = self.key_at(self.column("seen"))
+        row = self.first_row + self.row
+        if self.count % self.block_rows:  # of rows that do not exist nothing may be read: a mask, for one
+            there = [*there, row < self.count]
+        index = (*self.own, *self.at("seen"))
+        score = substitute(self.score, self.values_at(row=row, key=place))
+        name, held = self.form.product.buffer.name, Load(self.scores, index)
+        score = transform(score, lambda e: held if isinstance(e, Load) and e.buffer.name == name else e)
+        part = (*self.row_index, self.t)
+        scored = self.fragment("seen", self.key_tiles, seq(
+            Store(self.scores, index, padded_with(score, low, there)),
+            Store(self.part, part, maximum(Load(self.part, part), Load(self.scores, index))),
+        ))  # fmt: skip
+        least = self.each("tile", self.tiles, self.each("h", 2, Store(self.part, part, low)))
+        new, top = Load(self.new, self.row_index), Load(self.top, self.row_index)
+        greatest = self.of_rows(
+            Store(self.new, self.row_index, top),
+            self.together("max", self.new, self.part),
+            Intrinsic(self.power.name, (Load(self.grown, self.row_index), top, new)),
+            Store(self.top, self.row_index, new),
+        )
+        index = (*self.own, *self.at("power"))
+        grown = Load(self.grown, self.row_index)
+        total = Store(self.total, part, Load(self.total, part) * grown)
+        powers = self.fragment("power", self.key_tiles, seq(
+            Intrinsic(self.power.name, (Load(self.scores, index), Load(self.scores, index), top)),
+            Store(self.total, part, Load(self.scores, index), "sum"),
+        ))  # fmt: skip
+        n, j, e = (self.var(f"half.{name}") for name in "nje")
+        held = Load(self.scores, (*self.own, *self.at("half")))
+        half = Store(self.powers, (self.w, self.g, self.tile, n, self.t, j, self.h, e), cast(self.dtype, held))
+        halves = self.fragment("half", self.key_tiles, half, "vectorize")
+        index = (*self.own, *self.at("grow"))
+        sums = self.fragment("grow", self.wide, Store(self.sums, index, Load(self.sums, index) * grown))
+        each = self.each("tile", self.tiles, self.each("h", 2, total))
+        return seq(self.of_threads(least, scored), greatest, self.of_threads(each, powers, halves, sums))
+
+    def weighed(self, value: Buffer) -> Stmt:
+        """Products of exponentials and values."""
+        ks, p, t, q = (self.var(f"sum.{name}") for name in ("ks", "p", "t", "q"))
+        n, j, e = (self.var(f"sum.{name}") for name in "nje")
+        per = self.panel // SIDE
+        left = Load(self.powers, (self.w, self.g, self.tile, ks, t, p, self.h, q))
+        column = n % per * SIDE + j * 8 + self.t * 2 + e
+        right = Load(value, (n // per, ks * SIDE + p * 8 + t * 2 + q, column))
+        product = cast("float32", left) * cast("float32", right)
+        store = Store(self.sums, (*self.own, *self.at("sum")), product, "sum")
+        nest = self.product("sum", self.wide, store, [("sum.p", 2), ("sum.t", QUAD), ("sum.q", 2)])
+        return self.of_threads(For(ks.name, self.key_tiles, "unroll", self.each("tile", self.tiles, nest)))
+
+    def output(self) -> Stmt:
+        """The output's elements, of rows and columns that there are."""
+        row, column = self.first_row + self.row, self.column("out")
+        sums, total = Load(self.sums, (*self.own, *self.at("out"))), Load(self.whole, self.row_index)
+        s: Stmt = self.stored(row, column, sums, total)
+        there = [
+            *self.inside(row, self.count, self.block_rows),
+            *self.inside(column, self.form.columns.extent, self.column_unit),
+        ]
+        even = self.form.columns.extent % self.column_unit == 0
+        if not even:
+            return self.of_threads(self.fragment("out", self.wide, If(all_of(*there), s)))
+        nest = self.fragment("out", self.wide, If(all_of(*there), s) if there else s, "vectorize")
+        return self.of_threads(nest)
+
+
+def _in_base_2(score: Expr, product: Load) -> tuple[Expr, TensorIntrinsic]:
+    """Scores whose power of 2 is taken instead, where they are made of products and numbers alone: one multiplication
+    is both the scale and the change of base. A mask that is read may hold the lowest float, which must stay finite.
+    """
+    if score.buffers - {product.buffer.name}:
+        return score, EXP_DIFFERENCE
+    return _scaled(score, 1.0 / LN2), EXP2_DIFFERENCE
+
+
+def _scaled(e: Expr, factor: float) -> Expr:
+    match e:
+        case Select(cond, a, b):
+            return select(cond, _scaled(a, factor), _scaled(b, factor))
+        case Const(value):
+            return Const(float(value) * factor, e.dtype)
+        case Binary("*", a, Const() as b) | Binary("*", Const() as b, a):
+            return a * _scaled(b, factor)
+    return e * Const(factor, e.dtype)

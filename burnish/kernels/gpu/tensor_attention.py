@@ -1,0 +1,104 @@
+"""Attention on tensor cores: scores, their softmax and the sums of values stay in the registers of a warp.
+
+A block computes some rows of queries, each warp tiles of 16 of these. Of a block of keys, which is fetched while the
+block before is computed with, the warp multiplies its queries with the keys, takes the exponentials, and multiplies
+these with the values: what one product leaves in a thread's registers is where the next one reads its left operand.
+Four neighbouring threads hold a row, whose greatest score they find by shuffles.
+
+Source: Dao 2023 (FlashAttention-2), algorithm 1 and section 3.3; PTX ISA, "Matrix Fragments for mma.m16n8k16".
+"""
+
+from __future__ import annotations
+
+from burnish.kernels.gpu.attention_form import Attention, attention
+from burnish.kernels.gpu.attention_tiles import AttentionTiles
+from burnish.kernels.gpu.forms import narrow
+from burnish.kernels.gpu.row_forms import program_of
+from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.template import Template
+from burnish.loops.program import MOST_BLOCKS
+from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, SIDE, row_elements
+from burnish.machines.nvptx.threads import SHARED_BYTES
+from burnish.machines.nvptx.warp import QUAD_REDUCE
+from burnish.schedule.schedule import Schedule
+from burnish.target import Target
+
+WARPS = (1, 2, 4, 8)
+TILES = (1, 2)  # of 16 rows, of a warp
+KEYS = (32, 64, 128)  # of a block
+STAGES = (2, 3, 4)
+FEWEST_ROWS = 16
+MOST_COLUMNS = 256
+MOST_SUMS = 192  # of one thread, of scores, of exponentials and of values
+OVERHEAD = 48  # rows that a block takes as long for beside its own: fetching, and what happens once
+
+
+def halves_form(task: Task, target: Target) -> Attention | None:
+    """Attention of halves with enough rows for a tile."""
+    found = attention(task)
+    if found is None or DOT_HELD["float16"].name not in target.machine.named_intrinsics:
+        return None
+    batch, rows, _, depth, columns = found.sizes
+    kinds = {narrow(e).dtype for e in (found.query, found.key, found.value)}
+    fits = max(depth, columns) <= MOST_COLUMNS and batch <= MOST_BLOCKS["blockIdx.y"] and rows >= FEWEST_ROWS
+    return found if fits and len(kinds) == 1 and kinds <= {*HALVES} and _fitting(found) else None
+
+
+def registers(form: Attention, tiles: int, keys: int) -> int:
+    """Of a thread for scores and their halves, and for sums of values, with ``tiles`` of 16 rows of a warp."""
+    return tiles * (keys * 3 // 4 + -(-form.columns.extent // SIDE) * SIDE // 2)
+
+
+def _fitting(form: Attention) -> list[tuple[int, int, int]]:
+    """Warps, tiles of a warp and keys of a block for which there are registers and memory."""
+    return [
+        (w, t, k)
+        for w in WARPS
+        for t in TILES
+        for k in KEYS
+        if registers(form, t, k) <= MOST_SUMS and shared_bytes(form, w, t, k, STAGES[0]) <= SHARED_BYTES
+    ]
+
+
+def shared_bytes(form: Attention, warps: int, tiles: int, keys: int, stages: int) -> int:
+    """Of queries, and of keys and values that are under way."""
+    row = row_elements("float16")
+    deep, wide = (-(-extent // row) * row for extent in form.sizes[3:])
+    return 2 * (deep * warps * tiles * SIDE + stages * keys * (deep + wide))
+
+
+def _space(task: Task, target: Target, form: Attention) -> Space:
+    del task
+    batch, rows, keys, _, _ = form.sizes
+
+    def cost(choice: tuple[int, int, int]) -> tuple[float, int]:
+        """Rows that the multiprocessors compute one after another; more keys at a time cost fewer rounds."""
+        warps, tiles, own = choice
+        block = warps * tiles * SIDE
+        blocks = batch * -(-rows // block)
+        waste = -(-keys // own) * own / keys
+        return -(-blocks // target.cores) * (block + OVERHEAD) * waste * (1.0 if tiles > 1 else 1.15), -own * warps
+
+    allowed = [c for c in _fitting(form) if c[2] <= 64]
+    warps, tiles, own = min(allowed, key=cost)
+    knobs = {"warps": WARPS, "tiles": TILES, "keys": KEYS, "stages": STAGES}
+    return Space(knobs, {"warps": warps, "tiles": tiles, "keys": own, "stages": 2})
+
+
+def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Schedule:
+    """``blocks(batch, rows) -> blocks of keys -> [fetch] -> product, exponentials, product``, then the output."""
+    del target
+    k = AttentionTiles(task, form, int(choice["warps"]), int(choice["tiles"]), int(choice["keys"]))
+    dtype = narrow(form.query).dtype
+    intrinsics = (DOT[dtype], DOT_HELD[dtype], k.power, *QUAD_REDUCE.values())
+    s = Schedule(program_of(task, k.body()), intrinsics=intrinsics)
+    for copied in ("key", "value"):
+        s.copy_async(f"{k.name}.{copied}.lane")
+    s.vectorize(f"{k.name}.query.lane")
+    s.tensorize(f"{k.name}.score.j", DOT[dtype])
+    s.tensorize(f"{k.name}.sum.j", DOT_HELD[dtype])
+    s.pipeline(k.step.name, min(int(choice["stages"]), k.steps + 1) if k.steps > 1 else 2)
+    return s
+
+
+TENSOR_ATTENTION = Template("tensor_attention", halves_form, _space, _schedule, joins=True)

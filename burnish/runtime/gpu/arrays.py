@@ -1,0 +1,135 @@
+"""Arrays in the memory of a GPU: what a call takes from and gives to others without copies (DLPack, CUDA arrays)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from burnish.errors import InputError
+from burnish.runtime.buffers import address_of, numpy_dtype
+from burnish.runtime.dlpack import CUDA, contiguous_strides, exported, tensor_of
+from burnish.runtime.executable import Executable, TensorSpec
+from burnish.runtime.gpu.driver import Gpu
+
+DEVICE = 0  # the first GPU, which all of a process share
+UNORDERED = -1  # in the place of a stream: nobody waits
+
+
+def is_on_gpu(value: Any) -> bool:
+    """Whether a value is an array in the memory of a GPU, by what it says of itself."""
+    if type(value) is np.ndarray:
+        return False
+    device = getattr(value, "__dlpack_device__", None)
+    return device()[0] == CUDA if device is not None else hasattr(value, "__cuda_array_interface__")
+
+
+class GpuArray:
+    """An array in the memory of the first GPU, row-major; ``torch.from_dlpack`` and others view it without a copy.
+
+    ``owner``: what keeps the memory, if it is not this array's own. What computes it has ended when a call returns it.
+    """
+
+    def __init__(
+        self, gpu: Gpu, shape: tuple[int, ...], dtype: np.dtype[Any], place: int | None = None, owner: Any = None
+    ) -> None:
+        self.gpu, self.shape, self.dtype, self._owner = gpu, shape, dtype, owner
+        self.nbytes = prod(shape) * dtype.itemsize
+        self.place = gpu.allocate(self.nbytes) if place is None else place
+        if place is None:
+            weakref.finalize(self, gpu.free, self.place)
+
+    def __repr__(self) -> str:
+        return f"GpuArray({self.dtype}{list(self.shape)})"
+
+    def numpy(self) -> np.ndarray:
+        """A copy in this machine's memory."""
+        self.gpu.enter()
+        found = np.empty(self.shape, self.dtype)
+        self.gpu.download(address_of(found), self.place, self.nbytes)
+        return found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("an array on a GPU cannot be viewed in this machine's memory; allowed: a copy")
+        return self.numpy() if dtype is None else self.numpy().astype(dtype)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """As Numba's CUDA Array Interface, version 3. AttributeError for bfloat16, which it has not."""
+        if self.dtype.kind not in "biufc":
+            raise AttributeError(f"no CUDA array interface of {self.dtype}; allowed: __dlpack__")
+        return {
+            "shape": self.shape, "typestr": self.dtype.str, "data": (self.place, False), "strides": None, "version": 3,
+            "stream": None,
+        }  # fmt: skip
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return CUDA, DEVICE
+
+    def __dlpack__(self, *, stream: Any = None, **others: Any) -> Any:
+        del stream, others  # what computes it has ended
+        return exported(self.place, self.shape, self.dtype, (CUDA, DEVICE), self)
+
+
+def viewed(gpu: Gpu, value: Any, followed: set[type]) -> GpuArray:
+    """An array of somebody else; the GPU's stream waits for what computes it. Raises InputError for memory of another
+    GPU, and for what is not contiguous.
+
+    ``followed``: kinds of arrays whose library's stream of now is waited for, to which this one's is added: all that a
+    library exports at a time is computed by what its current stream has been asked for.
+    """
+    if isinstance(value, GpuArray):
+        return value
+    device = getattr(value, "__dlpack_device__", None)
+    if device is None:
+        return _from_interface(gpu, value)
+    if device()[1] != DEVICE:
+        raise InputError(f"array of GPU {int(device()[1])}, allowed: of the first one")
+    stream = UNORDERED if type(value) in followed else int(gpu.stream)
+    place, shape, strides, dtype, capsule = tensor_of(value, stream)
+    followed.add(type(value))
+    return _whole(GpuArray(gpu, shape, dtype, place, capsule), strides)
+
+
+def _from_interface(gpu: Gpu, value: Any) -> GpuArray:
+    found = value.__cuda_array_interface__
+    stream = found.get("stream")
+    if stream is not None:
+        gpu.follow(stream)
+    shape, dtype = tuple(found["shape"]), np.dtype(found["typestr"])
+    strides = found.get("strides")
+    elements = None if strides is None else tuple(s // dtype.itemsize for s in strides)
+    return _whole(GpuArray(gpu, shape, dtype, int(found["data"][0]), value), elements)
+
+
+def _whole(array: GpuArray, strides: tuple[int, ...] | None) -> GpuArray:
+    usual = contiguous_strides(array.shape)
+    if strides is not None and any(s != u for s, u, n in zip(strides, usual, array.shape, strict=True) if n > 1):
+        raise InputError(f"array of a GPU with strides {list(strides)}, allowed: {list(usual)}; make it contiguous")
+    return array
+
+
+def checked(gpu: Gpu, what: str, spec: TensorSpec, value: Any, followed: set[type]) -> GpuArray:
+    """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError, naming ``what`` it is."""
+    dtype = numpy_dtype(spec.dtype)
+    try:
+        array = viewed(gpu, value, followed)
+    except InputError as error:
+        raise InputError(f"{what} '{spec.name}': {error}") from error.__cause__
+    if array.dtype != dtype or array.shape != spec.shape:
+        found = f"{array.dtype}{list(array.shape)}"
+        raise InputError(f"{what} '{spec.name}' is {found} on a GPU, allowed: {spec.dtype}{list(spec.shape)}")
+    return array
+
+
+def check_apart(known: Executable, inputs: Sequence[tuple[int, int]], outputs: Sequence[GpuArray]) -> None:
+    """Raises InputError for an output that shares memory with an input or another output."""
+    taken = [*inputs]
+    for spec, array in zip(known.outputs, outputs, strict=True):
+        if any(array.place < end + nbytes and end < array.place + array.nbytes for end, nbytes in taken):
+            raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
+        taken.append((array.place, array.nbytes))
