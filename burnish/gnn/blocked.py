@@ -29,6 +29,7 @@ from burnish.memory.sizes import text_of
 from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, swap_problem
 from burnish.runtime.steps import TensorSpec
 
+INDEX_BYTES = 8
 MARGIN = 24 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator
 
 
@@ -101,7 +102,8 @@ class BlockedStep:
         written = {n for step in self.program.steps for n in step.writes}
         kept = [n for n in written if n.partition(":")[0] in self._results]
         nbytes = {name: t.nbytes for name, t in self._types.items()}
-        self.problem: SwapProblem = swap_problem(self.program.steps, nbytes, kept)
+        operators = [part.segment for part in self.program.parts]
+        self.problem: SwapProblem = swap_problem(self.program.steps, nbytes, kept, operators)
         self._partial: dict[int, list[list[np.ndarray] | None]] = {}
         self._regions = {name: self._region(name) for name in self._lasting}
         self._streams: dict[str, np.ndarray] = {}
@@ -111,7 +113,9 @@ class BlockedStep:
         try:
             self._prepare()
             trim()
-            self.capacity = self._capacity() if self.capacity is None else self.capacity
+            overhead = self._overhead()
+            self.least = overhead + max(self.problem.least_capacity, self._result_bytes())
+            self.capacity = self._capacity(overhead) if self.capacity is None else self.capacity
             self.plan = PLANNERS[self.planner](self.problem, self.capacity)
             trim()
         except BaseException:
@@ -133,12 +137,15 @@ class BlockedStep:
         after = {state.output for state in graph.states.values()}
         return tuple(n for i, n in enumerate(graph.outputs) if i not in after)
 
-    def least_budget(self) -> int:
-        """The smallest budget of this process: what is resident now, what modules work in, and the largest step."""
-        return self._overhead() + self.problem.least_capacity
-
     def _overhead(self) -> int:
+        """Bytes beside tensors: what is resident now, and what modules work in."""
         return resident_bytes() + self.program.workspace + self._partial_bytes() + MARGIN
+
+    def _result_bytes(self) -> int:
+        """Bytes of results with rows, and of the most likely class of each as a metric finds it."""
+        types = [self.program.graph.types[name] for name in self._results]
+        row = sum(prod(t.shape[1:]) * numpy_dtype(t.dtype).itemsize + INDEX_BYTES for t in types)
+        return self.share.rows * row
 
     def _partial_bytes(self) -> int:
         """Bytes of sums over single blocks, of which a segment's are there at once."""
@@ -149,17 +156,17 @@ class BlockedStep:
         ]
         return max(found, default=0)
 
-    def _capacity(self) -> int:
+    def _capacity(self, overhead: int) -> int:
         if self.budget is None:
             return max(sum(self.problem.nbytes.values()), 1)
-        least = self.least_budget()
+        least = self.least
         if self.budget < least:
             raise ParameterError(
                 f"memory_budget: found {self.budget} bytes ({text_of(self.budget)}); allowed: {least} bytes "
-                f"({text_of(least)}) or more: {text_of(self._overhead())} of this process and "
-                f"{text_of(self.problem.least_capacity)} of the largest step"
+                f"({text_of(least)}) or more: {text_of(overhead)} of this process and {text_of(least - overhead)} of "
+                f"the largest step or the results"
             )
-        return self.budget - self._overhead()
+        return self.budget - overhead
 
     def _live(self) -> list[int]:
         """Bytes of tensors in main memory at each step of the plan."""

@@ -10,14 +10,14 @@ import numpy as np
 
 from burnish.arguments import check_count
 from burnish.errors import DataError
-from burnish.gnn.csr import CSR
-from burnish.gnn.feeds import UNKNOWN, check_fits, check_labels, labels_of, mask_of, scale_of, scales_of, structures_of
+from burnish.gnn.feeds import UNKNOWN, check_fits, check_labels, labels_of, mask_of, scale_of, scales_of
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.layers import Cost
 from burnish.gnn.models import FEATURES, SCALE, Extents, Network, gathered_bytes, structure_names
 from burnish.gnn.share import Blocks, Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.store import SUFFIX, GraphFile, load
+from burnish.gnn.structures import adapted, structures_of
 
 ROWS = 1024  # blocks are a multiple of so many vertices: all of their rows' memory can be given back
 BLOCK_BYTES = 16 << 20  # of a block of features
@@ -153,42 +153,3 @@ def _read_sources(file: GraphFile, blocks: Blocks, structure: str, block: int, o
     found = adapted(structure, file.part(begin, end), begin).sources
     out[: len(found)] = found
     out[len(found) :] = 0
-
-
-def adapted(structure: str, part: CSR, begin: int) -> CSR:
-    """Rows of a structure of ``layers.STRUCTURES`` from those of a graph, for the vertices from ``begin`` on."""
-    return {"plain": _plain, "bare": _bare, "loops": _looped}[structure](part, begin)
-
-
-def _plain(part: CSR, begin: int) -> CSR:
-    return part
-
-
-def _bare(part: CSR, begin: int) -> CSR:
-    """Without edges from a vertex to itself."""
-    loops = _loops(part, begin)
-    if not loops.any():
-        return part
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(loops)])
-    weights = None if part.weights is None else part.weights[~loops]
-    return CSR(part.offsets - before[part.offsets], part.sources[~loops], part.columns, weights)
-
-
-def _looped(part: CSR, begin: int) -> CSR:
-    """With an edge from each vertex to itself, in its place in the ascending row, where it was missing."""
-    rows = np.arange(part.rows)
-    targets = np.repeat(rows, part.degrees)
-    has = np.zeros(part.rows, np.bool_)
-    has[targets[_loops(part, begin)]] = True
-    missing = np.flatnonzero(~has)
-    before = np.bincount(targets[part.sources < targets + begin], minlength=part.rows)
-    places = part.offsets[missing] + before[missing]
-    sources = np.insert(part.sources, places, (missing + begin).astype(np.int32))
-    weights = None if part.weights is None else np.insert(part.weights, places, np.float32(1))
-    return CSR(part.offsets + np.concatenate([np.zeros(1, np.int64), np.cumsum(~has)]), sources, part.columns, weights)
-
-
-def _loops(part: CSR, begin: int) -> np.ndarray:
-    """Which edges go from a vertex to itself."""
-    targets = np.repeat(np.arange(begin, begin + part.rows, dtype=np.int32), part.degrees)
-    return np.asarray(part.sources == targets)
