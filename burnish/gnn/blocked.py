@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import prod
@@ -23,6 +23,7 @@ from burnish.gnn.program import Gathering, Part, Program
 from burnish.gnn.regions import Region, peak_bytes, resident_bytes, trim
 from burnish.gnn.rows import Rows
 from burnish.gnn.share import Share
+from burnish.gnn.values import Values
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
@@ -31,31 +32,6 @@ from burnish.runtime.steps import TensorSpec
 
 INDEX_BYTES = 8
 MARGIN = 24 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator
-
-
-class Values(Mapping[str, np.ndarray]):
-    """The states of a step by name: what is read is a copy, what is set replaces the value."""
-
-    def __init__(self, initial: Mapping[str, np.ndarray]) -> None:
-        self.arrays = {name: np.array(value) for name, value in initial.items()}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.arrays[name].copy()
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        """Raises InputError for an unknown name, and an array of another shape or dtype."""
-        array = np.asarray(value)
-        own = self.arrays.get(name)
-        if own is None or (array.shape, array.dtype) != (own.shape, own.dtype):
-            known = "nothing" if own is None else f"{own.dtype}{list(own.shape)}"
-            raise InputError(f"state '{name}': found {array.dtype}{list(array.shape)}; allowed: {known}")
-        self.arrays[name] = array.copy()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.arrays)
-
-    def __len__(self) -> int:
-        return len(self.arrays)
 
 
 @dataclass(frozen=True)
@@ -86,11 +62,12 @@ class BlockedStep:
     folder: str | Path | None = None
     labels: Sequence[str] = ("label",)
     capacity: int | None = None
+    later: bool = False
     moved: Moved = field(default_factory=Moved)
     seconds: float = 0.0  # of the latest call, without what waits for other workers
 
     def __post_init__(self) -> None:
-        """Plans. Raises ParameterError for a budget below the least possible one, which it names."""
+        """Prepares edges and, unless that is to be done ``later``, plans; raises as ``settle`` does."""
         graph, rows = self.program.graph, self.share.rows
         self.state = Values({name: state.initial for name, state in graph.states.items()})
         self.inputs = tuple(
@@ -113,16 +90,23 @@ class BlockedStep:
         try:
             self._prepare()
             trim()
-            overhead = self._overhead()
-            self.least = overhead + max(self.problem.least_capacity, self._result_bytes())
-            self.capacity = self._capacity(overhead) if self.capacity is None else self.capacity
-            self.plan = PLANNERS[self.planner](self.problem, self.capacity)
-            trim()
+            if not self.later:
+                self.settle()
         except BaseException:
             self.close()
             raise
-        self.info = {"live": self._live(), "plan": str(self.plan)}
         self.states = tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self.state.arrays.items())
+
+    def settle(self) -> None:
+        """Plans, when all is in memory that stays there. Raises ParameterError for a budget below the least possible
+        one, which it names.
+        """
+        overhead = self._overhead()
+        self.least = overhead + max(self.problem.least_capacity, self._result_bytes())
+        self.capacity = self._capacity(overhead) if self.capacity is None else self.capacity
+        self.plan = PLANNERS[self.planner](self.problem, self.capacity)
+        self.info = {"live": self._live(), "plan": str(self.plan)}
+        trim()
 
     # --- memory ---
 

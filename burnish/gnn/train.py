@@ -232,9 +232,11 @@ def blocked(
     if with_validation:
         programs.append(build(lambda v: evaluation_graph(forward(v), recipe), share, FIRST, (LABEL,), **options))
     steps = [
-        stack.enter_context(BlockedStep(program, share, FEATURES, FIRST, budget, planner, comm, folder))
+        stack.enter_context(BlockedStep(program, share, FEATURES, FIRST, budget, planner, comm, folder, later=True))
         for program in programs
     ]
+    for step in steps:
+        step.settle()
     source = Whole({LABEL: shared.labels("train")})
     if not with_validation:
         return Made(steps[0], source, multilabel=shared.multilabel)

@@ -11,6 +11,7 @@ import pytest
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
+from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.task import Task
 from burnish.kernels.template import Template
 from burnish.loops.evaluate import evaluate
@@ -78,6 +79,25 @@ def test_parts_of_uneven_graphs(native: Native, degrees: Sequence[int], parts: i
     offsets, sources = graph(61, 90, degrees)
     arrays = {"x": features(90, 32), "o": offsets, "s": sources}
     run(native, AGGREGATE, applied("aggregate", arrays), arrays, parts=parts)
+
+
+@pytest.mark.parametrize("width", [1, 5, 16, 40])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
+def test_the_generic_schedule_takes_loaded_extents(native: Native, width: int, reduction: str) -> None:
+    """Which is there for what the others refuse: of loops that memory bounds it asks nothing."""
+    offsets, sources = graph(700, 50, [0, 3, 1, 0, 40, 2])
+    arrays = {"x": features(50, width), "o": offsets, "s": sources}
+    run(native, GENERIC, applied("aggregate", arrays, reduction=reduction), arrays)
+
+
+def test_what_asks_for_a_loaded_extent_is_no_schedule() -> None:
+    offsets, sources = graph(70, 50, [0, 3])
+    task = applied("aggregate", {"x": features(50, 16), "o": offsets, "s": sources})
+    s = Schedule(task.program())
+    *_, edge = s.loops("y")
+    for ask in (lambda n: n > 1, lambda n: 2 * n, lambda n: n % 4, range, lambda n: n + 1):
+        with pytest.raises(ScheduleError, match="known only when it is read"):
+            ask(s.extent(edge))
 
 
 def counted(program: Program, edge: str) -> Program:
