@@ -183,7 +183,8 @@ def test_attention(native: Native, heads: int, size: int) -> None:
         n: np.abs(features(c, heads, i)) for i, (n, c) in enumerate({"a": 30, "b": 30, "c": 40, "d": 40}.items())
     }
     arrays = {"x": features(30, heads * size).reshape(30, heads, size), **factors, "o": offsets, "s": sources}
-    run(native, AGGREGATE, applied("attention_sum", arrays, slope=0.2), arrays)
+    for both in (False, True):
+        run(native, AGGREGATE, applied("attention_sum", arrays, slope=0.2, both=both), arrays)
     del arrays["x"]
     run(native, AGGREGATE, applied("attention_total", arrays), arrays)
 
@@ -238,18 +239,19 @@ def test_block_by_block_with_weights(native: Native, width: int) -> None:
 
 @pytest.mark.parametrize("heads, size", [(8, 8), (8, 16), (1, 41), (3, 5)])
 @pytest.mark.parametrize("slope", [0.2, 1.0])
-def test_attention_block_by_block(native: Native, heads: int, size: int, slope: float) -> None:
+@pytest.mark.parametrize("both", [False, True])
+def test_attention_block_by_block(native: Native, heads: int, size: int, slope: float, both: bool) -> None:
     offsets, sources = graph(40, 30, [7, 0, 90])
     factors = {
         n: np.abs(features(c, heads, i)) for i, (n, c) in enumerate({"a": 30, "b": 30, "c": 40, "d": 40}.items())
     }
     x = features(30, heads * size).reshape(30, heads, size)
     arrays = {"x": x, **factors, **blocks(offsets, sources, 30, 7)}
-    task = applied("attention_sum_blocks", arrays, rows=7, slope=slope)
+    task = applied("attention_sum_blocks", arrays, rows=7, slope=slope, both=both)
     for vectors in (1, 2):
         found = run(native, AGGREGATE_BLOCKS, task, arrays, vectors=vectors)
     plain = {"x": x, **factors, "o": offsets, "s": sources}
-    (expected,) = evaluate(applied("attention_sum", plain, slope=slope).outputs, plain)
+    (expected,) = evaluate(applied("attention_sum", plain, slope=slope, both=both).outputs, plain)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 
