@@ -1,11 +1,12 @@
 """Graph networks: epochs beside PyTorch, memory budgets and transfers, samples beside whole graphs, depth and width.
 
 `python -m benchmarks.gnn [epochs|memory|budgets|sampling|depth|workers …] [--scale 0.1] [--json]`. Graphs are
-generated, of Reddit's (and `memory` of Amazon's) size times `--scale`. One peer is a plain implementation on `torch.sparse` CSR with int64 numbers, with
-products first as ours; another PyTorch Geometric (`edge_index`), where it is installed and its messages, edges times
-features, fit `--most` bytes. Not timed here: DGL, whose newest CPU wheel does not import (libgraphbolt ends at torch
-2.2.1; it runs only with an empty module in place of `dgl.graphbolt`). Times are CPU seconds of all sides in turn,
-medians; memory is the resident peak of a process of its own. Fails where a bar is missed that does not depend on time.
+generated, of Reddit's (and `memory` of Amazon's) size times `--scale`. One peer is a plain implementation on
+`torch.sparse` CSR with int64 numbers, with products first as ours; another PyTorch Geometric (`edge_index`), where it
+is installed and its messages, edges times features, fit `--most` bytes. Not timed here: DGL, whose newest CPU wheel
+does not import (libgraphbolt ends at torch 2.2.1; it runs only with an empty module in place of `dgl.graphbolt`).
+Times are CPU seconds of all sides in turn, medians; memory is the resident peak of a process of its own. Fails where
+a bar is missed that does not depend on time.
 """
 
 from __future__ import annotations

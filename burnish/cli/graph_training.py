@@ -226,8 +226,7 @@ def _is_file(source: str) -> bool:
 
 
 def _sizes(source: Graph | Path) -> tuple[int, int, bool, bool]:
-    """Features and classes of a graph, whether a vertex may have several labels, and edges weights. Raises DataError.
-    """
+    """Features and classes of a graph, whether vertices have several labels, and edges weights. Raises DataError."""
     if isinstance(source, Graph):
         found = source.width, source.classes, source.multilabel, source.weights is not None
     else:

@@ -55,7 +55,8 @@ _HOME = {
 __all__ = [
     "CSR", "GAT", "GCN", "GIN", "SAGE", "CommNet", "Graph", "GraphFile", "Network", "Partitioner", "Sampling",
     "Trained", "block_model", "dataset", "equal_edges", "equal_vertices", "fit", "fit_workers", "from_pyg",
-    "initial_weights", "load", "logits_of", "network", "ppi_graphs", "read", "rmat", "save", "score", "union", "write_dataset",
+    "initial_weights", "load", "logits_of", "network", "ppi_graphs", "read", "rmat", "save", "score", "union",
+    "write_dataset",
 ]  # fmt: skip
 
 

@@ -27,7 +27,7 @@ from burnish.gnn.values import Values
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
-from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, swap_problem
+from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, live_bytes, swap_problem
 from burnish.runtime.steps import TensorSpec
 
 INDEX_BYTES = 8
@@ -105,7 +105,7 @@ class BlockedStep:
         self.least = overhead + max(self.problem.least_capacity, self._result_bytes())
         self.capacity = self._capacity(overhead) if self.capacity is None else self.capacity
         self.plan = PLANNERS[self.planner](self.problem, self.capacity)
-        self.info = {"live": self._live(), "plan": str(self.plan)}
+        self.info = {"live": live_bytes(self.problem, self.plan), "plan": str(self.plan)}
         trim()
 
     # --- memory ---
@@ -123,22 +123,13 @@ class BlockedStep:
 
     def _overhead(self) -> int:
         """Bytes beside tensors: what is resident now, and what modules work in."""
-        return resident_bytes() + self.program.workspace + self._partial_bytes() + MARGIN
+        return resident_bytes() + self.program.workspace + self.program.partial_bytes + MARGIN
 
     def _result_bytes(self) -> int:
         """Bytes of results with rows, and of the most likely class of each as a metric finds it."""
         types = [self.program.graph.types[name] for name in self._results]
         row = sum(prod(t.shape[1:]) * numpy_dtype(t.dtype).itemsize + INDEX_BYTES for t in types)
         return self.share.rows * row
-
-    def _partial_bytes(self) -> int:
-        """Bytes of sums over single blocks, of which a segment's are there at once."""
-        found = [
-            sum(spec.nbytes for module in modules for spec in module.outputs[len(segment.writes) :])
-            for segment, modules in zip(self.program.segments, self.program.modules, strict=True)
-            if segment.sums
-        ]
-        return max(found, default=0)
 
     def _capacity(self, overhead: int) -> int:
         if self.budget is None:
@@ -151,24 +142,6 @@ class BlockedStep:
                 f"the largest step or the results"
             )
         return self.budget - overhead
-
-    def _live(self) -> list[int]:
-        """Bytes of tensors in main memory at each step of the plan."""
-        now, found = 0, []
-        fast: set[str] = set()
-        for action in self.plan.actions:
-            if action.kind == "run":
-                new = set(self.problem.steps[action.step].writes) - fast
-                fast |= new
-                now += sum(self.problem.nbytes[n] for n in new)
-                found.append(now)
-            elif action.kind == "load":
-                fast.add(action.tensor)
-                now += self.problem.nbytes[action.tensor]
-            elif action.kind == "drop":
-                fast.discard(action.tensor)
-                now -= self.problem.nbytes[action.tensor]
-        return found
 
     @property
     def _lasting(self) -> list[str]:

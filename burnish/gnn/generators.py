@@ -47,9 +47,7 @@ SIZES = {
 KINDS = ("block", "rmat")
 
 
-def dataset(
-    name: str, kind: str = "block", seed: int = 0, threads: int | None = None, scale: float = 1.0
-) -> Graph:
+def dataset(name: str, kind: str = "block", seed: int = 0, threads: int | None = None, scale: float = 1.0) -> Graph:
     """A symmetric graph of a known size (``SIZES``), by a block model or R-MAT; vertices in random order.
 
     Features that take more than 2 GiB are made when they are read. ``scale``: of the numbers of vertices and of edges.

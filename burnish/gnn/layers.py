@@ -306,7 +306,7 @@ class GAT:
         return self.features * (self.heads if self.joined else 1)
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
-        """``weight``, ``left`` and ``right`` [heads, features] of the source and the target, ``bias``; ``edge`` [heads]."""
+        """``weight``, ``left`` and ``right`` [heads, features] of source and target, ``bias``; ``edge`` [heads]."""
         made = {
             "weight": glorot(rng, features, self.heads * self.features),
             "left": glorot(rng, self.heads, self.features), "right": glorot(rng, self.heads, self.features),

@@ -228,9 +228,7 @@ def network(
     return Network(features, layers, made, dropout, input_dropout)
 
 
-def _standard(
-    kind: str, hidden: int, classes: int, last: bool, heads: int, reduction: str, weighted: bool
-) -> Layer:
+def _standard(kind: str, hidden: int, classes: int, last: bool, heads: int, reduction: str, weighted: bool) -> Layer:
     width, activation = (classes, "none") if last else (hidden, "relu")
     match kind:
         case GCN.kind:

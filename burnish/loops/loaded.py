@@ -84,7 +84,7 @@ class Loaded(Rebuilt, metaclass=Interned):
         return always
 
     def _refused(self, other: object = None) -> NoReturn:
-        raise UnknownExtentError(f"the loaded extent {self} is known only when it is read; allowed: its hint, {self.hint}")
+        raise UnknownExtentError(f"the loaded extent {self} is known only when it is read; its hint is {self.hint}")
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = __index__ = _refused
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refused

@@ -23,9 +23,7 @@ from burnish.ops.sparse import AGAIN, INDEX_DTYPES, at, check_structure, check_t
 
 @differentiated(AGAIN)
 @operator
-def aggregate_ties(
-    name: str, near: Tensor, far: Tensor, weights: Tensor, offsets: Tensor, sources: Tensor
-) -> Tensor:
+def aggregate_ties(name: str, near: Tensor, far: Tensor, weights: Tensor, offsets: Tensor, sources: Tensor) -> Tensor:
     """How many neighbours' elements of ``far`` [U, F], times the weight [E] of their edge, are equal to that of
     ``near`` [V, F]: how many a weighted maximum is.
     """

@@ -25,9 +25,7 @@ def test_sizes_within_budgets() -> None:
     without = row(NO_BUDGET, 2500.0)
     assert over([GENERATION, row("700MB", 650.0), without]) == []
     assert over([GENERATION, row("700MB", 701.0)]) == ["reddit, 602 -> gcn 41: peak 701 MB of 700MB"]
-    assert over([{**GENERATION, "peak MB": 800.0}, row("700MB", 650.0)]) == [
-        "reddit: generation: peak 800 MB of 700MB"
-    ]
+    assert over([{**GENERATION, "peak MB": 800.0}, row("700MB", 650.0)]) == ["reddit: generation: peak 800 MB of 700MB"]
     (text,) = over([GENERATION, row("700MB", 650.0, losses=[3.7, 3.4]), without])
     assert "losses [3.7, 3.4]; allowed: [3.7, 3.5]" in text
     assert over([GENERATION, REFUSED]) == ["reddit, 602 -> gcn 41: found 90 MB; allowed: 120 MB"]

@@ -39,7 +39,8 @@ def stack(kind: str) -> Stack:
         "gin": lambda: (pyg.GINConv(mlp(12, 8), eps=0.3), pyg.GINConv(mlp(8, 4), train_eps=True)),
         "gat": lambda: (pyg.GATConv(12, 4, heads=2), pyg.GATConv(8, 4, heads=3, concat=False)),
         "gat with edges": lambda: (
-            pyg.GATConv(12, 4, heads=2, edge_dim=1), pyg.GATConv(8, 4, heads=3, concat=False, edge_dim=1)
+            pyg.GATConv(12, 4, heads=2, edge_dim=1),
+            pyg.GATConv(8, 4, heads=3, concat=False, edge_dim=1),
         ),
     }
     return Stack(*made[kind]())

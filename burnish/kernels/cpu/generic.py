@@ -99,8 +99,7 @@ def _points(t: Tensor) -> int:
 def _schedule_output(
     s: Schedule, out: str, stages: list[str], rows: list[int], bounds: set[int], lanes: int, vectors: int
 ) -> None:
-    """Rows outermost and in parallel, ``stages`` computed for each, one vector loop in every nest, of none in ``bounds``.
-    """
+    """Rows outermost and parallel, ``stages`` computed for each, a vector loop in every nest, none over ``bounds``."""
     own = s.loops(out)
     outer = [own[d] for d in rows] if stages else own
     inner = [v for v in own if v not in outer]
