@@ -27,7 +27,7 @@ from burnish.gnn.values import Values
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
-from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, live_bytes, swap_problem
+from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, live_bytes, load_solver, swap_problem
 from burnish.runtime.steps import TensorSpec
 
 INDEX_BYTES = 8
@@ -101,6 +101,9 @@ class BlockedStep:
         """Plans, when all is in memory that stays there. Raises ParameterError for a budget below the least possible
         one, which it names.
         """
+        if self.capacity is None and self.budget is not None:
+            load_solver()
+            trim()
         overhead = self._overhead()
         self.least = overhead + max(self.problem.least_capacity, self._result_bytes())
         self.capacity = self._capacity(overhead) if self.capacity is None else self.capacity
@@ -201,8 +204,7 @@ class BlockedStep:
                 if gather.sources is not None:
                     given[gather.sources] = edges.of(k)
                 if gather.weights is not None:
-                    assert edges.weights is not None, "a graph without weights has a model without"
-                    given[gather.weights] = edges.weights[k]
+                    given[gather.weights] = edges.weights_of(k)
                 for name, array in gathering.prepared(given).items():
                     self._prepared[f"{name}:{k}"] = None if edges.sources is None else array
                     if edges.sources is None:

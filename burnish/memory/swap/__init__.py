@@ -2,7 +2,7 @@
 
 from burnish.memory.swap.choose import Rates, choose
 from burnish.memory.swap.exact import exact
-from burnish.memory.swap.fixed import fixed
+from burnish.memory.swap.fixed import fixed, load_solver
 from burnish.memory.swap.plan import Action, SwapPlan, live_bytes, replay
 from burnish.memory.swap.planners import PLANNERS
 from burnish.memory.swap.policies import least_recently_used, streaming
@@ -11,5 +11,6 @@ from burnish.memory.swap.store import Store, execute
 
 __all__ = [
     "PLANNERS", "Action", "Rates", "Store", "SwapPlan", "SwapProblem", "choose", "exact", "execute", "fixed",
-    "least_recently_used", "live_bytes", "live_tensors", "replay", "streaming", "swap_problem", "valid_states",
+    "least_recently_used", "live_bytes", "live_tensors", "load_solver", "replay", "streaming", "swap_problem",
+    "valid_states",
 ]  # fmt: skip

@@ -164,6 +164,15 @@ class Rows:
         return optimize.LinearConstraint(matrix, -np.inf, self.bounds)
 
 
+def load_solver() -> None:
+    """Imports the solver: its some tens of megabytes are in main memory before what is left for tensors is measured.
+
+    Raises MissingDependencyError.
+    """
+    require("scipy.optimize", "memory")
+    require("scipy.sparse", "memory")
+
+
 def solve(
     cost: np.ndarray, rows: Rows, seconds: float, integral: np.ndarray | None = None
 ) -> tuple[np.ndarray | None, bool]:
