@@ -41,7 +41,9 @@ def test_losses_are_those_of_torch(kind: str) -> None:
     np.testing.assert_allclose(logits, reference().detach().numpy(), atol=1e-2 * np.abs(logits).max())
 
 
-@pytest.mark.parametrize("kind", ["gcn", "gat", "sage max", pytest.param("sage", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["gcn", "gat", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sage", "sage max"))]
+)
 def test_losses_with_weights_of_edges_are_those_of_torch(kind: str) -> None:
     graph = weighted(small())
     name, _, reduction = kind.partition(" ")
@@ -119,21 +121,25 @@ def test_sampled_batches_hold_their_vertices() -> None:
         np.testing.assert_allclose(back, 0, atol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["gcn", "gat", "sage"])
+@pytest.mark.parametrize("kind", ["gat", pytest.param("sage", marks=pytest.mark.slow)])
 def test_samples_of_all_neighbours_are_the_whole(kind: str) -> None:
     """With room for every neighbour of every neighbour, a batch has the losses of the graph with its weights."""
     graph = weighted(small(60)).without_self_loops()
     net = made(kind, graph, weighted=True)
-    known = np.count_nonzero(graph.train)
-    sampling = Sampling(known, (60, 60))
+    sampling = Sampling(int(np.count_nonzero(graph.train)), (60, 60))
     sampled = fit(net, graph, epochs=2, threads=1, sampling=sampling).report.losses
-    if kind == "gcn":  # of whose edges those of the farthest vertices count in scales: they are not in a sample
-        source = Sampled(net, graph, sampling, np.asarray(graph.train))
-        inner = source.sample(np.flatnonzero(graph.train), 0)["scale"][:known]
-        whole = inputs_of(net, graph)[1]["scale"][np.asarray(graph.train)]
-        np.testing.assert_allclose(inner, whole, rtol=1e-6)
-        return
     np.testing.assert_allclose(sampled, Reference(net, graph).train(graph, 2, 0.01), rtol=1e-4)
+
+
+def test_scales_of_samples_are_sums_of_weights() -> None:
+    """With all of a vertex' edges in the sample, self loops included, they are those of the graph."""
+    graph = weighted(small(60))
+    net = made("gcn", graph)
+    known = np.flatnonzero(graph.train)
+    found = Sampled(net, graph, Sampling(len(known), (60, 60)), np.asarray(graph.train)).sample(known, 0)
+    whole = inputs_of(net, graph)[1]
+    for name in ("scale", "loop"):
+        np.testing.assert_allclose(found[name][: len(known)], whole[name][known], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
