@@ -77,7 +77,7 @@ def score(network: Network, graph: Graph, mask: str = "test") -> float:
 def recipe_of(train: Train | None, network: Network, multilabel: bool) -> Train:
     """How a network is trained: Adam at 0.01 unless it is said, cross-entropy of its labels, all of its weights."""
     made = Train(optimizer=Adam(0.01)) if train is None else train
-    loss = (KnownLogistic() if multilabel else CrossEntropy()) if made.loss == Train().loss else made.loss
+    loss = (KnownLogistic() if multilabel else CrossEntropy(wide=True)) if made.loss == Train().loss else made.loss
     return replace(made, loss=loss, parameters=tuple(network.weights), guard=True)
 
 
