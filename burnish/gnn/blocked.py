@@ -97,14 +97,15 @@ class BlockedStep:
             raise
         self.states = tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self.state.arrays.items())
 
-    def settle(self) -> None:
-        """Plans, when all is in memory that stays there. Raises ParameterError for a budget below the least possible
-        one, which it names.
+    def settle(self, beside: int = 0) -> None:
+        """Plans, when all is in memory that stays there. ``beside``: bytes that other steps of this process work in.
+
+        Raises ParameterError for a budget below the least possible one, which it names.
         """
         if self.capacity is None and self.budget is not None:
             load_solver()
             trim()
-        overhead = self._overhead()
+        overhead = self._overhead() + beside
         self.least = overhead + max(self.problem.least_capacity, self._result_bytes())
         self.capacity = self._capacity(overhead) if self.capacity is None else self.capacity
         self.plan = PLANNERS[self.planner](self.problem, self.capacity)

@@ -112,7 +112,7 @@ class Sampled:
         offsets = np.zeros(self._vertices + 1, np.int64)
         sources = np.full(self._most, self._vertices - 1, np.int32)
         given = NO_WEIGHTS if self._csr.weights is None else self._csr.weights
-        weights = np.ones(self._most if given.size else 0, np.float32)
+        weights = np.ones(self._most if self.extents.weighted else 0, np.float32)
         count = _sample(
             self._csr.offsets, self._csr.sources, given, chosen, np.array(self.sampling.fanouts, np.int64), seed,
             self._place, vertices, offsets, sources, weights,
@@ -132,7 +132,7 @@ class Sampled:
             back_weights = np.empty_like(own)
             transpose(ends, starts, own, back_offsets, back, back_weights)
             found |= zip(structure_names(name), (ends, starts, back_offsets, back), strict=True)
-            found |= zip(weight_names(name), (own, back_weights) if given.size else (), strict=False)
+            found |= zip(weight_names(name), (own, back_weights) if self.extents.weighted else (), strict=False)
         return found
 
     def _scales(self, offsets: np.ndarray, weights: np.ndarray, vertices: np.ndarray) -> dict[str, np.ndarray]:

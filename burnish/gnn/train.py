@@ -235,8 +235,9 @@ def blocked(
         stack.enter_context(BlockedStep(program, share, FEATURES, FIRST, budget, planner, comm, folder, later=True))
         for program in programs
     ]
-    for step in steps:
-        step.settle()
+    works = [step.program.workspace for step in steps]  # a step's modules keep what they have worked in
+    for step, own in zip(steps, works, strict=True):
+        step.settle(sum(works) - own)
     source = Whole({LABEL: shared.labels("train")})
     if not with_validation:
         return Made(steps[0], source, multilabel=shared.multilabel)
