@@ -1,21 +1,20 @@
 """Graph networks: epochs beside PyTorch, memory budgets and transfers, samples beside whole graphs, depth and width.
 
-`python -m benchmarks.gnn [epochs|memory|sampling|depth|workers …] [--scale 0.1] [--json]`. Graphs are generated, of
-Reddit's size times `--scale`. One peer is a plain implementation on `torch.sparse` CSR with int64 numbers, with
-products first as ours; another PyTorch Geometric (`edge_index`), where it is installed and its messages, edges times
-features, fit `--most` bytes. Not timed here: DGL, whose newest CPU wheel does not import (libgraphbolt ends at torch
-2.2.1; it runs only with an empty module in place of `dgl.graphbolt`). Times are CPU seconds of all sides in turn,
-medians; memory is the resident peak of a process of its own. Fails where a bar is missed that does not depend on time.
+`python -m benchmarks.gnn [epochs|memory|budgets|sampling|depth|workers …] [--scale 0.1] [--json]`. Graphs are
+generated, of Reddit's (and `memory` of Amazon's) size times `--scale`. One peer is a plain implementation on
+`torch.sparse` CSR with int64 numbers, with products first as ours; another PyTorch Geometric (`edge_index`), where it
+is installed and its messages, edges times features, fit `--most` bytes. Not timed here: DGL, whose newest CPU wheel
+does not import (libgraphbolt ends at torch 2.2.1; it runs only with an empty module in place of `dgl.graphbolt`).
+Times are CPU seconds of all sides in turn, medians; memory is the resident peak of a process of its own. Fails where
+a bar is missed that does not depend on time.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import resource
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -29,48 +28,46 @@ from rich.console import Console
 from rich.table import Table
 
 import burnish as bn
+from benchmarks import gnn_memory
 from benchmarks.graph_peers import dgl_state, pyg_step, torch_step
-from burnish.errors import ParameterError
-from burnish.gnn.blocked import PLANNERS
 from burnish.gnn.feeds import LABEL, inputs_of, labels_of
-from burnish.gnn.generators import SIZES, block_model
+from burnish.gnn.generators import block_model, dataset
 from burnish.gnn.graph import Graph
 from burnish.gnn.models import Network, network
-from burnish.gnn.regions import peak_bytes
 from burnish.gnn.sampling import Sampling
 from burnish.gnn.store import save
 from burnish.gnn.train import fit, recipe_of
 from burnish.gnn.workers import fit_workers
-from burnish.memory.sizes import parse_budget
 
 Row = dict[str, Any]
-WHAT = ("epochs", "memory", "sampling", "depth", "workers")
-REDDIT = SIZES["reddit"]
-BUDGETS = 10
+WHAT = ("epochs", "memory", "budgets", "sampling", "depth", "workers")
 
 
 def main() -> None:
     """Measures what is asked for, and prints tables or one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help=f"of {', '.join(WHAT)}; default: all")
-    parser.add_argument("--scale", type=float, default=0.1, help="share of Reddit's vertices, and of its edges")
+    parser.add_argument("--scale", type=float, default=0.1, help="share of a data set's vertices, and of its edges")
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--budget", default="700MB", help="of the memory benchmark's first run")
-    parser.add_argument("--network", default="gcn", help="of the memory benchmark")
-    parser.add_argument("--layers", type=int, default=2, help="of the memory benchmark's network")
+    parser.add_argument("--budget", default="700MB", help="of the first run of budgets")
+    parser.add_argument("--network", default="gcn", help="of budgets")
+    parser.add_argument("--layers", type=int, default=2, help="of the network of budgets")
+    parser.add_argument("--data", default="all", help="of memory: reddit or amazon; default: both")
+    parser.add_argument("--folder", help="for graphs and what budgets do not hold; default: that of temporary files")
     parser.add_argument("--planner", default="best", help=argparse.SUPPRESS)
     parser.add_argument("--most", type=float, default=1e9, help="bytes of PyG's messages, edges times features")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)  # a graph's file and a budget: one training
+    parser.add_argument("--generate", nargs=2, help=argparse.SUPPRESS)  # a data set and a graph's file
     arguments = parser.parse_args()
-    if arguments.child:
-        path, budget = arguments.child
-        print(json.dumps(trained_within(path, budget, arguments)))
+    if arguments.child or arguments.generate:
+        print(json.dumps(gnn_memory.trained_within(arguments) if arguments.child else gnn_memory.write(arguments)))
         return
     makers: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
-        "epochs": epochs, "memory": memory, "sampling": sampling, "depth": depth, "workers": workers,
+        "epochs": epochs, "memory": gnn_memory.memory, "budgets": gnn_memory.budgets, "sampling": sampling,
+        "depth": depth, "workers": workers,
     }  # fmt: skip
     for name in arguments.names:
         if name not in makers:
@@ -87,11 +84,9 @@ def main() -> None:
     sys.exit(bool(missed))
 
 
-def reddit(scale: float, **more: Any) -> Graph:
+def reddit(scale: float) -> Graph:
     """A block model of Reddit's size times ``scale``."""
-    vertices, edges = int(REDDIT.vertices * scale), int(REDDIT.edges * scale)
-    inside = 0.4 if edges > 0.02 * vertices**2 else 0.7
-    return block_model(vertices, edges, REDDIT.classes, REDDIT.width, inside=inside, **more)
+    return dataset("reddit", scale=scale)
 
 
 # --- epochs -----------------------------------------------------------------------------------------------------------
@@ -134,89 +129,6 @@ def burnish_step(net: Network, graph: Graph, threads: int) -> tuple[bn.Module, C
     arrays[LABEL] = labels_of(graph, graph.train)
     given = [arrays[spec.name] for spec in step.inputs]
     return step, lambda: float(step(*given))
-
-
-# --- memory -----------------------------------------------------------------------------------------------------------
-
-
-def memory(arguments: argparse.Namespace) -> list[Row]:
-    """Ten budgets, each in a process of its own, whose resident peak is measured; and the baselines' transfers."""
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "graph.bngraph"
-        code = (
-            f"from benchmarks.gnn import reddit; from burnish.gnn.store import save; "
-            f"save({str(path)!r}, reddit({arguments.scale}))"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True)
-        first = child(path, arguments.budget, arguments)
-        if "refused" in first:
-            return [first]
-        least, most = first["least MB"], first["everything MB"]
-        for budget in np.linspace(1.02 * least, max(most, 1.1 * least), BUDGETS):
-            rows.append(child(path, f"{budget:.0f}MB", arguments))
-        refused = child(path, f"{0.8 * least:.0f}MB", arguments)
-        others = [child(path, rows[0]["budget"], arguments, planner) for planner in ("streaming", "lru")]
-        return [first, *rows, *others, refused]
-
-
-def broken(rows: list[Row]) -> list[str]:
-    """Promises of memory budgets that rows break: peaks above them, more moved with more memory, no refusal."""
-    ran = [row for row in rows if "refused" not in row]
-    budgets = [row for row in ran if row["planner"] == "best"][1:]
-    found = [
-        f"{row['budget']}: peak {row['peak MB']:.0f} MB" for row in ran if row["peak MB"] > megabytes(row["budget"])
-    ]
-    found += [
-        f"{more['budget']} moves {more['best MB']:.0f} MB, {less['budget']} moved {less['best MB']:.0f}"
-        for less, more in itertools.pairwise(budgets) if more["best MB"] > less["best MB"] + 1e-6
-    ]  # fmt: skip
-    if len(rows) > 1 and "allowed:" not in rows[-1].get("refused", ""):
-        found.append(f"{rows[-1]['budget']} was not refused")
-    losses = [row["loss"] for row in ran]
-    return found + ([f"losses from {min(losses)} to {max(losses)}"] if max(losses) - min(losses) > 1e-5 else [])
-
-
-def megabytes(text: str) -> float:
-    """Of a budget as the command line has it."""
-    return parse_budget("budget", text) / 1e6
-
-
-def child(path: Path, budget: str, arguments: argparse.Namespace, planner: str = "best") -> Row:
-    """One training in a new process."""
-    more = [f"--{name}={getattr(arguments, name)}" for name in ("hidden", "rounds", "threads", "network", "layers")]
-    more.append(f"--planner={planner}")
-    command = [sys.executable, "-m", "benchmarks.gnn", *more, "--child", str(path), budget]
-    found = subprocess.run(command, check=True, capture_output=True, text=True)
-    result: Row = json.loads(found.stdout.splitlines()[-1])
-    return result
-
-
-def trained_within(path: str, budget: str, arguments: argparse.Namespace) -> Row:
-    """A GCN trained for some epochs within a budget: measured peak, seconds, and bytes moved by each planner."""
-    file = bn.gnn.GraphFile.open(path)
-    width, shape = file.sections["features"].shape[1], {"hidden": arguments.hidden, "depth": arguments.layers}
-    net = network(arguments.network, width, file.classes, **shape)
-    seconds: list[float] = []
-    steps: list[Any] = []
-    try:
-        found = fit(
-            net, path, epochs=arguments.rounds, memory_budget=budget, planner=arguments.planner,
-            threads=arguments.threads, evaluate_every=10**6, progress=lambda now: seconds.append(now.seconds),
-            watch=steps.append,
-        )  # fmt: skip
-    except ParameterError as error:
-        return {"budget": budget, "planner": arguments.planner, "refused": str(error)}
-    (step,) = steps
-    problem, capacity = step.problem, step.capacity
-    moved = {name: make(problem, capacity).moved / 1e6 for name, make in PLANNERS.items()}
-    return {
-        "budget": budget, "planner": arguments.planner, "peak MB": peak_bytes() / 1e6,
-        "epoch s": seconds[-1] / len(seconds),
-        "loss": float(found.report.losses[-1]), "least MB": (step.budget - capacity + problem.least_capacity) / 1e6,
-        "everything MB": (step.budget - capacity + sum(problem.nbytes.values())) / 1e6,
-        **{f"{name} MB": value for name, value in moved.items()},
-    }  # fmt: skip
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------
@@ -327,7 +239,7 @@ def apart(rows: list[Row]) -> list[str]:
 
 
 BARS: dict[str, Callable[[list[Row]], list[str]]] = {
-    "memory": broken, "sampling": below, "depth": shallow, "workers": apart,
+    "memory": gnn_memory.over, "budgets": gnn_memory.broken, "sampling": below, "depth": shallow, "workers": apart,
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from burnish.files import write_atomic
 from burnish.gnn.disjoint import union
 from burnish.gnn.feeds import labels_of, mask_of
 from burnish.gnn.formats import read
-from burnish.gnn.generators import dataset, ppi_graphs
+from burnish.gnn.generators import dataset, ppi_graphs, write_dataset
 from burnish.gnn.graph import MASKS, Graph
 from burnish.gnn.inference import logits_of
 from burnish.gnn.losses import scores
@@ -25,14 +25,14 @@ from burnish.gnn.models import Network, network
 from burnish.gnn.partition import equal_edges, equal_vertices
 from burnish.gnn.picture import partition_facts, partition_picture
 from burnish.gnn.sampling import Sampling
-from burnish.gnn.store import SUFFIX, GraphFile, save
+from burnish.gnn.store import SUFFIX, GraphFile, load, save
 from burnish.gnn.train import Trained, fit
 from burnish.gnn.workers import fit_workers
 from burnish.train.optimizers import Optimizer
 from burnish.train.picture import page
 from burnish.train.progress import evaluation_text, shown
 
-GENERATED = "dataset:"
+GENERATED, PPI = "dataset:", "ppi"
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,13 @@ def train(task: Task) -> None:
     _check(task)
     recipe, sampling = task.recipe, task.sampling
     source = Path(task.graph) if _is_file(task.graph) else graph_of(task.graph)
-    features, classes, multilabel = _sizes(source)
+    features, classes, multilabel, weighted = _sizes(source)
     if task.continue_from is not None:
         made = Network.load(task.continue_from)
     else:
         made = network(
             task.model, features, classes, hidden=task.hidden, depth=task.layers, heads=task.heads,
-            dropout=task.dropout, seed=task.seed,
+            dropout=task.dropout, seed=task.seed, weighted=weighted,
         )  # fmt: skip
     limits: dict[str, Any] = {
         "epochs": task.epochs, "patience": task.patience, "evaluate_every": task.evaluate_every,
@@ -193,13 +193,16 @@ def convert(source: str, output: Path, symmetrize: bool, force: bool, as_json: b
     if output.suffix != SUFFIX:
         raise ParameterError(f"--output: found '{output}'; allowed: a name that ends in {SUFFIX}")
     check_output(output, is_ours=_is_graph, force=force)
-    graph = graph_of(source)
-    save(output, graph.symmetrized() if symmetrize else graph)
-    size = output.stat().st_size
-    if as_json:
-        print_json({"output": str(output), "bytes": size, **graph.facts()})
+    if source.startswith(GENERATED) and source != GENERATED + PPI:  # symmetric, and written piece by piece
+        write_dataset(output, *_generated(source))
     else:
-        print(f"{output}: {graph.vertices:,} vertices, {graph.edges:,} edges, {size / 1e6:.1f} MB")
+        graph = graph_of(source)
+        save(output, graph.symmetrized() if symmetrize else graph)
+    size, file = output.stat().st_size, GraphFile.open(output)
+    if as_json:
+        print_json({"output": str(output), "bytes": size, **load(output, "file").facts()})
+    else:
+        print(f"{output}: {file.vertices:,} vertices, {file.edges:,} edges, {size / 1e6:.1f} MB")
 
 
 def graph_of(source: str) -> Graph:
@@ -208,10 +211,13 @@ def graph_of(source: str) -> Graph:
         if not Path(source).exists():
             raise ParameterError(f"graph: no file or folder '{source}'; allowed also: dataset:reddit/10 and its kin")
         return read(source)
+    return union(ppi_graphs()) if source == GENERATED + PPI else dataset(*_generated(source))
+
+
+def _generated(source: str) -> tuple[str, str]:
+    """The name and the kind of a graph that is generated."""
     name, _, kind = source.removeprefix(GENERATED).partition(",")
-    if name == "ppi":
-        return union(ppi_graphs())
-    return dataset(name, kind or "block")
+    return name, kind or "block"
 
 
 def _is_file(source: str) -> bool:
@@ -219,15 +225,16 @@ def _is_file(source: str) -> bool:
     return not source.startswith(GENERATED) and Path(source).suffix == SUFFIX and Path(source).is_file()
 
 
-def _sizes(source: Graph | Path) -> tuple[int, int, bool]:
-    """Features and classes of a graph, and whether a vertex may have several labels. Raises DataError."""
+def _sizes(source: Graph | Path) -> tuple[int, int, bool, bool]:
+    """Features and classes of a graph, whether vertices have several labels, and edges weights. Raises DataError."""
     if isinstance(source, Graph):
-        found = source.width, source.classes, source.multilabel
+        found = source.width, source.classes, source.multilabel, source.weights is not None
     else:
         file = GraphFile.open(source)
         sections = file.sections
         width = sections["features"].shape[1] if "features" in sections else 0
-        found = width, file.classes, "labels" in sections and len(sections["labels"].shape) == 2
+        multilabel = "labels" in sections and len(sections["labels"].shape) == 2
+        found = width, file.classes, multilabel, "weights" in sections
     if not found[0] or not found[1]:
         raise DataError(f"graph: found {found[0]} features, {found[1]} classes; allowed: a graph with both")
     return found

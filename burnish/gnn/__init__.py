@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from burnish.gnn.csr import CSR
     from burnish.gnn.disjoint import union
     from burnish.gnn.formats import read
-    from burnish.gnn.generators import block_model, dataset, ppi_graphs, rmat
+    from burnish.gnn.generators import block_model, dataset, ppi_graphs, rmat, write_dataset
     from burnish.gnn.graph import Graph
     from burnish.gnn.inference import logits_of
     from burnish.gnn.layers import GAT, GCN, GIN, SAGE, CommNet
@@ -49,12 +49,14 @@ _HOME = {
     "save": "store",
     "score": "train",
     "union": "disjoint",
+    "write_dataset": "generators",
 }
 
 __all__ = [
     "CSR", "GAT", "GCN", "GIN", "SAGE", "CommNet", "Graph", "GraphFile", "Network", "Partitioner", "Sampling",
     "Trained", "block_model", "dataset", "equal_edges", "equal_vertices", "fit", "fit_workers", "from_pyg",
     "initial_weights", "load", "logits_of", "network", "ppi_graphs", "read", "rmat", "save", "score", "union",
+    "write_dataset",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import prod
@@ -23,38 +23,15 @@ from burnish.gnn.program import Gathering, Part, Program
 from burnish.gnn.regions import Region, peak_bytes, resident_bytes, trim
 from burnish.gnn.rows import Rows, check_finite
 from burnish.gnn.share import Share
+from burnish.gnn.values import Values
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
-from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, swap_problem
+from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, live_bytes, load_solver, swap_problem
 from burnish.runtime.steps import TensorSpec
 
+INDEX_BYTES = 8
 MARGIN = 24 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator
-
-
-class Values(Mapping[str, np.ndarray]):
-    """The states of a step by name: what is read is a copy, what is set replaces the value."""
-
-    def __init__(self, initial: Mapping[str, np.ndarray]) -> None:
-        self.arrays = {name: np.array(value) for name, value in initial.items()}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        return self.arrays[name].copy()
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        """Raises InputError for an unknown name, and an array of another shape or dtype."""
-        array = np.asarray(value)
-        own = self.arrays.get(name)
-        if own is None or (array.shape, array.dtype) != (own.shape, own.dtype):
-            known = "nothing" if own is None else f"{own.dtype}{list(own.shape)}"
-            raise InputError(f"state '{name}': found {array.dtype}{list(array.shape)}; allowed: {known}")
-        self.arrays[name] = array.copy()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self.arrays)
-
-    def __len__(self) -> int:
-        return len(self.arrays)
 
 
 @dataclass(frozen=True)
@@ -85,11 +62,12 @@ class BlockedStep:
     folder: str | Path | None = None
     labels: Sequence[str] = ("label",)
     capacity: int | None = None
+    later: bool = False
     moved: Moved = field(default_factory=Moved)
     seconds: float = 0.0  # of the latest call, without what waits for other workers
 
     def __post_init__(self) -> None:
-        """Plans. Raises ParameterError for a budget below the least possible one, which it names."""
+        """Prepares edges and, unless that is to be done ``later``, plans; raises as ``settle`` does."""
         graph, rows = self.program.graph, self.share.rows
         self.state = Values({name: state.initial for name, state in graph.states.items()})
         self.inputs = tuple(
@@ -101,7 +79,8 @@ class BlockedStep:
         written = {n for step in self.program.steps for n in step.writes}
         kept = [n for n in written if n.partition(":")[0] in self._results]
         nbytes = {name: t.nbytes for name, t in self._types.items()}
-        self.problem: SwapProblem = swap_problem(self.program.steps, nbytes, kept)
+        operators = [part.segment for part in self.program.parts]
+        self.problem: SwapProblem = swap_problem(self.program.steps, nbytes, kept, operators)
         self._partial: dict[int, list[list[np.ndarray] | None]] = {}
         self._regions = {name: self._region(name) for name in self._lasting}
         self._streams: dict[str, np.ndarray] = {}
@@ -112,14 +91,27 @@ class BlockedStep:
         try:
             self._prepare()
             trim()
-            self.capacity = self._capacity() if self.capacity is None else self.capacity
-            self.plan = PLANNERS[self.planner](self.problem, self.capacity)
-            trim()
+            if not self.later:
+                self.settle()
         except BaseException:
             self.close()
             raise
-        self.info = {"live": self._live(), "plan": str(self.plan)}
         self.states = tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self.state.arrays.items())
+
+    def settle(self, beside: int = 0) -> None:
+        """Plans, when all is in memory that stays there. ``beside``: bytes that other steps of this process work in.
+
+        Raises ParameterError for a budget below the least possible one, which it names.
+        """
+        if self.capacity is None and self.budget is not None:
+            load_solver()
+            trim()
+        overhead = self._overhead() + beside
+        self.least = overhead + max(self.problem.least_capacity, self._result_bytes())
+        self.capacity = self._capacity(overhead) if self.capacity is None else self.capacity
+        self.plan = PLANNERS[self.planner](self.problem, self.capacity)
+        self.info = {"live": live_bytes(self.problem, self.plan), "plan": str(self.plan)}
+        trim()
 
     # --- memory ---
 
@@ -134,51 +126,27 @@ class BlockedStep:
         after = {state.output for state in graph.states.values()}
         return tuple(n for i, n in enumerate(graph.outputs) if i not in after)
 
-    def least_budget(self) -> int:
-        """The smallest budget of this process: what is resident now, what modules work in, and the largest step."""
-        return self._overhead() + self.problem.least_capacity
-
     def _overhead(self) -> int:
-        return resident_bytes() + self.program.workspace + self._partial_bytes() + MARGIN
+        """Bytes beside tensors: what is resident now, and what modules work in."""
+        return resident_bytes() + self.program.workspace + self.program.partial_bytes + MARGIN
 
-    def _partial_bytes(self) -> int:
-        """Bytes of sums over single blocks, of which a segment's are there at once."""
-        found = [
-            sum(spec.nbytes for module in modules for spec in module.outputs[len(segment.writes) :])
-            for segment, modules in zip(self.program.segments, self.program.modules, strict=True)
-            if segment.sums
-        ]
-        return max(found, default=0)
+    def _result_bytes(self) -> int:
+        """Bytes of results with rows, and of the most likely class of each as a metric finds it."""
+        types = [self.program.graph.types[name] for name in self._results]
+        row = sum(prod(t.shape[1:]) * numpy_dtype(t.dtype).itemsize + INDEX_BYTES for t in types)
+        return self.share.rows * row
 
-    def _capacity(self) -> int:
+    def _capacity(self, overhead: int) -> int:
         if self.budget is None:
             return max(sum(self.problem.nbytes.values()), 1)
-        least = self.least_budget()
+        least = self.least
         if self.budget < least:
             raise ParameterError(
                 f"memory_budget: found {self.budget} bytes ({text_of(self.budget)}); allowed: {least} bytes "
-                f"({text_of(least)}) or more: {text_of(self._overhead())} of this process and "
-                f"{text_of(self.problem.least_capacity)} of the largest step"
+                f"({text_of(least)}) or more: {text_of(overhead)} of this process and {text_of(least - overhead)} of "
+                f"the largest step or the results"
             )
-        return self.budget - self._overhead()
-
-    def _live(self) -> list[int]:
-        """Bytes of tensors in main memory at each step of the plan."""
-        now, found = 0, []
-        fast: set[str] = set()
-        for action in self.plan.actions:
-            if action.kind == "run":
-                new = set(self.problem.steps[action.step].writes) - fast
-                fast |= new
-                now += sum(self.problem.nbytes[n] for n in new)
-                found.append(now)
-            elif action.kind == "load":
-                fast.add(action.tensor)
-                now += self.problem.nbytes[action.tensor]
-            elif action.kind == "drop":
-                fast.discard(action.tensor)
-                now -= self.problem.nbytes[action.tensor]
-        return found
+        return self.budget - overhead
 
     @property
     def _lasting(self) -> list[str]:
@@ -238,8 +206,7 @@ class BlockedStep:
                 if gather.sources is not None:
                     given[gather.sources] = edges.of(k)
                 if gather.weights is not None:
-                    assert edges.weights is not None, "a graph without weights has a model without"
-                    given[gather.weights] = edges.weights[k]
+                    given[gather.weights] = edges.weights_of(k)
                 for name, array in gathering.prepared(given).items():
                     self._prepared[f"{name}:{k}"] = None if edges.sources is None else array
                     if edges.sources is None:

@@ -5,7 +5,7 @@ A chunk's edges follow from the seed and its number alone, for any number of thr
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
@@ -138,6 +138,22 @@ def draw_blocks(  # type: ignore[no-untyped-def]
 
 
 @kernel
+def collect(source, target, begin, end, out, count):  # type: ignore[no-untyped-def]
+    """Appends to ``out``, from ``count`` on, the edges of both directions that lead to begin … end - 1, as keys that
+    order them by target, then source; returns how many there are then.
+    """
+    for e in range(source.shape[0]):
+        u, v = np.int64(source[e]), np.int64(target[e])
+        if v >= begin and v < end:
+            out[count] = (v - begin) << 32 | u
+            count += 1
+        if u >= begin and u < end:
+            out[count] = (u - begin) << 32 | v
+            count += 1
+    return count
+
+
+@kernel
 def sample_pairs(source, target, share, out):  # type: ignore[no-untyped-def]
     """Keys of the undirected pairs whose hash is a multiple of ``share``; returns how many."""
     found = 0
@@ -150,35 +166,39 @@ def sample_pairs(source, target, share, out):  # type: ignore[no-untyped-def]
     return found
 
 
-def draw_distinct(draw: Draw, pairs: int, workers: Workers) -> list[tuple[Ends, Ends]]:
-    """Draws until there are some ``pairs`` distinct undirected ones; lists of their ends, with the duplicates.
+def draw_distinct(draw: Draw, pairs: int, workers: Workers) -> Iterator[tuple[Ends, Ends]]:
+    """Draws until there are some ``pairs`` distinct undirected ones; yields their ends by chunk, with the duplicates.
 
     How many are distinct is told by one in 64 of them, chosen by their hash: within 0.5 % for a million and more. Ends
     at 8 draws a pair, where a graph is too small or its classes are too dense.
     """
     chunk = int(np.clip(pairs // 32, SMALLEST_CHUNK, LARGEST_CHUNK))
     share = _SAMPLED if pairs > 1 << 20 else 1
-    drawn: list[tuple[Ends, Ends]] = []
+    drawn, last = 0, None
     seen = np.empty(0, np.uint64)
-    while len(drawn) * chunk < MOST_DRAWS * pairs:
+    while drawn * chunk < MOST_DRAWS * pairs:
         # A draw finds at most one: so many chunks are certainly needed.
-        missing = pairs - len(seen) * share
+        before = len(seen) * share
+        missing = pairs - before
         count = max(1, missing // chunk) if drawn else max(1, pairs // chunk)
-        fresh: list[tuple[Ends, Ends]] = []
-        for first in range(len(drawn), len(drawn) + count, workers.threads):
-            numbers = range(first, min(first + workers.threads, len(drawn) + count))
+        keys = [seen]
+        for first in range(drawn, drawn + count, workers.threads):
+            numbers = range(first, min(first + workers.threads, drawn + count))
             ends = [(np.empty(chunk, np.int32), np.empty(chunk, np.int32)) for _ in numbers]
             workers.run(draw, [(n, *pair) for n, pair in zip(numbers, ends, strict=True)])
-            fresh += ends
-        keys, before = [seen], len(seen) * share
-        for pair in fresh:
-            room = np.empty(chunk, np.uint64)
-            keys.append(room[: sample_pairs(*pair, share, room)].copy())
+            for pair in ends:
+                room = np.empty(chunk, np.uint64)
+                keys.append(room[: sample_pairs(*pair, share, room)].copy())
+                if last is not None:
+                    yield last
+                last = pair
         seen = np.unique(np.concatenate(keys))
-        drawn += fresh
+        drawn += count
         found = len(seen) * share
         if found >= pairs:
-            drop = int((found - pairs) / max(1, found - before) * chunk * count)
-            drawn[-1] = tuple(end[: max(0, chunk - drop)] for end in drawn[-1])  # type: ignore[assignment]
+            assert last is not None, "a round draws one chunk or more"
+            left = max(0, chunk - int((found - pairs) / max(1, found - before) * chunk * count))
+            last = last[0][:left], last[1][:left]
             break
-    return drawn
+    if last is not None:
+        yield last

@@ -12,6 +12,7 @@ from burnish.errors import DataError, ModelError
 from burnish.gnn.csr import CSR
 from burnish.gnn.graph import Graph
 from burnish.gnn.models import FEATURES, LOOP, SCALE, Extents, Network, structure_names, weight_names
+from burnish.gnn.structures import structures_of
 from burnish.train.data import Batch
 
 LABEL = "label"
@@ -24,18 +25,16 @@ def check_fits(network: Network, graph: Graph) -> None:
         raise DataError("graph: found no features; allowed: a graph with features")
     if graph.width != network.features:
         raise DataError(f"graph: found {graph.width} features; allowed: {network.features}, as the network has")
-    if graph.weights is not None:
-        check_weighted(network)
+    check_weighted(network, graph.weights is not None)
 
 
-def check_weighted(network: Network) -> None:
-    """Raises DataError for a network with a layer that is not defined for edges with weights."""
-    other = next((layer for layer in network.layers if not layer.weighted), None)
-    if other is not None:
-        raise DataError(
-            f"graph: found weights of edges, and layer {other}; allowed with weights: layers gcn, gin, commnet, and "
-            f"sage of sums and means"
-        )
+def check_weighted(network: Network, weights: bool) -> None:
+    """Raises DataError for a network with a layer that needs weights of edges which are not there, or the reverse."""
+    for layer in network.layers:
+        if weights and not layer.weighted:
+            raise DataError(f"graph: found weights of edges, and layer {layer}; allowed with weights: weighted=True")
+        if not weights and layer.needs_weights:
+            raise DataError(f"graph: found no weights of edges, and layer {layer}; allowed without: weighted=False")
 
 
 def check_labels(network: Network, graph: Graph) -> None:
@@ -46,12 +45,6 @@ def check_labels(network: Network, graph: Graph) -> None:
         raise DataError(f"graph: found {graph.classes} classes; allowed: {network.classes}, as the network has")
     if graph.multilabel and graph.classes != network.classes:
         raise DataError(f"graph: found {graph.classes} labels of a vertex; allowed: {network.classes}")
-
-
-def structures_of(network: Network, csr: CSR) -> dict[str, CSR]:
-    """The edges that the network's layers read, by structure."""
-    made = {"plain": lambda: csr, "bare": csr.without_self_loops, "loops": csr.with_self_loops}
-    return {name: made[name]() for name in network.structures}
 
 
 def extents_of(structures: Mapping[str, CSR]) -> Extents:

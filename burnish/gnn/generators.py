@@ -6,20 +6,22 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.arguments import check_number
 from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 from burnish.gnn import draws
-from burnish.gnn.csr import CSR, LARGEST
+from burnish.gnn.csr import LARGEST
+from burnish.gnn.drawn import IN_MEMORY, Drawn, drawn_features
 from burnish.gnn.graph import Graph
-from burnish.gnn.rows import MadeRows, Matrix, Rows
 
-IN_MEMORY = 2 << 30  # bytes of features; larger ones are made when they are read
-_ROWS = 1024  # of features that share one seed
+SHARES = (0.57, 0.19, 0.19)  # of R-MAT's upper left, upper right and lower left quarter
+SPLITS = (0.66, 0.10)  # training, validation; the rest is for tests
 _PPI_GRAPHS, PPI_UNSEEN = 24, 4
 _PPI_COMMUNITIES = 20
 
@@ -32,7 +34,7 @@ class Size:
     edges: int
     width: int
     classes: int
-    splits: tuple[float, float] = (0.66, 0.10)  # training, validation; the rest is for tests
+    splits: tuple[float, float] = SPLITS
 
 
 SIZES = {
@@ -45,22 +47,39 @@ SIZES = {
 KINDS = ("block", "rmat")
 
 
-def dataset(name: str, kind: str = "block", seed: int = 0, threads: int | None = None) -> Graph:
+def dataset(name: str, kind: str = "block", seed: int = 0, threads: int | None = None, scale: float = 1.0) -> Graph:
     """A symmetric graph of a known size (``SIZES``), by a block model or R-MAT; vertices in random order.
 
-    Features that take more than 2 GiB are made when they are read. Raises ParameterError.
+    Features that take more than 2 GiB are made when they are read. ``scale``: of the numbers of vertices and of edges.
+    Raises ParameterError.
     """
+    return _dataset(name, kind, seed, threads, scale).graph()
+
+
+def write_dataset(
+    path: str | Path, name: str, kind: str = "block", seed: int = 0, threads: int | None = None, scale: float = 1.0
+) -> None:
+    """Writes :func:`dataset`'s graph as a .bngraph file, piece by piece: main memory holds some numbers a vertex.
+
+    Raises ParameterError, OSError.
+    """
+    _dataset(name, kind, seed, threads, scale).write(path)
+
+
+def _dataset(name: str, kind: str, seed: int, threads: int | None, scale: float) -> Drawn:
     if name not in SIZES:
         raise ParameterError(f"dataset: found {name!r}; allowed: {', '.join(SIZES)}")
     if kind not in KINDS:
         raise ParameterError(f"dataset: kind: found {kind!r}; allowed: {', '.join(KINDS)}")
+    check_number("dataset: scale", scale, 0)
     size = SIZES[name]
-    options: dict[str, Any] = {"seed": seed, "splits": size.splits, "threads": threads, "shuffle": True}
+    vertices, edges = int(size.vertices * scale), int(size.edges * scale)
     if kind == "rmat":
-        return rmat(size.vertices, size.edges, size.classes, size.width, **options)
+        return _drawn_rmat(vertices, edges, size.classes, size.width, seed, SHARES, True, size.splits, threads)
     # At ten times the density of its kind a class would be nearly complete: more edges leave it.
-    inside = 0.4 if size.edges > 0.02 * size.vertices**2 else 0.7
-    return block_model(size.vertices, size.edges, size.classes, size.width, inside=inside, **options)
+    inside = 0.4 if edges > 0.02 * vertices**2 else 0.7
+    return _drawn_blocks(vertices, edges, size.classes, size.width, seed=seed, inside=inside, splits=size.splits,
+                         threads=threads)  # fmt: skip
 
 
 def rmat(
@@ -70,9 +89,9 @@ def rmat(
     width: int = 0,
     *,
     seed: int = 0,
-    shares: tuple[float, float, float] = (0.57, 0.19, 0.19),
+    shares: tuple[float, float, float] = SHARES,
     shuffle: bool = False,
-    splits: tuple[float, float] = (0.66, 0.10),
+    splits: tuple[float, float] = SPLITS,
     threads: int | None = None,
 ) -> Graph:
     """A symmetric R-MAT graph (Chakrabarti, Zhan and Faloutsos 2004), of a power law; half of it may be isolated.
@@ -81,6 +100,13 @@ def rmat(
     Classes are equal ranges of vertices as made, heavy ones first; shuffle: in random order instead. Raises
     ParameterError.
     """
+    return _drawn_rmat(vertices, edges, classes, width, seed, shares, shuffle, splits, threads).graph()
+
+
+def _drawn_rmat(
+    vertices: int, edges: int, classes: int, width: int, seed: int, shares: tuple[float, float, float], shuffle: bool,
+    splits: tuple[float, float], threads: int | None,
+) -> Drawn:  # fmt: skip
     _check(vertices, edges, classes, width, splits)
     if len(shares) != 3 or min(shares) < 0 or not sum(shares) <= 1:
         raise ParameterError(f"rmat: shares: found {shares}; allowed: three from 0 on, at most 1 together")
@@ -94,7 +120,7 @@ def rmat(
         workers,
     )
     blocks = (np.arange(vertices, dtype=np.int64) * classes // max(1, vertices)).astype(np.int32)
-    return _dressed(CSR.from_pairs(pairs, vertices), _called(blocks, new), classes, width, 0.0, seed, splits, workers)
+    return Drawn(pairs, _called(blocks, new), classes, width, 0.0, seed, splits, workers)
 
 
 def block_model(
@@ -110,7 +136,7 @@ def block_model(
     densities: Sequence[float] | None = None,
     noise: float = 0.05,
     shuffle: bool = True,
-    splits: tuple[float, float] = (0.66, 0.10),
+    splits: tuple[float, float] = SPLITS,
     threads: int | None = None,
 ) -> Graph:
     """A symmetric degree-corrected stochastic block model (Karrer and Newman 2011) whose features tell of the class.
@@ -120,6 +146,17 @@ def block_model(
     the classes' vertices. noise: share of vertices whose label is drawn at random. shuffle: in random order, else class
     after class. Raises ParameterError.
     """
+    return _drawn_blocks(
+        vertices, edges, classes, width, seed=seed, inside=inside, exponent=exponent, heaviest=heaviest,
+        densities=densities, noise=noise, shuffle=shuffle, splits=splits, threads=threads,
+    ).graph()  # fmt: skip
+
+
+def _drawn_blocks(
+    vertices: int, edges: int, classes: int, width: int, *, seed: int, inside: float, exponent: float = 2.1,
+    heaviest: float = 60.0, densities: Sequence[float] | None = None, noise: float = 0.05, shuffle: bool = True,
+    splits: tuple[float, float], threads: int | None,
+) -> Drawn:  # fmt: skip
     _check(vertices, edges, classes, width, splits)
     if not 0 <= inside <= 1 or not exponent > 1 or not heaviest >= 1 or not 0 <= noise <= 1:
         raise ParameterError(
@@ -142,8 +179,7 @@ def block_model(
         edges // 2,
         workers,
     )
-    csr = CSR.from_pairs(pairs, vertices)
-    return _dressed(csr, _called(blocks, new), classes, width, noise, seed, splits, workers)
+    return Drawn(pairs, _called(blocks, new), classes, width, noise, seed, splits, workers)
 
 
 def ppi_graphs(seed: int = 0, scale: float = 1.0, threads: int | None = None) -> list[Graph]:
@@ -169,71 +205,10 @@ def ppi_graphs(seed: int = 0, scale: float = 1.0, threads: int | None = None) ->
         assert community is not None
         own = np.random.default_rng((seed, 3, number))
         labels = (own.random((count, size.classes)) < likely[community]).astype(np.uint8)
-        features = _features(community, _PPI_COMMUNITIES, size.width, seed, number, Workers(threads))
+        features = drawn_features(community, _PPI_COMMUNITIES, size.width, seed, number, Workers(threads), IN_MEMORY)
         mask = np.full(count, number < _PPI_GRAPHS - PPI_UNSEEN)
         graphs.append(Graph(made.csr, features, labels, train=mask, test=~mask))
     return graphs
-
-
-def _dressed(
-    csr: CSR,
-    blocks: NDArray[np.int32],
-    classes: int,
-    width: int,
-    noise: float,
-    seed: int,
-    splits: tuple[float, float],
-    workers: Workers,
-) -> Graph:
-    """The graph with features that tell of the vertices' classes, labels, of which some are wrong, and splits."""
-    generator = np.random.default_rng((seed, 4))
-    labels = blocks.copy()
-    wrong = generator.random(len(labels)) < noise
-    labels[wrong] = generator.integers(0, classes, int(wrong.sum()))
-    draw = generator.random(len(labels))
-    features = _features(blocks, classes, width, seed, 0, workers) if width else None
-    train, known = splits[0], splits[0] + splits[1]
-    masks: dict[str, Any] = {
-        "train": draw < train,
-        "validation": (draw >= train) & (draw < known),
-        "test": draw >= known,
-    }
-    return Graph(csr, features, labels, classes=classes, **masks)
-
-
-def _features(
-    blocks: NDArray[np.int32], classes: int, width: int, seed: int, number: int, workers: Workers
-) -> Matrix | Rows:
-    """Rows of unit noise around the mean of each block, means two units apart; in memory up to ``IN_MEMORY`` bytes."""
-    means = np.random.default_rng((seed, 5)).standard_normal((classes, width), dtype=np.float32)
-    means *= np.float32(math.sqrt(2 / max(1, width)))
-
-    def block(first: int, out: Matrix) -> None:
-        key = (seed, 6, number, first // _ROWS)
-        np.random.default_rng(key).standard_normal(out=out, dtype=np.float32)
-        out += means[blocks[first : first + len(out)]]
-
-    def fill(begin: int, out: Matrix) -> None:
-        """Rows from ``begin`` on: whole blocks in place, others by way of a buffer."""
-        row = begin
-        while row < begin + len(out):
-            first = row - row % _ROWS
-            size = min(_ROWS, len(blocks) - first)
-            last = min(first + size, begin + len(out))
-            if row == first and last == first + size:
-                block(first, out[row - begin : last - begin])
-            else:
-                made = np.empty((size, width), np.float32)
-                block(first, made)
-                out[row - begin : last - begin] = made[row - first : last - first]
-            row = last
-
-    if 4 * width * len(blocks) > IN_MEMORY:
-        return MadeRows((len(blocks), width), fill)
-    out = np.empty((len(blocks), width), np.float32)
-    parts = [(a * _ROWS, min(b * _ROWS, len(blocks))) for a, b in workers.ranges(-(-len(blocks) // _ROWS))]
-    workers.run(lambda begin, end: fill(begin, out[begin:end]), parts)
-    return out
 
 
 def _check(vertices: int, edges: int, classes: int, width: int, splits: tuple[float, float]) -> None:

@@ -18,7 +18,8 @@ Cost = Callable[[int], float]  # of one aggregation over all edges, by the width
 ACTIVATIONS = ("none", "relu", "elu", "tanh")
 REDUCTIONS = ("mean", "sum", "max")
 STRUCTURES = ("plain", "bare", "loops")
-"""A graph's edges as they are, without those from a vertex to itself, and with one such edge at each vertex."""
+"""A graph's edges as they are, without those from a vertex to itself, and with one such edge at each vertex, whose
+weight is the mean of those of the others that lead to it."""
 Weights = Mapping[str, str]  # the name of a weight in its layer -> the tensor
 
 
@@ -39,12 +40,13 @@ class Adjacency:
 
     def aggregate(self, b: GraphBuilder, x: str, structure: str, reduction: str) -> str:
         """The sum, mean or maximum over neighbours; rows times the weights of edges, if there are: a mean is the sum
-        of these over the number of edges.
+        of these over the number of edges, a maximum that of the products.
         """
         edges, weights = self.structures[structure], self.weights.get(structure)
         if weights is None:
             return b.add("aggregate", x, *edges, reduction=reduction)
-        total = b.add("aggregate_weighted", x, weights[0], *edges, weights[1])
+        kind = "max" if reduction == "max" else "sum"
+        total = b.add("aggregate_weighted", x, weights[0], *edges, weights[1], reduction=kind)
         if reduction == "mean":
             return b.add("div", total, b.add("csr_degrees", edges[0], dtype=b.types[x].dtype))
         return total
@@ -66,6 +68,10 @@ class Layer(Protocol):
     @property
     def weighted(self) -> bool:
         """Whether it is defined for edges with weights."""
+
+    @property
+    def needs_weights(self) -> bool:
+        """Whether it is defined for them only."""
 
     def width(self, features: int) -> int:
         """Features of a vertex behind the layer."""
@@ -94,6 +100,7 @@ class GCN:
     structure: ClassVar[str] = "bare"
     scaled: ClassVar[bool] = True
     weighted: ClassVar[bool] = True
+    needs_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -132,7 +139,7 @@ class GCN:
 class SAGE:
     """GraphSAGE (Hamilton et al. 2017): ``X W + reduction(neighbours of X) W' + b``.
 
-    Neighbours' rows are multiplied by the weights of edges, if there are; not for a maximum.
+    Neighbours' rows are multiplied by the weights of edges, if there are.
     """
 
     features: int
@@ -142,15 +149,12 @@ class SAGE:
     kind: ClassVar[str] = "sage"
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
+    weighted: ClassVar[bool] = True
+    needs_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
         _check(self.kind, self.features, self.activation, self.reduction)
-
-    @property
-    def weighted(self) -> bool:
-        """A sum or mean is."""
-        return self.reduction != "max"
 
     def width(self, features: int) -> int:
         """The layer's own."""
@@ -185,6 +189,7 @@ class CommNet:
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
+    needs_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -224,6 +229,7 @@ class GIN:
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
+    needs_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -264,6 +270,8 @@ class GAT:
     """Graph attention (Velickovic et al. 2018): ``heads`` of ``features`` each, joined, or else their mean.
 
     A vertex attends to its in-neighbours and, with ``loops``, to itself. ``slope``: of the leaky ReLU of scores.
+    ``weighted``: a trained number of each head times the weight of the edge is added to scores, and a vertex' edge to
+    itself has the mean weight of the others that lead to it: PyG's ``GATConv(edge_dim=1)`` with ``edge_attr``.
     """
 
     features: int
@@ -273,15 +281,20 @@ class GAT:
     slope: float = 0.2
     loops: bool = True
     bias: bool = True
+    weighted: bool = False
     kind: ClassVar[str] = "gat"
     scaled: ClassVar[bool] = False
-    weighted: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
         _check(self.kind, self.features, self.activation)
         check_count("gat: heads", self.heads, 1)
         check_number("gat: slope", self.slope, 0, 1)
+
+    @property
+    def needs_weights(self) -> bool:
+        """As it says itself."""
+        return self.weighted
 
     @property
     def structure(self) -> str:
@@ -293,11 +306,13 @@ class GAT:
         return self.features * (self.heads if self.joined else 1)
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
-        """``weight``, ``left`` and ``right`` [heads, features] of the source and the target, and ``bias``."""
+        """``weight``, ``left`` and ``right`` [heads, features] of source and target, ``bias``; ``edge`` [heads]."""
         made = {
             "weight": glorot(rng, features, self.heads * self.features),
             "left": glorot(rng, self.heads, self.features), "right": glorot(rng, self.heads, self.features),
         }  # fmt: skip
+        if self.weighted:
+            made["edge"] = glorot(rng, self.heads, 1)[:, 0]
         return made | ({"bias": np.zeros(self.width(features), np.float32)} if self.bias else {})
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
@@ -308,7 +323,12 @@ class GAT:
             b.add("reduce_sum", b.add("mul", z, weights[side]), axes=(-1,), keepdims=False)
             for side in ("left", "right")
         ]
-        y = b.add("attention", z, *scores, *near.structures[self.structure], slope=self.slope)
+        edges = near.structures[self.structure]
+        if self.weighted:
+            own, back = near.weights[self.structure]
+            y = b.add("attention_weighted", z, *scores, weights["edge"], own, *edges, back, slope=self.slope)
+        else:
+            y = b.add("attention", z, *scores, *edges, slope=self.slope)
         if self.joined:
             y = b.add("reshape", y, shape=(rows, self.heads * self.features))
         elif self.heads == 1:

@@ -11,6 +11,7 @@ from burnish.errors import ModelError
 from burnish.graph.graph import GraphBuilder, TensorType
 from burnish.loops.expr import FLOATS
 from burnish.train.evaluation import METRICS, Metric
+from burnish.train.losses import sum_of
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,13 @@ class KnownLogistic:
         return {"label": outputs[0]}
 
     def build(self, b: GraphBuilder, outputs: Sequence[str], labels: Sequence[str]) -> str:
-        """The mean. It adds up rows first, then all: one sum of many loses more digits."""
+        """The mean."""
         (z,), (label,) = outputs, labels
         dtype = b.types[z].dtype
         zero = b.constant(0.0, dtype=dtype)
         known = b.add("greater_equal", label, zero)
         each = b.add("where", known, b.add("sub", b.add("softplus", z), b.add("mul", z, label)), zero)
-        total, count = (
-            b.add("reduce_sum", b.add("reduce_sum", x, axes=(-1,), keepdims=False), keepdims=False)
-            for x in (each, b.add("cast", known, to=dtype))
-        )
+        total, count = (sum_of(b, x, wide=True) for x in (each, b.add("cast", known, to=dtype)))
         return b.add("div", total, count)
 
 

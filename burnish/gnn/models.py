@@ -201,6 +201,7 @@ def network(
     depth: int = 2,
     heads: int = 8,
     reduction: str = "mean",
+    weighted: bool = False,
     dropout: float = 0.5,
     input_dropout: bool = False,
     seed: int = 0,
@@ -209,8 +210,8 @@ def network(
     """A network of ``depth`` layers of one of :data:`KINDS`, ``hidden`` wide, with weights by ``seed`` or given.
 
     "gat": ``heads`` of ``hidden / heads`` each, joined, and one head in the last layer, with ELU between them; others
-    have ReLU. "deep_gcn": GCN layers with residuals (thesis-jia §4.7.5). ``reduction``: of GraphSAGE. Raises
-    ParameterError.
+    have ReLU. "deep_gcn": GCN layers with residuals (thesis-jia §4.7.5). ``reduction``: of GraphSAGE. ``weighted``:
+    attention reads weights of edges, as other layers do where a graph has them. Raises ParameterError.
     """
     check_count("depth", depth, 1)
     check_count("hidden", hidden, 1)
@@ -220,12 +221,14 @@ def network(
         raise refusal("kind", kind, ", ".join(KINDS))
     if kind == GAT.kind and hidden % heads:
         raise refusal("hidden", hidden, f"a multiple of heads, {heads}")
-    layers = tuple(_standard(kind, hidden, classes, number == depth - 1, heads, reduction) for number in range(depth))
+    layers = tuple(
+        _standard(kind, hidden, classes, number == depth - 1, heads, reduction, weighted) for number in range(depth)
+    )
     made = initial_weights(features, layers, seed) if weights is None else weights
     return Network(features, layers, made, dropout, input_dropout)
 
 
-def _standard(kind: str, hidden: int, classes: int, last: bool, heads: int, reduction: str) -> Layer:
+def _standard(kind: str, hidden: int, classes: int, last: bool, heads: int, reduction: str, weighted: bool) -> Layer:
     width, activation = (classes, "none") if last else (hidden, "relu")
     match kind:
         case GCN.kind:
@@ -238,7 +241,9 @@ def _standard(kind: str, hidden: int, classes: int, last: bool, heads: int, redu
             return GIN(width, activation, hidden)
         case CommNet.kind:
             return CommNet(width, activation)
-    return GAT(classes, "none", 1) if last else GAT(hidden // heads, "elu", heads)
+    if last:
+        return GAT(classes, weighted=weighted)
+    return GAT(hidden // heads, "elu", heads, weighted=weighted)
 
 
 def _described(layer: Layer) -> dict[str, Any]:

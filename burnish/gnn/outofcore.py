@@ -10,24 +10,23 @@ import numpy as np
 
 from burnish.arguments import check_count
 from burnish.errors import DataError
-from burnish.gnn.csr import CSR
 from burnish.gnn.feeds import (
     UNKNOWN,
     check_fits,
     check_labels,
+    check_weighted,
     labels_of,
     mask_of,
-    scale_of,
     scales_of,
     some_of,
-    structures_of,
-)
+)  # fmt: skip
 from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.layers import Cost
-from burnish.gnn.models import FEATURES, SCALE, Extents, Network, gathered_bytes, structure_names
+from burnish.gnn.models import FEATURES, Extents, Network, gathered_bytes, structure_names
 from burnish.gnn.share import LEAST_ROWS, Blocks, Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.store import SUFFIX, GraphFile, load
+from burnish.gnn.structures import adapted, structures_of
 
 ROWS = 1024  # blocks are a multiple of so many vertices: all of their rows' memory can be given back
 BLOCK_BYTES = 16 << 20  # of a block of features
@@ -58,7 +57,7 @@ class Shared:
     def extents(self, vertices: int) -> Extents:
         """Extents of a model for so many vertices, in which numbers of edges cannot be taken for those of vertices."""
         edges = {name: 3 * vertices + 7 + 2 * number for number, name in enumerate(self.network.structures)}
-        weighted = any(edges.weights is not None for edges in self.share.edges.values())
+        weighted = any(edges.weighted for edges in self.share.edges.values())
         return Extents(vertices, edges, self.symmetric, weighted)
 
     def labels(self, mask: str) -> np.ndarray:
@@ -82,7 +81,7 @@ def shared_of(network: Network, graph: Graph | str | Path, block: int | None = N
     """
     if not isinstance(graph, Graph) and Path(graph).suffix == SUFFIX:
         file = GraphFile.open(graph)
-        if file.symmetric and "weights" not in file.sections:
+        if file.symmetric:
             return _of_file(network, file, block, labelled)
         graph = load(graph, "file", cached=False)
     elif not isinstance(graph, Graph):
@@ -120,17 +119,17 @@ def _of_file(network: Network, file: GraphFile, block: int | None, labelled: boo
     if rows is None or rows.shape[1] != network.features:
         found = "no features" if rows is None else f"{rows.shape[1]} features"
         raise DataError(f"'{file.path}': found {found}; allowed: {network.features}, as the network has")
+    check_weighted(network, "weights" in file.sections)
     blocks = blocks_of(file.vertices, block_rows(file.vertices, rows.shape[1], block))
     edges: dict[str, Edges] = {}
     for structure in network.structures:
         offsets = [adapted(structure, file.part(begin, end), begin).offsets for begin, end in blocks]
+        read = partial(_read_edges, file, blocks, structure)
         edges[structure_names(structure)[0]] = Edges(
-            file.vertices, tuple(offsets), None, partial(_read_sources, file, blocks, structure)
-        )
-    tensors = {}
-    if network.scaled:
-        degrees = np.concatenate([np.diff(o) for o in edges[structure_names("bare")[0]].offsets])
-        tensors[SCALE] = scale_of(degrees)
+            file.vertices, tuple(offsets), None, partial(read, "sources"),
+            read_weights=partial(read, "weights") if "weights" in file.sections else None,
+        )  # fmt: skip
+    tensors = _scales(file, blocks) if network.scaled else {}
     if labelled and "train" in file.sections:
         some_of("train", file.read("train"))
     masks, multilabel = file_labels(network, file, 0, file.vertices) if labelled else ({}, False)
@@ -163,47 +162,18 @@ def _some(masks: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {name: found for name, found in masks.items() if name == "train" or (found >= 0).any()}
 
 
-def _read_sources(file: GraphFile, blocks: Blocks, structure: str, block: int, out: np.ndarray) -> None:
+def _scales(file: GraphFile, blocks: Blocks) -> dict[str, np.ndarray]:
+    """``feeds.scales_of`` the edges of a file."""
+    found: list[dict[str, np.ndarray]] = []
+    for begin, end in blocks:
+        part = file.part(begin, end)
+        found.append(scales_of(part, adapted("bare", part, begin), begin))
+    return {name: np.concatenate([scales[name] for scales in found]) for name in found[0]}
+
+
+def _read_edges(file: GraphFile, blocks: Blocks, structure: str, what: str, block: int, out: np.ndarray) -> None:
+    """``what``: sources or weights of a block."""
     begin, end = blocks[block]
-    found = adapted(structure, file.part(begin, end), begin).sources
+    found: np.ndarray = getattr(adapted(structure, file.part(begin, end), begin), what)
     out[: len(found)] = found
     out[len(found) :] = 0
-
-
-def adapted(structure: str, part: CSR, begin: int) -> CSR:
-    """Rows of a structure of ``layers.STRUCTURES`` from those of a graph, for the vertices from ``begin`` on."""
-    return {"plain": _plain, "bare": _bare, "loops": _looped}[structure](part, begin)
-
-
-def _plain(part: CSR, begin: int) -> CSR:
-    return part
-
-
-def _bare(part: CSR, begin: int) -> CSR:
-    """Without edges from a vertex to itself."""
-    loops = _loops(part, begin)
-    if not loops.any():
-        return part
-    before = np.concatenate([np.zeros(1, np.int64), np.cumsum(loops)])
-    weights = None if part.weights is None else part.weights[~loops]
-    return CSR(part.offsets - before[part.offsets], part.sources[~loops], part.columns, weights)
-
-
-def _looped(part: CSR, begin: int) -> CSR:
-    """With an edge from each vertex to itself, in its place in the ascending row, where it was missing."""
-    rows = np.arange(part.rows)
-    targets = np.repeat(rows, part.degrees)
-    has = np.zeros(part.rows, np.bool_)
-    has[targets[_loops(part, begin)]] = True
-    missing = np.flatnonzero(~has)
-    before = np.bincount(targets[part.sources < targets + begin], minlength=part.rows)
-    places = part.offsets[missing] + before[missing]
-    sources = np.insert(part.sources, places, (missing + begin).astype(np.int32))
-    weights = None if part.weights is None else np.insert(part.weights, places, np.float32(1))
-    return CSR(part.offsets + np.concatenate([np.zeros(1, np.int64), np.cumsum(~has)]), sources, part.columns, weights)
-
-
-def _loops(part: CSR, begin: int) -> np.ndarray:
-    """Which edges go from a vertex to itself."""
-    targets = np.repeat(np.arange(begin, begin + part.rows, dtype=np.int32), part.degrees)
-    return np.asarray(part.sources == targets)

@@ -60,6 +60,16 @@ class Program:
         memory = [m.memory for modules in self.modules for m in modules]
         return max((m["arena"] + m["scratch"] for m in memory), default=0)
 
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of sums over single blocks, of which a segment's are there at once."""
+        found = [
+            sum(spec.nbytes for module in modules for spec in module.outputs[len(segment.writes) :])
+            for segment, modules in zip(self.segments, self.modules, strict=True)
+            if segment.sums
+        ]
+        return max(found, default=0)
+
 
 @dataclass(frozen=True)
 class Gather:

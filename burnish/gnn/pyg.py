@@ -112,13 +112,18 @@ def _gin(conv: Any, name: str) -> tuple[Layer, Weights]:
 
 
 def _gat(conv: Any, name: str) -> tuple[Layer, Weights]:
-    _require(name, conv, edge_dim=None, dropout=0.0, residual=False)
+    _require(name, conv, dropout=0.0, residual=False)
+    weighted = getattr(conv, "edge_dim", None) is not None
+    if weighted:
+        _require(name, conv, edge_dim=1, fill_value="mean")
     lin = conv.lin if getattr(conv, "lin", None) is not None else conv.lin_src
     weights = {"weight": _array(lin.weight).T, "left": _array(conv.att_src)[0], "right": _array(conv.att_dst)[0]}
     weights |= _bias(conv)
+    if weighted:  # a feature of one number: its product with both of PyG's weights is one number of each head
+        weights["edge"] = (_array(conv.lin_edge.weight).reshape(conv.heads, -1) * _array(conv.att_edge)[0]).sum(-1)
     layer = GAT(
         conv.out_channels, heads=conv.heads, joined=conv.concat, slope=float(conv.negative_slope),
-        loops=conv.add_self_loops, bias="bias" in weights,
+        loops=conv.add_self_loops, bias="bias" in weights, weighted=weighted,
     )  # fmt: skip
     return layer, weights
 

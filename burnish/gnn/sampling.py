@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 
 from burnish.arguments import check_count, refusal
-from burnish.errors import DataError
-from burnish.gnn.csr import CSR
+from burnish.gnn.csr import NO_WEIGHTS
 from burnish.gnn.edges import transpose
-from burnish.gnn.feeds import LABEL, UNKNOWN, labels_of, scale_of
+from burnish.gnn.feeds import LABEL, UNKNOWN, labels_of, loop_weights, scale_of
 from burnish.gnn.graph import Graph, TakenRows
-from burnish.gnn.models import FEATURES, SCALE, Extents, Network, structure_names
+from burnish.gnn.models import FEATURES, LOOP, SCALE, Extents, Network, structure_names, weight_names
 from burnish.jit import njit
 from burnish.train.data import Batch
 
@@ -66,22 +65,22 @@ class Sampled:
     extents: Extents = field(init=False)
 
     def __post_init__(self) -> None:
-        """Raises ParameterError if there are fewer layers of neighbours than the network has; DataError for weights."""
+        """Raises ParameterError if there are fewer layers of neighbours than the network has."""
         layers = len(self.network.layers)
         if len(self.sampling.fanouts) != layers:
             raise refusal("sampling: fanouts", self.sampling.fanouts, f"{layers} numbers, one for each layer")
-        if self.graph.weights is not None:
-            raise DataError("sampling: found weights of edges; allowed: graphs without, or training on the whole graph")
         self._known = np.flatnonzero(self.mask).astype(np.int64)
         self._batch = min(self.sampling.batch, len(self._known))
         self._most = self.sampling.most_edges
         self._vertices = min(self._batch + self._most, self.graph.vertices) + 1
         plain = self.network.structures == ("plain",)
         self._csr = self.graph.csr if plain else self.graph.csr.without_self_loops()
+        given = self._csr.weights
+        self._loops = None if given is None or not self.network.scaled else loop_weights(self.graph.csr)
         self._labels = labels_of(self.graph, self.mask)
         self._place = np.full(self.graph.vertices, -1, np.int32)
         edges = {n: self._most + (self._vertices if n == "loops" else 0) for n in self.network.structures}
-        self.extents = Extents(self._vertices, edges)
+        self.extents = Extents(self._vertices, edges, weighted=given is not None)
 
     @property
     def batches(self) -> int:
@@ -112,25 +111,37 @@ class Sampled:
         vertices = np.empty(self._vertices - 1, np.int64)
         offsets = np.zeros(self._vertices + 1, np.int64)
         sources = np.full(self._most, self._vertices - 1, np.int32)
+        given = NO_WEIGHTS if self._csr.weights is None else self._csr.weights
+        weights = np.ones(self._most if self.extents.weighted else 0, np.float32)
         count = _sample(
-            self._csr.offsets, self._csr.sources, chosen, np.array(self.sampling.fanouts, np.int64), seed, self._place,
-            vertices, offsets, sources,
+            self._csr.offsets, self._csr.sources, given, chosen, np.array(self.sampling.fanouts, np.int64), seed,
+            self._place, vertices, offsets, sources, weights,
         )  # fmt: skip
         vertices = vertices[:count]
         self._place[vertices] = -1
-        degrees = np.diff(offsets)
-        offsets[-1] = self._most
         found: dict[str, np.ndarray] = {FEATURES: self._features(vertices), LABEL: self._some_labels(chosen)}
         if self.network.scaled:
-            found[SCALE] = scale_of(degrees)
+            found |= self._scales(offsets, weights, vertices)
+        means = _means(offsets, weights)
+        offsets[-1] = self._most
         for name in self.network.structures:
-            csr = CSR(*_looped(offsets, sources), self._vertices) if name == "loops" else None
-            ends, starts = (offsets, sources) if csr is None else (csr.offsets, csr.sources)
+            ends, starts, own = _looped(offsets, sources, weights, means) if name == "loops" else (
+                offsets, sources, weights
+            )  # fmt: skip
             back_offsets, back = np.zeros(self._vertices + 1, np.int64), np.empty(len(starts), np.int32)
-            none = np.empty(0, np.float32)
-            transpose(ends, starts, none, back_offsets, back, none)
+            back_weights = np.empty_like(own)
+            transpose(ends, starts, own, back_offsets, back, back_weights)
             found |= zip(structure_names(name), (ends, starts, back_offsets, back), strict=True)
+            found |= zip(weight_names(name), (own, back_weights) if self.extents.weighted else (), strict=False)
         return found
+
+    def _scales(self, offsets: np.ndarray, weights: np.ndarray, vertices: np.ndarray) -> dict[str, np.ndarray]:
+        """Scale by the edges in the sample and, of edges with weights, weights of the vertices' self loops."""
+        if self._loops is None:
+            return {SCALE: scale_of(np.diff(offsets))}
+        loops = np.ones(self._vertices, np.float32)
+        loops[: len(vertices)] = self._loops[vertices]
+        return {SCALE: scale_of(_sums(offsets, weights), loops), LOOP: loops[:, None]}
 
     def _features(self, vertices: np.ndarray) -> np.ndarray:
         """Features of the vertices; zeros of those that are left over."""
@@ -154,35 +165,59 @@ def hash_of(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def _looped(offsets: np.ndarray, sources: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """With one edge from each vertex to itself, in its place in the ascending row."""
+def _sums(offsets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Sums of the weights of the edges to each vertex."""
+    before = np.concatenate([np.zeros(1), np.cumsum(weights, dtype=np.float64)])
+    return np.diff(before[offsets])
+
+
+def _means(offsets: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Means of the weights of the edges to each vertex, float32, 0 of none; nothing for edges without."""
+    if not weights.size:
+        return NO_WEIGHTS
+    return (_sums(offsets, weights) / np.maximum(np.diff(offsets), 1)).astype(np.float32)
+
+
+def _looped(
+    offsets: np.ndarray, sources: np.ndarray, weights: np.ndarray, means: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """With one edge from each vertex to itself, in its place in the ascending row; of the weight ``means``, if any."""
     rows = len(offsets) - 1
     out = np.empty(len(sources) + rows, np.int32)
-    _insert_loops(offsets, sources, out)
-    return offsets + np.arange(rows + 1), out
+    out_weights = np.empty(len(out) if weights.size else 0, np.float32)
+    _insert_loops(offsets, sources, weights, means, out, out_weights)
+    return offsets + np.arange(rows + 1), out, out_weights
 
 
 @kernel
-def _insert_loops(offsets, sources, out):  # type: ignore[no-untyped-def]
+def _insert_loops(offsets, sources, weights, means, out, out_weights):  # type: ignore[no-untyped-def]
     for v in range(offsets.shape[0] - 1):
         at, done = offsets[v] + v, False
         for e in range(offsets[v], offsets[v + 1]):
             if not done and sources[e] >= v:
                 out[at] = v
+                if weights.size:
+                    out_weights[at] = means[v]
                 at += 1
                 done = True
             out[at] = sources[e]
+            if weights.size:
+                out_weights[at] = weights[e]
             at += 1
         if not done:
             out[at] = v
+            if weights.size:
+                out_weights[at] = means[v]
 
 
 @kernel
-def _sample(offsets, sources, chosen, fanouts, seed, place, vertices, out_offsets, out):  # type: ignore[no-untyped-def]
+def _sample(  # type: ignore[no-untyped-def]
+    offsets, sources, weights, chosen, fanouts, seed, place, vertices, out_offsets, out, out_weights
+):
     """Breadth first from ``chosen``: each vertex that is reached gets its sample of in-neighbours once.
 
-    ``place``, -1 for all, gets the number of each vertex in the sample, ``vertices`` those in order; ``out_offsets``
-    and ``out``: the sample's rows, ascending. Returns how many vertices there are.
+    ``place``, -1 for all, gets the number of each vertex in the sample, ``vertices`` those in order; ``out_offsets``,
+    ``out`` and ``out_weights``: the sample's rows, ascending. Returns how many vertices there are.
     """
     state = np.uint64(seed)
     count = chosen.shape[0]
@@ -221,8 +256,12 @@ def _sample(offsets, sources, chosen, fanouts, seed, place, vertices, out_offset
                 at = edges
                 while at > row and out[at - 1] > number:
                     out[at] = out[at - 1]
+                    if weights.size:
+                        out_weights[at] = out_weights[at - 1]
                     at -= 1
                 out[at] = number
+                if weights.size:
+                    out_weights[at] = weights[first + picked[k]]
                 edges += 1
             out_offsets[i + 1] = edges
         begin, end = end, count

@@ -23,7 +23,8 @@ class Edges:
 
     All blocks have ``room`` for the edges of the largest: what lies behind a block's own is not read. Sources that are
     not in memory are None; ``read(block, out)`` reads them. ``exchange(rows)`` fills the rows of other
-    workers' vertices in ``rows`` [columns, F], behind one's own. ``weights``: of the edges, by block, if they have any.
+    workers' vertices in ``rows`` [columns, F], behind one's own. ``weights``: of the edges, by block, if they have any;
+    ``read_weights`` as ``read``.
     """
 
     columns: int
@@ -32,6 +33,12 @@ class Edges:
     read: Callable[[int, np.ndarray], object] | None = None
     exchange: Callable[[np.ndarray], None] | None = None
     weights: tuple[np.ndarray, ...] | None = None
+    read_weights: Callable[[int, np.ndarray], object] | None = None
+
+    @property
+    def weighted(self) -> bool:
+        """Whether edges have weights."""
+        return self.weights is not None or self.read_weights is not None
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -45,6 +52,15 @@ class Edges:
         assert self.read is not None, "edges are in memory, or are read"
         out = np.empty(self.room, np.int32)
         self.read(block, out)
+        return out
+
+    def weights_of(self, block: int) -> np.ndarray:
+        """The weights of a block's edges, as ``of``."""
+        if self.weights is not None:
+            return self.weights[block]
+        assert self.read_weights is not None, "a graph without weights has a model without"
+        out = np.empty(self.room, np.float32)
+        self.read_weights(block, out)
         return out
 
     @property

@@ -11,8 +11,9 @@ import json
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,13 +142,33 @@ def load(path: str | Path, features: str = "memory", cached: bool = True) -> Gra
         raise DataError(f"'{path}': {error}") from None
 
 
-def save(path: str | Path, graph: Graph) -> None:
-    """Writes a graph; the file is complete or absent. Features that are not in memory are read in blocks, and checked.
+class Saved(Protocol):
+    """What a file keeps of a graph: arrays as :class:`Graph` has them, or what reads features and sources by ranges."""
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """(V + 1,)."""
+
+    @property
+    def sources(self) -> Any:
+        """(E,)."""
+
+    @property
+    def classes(self) -> int:
+        """C."""
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether every edge has its reverse."""
+
+
+def save(path: str | Path, graph: Saved) -> None:
+    """Writes a graph; the file is complete or absent. Arrays that are not in memory are read in blocks, and checked.
 
     Raises OSError, and DataError for features that are not finite.
     """
-    arrays: dict[str, Any] = {"offsets": graph.offsets, "sources": graph.sources, "weights": graph.weights}
-    arrays |= {name: getattr(graph, name) for name in ("labels", *MASKS, "order", "features")}
+    arrays: dict[str, Any] = {"offsets": graph.offsets, "sources": graph.sources}
+    arrays |= {name: getattr(graph, name) for name in ("weights", "labels", *MASKS, "order", "features")}
     arrays = {name: array for name, array in arrays.items() if array is not None}
     shapes = {name: (_stored(name, array), tuple(int(size) for size in array.shape)) for name, array in arrays.items()}
     header, sections = _arranged(shapes, graph)
@@ -159,7 +180,7 @@ def _stored(name: str, array: Any) -> str:
     return "<f4" if name == "features" else str(array.dtype.newbyteorder("<").str)
 
 
-def _arranged(shapes: dict[str, tuple[str, tuple[int, ...]]], graph: Graph) -> tuple[bytes, dict[str, Section]]:
+def _arranged(shapes: dict[str, tuple[str, tuple[int, ...]]], graph: Saved) -> tuple[bytes, dict[str, Section]]:
     """The header, for which two pages are more than enough, and the sections behind it."""
     told: dict[str, Any] = {"classes": graph.classes, "symmetric": graph.symmetric}
     start = 2 * ALIGNMENT
@@ -182,9 +203,10 @@ def _parts(header: bytes, sections: dict[str, Section], arrays: dict[str, Any]) 
             if array.nbytes:
                 yield np.ascontiguousarray(array).data.cast("B")
         else:
-            for begin, end in blocks(section.shape):  # type: ignore[arg-type]
+            for begin, end in blocks((section.shape[0], prod(section.shape[1:]))):
                 block = array.read(begin, end)
-                check_finite(block, begin)
+                if block.dtype.kind == "f":
+                    check_finite(block, begin)
                 yield block.data.cast("B")
         place = section.start + section.bytes
 

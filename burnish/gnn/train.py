@@ -77,7 +77,7 @@ def score(network: Network, graph: Graph, mask: str = "test") -> float:
 def recipe_of(train: Train | None, network: Network, multilabel: bool) -> Train:
     """How a network is trained: Adam at 0.01 unless it is said, cross-entropy of its labels, all of its weights."""
     made = Train(optimizer=Adam(0.01)) if train is None else train
-    loss = (KnownLogistic() if multilabel else CrossEntropy()) if made.loss == Train().loss else made.loss
+    loss = (KnownLogistic() if multilabel else CrossEntropy(wide=True)) if made.loss == Train().loss else made.loss
     return replace(made, loss=loss, parameters=tuple(network.weights), guard=True)
 
 
@@ -232,9 +232,12 @@ def blocked(
     if with_validation:
         programs.append(build(lambda v: evaluation_graph(forward(v), recipe), share, FIRST, (LABEL,), **options))
     steps = [
-        stack.enter_context(BlockedStep(program, share, FEATURES, FIRST, budget, planner, comm, folder))
+        stack.enter_context(BlockedStep(program, share, FEATURES, FIRST, budget, planner, comm, folder, later=True))
         for program in programs
     ]
+    works = [step.program.workspace for step in steps]  # a step's modules keep what they have worked in
+    for step, own in zip(steps, works, strict=True):
+        step.settle(sum(works) - own)
     source = Whole({LABEL: shared.labels("train")})
     if not with_validation:
         return Made(steps[0], source, multilabel=shared.multilabel)

@@ -31,11 +31,12 @@ from burnish.gnn.halo import Partition, exchange
 from burnish.gnn.losses import scores
 from burnish.gnn.models import FEATURES, Network, structure_names
 from burnish.gnn.moving import Learner, Moving
-from burnish.gnn.outofcore import Shared, adapted, block_rows, file_labels
+from burnish.gnn.outofcore import Shared, block_rows, file_labels
 from burnish.gnn.partition import Graphs, Partitioner, equal_edges, equal_vertices, occupied
 from burnish.gnn.rows import check_finite
 from burnish.gnn.share import LEAST_ROWS, Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.store import SUFFIX, GraphFile, save
+from burnish.gnn.structures import adapted, mean_weights
 from burnish.gnn.train import Best, Made, Trained, blocked, finished
 from burnish.memory.sizes import parse_budget
 from burnish.runtime.pool import available_cores
@@ -159,22 +160,21 @@ def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
     if rows is None or rows.shape[1] != job.network.features:
         found = "no features" if rows is None else f"{rows.shape[1]} features"
         raise DataError(f"'{job.graph}': found {found}; allowed: {job.network.features}, as the network has")
-    if "weights" in file.sections:
-        check_weighted(job.network)
+    check_weighted(job.network, "weights" in file.sections)
     whole = job.budget is None and job.block is None
     blocks = blocks_of(
         end - begin, max(end - begin, 1) if whole else block_rows(file.vertices, rows.shape[1], job.block)
     )
     part = file.part(begin, end)
-    back = part if file.symmetric else _out_edges(file, begin, end)
+    back, means = part if file.symmetric else _out_edges(file, begin, end), mean_weights(part, begin)
     edges: dict[str, Edges] = {}
     tensors: dict[str, np.ndarray] = {}
     for structure in job.network.structures:
         names = structure_names(structure)
-        own = adapted(structure, part, begin)
+        own = adapted(structure, part, begin, means)
         edges[names[0]] = _local(comm, own, cuts, blocks)
         if not file.symmetric:
-            edges[names[2]] = _local(comm, adapted(structure, back, begin), cuts, blocks)
+            edges[names[2]] = _local(comm, adapted(structure, back, begin, means), cuts, blocks)
         if structure == "bare" and job.network.scaled:
             tensors |= scales_of(part, own, begin)
     features = None

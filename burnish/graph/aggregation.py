@@ -99,5 +99,5 @@ def block_rows(graph: Graph, node: Node, target: Target) -> int:
     resident = count * width * size <= target.l3_bytes
     slow = cache_seconds(gathered, target) if resident else memory_seconds(gathered, target)
     visits = VISIT_SECONDS * vertices * blocks * panels / target.cores
-    streamed = memory_seconds(2 * vertices * width * 4 * blocks, target)
+    streamed = memory_seconds(2 * vertices * prod(result.shape[1:]) * 4 * blocks, target)
     return rows if cache_seconds(gathered, target) / CACHE_RATE + visits + streamed < slow else 0

@@ -8,10 +8,15 @@ numbers in memory are so is checked where they are given, not where they are rea
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeGuard
+from typing import NoReturn, TypeGuard
 
+from burnish.errors import ScheduleError
 from burnish.loops.expr import Expr
 from burnish.loops.hashcons import Interned, Rebuilt, immutable, union
+
+
+class UnknownExtentError(ScheduleError, TypeError):
+    """A schedule asks for the number of iterations of a loop that memory bounds."""
 
 
 @immutable(eq=False, weakref_slot=True)
@@ -19,7 +24,8 @@ class Loaded(Rebuilt, metaclass=Interned):
     """The positions from ``begin`` to below ``end``, all below ``most``. ``mean``: how many there are on the average,
     for costs.
 
-    It computes with nothing; a comparison with a number is decided where the bounds, 0 and ``most``, decide it.
+    It computes with nothing; a comparison with a number is decided where the bounds, 0 and ``most``, decide it. What
+    asks for more is refused by UnknownExtentError, as a schedule that cannot be.
     """
 
     begin: Expr
@@ -74,8 +80,14 @@ class Loaded(Rebuilt, metaclass=Interned):
 
     def _decided(self, op: str, always: bool, never: bool) -> bool:
         if always == never:
-            raise TypeError(f"whether the loaded extent {self} is {op} a number is known only when it is read")
+            raise UnknownExtentError(f"whether the loaded extent {self} is {op} a number is known only when it is read")
         return always
+
+    def _refused(self, other: object = None) -> NoReturn:
+        raise UnknownExtentError(f"the loaded extent {self} is known only when it is read; its hint is {self.hint}")
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = __index__ = _refused
+    __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refused
 
 
 def is_loaded(extent: object) -> TypeGuard[Loaded]:

@@ -14,6 +14,7 @@ from burnish.ops import (
     convolution,
     coupling,
     csr,
+    edge_attention,
     elementwise,
     graph_attention,
     indexing,
@@ -34,6 +35,7 @@ from burnish.ops import (
     scatter,
     sort,
     sparse,
+    sparse_weighted,
     spectrum,
     text,
     transposed,
@@ -75,7 +77,9 @@ _FAMILIES = (
     byte_words,
     csr,
     sparse,
+    sparse_weighted,
     graph_attention,
+    edge_attention,
 )
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 _DEFINED: dict[str, Operator] = dict(_PLAIN)

@@ -8,6 +8,8 @@ products, one factor of the source and one of the target each: no exponential is
 
 from __future__ import annotations
 
+from typing import Any
+
 from burnish.loops.expr import INDEX, Expr, cast, math, maximum, select, wrap
 from burnish.loops.tensor import Tensor, compute, reduce_axis, rows_axis
 from burnish.loops.tensor import max as max_over
@@ -73,28 +75,30 @@ def _attention_gradient(a: Application) -> list[str | None]:
     (rows, heads), _ = a.types[2]
     x, out = Term.of(a, 0), Term(a, a.outputs[0], a.types[0][1])
     structure, back = a.inputs[3:5], transposed(a, 3)
-    sources, plain = _factors(a)
-    total = _totals(a, sources, plain, *structure)
-    targets = plain[0] / total, plain[1] / total
+    sources, ends = _factors(a)
+    total = _totals(a, sources, ends, *structure)
+    targets = ends[0] / total, ends[1] / total
 
     def over_heads(t: Term) -> Term:
         return t.apply("reduce_sum", axes=(2,), keepdims=False)
 
-    def summed(of: Term, ends: list[str], edges: tuple[str, ...] | list[str], sloped: bool) -> Term:
-        slope = a.attrs["slope"] if sloped else 1.0
-        return Term(a, a.add("attention_sum", of.name, *ends, *edges, slope=slope), of.dtype)
+    def summed(of: Term, ends: list[str], edges: tuple[str, ...] | list[str], **attrs: Any) -> Term:
+        return Term(a, a.add("attention_sum", of.name, *ends, *edges, **attrs), of.dtype)
 
-    ahead, behind = _names(sources, targets), _names(targets, sources)
+    ahead, behind, sloped = _names(sources, targets), _names(targets, sources), {"slope": a.attrs["slope"]}
     found: list[str | None] = [None] * len(a.inputs)
-    found[0] = summed(seed, behind, back, False).name
     share = over_heads(seed * out)
     if a.wanted[2]:
-        slope = a.attrs["slope"]
-        weights = Term(a, a.add("attention_total", *ahead, *structure, slope=slope), x.dtype)
-        found[2] = (over_heads(seed * summed(x, ahead, structure, True)) - share * weights).name
-    if a.wanted[1]:
-        lost = summed(share.reshape(rows, heads, 1), behind, back, True).reshape(a.types[0][0][0], heads)
-        found[1] = (over_heads(x * summed(seed, behind, back, True)) - lost).name
+        weights = Term(a, a.add("attention_total", *ahead, *structure, **sloped), x.dtype)
+        found[2] = (over_heads(seed * summed(x, ahead, structure, **sloped)) - share * weights).name
+    if not a.wanted[1]:
+        found[0] = summed(seed, behind, back).name
+        return found
+    count, _, size = a.types[0][0]
+    two = summed(seed, behind, back, **sloped, both=True)  # reads the rows of the adjoint once for x and for left
+    plain, steep = (two.part((count, 2, heads, size), 1, k).reshape(count, heads, size) for k in (0, 1))
+    lost = summed(share.reshape(rows, heads, 1), behind, back, **sloped).reshape(count, heads)
+    found[0], found[1] = plain.name, (over_heads(x * steep) - lost).name
     return found
 
 
@@ -172,9 +176,17 @@ def _check_factors(
     require(0 <= slope <= 1, "attribute 'slope'", slope, "0 to 1")
 
 
-def _weight(up: Expr, down: Expr, slope: float) -> Expr:
-    """The greater of a weight's two products, that of a score below 0 times ``slope``."""
-    return maximum(up, down) if slope == 1 else select(up >= down, up, down * slope)
+def _weight(up: Expr, down: Expr, slope: float, kind: Expr | None = None) -> Expr:
+    """The greater of a weight's two products, that of a score below 0 times ``slope``; not where ``kind`` is 0."""
+    plain = maximum(up, down)
+    if slope == 1:
+        return plain
+    steep = select(up >= down, up, down * slope)
+    return steep if kind is None else select(kind >= 1, steep, plain)
+
+
+def _shape(offsets: Tensor, x: Tensor, both: bool) -> tuple[int, ...]:
+    return (offsets.shape[0] - 1, *((2,) if both else ()), *x.shape[1:])
 
 
 _INNER = Refused("it is a part of attention, of which the gradient is")
@@ -193,21 +205,26 @@ def attention_sum(
     sources: Tensor,
     *,
     slope: float = 1.0,
+    both: bool = False,
 ) -> Tensor:
     """Sums [V, H, D] of the neighbours' rows of ``x`` [U, H, D] by the weight max(far[u] near[v], far_slope[u]
     near_slope[v]), factors [U, H] and [V, H]; where the second is the greater, times ``slope``.
+
+    ``both``: [V, 2, H, D], the sums without the slope and with it.
     """
     check_structure(offsets, sources)
     require_rank(x, "x", 3, "[U, H, D]")
     require_shape(far, "far", x.shape[:2])
     _check_factors(far, far_slope, near, near_slope, offsets, slope)
 
-    def element(v: Expr, h: Expr, d: Expr) -> Expr:
+    def element(v: Expr, *rest: Expr) -> Expr:
+        *kind, h, d = rest
         e = rows_axis(offsets, v, sources.shape[0])
         u = cast(INDEX, sources[e.var])
-        return sum_over(_weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope) * x[u, h, d], e)
+        weight = _weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope, *kind)
+        return sum_over(weight * x[u, h, d], e)
 
-    return compute((offsets.shape[0] - 1, *x.shape[1:]), element, name)
+    return compute(_shape(offsets, x, both), element, name)
 
 
 @differentiated(_INNER)
@@ -225,6 +242,7 @@ def attention_sum_blocks(
     *,
     rows: int,
     slope: float = 1.0,
+    both: bool = False,
 ) -> Tensor:
     """:data:`attention_sum` with the edges in order of blocks of ``rows`` sources, as in ``aggregate_blocks``."""
     require_rank(x, "x", 3, "[U, H, D]")
@@ -232,14 +250,15 @@ def attention_sum_blocks(
     _check_factors(far, far_slope, near, near_slope, offsets, slope)
     check_blocks(x.shape[0], offsets, pointers, places, rows)
 
-    def element(v: Expr, h: Expr, d: Expr) -> Expr:
+    def element(v: Expr, *rest: Expr) -> Expr:
+        *kind, h, d = rest
         b = reduce_axis(pointers.shape[0], "b")
         e = rows_axis(pointers, (b.var, v), places.shape[0])
         u = b.var * rows + cast(INDEX, places[e.var])
-        weight = _weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope)
+        weight = _weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope, *kind)
         return sum_over(weight * x[u, h, d], (b, e))
 
-    return compute((offsets.shape[0] - 1, *x.shape[1:]), element, name)
+    return compute(_shape(offsets, x, both), element, name)
 
 
 @differentiated(_INNER)

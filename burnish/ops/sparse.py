@@ -14,7 +14,7 @@ from burnish.loops.expr import FLOATS, INDEX, Expr, cast, equal, maximum, select
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis, rows_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
-from burnish.ops.csr import transposed, transposed_order
+from burnish.ops.csr import transposed
 from burnish.ops.operator import (
     Application,
     Composed,
@@ -53,7 +53,7 @@ def check_blocks(count: int, offsets: Tensor, pointers: Tensor, places: Tensor, 
     require_shape(pointers, "pointers", (max(1, -(-count // rows)), offsets.shape[0]))
 
 
-def _check_transpose(rows: int, sources: Tensor, *transpose: Tensor | None) -> None:
+def check_transpose(rows: int, sources: Tensor, *transpose: Tensor | None) -> None:
     """Refuses a transpose of another size: all of its tensors or none, as many edges, a position more than ``rows``."""
     given = [t for t in transpose if t is not None]
     require(len(given) in (0, len(transpose)), "inputs", f"{len(given)} of the transpose's tensors", "all or none")
@@ -62,9 +62,14 @@ def _check_transpose(rows: int, sources: Tensor, *transpose: Tensor | None) -> N
         require_shape(t, "offsets_t" if not number else "sources_t", sources.shape if number else (rows + 1,))
 
 
-def _at(index: Tensor, position: Expr) -> Expr:
+def at(index: Tensor, position: Expr) -> Expr:
     """A stored vertex as a row."""
     return cast(INDEX, index[position])
+
+
+def some(offsets: Tensor, v: Expr) -> Expr:
+    """Whether an edge leads to ``v``."""
+    return cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v])
 
 
 def degree(offsets: Tensor, v: Expr, dtype: str) -> Expr:
@@ -111,12 +116,12 @@ def aggregate(
     require_rank(x, "x", 2, "[U, F]")
     require_float(x, "x")
     require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
-    _check_transpose(x.shape[0], sources, offsets_t, sources_t)
+    check_transpose(x.shape[0], sources, offsets_t, sources_t)
     shape, edges = (offsets.shape[0] - 1, x.shape[1]), sources.shape[0]
 
     def over(v: Expr, f: Expr) -> Expr:
         e = rows_axis(offsets, v, edges)
-        row = x[_at(sources, e.var), f]
+        row = x[at(sources, e.var), f]
         return max_over(row, e) if reduction == "max" else sum_over(wide(row), e)
 
     direct = reduction == "sum" and wide(wrap(0, x.dtype)).dtype == x.dtype
@@ -127,7 +132,7 @@ def aggregate(
     def finished(v: Expr, f: Expr) -> Expr:
         value = total[v, f]
         if reduction == "max":
-            return select(cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v]), value, wrap(0, x.dtype))
+            return select(some(offsets, v), value, wrap(0, x.dtype))
         return cast(x.dtype, value / degree(offsets, v, value.dtype) if reduction == "mean" else value)
 
     return compute(shape, finished, name)
@@ -174,19 +179,28 @@ def aggregate_blocks(
         value = total[v, f]
         if reduction == "mean":
             return cast(x.dtype, value / degree(offsets, v, value.dtype))
-        some = cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v])
-        return cast(x.dtype, select(some, value, wrap(0, value.dtype)))
+        return cast(x.dtype, select(some(offsets, v), value, wrap(0, value.dtype)))
 
     return compute(shape, finished, name)
 
 
-@differentiated(Refused("it is part of a gradient; that of a maximum is not differentiated again"))
+AGAIN = Refused("it is part of a gradient; that of a maximum is not differentiated again")
+
+
+@differentiated(AGAIN)
 @operator
 def aggregate_equal(
-    name: str, near: Tensor, far: Tensor, offsets: Tensor, sources: Tensor, values: Tensor | None = None
+    name: str,
+    near: Tensor,
+    far: Tensor,
+    offsets: Tensor,
+    sources: Tensor,
+    values: Tensor | None = None,
+    weights: Tensor | None = None,
 ) -> Tensor:
-    """For each element of ``near`` [V, F] the sum of ``values`` [U, F], or the number, of the neighbours in ``far``
-    [U, F] that are equal to it.
+    """For each element of ``near`` [V, F] the sum of ``values`` [U, F] of the neighbours whose ``far`` [U, F] is equal.
+
+    With ``weights`` [E]: where the weight times ``near`` is equal, of the values times the weight.
     """
     check_structure(offsets, sources)
     for argument, t in (("near", near), ("far", far)):
@@ -195,100 +209,20 @@ def aggregate_equal(
     require_shape(near, "near", (offsets.shape[0] - 1, far.shape[1]))
     if values is not None:
         require_shape(values, "values", far.shape)
+    if weights is not None:
+        require_shape(weights, "weights", sources.shape)
+        require_dtype(weights, "weights", (near.dtype,))
     none = wrap(0, far.dtype)
 
     def element(v: Expr, f: Expr) -> Expr:
         e = rows_axis(offsets, v, sources.shape[0])
-        u = _at(sources, e.var)
+        u = at(sources, e.var)
         share = wrap(1, far.dtype) if values is None else values[u, f]
-        return sum_over(select(equal(near[v, f], far[u, f]), share, none), e)
+        if weights is None:
+            return sum_over(select(equal(near[v, f], far[u, f]), share, none), e)
+        return sum_over(select(equal(weights[e.var] * near[v, f], far[u, f]), weights[e.var] * share, none), e)
 
     return compute(near.shape, element, name)
-
-
-# --- weighted sum -----------------------------------------------------------------------------------------------------
-
-
-def _weighted_gradient(a: Application) -> list[str | None]:
-    """By ``x``: over the transpose, with the weights in its order. By the weights: a dot product for every edge."""
-    seed = a.seeds[0]
-    assert seed is not None
-    found: list[str | None] = [None] * len(a.inputs)
-    if a.wanted[0]:
-        constant = len(a.inputs) > 6 and a.types[6][1] not in INDEX_DTYPES and not a.wanted[1]
-        weights = a.inputs[6] if constant else a.add("gather", a.inputs[1], transposed_order(a, 2))
-        found[0] = a.add("aggregate_weighted", seed, weights, *transposed(a, 2), *a.inputs[2:4], a.inputs[1])
-    if a.wanted[1]:
-        targets = a.add("csr_targets", a.inputs[2], extent=a.types[3][0][0])
-        found[1] = a.add("edge_dot", a.inputs[0], seed, a.inputs[3], targets)
-    return found
-
-
-@differentiated(_weighted_gradient)
-@operator
-def aggregate_weighted(
-    name: str,
-    x: Tensor,
-    weights: Tensor,
-    offsets: Tensor,
-    sources: Tensor,
-    offsets_t: Tensor | None = None,
-    sources_t: Tensor | None = None,
-    edges_t: Tensor | None = None,
-) -> Tensor:
-    """The sum [V, F] of the neighbours' rows of ``x`` [U, F], each times the weight [E] of its edge; 0 of none.
-
-    ``edges_t`` [E]: for each edge of the transpose its position among ``sources``; or its weight, of weights that no
-    gradient is asked of, so that none has to be gathered.
-    """
-    check_structure(offsets, sources)
-    require_rank(x, "x", 2, "[U, F]")
-    require_float(x, "x")
-    require_dtype(weights, "weights", (x.dtype,))
-    require_shape(weights, "weights", sources.shape)
-    _check_transpose(x.shape[0], sources, offsets_t, sources_t)
-    if edges_t is not None:
-        require_shape(edges_t, "edges_t", sources.shape)
-        require_dtype(edges_t, "edges_t", (*INDEX_DTYPES, x.dtype))
-
-    def element(v: Expr, f: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        return sum_over(weights[e.var] * x[_at(sources, e.var), f], e)
-
-    return compute((offsets.shape[0] - 1, x.shape[1]), element, name)
-
-
-def _edge_dot_gradient(a: Application) -> list[str | None]:
-    """By each side: its edges in order of that side, weighted by the adjoint."""
-    seed = a.seeds[0]
-    assert seed is not None
-    found: list[str | None] = [None] * 4
-    for side, other in ((0, 1), (1, 0)):
-        if a.wanted[side]:
-            own, rows = a.inputs[2 + side], a.types[side][0][0]
-            offsets, order = a.add("csr_offsets", own, extent=rows), a.add("csr_order", own, extent=rows)
-            weights, far = a.add("gather", seed, order), a.add("gather", a.inputs[2 + other], order)
-            found[side] = a.add("aggregate_weighted", a.inputs[other], weights, offsets, far)
-    return found
-
-
-@differentiated(_edge_dot_gradient)
-@operator
-def edge_dot(name: str, x: Tensor, y: Tensor, sources: Tensor, targets: Tensor) -> Tensor:
-    """For every edge [E] the dot product of its source's row of ``x`` [U, F] and its target's of ``y`` [V, F]."""
-    require_rank(x, "x", 2, "[U, F]")
-    require_float(x, "x")
-    require_dtype(y, "y", (x.dtype,))
-    require_shape(y, "y", (y.shape[0], x.shape[1]))
-    for argument, t in (("sources", sources), ("targets", targets)):
-        require_dtype(t, argument, INDEX_DTYPES)
-    require_shape(targets, "targets", sources.shape)
-
-    def element(e: Expr) -> Expr:
-        f = reduce_axis(x.shape[1], "f")
-        return sum_over(x[_at(sources, e), f.var] * y[_at(targets, e), f.var], f)
-
-    return compute(sources.shape, element, name)
 
 
 @differentiated("none")
@@ -339,4 +273,4 @@ def segment_reduce(name: str, values: Tensor, segments: Tensor, *, extent: int, 
     return placeholder((extent, values.shape[1]), values.dtype, name)
 
 
-OPERATORS = (aggregate, aggregate_blocks, aggregate_equal, aggregate_weighted, edge_dot, csr_degrees, segment_reduce)
+OPERATORS = (aggregate, aggregate_blocks, aggregate_equal, csr_degrees, segment_reduce)

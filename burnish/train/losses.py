@@ -35,12 +35,14 @@ class CrossEntropy:
     batch] for [steps, batch, words], with axis 1 [N, H, W] for [N, classes, H, W]. A compiled step refuses a label
     beyond the last class; in the graph alone one makes the loss NaN, and moves no weight to NaN. A batch in which all
     are left out makes the loss NaN, and its gradients.
-    ``label_smoothing`` of the weight of each label goes to all classes alike (Szegedy et al. 2016).
+    ``label_smoothing`` of the weight of each label goes to all classes alike (Szegedy et al. 2016). ``wide``: sums are
+    of float64, as a mean over a hundred thousand labels needs.
     """
 
     axis: int = -1
     label_smoothing: float = 0.0
     ignore: int | None = None
+    wide: bool = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -82,7 +84,7 @@ class CrossEntropy:
         known = b.add("cast", counted, to=dtype)
         chosen = b.add("where", outside, b.constant(float("nan"), dtype=dtype), found)
         weighted = b.add("where", counted, chosen, b.constant(0.0, dtype=dtype))
-        return b.add("neg", b.add("div", _sum(b, weighted), _sum(b, known)))
+        return b.add("neg", b.add("div", sum_of(b, weighted, self.wide), sum_of(b, known, self.wide)))
 
 
 @dataclass(frozen=True)
@@ -313,12 +315,15 @@ def _floats(loss: str, outputs: Sequence[TensorType]) -> Sequence[TensorType]:
     return outputs
 
 
-def _sum(b: GraphBuilder, x: str) -> str:
-    """The sum of all elements, by rows first: one sum of many loses more digits."""
+def sum_of(b: GraphBuilder, x: str, wide: bool = False) -> str:
+    """The sum of all elements, by rows first: one sum of many loses more digits. ``wide``: that of rows in float64."""
     rows = b.add("reduce_sum", x, axes=(-1,), keepdims=False) if len(b.types[x].shape) > 1 else x
-    return b.add("reduce_sum", rows, keepdims=False)
+    if not wide:
+        return b.add("reduce_sum", rows, keepdims=False)
+    total = b.add("reduce_sum", b.add("cast", rows, to="float64"), keepdims=False)
+    return b.add("cast", total, to=b.types[x].dtype)
 
 
 def _mean(b: GraphBuilder, x: str) -> str:
     """The mean of all elements, likewise."""
-    return b.add("div", _sum(b, x), b.constant(float(b.types[x].size), dtype=b.types[x].dtype))
+    return b.add("div", sum_of(b, x), b.constant(float(b.types[x].size), dtype=b.types[x].dtype))

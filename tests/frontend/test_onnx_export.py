@@ -36,6 +36,8 @@ NOT_EXPORTED = {
     "aggregate_blocks", "attention_sum_blocks",
     "csr_block_places", "csr_block_pointers", "csr_block_weights", "csr_transposed",
     "adjoint", "aggregate", "aggregate_equal", "aggregate_weighted", "attention", "attention_sum", "attention_total",
+    "aggregate_ties", "attention_weighted", "attention_weighted_edges", "attention_weighted_max",
+    "attention_weighted_sum", "attention_weighted_total",
     "csr_degrees", "csr_offsets", "csr_order", "csr_targets", "edge_dot", "segment_reduce",
     "batch_norm_training", "bitcast", "convert", "count_ngrams", "coupled_probabilities", "cumprod",
     "deformed_columns", "determinant", "dft", "dropout", "fold_windows", "grid_sample", "iota", "max_pool_indices",

@@ -48,6 +48,9 @@ class Reference:
         self.counts = torch.tensor(np.array(graph.in_degrees), dtype=torch.float32)[:, None]
         own = self.a.diagonal() if graph.weights is not None else torch.zeros(v)
         self.loops = self.a.clone().fill_diagonal_(0.0) + torch.diag(torch.where(own != 0, own, 1.0))
+        bare = self.a.clone().fill_diagonal_(0.0)
+        self.joined = bare + torch.diag(bare.sum(1) / (bare != 0).sum(1).clamp(min=1))  # with loops of mean weight
+        self.near = (bare != 0) | torch.eye(v, dtype=torch.bool)
         self.x = torch.tensor(np.array(graph.rows(0, v)))
 
     def __call__(self) -> torch.Tensor:
@@ -70,6 +73,9 @@ class Reference:
             s = self.loops.sum(1, keepdim=True).rsqrt()
             return s * (self.loops @ (s * h)) @ w["weight"] + w["bias"]
         if isinstance(layer, SAGE):
+            if layer.reduction == "max":
+                each = (self.a[:, :, None] * h[None]).masked_fill(self.a[:, :, None] == 0, -torch.inf)
+                mean = torch.where(self.counts > 0, each.amax(1), 0.0)
             return h @ w["own"] + mean @ w["neighbours"] + w["bias"]
         if isinstance(layer, CommNet):
             return h @ w["own"] + mean @ w["told"]
@@ -79,8 +85,11 @@ class Reference:
         assert isinstance(layer, GAT)
         z = (h @ w["weight"]).view(len(h), layer.heads, layer.features)
         left, right = (z * w["left"]).sum(-1), (z * w["right"]).sum(-1)
-        scores = torch.nn.functional.leaky_relu(left[None] + right[:, None], layer.slope)  # [target, source, heads]
-        scores = scores.masked_fill(self.loops[:, :, None] == 0, -torch.inf)
+        scores = left[None] + right[:, None]  # [target, source, heads]
+        if layer.weighted:
+            scores = scores + self.joined[:, :, None] * w["edge"]
+        scores = torch.nn.functional.leaky_relu(scores, layer.slope)
+        scores = scores.masked_fill(~self.near[:, :, None], -torch.inf)
         y = torch.einsum("vuh,uhd->vhd", scores.softmax(1), z)
         return (y.flatten(1) if layer.joined else y.mean(1)) + w["bias"]
 

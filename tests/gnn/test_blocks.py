@@ -17,10 +17,11 @@ from burnish.gnn.graph import Graph
 from burnish.gnn.inference import logits_of
 from burnish.gnn.locality import axes_of, role_of
 from burnish.gnn.models import FEATURES, FIRST, network
-from burnish.gnn.outofcore import adapted, shared_of
+from burnish.gnn.outofcore import shared_of
 from burnish.gnn.program import build
 from burnish.gnn.segments import cut
 from burnish.gnn.store import GraphFile, save
+from burnish.gnn.structures import adapted, structures_of
 from burnish.gnn.train import fit, recipe_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph as Operators
@@ -73,7 +74,8 @@ class Case:
 
     @property
     def network(self):  # type: ignore[no-untyped-def]
-        return network(self.kind, self.graph.width, CLASSES, hidden=8, heads=2, dropout=0.4, seed=2)
+        more = {"weighted": self.graph.weights is not None}
+        return network(self.kind, self.graph.width, CLASSES, hidden=8, heads=2, dropout=0.4, seed=2, **more)
 
     @property
     def labels(self) -> np.ndarray:
@@ -118,8 +120,9 @@ def test_blocks_are_the_whole(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("interpreted")
 @pytest.mark.parametrize("symmetric", [False, True])
-def test_blocks_with_weights_of_edges_are_the_whole(symmetric: bool, tmp_path: Path) -> None:
-    case = Case("gcn", weighted(small(80), symmetric))
+@pytest.mark.parametrize("kind", ["gcn", "gat"])
+def test_blocks_with_weights_of_edges_are_the_whole(kind: str, symmetric: bool, tmp_path: Path) -> None:
+    case = Case(kind, weighted(small(80), symmetric))
     wanted = case.losses()
     save(tmp_path / "g.bngraph", case.graph)
     with ExitStack() as stack:
@@ -249,7 +252,10 @@ def test_structures_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
     save(tmp_path / "w.bngraph", heavy)
     for name, some in (("g", graph), ("w", heavy)):
         part = GraphFile.open(tmp_path / f"{name}.bngraph").part(7, 15)
-        for structure, whole in (("bare", some.csr.without_self_loops()), ("loops", some.csr.with_self_loops())):
+        net = network("gat", 1, 2, weighted=some.weights is not None)
+        looped = structures_of(net, some.csr)["loops"]
+        assert looped.edges == some.csr.with_self_loops().edges
+        for structure, whole in (("bare", some.csr.without_self_loops()), ("loops", looped)):
             found, wanted = adapted(structure, part, 7), whole.slice(7, 15)
             assert np.array_equal(found.offsets, wanted.offsets)
             assert np.array_equal(found.sources, wanted.sources)

@@ -1,13 +1,16 @@
 """Generated graphs: their sizes, the same for any number of threads, with classes that edges and features tell of."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from burnish.errors import ParameterError
-from burnish.gnn import generators
+from burnish.gnn import drawn, generators, spool
 from burnish.gnn.draws import draw_blocks, draw_rmat, fill_alias
-from burnish.gnn.generators import PPI_UNSEEN, SIZES, block_model, dataset, ppi_graphs, rmat
+from burnish.gnn.generators import PPI_UNSEEN, SIZES, block_model, dataset, ppi_graphs, rmat, write_dataset
 from burnish.gnn.graph import Graph
+from burnish.gnn.store import load
 
 
 def same_class(graph: Graph) -> float:
@@ -122,11 +125,26 @@ def test_densities_and_order() -> None:
 
 def test_features_that_are_too_large_are_made_when_read(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = block_model(3000, 10_000, 3, 8, seed=4)
-    monkeypatch.setattr(generators, "IN_MEMORY", 0)
+    monkeypatch.setattr(drawn, "IN_MEMORY", 0)
     made = block_model(3000, 10_000, 3, 8, seed=4)
     assert not isinstance(made.features, np.ndarray)
     for begin, end in ((0, 3000), (1000, 1030), (1024, 2048), (2999, 3000), (5, 5)):
         np.testing.assert_array_equal(made.rows(begin, end), whole.features[begin:end])
+
+
+@pytest.mark.parametrize("kind", ["block", "rmat"])
+def test_graphs_are_written_in_pieces_as_they_are_made(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of R-MAT's the heaviest vertex has more edges than a piece."""
+    monkeypatch.setattr(spool, "PIECE", 60)
+    write_dataset(tmp_path / "g.bngraph", "pubmed", kind, 3, 2, scale=0.05)
+    found, wanted = load(tmp_path / "g.bngraph"), dataset("pubmed", kind, 3, 1, scale=0.05)
+    assert wanted.vertices == 985 and wanted.in_degrees.max() > (60 if kind == "rmat" else 0)
+    for name in ("offsets", "sources", "features", "labels", "train", "validation", "test"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
+    assert found.symmetric and found.classes == wanted.classes
+    assert [path.name for path in tmp_path.iterdir()] == ["g.bngraph"]
 
 
 def test_graphs_like_those_of_ppi() -> None:
@@ -145,6 +163,7 @@ def test_graphs_like_those_of_ppi() -> None:
     [
         (lambda: dataset("cora"), "dataset: found 'cora'; allowed: pubmed, ppi, reddit"),
         (lambda: dataset("pubmed", "ring"), "kind: found 'ring'; allowed: block, rmat"),
+        (lambda: dataset("pubmed", scale=-1), "dataset: scale: found -1"),
         (lambda: rmat(0, 0), "found 0 vertices"),
         (lambda: rmat(10, 91), "found 10 vertices, 91 edges.*0 to 90 edges"),
         (lambda: rmat(10, 20, shares=(0.6, 0.3, 0.3)), "shares: found"),

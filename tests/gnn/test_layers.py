@@ -21,6 +21,7 @@ LAYERS: list[Layer] = [
     SAGE(3, reduction="max"), CommNet(3, "tanh"), GIN(3, eps=0.5), GIN(3, hidden=2, train_eps=True),
     GAT(2, "elu", heads=2), GAT(2, heads=2, joined=False), GAT(3, heads=1, joined=False, loops=False),
 ]  # fmt: skip
+ATTENTION: list[Layer] = [GAT(2, "elu", heads=2, weighted=True), GAT(3, joined=False, loops=False, weighted=True)]
 
 
 def directed(seed: int = 0) -> Graph:
@@ -38,7 +39,7 @@ def test_gradients_are_differences(layer: Layer, before: bool) -> None:
     check_gradients(layer, before, directed())
 
 
-@pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer.weighted], ids=str)
+@pytest.mark.parametrize("layer", [*(layer for layer in LAYERS if layer.weighted), *ATTENTION], ids=str)
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_gradients_with_weights_of_edges_are_differences(layer: Layer, symmetric: bool) -> None:
     graph = weighted(directed(), symmetric)

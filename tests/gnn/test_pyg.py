@@ -9,7 +9,7 @@ import burnish as bn
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.gnn.pyg import from_pyg
 from burnish.gnn.train import fit
-from tests.gnn.references import small, torch
+from tests.gnn.references import small, torch, weighted
 
 pyg = pytest.importorskip("torch_geometric.nn")
 
@@ -21,9 +21,9 @@ class Stack(torch.nn.Module):
         super().__init__()
         self.convolutions = torch.nn.ModuleList(convolutions)
 
-    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, edges: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
         for number, convolution in enumerate(self.convolutions):
-            x = convolution(x if number == 0 else torch.relu(x), edges)
+            x = convolution(x if number == 0 else torch.relu(x), edges, *weights)
         return x
 
 
@@ -38,6 +38,10 @@ def stack(kind: str) -> Stack:
         "sage": lambda: (pyg.SAGEConv(12, 8), pyg.SAGEConv(8, 4, aggr="max")),
         "gin": lambda: (pyg.GINConv(mlp(12, 8), eps=0.3), pyg.GINConv(mlp(8, 4), train_eps=True)),
         "gat": lambda: (pyg.GATConv(12, 4, heads=2), pyg.GATConv(8, 4, heads=3, concat=False)),
+        "gat with edges": lambda: (
+            pyg.GATConv(12, 4, heads=2, edge_dim=1),
+            pyg.GATConv(8, 4, heads=3, concat=False, edge_dim=1),
+        ),
     }
     return Stack(*made[kind]())
 
@@ -48,6 +52,13 @@ def test_answers_are_those_of_pyg(kind: str) -> None:
     network = from_pyg(stack(kind), check=small(60))
     assert [layer.kind for layer in network.layers] == [kind, kind]
     assert [layer.activation for layer in network.layers] == ["relu", "none"]
+
+
+@pytest.mark.parametrize("kind", ["gcn", "gat with edges"])
+def test_answers_with_weights_of_edges_are_those_of_pyg(kind: str) -> None:
+    """Also of self loops: in GATConv they have the mean weight of a vertex' other edges."""
+    network = from_pyg(stack(kind), check=weighted(small(60)))
+    assert all(layer.weighted for layer in network.layers)
 
 
 @pytest.mark.slow

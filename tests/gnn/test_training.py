@@ -11,6 +11,7 @@ import burnish as bn
 from burnish.errors import CheckpointError, DataError, ParameterError
 from burnish.gnn.csr import CSR
 from burnish.gnn.disjoint import union
+from burnish.gnn.feeds import inputs_of
 from burnish.gnn.generators import block_model
 from burnish.gnn.graph import Graph
 from burnish.gnn.losses import KnownLogistic, micro_f1
@@ -22,7 +23,7 @@ from tests.gnn.references import Reference, small, torch, weighted
 MODELS = ("gcn", "sage", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gin", "gat")))
 
 
-def made(kind: str, graph: Graph, **more: float) -> Network:
+def made(kind: str, graph: Graph, **more: float | str) -> Network:
     return network(kind, graph.width, graph.classes, hidden=16, heads=2, seed=3, **{"dropout": 0.0, **more})  # type: ignore[arg-type]
 
 
@@ -40,14 +41,17 @@ def test_losses_are_those_of_torch(kind: str) -> None:
     np.testing.assert_allclose(logits, reference().detach().numpy(), atol=1e-2 * np.abs(logits).max())
 
 
-@pytest.mark.parametrize("kind", ["gcn", pytest.param("sage", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "kind", ["gcn", "gat", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("sage", "sage max"))]
+)
 def test_losses_with_weights_of_edges_are_those_of_torch(kind: str) -> None:
     graph = weighted(small())
-    net = made(kind, graph)
+    name, _, reduction = kind.partition(" ")
+    net = made(name, graph, weighted=True, reduction=reduction or "mean")
     trained = fit(net, graph, epochs=20, threads=1)
     wanted = Reference(net, graph).train(graph, 20, 0.01)
     np.testing.assert_allclose(trained.report.losses, wanted, atol=1e-4 * wanted[0])
-    assert abs(wanted[0] - Reference(net, small()).train(graph, 1, 0.01)[0]) > 1e-3, "weights count"
+    assert abs(wanted[0] - Reference(net, small()).train(graph, 1, 0.01)[0]) > 1e-4, "weights count"
 
 
 @pytest.mark.slow
@@ -77,8 +81,12 @@ def test_a_task_is_learned_as_torch_learns_it(tmp_path: Path) -> None:
 
 def test_sampled_batches_hold_their_vertices() -> None:
     """Each vertex has in-edges of the graph only, as many as the fan-out allows; a seed gives the same batches."""
-    graph = small(200)
+    graph = weighted(small(200)).without_self_loops()
     net = made("sage", graph)
+    heavy = {
+        (u, v): w for u, v, w in zip(graph.sources.tolist(), np.repeat(np.arange(200), graph.in_degrees).tolist(),
+                                     graph.weights.tolist(), strict=True)
+    }  # fmt: skip
     source = Sampled(net, graph, Sampling(32, (4, 3), seed=1), np.asarray(graph.train))
     batches = [*source.epoch(0)]
     again = [*source.epoch(0)]
@@ -101,14 +109,37 @@ def test_sampled_batches_hold_their_vertices() -> None:
             neighbours = set(np.array(graph.sources[graph.offsets[v] : graph.offsets[v + 1]]).tolist())
             assert own <= neighbours
             assert len(own) == min(len(neighbours), 4)
-        back = np.zeros((len(x), len(x)), int)
+            for e in range(offsets[i], offsets[i + 1]):
+                assert batch["weights"][e] == np.float32(heavy[rows[x[sources[e]].tobytes()], v])
+        back = np.zeros((len(x), len(x)))
         for v in range(len(x)):
-            for u in sources[offsets[v] : offsets[v + 1]]:
-                back[u, v] += 1
+            for e in range(offsets[v], offsets[v + 1]):
+                back[sources[e], v] += batch["weights"][e]
         for u in range(len(x)):
-            for v in batch["sources_t"][batch["offsets_t"][u] : batch["offsets_t"][u + 1]]:
-                back[u, v] -= 1
-        assert not back.any()
+            for e in range(batch["offsets_t"][u], batch["offsets_t"][u + 1]):
+                back[u, batch["sources_t"][e]] -= batch["weights_t"][e]
+        np.testing.assert_allclose(back, 0, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["gat", pytest.param("sage", marks=pytest.mark.slow)])
+def test_samples_of_all_neighbours_are_the_whole(kind: str) -> None:
+    """With room for every neighbour of every neighbour, a batch has the losses of the graph with its weights."""
+    graph = weighted(small(60)).without_self_loops()
+    net = made(kind, graph, weighted=True)
+    sampling = Sampling(int(np.count_nonzero(graph.train)), (60, 60))
+    sampled = fit(net, graph, epochs=2, threads=1, sampling=sampling).report.losses
+    np.testing.assert_allclose(sampled, Reference(net, graph).train(graph, 2, 0.01), rtol=1e-4)
+
+
+def test_scales_of_samples_are_sums_of_weights() -> None:
+    """With all of a vertex' edges in the sample, self loops included, they are those of the graph."""
+    graph = weighted(small(60))
+    net = made("gcn", graph)
+    known = np.flatnonzero(graph.train)
+    found = Sampled(net, graph, Sampling(len(known), (60, 60)), np.asarray(graph.train)).sample(known, 0)
+    whole = inputs_of(net, graph)[1]
+    for name in ("scale", "loop"):
+        np.testing.assert_allclose(found[name][: len(known)], whole[name][known], rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
@@ -171,10 +202,10 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(ParameterError, match="epochs: found 0"):
         fit(net, graph, epochs=0)
     heavy = weighted(graph)
-    with pytest.raises(DataError, match=r"found weights of edges, and layer GAT.*allowed with weights: layers gcn"):
+    with pytest.raises(DataError, match=r"found weights of edges, and layer GAT.*allowed with weights: weighted=True"):
         fit(made("gat", graph), heavy)
-    with pytest.raises(DataError, match="sampling: found weights of edges"):
-        fit(net, heavy, sampling=Sampling(8, (5, 5)))
+    with pytest.raises(DataError, match=r"found no weights of edges, and layer GAT.*allowed without: weighted=False"):
+        fit(made("gat", graph, weighted=True), graph)
     below = heavy.csr.weights.copy()
     below[heavy.offsets[3] : heavy.offsets[4]] = -5
     csr = CSR(heavy.offsets, heavy.sources, 60, below)

@@ -32,7 +32,7 @@ from tests.gnn.test_blocks import Interpreted
 TIMEOUT = 120.0
 
 
-@pytest.mark.parametrize("kind", ["gcn", "gat", "gcn with weights"])
+@pytest.mark.parametrize("kind", ["gcn", "gat", "gcn with weights", "gat with weights"])
 def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also on a directed graph, whose out-edges are other ones than its in-edges, with vertices to evaluate with."""
     monkeypatch.setattr(programs, "compile", Interpreted)
@@ -46,7 +46,7 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
     )  # fmt: skip
     assert not graph.symmetric
     graph = weighted(graph) if "weights" in kind else graph
-    net = network(kind.split()[0], 12, 4, hidden=8, heads=2, dropout=0.4)
+    net = network(kind.split()[0], 12, 4, hidden=8, heads=2, dropout=0.4, weighted="weights" in kind)
     found = {n: fit_workers(net, graph, workers=n, epochs=3, partition="vertices") for n in (1, 2, 4)}
     for n in (2, 4):
         np.testing.assert_allclose(found[n].report.losses, found[1].report.losses, rtol=1e-5)

@@ -11,6 +11,7 @@ import pytest
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
+from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.task import Task
 from burnish.kernels.template import Template
 from burnish.loops.evaluate import evaluate
@@ -78,6 +79,25 @@ def test_parts_of_uneven_graphs(native: Native, degrees: Sequence[int], parts: i
     offsets, sources = graph(61, 90, degrees)
     arrays = {"x": features(90, 32), "o": offsets, "s": sources}
     run(native, AGGREGATE, applied("aggregate", arrays), arrays, parts=parts)
+
+
+@pytest.mark.parametrize("width", [1, 5, 16, 40])
+@pytest.mark.parametrize("reduction", ["sum", "mean", "max"])
+def test_the_generic_schedule_takes_loaded_extents(native: Native, width: int, reduction: str) -> None:
+    """Which is there for what the others refuse: of loops that memory bounds it asks nothing."""
+    offsets, sources = graph(700, 50, [0, 3, 1, 0, 40, 2])
+    arrays = {"x": features(50, width), "o": offsets, "s": sources}
+    run(native, GENERIC, applied("aggregate", arrays, reduction=reduction), arrays)
+
+
+def test_what_asks_for_a_loaded_extent_is_no_schedule() -> None:
+    offsets, sources = graph(70, 50, [0, 3])
+    task = applied("aggregate", {"x": features(50, 16), "o": offsets, "s": sources})
+    s = Schedule(task.program())
+    *_, edge = s.loops("y")
+    for ask in (lambda n: n > 1, lambda n: 2 * n, lambda n: n % 4, range, lambda n: n + 1):
+        with pytest.raises(ScheduleError, match="known only when it is read"):
+            ask(s.extent(edge))
 
 
 def counted(program: Program, edge: str) -> Program:
@@ -163,7 +183,8 @@ def test_attention(native: Native, heads: int, size: int) -> None:
         n: np.abs(features(c, heads, i)) for i, (n, c) in enumerate({"a": 30, "b": 30, "c": 40, "d": 40}.items())
     }
     arrays = {"x": features(30, heads * size).reshape(30, heads, size), **factors, "o": offsets, "s": sources}
-    run(native, AGGREGATE, applied("attention_sum", arrays, slope=0.2), arrays)
+    for both in (False, True):
+        run(native, AGGREGATE, applied("attention_sum", arrays, slope=0.2, both=both), arrays)
     del arrays["x"]
     run(native, AGGREGATE, applied("attention_total", arrays), arrays)
 
@@ -218,18 +239,19 @@ def test_block_by_block_with_weights(native: Native, width: int) -> None:
 
 @pytest.mark.parametrize("heads, size", [(8, 8), (8, 16), (1, 41), (3, 5)])
 @pytest.mark.parametrize("slope", [0.2, 1.0])
-def test_attention_block_by_block(native: Native, heads: int, size: int, slope: float) -> None:
+@pytest.mark.parametrize("both", [False, True])
+def test_attention_block_by_block(native: Native, heads: int, size: int, slope: float, both: bool) -> None:
     offsets, sources = graph(40, 30, [7, 0, 90])
     factors = {
         n: np.abs(features(c, heads, i)) for i, (n, c) in enumerate({"a": 30, "b": 30, "c": 40, "d": 40}.items())
     }
     x = features(30, heads * size).reshape(30, heads, size)
     arrays = {"x": x, **factors, **blocks(offsets, sources, 30, 7)}
-    task = applied("attention_sum_blocks", arrays, rows=7, slope=slope)
+    task = applied("attention_sum_blocks", arrays, rows=7, slope=slope, both=both)
     for vectors in (1, 2):
         found = run(native, AGGREGATE_BLOCKS, task, arrays, vectors=vectors)
     plain = {"x": x, **factors, "o": offsets, "s": sources}
-    (expected,) = evaluate(applied("attention_sum", plain, slope=slope).outputs, plain)
+    (expected,) = evaluate(applied("attention_sum", plain, slope=slope, both=both).outputs, plain)
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-3)
 
 

@@ -333,7 +333,8 @@ SPARSE = set(
     words(
         "aggregate_blocks attention_sum_blocks csr_block_pointers csr_block_places csr_block_weights csr_transposed "
         "aggregate aggregate_equal aggregate_weighted edge_dot csr_degrees csr_offsets csr_order csr_targets "
-        "segment_reduce attention attention_sum attention_total"
+        "segment_reduce attention attention_sum attention_total aggregate_ties attention_weighted "
+        "attention_weighted_max attention_weighted_sum attention_weighted_total attention_weighted_edges"
     )
 )
 REFUSED = {

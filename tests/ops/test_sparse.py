@@ -58,10 +58,13 @@ def reduced(x: np.ndarray, reduction: str) -> np.ndarray:
     return np.stack([kind(x[neighbours(v)], axis=0) if len(neighbours(v)) else none for v in range(ROWS)])
 
 
-def attended(x: np.ndarray, left: np.ndarray, right: np.ndarray, slope: float) -> np.ndarray:
+def attended(
+    x: np.ndarray, left: np.ndarray, right: np.ndarray, slope: float, edges: np.ndarray | None = None
+) -> np.ndarray:
+    """``edges``: what is added to the score of each, [E, H]."""
     found = np.zeros((ROWS, *x.shape[1:]))
     for v in range(ROWS):
-        score = left[neighbours(v)] + right[v]
+        score = left[neighbours(v)] + right[v] + (0 if edges is None else edges[OFFSETS[v] : OFFSETS[v + 1]])
         weight = np.exp(np.where(score > 0, score, slope * score))
         if len(weight):
             found[v] = ((weight / weight.sum(0))[:, :, None] * x[neighbours(v)]).sum(0)
@@ -97,6 +100,21 @@ def test_weights_attention_and_edges() -> None:
     x, left, right = normal(COUNT, 2, 3), 3 * normal(COUNT, 2, seed=3), 3 * normal(ROWS, 2, seed=4)
     found = evaluated("attention", [x, left, right, OFFSETS, SOURCES], slope=0.3)
     np.testing.assert_allclose(found, attended(x, left, right, 0.3), rtol=1e-12, atol=1e-12)
+    edge = normal(2, seed=5)
+    found = evaluated("attention_weighted", [x, left, right, edge, weights, OFFSETS, SOURCES], slope=0.3)
+    expected = attended(x, left, right, 0.3, weights[:, None] * edge)
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-12)
+    found = evaluated("attention_weighted", [x, left - 900, right, edge, weights, OFFSETS, SOURCES], slope=1.0)
+    np.testing.assert_allclose(found, attended(x, left, right, 1.0, weights[:, None] * edge), rtol=1e-9)
+
+
+def test_weighted_maxima() -> None:
+    x, weights = normal(COUNT, 5), normal(EDGES, seed=1)
+    found = evaluated("aggregate_weighted", [x, weights, OFFSETS, SOURCES], reduction="max")
+    expected = [
+        (weights[OFFSETS[v] : OFFSETS[v + 1], None] * x[neighbours(v)]).max(0, initial=-np.inf) for v in range(ROWS)
+    ]
+    np.testing.assert_array_equal(found, np.where(np.isinf(expected), 0, expected))
 
 
 def test_structures_are_sorted() -> None:
@@ -126,6 +144,7 @@ def test_programs_mean_what_definitions_do() -> None:
         ("aggregate", [x, OFFSETS, SOURCES], {"reduction": "mean"}),
         ("aggregate_weighted", [x, weights, OFFSETS, SOURCES], {}),
         ("attention", [normal(COUNT, 2, 3), left, right, OFFSETS, SOURCES], {}),
+        ("attention_weighted", [normal(COUNT, 2, 3), left, right, normal(2), weights, OFFSETS, SOURCES], {}),
     )
     for op, arrays, attrs in cases:
         inputs = [placeholder(a.shape, str(a.dtype), f"in{i}") for i, a in enumerate(arrays)]
@@ -143,7 +162,11 @@ CASES: Sequence[tuple[str, Sequence[np.ndarray], Mapping[str, Any]]] = (
     *(("aggregate", [normal(COUNT, 4), *STRUCTURE, *BACK[:2]], {"reduction": r}) for r in ("sum", "mean", "max")),
     ("aggregate_weighted", [normal(COUNT, 4), normal(EDGES, seed=1), *STRUCTURE], {}),
     ("aggregate_weighted", [normal(COUNT, 4), normal(EDGES, seed=1), *STRUCTURE, *BACK], {}),
+    ("aggregate_weighted", [normal(COUNT, 4), normal(EDGES, seed=1), *STRUCTURE], {"reduction": "max"}),
+    ("aggregate_weighted", [normal(COUNT, 4), normal(EDGES, seed=1), *STRUCTURE, *BACK], {"reduction": "max"}),
     ("edge_dot", [normal(COUNT, 4), normal(ROWS, 4, seed=1), SOURCES, TARGETS], {}),
+    *(("attention_weighted", [normal(COUNT, 2, 3), 2 * normal(COUNT, 2, seed=1), 2 * normal(ROWS, 2, seed=2),
+       normal(2, seed=3), normal(EDGES, seed=4), *STRUCTURE, *back], {"slope": 0.3}) for back in ((), BACK)),
     ("attention", [normal(COUNT, 2, 3), normal(COUNT, 2, seed=1), normal(ROWS, 2, seed=2), *STRUCTURE], {"slope": 0.3}),
     ("attention", [normal(COUNT, 1, 4), normal(COUNT, 1, seed=1), normal(ROWS, 1, seed=2), *STRUCTURE, *BACK[:2]], {}),
     *(("segment_reduce", [normal(6, 4), np.array([3, 0, 3, 4, 0, 3])], {"extent": 6, "reduction": r})

@@ -61,7 +61,7 @@ def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
     extent = body.axes[-1].extent
     plain = all(layout.plain for layout in task.layouts.values())
     alike = task.outputs[0].shape == stage.shape and stage.dtype in ("float32", "float64")
-    if not is_loaded(extent) or not plain or not alike or len(stage.shape) not in (2, 3) or 0 in stage.shape:
+    if not is_loaded(extent) or not plain or not alike or len(stage.shape) not in (2, 3, 4) or 0 in stage.shape:
         return None
     gathered = _gathered(stage, body)
     ends = _row(extent.begin)
@@ -70,7 +70,7 @@ def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
         gathered is None
         or ends is None
         or ends.indices != expected
-        or (blocked and len(stage.shape) == 3 and stage.shape[2] > MOST_SIZE)
+        or (blocked and len(stage.shape) > 2 and stage.shape[-1] > MOST_SIZE)
     ):
         return None
     counts = [t.name for t in task.inputs if t.shape == (stage.shape[0] + 1,) and t.dtype in ("int64", "int32")]
@@ -112,6 +112,11 @@ def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:
         s.unroll(loop)
 
 
+def _registers(s: Schedule, loops: list[str], lanes: int) -> int:
+    """Vectors of the sums over these loops."""
+    return prod(s.extent(loop) for loop in loops[:-1]) * _vectors(s.extent(loops[-1]), lanes)
+
+
 def _weighted(rows: Rows) -> bool:
     """Whether what is added has a part that is the same for all of the last axis, as attention's weights are."""
     body = rows.stage.body
@@ -122,10 +127,7 @@ def _weighted(rows: Rows) -> bool:
 
 def _work(rows: Rows) -> int:
     """Elements that are read."""
-    width = 1
-    for extent in rows.stage.shape[1:]:
-        width *= extent
-    return rows.extent.high * width
+    return rows.extent.high * prod(rows.stage.shape[1:])
 
 
 # --- vertex by vertex -------------------------------------------------------------------------------------------------
@@ -157,8 +159,8 @@ def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> 
     acc = _accumulator(s, task, rows, "register")
     v, *features = s.loops(out)
     outer: list[str] = []
-    if len(features) == 2 and s.extent(features[0]) * _vectors(s.extent(features[1]), lanes) > MOST_VECTORS:
-        outer, features = features[:1], features[1:]
+    while len(features) > 1 and _registers(s, features, lanes) > MOST_VECTORS:
+        outer.append(features.pop(-2))
     if s.extent(features[-1]) > width:
         panel, inner = s.split(features[-1], width)
         outer, features = [*outer, panel], [*features[:-1], inner]
@@ -168,7 +170,7 @@ def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> 
     _vectorize(s, features, lanes)
     _, *own, edge = s.loops(acc)
     s.reorder(edge, *own)
-    if len(own) == 2 and _weighted(rows):
+    if len(own) > 1 and _weighted(rows):
         _vectorize(s, s.loops(s.precompute(acc, edge, own[-1])), lanes)
     _vectorize(s, own, lanes)
     _vectorize(s, s.init_loops(acc)[1:], lanes)
@@ -217,9 +219,10 @@ def _apply_by_block(task: Task, target: Target, rows: Rows, choice: Choice) -> S
     out, width = single_output(task), int(choice["vectors"]) * target.lanes
     acc = _accumulator(s, task, rows, "local", rows.near)
     v, *inner = s.loops(out)
-    panel, width = None, max(width // (s.extent(inner[1]) if len(inner) == 2 else 1), 1)
-    if s.extent(inner[0]) > width:
-        panel, inner[0] = s.split(inner[0], width)
+    cut = max(len(inner) - 2, 0)  # of features, or of heads, of whose features a panel has all
+    panel, width = None, max(width // (s.extent(inner[-1]) if len(inner) > 1 else 1), 1)
+    if s.extent(inner[cut]) > width:
+        panel, inner[cut] = s.split(inner[cut], width)
     packed = [t.name for t in rows.stage.inputs if t.name in rows.near and t.body is not None]
     if panel is not None:
         packed += [s.cache_read(name, "local", acc) for name in rows.near if name not in packed]
@@ -235,7 +238,7 @@ def _apply_by_block(task: Task, target: Target, rows: Rows, choice: Choice) -> S
     s.set_scope(sums, "register")
     _, *features, sum_block, edge = s.loops(sums)
     s.reorder(sum_block, edge, *features)
-    if len(features) == 2 and _weighted(rows):
+    if len(features) > 1 and _weighted(rows):
         _vectorize(s, s.loops(s.precompute(sums, edge, features[-1])), lanes)
     _vectorize(s, features, lanes)
     _vectorize(s, s.init_loops(sums)[1 : 1 + len(features)], lanes)

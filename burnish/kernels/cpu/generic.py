@@ -21,6 +21,7 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template, stage_nest
 from burnish.loops.dead import drop_dead_stores
 from burnish.loops.expr import Call, Load, Reduce, Var
+from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Alloc, For, If, Seq, Stmt
 from burnish.loops.sizes import hinted
 from burnish.loops.tensor import Tensor
@@ -52,8 +53,20 @@ def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     for out in task.outputs:
         inner = [t for t in kept if t not in task.outputs] if len(task.outputs) == 1 else []
         names = [t.name for t in inner] + ([caches[out.name]] if out.name in caches else [])
-        _schedule_output(s, out.name, names, row_axes(task, out, inner), target.lanes, int(choice["vectors"]))
+        rows, bounds = row_axes(task, out, inner), _bounding(task, out)
+        _schedule_output(s, out.name, names, rows, bounds, target.lanes, int(choice["vectors"]))
     return s
+
+
+def _bounding(task: Task, out: Tensor) -> set[int]:
+    """The output's dimensions that say where reductions over loaded extents run: no vector goes over them."""
+    maps = row_maps(task, out)
+    found: set[int] = set()
+    for t in task.stages():
+        axes = t.body.axes if isinstance(t.body, Reduce) else ()
+        names = {name for axis in axes if is_loaded(extent := axis.extent) for name in extent.variables}
+        found |= {d for d, own in maps.get(t.name, {}).items() if t.axes[own].name in names}
+    return found
 
 
 def inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
@@ -83,12 +96,15 @@ def _points(t: Tensor) -> int:
     return t.buffer.size * prod(hinted(a.extent) for a in axes)
 
 
-def _schedule_output(s: Schedule, out: str, stages: list[str], rows: list[int], lanes: int, vectors: int) -> None:
-    """Rows outermost and in parallel, ``stages`` computed for each, one vector loop in every nest."""
+def _schedule_output(
+    s: Schedule, out: str, stages: list[str], rows: list[int], bounds: set[int], lanes: int, vectors: int
+) -> None:
+    """Rows outermost and parallel, ``stages`` computed for each, a vector loop in every nest, none over ``bounds``."""
     own = s.loops(out)
     outer = [own[d] for d in rows] if stages else own
     inner = [v for v in own if v not in outer]
-    unit = next((v for v in reversed(own) if s.extent(v) > 1 and strides(s, out, v).store in (1, None)), None)
+    free = [v for d, v in enumerate(own) if d not in bounds and s.extent(v) > 1]
+    unit = next((v for v in reversed(free) if strides(s, out, v).store in (1, None)), None)
     vector = None
     if unit is not None:
         wide = lanes * vectors
@@ -146,14 +162,16 @@ def _cut(s: Schedule, loop: str, width: int) -> tuple[str, str]:
 def vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
     """One vector loop for the nest of a stage that is computed inside the rows."""
     _put_lanes_last(s, stage, lanes)
-    own = [v for v in s.loops(stage) if s.extent(v) > 1]
+    own = [v for v in s.loops(stage) if hinted(s.extent(v)) > 1]
     found = {v: strides(s, stage, v) for v in own}
     spatial = [v for v in own if found[v].store != 0]
-    smooth = [v for v in spatial if all(x in (0, 1) for x in found[v].loads) and found[v].store == 1]
+    bounds = {name for v in own if is_loaded(extent := s.extent(v)) for name in extent.variables}
+    smooth = [v for v in spatial if v not in bounds and {*found[v].loads} <= {0, 1} and found[v].store == 1]
     if smooth:
         _vectorize_spatial(s, stage, smooth[-1], lanes)
         return
-    reduced = [v for v in own if v not in spatial and 1 in found[v].loads and s.extent(v) >= lanes]
+    plain = [v for v in own if v not in spatial and not is_loaded(s.extent(v))]
+    reduced = [v for v in plain if 1 in found[v].loads and s.extent(v) >= lanes]
     if reduced and s.init_loops(stage):
         _vectorize_reduction(s, stage, reduced[-1], lanes)
 
@@ -236,7 +254,7 @@ def _work(body: Stmt) -> int:
     """Stores executed."""
     match body:
         case For(_, extent, _, inner):
-            return extent * _work(inner)
+            return hinted(extent) * _work(inner)
         case Seq(stmts):
             return sum(_work(x) for x in stmts)
         case If(_, inner) | Alloc(_, inner):

@@ -24,10 +24,9 @@ from burnish.memory.swap.solver import UNIT, Rows, solve
 
 METHOD = "fixed order"
 SECONDS = 60.0
-TO_THE_BYTE = (
-    200  # variables: above, tensors of some hundred bytes beside ones of megabytes keep the solver for minutes
-)
-TOLERANCE = 1e-5  # of the moved bytes, above
+# Variables: with more, tensors of some hundred bytes beside ones of megabytes keep the solver for minutes.
+TO_THE_BYTE = 200
+TOLERANCE = 1e-5  # of the moved bytes, where there are more
 MOST_COMPARED = 3000  # gaps, of which each is compared with each
 
 
@@ -159,9 +158,7 @@ class _Program:
             broken = [over & stay for over, room in self.rows if self._bytes(over & stay) > room]
             if not broken:
                 return {*self.columns, *self.never} - self._filled(stay), found.proven
-            for (
-                together
-            ) in broken:  # more bytes than fit, by less than the solver's tolerance: not all of these at once
+            for together in broken:  # more bytes than fit, within the solver's tolerance: not all of these at once
                 entries.at_most({self.column[i]: 1.0 for i in together}, len(together) - 1.0)
 
     def _entries(self) -> Rows:

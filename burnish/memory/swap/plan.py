@@ -99,6 +99,25 @@ def replay(
     return SwapPlan(method, capacity, actions, loaded, stored, peak, runs, proven)
 
 
+def live_bytes(problem: SwapProblem, plan: SwapPlan) -> list[int]:
+    """Bytes of tensors in fast memory at each run of a step."""
+    now, found = 0, []
+    fast: set[str] = set()
+    for action in plan.actions:
+        if action.kind == "run":
+            new = {*problem.steps[action.step].writes} - fast
+            fast |= new
+            now += sum(problem.nbytes[n] for n in new)
+            found.append(now)
+        elif action.kind == "load":
+            fast.add(action.tensor)
+            now += problem.nbytes[action.tensor]
+        elif action.kind == "drop":
+            fast.discard(action.tensor)
+            now -= problem.nbytes[action.tensor]
+    return found
+
+
 def write_out(
     problem: SwapProblem, order: Sequence[int], kept: Sequence[Iterable[str]], stored: Mapping[str, bool]
 ) -> list[Action]:

@@ -7,17 +7,22 @@ from burnish.memory.swap.problem import SwapProblem
 
 
 def streaming(problem: SwapProblem, capacity: int) -> SwapPlan:
-    """Streaming: a step loads all that it reads, and stores what it writes if a later step reads it or it is a result.
+    """Streaming: an operator loads all that it reads, and stores what it writes if it is read later or is a result.
 
+    What the next step of the same operator reads again stays: an operator in blocks loads nothing for each block anew.
     Raises ParameterError for a capacity in which a step does not fit.
     """
     problem.require(capacity, "streaming")
     actions: list[Action] = []
+    fast: set[str] = set()
     for i, step in enumerate(problem.steps):
-        actions += [*(Action("load", name) for name in step.reads), Action("run", "", i)]
+        actions += [Action("load", name) for name in step.reads if name not in fast]
+        actions.append(Action("run", "", i))
         wanted = [name for name in step.writes if problem.readers[name] or name in problem.results]
         actions += [Action("store", name) for name in wanted]
-        actions += [Action("drop", name) for name in problem.needs(i)]
+        last = i + 1 == len(problem.steps) or problem.operators[i + 1] != problem.operators[i]
+        fast = set() if last else {*step.reads} & {*problem.steps[i + 1].reads}
+        actions += [Action("drop", name) for name in problem.needs(i) if name not in fast]
     return replay(problem, capacity, actions, "streaming")
 
 

@@ -16,11 +16,15 @@ from burnish.memory.lifetimes import Step
 
 @dataclass(frozen=True, eq=False)
 class SwapProblem:
-    """Steps in an order that can run, bytes by tensor, and the ``results``. Made by :func:`swap_problem`."""
+    """Steps in an order that can run, bytes by tensor, and the ``results``. Made by :func:`swap_problem`.
+
+    ``operators``: for each step the operator that it is a part of, such as one block of its rows.
+    """
 
     steps: tuple[Step, ...]
     nbytes: Mapping[str, int]
     results: frozenset[str]
+    operators: tuple[int, ...]
 
     @cached_property
     def producer(self) -> dict[str, int]:
@@ -60,14 +64,20 @@ class SwapProblem:
             )
 
 
-def swap_problem(steps: Sequence[Step], nbytes: Mapping[str, int], results: Collection[str] = ()) -> SwapProblem:
+def swap_problem(
+    steps: Sequence[Step], nbytes: Mapping[str, int], results: Collection[str] = (),
+    operators: Sequence[int] | None = None,
+) -> SwapProblem:  # fmt: skip
     """The problem of ``steps``; an alias step is no step: its output is its first input.
+
+    ``operators``: for each step a number, the same for those that are parts of one; by default each is one by itself.
 
     Raises VerificationError for a tensor that is read before it is written, is written twice, has no size, or is a
     result that nothing knows.
     """
     home: dict[str, str] = {}
     plain: list[Step] = []
+    parts: list[int] = []
     written = {name for step in steps if not step.alias for name in step.writes}
     seen: set[str] = set()
     for i, step in enumerate(steps):
@@ -83,6 +93,7 @@ def swap_problem(steps: Sequence[Step], nbytes: Mapping[str, int], results: Coll
                 raise VerificationError(f"swap problem: step {i} writes '{name}', which is written or read before")
             seen.add(name)
         plain.append(Step(reads, step.writes))
+        parts.append(i if operators is None else operators[i])
     names = dict.fromkeys(name for step in plain for name in (*step.reads, *step.writes))
     for name in names:
         if nbytes.get(name, -1) < 0:
@@ -90,7 +101,7 @@ def swap_problem(steps: Sequence[Step], nbytes: Mapping[str, int], results: Coll
     wanted = frozenset(home.get(name, name) for name in results)
     if unknown := sorted(wanted - names.keys()):
         raise VerificationError(f"swap problem: results {unknown} are no tensors of the steps")
-    return SwapProblem(tuple(plain), {name: nbytes[name] for name in names}, wanted & written)
+    return SwapProblem(tuple(plain), {name: nbytes[name] for name in names}, wanted & written, tuple(parts))
 
 
 def of_graph(graph: Graph) -> SwapProblem:

@@ -72,6 +72,17 @@ def test_toy_network_moves_less_than_the_baselines() -> None:
     assert best <= dead <= least_recently_used(problem, capacity).moved < streaming(problem, capacity).moved
 
 
+def test_streaming_loads_what_an_operator_reads_once() -> None:
+    """Of an operator in blocks: what each block reads is not loaded anew; what another operator reads is."""
+    steps = [Step(("x",), ("a",)), Step(("x",), ("b",)), Step(("x", "a"), ("y",)), Step(("x", "b"), ("z",))]
+    nbytes = {"x": 100, "a": 1, "b": 2, "y": 3, "z": 4}
+    alone = swap_problem(steps, nbytes, ["y", "z"])
+    assert (streaming(alone, 110).loaded, streaming(alone, 110).stored) == (403, 10)
+    together = swap_problem(steps, nbytes, ["y", "z"], [0, 0, 5, 5])
+    plan = streaming(together, 106)
+    assert (plan.loaded, plan.stored, plan.peak) == (203, 10, 106)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_more_capacity_never_moves_more(seed: int) -> None:
     problem = random_problem(seed, 10, 1000)
