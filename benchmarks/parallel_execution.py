@@ -5,7 +5,7 @@ thread|process|torch] [--json FILE]`.
 
 real      step time of strategies on 2 ranks, predicted by costs that were measured here, against measured ones
 weights   random strategies of an MLP, a CNN with halo, attention, an LSTM on 2 and 4 ranks against one process
-memory    bytes of each rank, predicted and allocated
+memory    bytes of each rank, predicted and allocated (`benchmarks.parallel_memory`)
 overlap   how many kernels run while sums of gradients are under way, by the size of buckets
 killed    a rank killed in the middle of a step: seconds until it is named, and the weights after resuming
 
@@ -28,18 +28,15 @@ from typing import Any
 
 import numpy as np
 
-from burnish.comm import Comm, launch
+from benchmarks.parallel_memory import memory
+from burnish.comm import launch
 from burnish.driver.calibration import Ranks, calibrate
 from burnish.driver.fit_ranks import faster_plan, fit_ranks
 from burnish.driver.planned import step_inputs
-from burnish.driver.rank_memory import kept_bytes, rank_memory
 from burnish.driver.ranks import compile_ranks
 from burnish.errors import WorkerError
 from burnish.graph.graph import Graph
 from burnish.parallel.baselines import data_parallel
-from burnish.parallel.costs import Roofline
-from burnish.parallel.execute import RankStep
-from burnish.parallel.memory import device_bytes
 from burnish.parallel.operations import operations
 from burnish.parallel.plans import Splits, splits_of
 from burnish.parallel.presets import machine
@@ -47,7 +44,6 @@ from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.taskgraph import Problem
 from burnish.runtime.executable import Call, Collective, Executable, Wait
-from burnish.runtime.module import Module
 from burnish.target import target
 from burnish.train.loop import Limits
 from tests.parallel import networks as small
@@ -63,7 +59,7 @@ NEAR = 1e-6
 def real(count: int, ranks: Ranks) -> list[Row]:
     """Predicted against measured time of a step on 2 ranks of this machine."""
     rows = []
-    for name, graph in {"mlp": wide_mlp(), "cnn": wide_cnn()}.items():
+    for name, graph in wide().items():
         model, here = operations(graph), machine("host:2")
         begun = time.monotonic()
         known = calibrate(Space(model, here, also=[data_parallel(model, here)]), ranks)
@@ -87,11 +83,7 @@ def real(count: int, ranks: Ranks) -> list[Row]:
 
 def predicted_ms(sim: Simulator, choice: np.ndarray, clock: str) -> float:
     """Of a step; on the clock of threads what the busiest device computes, messages at both ends among it."""
-    if clock == "wall":
-        return sim.full(choice) / 1e6
-    loads = sim.loads(choice)
-    devices = sim.problem.machine.size
-    return float(loads[:devices].max() + loads[devices:].sum()) / 1e6
+    return (sim.full(choice) if clock == "wall" else int(sim.loads(choice).max())) / 1e6
 
 
 def compared(predicted: np.ndarray, measured: np.ndarray) -> Row:
@@ -106,6 +98,11 @@ def compared(predicted: np.ndarray, measured: np.ndarray) -> Row:
         "place_of_best": int(ranks[1][predicted.argmin()]) + 1,
         "predicted_ms": predicted.tolist(), "measured_ms": measured.tolist(),
     }  # fmt: skip
+
+
+def wide() -> dict[str, Graph]:
+    """Networks whose steps take tens of milliseconds."""
+    return {"mlp": wide_mlp(), "cnn": wide_cnn()}
 
 
 def wide_mlp() -> Graph:
@@ -167,40 +164,13 @@ def error_of(
     )
 
 
-# --- memory and overlap -----------------------------------------------------------------------------------------------
-
-
-def memory(count: int) -> list[Row]:
-    """Bytes of ranks: what plans say before machine code is made, and the planner's own estimate, against allocated."""
-    rows = []
-    for name, graph in {"mlp": wide_mlp(), "cnn": wide_cnn()}.items():
-        step, model, here = small.step_of(graph), operations(graph), machine("host:2")
-        space = Space(model, here, also=[data_parallel(model, here)])
-        problem = Problem(space, Roofline())
-        choices = [space.choice(data_parallel(model, here)), *(space.random(seed) for seed in range(count - 1))]
-        errors, estimates = [], []
-        for choice in choices:
-            plan = splits_of(model, space.strategy(choice))
-            said = np.array([kept_bytes(m) for m in rank_memory(step, plan, 2, target("cpu"))])
-            made = compile_ranks(step, plan, 2, target("cpu"))
-            real = np.array([kept_bytes(m) for m in launch(told_memory, [(e,) for e in made])])
-            errors.append(float(np.abs(said / real - 1).max()))
-            estimates.append(float(np.abs(device_bytes(problem, choice, 1) / real - 1).max()))
-        rows.append({"network": name, "strategies": count, "worst_error": max(errors), "bar": 0.05,
-                     "worst_error_of_estimate": max(estimates)})  # fmt: skip
-        show(rows[-1])
-    return rows
-
-
-def told_memory(comm: Comm, executable: Executable) -> dict[str, int]:
-    """Of one rank, as allocated."""
-    return RankStep(Module(executable, 1, comm=comm), comm).memory
+# --- overlap ----------------------------------------------------------------------------------------------------------
 
 
 def overlap() -> list[Row]:
     """Data parallelism on 2 ranks: kernels between the sending of each message and the wait for its answer."""
     rows = []
-    for name, graph in {"mlp": wide_mlp(), "cnn": wide_cnn()}.items():
+    for name, graph in wide().items():
         model, here = operations(graph), machine("host:2")
         plan = splits_of(model, data_parallel(model, here))
         for bucket in (1 << 62, 1 << 22, 1 << 16):
@@ -283,7 +253,7 @@ def main() -> None:
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "real": lambda: real(given.strategies or 20, ranks),
         "weights": lambda: weights(given.strategies or 200, given.ranks or "thread"),
-        "memory": lambda: memory(given.strategies or 10), "overlap": overlap, "killed": killed,
+        "memory": lambda: memory(wide(), given.strategies or 10), "overlap": overlap, "killed": killed,
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]
     if unknown:

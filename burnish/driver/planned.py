@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from burnish.arguments import check_number
-from burnish.driver.calibration import Ranks, calibrate
+from burnish.driver.calibration import Ranks, calibrate, optimizer_slots
 from burnish.driver.fit_ranks import faster_plan
 from burnish.driver.importing import import_model
 from burnish.driver.rank_memory import kept_bytes, rank_memory
@@ -56,7 +56,7 @@ class Plan:
     the devices' memory. ``bound``: what no strategy of the space falls below; None where it was not asked for.
     ``measured``: milliseconds of a step of the strategy that was found and of data parallelism, if both were timed;
     the faster one is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
-    where they are measured.
+    where they are measured. ``slots``: arrays of the optimizer's state for each parameter.
     """
 
     model: Model
@@ -71,6 +71,7 @@ class Plan:
     trials: int
     measured: Mapping[str, float] = field(default_factory=dict)
     allocated: tuple[int, ...] = ()
+    slots: int = 2
 
     @cached_property
     def milliseconds(self) -> float:
@@ -89,8 +90,8 @@ class Plan:
 
     @property
     def memory(self) -> np.ndarray:
-        """Bytes that each device needs, with an optimizer of two slots a parameter."""
-        return self.simulator.memory(self.choice)
+        """Bytes that each device needs, as the search estimates them."""
+        return self.simulator.memory(self.choice, self.slots)
 
     @property
     def timeline(self) -> Timeline:
@@ -175,6 +176,7 @@ def plan(
     if ranks is not None:
         known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
         machine, costs = known.machine, known.costs
+        objective = replace(objective, slots=optimizer_slots(ranks.train))
     space = Space(found, machine, strided=strided, also=[*starts.values()], recompute=recompute)
     problem = Problem(space, costs, synchronization, sparse)
     simulator = Simulator(problem)
@@ -187,18 +189,18 @@ def plan(
         best = optimum(simulator, result.choice, seconds)
         if best.ns < result.ns and objective.excess(simulator, best.choice) <= 1:
             result = replace(result, choice=best.choice, ns=best.ns)
-    made = _planned(simulator, result, lower_bound(problem) if bound else None, [*starts])
+    made = _planned(simulator, result, lower_bound(problem) if bound else None, [*starts], objective.slots)
     return made if ranks is None else _measured(made, ranks)
 
 
-def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str]) -> Plan:
+def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str], slots: int) -> Plan:
     problem = simulator.problem
     times = {
         name: found.starts[name] / 1e6 if np.isinf(found.starts[name]) else found.times[name] / 1e6 for name in names
     }
     return Plan(
         problem.model, problem.machine, problem.space.strategy(found.choice), simulator, found.choice, times, bound,
-        found.report.stop_reason, found.report.seconds, found.report.trials,
+        found.report.stop_reason, found.report.seconds, found.report.trials, slots=slots,
     )  # fmt: skip
 
 

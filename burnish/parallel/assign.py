@@ -1,10 +1,12 @@
 """The tasks of every tensor of a training step: those that a strategy names, and those that follow from these.
 
 A value follows the operand that is split into most parts: its axes take the degrees of the dimensions that they run
-along, its sums too, and its tasks the devices that hold these parts. So the backward pass is on the devices of the
-forward pass, whose operands are there, and leaves terms of sums for what reads its results. Parameters and what
-optimizers remember are where tasks need them; their updates, and all that is computed from inputs, constants and states
-alone by moving elements, are computed by each device for itself.
+along, its sums too, and its tasks the devices that hold these parts. Of what a strategy names and what follows, an
+adjoint reads both: an element-wise one follows the former, the result that it belongs to, any other one the latter, the
+adjoint of its node's result. So the backward pass of an operation is on the devices of its forward pass, and leaves
+terms of sums for what reads its results. Gradients of parameters of which each device has a part are split like these.
+Parameters and what optimizers remember are where tasks need them; their updates, and all that is computed from inputs,
+constants and states alone by moving elements, are computed by each device for itself.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from math import prod
 
 from burnish.errors import PlanError
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Graph
 from burnish.ops.part import Box, joined, whole
 from burnish.parallel.placement import Placement, Split, Task, placed, size, split_of_boxes
 from burnish.parallel.values import Value, Values
@@ -59,10 +61,14 @@ def assign(
     _check(values, splits, devices)
     own = _computed_where_needed(values, splits, given) | _parted(values, {*inner} - {*splits})
     placements: dict[str, Placement] = {}
-    known = ChainMap(placements, _led(values, splits, given))
+    led = _led(values, splits, given)
+    known = ChainMap(placements, led)
+    targets = _gradients(values, own)
     for value in values:
         if value.name not in own:
-            placements[value.name] = _planned(values, value, splits.get(value.name), known)
+            state = led.get(targets.get(value.name, ""))
+            split = splits.get(value.name, None if state is None else state.split)
+            placements[value.name] = _planned(values, value, split, known, splits)
     held = _demands(values, placements, own, devices)
     for name in own:
         tasks = tuple(Task(device, box) for device, box in sorted(held.get(name, {}).items()))
@@ -209,16 +215,32 @@ def _led(values: Values, splits: Mapping[str, Split], given: Mapping[str, Split]
     return {name: placed(split, graph.types[name].shape, (), name) for name, split in led.items()}
 
 
-def _planned(values: Values, value: Value, split: Split | None, placements: Mapping[str, Placement]) -> Placement:
+def _gradients(values: Values, own: set[str]) -> dict[str, str]:
+    """By value the state of its shape in whose update it ends, element by element: gradients, and terms of them."""
+    graph = values.graph
+    found = {graph.outputs[state.output]: name for name, state in graph.states.items()}
+    for node in reversed(graph.nodes):
+        state = found.get(node.outputs[0])
+        if state is None or len(node.outputs) > 1 or not values.kinds(node) <= _MOVING:
+            continue
+        for name in node.inputs:
+            if name in values.made and graph.types[name].shape == graph.types[state].shape:
+                found.setdefault(name, state)
+    return {name: state for name, state in found.items() if name in values.made and name not in own}
+
+
+def _planned(
+    values: Values, value: Value, split: Split | None, placements: Mapping[str, Placement], named: Collection[str]
+) -> Placement:
     shape, summed = values.graph.types[value.name].shape, values.summed(value)
     if split is None:
-        split = _following(values, value, placements)
+        split = _following(values, value, placements, named)
     return placed(split, shape, summed, value.name)
 
 
-def _following(values: Values, value: Value, placements: Mapping[str, Placement]) -> Split:
+def _following(values: Values, value: Value, placements: Mapping[str, Placement], named: Collection[str]) -> Split:
     """The split of a value that no strategy names."""
-    leader = _leader(values, value.node, placements)
+    leader = _leader(values, value, placements, named)
     rank = len(values.graph.types[value.name].shape)
     if leader is None:
         return Split((1,) * rank, (0,))
@@ -245,13 +267,25 @@ def _following(values: Values, value: Value, placements: Mapping[str, Placement]
     return Split(tuple(degrees[:rank]), tuple(devices), tuple(degrees[rank:]))
 
 
-def _leader(values: Values, node: Node, placements: Mapping[str, Placement]) -> tuple[int, Placement] | None:
-    """The operand that a value follows: whole values before terms of sums, most parts, then most elements."""
+def _leader(
+    values: Values, value: Value, placements: Mapping[str, Placement], named: Collection[str]
+) -> tuple[int, Placement] | None:
+    """The operand that a value follows: whole values before terms of sums, most parts, then most elements.
+
+    Of those that are ``named`` and those that are not, an adjoint has only one kind to follow.
+    """
+    node, types = value.node, values.graph.types
+    candidates = [n for n in dict.fromkeys(node.inputs) if n in placements and not placements[n].copies]
+    results = [name for name in candidates if name in named]
+    others = [name for name in candidates if name not in named]
+    if results and any(name in values.made for name in others):
+        alike = [name for name in results if types[name].shape == types[value.name].shape]
+        candidates = alike if alike and values.kinds(node) <= _MOVING else others
     best: tuple[tuple[bool, int, int], int] | None = None
     for position, name in enumerate(node.inputs):
-        found = placements.get(name)
-        if found is None or found.copies:
+        if name not in candidates:
             continue
+        found = placements[name]
         elements = sum(size(task.box) for task in found.tasks) // found.terms
         score = (found.terms == 1, len(found.tasks) // found.terms, elements)
         if best is None or score > best[0]:
