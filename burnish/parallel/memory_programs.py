@@ -2,8 +2,9 @@
 
 Such a program (``burnish.parallel.program``) has buffers of its own for all messages that it sends and receives, for
 the whole step; states; and an arena, where a result lives from its forward task to its own backward one, an input that
-is put together of several pieces as long as what reads it, and the gradient of parameters that one device has for
-itself up to the updates, which come last. ``burnish.driver.rank_memory`` makes the programs, and knows.
+is put together of several pieces as long as what reads it, and what a task has for itself, such as its parameters in
+the order in which its kernel reads them. ``burnish.driver.rank_memory`` makes the programs, and knows: this estimate is
+from 10 % below to 25 % above that (`benchmarks.parallel_memory`).
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def program_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -
     count, size = choice.size, problem.machine.size
     t = problem.tables
     state, messages = np.zeros((2, size))
-    alone = np.zeros((count, size))  # gradients in the arena, by the operation whose backward task begins them
+    sums = np.zeros((count, size))  # in the arena up to the updates, by the operation whose backward task begins them
     pieces = np.zeros((problem.most_pieces, size), np.bool_)
     for g, nbytes in enumerate(problem.weights.nbytes):
         number = weight_pieces(t, g, choice, pieces)
@@ -54,20 +55,18 @@ def program_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -
             state += (1 + slots) * own
             sent, kept = _sums(int(n), unit)
             messages += sent * own
-            alone[last] += kept * own
+            sums[last] += kept * own
     made, read, freed = np.zeros((3, count, size))
     for i in range(count):
         split, place, parts = t.configurations[choice[i]]
         if not problem.recomputes[split]:
             np.add.at(made[i], t.places[place, :parts], problem.output_bytes[split])
+        np.add.at(freed[i], t.places[place, :parts], problem.weight_bytes[split])
     found, shared = np.zeros((2, t.places.shape[1]), np.int64)
     w = np.zeros(40, np.int64)
     for e, (source, target) in enumerate(t.geometry.edges[:, [SOURCE, TARGET]].tolist()):
-        part = problem.output_bytes[t.configurations[choice[source], SPLIT]]
-        add_messages(
-            t, e, choice[source], choice[target], part, messages, read[target], freed[target], found, shared, w
-        )
-    alive = np.cumsum(made + read, axis=0) + np.cumsum(alone[::-1], axis=0)[::-1]
+        add_messages(t, e, choice[source], choice[target], messages, read[target], freed[target], found, shared, w)
+    alive = np.cumsum(made + read, axis=0) + np.cumsum(sums[::-1], axis=0)[::-1]
     arena = (alive + made + freed).max(axis=0)
     return ProgramBytes(state, messages, arena)
 
@@ -77,19 +76,19 @@ def _sums(n: int, nbytes: float) -> tuple[float, float]:
     :mod:`burnish.parallel.redistribute`.
     """
     if n == 1:
-        return 0.0, 1.0
+        return 0.0, 0.0
     if n == 2 or nbytes <= SMALL:
         return float(n), 0.0
-    return 3.0 * (n - 1) / n + 1.0 / n, 2.0
+    return 3.0 * (n - 1) / n + 1.0 / n, 1.0
 
 
 @njit(cache=True)
 def add_messages(
-    t: Tables, e: int, ci: int, cj: int, part: float, messages: Array, read: Array, freed: Array, found: Array,
+    t: Tables, e: int, ci: int, cj: int, messages: Array, read: Array, freed: Array, found: Array,
     size: Array, w: Array,
 ) -> None:  # fmt: skip
     """Adds what an edge takes by device: buffers of messages there and back, inputs that are put together of pieces,
-    and their gradients. ``part``: bytes of a part of the producer's result.
+    and their gradients.
     """
     di = t.configurations[ci, SPLIT]
     dj = t.configurations[cj, SPLIT]
@@ -102,9 +101,8 @@ def add_messages(
             piece = size[n] * t.nbytes[e, 0]
             whole += piece
             if x != y:
+                messages[x] += piece
                 messages[y] += piece
-                if piece < part:
-                    messages[x] += piece
                 if t.nbytes[e, 1] > 0:
                     messages[x] += piece
                     messages[y] += piece
