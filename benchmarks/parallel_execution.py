@@ -22,7 +22,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -128,26 +128,29 @@ def wide_cnn() -> Graph:
 # --- weights ----------------------------------------------------------------------------------------------------------
 
 
-def weights(count: int, kind: str) -> list[Row]:
+def weights(count: int, kind: str, names: Sequence[str]) -> list[Row]:
     """Random strategies against one process: compiled programs on ranks. The first are those of the plans' space,
     each third one splits single tensors of the whole step at random.
     """
     rows = []
-    for name, make in small.NETWORKS.items():
-        model = make()
+    for name in names:
+        model, begun = small.NETWORKS[name](), time.process_time()
         step = small.step_of(model)
         batch = small.batch_of(step)
         wanted = small.trained_alone(step, batch, 3)
-        errors = [error_of(model, step, batch, wanted, seed, kind) for seed in range(count)]
-        rows.append({"network": name, "strategies": count, "worst": max(errors), "bar": NEAR,
+        with tempfile.TemporaryDirectory() as cache:  # a small one is looked through faster
+            errors = [error_of(model, step, batch, wanted, seed, kind, cache) for seed in range(count)]
+        rows.append({"network": name, "strategies": count, "ranks": kind, "worst": max(errors), "bar": NEAR,
+                     "cpu_s": time.process_time() - begun,
                      "beyond": [seed for seed, error in enumerate(errors) if error > NEAR]})  # fmt: skip
         show(rows[-1])
     return rows
 
 
 def error_of(
-    model: Graph, step: Graph, batch: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], seed: int, kind: str
-) -> float:
+    model: Graph, step: Graph, batch: Mapping[str, np.ndarray], wanted: Mapping[str, np.ndarray], seed: int, kind: str,
+    cache: str | None = None,
+) -> float:  # fmt: skip
     """The largest difference of a state after three steps, relative to the state's largest element."""
     devices = 2 + 2 * (seed % 2)
     if seed % 3 == 0:
@@ -156,7 +159,7 @@ def error_of(
         found = operations(model)
         space = Space(found, machine(f"host:{devices}"))
         plan = splits_of(found, space.strategy(space.random(seed)))
-    made = compile_ranks(step, plan, devices, target("cpu"), bucket=1 << (seed % 20))
+    made = compile_ranks(step, plan, devices, target("cpu"), bucket=1 << (seed % 20), cache_dir=cache)
     (states, *_) = launch(killing.run_steps, [(executable, dict(batch), 3) for executable in made], kind, 120.0)
     return max(
         float(np.abs(states[n].astype(np.float64) - value).max()) / max(float(np.abs(value).max()), 1e-30)
@@ -244,6 +247,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", default=["real", "weights", "memory", "overlap", "killed"])
     parser.add_argument("--strategies", type=int, default=0, help="of weights (200), real (20), memory (10)")
+    parser.add_argument("--networks", default=",".join(small.NETWORKS), help="of weights")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of real")
     parser.add_argument("--ranks", choices=("thread", "process", "torch"), help="of weights (thread), real (process)")
     parser.add_argument("--steps", type=int, default=7, help="of each strategy that are timed")
@@ -252,7 +256,7 @@ def main() -> None:
     ranks = Ranks(small.TRAIN, given.ranks or "process", steps=given.steps, clock=given.clock)
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "real": lambda: real(given.strategies or 20, ranks),
-        "weights": lambda: weights(given.strategies or 200, given.ranks or "thread"),
+        "weights": lambda: weights(given.strategies or 200, given.ranks or "thread", given.networks.split(",")),
         "memory": lambda: memory(wide(), given.strategies or 10), "overlap": overlap, "killed": killed,
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]

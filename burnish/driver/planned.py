@@ -45,6 +45,7 @@ BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
 
 ROOFLINE, FASTEST = Roofline(), Objective()
 PLAIN = "data parallelism"
+AGAIN = 2  # searches more where the programs of what was found have no room, each within less
 SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 
@@ -181,16 +182,42 @@ def plan(
     problem = Problem(space, costs, synchronization, sparse)
     simulator = Simulator(problem)
     choices = {name: space.choice(strategy) for name, strategy in starts.items()}
-    result = search(
-        simulator, {**choices, "random": space.random(seed)}, Budget(seconds=seconds), seed=seed, objective=objective,
-        progress=progress,
-    )  # fmt: skip
-    if problem.log10_size <= SMALL and not objective.per_byte:
-        best = optimum(simulator, result.choice, seconds)
-        if best.ns < result.ns and objective.excess(simulator, best.choice) <= 1:
-            result = replace(result, choice=best.choice, ns=best.ns)
-    made = _planned(simulator, result, lower_bound(problem) if bound else None, [*starts], objective.slots)
-    return made if ranks is None else _measured(made, ranks)
+    begin = {**choices, "random": space.random(seed)}
+
+    def planned(aim: Objective) -> Plan:
+        result = search(simulator, begin, Budget(seconds=seconds), seed=seed, objective=aim, progress=progress)
+        if problem.log10_size <= SMALL and not aim.per_byte:
+            best = optimum(simulator, result.choice, seconds)
+            if best.ns < result.ns and aim.excess(simulator, best.choice) <= 1:
+                result = replace(result, choice=best.choice, ns=best.ns)
+        return _planned(simulator, result, None, [*starts], aim.slots)
+
+    made = planned(objective)
+    if ranks is not None:
+        made = _measured(_with_room(made, planned, objective, ranks), ranks)
+    return replace(made, bound=lower_bound(problem)) if bound else made
+
+
+def _with_room(made: Plan, planned: Callable[[Objective], Plan], objective: Objective, ranks: Ranks) -> Plan:
+    """The plan, or one that was found within less where its programs need more than there is."""
+    for _ in range(AGAIN):
+        over = max(a / b.memory for a, b in zip(_needed(made, made.splits, ranks), made.machine.devices, strict=True))
+        if over <= 1:
+            break
+        objective = replace(objective, share=objective.share / over)
+        try:
+            made = planned(objective)
+        except PlanError:  # nothing is estimated to fit: _measured tells what there is
+            break
+    return made
+
+
+def _needed(found: Plan, splits: Splits, ranks: Ranks) -> tuple[int, ...]:
+    """Bytes that each device's program of a plan allocates."""
+    step = training_graph(found.model.graph, replace(ranks.train, guard=True))
+    size, own = found.machine.size, find_target(ranks.target)
+    devices = rank_memory(step, splits, size, own, exact=ranks.exact, cache_dir=ranks.cache_dir)
+    return tuple(kept_bytes(memory) for memory in devices)
 
 
 def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str], slots: int) -> Plan:
@@ -212,13 +239,7 @@ def _measured(found: Plan, ranks: Ranks) -> Plan:
     graph, plain = found.model.graph, data_parallel(found.model, found.machine)
     strategies = {"plan": found.strategy} if found.is_data_parallel else {"plan": found.strategy, PLAIN: plain}
     plans = {name: splits_of(found.model, strategy) for name, strategy in strategies.items()}
-    own = find_target(ranks.target)
-    step = training_graph(graph, replace(ranks.train, guard=True))
-    needs = {
-        name: rank_memory(step, own_plan, found.machine.size, own, exact=ranks.exact, cache_dir=ranks.cache_dir)
-        for name, own_plan in plans.items()
-    }
-    needed = {name: tuple(kept_bytes(memory) for memory in devices) for name, devices in needs.items()}
+    needed = {name: _needed(found, own_plan, ranks) for name, own_plan in plans.items()}
     room = [device.memory for device in found.machine.devices]
     fitting = {n: p for n, p in plans.items() if all(a <= b for a, b in zip(needed[n], room, strict=True))}
     if not fitting:
