@@ -62,10 +62,20 @@ def message_seconds(comm: Comm, x: int, y: int, nbytes: int, clock: str = "wall"
     return float(comm.all_gather_v(np.array([mine]))[x][0])
 
 
-def all_reduce_seconds(comm: Comm, nbytes: int, clock: str = "wall") -> float:
-    """Of a sum over all workers, the median of the slowest worker's."""
-    data = np.zeros(nbytes // 4, np.float32)
-    mine = median(seconds_of(lambda: comm.all_reduce(data, out=data), comm, before=cooler(), clock=clock))
+def sum_seconds(comm: Comm, nbytes: int, clock: str = "wall") -> float:
+    """Of a gradient's sum over all workers, the median of the slowest worker's; as programs make them
+    (``burnish.parallel.redistribute``): two workers send each other theirs, and the update reads what has come.
+    """
+    data, place = np.zeros(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
+
+    def exchanged() -> None:
+        under_way = comm.isend(data, 1 - comm.rank)
+        comm.irecv(1 - comm.rank, out=place).wait()
+        np.max(place)
+        under_way.wait()
+
+    task = exchanged if comm.size == 2 else lambda: comm.all_reduce(data, out=data)
+    mine = median(seconds_of(task, comm, before=cooler(), clock=clock))
     return float(comm.all_reduce(np.array([mine]), "max")[0])
 
 
@@ -100,7 +110,7 @@ def _with_sums(machine: Machine, comm: Comm, nbytes: int, clock: str) -> Machine
     """The machine with the share of its links' bandwidth that an all-reduce of so many bytes reaches."""
     if machine.size < 2:
         return machine
-    took = all_reduce_seconds(comm, nbytes, clock)
+    took = sum_seconds(comm, nbytes, clock)
     n = machine.size
     hops = [(x, (x + 1) % n) for x in range(n)]
     ideal = max(2 * (n - 1) / n * nbytes / machine.bandwidth(x, y) for x, y in hops)

@@ -10,8 +10,8 @@ so that no task becomes ready at the instant that is being processed. Both make 
 from __future__ import annotations
 
 from burnish.jit import njit
-from burnish.parallel.core import AFTER, IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Scratch, Tables, transfer
-from burnish.parallel.sharing import SOURCE, TARGET, Array, partners, volume
+from burnish.parallel.core import AFTER, IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Scratch, Tables, copying, transfer
+from burnish.parallel.sharing import SOURCE, TARGET, Array, count, partners, volume
 from burnish.parallel.state import (
     ACTIVATION,
     BACKWARD,
@@ -66,7 +66,7 @@ def run(
         elif what <= GRADIENT:
             if t.copied:
                 p = key & ((1 << PART) - 1)
-                answer = receive(t, choice, s, what, i, k, p, ready, tail, limit, trace)
+                answer = receive(t, choice, s, what, i, k, p, ready, tail, limit, trace, w)
             else:
                 answer = send(t, choice, s, what, i, k, ready, tail, limit, trace, found, size, w)
             if answer < 0:
@@ -127,11 +127,13 @@ def finish(
         a, b = (own, other) if ahead else (other, own)
         at = t.configurations[choice[j], PLACE]
         remote = False
-        for n in range(partners(t.geometry, e, ahead, a, b, k, found, size, w)):
+        several = partners(t.geometry, e, ahead, a, b, k, found, size, w)
+        for n in range(several):
             p = found[n]
             y = t.places[at, p]
             if y != device and t.copied:
-                time = transfer(t, device, y, size[n] * t.nbytes[e, what])
+                nbytes = size[n] * t.nbytes[e, what]
+                time = copying(t, device, y, nbytes, nbytes < t.result[own] if ahead else several > 1)
                 pair = (e << THING) | (k << PART) | p
                 done(s, trace, ((PLACED_ACTIVATION + what) << KIND) | pair, device, sent, sent + time)
                 sent += time
@@ -219,7 +221,7 @@ def send(
 @njit(cache=True, inner=True)
 def receive(
     t: Tables, choice: Array, s: State, what: int, e: int, k: int, p: int, ready: int, tail: Array, limit: int,
-    trace: Trace,
+    trace: Trace, w: Array,
 ) -> int:  # fmt: skip
     """The receiver's half of a copied transfer, to part p; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
     ahead = what == ACTIVATION
@@ -231,7 +233,8 @@ def receive(
     x = t.places[t.configurations[choice[i], PLACE], k]
     y = t.places[t.configurations[choice[j], PLACE], p]
     elements = volume(t.geometry, e, own, d, k, p) if ahead else volume(t.geometry, e, d, own, p, k)
-    time = transfer(t, x, y, elements * t.nbytes[e, way])
+    several = count(t.geometry, e, False, own, d, p, w) if ahead else count(t.geometry, e, True, d, own, p, w)
+    time = copying(t, x, y, elements * t.nbytes[e, way], several > 1)
     start = max(ready, s.free[y])
     end = start + time
     s.free[y] = end

@@ -4,7 +4,7 @@ Such a program (``burnish.parallel.program``) has buffers of its own for all mes
 the whole step; states; and an arena, where a result lives from its forward task to its own backward one, an input that
 is put together of several pieces as long as what reads it, and what a task has for itself, such as its parameters in
 the order in which its kernel reads them. ``burnish.driver.rank_memory`` makes the programs, and knows: this estimate is
-from 10 % below to 25 % above that (`benchmarks.parallel_memory`).
+from 15 % below to 25 % above that (`benchmarks.parallel_memory`).
 """
 
 from __future__ import annotations

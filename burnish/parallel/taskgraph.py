@@ -91,6 +91,7 @@ class Problem:
             self.weights.members,
             self.weights.sparse if self.sparse else self.weights.nbytes,
             *_links(self),
+            self.output_bytes,
         )
 
     def _splits(self, costs: Costs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -58,4 +58,4 @@ def test_the_estimate_is_near_the_programs(problem: Problem, seed: int | None) -
     step = step_of(problem.model.graph)
     needed = np.array([kept_bytes(memory) for memory in rank_memory(step, plan, 2, target("cpu"))])
     ratio = program_bytes(problem, choice, SLOTS).total / needed
-    assert (ratio > 0.85).all() and (ratio < 1.2).all()
+    assert (ratio > 0.85).all() and (ratio < 1.25).all()
