@@ -53,7 +53,7 @@ def memory(graphs: Mapping[str, Graph], count: int) -> list[Row]:
         space = Space(model, here, also=[data_parallel(model, here)])
         problem = Problem(space, Roofline())
         choices = [space.choice(data_parallel(model, here)), *(space.random(seed) for seed in range(count - 1))]
-        errors, estimates, most = [], list[float](), 0.0
+        errors, estimates, most = list[float](), list[float](), 0.0
         for number, choice in enumerate(choices):
             plan = splits_of(model, space.strategy(choice))
             said = np.array([kept_bytes(m) for m in rank_memory(step, plan, 2, target("cpu"))])

@@ -51,16 +51,14 @@ class Rooms:
         """Copies an array into this worker's room; where it lies, None if it is small or nothing is free."""
         if not self._bytes or array.nbytes < SMALLEST:
             return None
-        begin, number = 0, 0
-        for number, (other, end) in enumerate([*self._used, (ROOM, ROOM)]):  # noqa: B007 - where it fits
+        begin = 0
+        for number, (other, end) in enumerate([*self._used, (ROOM, ROOM)]):
             if begin + array.nbytes <= other:
-                break
+                self._used.insert(number, (begin, begin + array.nbytes))
+                self._bytes[self._rank][begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
+                return begin
             begin = -(-end // _ALIGNMENT) * _ALIGNMENT
-        else:
-            return None
-        self._used.insert(number, (begin, begin + array.nbytes))
-        self._bytes[self._rank][begin : begin + array.nbytes] = array.reshape(-1).view(np.uint8)
-        return begin
+        return None
 
     def free(self, begin: int) -> None:
         """The place in this worker's room that begins there has been read."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from burnish.cache import ObjectCache, cache_key
 from burnish.comm.protocol import Comm
 from burnish.errors import PlanError
-from burnish.measure.together import cooler, seconds_of
+from burnish.measure.together import Task, cooler, seconds_of
 from burnish.parallel.costs import Costs, Floats, Work
 from burnish.parallel.machine import Device, Link, Machine
 from burnish.parallel.operations import Model, Operation
@@ -74,7 +74,7 @@ def sum_seconds(comm: Comm, nbytes: int, clock: str = "wall") -> float:
         np.max(place)
         under_way.wait()
 
-    task = exchanged if comm.size == 2 else lambda: comm.all_reduce(data, out=data)
+    task: Task = exchanged if comm.size == 2 else lambda: comm.all_reduce(data, out=data)
     mine = median(seconds_of(task, comm, before=cooler(), clock=clock))
     return float(comm.all_reduce(np.array([mine]), "max")[0])
 
