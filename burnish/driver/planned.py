@@ -194,14 +194,17 @@ def plan(
 
     made = planned(objective)
     if ranks is not None:
-        made = _measured(_with_room(made, planned, objective, ranks), ranks)
+        made = _measured(*_with_room(made, planned, objective, ranks), ranks)
     return replace(made, bound=lower_bound(problem)) if bound else made
 
 
-def _with_room(made: Plan, planned: Callable[[Objective], Plan], objective: Objective, ranks: Ranks) -> Plan:
-    """The plan, or one that was found within less where its programs need more than there is."""
+def _with_room(
+    made: Plan, planned: Callable[[Objective], Plan], objective: Objective, ranks: Ranks
+) -> tuple[Plan, tuple[int, ...]]:
+    """The plan, or one that was found within less where its programs need more than there is; what its programs need."""
+    needed = _needed(made, made.splits, ranks)
     for _ in range(AGAIN):
-        over = max(a / b.memory for a, b in zip(_needed(made, made.splits, ranks), made.machine.devices, strict=True))
+        over = max(a / b.memory for a, b in zip(needed, made.machine.devices, strict=True))
         if over <= 1:
             break
         objective = replace(objective, share=objective.share / over)
@@ -209,7 +212,8 @@ def _with_room(made: Plan, planned: Callable[[Objective], Plan], objective: Obje
             made = planned(objective)
         except PlanError:  # nothing is estimated to fit: _measured tells what there is
             break
-    return made
+        needed = _needed(made, made.splits, ranks)
+    return made, needed
 
 
 def _needed(found: Plan, splits: Splits, ranks: Ranks) -> tuple[int, ...]:
@@ -231,15 +235,16 @@ def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Seq
     )  # fmt: skip
 
 
-def _measured(found: Plan, ranks: Ranks) -> Plan:
-    """The plan, or data parallelism where that is faster as measured with random data, or alone has room.
+def _measured(found: Plan, allocated: tuple[int, ...], ranks: Ranks) -> Plan:
+    """The plan, whose programs need what is ``allocated``, or data parallelism where that is faster as measured with
+    random data, or alone has room.
 
     Raises PlanError where neither has room on the devices.
     """
     graph, plain = found.model.graph, data_parallel(found.model, found.machine)
     strategies = {"plan": found.strategy} if found.is_data_parallel else {"plan": found.strategy, PLAIN: plain}
     plans = {name: splits_of(found.model, strategy) for name, strategy in strategies.items()}
-    needed = {name: _needed(found, own_plan, ranks) for name, own_plan in plans.items()}
+    needed = {name: allocated if name == "plan" else _needed(found, own, ranks) for name, own in plans.items()}
     room = [device.memory for device in found.machine.devices]
     fitting = {n: p for n, p in plans.items() if all(a <= b for a, b in zip(needed[n], room, strict=True))}
     if not fitting:

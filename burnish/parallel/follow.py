@@ -31,7 +31,7 @@ class Followers:
         led: Mapping[str, Placement],
         own: Collection[str],
     ) -> None:
-        self._values, self._named, self._own = values, splits, own
+        self._values, self._named, self._own = values, frozenset(splits), frozenset(own)
         self._placements, self._led = ChainMap(placements, {**led}), led
         self._parameters = self._updated([*values.graph.states])
         self._parted = self._updated([name for name in values.graph.states if name in led])
@@ -65,7 +65,7 @@ class Followers:
         near: dict[str, set[str]] = {}
         all_of: dict[str, set[str]] = {}
         for node in self._values.graph.nodes:
-            if {*node.outputs} & {*self._named}:
+            if self._named.intersection(node.outputs):
                 continue
             for name in dict.fromkeys(node.inputs):
                 if name in self._values.made and name not in self._named and name not in self._own:

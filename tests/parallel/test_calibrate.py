@@ -168,11 +168,11 @@ def test_a_plan_whose_programs_have_no_room_is_looked_for_in_less(monkeypatch):
         shares.append(aim.share)
         return second
 
-    assert planned._with_room(first, again, Objective(), Ranks()) is second
-    assert planned._with_room(second, again, Objective(), Ranks()) is second
+    assert planned._with_room(first, again, Objective(), Ranks()) == (second, needs["second"])
+    assert planned._with_room(second, again, Objective(), Ranks()) == (second, needs["second"])
     assert shares == [0.5]
     needs["second"] = (4 * room, room)
-    assert planned._with_room(first, again, Objective(), Ranks()) is second
+    assert planned._with_room(first, again, Objective(), Ranks()) == (second, needs["second"])
     assert shares == [0.5, 0.5, 0.125]  # and no further
 
 
