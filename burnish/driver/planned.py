@@ -201,7 +201,7 @@ def plan(
 def _with_room(
     made: Plan, planned: Callable[[Objective], Plan], objective: Objective, ranks: Ranks
 ) -> tuple[Plan, tuple[int, ...]]:
-    """The plan, or one that was found within less where its programs need more than there is; what its programs need."""
+    """The plan, or one found within less where its programs need more than there is; and what its programs need."""
     needed = _needed(made, made.splits, ranks)
     for _ in range(AGAIN):
         over = max(a / b.memory for a, b in zip(needed, made.machine.devices, strict=True))
