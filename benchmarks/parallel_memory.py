@@ -38,7 +38,7 @@ from burnish.target import target
 from tests.parallel import networks as small
 
 Row = dict[str, Any]
-SHARES = (1.0, 0.8, 0.6)  # of the memory of data parallelism
+SHARES = (1.0, 0.36, 0.32, 0.28)  # of the memory of data parallelism
 SLOTS = 1  # of the optimizer of ``tests.parallel.networks``: a velocity
 
 
