@@ -199,6 +199,6 @@ def _links(problem: Problem) -> tuple[Array, Array, Array, Array, bool, float, f
     node = np.array([d.node for d in machine.devices], np.int32)
     same = (node[:, None] == node[None, :]) & ~np.eye(size, dtype=bool)
     far = node[:, None] != node[None, :]
-    slowest = [float(wire[where, 1].max()) if where.any() else 0.0 for where in (same, far)]
+    slowest = [float(wire[where, 1].max()) / share if where.any() else 0.0 for where in (same, far)]
     overlapped = problem.synchronization == "overlapped"
     return route, wire, link, node, overlapped, slowest[0], slowest[1], machine.copied

@@ -107,6 +107,8 @@ def test_devices_that_copy_messages_do_nothing_else():
     weight = 16 * 16 * 4
     choice = sim.problem.space.choice(data_parallel(sim.problem.model, sim.problem.machine))
     assert sim.full(choice) == 6_000 + 2 * 2 * (1_000 + weight // 2)
+    later = simulator(layers(2), where, costs=Constant(), synchronization="after")
+    assert later.full(choice) == 6_000 + 2 * weight
 
 
 def test_a_device_computes_while_another_copies():
