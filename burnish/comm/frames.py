@@ -3,7 +3,7 @@
 header   magic 4s | dtype u8 | dimensions u8 | length of the words u16 | channel i64 | tag i64 | bytes u64
 words    what the message belongs to, UTF-8
 shape    dimensions × i64
-bytes    the array, C order, little endian
+bytes    the array, C order, little endian; or, after another magic, where it lies in the sender's room, i64
 """
 
 import struct
@@ -15,7 +15,8 @@ from burnish.comm.protocol import DTYPES, Array
 from burnish.errors import WorkerError
 
 HEADER = struct.Struct("<4sBBHqqQ")
-_MAGIC = b"bnc1"
+_MAGIC, _PLACED = b"bnc1", b"bnp1"
+_PLACE = struct.Struct("<q")
 _LARGEST = 1 << 40  # bytes of one array
 _WORDS = 4000  # bytes; longer words are cut
 
@@ -24,10 +25,12 @@ def head(message: Message) -> bytes:
     """The frame up to the array's bytes."""
     array = message.array
     words = message.what.encode()[:_WORDS]
+    magic = _MAGIC if message.place is None else _PLACED
     fixed = HEADER.pack(
-        _MAGIC, DTYPES.index(array.dtype), array.ndim, len(words), message.channel, message.tag, array.nbytes
+        magic, DTYPES.index(array.dtype), array.ndim, len(words), message.channel, message.tag, array.nbytes
     )
-    return b"".join((fixed, words, struct.pack(f"<{array.ndim}q", *array.shape)))
+    place = b"" if message.place is None else _PLACE.pack(message.place)
+    return b"".join((fixed, words, struct.pack(f"<{array.ndim}q", *array.shape), place))
 
 
 def payload(array: Array) -> memoryview:
@@ -36,26 +39,28 @@ def payload(array: Array) -> memoryview:
 
 
 def begin(buffer: memoryview, source: int) -> tuple[Message, int] | None:
-    """The message at the beginning of a buffer, its array not yet filled, and the length of its frame up to the array.
+    """The message at the beginning of a buffer, its array not filled, and the length of its frame up to the array.
 
     None if not all of that is in the buffer. Raises WorkerError for bytes that are no frame.
     """
     if len(buffer) < HEADER.size:
         return None
     magic, dtype, dimensions, words, channel, tag, nbytes = HEADER.unpack_from(buffer)
-    if magic != _MAGIC or dtype >= len(DTYPES) or words > _WORDS or dimensions > 32 or nbytes > _LARGEST:
+    if magic not in (_MAGIC, _PLACED) or dtype >= len(DTYPES) or words > _WORDS or dimensions > 32 or nbytes > _LARGEST:
         raise WorkerError(source, f"worker {source} sent bytes that are no frame: {magic!r}…")
-    length = HEADER.size + words + 8 * dimensions
+    shape_at = HEADER.size + words
+    length = shape_at + 8 * dimensions + (_PLACE.size if magic == _PLACED else 0)
     if len(buffer) < length:
         return None
-    what = bytes(buffer[HEADER.size : HEADER.size + words]).decode(errors="replace")
-    shape = struct.unpack_from(f"<{dimensions}q", buffer, HEADER.size + words)
+    what = bytes(buffer[HEADER.size : shape_at]).decode(errors="replace")
+    shape = struct.unpack_from(f"<{dimensions}q", buffer, shape_at)
+    place = _PLACE.unpack_from(buffer, length - _PLACE.size)[0] if magic == _PLACED else None
     expected = DTYPES[dtype].itemsize
     for extent in shape:
         expected *= extent
     if min(shape, default=0) < 0 or expected != nbytes:
         raise WorkerError(source, f"worker {source} sent {nbytes} bytes for {DTYPES[dtype]} {shape}")
-    return Message(channel, tag, what, np.empty(shape, DTYPES[dtype])), length
+    return Message(channel, tag, what, np.empty(shape, DTYPES[dtype]), place), length
 
 
 class FrameReader:
@@ -105,5 +110,5 @@ class FrameReader:
         if begun is None:
             return None
         self._message, length = begun
-        self._rest = payload(self._message.array)
+        self._rest = payload(self._message.array) if self._message.place is None else memoryview(bytearray())
         return length

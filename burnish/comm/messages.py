@@ -27,6 +27,8 @@ class Message:
     tag: int  # number of the collective call, or the tag of the message
     what: str
     array: Array
+    place: int | None = None  # where the array lies in its sender's room (`burnish.comm.shared`)
+    release: Callable[[], None] | None = None  # the array is lent until this is called
 
 
 class Transport(Protocol):
@@ -95,8 +97,9 @@ class MessageComm:
         ranges = [slice(*edge) for edge in itertools.pairwise(edges)]
         parts = self._exchange(what, [flat[chosen] for chosen in ranges])
         total = _added_up(reduce, parts)
-        for chosen, part in zip(ranges, self._exchange(what, [total] * self.size), strict=True):
-            result[chosen] = part
+        places = [result[chosen] for chosen in ranges]
+        places[self.rank][...] = total
+        self._exchange(what, [total] * self.size, places)
         return out
 
     def all_gather_v(self, array: Array) -> list[Array]:
@@ -119,7 +122,7 @@ class MessageComm:
         checked_rank(root, self.size, "broadcast")
         what, tag = f"broadcast from {root}", self._next()
         if self.rank != root:
-            return self._take(root, self._channel, tag, what).array
+            return self._take(root, self._channel, tag, what)
         if array is None:
             raise ParameterError(f"broadcast: worker {root} is the root and gave no array")
         array = checked(array, "broadcast")
@@ -145,10 +148,10 @@ class MessageComm:
         checked_rank(to, self.size, "send")
         return _Sending(self._post(to, Message(self._channel | 1, tag, "send", checked(array, "send"))))
 
-    def irecv(self, source: int, tag: int = 0) -> "_Receiving":
-        """Begins to receive; the request's `wait` returns the array."""
+    def irecv(self, source: int, tag: int = 0, out: Array | None = None) -> "_Receiving":
+        """Begins to receive; the request's `wait` returns the array, written to `out` if that is given."""
         checked_rank(source, self.size, "recv")
-        return _Receiving(lambda: self._take(source, self._channel | 1, tag, "send").array)
+        return _Receiving(lambda: self._take(source, self._channel | 1, tag, "send", out))
 
     def group(self, ranks: Sequence[int]) -> "MessageComm | None":
         """A communicator of some of the workers; see the protocol."""
@@ -176,23 +179,32 @@ class MessageComm:
     def _post(self, to: int, message: Message) -> Callable[[], None]:
         return self._transport.post(self._ranks[to], message)
 
-    def _take(self, source: int, channel: int, tag: int, what: str) -> Message:
+    def _take(self, source: int, channel: int, tag: int, what: str, out: Array | None = None) -> Array:
+        """The array of the next message, in ``out`` if that is given; nobody else's memory."""
         message = self._transport.take(self._ranks[source], channel, tag, what)
         if message.what != what:
             other = self._ranks[source]
             raise WorkerError(
                 other, f"worker {other} called [{message.what}] where worker {self._transport.rank} called [{what}]"
             )
-        return message
+        array = message.array
+        if out is not None:
+            np.copyto(out, array.reshape(out.shape))
+        if message.release is not None:
+            array = array.copy() if out is None else array
+            message.release()
+        return array if out is None else out
 
-    def _exchange(self, what: str, arrays: Sequence[Array]) -> list[Array]:
-        """Sends ``arrays[r]`` to worker r, and returns what came from each; this worker's own is not copied."""
+    def _exchange(self, what: str, arrays: Sequence[Array], outs: Sequence[Array] | None = None) -> list[Array]:
+        """Sends ``arrays[r]`` to worker r, and returns what came from each, in ``outs[r]`` if they are given; this
+        worker's own is not copied.
+        """
         tag = self._next()
         turns = [(self.rank + step) % self.size for step in range(1, self.size)]  # not all at worker 0 first
         sent = [self._post(rank, Message(self._channel, tag, what, arrays[rank])) for rank in turns]
         parts = [arrays[self.rank]] * self.size
         for rank in turns:
-            parts[rank] = self._take(rank, self._channel, tag, what).array
+            parts[rank] = self._take(rank, self._channel, tag, what, None if outs is None else outs[rank])
         for done in sent:
             done()
         return parts

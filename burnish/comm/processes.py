@@ -1,11 +1,13 @@
 """Ranks as worker processes of this machine: starts one for each, and watches until all have answered or one failed."""
 
+import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import burnish.errors
+from burnish.comm.shared import make_rooms
 from burnish.comm.worker import run_rank
 from burnish.errors import BurnishError, WorkerError
 from burnish.workers import Limits, Outcome, Worker, spawn, wait
@@ -21,10 +23,10 @@ def run_processes(function: Callable[..., Any], arguments: Sequence[tuple[Any, .
     Raises WorkerError, or the BurnishError that a worker raised; no process is left behind.
     """
     reference(function, "launch: function")
-    workers, numbers = _start(len(arguments))
+    workers, numbers, rooms = _start(len(arguments))
     try:
         for rank, (worker, given) in enumerate(zip(workers, arguments, strict=True)):
-            order = (function, list(given), rank, numbers[rank], timeout)
+            order = (function, list(given), rank, numbers[rank], timeout, rooms)
             worker.submit(run_rank, order, _LIMITS, where=f"launch: worker {rank}")
         return _watch(workers)
     finally:
@@ -32,17 +34,18 @@ def run_processes(function: Callable[..., Any], arguments: Sequence[tuple[Any, .
             worker.end()
 
 
-def _start(size: int) -> tuple[list[Worker], list[list[int]]]:
-    """The workers, and by rank the numbers of their sockets to every other one."""
+def _start(size: int) -> tuple[list[Worker], list[list[int]], list[int]]:
+    """The workers, by rank the numbers of their sockets to every other one, and those of the rooms that all share."""
     ends: list[dict[int, socket.socket]] = [{} for _ in range(size)]
     for one in range(size):
         for other in range(one + 1, size):
             ends[one][other], ends[other][one] = socket.socketpair()
     numbers = [[ends[rank][other].fileno() for other in sorted(ends[rank])] for rank in range(size)]
     workers: list[Worker] = []
+    rooms = make_rooms(size)
     try:
         for rank in range(size):
-            workers.append(spawn(numbers[rank]))
+            workers.append(spawn([*numbers[rank], *rooms]))
     except BaseException:
         for worker in workers:
             worker.end()
@@ -51,7 +54,9 @@ def _start(size: int) -> tuple[list[Worker], list[list[int]]]:
         for sockets in ends:
             for end in sockets.values():
                 end.close()
-    return workers, numbers
+        for room in rooms:
+            os.close(room)
+    return workers, numbers, rooms
 
 
 def _watch(workers: Sequence[Worker]) -> list[Any]:

@@ -71,8 +71,8 @@ class Comm(Protocol):
     def isend(self, array: Array, to: int, tag: int = 0) -> Request:
         """Begins to send; the array must not change before the request's `wait` has returned."""
 
-    def irecv(self, source: int, tag: int = 0) -> Request:
-        """Begins to receive; the request's `wait` returns the array."""
+    def irecv(self, source: int, tag: int = 0, out: Array | None = None) -> Request:
+        """Begins to receive; the request's `wait` returns the array, written to `out` if that is given."""
 
     def group(self, ranks: Sequence[int]) -> "Comm | None":
         """A communicator of some of the workers, numbered in the order given; None for a worker not among them.

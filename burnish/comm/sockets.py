@@ -1,5 +1,7 @@
 """Workers that are processes of this machine, each connected to every other by a pair of sockets that it inherited.
 
+Large arrays lie in memory that all workers share (``shared.py``); the sockets then say where.
+
 No socket has an address, so that nobody else can connect. The kernel closes a dead process's sockets, and its peers
 hear of that in whatever call they are, or in the next.
 """
@@ -17,10 +19,12 @@ import numpy as np
 
 from burnish.comm.frames import FrameReader, head, payload
 from burnish.comm.messages import Message
+from burnish.comm.shared import Rooms
 from burnish.errors import WorkerError
 
 _FAREWELL = -1  # channel of the frame that says: this worker makes no more calls
 _FAILURE = -2  # channel of the frame that says: worker `tag` is the cause of a failure, described by the words
+_FREED = -3  # channel of the frame that says: what lay at place `tag` of your room has been read
 _NOTHING = np.empty(0, np.uint8)
 
 
@@ -42,9 +46,12 @@ class _Peer:
 class SocketTransport:
     """One process's end; see `burnish.comm.messages.Transport`."""
 
-    def __init__(self, rank: int, size: int, connections: Mapping[int, socket.socket], timeout: float) -> None:
+    def __init__(
+        self, rank: int, size: int, connections: Mapping[int, socket.socket], timeout: float, rooms: Rooms
+    ) -> None:
         self.rank = rank
         self.size = size
+        self._rooms = rooms
         self._timeout = timeout
         self._peers = {other: _Peer(other, connection) for other, connection in connections.items()}
         self._by_number = {peer.connection.fileno(): peer for peer in self._peers.values()}
@@ -97,7 +104,10 @@ class SocketTransport:
         self._peers = {}
 
     def _enqueue(self, peer: _Peer, message: Message) -> None:
-        pieces = [memoryview(head(message)), payload(message.array)]
+        place = self._rooms.place(message.array)
+        if place is not None:
+            message = replace(message, place=place)
+        pieces = [memoryview(head(message)), payload(_NOTHING if place is not None else message.array)]
         waiting = bool(peer.out)
         peer.out.extend(piece for piece in pieces if len(piece))
         peer.posted = peer.sent + len(peer.out)
@@ -163,8 +173,20 @@ class SocketTransport:
             for message in peer.reader.take(count):
                 if message.channel == _FAREWELL:
                     peer.left = True
+                elif message.channel == _FREED:
+                    self._rooms.free(message.tag)
                 elif message.channel == _FAILURE:
                     peer.left = True
                     self._failure = self._failure or WorkerError(message.tag, message.what)
                 else:
-                    self._mail[peer.rank, message.channel, message.tag].append(message)
+                    self._mail[peer.rank, message.channel, message.tag].append(self._found(peer, message))
+
+    def _found(self, peer: _Peer, message: Message) -> Message:
+        """The message, its array seen where it lies if that is in the other worker's room."""
+        if message.place is None:
+            return message
+        array = self._rooms.view(peer.rank, message.place, message.array)
+        if array is None:
+            raise WorkerError(peer.rank, f"worker {peer.rank} sent a place that is in no room: {message.place}")
+        freed = Message(_FREED, message.place, "", _NOTHING)
+        return replace(message, array=array, release=lambda: None if peer.left else self._enqueue(peer, freed))

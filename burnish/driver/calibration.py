@@ -134,6 +134,12 @@ def _update_graph(train: Train, elements: int) -> Graph:
     return b.build()
 
 
+def optimizer_slots(train: Train) -> int:
+    """Arrays of state that the optimizer keeps for each parameter."""
+    graph = _update_graph(train, UPDATES[0])
+    return sum(graph.types[name].size == UPDATES[0] for name in graph.states) - 1
+
+
 def _update_line(seconds: Mapping[int, float]) -> Line:
     return fit([*seconds], [*seconds.values()]) if all(seconds.values()) else (0.0, float("inf"))
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from burnish.arguments import check_number
-from burnish.driver.calibration import Ranks, calibrate
+from burnish.driver.calibration import Ranks, calibrate, optimizer_slots
 from burnish.driver.fit_ranks import faster_plan
 from burnish.driver.importing import import_model
 from burnish.driver.rank_memory import kept_bytes, rank_memory
@@ -45,6 +45,7 @@ BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
 
 ROOFLINE, FASTEST = Roofline(), Objective()
 PLAIN = "data parallelism"
+AGAIN = 2  # searches more where the programs of what was found have no room, each within less
 SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 
@@ -56,7 +57,7 @@ class Plan:
     the devices' memory. ``bound``: what no strategy of the space falls below; None where it was not asked for.
     ``measured``: milliseconds of a step of the strategy that was found and of data parallelism, if both were timed;
     the faster one is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
-    where they are measured.
+    where they are measured. ``slots``: arrays of the optimizer's state for each parameter.
     """
 
     model: Model
@@ -71,6 +72,7 @@ class Plan:
     trials: int
     measured: Mapping[str, float] = field(default_factory=dict)
     allocated: tuple[int, ...] = ()
+    slots: int = 2
 
     @cached_property
     def milliseconds(self) -> float:
@@ -89,8 +91,8 @@ class Plan:
 
     @property
     def memory(self) -> np.ndarray:
-        """Bytes that each device needs, with an optimizer of two slots a parameter."""
-        return self.simulator.memory(self.choice)
+        """Bytes that each device needs, as the search estimates them."""
+        return self.simulator.memory(self.choice, self.slots)
 
     @property
     def timeline(self) -> Timeline:
@@ -175,48 +177,74 @@ def plan(
     if ranks is not None:
         known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
         machine, costs = known.machine, known.costs
+        objective = replace(objective, slots=optimizer_slots(ranks.train))
     space = Space(found, machine, strided=strided, also=[*starts.values()], recompute=recompute)
     problem = Problem(space, costs, synchronization, sparse)
     simulator = Simulator(problem)
     choices = {name: space.choice(strategy) for name, strategy in starts.items()}
-    result = search(
-        simulator, {**choices, "random": space.random(seed)}, Budget(seconds=seconds), seed=seed, objective=objective,
-        progress=progress,
-    )  # fmt: skip
-    if problem.log10_size <= SMALL and not objective.per_byte:
-        best = optimum(simulator, result.choice, seconds)
-        if best.ns < result.ns and objective.excess(simulator, best.choice) <= 1:
-            result = replace(result, choice=best.choice, ns=best.ns)
-    made = _planned(simulator, result, lower_bound(problem) if bound else None, [*starts])
-    return made if ranks is None else _measured(made, ranks)
+    begin = {**choices, "random": space.random(seed)}
+
+    def planned(aim: Objective) -> Plan:
+        result = search(simulator, begin, Budget(seconds=seconds), seed=seed, objective=aim, progress=progress)
+        if problem.log10_size <= SMALL and not aim.per_byte:
+            best = optimum(simulator, result.choice, seconds)
+            if best.ns < result.ns and aim.excess(simulator, best.choice) <= 1:
+                result = replace(result, choice=best.choice, ns=best.ns)
+        return _planned(simulator, result, None, [*starts], aim.slots)
+
+    made = planned(objective)
+    if ranks is not None:
+        made = _measured(*_with_room(made, planned, objective, ranks), ranks)
+    return replace(made, bound=lower_bound(problem)) if bound else made
 
 
-def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str]) -> Plan:
+def _with_room(
+    made: Plan, planned: Callable[[Objective], Plan], objective: Objective, ranks: Ranks
+) -> tuple[Plan, tuple[int, ...]]:
+    """The plan, or one found within less where its programs need more than there is; and what its programs need."""
+    needed = _needed(made, made.splits, ranks)
+    for _ in range(AGAIN):
+        over = max(a / b.memory for a, b in zip(needed, made.machine.devices, strict=True))
+        if over <= 1:
+            break
+        objective = replace(objective, share=objective.share / over)
+        try:
+            made = planned(objective)
+        except PlanError:  # nothing is estimated to fit: _measured tells what there is
+            break
+        needed = _needed(made, made.splits, ranks)
+    return made, needed
+
+
+def _needed(found: Plan, splits: Splits, ranks: Ranks) -> tuple[int, ...]:
+    """Bytes that each device's program of a plan allocates."""
+    step = training_graph(found.model.graph, replace(ranks.train, guard=True))
+    size, own = found.machine.size, find_target(ranks.target)
+    devices = rank_memory(step, splits, size, own, exact=ranks.exact, cache_dir=ranks.cache_dir)
+    return tuple(kept_bytes(memory) for memory in devices)
+
+
+def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str], slots: int) -> Plan:
     problem = simulator.problem
     times = {
         name: found.starts[name] / 1e6 if np.isinf(found.starts[name]) else found.times[name] / 1e6 for name in names
     }
     return Plan(
         problem.model, problem.machine, problem.space.strategy(found.choice), simulator, found.choice, times, bound,
-        found.report.stop_reason, found.report.seconds, found.report.trials,
+        found.report.stop_reason, found.report.seconds, found.report.trials, slots=slots,
     )  # fmt: skip
 
 
-def _measured(found: Plan, ranks: Ranks) -> Plan:
-    """The plan, or data parallelism where that is faster as measured with random data, or alone has room.
+def _measured(found: Plan, allocated: tuple[int, ...], ranks: Ranks) -> Plan:
+    """The plan, whose programs need what is ``allocated``, or data parallelism where that is faster as measured with
+    random data, or alone has room.
 
     Raises PlanError where neither has room on the devices.
     """
     graph, plain = found.model.graph, data_parallel(found.model, found.machine)
     strategies = {"plan": found.strategy} if found.is_data_parallel else {"plan": found.strategy, PLAIN: plain}
     plans = {name: splits_of(found.model, strategy) for name, strategy in strategies.items()}
-    own = find_target(ranks.target)
-    step = training_graph(graph, replace(ranks.train, guard=True))
-    needs = {
-        name: rank_memory(step, own_plan, found.machine.size, own, exact=ranks.exact, cache_dir=ranks.cache_dir)
-        for name, own_plan in plans.items()
-    }
-    needed = {name: tuple(kept_bytes(memory) for memory in devices) for name, devices in needs.items()}
+    needed = {name: allocated if name == "plan" else _needed(found, own, ranks) for name, own in plans.items()}
     room = [device.memory for device in found.machine.devices]
     fitting = {n: p for n, p in plans.items() if all(a <= b for a, b in zip(needed[n], room, strict=True))}
     if not fitting:

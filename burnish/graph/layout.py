@@ -43,6 +43,8 @@ def choose_layouts(
         worth = sum(OPERATORS[op].traits.layout_affinity for op in {node.op for node in group.nodes})
         for name in (*group.inputs, *group.outputs):
             score[name] = score.get(name, 0.0) + worth
+        for name in () if group.anchor is None else _adjoints(graph, group.anchor):
+            score[name] = score.get(name, 0.0) + CONVOLUTION
     chosen = {
         name
         for name, worth in score.items()
@@ -62,8 +64,23 @@ def choose_layouts(
 
 def _contracts_images(graph: Graph, group: Group) -> bool:
     """Whether a group computes a product that holds no pixels, such as the gradient of a weight."""
-    facts = None if group.anchor is None else facts_of(graph, group.anchor)
-    return facts is not None and facts.kind == "complex" and not facts.pixels
+    return group.anchor is not None and _holds_no_pixels(graph, group.anchor)
+
+
+def _holds_no_pixels(graph: Graph, node: Node) -> bool:
+    facts = facts_of(graph, node)
+    return facts.kind == "complex" and not facts.pixels
+
+
+def _adjoints(graph: Graph, node: Node) -> list[str]:
+    """The operands of a convolution's weight gradient whose channels are the weight's outputs: its kernels read them as
+    blocks. None of another node.
+    """
+    shape = graph.types[node.outputs[0]].shape
+    if len(shape) != 4 or len(node.inputs) != 2 or not _holds_no_pixels(graph, node):
+        return []
+    types = [graph.types[name].shape for name in node.inputs]
+    return [n for n, s in zip(node.inputs, types, strict=True) if len(s) == 4 and s[1] == shape[0]]
 
 
 def _blockable(graph: Graph, name: str, lanes: int, dtypes: Collection[str]) -> bool:
@@ -86,6 +103,7 @@ def separate_inputs(graph: Graph, lanes: int, dtypes: Collection[str] = BLOCKED)
     for name in graph.inputs:
         images = [node for node in readers[name] if node.inputs[0] == name]
         wanted = any(_affinity(node) >= CONVOLUTION and not _takes_rows(graph, node, lanes) for node in images)
+        wanted = wanted or any(name in _adjoints(graph, node) for node in readers[name])
         if wanted and _blockable(graph, name, lanes, dtypes) and graph.types[name].shape[1] % lanes == 0:
             renamed[name] = f"{name}.blocked"
             types[renamed[name]] = types[name]

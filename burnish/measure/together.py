@@ -42,15 +42,20 @@ def seconds_of(
     return times
 
 
-def cold_seconds(task: Task, comm: Comm | None = None, repetitions: int = REPETITIONS, clock: str = "wall") -> float:
-    """Of a task with nothing of it in the caches and all workers at it: the median, the mean over workers."""
+def cooler() -> Task:
+    """What fills the caches with other data: to be done before each repetition."""
     other = np.zeros(COLD_BYTES // 8)
 
     def touch() -> None:
         np.add(other, 1.0, out=other)
 
+    return touch
+
+
+def cold_seconds(task: Task, comm: Comm | None = None, repetitions: int = REPETITIONS, clock: str = "wall") -> float:
+    """Of a task with nothing of it in the caches and all workers at it: the median, the mean over workers."""
     task()
-    mine = median(seconds_of(task, comm, repetitions, touch, clock))
+    mine = median(seconds_of(task, comm, repetitions, cooler(), clock))
     return mine if comm is None else float(comm.all_reduce(np.array([mine]))[0] / comm.size)
 
 

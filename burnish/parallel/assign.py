@@ -1,27 +1,25 @@
 """The tasks of every tensor of a training step: those that a strategy names, and those that follow from these.
 
-A value follows the operand that is split into most parts: its axes take the degrees of the dimensions that they run
-along, its sums too, and its tasks the devices that hold these parts. So the backward pass is on the devices of the
-forward pass, whose operands are there, and leaves terms of sums for what reads its results. Parameters and what
-optimizers remember are where tasks need them; their updates, and all that is computed from inputs, constants and states
-alone by moving elements, are computed by each device for itself.
+A value follows an operand (``follow.py``): its axes take the degrees of the dimensions that they run along, its sums
+too, and its tasks the devices that hold these parts. So the backward pass is on the devices of the forward pass, whose
+operands are there, and leaves terms of sums for what reads its results. Parameters and what optimizers remember are
+where tasks need them; their updates, and all that is computed from inputs, constants and states alone by moving
+elements, are computed by each device for itself.
 """
 
 from __future__ import annotations
 
-from collections import ChainMap
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 
 from burnish.errors import PlanError
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Graph
 from burnish.ops.part import Box, joined, whole
-from burnish.parallel.placement import Placement, Split, Task, placed, size, split_of_boxes
+from burnish.parallel.follow import MOVING, Followers
+from burnish.parallel.placement import Placement, Split, Task, placed, split_of_boxes
 from burnish.parallel.values import Value, Values
 
 _LIGHT = {"injective", "reduction"}  # fusion classes of what costs less than to send it
-_MOVING = frozenset({"injective"})
 _UNKNOWN = frozenset({"extern"})
 NONE: Mapping[str, Split] = {}
 
@@ -59,10 +57,11 @@ def assign(
     _check(values, splits, devices)
     own = _computed_where_needed(values, splits, given) | _parted(values, {*inner} - {*splits})
     placements: dict[str, Placement] = {}
-    known = ChainMap(placements, _led(values, splits, given))
+    follower = Followers(values, splits, placements, _led(values, splits, given), own)
     for value in values:
         if value.name not in own:
-            placements[value.name] = _planned(values, value, splits.get(value.name), known)
+            split = splits[value.name] if value.name in splits else follower.split(value)
+            placements[value.name] = placed(split, graph.types[value.name].shape, values.summed(value), value.name)
     held = _demands(values, placements, own, devices)
     for name in own:
         tasks = tuple(Task(device, box) for device, box in sorted(held.get(name, {}).items()))
@@ -104,7 +103,7 @@ def _computed_where_needed(values: Values, splits: Mapping[str, Split], given: M
         readers = [reader for name in node.outputs for reader in values.readers[name]]
         used = any(name in after for name in node.outputs) or bool(readers)
         alone = all({*reader.outputs} <= updates for reader in readers) and not {*node.outputs} & results
-        if kinds.get(node.outputs, _UNKNOWN) == _MOVING and used and alone:
+        if kinds.get(node.outputs, _UNKNOWN) == MOVING and used and alone:
             updates.update(node.outputs)
     return (free | updates) & values.made.keys()
 
@@ -157,10 +156,11 @@ def _demands(
                     changed |= read(Value(node, number), device, box, ())
         for name, state in graph.states.items():
             after = graph.outputs[state.output]
-            if name not in held:  # nothing reads it: one device keeps it
-                changed |= need(name, 0, whole(graph.types[name].shape))
-            for device, box in held[name].items():
+            for device, box in [*held.get(name, {}).items()]:
                 changed |= after in kept and after != name and need(after, device, box)
+        lost = [] if changed else [name for name in graph.states if name not in held]
+        if lost:  # nothing reads it, wherever other states are updated: one device keeps it
+            changed = need(lost[0], 0, whole(graph.types[lost[0]].shape))
     return held
 
 
@@ -207,68 +207,3 @@ def _led(values: Values, splits: Mapping[str, Split], given: Mapping[str, Split]
     found = {name: split_of_boxes(graph.types[name].shape, own) for name, own in read.items()}
     led = {name: split for name, split in found.items() if split is not None} | {**given}
     return {name: placed(split, graph.types[name].shape, (), name) for name, split in led.items()}
-
-
-def _planned(values: Values, value: Value, split: Split | None, placements: Mapping[str, Placement]) -> Placement:
-    shape, summed = values.graph.types[value.name].shape, values.summed(value)
-    if split is None:
-        split = _following(values, value, placements)
-    return placed(split, shape, summed, value.name)
-
-
-def _following(values: Values, value: Value, placements: Mapping[str, Placement]) -> Split:
-    """The split of a value that no strategy names."""
-    leader = _leader(values, value.node, placements)
-    rank = len(values.graph.types[value.name].shape)
-    if leader is None:
-        return Split((1,) * rank, (0,))
-    position, source = leader
-    split = source.split
-    assert split is not None
-    first = source.tasks[0].device
-    if not values.has_definition(value.node):
-        return Split((1,) * rank, (first,))
-    extents = (*values.graph.types[value.name].shape, *values.summed(value))
-    degrees = [1] * len(extents)
-    along: dict[int, int] = {}  # axis -> dimension of the leader
-    for d, axis in enumerate(values.axes_along(value, position)):
-        if axis is not None and axis not in along and 1 < split.degrees[d] <= extents[axis]:
-            degrees[axis] = split.degrees[d]
-            along[axis] = d
-    devices = []
-    for number in range(prod(degrees)):
-        at = _digits(number, degrees)
-        place = [0] * len(split.degrees)
-        for axis, d in along.items():
-            place[d] = at[axis]
-        devices.append(split.devices[_number(place, split.degrees) * source.terms])
-    return Split(tuple(degrees[:rank]), tuple(devices), tuple(degrees[rank:]))
-
-
-def _leader(values: Values, node: Node, placements: Mapping[str, Placement]) -> tuple[int, Placement] | None:
-    """The operand that a value follows: whole values before terms of sums, most parts, then most elements."""
-    best: tuple[tuple[bool, int, int], int] | None = None
-    for position, name in enumerate(node.inputs):
-        found = placements.get(name)
-        if found is None or found.copies:
-            continue
-        elements = sum(size(task.box) for task in found.tasks) // found.terms
-        score = (found.terms == 1, len(found.tasks) // found.terms, elements)
-        if best is None or score > best[0]:
-            best = score, position
-    return None if best is None else (best[1], placements[node.inputs[best[1]]])
-
-
-def _digits(number: int, degrees: Iterable[int]) -> list[int]:
-    found = []
-    for degree in reversed([*degrees]):
-        number, digit = divmod(number, degree)
-        found.append(digit)
-    return found[::-1]
-
-
-def _number(digits: Iterable[int], degrees: Iterable[int]) -> int:
-    number = 0
-    for digit, degree in zip(digits, degrees, strict=True):
-        number = number * degree + digit
-    return number

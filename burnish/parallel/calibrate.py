@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from burnish.cache import ObjectCache, cache_key
 from burnish.comm.protocol import Comm
 from burnish.errors import PlanError
-from burnish.measure.together import seconds_of
+from burnish.measure.together import Task, cooler, seconds_of
 from burnish.parallel.costs import Costs, Floats, Work
 from burnish.parallel.machine import Device, Link, Machine
 from burnish.parallel.operations import Model, Operation
@@ -42,28 +42,40 @@ def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Line:
 
 
 def message_seconds(comm: Comm, x: int, y: int, nbytes: int, clock: str = "wall") -> float:
-    """Of a message between two workers: half a round trip, the median; every worker makes the call.
+    """Of a message between two workers, of both ends together, the median; every worker makes the call.
 
-    What has come is copied to where it is read, as a step does.
+    Caches are cold, and what has come is where it is read, as in a step. By the wall clock half a round trip; of a
+    round trip's work, a worker's own part is what both ends take of one message.
     """
     data, place = np.zeros(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
 
     def round_trip() -> None:
         if comm.rank == x:
             comm.send(data, y)
-            np.copyto(place, comm.recv(y))
+            comm.irecv(y, out=place).wait()
         elif comm.rank == y:
-            np.copyto(place, comm.recv(x))
+            comm.irecv(x, out=place).wait()
             comm.send(data, x)
 
-    mine = median(seconds_of(round_trip, comm, clock=clock)) / 2
+    took = median(seconds_of(round_trip, comm, before=cooler(), clock=clock))
+    mine = took / 2 if clock == "wall" else took
     return float(comm.all_gather_v(np.array([mine]))[x][0])
 
 
-def all_reduce_seconds(comm: Comm, nbytes: int, clock: str = "wall") -> float:
-    """Of a sum over all workers, the median of the slowest worker's."""
-    data = np.zeros(nbytes // 4, np.float32)
-    mine = median(seconds_of(lambda: comm.all_reduce(data, out=data), comm, clock=clock))
+def sum_seconds(comm: Comm, nbytes: int, clock: str = "wall") -> float:
+    """Of a gradient's sum over all workers, the median of the slowest worker's; as programs make them
+    (``burnish.parallel.redistribute``): two workers send each other theirs, and the update reads what has come.
+    """
+    data, place = np.zeros(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
+
+    def exchanged() -> None:
+        under_way = comm.isend(data, 1 - comm.rank)
+        comm.irecv(1 - comm.rank, out=place).wait()
+        np.max(place)
+        under_way.wait()
+
+    task: Task = exchanged if comm.size == 2 else lambda: comm.all_reduce(data, out=data)
+    mine = median(seconds_of(task, comm, before=cooler(), clock=clock))
     return float(comm.all_reduce(np.array([mine]), "max")[0])
 
 
@@ -98,7 +110,7 @@ def _with_sums(machine: Machine, comm: Comm, nbytes: int, clock: str) -> Machine
     """The machine with the share of its links' bandwidth that an all-reduce of so many bytes reaches."""
     if machine.size < 2:
         return machine
-    took = all_reduce_seconds(comm, nbytes, clock)
+    took = sum_seconds(comm, nbytes, clock)
     n = machine.size
     hops = [(x, (x + 1) % n) for x in range(n)]
     ideal = max(2 * (n - 1) / n * nbytes / machine.bandwidth(x, y) for x, y in hops)

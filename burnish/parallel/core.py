@@ -31,19 +31,29 @@ class Tables(NamedTuple):
     member_pointer: Array  # group of weights -> rows of members
     members: Array  # [members, 3]: operation, and which of its axes split the weights
     weight_bytes: Array
-    route: Array  # [devices, devices, 2] resources, -1 for none
+    route: Array  # [devices, devices, 2] resources, -1 for none: links, or where ``copied`` the two devices
     wire: Array  # [devices, devices, 2] ns, and ns a byte
     link: Array  # [resources, 2] ns, and ns a byte in a sum of gradients
     node: Array  # [devices]
     overlapped: bool
     near: float  # ns a byte of linear synchronization within a node, and between nodes
     far: float
+    copied: bool  # transfers occupy their two devices, one after the other, instead of links
+    result: Array  # [splits] bytes that a part of an operation makes
 
 
 @njit(cache=True, inner=True)
 def transfer(t: Tables, x: int, y: int, nbytes: float) -> int:
-    """Nanoseconds of a transfer between two devices, at least one."""
+    """Nanoseconds of a transfer between two devices on what it occupies, at least one."""
     return max(1, int(t.wire[x, y, 0] + nbytes * t.wire[x, y, 1]))
+
+
+@njit(cache=True, inner=True)
+def copying(t: Tables, x: int, y: int, nbytes: float, packed: bool) -> int:
+    """Nanoseconds that a device takes for its end of a message that it copies; ``packed``: it also takes what it sends
+    out of a larger tensor, or puts what it receives into one.
+    """
+    return transfer(t, x, y, nbytes) + (int(nbytes * t.wire[x, y, 1]) if packed else 0)
 
 
 class Scratch(NamedTuple):

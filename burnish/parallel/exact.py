@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.jit import njit
-from burnish.parallel import events, walk
+from burnish.parallel import walk
 from burnish.parallel.core import IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Known, Scratch, Tables, transfer
 from burnish.parallel.loads import add_compute, add_edge
 from burnish.parallel.paths import is_covered, tails
 from burnish.parallel.sharing import SOURCE, TARGET, partners
 from burnish.parallel.simulate import Choice, Simulator
+from burnish.parallel.state import OVERFLOW, Checkpoints, State, Trace
 from burnish.parallel.weight_sums import synchronization
 
 Array = NDArray[np.generic]
@@ -108,7 +109,7 @@ class _Search:
                 self.load, self.after, self.end, self.up, self.head, self.late, self.alone, self.known, own.state,
                 own.no_checkpoints, own.no_trace, own.room, _SLICE,
             )  # fmt: skip
-            if found != events.OVERFLOW:
+            if found != OVERFLOW:
                 return int(found)
             own.grow()
 
@@ -147,7 +148,7 @@ def _always(simulator: Simulator, e: int) -> bool:
 def descend(
     t: Tables, first: Array, numbers: Array, choice: Array, best: Array, counters: Array, work: Array, rest: Array,
     load: Array, after: Array, end: Array, up: Array, head: Array, late: Array, alone: Array, known: Known,
-    s: events.State, none: events.Checkpoints, trace: events.Trace, room: Scratch, limit: int,
+    s: State, none: Checkpoints, trace: Trace, room: Scratch, limit: int,
 ) -> int:  # fmt: skip
     """Looks at ``limit`` partial strategies more; DONE when there are none, AGAIN else, or OVERFLOW of the heap.
 
@@ -182,9 +183,9 @@ def descend(
             known.load[r] = load[count, r]
         tails(t, choice, known.sync, known.hop, known.tail)
         result = walk.simulate(t, choice, s, known, known.tail, counters[BEST] - 1 - added, 0, none, trace, room)
-        if result == events.OVERFLOW:
+        if result == OVERFLOW:
             counters[DEPTH] = i
-            return events.OVERFLOW
+            return OVERFLOW
         if result >= 0 and result + added < counters[BEST]:
             counters[BEST] = result + added
             counters[BETTER] += 1
@@ -264,6 +265,8 @@ def may_be_better(
             return False
         head[i + 1, x] = min(head[i + 1, x], ready)
         late[i + 1, x] = min(late[i + 1, x], back)
+    if t.copied:
+        return True  # devices also copy before their first task and after their last one
     worst = 0  # what a device does fits between its first task and what follows its last one
     for x in range(devices):
         if own[x] > 0:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from burnish.jit import njit
-from burnish.parallel.core import IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Known, Scratch, Tables, transfer
+from burnish.parallel.core import IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Known, Scratch, Tables, copying, transfer
 from burnish.parallel.paths import find_hops
-from burnish.parallel.sharing import SOURCE, TARGET, Array, partners
+from burnish.parallel.sharing import SOURCE, TARGET, Array, count, partners
 from burnish.parallel.weight_sums import synchronization
 
 
@@ -19,6 +19,20 @@ def add_compute(t: Tables, c: int, sign: int, load: Array) -> None:
 
 
 @njit(cache=True, inner=True)
+def add_copies(
+    t: Tables, e: int, di: int, dj: int, n: int, mine: int, x: int, y: int, sign: int, load: Array, room: Scratch
+) -> None:
+    """Adds what both ends of a transfer that devices copy take, forward and backward: the n-th of so many (``mine``)
+    that a part of the producer has for parts of the consumer. See ``events.finish`` and ``events.receive``.
+    """
+    theirs = count(t.geometry, e, False, di, dj, room.found[n], room.w)
+    there = room.size[n] * t.nbytes[e, 0]
+    again = room.size[n] * t.nbytes[e, 1]
+    load[x] += sign * (copying(t, x, y, there, there < t.result[di]) + copying(t, y, x, again, mine > 1))
+    load[y] += sign * (copying(t, x, y, there, theirs > 1) + copying(t, y, x, again, theirs > 1))
+
+
+@njit(cache=True, inner=True)
 def add_edge(t: Tables, e: int, ci: int, cj: int, sign: int, load: Array, room: Scratch) -> float:
     """Adds the transfers of an edge, forward and backward, to the loads of links; returns their bytes."""
     elements = 0
@@ -26,11 +40,15 @@ def add_edge(t: Tables, e: int, ci: int, cj: int, sign: int, load: Array, room: 
     dj = t.configurations[cj, SPLIT]
     for k in range(t.configurations[ci, PARTS]):
         x = t.places[t.configurations[ci, PLACE], k]
-        for n in range(partners(t.geometry, e, True, di, dj, k, room.found, room.size, room.w)):
+        several = partners(t.geometry, e, True, di, dj, k, room.found, room.size, room.w)
+        for n in range(several):
             y = t.places[t.configurations[cj, PLACE], room.found[n]]
             if x == y:
                 continue
             elements += room.size[n]
+            if t.copied:
+                add_copies(t, e, di, dj, n, several, x, y, sign, load, room)
+                continue
             there = sign * transfer(t, x, y, room.size[n] * t.nbytes[e, 0])
             again = sign * transfer(t, y, x, room.size[n] * t.nbytes[e, 1])
             for end in range(2):

@@ -1,7 +1,8 @@
 """Device topology: devices and the links between them, each link a communication device (thesis-jia section 3.2).
 
 A transfer occupies every link of its route together, first come, first served: one at the sending side, and one at the
-receiving side where such a link is declared. The published model has the first kind only.
+receiving side where such a link is declared. The published model has the first kind only. Where devices copy messages
+themselves (cores that share memory), the two devices are what a transfer occupies, one after the other.
 """
 
 from __future__ import annotations
@@ -51,7 +52,9 @@ class Link:
 class Machine:
     """Devices and links. A transfer takes the first link that lists its ends, of either side.
 
-    ``all_reduce``: the share of a link's bandwidth that sums of gradients reach.
+    ``all_reduce``: the share of a link's bandwidth that sums of gradients reach. ``copied``: messages are copied by
+    their two devices, which do nothing else meanwhile: the sender for the first half of a transfer's time, behind the
+    task that made it, the receiver for the second.
 
     Raises PlanError where a device reaches another by no link, or a number or a rate makes no sense.
     """
@@ -60,6 +63,7 @@ class Machine:
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     all_reduce: float = 1.0
+    copied: bool = False
 
     def __post_init__(self) -> None:
         if not self.devices:

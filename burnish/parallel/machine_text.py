@@ -29,6 +29,7 @@ def parse_machine(text: str, source: str = "machine") -> Machine:
 
         name = "cluster"
         all_reduce = 1.0          # share of the links' bandwidth that sums of gradients reach
+        copied = false            # whether devices copy messages themselves, and do nothing else meanwhile
         [kinds.P100]              # flops, bandwidth, memory; launch = 0 and units = 1 if not given
         flops = 9.5e12
         bandwidth = 550e9
@@ -49,20 +50,24 @@ def parse_machine(text: str, source: str = "machine") -> Machine:
         said = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise PlanError(f"{source}: no valid TOML: {error}") from None
-    _only(said, ("name", "all_reduce", "kinds", "nodes", "links"), source)
+    _only(said, ("name", "all_reduce", "copied", "kinds", "nodes", "links"), source)
     kinds = _kinds(said.get("kinds", {}), source)
     devices, nodes = _devices(_tables(said, "nodes", source), kinds, source)
     links: list[Link] = []
     for number, table in enumerate(_tables(said, "links", source)):
         links += _links(table, nodes, f"{source}: [[links]] {number + 1}")
     share = float(_number(said, "all_reduce", source)) if "all_reduce" in said else 1.0
-    return Machine(str(said.get("name", source)), tuple(devices), tuple(links), share)
+    copied = said.get("copied", False)
+    if not isinstance(copied, bool):
+        raise PlanError(f"{source}: copied {copied!r}; allowed: true, false")
+    return Machine(str(said.get("name", source)), tuple(devices), tuple(links), share, copied)
 
 
 def machine_text(machine: Machine) -> str:
     """The machine as a file that :func:`parse_machine` reads back equal."""
     kinds: dict[tuple[object, ...], str] = {}
-    lines = [f'name = "{machine.name}"', f"all_reduce = {machine.all_reduce!r}", ""]
+    lines = [f'name = "{machine.name}"', f"all_reduce = {machine.all_reduce!r}"]
+    lines += [f"copied = {str(machine.copied).lower()}", ""]
     for d in machine.devices:
         key = (d.kind, d.flops, d.bandwidth, d.memory, d.launch, d.units)
         if key not in kinds:

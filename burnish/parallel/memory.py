@@ -3,7 +3,8 @@
 Activations are kept from the forward task to its own backward one, and so are the copies of inputs that came from other
 devices, which gradients of parameters read; in a step all of them are alive when the backward pass begins. Results that
 are recomputed are alive one segment at a time: operations that recompute and are connected by tensors (Chen et al.
-2016). Buffers: the largest gradient of a result, and one bucket of the largest weight gradient for its sum.
+2016). Buffers: the largest gradient of a result, and one bucket of the largest weight gradient for its sum. Of devices
+that copy messages, whose programs are made and run, ``memory_programs.py`` counts the buffers of these.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from burnish.jit import njit
 from burnish.parallel.core import PARTS, PLACE, SPLIT, Tables
+from burnish.parallel.memory_programs import program_bytes
 from burnish.parallel.sharing import SOURCE, TARGET, Array, partners
 from burnish.parallel.taskgraph import Problem
 from burnish.parallel.weight_sums import weight_pieces
@@ -26,8 +28,11 @@ def device_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) ->
     """
     held = np.zeros(problem.machine.size)
     buffers = np.zeros((3, problem.machine.size))
-    _parameters(problem, choice, held, buffers[1], 1 + slots)
-    _activations(problem, choice, held, buffers[0])
+    if problem.machine.copied:
+        held += program_bytes(problem, choice, slots).total
+    else:
+        _parameters(problem, choice, held, buffers[1], 1 + slots)
+        _activations(problem, choice, held, buffers[0])
     _segments(problem, choice, buffers[2])
     return held + buffers.sum(axis=0)
 

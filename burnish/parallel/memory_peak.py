@@ -6,9 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.parallel.core import PLACE, SPLIT
-from burnish.parallel.events import ACTIVATION, BACKWARD, FORWARD, KIND, PART, THING, Trace
 from burnish.parallel.memory import static_bytes
 from burnish.parallel.sharing import SOURCE, TARGET, volume
+from burnish.parallel.state import ACTIVATION, BACKWARD, FORWARD, KIND, PART, THING, Trace
 from burnish.parallel.taskgraph import Problem
 
 _THINGS, _PARTS = (1 << (KIND - THING)) - 1, (1 << PART) - 1

@@ -16,7 +16,7 @@ from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.expr import FLOATS
 from burnish.parallel.assign import assign
 from burnish.parallel.operations import Model, Operation
-from burnish.parallel.placement import Split, split_of_boxes
+from burnish.parallel.placement import Split, added_up, split_of_boxes
 from burnish.parallel.plans import Splits, splits_of
 from burnish.parallel.program import BUCKET, Program, programs
 from burnish.parallel.space import Space
@@ -81,7 +81,7 @@ def part_program(model: Model, part: Part) -> Program | None:
     found = _backward(gradients(whole, floats, part.wanted), part.op, part.wanted)
     if not found.nodes:
         return None
-    given = {name: _whole_terms(split) for name, split in plan.splits.items()}
+    given = {name: added_up(split) for name, split in plan.splits.items()}
     given |= {f"{name}.seed": given[name] for name in floats}
     for name, boxes in assign(decompose(whole), plan.splits, count, plan.inner).held.items():
         split = split_of_boxes(whole.types[name].shape, boxes)
@@ -128,12 +128,6 @@ def _backward(whole: Graph, op: Operation, wanted: Sequence[str]) -> Graph:
 
 def _copy(b: GraphBuilder, node: Node) -> None:
     b.add_many(node.op, *node.inputs, names=node.outputs, node=node.name, **node.attrs)
-
-
-def _whole_terms(split: Split) -> Split:
-    """The split of a tensor once the terms of its sum have been added up, each box where its first term was."""
-    terms = prod(split.terms)
-    return split if terms == 1 else Split(split.degrees, split.devices[::terms])
 
 
 def _program_of(graph: Graph, plan: Splits, devices: int, device: int, given: Mapping[str, Split]) -> Program:

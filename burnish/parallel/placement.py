@@ -57,6 +57,12 @@ class Placement:
     split: Split | None = None
 
 
+def added_up(split: Split) -> Split:
+    """The split of a tensor once the terms of its sum have been added up, each box where its first term was."""
+    terms = prod(split.terms)
+    return split if terms == 1 else Split(split.degrees, split.devices[::terms])
+
+
 def even(extent: int, degree: int) -> tuple[tuple[int, int], ...]:
     """``range(extent)`` in ``degree`` parts as equal as can be: part k is from k * extent // degree on."""
     return tuple((k * extent // degree, (k + 1) * extent // degree) for k in range(degree))

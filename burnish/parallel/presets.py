@@ -73,7 +73,7 @@ CLUSTERS = {
 
 
 def host(cores: int | None = None) -> Machine:
-    """This machine's cores, each a device of a process, linked by shared memory."""
+    """This machine's cores, each a device of a process, which copy messages through shared memory."""
     here = target()
     count = here.cores if cores is None else cores
     if not 1 <= count <= 1024:
@@ -82,7 +82,7 @@ def host(cores: int | None = None) -> Machine:
     rates = (here.flops / here.cores, here.memory_bandwidth / here.cores)
     devices = tuple(Device(here.cpu, 0, *rates, memory, 2e-6) for _ in range(count))
     links = spread("shared memory", *SHARED_MEMORY, [list(range(count))], "device", "node", "send")
-    return Machine(f"host:{count}", devices, tuple(links))
+    return Machine(f"host:{count}", devices, tuple(links), copied=True)
 
 
 def machine(name: str) -> Machine:

@@ -18,7 +18,7 @@ from burnish.graph.graph import GraphBuilder
 from burnish.ops.part import Box, extents_of, whole
 from burnish.parallel.placement import inside, meet, size, within
 
-_SMALL = 16384  # bytes of an all-reduce below which everyone sends everything to everyone: half the latency
+SMALL = 16384  # bytes of an all-reduce below which everyone sends everything to everyone: half the latency
 
 
 @dataclass(frozen=True)
@@ -226,7 +226,7 @@ def _all_reduce(
                 names[piece.device].append(piece.name)
     item = b[devices[0]].types[names[devices[0]][0]]
     total = sum(size(box) for _, box in members)
-    if total * (item.nbytes // max(item.size, 1)) <= _SMALL or total < len(devices):
+    if total * (item.nbytes // max(item.size, 1)) <= SMALL or total < len(devices):
         wishes = [Wish(w.name, tuple(p for p in w.pieces if p.box == box), w.terms, tuple((d, box) for d in devices))
                   for w, box in members]  # fmt: skip
         return _exchange(network, wishes)

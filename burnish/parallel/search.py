@@ -36,16 +36,19 @@ _HOT, _COLD = 0.02, 0.002  # temperatures, relative to the time of a step, divid
 class Objective:
     """What is least: nanoseconds of a step, and ``per_byte`` nanoseconds for every byte that crosses a link.
 
-    ``memory``: only strategies that fit the devices' memory, with ``slots`` arrays of optimizer state a parameter.
+    ``memory``: only strategies that fit this ``share`` of the devices' memory, with ``slots`` arrays of optimizer state
+    a parameter.
     """
 
     per_byte: float = 0.0
     memory: bool = True
     slots: int = 2
+    share: float = 1.0
 
     def __post_init__(self) -> None:
         """Raises ParameterError."""
         check_number("Objective: per_byte", self.per_byte, 0)
+        check_number("Objective: share", self.share, 0, open_below=True)
 
     def cost(self, simulator: Simulator, choice: Choice, ns: int) -> float:
         """The cost of a strategy that takes so long."""
@@ -56,7 +59,7 @@ class Objective:
         if not self.memory:
             return 0.0
         held = np.array([device.memory for device in simulator.problem.machine.devices], np.float64)
-        return float((simulator.memory(choice, self.slots) / np.maximum(held, 1.0)).max())
+        return float((simulator.memory(choice, self.slots) / np.maximum(self.share * held, 1.0)).max())
 
 
 FASTEST = Objective()

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import PlanError
-from burnish.parallel import core, events, loads, paths, walk
+from burnish.parallel import core, loads, paths, walk
 from burnish.parallel.memory import device_bytes
 from burnish.parallel.memory_peak import peak_bytes
+from burnish.parallel.state import EXCEEDED, OVERFLOW, Checkpoints, State, Trace
 from burnish.parallel.taskgraph import Problem
 from burnish.parallel.timeline import Timeline, timeline_of
 
@@ -58,7 +59,7 @@ class Simulator:
         )  # fmt: skip
         self._shape = (checkpoints, states, resources)
         self.no_checkpoints = self._checkpoints(0, 1)
-        self.no_trace = events.Trace(*(np.zeros(0, integers) for _ in range(4)))
+        self.no_trace = Trace(*(np.zeros(0, integers) for _ in range(4)))
         self._known, self._changed = self._nothing(), self._nothing()
         self._counters = np.zeros(4, integers)
         self._current: Choice | None = None
@@ -81,18 +82,18 @@ class Simulator:
         """A state with room for so many ready tasks."""
         _, states, resources = self._shape
         integers = np.int64
-        self.state = events.State(
+        self.state = State(
             np.zeros(states, np.int32), np.zeros(states, integers), np.zeros(self._groups, np.int32),
             np.zeros(self._groups, integers), np.zeros(resources, integers), np.zeros(resources, integers),
             np.zeros(heap, integers), np.zeros(heap, integers), np.zeros(self._count, integers),
             np.zeros(3, integers),
         )  # fmt: skip
-        self._ck: events.Checkpoints | None = None
+        self._ck: Checkpoints | None = None
 
-    def _checkpoints(self, count: int, heap: int) -> events.Checkpoints:
+    def _checkpoints(self, count: int, heap: int) -> Checkpoints:
         _, states, resources = self._shape
         integers = np.int64
-        return events.Checkpoints(
+        return Checkpoints(
             np.zeros((count, states), np.int32), np.zeros((count, states), integers),
             np.zeros((count, self._groups), np.int32), np.zeros((count, self._groups), integers),
             np.zeros((count, resources), integers), np.zeros((count, resources), integers),
@@ -101,7 +102,7 @@ class Simulator:
 
     def _retried(self, attempt: Any) -> Any:
         """The result of a compiled call, repeated with a larger heap while it overflows."""
-        while (result := attempt()) == events.OVERFLOW:
+        while (result := attempt()) == OVERFLOW:
             self.grow()
         return result
 
@@ -114,13 +115,13 @@ class Simulator:
         bound = walk.UNLIMITED if limit is None else limit - after
         if bound < walk.UNLIMITED:
             if max(self._tails(checked), int(self._changed.load.max())) > bound:
-                return events.EXCEEDED
+                return EXCEEDED
         else:
             self._changed.tail[:] = 0
         time = self._retried(lambda: self._simulate(checked, bound, self.no_trace))
         return time + after if time >= 0 else time
 
-    def _simulate(self, choice: Choice, bound: int, trace: events.Trace) -> int:
+    def _simulate(self, choice: Choice, bound: int, trace: Trace) -> int:
         return int(
             walk.simulate(
                 self.t, choice, self.state, self._changed, self._changed.tail, bound, 0, self.no_checkpoints, trace,
@@ -169,14 +170,14 @@ class Simulator:
         trace, time = self.trace(checked)
         return timeline_of(self.problem, checked, trace, len(trace.key), time, int(self._changed.sync[:, -1].sum()))
 
-    def trace(self, choice: Choice) -> tuple[events.Trace, int]:
+    def trace(self, choice: Choice) -> tuple[Trace, int]:
         """All tasks and transfers of a step in the order in which they are taken up, and the end of the last in ns."""
         checked = self._checked(choice)
         self._analyse(checked)
         self._changed.tail[:] = 0
         time = self._retried(lambda: self._simulate(checked, walk.UNLIMITED, self.no_trace))
         count = int(self.state.scalars[1])
-        trace = events.Trace(*(np.zeros(count, np.int64) for _ in range(4)))
+        trace = Trace(*(np.zeros(count, np.int64) for _ in range(4)))
         self._simulate(checked, walk.UNLIMITED, trace)
         return trace, int(time)
 
@@ -280,8 +281,8 @@ class Simulator:
         flat = np.array([i for move in chosen for i in move], np.int64)
         pointer = np.cumsum([0, *map(len, chosen)]).astype(np.int64)
         best = current.copy()
-        result = (events.OVERFLOW, 0)
-        while result[0] == events.OVERFLOW:
+        result = (OVERFLOW, 0)
+        while result[0] == OVERFLOW:
             self._counters[:] = 0
             begun = current.copy()
             self.start(begun)
@@ -290,7 +291,7 @@ class Simulator:
                 temperature, seed, stop, self.state, self._known, self._changed, self._every if resume else 0,
                 self._ck, self.no_trace, self.room, self._counters, best,
             )  # fmt: skip
-            if result[0] == events.OVERFLOW:
+            if result[0] == OVERFLOW:
                 self.room.inside[:] = False
                 self.grow()
         self._current = None

@@ -91,6 +91,7 @@ class Problem:
             self.weights.members,
             self.weights.sparse if self.sparse else self.weights.nbytes,
             *_links(self),
+            self.output_bytes,
         )
 
     def _splits(self, costs: Costs) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -174,23 +175,30 @@ def _lists(pairs: Sequence[Sequence[tuple[int, int]]], count: int) -> tuple[NDAr
     return pointers, np.array(numbers, np.int64)
 
 
-def _links(problem: Problem) -> tuple[Array, Array, Array, Array, bool, float, float]:
-    """Routes and times of every pair of devices, of every link; nodes; how weights are synchronized."""
+def _links(problem: Problem) -> tuple[Array, Array, Array, Array, bool, float, float, bool]:
+    """Routes and times of every pair of devices, of every link; nodes; how weights are synchronized; whether devices
+    copy messages, of whose time each of two has one half.
+    """
     machine = problem.machine
     size = machine.size
     route = np.full((size, size, 2), -1, np.int64)
     wire = np.zeros((size, size, 2))
+    share = 0.5 if machine.copied else 1.0
+    link = np.zeros((size + len(machine.links), 2))
+    for number, one in enumerate(machine.links, size):
+        link[number] = one.latency * NANO, NANO / (one.bandwidth * machine.all_reduce)
     for x in range(size):
         for y in range(size):
             for side, number in enumerate(machine.routes[x][y]):
                 route[x, y, side] = size + number
             if x != y:
-                wire[x, y] = machine.latency(x, y) * NANO, NANO / machine.bandwidth(x, y)
-    link = np.zeros((size + len(machine.links), 2))
-    for number, one in enumerate(machine.links, size):
-        link[number] = one.latency * NANO, NANO / (one.bandwidth * machine.all_reduce)
+                wire[x, y] = share * machine.latency(x, y) * NANO, share * NANO / machine.bandwidth(x, y)
+            if x != y and machine.copied:
+                route[x, y] = x, y
+                link[x] = wire[x, y] / (1.0, machine.all_reduce)
     node = np.array([d.node for d in machine.devices], np.int32)
     same = (node[:, None] == node[None, :]) & ~np.eye(size, dtype=bool)
     far = node[:, None] != node[None, :]
-    slowest = [float(wire[where, 1].max()) if where.any() else 0.0 for where in (same, far)]
-    return route, wire, link, node, problem.synchronization == "overlapped", slowest[0], slowest[1]
+    slowest = [float(wire[where, 1].max()) / share if where.any() else 0.0 for where in (same, far)]
+    overlapped = problem.synchronization == "overlapped"
+    return route, wire, link, node, overlapped, slowest[0], slowest[1], machine.copied

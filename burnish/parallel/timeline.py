@@ -9,7 +9,7 @@ from html import escape
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.parallel.events import ACTIVATION, KIND, PART, SYNCHRONIZATION, THING, Trace
+from burnish.parallel.state import ACTIVATION, KIND, PART, SYNCHRONIZATION, THING, Trace
 from burnish.parallel.taskgraph import Problem
 
 WORDS = ("forward", "backward", "send", "gradient", "sum")
@@ -105,12 +105,13 @@ def timeline_of(
         part = (int(key) >> PART) & ((1 << PART) - 1)
         if what < ACTIVATION:
             name = f"{names[thing]}[{part}]"
-        elif what < SYNCHRONIZATION:
+        elif what != SYNCHRONIZATION:
             edge = problem.model.edges[thing]
             name = f"{edge.tensor} for {names[edge.consumer]}[{int(key) & ((1 << PART) - 1)}]"
         else:
             name = ", ".join(problem.weights.names[thing])
-        entries.append(Entry(WORDS[what], name, int(resource), int(start), int(end)))
+        word = WORDS[what if what <= SYNCHRONIZATION else what - SYNCHRONIZATION + 1]
+        entries.append(Entry(word, name, int(resource), int(start), int(end)))
     return Timeline(
         tuple(sorted(entries, key=lambda e: (e.start, e.resource))), _rows(problem), problem.machine.size, time, after
     )

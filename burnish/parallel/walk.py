@@ -13,7 +13,11 @@ import numpy as np
 
 from burnish.jit import njit
 from burnish.parallel.core import AFTER, BEFORE, IN, OUT, PARTS, WEIGHT, Known, Scratch, Tables
-from burnish.parallel.events import (
+from burnish.parallel.events import drive
+from burnish.parallel.loads import change_loads, copy_changed, loads
+from burnish.parallel.paths import tails
+from burnish.parallel.sharing import SOURCE, TARGET, Array, count
+from burnish.parallel.state import (
     EXCEEDED,
     OVERFLOW,
     UNLIMITED,
@@ -21,16 +25,12 @@ from burnish.parallel.events import (
     State,
     Trace,
     begin,
-    drive,
     fill,
     gradients_of,
     inputs_of,
     load_checkpoint,
     split_of,
 )
-from burnish.parallel.loads import change_loads, copy_changed, loads
-from burnish.parallel.paths import tails
-from burnish.parallel.sharing import SOURCE, TARGET, Array, count
 
 ACCEPTED, TRIED, SKIPPED, EVENTS = range(4)  # counters of a walk
 

@@ -57,7 +57,7 @@ class Collectives:
             self.wait(-1)
             return
         assert self._comm is not None
-        _write(target, _start(self._comm, step, source)())
+        _write(target, _start(self._comm, step, source, target)())
 
     def begin(self, number: int, step: Collective, source: Array | None, target: Array | None) -> None:
         """Begins the collective of step ``number``; see :meth:`wait`."""
@@ -66,11 +66,11 @@ class Collectives:
         lasts = source is None or (step.source is not None and step.source.memory == "output")
         own = source if lasts else source.copy()  # type: ignore[union-attr]
         if step.operation in MESSAGES and not self._begun:
-            self._posted[number] = _start(self._comm, step, own), target
+            self._posted[number] = _start(self._comm, step, own, target), target
             return
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "burnish-collectives")
-        self._begun[number] = self._thread.submit(partial(_start, self._comm, step, own)), target
+        self._begun[number] = self._thread.submit(partial(_start, self._comm, step, own, target)), target
 
     def wait(self, number: int) -> None:
         """Ends when the collective of step ``number`` has written its result. Raises WorkerError."""
@@ -95,17 +95,19 @@ class Collectives:
 
 
 def _write(target: Array | None, result: Array | None) -> None:
-    if target is not None and result is not None:
+    if target is not None and result is not None and result is not target:
         np.copyto(target, result.reshape(target.shape))
 
 
-def _start(comm: Comm, step: Collective, source: Array | None) -> Result:
-    """Begins a collective: messages are under way at once, the others end before this returns."""
+def _start(comm: Comm, step: Collective, source: Array | None, target: Array | None) -> Result:
+    """Begins a collective: messages are under way at once, and come to ``target`` when they are waited for; the others
+    end before this returns.
+    """
     if step.operation == "send":
         assert source is not None
         return comm.isend(source, step.peer, step.tag).wait
     if step.operation == "recv":
-        return comm.irecv(step.peer, step.tag).wait
+        return comm.irecv(step.peer, step.tag, target).wait
     found = _made(comm, step, source)
     return lambda: found
 

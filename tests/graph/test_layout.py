@@ -5,11 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from burnish.driver.compilation import compile_kernels
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import fuse
+from burnish.graph.gradient import gradients
 from burnish.graph.layout import blocked, choose_layouts
 from burnish.graph.verify import verify
+from burnish.pipeline.kernel import outline
 from burnish.pipeline.plan import plan_kernels
 from burnish.target import target
 
@@ -46,6 +49,23 @@ def test_activations_between_convolutions_are_blocked() -> None:
         "rows: the user's, or not of four dimensions"
     )
     assert not set(graph.constants) & set(layouts), "templates choose the layouts of constants"
+
+
+def test_a_weight_gradient_reads_an_adjoint_that_comes_from_outside_in_blocks() -> None:
+    """Its kernel does: in rows it would be the scalar loops of its definition. A copy is made where it is an input."""
+    g = GraphBuilder()
+    x, w = g.input("x", (2, 16, 8, 8)), g.constant(array(32, 16, 3, 3), "w")
+    graph = gradients(g.build(g.add("conv2d", x, w, pads=(1, 1, 1, 1), name="y")), "y", ["w"])
+    last = next(node for node in graph.nodes if node.outputs[0] == graph.outputs[-1])
+    found = next(node for node in graph.nodes if node.outputs == last.inputs)
+    alone = GraphBuilder()
+    alone.input("x", (2, 16, 8, 8))
+    alone.input("y.seed", (2, 32, 8, 8))
+    (made,) = alone.add_many(found.op, *found.inputs, names=["dw"], **found.attrs)
+    plan = compile_kernels(alone.build(made), target("cpu"), make=outline)
+    stage = next(s for s in plan.stages if made in s.group.outputs)
+    assert stage.kernel.template == "weight_gradient"
+    assert plan.layouts["y.seed.blocked"] == blocked(target("cpu").lanes)
 
 
 def test_channels_that_fill_no_more_than_half_a_block_stay_in_rows() -> None:

@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from burnish.parallel.operations import operations
 from burnish.parallel.parts import part_program, parts_of
 from burnish.parallel.plans import splits_of
 from burnish.parallel.presets import machine
+from burnish.parallel.search import Objective
 from burnish.parallel.space import Space
 from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
@@ -152,6 +154,26 @@ def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkey
     needs["data parallelism"] = needs["plan"]
     with pytest.raises(PlanError, match=r"a device needs 5000 bytes; there are 4000"):
         plan(model, tight, seconds=0.2, measure=ranks)
+
+
+def test_a_plan_whose_programs_have_no_room_is_looked_for_in_less(monkeypatch):
+    here = machine("host:2")
+    room = here.devices[0].memory
+    first, second = (SimpleNamespace(machine=here, splits=word) for word in ("first", "second"))
+    needs = {"first": (room, 2 * room), "second": (room, room)}
+    monkeypatch.setattr(planned, "_needed", lambda found, splits, ranks: needs[splits])
+    shares = []
+
+    def again(aim):
+        shares.append(aim.share)
+        return second
+
+    assert planned._with_room(first, again, Objective(), Ranks()) == (second, needs["second"])
+    assert planned._with_room(second, again, Objective(), Ranks()) == (second, needs["second"])
+    assert shares == [0.5]
+    needs["second"] = (4 * room, room)
+    assert planned._with_room(first, again, Objective(), Ranks()) == (second, needs["second"])
+    assert shares == [0.5, 0.5, 0.125]  # and no further
 
 
 def which(splits, usual):

@@ -83,6 +83,7 @@ def test_an_all_reduce_sends_twice_its_bytes_around_the_ring():
         ('reach = "machine"', 'reach = "node"', "no link from device 0 to device 2"),
         ('name = "two"', 'name = two', "no valid TOML"),
         ('latency = 5e-6', '', "no 'latency'"),
+        ('name = "two"', 'copied = 1', "copied 1; allowed: true, false"),
     ],
 )  # fmt: skip
 def test_errors_name_the_key_and_what_is_allowed(old, new, words):

@@ -17,6 +17,7 @@ from tests.parallel.networks import (
     step_of,
     trained_alone,
     trained_apart,
+    weight,
     worst_error,
 )
 
@@ -95,6 +96,42 @@ def test_replicas_of_a_weight_stay_equal_to_the_bit() -> None:
     for name in ("w1", "w2", "w3", "w1.velocity"):
         for other in states[1:]:
             assert np.array_equal(states[0][name], other[name])
+
+
+def test_the_backward_pass_of_a_layer_is_where_its_forward_pass_is() -> None:
+    """A layer on one device reads parts of two: its weight's gradient is there, and what it sends back are adjoints."""
+    b = GraphBuilder()
+    x = b.input("x", (8, 16))
+    h = b.add("relu", b.add("matmul", x, weight(b, "w1", 16, 24), name="h0"), name="h")
+    y = b.add("relu", b.add("matmul", h, weight(b, "w2", 24, 20), name="y0"), name="y")
+    model = b.build(b.add("matmul", y, weight(b, "w3", 20, 4), name="z"))
+    halves, one = Split((2, 1), (0, 1)), Split((1, 1), (1,))
+    splits = {"h0": halves, "h": halves, "y0": one, "y": one, "z": halves}
+    step = step_of(model)
+    first, second = programs(step, splits, 2)
+    made = {first.graph.types[name].shape for node in first.graph.nodes for name in node.outputs}
+    assert "w2" not in first.states and (24, 20) not in made
+    sent = sorted(second.graph.types[m.tensor].shape for m in second.sends)
+    assert (4, 24) in sent and (4, 20) in sent  # the adjoint of h, and y, for device 0's half each
+    batch = batch_of(step)
+    wanted = trained_alone(step, batch, STEPS)
+    assert worst_error((first, second), trained_apart((first, second), batch, STEPS), wanted) <= NEAR
+
+
+def test_gradients_of_parted_parameters_are_where_their_parts_are() -> None:
+    b = GraphBuilder()
+    x = b.input("x", (6, 8))
+    h = b.add("matmul", x, weight(b, "w1", 8, 16), name="h")
+    model = b.build(b.add("matmul", h, weight(b, "w2", 16, 4), name="y"))
+    splits = {"h": Split((1, 1), (0,)), "y": Split((1, 1), (0, 1), (2,))}  # y is a sum of two devices' terms
+    step = step_of(model)
+    made = programs(step, splits, 2)
+    for program in made:
+        assert program.states["w2"] in (((0, 8), (0, 4)), ((8, 16), (0, 4)))
+        sizes = [program.graph.types[m.tensor].shape for m in program.sends]
+        assert (8, 4) not in sizes and (16, 4) not in sizes  # no gradient of w2 is sent
+    batch = batch_of(step)
+    assert worst_error(made, trained_apart(made, batch, STEPS), trained_alone(step, batch, STEPS)) <= NEAR
 
 
 def test_halo_is_what_a_window_reaches_beyond_its_part() -> None:

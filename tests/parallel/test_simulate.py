@@ -1,5 +1,6 @@
 """Simulator: full against resumed and stopped, against times worked out by hand; memory; timelines."""
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -40,7 +41,7 @@ def sim():
 
 
 @pytest.mark.parametrize("synchronization", ["overlapped", "after"])
-@pytest.mark.parametrize("name", ["p100:2x2", "summit:1x6", "h100:1x4"])
+@pytest.mark.parametrize("name", ["p100:2x2", "summit:1x6", "h100:1x4", "host:4"])
 def test_delta_equals_full_simulation(name, synchronization):
     sim = simulator(branches(), machine(name), synchronization=synchronization)
     space, rng = sim.problem.space, np.random.default_rng(0)
@@ -87,6 +88,41 @@ def test_transfers_take_latency_and_bytes():
     assert sim.full(choice) == 6_000 + 2 * one_way
     assert sim.bytes(choice) == (2 * 8 * 16 * 4, 0)
     assert "send" in {e.what for e in sim.timeline(choice).entries}
+
+
+def test_devices_that_copy_messages_do_nothing_else():
+    """The sender's half follows its task, the receiver's is a task; sums of gradients are work of both."""
+    where = replace(linked(2), copied=True)
+    sim = simulator(layers(2), where, costs=Constant())
+    names = [op.name for op in sim.problem.model.operations]
+    strategy = Strategy({names[0]: Configuration((1, 1), (0,)), names[1]: Configuration((1, 1), (1,))})
+    choice = sim.problem.space.choice(strategy)
+    one_way = 1_000 + 8 * 16 * 4
+    assert sim.full(choice) == 6_000 + 2 * one_way
+    assert sim.loads(choice).tolist()[:2] == [3_000 + one_way] * 2
+    line = sim.timeline(choice)
+    assert sorted((e.what, e.resource) for e in line.entries if e.what in ("send", "gradient")) == [
+        ("gradient", 0), ("gradient", 1), ("send", 0), ("send", 1),
+    ]  # fmt: skip
+    weight = 16 * 16 * 4
+    choice = sim.problem.space.choice(data_parallel(sim.problem.model, sim.problem.machine))
+    assert sim.full(choice) == 6_000 + 2 * 2 * (1_000 + weight // 2)
+    later = simulator(layers(2), where, costs=Constant(), synchronization="after")
+    assert later.full(choice) == 6_000 + 2 * weight
+
+
+def test_a_device_computes_while_another_copies():
+    """A message that is copied late does not hold up what its receiver has to do meanwhile."""
+    where = replace(linked(2), copied=True)
+    sim = simulator(branches(), where, costs=Constant())
+    for seed in range(40):
+        choice = sim.problem.space.random(seed)
+        line = sim.timeline(choice)
+        for r in range(2):
+            own = [e for e in line.entries if e.resource == r]
+            assert all(a.end <= b.start for a, b in pairwise(own))
+        assert sum(e.end - e.start for e in line.entries) == sum(sim.loads(choice))
+        assert max(sim.loads(choice).max(), sim.path(choice)) <= sim.full(choice)
 
 
 def test_sums_of_gradients_overlap_or_follow_the_step():
