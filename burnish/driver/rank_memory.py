@@ -7,39 +7,43 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from burnish.driver.assembly import live_values, pack_parameters
-from burnish.driver.compilation import compile_kernels
-from burnish.driver.ranks import in_order
+from burnish.driver.ranks import Ranks, Settings, rank_programs, split_programs
 from burnish.driver.stages import Compilation
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import hinted
 from burnish.memory.share import plan as place
 from burnish.parallel.plans import Splits
-from burnish.parallel.program import BUCKET, Program, programs
+from burnish.parallel.program import BUCKET, Program
+from burnish.parallel.stages import Stages
 from burnish.pipeline.kernel import outline
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.target import Target
+from burnish.train.step import Train
 
 
 def rank_memory(
-    graph: Graph,
-    plan: Splits,
-    devices: int,
-    target: Target,
-    *,
-    exact: bool = False,
-    cache_dir: str | Path | None = None,
-    bucket: int = BUCKET,
+    graph: Graph, plan: Splits, devices: int, target: Target, *, bucket: int = BUCKET
 ) -> list[dict[str, int]]:
     """Bytes of each device by use, the keys those of ``RankStep.memory``: ``arena`` (activations and gradients),
     ``params`` (constants), ``state`` (parameters and what the optimizer remembers), ``messages``.
 
     The graph, plan and errors are those of :func:`burnish.driver.ranks.compile_ranks`.
     """
-    found = programs(graph, plan.splits, devices, bucket, plan.inner)
-    return [_bytes(p, in_order(compile_kernels(p.graph, target, exact, cache_dir, make=outline), p)) for p in found]
+    return memory_of(split_programs(graph, plan, devices, target, Settings(bucket=bucket, make=outline)))
+
+
+def plan_memory(
+    graph: Graph, train: Train, plan: Splits | Stages, devices: int, target: Target, settings: Settings = Settings()
+) -> list[dict[str, int]]:
+    """The same of a model's step of training; arguments and errors of :func:`burnish.driver.ranks.rank_programs`."""
+    return memory_of(rank_programs(graph, train, plan, devices, target, replace(settings, make=outline)))
+
+
+def memory_of(ranks: Ranks) -> list[dict[str, int]]:
+    """Bytes of each device by use."""
+    return [_bytes(program, made) for program, made in zip(ranks.programs, ranks.made, strict=True)]
 
 
 def _bytes(program: Program, made: Compilation) -> dict[str, int]:

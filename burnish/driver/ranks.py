@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from burnish.driver.assembly import assemble, live_values
-from burnish.driver.compilation import Progress, compile_kernels
+from burnish.driver.compilation import MakeKernel, Progress, compile_kernels
+from burnish.driver.pipelined import pipeline_programs
 from burnish.driver.stages import Compilation
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
@@ -14,44 +16,91 @@ from burnish.memory.pieces import Place
 from burnish.parallel.messages import Points, check_messages, with_messages
 from burnish.parallel.plans import Splits
 from burnish.parallel.program import BUCKET, Program, facts_of, programs
+from burnish.parallel.stages import Stages
+from burnish.pipeline import kernel as kernels
 from burnish.runtime.executable import Executable
 from burnish.target import Target
+from burnish.train.step import Train, training_graph
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How programs are compiled. ``bucket``: bytes of gradients on a device after which their sums are sent; ``make``:
+    what makes a kernel of a task (``kernel.outline``: without machine code, to plan memory).
+    """
+
+    exact: bool = False
+    cache_dir: str | Path | None = None
+    bucket: int = BUCKET
+    progress: Progress | None = None
+    make: MakeKernel = kernels.build
+
+
+@dataclass(frozen=True, eq=False)
+class Ranks:
+    """The programs of all devices for a step of training, with their kernels."""
+
+    step: Graph
+    programs: tuple[Program, ...]
+    made: tuple[Compilation, ...]
+
+    def executables(self) -> list[Executable]:
+        """One executable a device. Raises PlanError where they would wait for each other."""
+        found = []
+        for program, compiled in zip(self.programs, self.made, strict=True):
+            facts = facts_of(self.step, self.programs, program.rank)
+            found.append(with_messages(assemble(compiled), program, message_points(compiled), facts))
+        check_messages(found)
+        return found
+
+
+def rank_programs(
+    graph: Graph, train: Train, plan: Splits | Stages, devices: int, target: Target, settings: Settings = Settings()
+) -> Ranks:
+    """The programs of a model's step of training by a plan: splits of its tensors, or the stages of a pipeline.
+
+    Raises PlanError for a plan that does not fit, UnsupportedOperator, and TargetError.
+    """
+    step = training_graph(graph, train)
+    if isinstance(plan, Splits):
+        return split_programs(step, plan, devices, target, settings)
+    compiled = partial(_compiled, target=target, settings=settings)
+    found = pipeline_programs(graph, step, train, plan, devices, settings.bucket, compiled)
+    return Ranks(step, tuple(program for program, _ in found), tuple(made for _, made in found))
+
+
+def split_programs(
+    step: Graph, plan: Splits, devices: int, target: Target, settings: Settings = Settings()
+) -> Ranks:
+    """The programs of a graph, of inference or of a training step, and the splits of some of its tensors."""
+    found = programs(step, plan.splits, devices, settings.bucket, plan.inner)
+    return Ranks(step, found, tuple(_compiled(program.graph, target, settings) for program in found))
 
 
 def compile_ranks(
-    graph: Graph,
-    plan: Splits,
-    devices: int,
-    target: Target,
-    *,
-    exact: bool = False,
-    cache_dir: str | Path | None = None,
-    bucket: int = BUCKET,
-    progress: Progress | None = None,
+    graph: Graph, plan: Splits, devices: int, target: Target, *, bucket: int = BUCKET
 ) -> list[Executable]:
     """One executable a device for a graph, of inference or of a training step, and the splits of some of its tensors.
 
-    ``bucket``: bytes of gradients on a device after which their sums are sent. Raises PlanError for splits that do not
-    fit, UnsupportedOperator, and TargetError.
+    Raises PlanError for splits that do not fit, UnsupportedOperator, and TargetError.
     """
-    found = programs(graph, plan.splits, devices, bucket, plan.inner)
-    made = []
-    for program in found:
-        compiled = in_order(compile_kernels(program.graph, target, exact, cache_dir, progress), program)
-        facts = facts_of(graph, found, program.rank)
-        made.append(with_messages(assemble(compiled), program, message_points(compiled), facts))
-    check_messages(made)
-    return made
+    return split_programs(graph, plan, devices, target, Settings(bucket=bucket)).executables()
 
 
-def in_order(made: Compilation, program: Program) -> Compilation:
-    """The compilation with its steps in the order of the program's nodes, which passes over the graph may have changed:
-    in it no device waits for a message before it has sent what others need to send that.
+def _compiled(graph: Graph, target: Target, settings: Settings) -> Compilation:
+    made = compile_kernels(
+        graph, target, settings.exact, settings.cache_dir, settings.progress, make=settings.make
+    )
+    return in_order(made, graph)
+
+
+def in_order(made: Compilation, graph: Graph) -> Compilation:
+    """The compilation with its steps in the order of the graph's nodes, which passes over it may have changed: in it no
+    device waits for a message before it has sent what others need to send that.
     """
-    place = {name: number for number, node in enumerate(program.graph.nodes) for name in node.outputs}
-    for message in program.receipts:
-        reads = [n for n, node in enumerate(program.graph.nodes) if message.tensor in node.inputs]
-        place[message.tensor] = min(reads, default=len(place))
+    place = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs}
+    for number, node in reversed([*enumerate(graph.nodes)]):
+        place.update((name, number) for name in node.inputs if name in graph.inputs and name not in graph.states)
     groups = [step if isinstance(step, Group) else step.group for step in made.steps]
     producer = {name: number for number, group in enumerate(groups) for name in group.outputs}
     keys = [max((place[name] for name in group.outputs if name in place), default=len(place)) for group in groups]

@@ -13,7 +13,15 @@ from typing import Any
 from burnish import ops
 from burnish.driver.assembly import assemble, live_values
 from burnish.driver.rounds import buffers_of
-from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage, structures_apart
+from burnish.driver.stages import (
+    Built,
+    Compilation,
+    HostStage,
+    MessageStage,
+    RepeatStage,
+    Stage,
+    structures_apart,
+)
 from burnish.errors import VerificationError
 from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
@@ -168,7 +176,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         group = step.group
         reads = [number[b] for n in group.inputs if (b := home.get(n, Place(n)).buffer) in number]
         writes = [number[b] for n in group.outputs if (b := home[n].buffer) in number]
-        once = bool(results & {*group.outputs} or shared & {*group.outputs}) or isinstance(step, RepeatStage)
+        once = bool(results & {*group.outputs} or shared & {*group.outputs}) or isinstance(step, (RepeatStage, MessageStage))
         reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
         if isinstance(step, RepeatStage):
             writes += [number[name] for name in buffers_of(step, live_values(step.inner)[0])]
@@ -177,8 +185,9 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         makers.update(dict.fromkeys(group.outputs, len(operations)))
         operations.append(
             Operation(
-                tuple(dict.fromkeys(reads)), fresh, seconds(step), tuple(places.get(group.outputs[0], ())), not once,
-                isinstance(step, Stage) and _is_cheap(graph, group), " + ".join(n.name or n.op for n in group.nodes),
+                tuple(dict.fromkeys(reads)), fresh, seconds(step), tuple(p for n in group.outputs[:1] for p in places.get(n, ())),
+                not once, isinstance(step, Stage) and _is_cheap(graph, group),
+                " + ".join(n.name or n.op for n in group.nodes),
             )
         )  # fmt: skip
     keep = frozenset(number[home[n].buffer] for n in results if n in home)

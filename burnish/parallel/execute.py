@@ -35,7 +35,8 @@ class RankStep:
         self.states = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in facts["states"])
         self.state = SplitState(module, comm, self.states, [_boxes(held) for held in facts["held"]])
         self._reads = {name: _slices(box) for name, box in _boxes(facts["reads"]).items()}
-        self._numbers = {spec.name: i for i, spec in enumerate(self.inputs)}
+        numbers = {spec.name: i for i, spec in enumerate(self.inputs)}
+        self._numbers = numbers | {name: numbers[source] for name, source in facts["sources"].items()}
         self._outputs = [number for _, number in facts["outputs"]]
         self._given = [
             None if spec.name in self._reads else aligned_array(spec.shape, numpy_dtype(spec.dtype))[0]
