@@ -111,7 +111,24 @@ def is_part(
         outputs = find(name).define("y", inputs, dict(attributes[1]))
     except (ModelError, UnsupportedOperator):
         return False
-    return len(outputs) > output and _same(outputs[output], own)
+    if len(outputs) <= output:
+        return False
+    plain, shifted = stages([outputs[output]]), stages([own])
+    return len(plain) == len(shifted) and all(
+        a.buffer is b.buffer and a.axes == b.axes and _canonical(a) is _canonical(b)
+        for a, b in zip(plain, shifted, strict=True)
+    )
+
+
+def _canonical(t: Tensor) -> Expr | None:
+    """The definition of a stage in canonical form."""
+    body = t.body
+    if body is None:
+        return None
+    ranges = {v.name: extent for v, extent in zip(t.axes, t.shape, strict=True)}
+    if not isinstance(body, Reduce):
+        return simplify(body, ranges)
+    return Reduce(body.kind, simplify(body.body, ranges | {a.var.name: a.extent for a in body.axes}), body.axes)
 
 
 def sum_of(output: Tensor) -> Sum:
@@ -257,12 +274,9 @@ def _is_plain(operator: Operator, attributes: Nested, given: Sequence[Tensor], o
         outputs = operator.define("y", given, dict(attributes))
     except (ModelError, UnsupportedOperator):
         return False
-    return len(outputs) == 1 and not output and _same(outputs[0], own)
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have one definition."""
-    plain, parts = stages([one]), stages([other])
+    if len(outputs) != 1 or output:
+        return False
+    plain, parts = stages(outputs), stages([own])
     return len(plain) == len(parts) and all(
         a.buffer is b.buffer and a.body is b.body and a.axes == b.axes for a, b in zip(plain, parts, strict=True)
     )
