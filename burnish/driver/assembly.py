@@ -98,13 +98,11 @@ def assemble(made: Compilation) -> Executable:
         rounds = rounds_of(graph, stage.node)
         return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
 
-    steps = [step_of(stage) for stage in made.computed]
+    steps = with_waits([step_of(stage) for stage in made.calls])
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
         steps.append(Copy(source, replace(state_slots[name], nbytes=nbytes), f"state {name}"))
-    if any(isinstance(stage, MessageStage) for stage in made.computed):
-        steps = with_waits(steps)
     domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
     driver = fingerprint(made.target.driver.triple, made.target.driver.cpu, made.target.driver.features)
     return link_executable(

@@ -1,12 +1,12 @@
 """Compilation of a pipeline: each stage's kernels once, their calls for every micro-batch in the order of 1F1B.
 
-What a stage keeps of a micro-batch lies in the arena from its forward pass to its backward pass, messages too, so memory
-follows from the order alone: of ``stages - stage`` micro-batches at most.
+What a stage keeps of a micro-batch lies in the arena from its forward pass to its backward pass, messages too, so what
+is alive follows from the order alone: of ``stages - stage`` micro-batches at most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -21,7 +21,7 @@ from burnish.loops.layout import Layout
 from burnish.memory.pieces import Place
 from burnish.ops.part import Box, whole
 from burnish.parallel.program import Program, programs
-from burnish.parallel.stages import Pipeline, StageGraph, Stages, grads_of, one_forward_one_backward, total_of
+from burnish.parallel.stages import Edge, Pipeline, StageGraph, Stages, grads_of, one_forward_one_backward, total_of
 from burnish.train.step import Train
 
 Compile = Callable[[Graph], Compilation]
@@ -55,7 +55,7 @@ def pipeline_programs(
 
 @dataclass(frozen=True, eq=False)
 class _Variant:
-    """The compiled graph of a stage: its steps by pass, and those for all micro-batches, which need parameters alone."""
+    """The compiled graph of a stage: its steps by pass, and those for all micro-batches: they read parameters alone."""
 
     made: Compilation
     forward: tuple[Built, ...]
@@ -211,9 +211,9 @@ class _Unrolled:
             if edge.gradient and edge.back == name:
                 self._message(f"{name}#{k}", True, edge.source, self._tag(edge, k, True))
 
-    def _tag(self, edge: object, k: int, back: bool) -> int:
+    def _tag(self, edge: Edge, k: int, back: bool) -> int:
         edges = self.pipeline.edges
-        number = (k * len(edges) + edges.index(edge)) * 2 + back  # type: ignore[arg-type]
+        number = (k * len(edges) + edges.index(edge)) * 2 + back
         return self.first_tag + number * self.pipeline.plan.replicas + self.replica
 
     def _message(self, name: str, sends: bool, stage: int, tag: int) -> None:

@@ -69,6 +69,13 @@ def training_step(made: Compilation, seconds: Seconds) -> Step:
     return Step(made, _work(made, seconds))
 
 
+def kept_in_order(made: Compilation, seconds: Seconds) -> Step:
+    """A compiled step as work whose calls stay in their order, between which some are only repeated: one that exchanges
+    messages with other devices, which rely on that.
+    """
+    return Step(made, replace(_work(made, seconds), forward=frozenset()))
+
+
 def trained_within(
     made: Compilation, budget: str | int | Mapping[str, int] | None, choices: Choices, threads: int | None
 ) -> Module:
@@ -161,7 +168,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     """The computed steps as operations; what updates a state must be the last to use it."""
     intervals, pairs, home = live_values(made)
     graph, nbytes = made.graph, {interval.name: hinted(interval.nbytes) for interval in intervals}
-    for step in made.computed:  # results of the caller and states, which are in no arena
+    for step in made.calls:  # results of the caller and states, which are in no arena
         nbytes.update((home[n].buffer, 0) for n in step.group.outputs if home[n].buffer not in nbytes)
     number = {name: i for i, name in enumerate(nbytes)}
     results = {*graph.outputs}
@@ -172,11 +179,11 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     operations: list[Operation] = []
     written: set[int] = set()
     makers: dict[str, int] = {}
-    for step in made.computed:
+    for step in made.calls:
         group = step.group
         reads = [number[b] for n in group.inputs if (b := home.get(n, Place(n)).buffer) in number]
         writes = [number[b] for n in group.outputs if (b := home[n].buffer) in number]
-        once = bool(results & {*group.outputs} or shared & {*group.outputs}) or isinstance(step, (RepeatStage, MessageStage))
+        once = isinstance(step, (RepeatStage, MessageStage)) or bool((results | shared) & {*group.outputs})
         reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
         if isinstance(step, RepeatStage):
             writes += [number[name] for name in buffers_of(step, live_values(step.inner)[0])]
@@ -185,8 +192,9 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         makers.update(dict.fromkeys(group.outputs, len(operations)))
         operations.append(
             Operation(
-                tuple(dict.fromkeys(reads)), fresh, seconds(step), tuple(p for n in group.outputs[:1] for p in places.get(n, ())),
-                not once, isinstance(step, Stage) and _is_cheap(graph, group),
+                tuple(dict.fromkeys(reads)), fresh, seconds(step),
+                tuple(p for n in group.outputs[:1] for p in places.get(n, ())), not once,
+                isinstance(step, Stage) and _is_cheap(graph, group),
                 " + ".join(n.name or n.op for n in group.nodes),
             )
         )  # fmt: skip
@@ -199,7 +207,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
 def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Mapping[str, int]) -> dict[int, list[int]]:
     """Of each operation that makes a state's new value, those that read the old one."""
     readers: dict[str, list[int]] = {}
-    for n, step in enumerate(made.computed):
+    for n, step in enumerate(made.calls):
         for name in step.group.inputs:
             readers.setdefault(home.get(name, Place(name)).buffer, []).append(n)
     after: dict[int, list[int]] = {}
@@ -233,7 +241,7 @@ def _ordered(made: Compilation, order: Order) -> Compilation:
 
     A step that only gives another name to memory comes right behind what it renames.
     """
-    computed = made.computed
+    computed = made.calls
     renames = [step for step in made.steps if isinstance(step, Group)]
     waiting: dict[str, list[int]] = {}
     for i, group in enumerate(renames):

@@ -116,7 +116,12 @@ class Compilation:
         return [step for part in parts for step in part if isinstance(step, Stage)]
 
     @property
-    def computed(self) -> list[Stage | HostStage | RepeatStage | MessageStage]:
+    def computed(self) -> list[Stage | HostStage | RepeatStage]:
+        """The steps that compute something: all but aliases and messages."""
+        return [step for step in self.steps if not isinstance(step, (Group, MessageStage))]
+
+    @property
+    def calls(self) -> list[Stage | HostStage | RepeatStage | MessageStage]:
         """The steps that do something: all but aliases."""
         return [step for step in self.steps if not isinstance(step, Group)]
 

@@ -157,6 +157,7 @@ def _demands(
     for name, placement in placements.items():
         for task in placement.tasks:
             read(values.made[name], task.device, task.box, task.reduced)
+
     def settle() -> None:
         """Everything that is needed for what is needed."""
         changed = True

@@ -50,9 +50,8 @@ class _Cutter:
             t = self.graph.types[name]
             if t.shape:
                 if t.shape[0] % self.count:
-                    raise PlanError(
-                        f"input '{name}': a batch of {t.shape[0]} in {self.count} parts; allowed: a number that divides it"
-                    )
+                    found = f"input '{name}': {t.shape[0]} samples in {self.count} micro-batches"
+                    raise PlanError(f"{found}; allowed: a number that divides them")
                 self.axis[name] = 0
             self.b.input(name, self._shape(name), t.dtype)
         for name, value in self.graph.constants.items():
@@ -94,7 +93,7 @@ class _Cutter:
                 if axes is None:
                     raise PlanError(f"node '{node.name}' ({node.op}) mixes the samples of a batch; {ALLOWED}")
                 self.axis[name] = axes[0]
-                own |= {operand: 0 for operand in axes[1]}
+                own |= dict.fromkeys(axes[1], 0)
         for name in own:
             fresh = self.b.fresh(f"{name}.part")
             self.b.constant(np.ascontiguousarray(cut[name]), fresh)

@@ -15,26 +15,27 @@ from burnish.parallel.strategy import Configuration, Strategy
 
 @dataclass(frozen=True)
 class Splits:
-    """``splits`` of tensors by name; ``inner``: tensors that each task computes for itself, as far as it needs them."""
+    """``splits`` of tensors by name; ``inner``: tensors that each task computes for itself, as far as it needs them.
+
+    ``memory``: bytes of each device, within which its program recomputes what does not fit; None: it keeps everything.
+    """
 
     splits: Mapping[str, Split]
     inner: frozenset[str] = frozenset()
+    memory: int | None = None
 
 
 def splits_of(model: Model, strategy: Strategy) -> Splits:
     """The splits of a strategy: of every operation's results, and of what it computes on the way.
 
     What has the shape of the result is split like it, element by element; of the rest each task computes its own.
-    Raises PlanError for a strategy that recomputes: programs keep all results.
+    Raises PlanError for a strategy that recomputes but does not say how much memory there is.
     """
     splits: dict[str, Split] = {}
     inner: set[str] = set()
     for op in model.operations:
         chosen = strategy.configurations[op.name]
-        if chosen.recompute:
-            raise PlanError(
-                f"operation '{op.name}' is recomputed; allowed for programs: strategies that keep all results"
-            )
+        check_recomputed(op, strategy)
         result = op.types[op.outputs[0]].shape
         for node in op.nodes:
             for name in node.outputs:
@@ -42,7 +43,15 @@ def splits_of(model: Model, strategy: Strategy) -> Splits:
                     splits[name] = _split(op, chosen, name, name == op.outputs[0])
                 else:
                     inner.add(name)
-    return Splits(splits, frozenset(inner))
+    return Splits(splits, frozenset(inner), strategy.memory)
+
+
+def check_recomputed(op: Operation, strategy: Strategy) -> None:
+    """Raises PlanError for an operation that is recomputed to fit a memory of which nothing is said."""
+    if strategy.configurations[op.name].recompute and strategy.memory is None:
+        raise PlanError(
+            f"operation '{op.name}' is recomputed; allowed: with the bytes of each device in the first line"
+        )
 
 
 def _split(op: Operation, chosen: Configuration, name: str, last: bool) -> Split:

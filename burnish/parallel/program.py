@@ -28,7 +28,7 @@ BUCKET = 1 << 22  # bytes of gradients on a device after which their sums are se
 class Program:
     """What device ``rank`` computes. ``inputs``: of the model's inputs that it reads, the boxes; ``states``: of the
     states that it holds; ``outputs``: the graph's outputs that are the model's, by the model's names: on device 0, and
-    those of one element, such as a loss, on all. ``sources``: the model's inputs that inputs of other names are boxes of.
+    those of one element, such as a loss, on all. ``sources``: by inputs of other names, the model's that they are of.
     """
 
     rank: int

@@ -1,8 +1,8 @@
 """Pipeline stages: the graph of one stage for one micro-batch, forward and backward, and the update of all parameters.
 
 Stage graphs know nothing of the others: what they read of these are inputs, what these read outputs. A parameter that
-several devices read (replicas of a stage, or stages that share it) has a gradient on each of them, of all micro-batches;
-the update's graph adds these up, once a step, and is taken apart like any other graph (``program.py``).
+several devices read (replicas of a stage, or stages that share it) has a gradient on each of them, of all its
+micro-batches; the update's graph adds these up, once a step, and is taken apart like any other (``program.py``).
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from burnish.loops.expr import FLOATS
 from burnish.parallel.micro import micro_graph
 from burnish.parallel.operations import Model
 from burnish.parallel.placement import Split
+from burnish.parallel.plans import check_recomputed
 from burnish.parallel.strategy import Strategy
 from burnish.train.losses import Loss, add_loss
-from burnish.train.step import Train, forward_pass, update_plan
+from burnish.train.step import Train, forward_pass, lasting, update_plan
 from burnish.train.updates import apply_gradients
 
 LOSS = "pipeline.loss"  # what a stage calls its share of the loss
@@ -28,12 +29,14 @@ LOSS = "pipeline.loss"  # what a stage calls its share of the loss
 @dataclass(frozen=True)
 class Stages:
     """A pipeline: the number of the stage of every tensor that the model computes, the devices of every stage, each of
-    which has a part of every micro-batch (equally many in each stage), and the number of micro-batches.
+    which has a part of every micro-batch (equally many in each stage), and the number of micro-batches. ``memory``:
+    bytes of each device, within which its program recomputes what does not fit; None: it keeps everything.
     """
 
     stage: Mapping[str, int]
     devices: tuple[tuple[int, ...], ...]
     micro_batches: int
+    memory: int | None = None
 
     @property
     def replicas(self) -> int:
@@ -47,25 +50,24 @@ def stages_of(model: Model, strategy: Strategy) -> Stages:
     Raises PlanError, naming the operation, unless each is split by samples alone, over the devices of its stage, and
     reads nothing of a later stage.
     """
+    every_one = [strategy.configurations[op.name].devices for op in model.operations]
+    devices = [*dict.fromkeys(each for each in every_one if len(each) == max(map(len, every_one)))]
+    every = [device for each in devices for device in each]
+    if len({*every}) != len(every):
+        raise PlanError(f"stages on devices {[*map(list, devices)]}; allowed: no device twice")
     stage: dict[str, int] = {}
-    numbers: dict[tuple[int, ...], int] = {}
     for op in model.operations:
+        check_recomputed(op, strategy)
         chosen = strategy.configurations[op.name]
         if any(degree > 1 and axis.role != "sample" for axis, degree in zip(op.axes, chosen.degrees, strict=True)):
             raise PlanError(f"operation '{op.name}' of a pipeline is split; allowed: by samples alone")
-        number = numbers.setdefault(chosen.devices, len(numbers))
+        own = [number for number, each in enumerate(devices) if {*chosen.devices} <= {*each}]
         earlier = max((stage[name] for name in op.inputs if name in stage), default=0)
-        if number < earlier:
-            raise PlanError(
-                f"operation '{op.name}' on devices {list(chosen.devices)} reads what a later stage computes; allowed: "
-                "stages in the order of the model"
-            )
-        stage.update(dict.fromkeys((name for node in op.nodes for name in node.outputs), number))
-    devices = tuple(numbers)
-    every = [device for each in devices for device in each]
-    if len({*every}) != len(every) or len({len(each) for each in devices}) != 1:
-        raise PlanError(f"stages on devices {[*map(list, devices)]}; allowed: as many for each stage, and no device twice")
-    return Stages(stage, devices, strategy.micro_batches)
+        if not own or own[0] < earlier:
+            found = f"operation '{op.name}' of a pipeline is on devices {list(chosen.devices)}"
+            raise PlanError(f"{found}; allowed: those of stage {earlier} or a later one of {[*map(list, devices)]}")
+        stage.update(dict.fromkeys((name for node in op.nodes for name in node.outputs), own[0]))
+    return Stages(stage, tuple(devices), strategy.micro_batches or 1, strategy.memory)
 
 
 @dataclass(frozen=True)
@@ -109,19 +111,12 @@ class Pipeline:
     """
 
     def __init__(self, graph: Graph, train: Train, plan: Stages) -> None:
-        _check(train)
+        check_pipeline(graph, train)
         self.plan, self.train = plan, train
         self.parts = plan.micro_batches * plan.replicas
         b, self.parameters = forward_pass(micro_graph(graph, self.parts), train)
         self.outputs = b.source.outputs
         self.model = b.build(*self.outputs)
-        lasting = [name for name in self.model.states if name not in self.parameters]
-        if lasting:
-            reader = next((n.name for n in self.model.nodes if lasting[0] in n.inputs), "?")
-            raise PlanError(
-                f"node '{reader}' has the state '{lasting[0]}', which every micro-batch would change; allowed in a "
-                "pipeline: operators without, such as batch normalization with Train(batch_statistics=False)"
-            )
         self.last = len(plan.devices) - 1
         self.edges = self._edges()
         self.stages = tuple(self._stage(number) for number in range(len(plan.devices)))
@@ -253,7 +248,14 @@ def grads_of(name: str) -> str:
     return f"{name}.grads"
 
 
-def _check(train: Train) -> None:
+def check_pipeline(graph: Graph, train: Train) -> None:
+    """Raises PlanError for a model that keeps states, and ways to train that make no mean of micro-batches' means."""
+    node = lasting(graph, train)
+    if node is not None:
+        raise PlanError(
+            f"node '{node.name}' ({node.op}) keeps a state that every micro-batch would change; allowed in a pipeline: "
+            "none, as batch normalization with Train(batch_statistics=False)"
+        )
     if train.precision is not None:
         raise PlanError(f"precision {train.precision!r}; allowed in a pipeline: None")
     if isinstance(train.loss, Graph):

@@ -91,9 +91,7 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     return _with_update(b, b.source.outputs, parameters, train)
 
 
-def forward_pass(
-    graph: Graph, train: Train, weights: Collection[str] | None = None
-) -> tuple[Rewrite, tuple[str, ...]]:
+def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[Rewrite, tuple[str, ...]]:
     """The model as a step of training computes it, without loss and update, and the names of its parameters: states, as
     are running statistics and the seed of dropout. Arguments and errors are those of :func:`training_graph`.
     """
@@ -143,6 +141,12 @@ def trained_constants(graph: Graph, train: Train) -> set[str]:
     _check(graph)
     running = _running_statistics(graph)
     return (running if train.batch_statistics else set()) | {*_parameters(graph, train, running, None)}
+
+
+def lasting(graph: Graph, train: Train) -> Node | None:
+    """The first node that keeps something from one call of a step to the next: running statistics, dropout's seed."""
+    moving = _running_statistics(graph) if train.batch_statistics else set[str]()
+    return next((n for n in graph.nodes if n.op == "dropout" or moving & {*n.inputs}), None)
 
 
 def update_plan(train: Train) -> UpdatePlan:

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from burnish.cli import app
-from burnish.driver.planned import Plan, plan, read_plan
+from burnish.driver.parallel_plan import Plan
+from burnish.driver.planned import plan, read_plan
 from burnish.errors import ParameterError, PlanError
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.graph import Graph, GraphBuilder
