@@ -130,19 +130,18 @@ def _chosen(
     ranks: Ranks | None,
 ) -> Plan:
     """The cheapest alternative, or the one that is fastest as measured."""
-    made, considered, errors = list[Alternative](), dict[str, float | str](), list[PlanError]()
+    made, considered = list[Alternative](), dict[str, float | str]()
     for name, attempt in tries.items():
         try:
             own = attempt()
         except PlanError as error:
             considered[name] = str(error)
-            errors.append(error)
             continue
         if own.name not in considered:
             considered[own.name] = own.simulator.full(own.choice) / 1e6
             made.append(own)
     if not made:
-        raise errors[0]
+        raise PlanError("; ".join(f"{name}: {error}" for name, error in considered.items()))
     times = _baselines(request, model, starts, made)
     plans = [_planned(request, own, times, considered, bound) for own in sorted(made, key=lambda own: own.cost)]
     return plans[0] if ranks is None else _measured(plans, model, ranks)

@@ -50,6 +50,11 @@ def stages_of(model: Model, strategy: Strategy) -> Stages:
     Raises PlanError, naming the operation, unless each is split by samples alone, over the devices of its stage, and
     reads nothing of a later stage.
     """
+    for op in model.operations:
+        check_recomputed(op, strategy)
+        degrees = strategy.configurations[op.name].degrees
+        if any(degree > 1 and axis.role != "sample" for axis, degree in zip(op.axes, degrees, strict=True)):
+            raise PlanError(f"operation '{op.name}' of a pipeline is split; allowed: by samples alone")
     every_one = [strategy.configurations[op.name].devices for op in model.operations]
     devices = [*dict.fromkeys(each for each in every_one if len(each) == max(map(len, every_one)))]
     every = [device for each in devices for device in each]
@@ -57,10 +62,7 @@ def stages_of(model: Model, strategy: Strategy) -> Stages:
         raise PlanError(f"stages on devices {[*map(list, devices)]}; allowed: no device twice")
     stage: dict[str, int] = {}
     for op in model.operations:
-        check_recomputed(op, strategy)
         chosen = strategy.configurations[op.name]
-        if any(degree > 1 and axis.role != "sample" for axis, degree in zip(op.axes, chosen.degrees, strict=True)):
-            raise PlanError(f"operation '{op.name}' of a pipeline is split; allowed: by samples alone")
         own = [number for number, each in enumerate(devices) if {*chosen.devices} <= {*each}]
         earlier = max((stage[name] for name in op.inputs if name in stage), default=0)
         if not own or own[0] < earlier:
