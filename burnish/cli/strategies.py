@@ -81,7 +81,7 @@ def _ranks(wanted: Wanted, options: Options) -> bool | Ranks:
 
 
 def summary(found: Plan) -> str:
-    """The time of a step beside its bound, which alternative it is of those considered, and if it is data parallelism."""
+    """The time of a step beside its bound, the alternatives that were considered, and if it is data parallelism."""
     words = f"{found.milliseconds:.3f} ms a step, predicted"
     if found.bound is not None:
         words += f"; no strategy of this space takes less than {found.bound.ns / 1e6:.3f} ms: a gap of {found.gap:.1%}"

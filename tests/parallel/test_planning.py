@@ -167,11 +167,11 @@ def test_the_best_pipeline_is_no_slower_than_the_plain_ones() -> None:
 
 
 def test_stages_move_where_that_makes_a_step_shorter() -> None:
-    """A layer that is much wider than the others: equal arithmetic by parameters, not by what a device takes."""
+    """The last layer has most of the arithmetic; a device does it in little more time than another layer."""
     b = GraphBuilder()
     h = b.input("x", (8, 64))
-    for i, width in enumerate((64, 64, 64, 64, 1024, 64)):
-        h = b.add("matmul", h, weight(b, 64 if i != 5 else 1024, width))
+    for width in (64, 64, 64, 64, 64, 64, 4096):
+        h = b.add("matmul", h, weight(b, 64, width))
     model = operations(b.build(h))
     found = best_pipeline(lambda count, _: model, machine("p100:1x2"), Roofline(), Budget(trials=20), counts=(4,))
     assert found.ns < found.times[2, 4]
