@@ -33,7 +33,8 @@ SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched 
 class Alternative:
     """A strategy that fits the devices' memory, for ``model``, simulated: ``cost`` is what the search's objective says.
 
-    ``found``: what a search over splits found; None of a pipeline, whose model is that of a micro-batch.
+    ``found``: what a search over splits found; None of a pipeline, whose model is that of a micro-batch. ``seconds``
+    and ``trials``: of the search, which ended for the reason ``stop_reason``.
     """
 
     name: str
@@ -42,6 +43,9 @@ class Alternative:
     simulator: Simulator
     choice: np.ndarray
     cost: float
+    seconds: float
+    trials: int
+    stop_reason: str
     found: Found | None = None
 
 
@@ -90,7 +94,11 @@ def split(request: Request, model: Model, starts: Mapping[str, Strategy], recomp
     if again:
         strategy = replace(strategy, memory=int(min(device.memory for device in request.machine.devices)))
     cost = objective.cost(simulator, found.choice, found.ns)
-    return Alternative(RECOMPUTED if again else SPLITS, model, strategy, simulator, found.choice, cost, found)
+    report = found.report
+    return Alternative(
+        RECOMPUTED if again else SPLITS, model, strategy, simulator, found.choice, cost, report.seconds, report.trials,
+        report.stop_reason, found,
+    )  # fmt: skip
 
 
 def pipelined(request: Request, train: Train) -> Alternative:
@@ -125,4 +133,7 @@ def pipelined(request: Request, train: Train) -> Alternative:
             raise PlanError(reasons[0]) from None
         raise
     cost = objective.cost(found.simulator, found.choice, found.ns)
-    return Alternative(found.name, found.model, found.strategy, found.simulator, found.choice, cost)
+    return Alternative(
+        found.name, found.model, found.strategy, found.simulator, found.choice, cost, found.seconds, found.trials,
+        "exhausted",
+    )  # fmt: skip

@@ -104,47 +104,32 @@ def plan(
         graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress
     )
     train = Train() if ranks is None else ranks.train
-    tries: dict[str, Callable[[], Alternative]] = {}
-    if recompute is not True:
-        tries[SPLITS] = partial(split, request, found, starts, False)
-    if recompute is True or (recompute is None and objective.memory and _binds(request, found, starts)):
-        tries[RECOMPUTED] = partial(split, request, found, starts, True)
-    if pipelines and machine.size > 1:
-        tries["pipeline"] = partial(pipelined, request, train)
-    return _chosen(request, found, starts, tries, bound, ranks)
+    considered: dict[str, float | str] = {}
+    made: list[Alternative] = []
 
-
-def _binds(request: Request, model: Model, starts: Mapping[str, Strategy]) -> bool:
-    """Whether a usual strategy does not fit the devices' memory."""
-    simulator = Simulator(request.problem(model, starts, False))
-    choices = [simulator.problem.space.choice(strategy) for strategy in starts.values()]
-    return not all(simulator.fits(choice, request.objective.slots) for choice in choices)
-
-
-def _chosen(
-    request: Request,
-    model: Model,
-    starts: Mapping[str, Strategy],
-    tries: Mapping[str, Callable[[], Alternative]],
-    bound: bool,
-    ranks: Ranks | None,
-) -> Plan:
-    """The cheapest alternative, or the one that is fastest as measured."""
-    made, considered = list[Alternative](), dict[str, float | str]()
-    for name, attempt in tries.items():
+    def attempt(name: str, find: Callable[[], Alternative]) -> Alternative | None:
+        """Notes an alternative, or why there is none."""
         try:
-            own = attempt()
+            own = find()
         except PlanError as error:
             considered[name] = str(error)
-            continue
+            return None
         if own.name not in considered:
             considered[own.name] = own.simulator.full(own.choice) / 1e6
             made.append(own)
+        return own
+
+    own = None if recompute else attempt(SPLITS, partial(split, request, found, starts, False))
+    kept = own is not None and own.found is not None and all(np.isfinite(own.found.starts[name]) for name in starts)
+    if recompute or (recompute is None and not kept):
+        attempt(RECOMPUTED, partial(split, request, found, starts, True))
+    if pipelines and machine.size > 1:
+        attempt("pipeline", partial(pipelined, request, train))
     if not made:
-        raise PlanError("; ".join(f"{name}: {error}" for name, error in considered.items()))
-    times = _baselines(request, model, starts, made)
+        raise PlanError("; ".join(f"{name}: {reason}" for name, reason in considered.items()))
+    times = _baselines(request, found, starts, made)
     plans = [_planned(request, own, times, considered, bound) for own in sorted(made, key=lambda own: own.cost)]
-    return plans[0] if ranks is None else _measured(plans, model, ranks)
+    return plans[0] if ranks is None else _measured(plans, found, ranks)
 
 
 def _baselines(
@@ -161,12 +146,10 @@ def _baselines(
 def _planned(
     request: Request, own: Alternative, times: Mapping[str, float], considered: Mapping[str, float | str], bound: bool
 ) -> Plan:
-    report = None if own.found is None else own.found.report
-    best = lower_bound(own.simulator.problem) if bound and report is not None else None
+    best = lower_bound(own.simulator.problem) if bound and own.found is not None else None
     return Plan(
         request.graph, own.model, request.machine, own.strategy, own.simulator, own.choice, times, best,
-        "exhausted" if report is None else report.stop_reason, 0.0 if report is None else report.seconds,
-        0 if report is None else report.trials, considered,
+        own.stop_reason, own.seconds, own.trials, considered,
     )  # fmt: skip
 
 

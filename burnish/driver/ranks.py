@@ -12,7 +12,7 @@ from burnish.driver.assembly import assemble, live_values, pack_parameters
 from burnish.driver.compilation import MakeKernel, Progress, compile_kernels
 from burnish.driver.pipelined import pipeline_programs
 from burnish.driver.recompute import call_seconds, kept_in_order, told
-from burnish.driver.stages import Compilation
+from burnish.driver.stages import Compilation, MessageStage
 from burnish.errors import ParameterError, PlanError
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
@@ -128,8 +128,19 @@ def device_memory(program: Program, made: Compilation) -> dict[str, int]:
         "arena": place([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs).arena_bytes,
         "params": params.nbytes,
         "state": sum(round_up(graph.types[name].nbytes, ALIGNMENT) for name in graph.states),
-        "messages": sum(graph.types[name].nbytes for name in moved),
+        "messages": sum(graph.types[name].nbytes for name in moved) + _under_way(made),
     }
+
+
+def _under_way(made: Compilation) -> int:
+    """The most bytes of messages that are copied to be sent, one to each worker at most."""
+    sent: dict[int, int] = {}
+    most = 0
+    for step in made.calls:
+        if isinstance(step, MessageStage) and step.sends:
+            sent[step.peer] = step.type.nbytes
+            most = max(most, sum(sent.values()))
+    return most
 
 
 def kept_bytes(memory: Mapping[str, int]) -> int:

@@ -11,6 +11,7 @@ from burnish.comm.protocol import Comm
 from burnish.errors import ArtifactError, InputError
 from burnish.ops.part import Box, extents_of
 from burnish.runtime.buffers import aligned_array, numpy_dtype
+from burnish.runtime.collectives import copied_bytes
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
 
@@ -48,7 +49,8 @@ class RankStep:
     def memory(self) -> dict[str, int]:
         """Bytes as of the module, and those of ``messages``."""
         given = [array for array in self._given if array is not None]
-        return {**self._module.memory, "messages": sum(array.nbytes for array in [*given, *self._results])}
+        kept = sum(array.nbytes for array in [*given, *self._results])
+        return {**self._module.memory, "messages": kept + copied_bytes(self._module.executable.steps)}
 
     @property
     def info(self) -> Mapping[str, Any]:

@@ -28,7 +28,8 @@ MICRO_BATCHES = (2, 4, 8, 16, 32)
 
 @dataclass(frozen=True, eq=False)
 class Pipelined:
-    """The best pipeline found: its stages and micro-batches, the model of one of these and its strategy, ns of a step.
+    """The best pipeline found: its stages and micro-batches, the model of one of these and its strategy, ns of a step;
+    how many were simulated, and the seconds of the search.
 
     ``choice``: the strategy of all micro-batches in the simulator's space. ``times``: ns by (stages, micro-batches) of
     pipelines with stages of equal arithmetic, inf where one does not fit the devices' memory.
@@ -42,6 +43,8 @@ class Pipelined:
     choice: Choice
     ns: int
     times: dict[tuple[int, int], float]
+    trials: int
+    seconds: float
 
     @property
     def name(self) -> str:
@@ -109,7 +112,8 @@ def best_pipeline(
                 tried = _tried(now.model, machine, costs, synchronization, own, count, slots)
                 if tried.fits and tried.ns < now.ns:
                     now, begins, moved = tried, own, True
-    return Pipelined(stages, count, now.model, now.strategy, now.simulator, now.choice, now.ns, times)
+    trials, seconds = trials + len(times), budget.clock() - begun
+    return Pipelined(stages, count, now.model, now.strategy, now.simulator, now.choice, now.ns, times, trials, seconds)
 
 
 def _tried(
