@@ -22,8 +22,7 @@ from burnish.driver.planned import plan as find_plan
 from burnish.errors import DataError, ParameterError
 from burnish.files import write_atomic
 from burnish.frontend.onnx import to_onnx
-from burnish.parallel.plans import Splits
-from burnish.parallel.stages import Stages
+from burnish.parallel.plans import Splits, Stages
 from burnish.train.data import read_npz
 from burnish.train.loop import Limits
 from burnish.train.optimizers import Optimizer

@@ -24,8 +24,7 @@ from burnish.errors import DataError
 from burnish.graph.graph import Graph
 from burnish.measure.together import seconds_in_turns
 from burnish.parallel.execute import RankStep
-from burnish.parallel.plans import Splits
-from burnish.parallel.stages import Stages
+from burnish.parallel.plans import Splits, Stages
 from burnish.runtime import module as modules
 from burnish.runtime.module import Module
 from burnish.target import target as find_target
@@ -100,7 +99,7 @@ def fit_ranks(
     """Trains a graph as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
 
     ``plan``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy), what it
-    does not name follows; or the stages of a pipeline (``parallel.stages.stages_of``). ``kind``: "process" or "thread"
+    does not name follows; or the stages of a pipeline (``parallel.plans.stages_of``). ``kind``: "process" or "thread"
     on this machine, "torch" (gloo), or "ray" (actors on a cluster). ``data`` and ``valid``: arrays, or the path of an
     .npz file that all devices reach. ``threads``: of each device. Losses and weights are those of one device, up to the
     order of sums; of a pipeline, where a loss is a mean in which all samples weigh alike. A device that dies ends the

@@ -15,9 +15,8 @@ from burnish.parallel.baselines import data_parallel
 from burnish.parallel.bound import Bound
 from burnish.parallel.machine import Machine
 from burnish.parallel.operations import Model
-from burnish.parallel.plans import Splits, splits_of
+from burnish.parallel.plans import Splits, Stages, splits_of, stages_of
 from burnish.parallel.simulate import Simulator
-from burnish.parallel.stages import Stages, stages_of
 from burnish.parallel.strategy import Strategy
 from burnish.parallel.timeline import Timeline
 

@@ -20,8 +20,9 @@ from burnish.graph.graph import Graph, Node, State, TensorType
 from burnish.loops.layout import Layout
 from burnish.memory.pieces import Place
 from burnish.ops.part import Box, whole
+from burnish.parallel.plans import Stages
 from burnish.parallel.program import Program, programs
-from burnish.parallel.stages import Edge, Pipeline, StageGraph, Stages, grads_of, one_forward_one_backward, total_of
+from burnish.parallel.stages import Edge, Pipeline, StageGraph, grads_of, one_forward_one_backward, total_of
 from burnish.train.step import Train
 
 Compile = Callable[[Graph], Compilation]

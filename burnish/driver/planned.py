@@ -28,12 +28,11 @@ from burnish.parallel.costs import Costs, Roofline
 from burnish.parallel.machine import Machine
 from burnish.parallel.micro import micro_graph
 from burnish.parallel.operations import Model, operations
-from burnish.parallel.plans import Splits, splits_of
+from burnish.parallel.plans import Splits, Stages, splits_of, stages_of
 from burnish.parallel.presets import machine as find_machine
 from burnish.parallel.search import Objective
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
-from burnish.parallel.stages import Stages, stages_of
 from burnish.parallel.strategy import Strategy, micro_batches_of, parse_strategy
 from burnish.parallel.taskgraph import Problem
 from burnish.runtime.steps import TensorSpec

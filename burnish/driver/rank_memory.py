@@ -10,9 +10,8 @@ from dataclasses import replace
 from burnish.driver.ranks import DEFAULT, Settings, rank_programs, split_programs
 from burnish.driver.ranks import kept_bytes as kept_bytes
 from burnish.graph.graph import Graph
-from burnish.parallel.plans import Splits
+from burnish.parallel.plans import Splits, Stages
 from burnish.parallel.program import BUCKET
-from burnish.parallel.stages import Stages
 from burnish.pipeline.kernel import outline
 from burnish.target import Target
 from burnish.train.step import Train

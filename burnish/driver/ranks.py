@@ -21,9 +21,8 @@ from burnish.memory.budget import Planner
 from burnish.memory.pieces import Place
 from burnish.memory.share import plan as place
 from burnish.parallel.messages import Points, check_messages, with_messages
-from burnish.parallel.plans import Splits
+from burnish.parallel.plans import Splits, Stages
 from burnish.parallel.program import BUCKET, Program, facts_of, programs
-from burnish.parallel.stages import Stages
 from burnish.pipeline import kernel as kernels
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.executable import Executable

@@ -7,7 +7,7 @@ micro-batches; the update's graph adds these up, once a step, and is taken apart
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish.errors import PlanError
@@ -15,61 +15,13 @@ from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.expr import FLOATS
 from burnish.parallel.micro import micro_graph
-from burnish.parallel.operations import Model
 from burnish.parallel.placement import Split
-from burnish.parallel.plans import check_recomputed
-from burnish.parallel.strategy import Strategy
+from burnish.parallel.plans import Stages
 from burnish.train.losses import Loss, add_loss
 from burnish.train.step import Train, forward_pass, lasting, update_plan
 from burnish.train.updates import apply_gradients
 
 LOSS = "pipeline.loss"  # what a stage calls its share of the loss
-
-
-@dataclass(frozen=True)
-class Stages:
-    """A pipeline: the number of the stage of every tensor that the model computes, the devices of every stage, each of
-    which has a part of every micro-batch (equally many in each stage), and the number of micro-batches. ``memory``:
-    bytes of each device, within which its program recomputes what does not fit; None: it keeps everything.
-    """
-
-    stage: Mapping[str, int]
-    devices: tuple[tuple[int, ...], ...]
-    micro_batches: int
-    memory: int | None = None
-
-    @property
-    def replicas(self) -> int:
-        """Devices of a stage."""
-        return len(self.devices[0])
-
-
-def stages_of(model: Model, strategy: Strategy) -> Stages:
-    """The stages of a strategy for ``model``, that of a micro-batch.
-
-    Raises PlanError, naming the operation, unless each is split by samples alone, over the devices of its stage, and
-    reads nothing of a later stage.
-    """
-    for op in model.operations:
-        check_recomputed(op, strategy)
-        degrees = strategy.configurations[op.name].degrees
-        if any(degree > 1 and axis.role != "sample" for axis, degree in zip(op.axes, degrees, strict=True)):
-            raise PlanError(f"operation '{op.name}' of a pipeline is split; allowed: by samples alone")
-    every_one = [strategy.configurations[op.name].devices for op in model.operations]
-    devices = [*dict.fromkeys(each for each in every_one if len(each) == max(map(len, every_one)))]
-    every = [device for each in devices for device in each]
-    if len({*every}) != len(every):
-        raise PlanError(f"stages on devices {[*map(list, devices)]}; allowed: no device twice")
-    stage: dict[str, int] = {}
-    for op in model.operations:
-        chosen = strategy.configurations[op.name]
-        own = [number for number, each in enumerate(devices) if {*chosen.devices} <= {*each}]
-        earlier = max((stage[name] for name in op.inputs if name in stage), default=0)
-        if not own or own[0] < earlier:
-            found = f"operation '{op.name}' of a pipeline is on devices {list(chosen.devices)}"
-            raise PlanError(f"{found}; allowed: those of stage {earlier} or a later one of {[*map(list, devices)]}")
-        stage.update(dict.fromkeys((name for node in op.nodes for name in node.outputs), own[0]))
-    return Stages(stage, tuple(devices), strategy.micro_batches or 1, strategy.memory)
 
 
 @dataclass(frozen=True)
@@ -119,6 +71,10 @@ class Pipeline:
         b, self.parameters = forward_pass(micro_graph(graph, self.parts), train)
         self.outputs = b.source.outputs
         self.model = b.build(*self.outputs)
+        missing = [n.outputs[0] for n in self.model.nodes if n.outputs[0] not in plan.stage]
+        if missing:
+            raise PlanError(f"pipeline of another model: tensor '{missing[0]}' has no stage; allowed: one for each")
+        self.fixed = _fixed(self.model)
         self.last = len(plan.devices) - 1
         self.edges = self._edges()
         self.stages = tuple(self._stage(number) for number in range(len(plan.devices)))
@@ -139,12 +95,12 @@ class Pipeline:
                 reached.update(name for name in node.outputs if self.model.types[name].dtype in FLOATS)
         reads = [(name, stage[node.outputs[0]]) for node in self.model.nodes for name in node.inputs]
         for name, target in [*reads, *((name, self.last) for name in self.outputs)]:
-            if name in stage and stage[name] != target:
+            if name in stage and stage[name] != target and name not in self.fixed:
                 found.setdefault((name, target), Edge(name, stage[name], target, name in reached))
         return tuple(found.values())
 
     def _stage(self, number: int) -> StageGraph:
-        nodes = [node for node in self.model.nodes if self.plan.stage[node.outputs[0]] == number]
+        nodes = self._nodes(number)
         read = {name for node in nodes for name in node.inputs}
         if number == 0:  # what nothing reads is there, too
             read |= {*self.parameters} - {name for node in self.model.nodes for name in node.inputs}
@@ -155,6 +111,17 @@ class Pipeline:
         forward = tuple(edge for edge in self.edges if edge.source == number)
         received = tuple(edge for edge in self.edges if edge.target == number)
         return StageGraph(first, following, parameters, sums, forward, received, inputs)
+
+    def _nodes(self, number: int) -> list[Node]:
+        """The nodes of a stage; what is computed from constants alone is so in every stage that reads it."""
+        needed = {*self.outputs} if number == self.last else set[str]()
+        found = []
+        for node in reversed(self.model.nodes):
+            own = needed & {*node.outputs} if self.fixed & {*node.outputs} else ()
+            if own or (not self.fixed & {*node.outputs} and self.plan.stage[node.outputs[0]] == number):
+                found.append(node)
+                needed.update(node.inputs)
+        return found[::-1]
 
     def _built(
         self, number: int, nodes: Sequence[Node], parameters: Sequence[str], adds: bool
@@ -238,6 +205,15 @@ class Pipeline:
         placed = b.add("identity", one)
         splits[placed] = Split((), tuple(holders))
         return placed
+
+
+def _fixed(graph: Graph) -> frozenset[str]:
+    """The tensors that are computed from constants alone."""
+    found = {*graph.constants}
+    for node in graph.nodes:
+        if found.issuperset(node.inputs):
+            found.update(node.outputs)
+    return frozenset(found - {*graph.constants})
 
 
 def total_of(name: str) -> str:

@@ -21,9 +21,8 @@ from burnish.errors import PlanError
 from burnish.frontend.onnx import to_onnx
 from burnish.measure import together
 from burnish.parallel.machine import Machine
-from burnish.parallel.plans import Splits
+from burnish.parallel.plans import Splits, Stages
 from burnish.parallel.presets import machine
-from burnish.parallel.stages import Stages
 from burnish.target import target
 from burnish.train.loop import Limits
 from tests.parallel.networks import NETWORKS, TRAIN
@@ -72,7 +71,7 @@ def test_recomputation_is_considered_where_memory_binds() -> None:
 
 
 def test_a_plan_that_recomputes_is_executed_within_its_bytes() -> None:
-    graph = deep(512)
+    graph = deep(512, layers=6)
     splits = Splits({})  # all on device 0
     free = max(kept_bytes(memory) for memory in plan_memory(graph, SQUARED, splits, 2, target("cpu")))
     tight = replace(splits, memory=int(0.7 * free))

@@ -20,9 +20,9 @@ from burnish.parallel.baselines import pipeline
 from burnish.parallel.execute import RankStep
 from burnish.parallel.micro import micro_graph
 from burnish.parallel.operations import Model, operations
-from burnish.parallel.plans import Splits
+from burnish.parallel.plans import Splits, Stages, stages_of
 from burnish.parallel.presets import machine
-from burnish.parallel.stages import Stages, one_forward_one_backward, stages_of
+from burnish.parallel.stages import one_forward_one_backward
 from burnish.parallel.strategy import Configuration, Strategy
 from burnish.runtime.executable import Call, Collective, Executable, Wait
 from burnish.runtime.module import Module
@@ -98,6 +98,23 @@ def test_tensors_go_over_several_stages_and_norms_over_all() -> None:
     check(graph, train, staged(graph, 4, 4, 4), 4)
 
 
+def test_what_follows_from_constants_is_computed_where_it_is_read() -> None:
+    b = GraphBuilder()
+    h = b.add("matmul", b.input("x", (8, 6)), weight(b, "w0", 6, 6), name="h")
+    scale = b.add("exp", b.constant(np.full(6, 0.25, np.float32), "c"), name="scale")
+    for i in (1, 2, 3):
+        h = b.add("matmul", b.add("mul", h, scale, name=f"m{i}"), weight(b, f"w{i}", 6, 6), name=f"h{i}")
+    graph = b.build(b.add("matmul", h, weight(b, "wy", 6, 4), name="y"))
+    train = replace(TRAIN, parameters=("w0", "w1", "w2", "w3", "wy"))
+    model = operations(micro_graph(graph, 2), train.parameters)
+    plan = stages_of(model, pipeline(model, machine("host:2"), 2, 2).own)
+    made = check(graph, train, plan, 2)
+    sent = [step.node for e in made for step in e.steps if isinstance(step, Collective) and step.operation == "send"]
+    assert not any(name.startswith("scale") for name in sent)
+    with pytest.raises(PlanError, match="pipeline of another model: tensor 'h0' has no stage"):
+        rank_programs(NETWORKS["mlp"](), TRAIN, plan, 2, target("cpu"))
+
+
 def test_one_micro_batch_is_a_step_by_layers() -> None:
     graph = NETWORKS["mlp"]()
     check(graph, replace(TRAIN, parameters=parameters(graph)), staged(graph, 2, 1, 2), 2)
@@ -168,6 +185,7 @@ def test_kernels_are_compiled_once_and_sends_overlap_with_computation() -> None:
         assert any(isinstance(step, Call) for step in steps[min(sends) : waits[min(sends)]])
 
 
+@pytest.mark.slow
 def test_a_stage_recomputes_to_fit_its_memory() -> None:
     graph = deep(512)
     plan = staged(graph, 2, 4, 2)

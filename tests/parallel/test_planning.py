@@ -17,13 +17,12 @@ from burnish.parallel.elimination import _solve, eliminate
 from burnish.parallel.machine import Machine
 from burnish.parallel.operations import Model, operations
 from burnish.parallel.pipelines import best_pipeline
-from burnish.parallel.plans import splits_of
+from burnish.parallel.plans import splits_of, stages_of
 from burnish.parallel.presets import machine
 from burnish.parallel.recompute import within_memory
 from burnish.parallel.search import search
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
-from burnish.parallel.stages import stages_of
 from burnish.parallel.strategy import parse_strategy
 from burnish.parallel.taskgraph import Problem
 from burnish.search.budget import Budget
