@@ -85,7 +85,7 @@ def summary(found: Plan) -> str:
     words = f"{found.milliseconds:.3f} ms a step, predicted"
     if found.bound is not None:
         words += f"; no strategy of this space takes less than {found.bound.ns / 1e6:.3f} ms: a gap of {found.gap:.1%}"
-    words += f"\nconsidered: {found.why}"
+    words += f"\nthe plan: {found.why}"
     how = f"searched for {found.seconds:.1f} s, {found.trials} trials, ended: {found.stop_reason}"
     if found.measured:
         how += "\nmeasured: " + ", ".join(f"{name} {ms:.3f} ms a step" for name, ms in found.measured.items())

@@ -27,10 +27,10 @@ class Plan:
 
     ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
     the devices' memory. ``considered``: the milliseconds of every alternative, splits with and without recomputation
-    and a pipeline, or why there is none. ``bound``: what no splits of the space fall below; None for a pipeline, and
-    where it was not asked for. ``graph``: the whole model; ``model`` is that of a micro-batch for a pipeline.
-    ``measured``: milliseconds of a step of the strategy that was found and of data parallelism, if both were timed;
-    the faster one is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
+    and a pipeline, or why there is none; ``name``: the one that it is. ``bound``: what no splits of the space fall
+    below; None for a pipeline, and where it was not asked for. ``graph``: the whole model; ``model`` is that of a
+    micro-batch for a pipeline. ``measured``: milliseconds of a step of the best splits, the best pipeline and data
+    parallelism, if they were timed; the fastest is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
     where they are measured.
     """
 
@@ -46,6 +46,7 @@ class Plan:
     seconds: float
     trials: int
     considered: Mapping[str, float | str]
+    name: str
     measured: Mapping[str, float] = field(default_factory=dict)
     allocated: tuple[int, ...] = ()
 
@@ -76,9 +77,9 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """Which alternative the plan is, and how the others compare."""
+        """Which alternative the plan is, and what was predicted of it and of the others, or why there is none."""
         told = [f"{name} {v:.3f} ms" if isinstance(v, float) else f"{name}: {v}" for name, v in self.considered.items()]
-        return "; ".join(told)
+        return f"{self.name} (considered: {'; '.join(told)})"
 
     @property
     def timeline(self) -> Timeline:
@@ -105,7 +106,7 @@ class Plan:
             "machine": self.machine.name, "devices": self.machine.size, "operations": len(self.model.operations),
             "milliseconds": self.milliseconds, "data_parallel": self.is_data_parallel,
             "baselines": {name: None if np.isinf(ms) else ms for name, ms in self.baselines.items()},
-            "pipeline": self.is_pipeline, "considered": dict(self.considered),
+            "pipeline": self.is_pipeline, "alternative": self.name, "considered": dict(self.considered),
             "bound": None if self.bound is None else self.bound.ns / 1e6, "gap": self.gap,
             "memory": [float(n) for n in self.memory], "limits": [float(d.memory) for d in self.machine.devices],
             "bytes": {"activations": moved, "gradients": summed},

@@ -148,7 +148,7 @@ def _planned(
     best = lower_bound(own.simulator.problem) if bound and own.found is not None else None
     return Plan(
         request.graph, own.model, request.machine, own.strategy, own.simulator, own.choice, times, best,
-        own.stop_reason, own.seconds, own.trials, considered,
+        own.stop_reason, own.seconds, own.trials, considered, own.name,
     )  # fmt: skip
 
 
@@ -196,8 +196,8 @@ def _measured(found: Sequence[Plan], model: Model, ranks: Ranks) -> Plan:
     simulator = _simulator(found[0], model, plain) if base is None else base.simulator
     choice = simulator.problem.space.choice(plain)
     return replace(
-        base or found[0], model=model, strategy=plain, simulator=simulator, choice=choice, measured=measured,
-        allocated=needed[used],
+        base or found[0], name=PLAIN, model=model, strategy=plain, simulator=simulator, choice=choice,
+        measured=measured, allocated=needed[used],
     )  # fmt: skip
 
 

@@ -48,7 +48,8 @@ def test_a_pipeline_wins_where_one_device_is_too_small_and_links_are_slow() -> N
     found = plan(graph, changed(where, memory=986_500_300, slower=10), seconds=0.3, bound=False)
     assert found.is_pipeline and within(found) and found.bound is None
     assert found.milliseconds <= found.considered["splits"]
-    assert found.why.startswith("splits ") and "pipeline of 2 stages" in found.why
+    assert found.name.startswith("pipeline of 2 stages")
+    assert found.why.startswith(f"{found.name} (considered: splits ") and f"; {found.name} " in found.why
     told = found.as_json()
     assert told["pipeline"] and told["considered"] == found.considered and len(told["memory"]) == 2
     again = read_plan(found.text(), graph, 2)
@@ -117,7 +118,10 @@ def test_the_commands_plan_and_train_by_a_pipeline(tmp_path: Path) -> None:
     without = CliRunner().invoke(
         app, ["plan", str(path), "--devices", "host:2", "--seconds", "0.2", "--no-pipelines"]
     )  # fmt: skip
-    assert "considered: splits" in without.output and "pipeline" not in without.output.split("considered:")[1]
+    assert (
+        "the plan: splits (considered: splits" in without.output
+        and "pipeline" not in without.output.split("considered:")[1]
+    )
     lines = ["strategy of 2 operations on 2 devices, 4 micro-batches"]
     for number, line in enumerate(row for row in without.output.splitlines() if " = " in row and " on " in row):
         head = line.split(" = ")[0].replace("[8, ", "[2, ")
