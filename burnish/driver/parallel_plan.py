@@ -30,8 +30,8 @@ class Plan:
     and a pipeline, or why there is none; ``name``: the one that it is. ``bound``: what no splits of the space fall
     below; None for a pipeline, and where it was not asked for. ``graph``: the whole model; ``model`` is that of a
     micro-batch for a pipeline. ``measured``: milliseconds of a step of the best splits, the best pipeline and data
-    parallelism, if they were timed; the fastest is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
-    where they are measured.
+    parallelism, if they were timed; the fastest is the strategy. ``allocated``: bytes that each device's program
+    allocates on this machine's cores, where they are measured.
     """
 
     graph: Graph
