@@ -183,8 +183,9 @@ def pipelines(seconds: float) -> list[Row]:
         sim = simulated(NETWORKS[name](size), cluster)
         found = search(sim, starts_of(sim), cpu(seconds))
 
-        def micro(count: int, name: str = name, size: int = size, batch: int = batch) -> Model | None:
-            return NETWORKS[name](size, batch=batch // count) if count <= 8 else None
+        def micro(count: int, devices: int, name: str = name, size: int = size, batch: int = batch) -> Model | None:
+            whole = size * batch // (count * devices) * (count * devices) == size * batch
+            return NETWORKS[name](size, batch=batch // count) if count <= 8 and whole else None
 
         made = best_pipeline(micro, machine(cluster), Roofline(), cpu(seconds))
         rows.append(show({

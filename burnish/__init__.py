@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from burnish.driver.fit import fit
     from burnish.driver.loading import load
     from burnish.driver.paged import compile_paged
-    from burnish.driver.planned import Plan, plan
+    from burnish.driver.parallel_plan import Plan
+    from burnish.driver.planned import plan
     from burnish.graph.gradient import gradients
     from burnish.graph.graph import Graph
     from burnish.rewrite.search.objective import Objective
@@ -34,7 +35,7 @@ _HOME = {
     "compile_paged": "burnish.driver.paged",
     "fit": "burnish.driver.fit",
     "load": "burnish.driver.loading",
-    "Plan": "burnish.driver.planned",
+    "Plan": "burnish.driver.parallel_plan",
     "plan": "burnish.driver.planned",
     "Module": "burnish.runtime.module",
     "Graph": "burnish.graph.graph",

@@ -22,6 +22,7 @@ from burnish.driver.planned import plan as find_plan
 from burnish.errors import DataError, ParameterError
 from burnish.files import write_atomic
 from burnish.frontend.onnx import to_onnx
+from burnish.parallel.plans import Splits, Stages
 from burnish.train.data import read_npz
 from burnish.train.loop import Limits
 from burnish.train.optimizers import Optimizer
@@ -155,17 +156,17 @@ def _by_ranks(task: Task, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Tra
     """Trains on several devices by the plan, or by data parallelism where that is faster, and says which."""
     ranks, arguments = task.ranks, task.arguments
     threads = arguments["threads"] or 1
-    chosen = data_parallel_splits(graph, ranks.count, recipe.parameters)
+    chosen: Splits | Stages = data_parallel_splits(graph, ranks.count, recipe.parameters)
     if ranks.is_auto:
         found = find_plan(graph, f"host:{ranks.count}", parameters=recipe.parameters, measure=DeviceRanks(
             recipe, ranks.kind, threads, exact=arguments["exact"], cache_dir=arguments["cache_dir"],
         ))  # fmt: skip
-        chosen = found.splits
+        chosen = found.placement
         if not task.as_json:
             print(summary(found))
     elif ranks.plan is not None:
         planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, ranks.count, recipe.parameters)
-        candidates = {"plan": planned, "data parallelism": chosen}
+        candidates: dict[str, Splits | Stages] = {"plan": planned, "data parallelism": chosen}
         used, times = "plan", dict[str, float]()
         if ranks.compare and planned != chosen:
             used, times = faster_plan(

@@ -264,6 +264,9 @@ def plan(
         bool,
         typer.Option("--measure", help="Links and operations are timed on this machine's cores, and the plan as well."),
     ] = False,
+    pipelines: Annotated[
+        bool, typer.Option("--pipelines/--no-pipelines", help="Whether pipelines of micro-batches are looked for, too.")
+    ] = True,
     sparse: Annotated[bool, typer.Option("--sparse", help="Gradients of picked rows are summed as rows.")] = False,
     byte_penalty: Annotated[
         float, typer.Option(min=0, help="Nanoseconds that a transferred byte counts in the search.")
@@ -311,6 +314,6 @@ def plan(
 
     wanted = strategies.Wanted(
         model, devices, seconds, seed, synchronization, sparse, byte_penalty, output, timeline, annotations, force,
-        measure, loss,
+        measure, pipelines, loss,
     )  # fmt: skip
     strategies.plan(wanted, options)

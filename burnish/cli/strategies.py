@@ -9,7 +9,7 @@ from rich.table import Table
 from burnish.cli.compiling import Options
 from burnish.cli.output import check_input, check_output, is_json, print_json, print_table
 from burnish.driver.calibration import Ranks
-from burnish.driver.planned import Plan
+from burnish.driver.parallel_plan import Plan
 from burnish.driver.planned import plan as find_plan
 from burnish.files import write_atomic
 from burnish.memory.sizes import text_of
@@ -34,6 +34,7 @@ class Wanted:
     annotations: Path | None
     force: bool
     measure: bool = False
+    pipelines: bool = True
     loss: str = "softmax_cross_entropy"
 
 
@@ -50,7 +51,7 @@ def plan(wanted: Wanted, options: Options) -> None:
     found = find_plan(
         str(wanted.model), wanted.devices, seconds=wanted.seconds, seed=wanted.seed,
         synchronization=wanted.synchronization, sparse=wanted.sparse, objective=Objective(wanted.byte_penalty),
-        shapes=options.arguments["shapes"], measure=_ranks(wanted, options),
+        shapes=options.arguments["shapes"], measure=_ranks(wanted, options), pipelines=wanted.pipelines,
     )  # fmt: skip
     exported = torch_annotations(found.model, found.machine, found.strategy)
     texts = {
@@ -80,14 +81,16 @@ def _ranks(wanted: Wanted, options: Options) -> bool | Ranks:
 
 
 def summary(found: Plan) -> str:
-    """The time of a step beside its bound, and whether it is data parallelism."""
+    """The time of a step beside its bound, the alternatives that were considered, and if it is data parallelism."""
     words = f"{found.milliseconds:.3f} ms a step, predicted"
     if found.bound is not None:
         words += f"; no strategy of this space takes less than {found.bound.ns / 1e6:.3f} ms: a gap of {found.gap:.1%}"
+    words += f"\nthe plan: {found.why}"
     how = f"searched for {found.seconds:.1f} s, {found.trials} trials, ended: {found.stop_reason}"
     if found.measured:
         how += "\nmeasured: " + ", ".join(f"{name} {ms:.3f} ms a step" for name, ms in found.measured.items())
-        how += ": data parallelism is the plan" if found.is_data_parallel else ""
+        used = min(found.measured, key=lambda name: found.measured[name])
+        how += f": {'data parallelism' if found.is_data_parallel else 'the ' + used} is the plan"
     elif found.is_data_parallel:
         how += "; nothing was found that is faster than data parallelism, which is the plan"
     return f"{words}\n{how}"

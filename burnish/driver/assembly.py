@@ -16,13 +16,16 @@ from burnish.driver.stages import (
     Built,
     Compilation,
     HostStage,
+    MessageStage,
     RepeatStage,
     Stage,
     make_call,
     make_host,
+    make_message,
     nbytes_of,
     place_of,
     stored,
+    with_waits,
 )
 from burnish.errors import InputError, ModelError
 from burnish.graph.compose import overwritable
@@ -84,16 +87,18 @@ def assemble(made: Compilation) -> Executable:
     params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
     dims = [d.name for d in graph.dims]
 
-    def step_of(stage: Stage | HostStage | RepeatStage) -> Step:
+    def step_of(stage: Stage | HostStage | RepeatStage | MessageStage) -> Step:
         if isinstance(stage, Stage):
             return make_call(stage, home, constants, slots, dims)
+        if isinstance(stage, MessageStage):
+            return make_message(stage, place_of(constants, home, slots, (*stage.group.inputs, *stage.group.outputs)[0]))
         if isinstance(stage, HostStage):
             return make_host(graph, stage, home, constants, slots)
         inside = live_values(stage.inner)[2]
         rounds = rounds_of(graph, stage.node)
         return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
 
-    steps = [step_of(stage) for stage in made.computed]
+    steps = with_waits([step_of(stage) for stage in made.calls])
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
@@ -166,7 +171,7 @@ def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]
         sizes |= own
         group = step if isinstance(step, Group) else step.group
         reads = tuple(n for n in group.inputs if n not in graph.constants)
-        offset = made.views[group.outputs[0]].offset if group.outputs[0] in made.views else 0
+        offset = made.views[group.outputs[0]].offset if group.outputs and group.outputs[0] in made.views else 0
         accesses.append(Access(reads, (*group.outputs, *own), alias=isinstance(step, Group), offset=offset))
     intervals, home = lifetimes(accesses, sizes, graph.outputs, pieces)
     elsewhere = {*graph.outputs} - {*states_by_copy(made, home)}

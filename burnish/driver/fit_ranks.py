@@ -19,12 +19,12 @@ from burnish.comm.torch import launch_torch
 from burnish.driver.api import compile
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
-from burnish.driver.ranks import compile_ranks
+from burnish.driver.ranks import Settings, rank_programs
 from burnish.errors import DataError
 from burnish.graph.graph import Graph
 from burnish.measure.together import seconds_in_turns
 from burnish.parallel.execute import RankStep
-from burnish.parallel.plans import Splits
+from burnish.parallel.plans import Splits, Stages
 from burnish.runtime import module as modules
 from burnish.runtime.module import Module
 from burnish.target import target as find_target
@@ -33,7 +33,7 @@ from burnish.train.data import Source, bound, read_npz, source
 from burnish.train.evaluation import evaluation_graph, metrics_named, trained
 from burnish.train.loop import Limits, Trainer
 from burnish.train.report import Evaluation, Progress, Report
-from burnish.train.step import Train, trained_constants, training_graph
+from burnish.train.step import Train, trained_constants
 
 LAUNCHERS: Mapping[str, Callable[..., list[Any]]] = {
     "process": lambda function, arguments, timeout: launch(function, arguments, "process", timeout),
@@ -80,7 +80,7 @@ def fit_ranks(
     data: Any,
     train: Train,
     limits: Limits,
-    plan: Splits,
+    plan: Splits | Stages,
     ranks: int,
     *,
     kind: str = "process",
@@ -98,11 +98,12 @@ def fit_ranks(
 ) -> RanksFitted:
     """Trains a graph as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
 
-    ``plan``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy); what
-    it does not name follows. ``kind``: "process" or "thread" on this machine, "torch" (gloo), or "ray" (actors on a
-    cluster). ``data`` and ``valid``: arrays, or the path of an .npz file that all devices reach. ``threads``: of each
-    device. Losses and weights are those of one device, up to the order of sums. A device that dies ends the training
-    of all with WorkerError, which names it; ``limits.resume`` goes on from the last checkpoint.
+    ``plan``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy), what it
+    does not name follows; or the stages of a pipeline (``parallel.plans.stages_of``). ``kind``: "process" or "thread"
+    on this machine, "torch" (gloo), or "ray" (actors on a cluster). ``data`` and ``valid``: arrays, or the path of an
+    .npz file that all devices reach. ``threads``: of each device. Losses and weights are those of one device, up to the
+    order of sums; of a pipeline, where a loss is a mean in which all samples weigh alike. A device that dies ends the
+    training of all with WorkerError, which names it; ``limits.resume`` goes on from the last checkpoint.
     """
     if kind not in LAUNCHERS:
         raise refusal("kind", kind, ", ".join(LAUNCHERS))
@@ -110,8 +111,7 @@ def fit_ranks(
         raise refusal("memory_budget", train.memory_budget, "None where a plan says what each device keeps")
     machine = find_target(target)
     guarded = replace(train, guard=True)
-    whole = training_graph(graph, guarded)
-    made = compile_ranks(whole, plan, ranks, machine, exact=exact, cache_dir=cache_dir)
+    made = rank_programs(graph, guarded, plan, ranks, machine, Settings(exact, cache_dir)).executables()
     facts = {"train": str(train), "parameters": sorted(trained_constants(graph, train))}
     with tempfile.TemporaryDirectory() as folder:
         evaluation = None
@@ -184,7 +184,7 @@ def faster_plan(
     graph: Graph,
     data: Any,
     train: Train,
-    plans: Mapping[str, Splits],
+    plans: Mapping[str, Splits | Stages],
     ranks: int,
     *,
     kind: str = "process",
@@ -201,11 +201,11 @@ def faster_plan(
     Nothing of what is trained meanwhile is kept. ``clock``: see :data:`burnish.measure.together.CLOCKS`.
     """
     machine = find_target(target)
-    whole = training_graph(graph, replace(train, guard=True))
+    guarded = replace(train, guard=True)
     with tempfile.TemporaryDirectory() as folder:
         paths: list[list[str]] = [[] for _ in range(ranks)]
         for number, chosen in enumerate(plans.values()):
-            made = compile_ranks(whole, chosen, ranks, machine, exact=exact, cache_dir=cache_dir)
+            made = rank_programs(graph, guarded, chosen, ranks, machine, Settings(exact, cache_dir)).executables()
             for rank, executable in enumerate(made):
                 paths[rank].append(f"{folder}/{number}-{rank}.bn")
                 modules.artifact.save(executable, paths[rank][-1])

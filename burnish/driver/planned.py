@@ -3,38 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from burnish.arguments import check_number
+from burnish.driver.alternatives import RECOMPUTED, SPLITS, Alternative, Request, pipelined, split
 from burnish.driver.calibration import Ranks, calibrate, optimizer_slots
 from burnish.driver.fit_ranks import faster_plan
 from burnish.driver.importing import import_model
-from burnish.driver.rank_memory import kept_bytes, rank_memory
+from burnish.driver.parallel_plan import Plan
+from burnish.driver.rank_memory import kept_bytes, plan_memory
+from burnish.driver.ranks import Settings
 from burnish.errors import PlanError
 from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
 from burnish.measure.samples import random_inputs
 from burnish.parallel.baselines import data_parallel, expert, model_parallel
-from burnish.parallel.bound import Bound, lower_bound
+from burnish.parallel.bound import lower_bound
 from burnish.parallel.costs import Costs, Roofline
-from burnish.parallel.exact import optimum
 from burnish.parallel.machine import Machine
+from burnish.parallel.micro import micro_graph
 from burnish.parallel.operations import Model, operations
-from burnish.parallel.plans import Splits, splits_of
+from burnish.parallel.plans import Splits, Stages, splits_of, stages_of
 from burnish.parallel.presets import machine as find_machine
-from burnish.parallel.search import Found, Objective, search
+from burnish.parallel.search import Objective
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
-from burnish.parallel.strategy import Strategy, parse_strategy
+from burnish.parallel.strategy import Strategy, micro_batches_of, parse_strategy
 from burnish.parallel.taskgraph import Problem
-from burnish.parallel.timeline import Timeline
 from burnish.runtime.steps import TensorSpec
-from burnish.search.budget import Budget, Event
+from burnish.search.budget import Event
 from burnish.target import target as find_target
 from burnish.train.step import Train, noted_labels, training_graph
 
@@ -46,85 +48,6 @@ BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
 ROOFLINE, FASTEST = Roofline(), Objective()
 PLAIN = "data parallelism"
 AGAIN = 2  # searches more where the programs of what was found have no room, each within less
-SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """A strategy for a model on a machine, and what is predicted of it.
-
-    ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
-    the devices' memory. ``bound``: what no strategy of the space falls below; None where it was not asked for.
-    ``measured``: milliseconds of a step of the strategy that was found and of data parallelism, if both were timed;
-    the faster one is the strategy. ``allocated``: bytes that each device's program allocates on this machine's cores,
-    where they are measured. ``slots``: arrays of the optimizer's state for each parameter.
-    """
-
-    model: Model
-    machine: Machine
-    strategy: Strategy
-    simulator: Simulator
-    choice: np.ndarray
-    baselines: Mapping[str, float]
-    bound: Bound | None
-    stop_reason: str
-    seconds: float
-    trials: int
-    measured: Mapping[str, float] = field(default_factory=dict)
-    allocated: tuple[int, ...] = ()
-    slots: int = 2
-
-    @cached_property
-    def milliseconds(self) -> float:
-        """Of a simulated step."""
-        return self.simulator.full(self.choice) / 1e6
-
-    @property
-    def gap(self) -> float | None:
-        """(found − bound) / found."""
-        return None if self.bound is None else self.bound.gap(self.milliseconds * 1e6)
-
-    @property
-    def is_data_parallel(self) -> bool:
-        """Whether the strategy is plain data parallelism: nothing better was found."""
-        return self.strategy == data_parallel(self.model, self.machine)
-
-    @property
-    def memory(self) -> np.ndarray:
-        """Bytes that each device needs, as the search estimates them."""
-        return self.simulator.memory(self.choice, self.slots)
-
-    @property
-    def timeline(self) -> Timeline:
-        """Tasks and transfers of the simulated step."""
-        return self.simulator.timeline(self.choice)
-
-    @property
-    def splits(self) -> Splits:
-        """What programs of devices are made from."""
-        return splits_of(self.model, self.strategy)
-
-    def text(self) -> str:
-        """The strategy as text, which :func:`read_plan` and ``burnish train --plan`` read."""
-        return self.strategy.text(self.model, self.machine)
-
-    def save(self, path: str | Path) -> None:
-        """Writes the text. Raises OSError."""
-        Path(path).write_text(self.text(), encoding="utf-8")
-
-    def as_json(self) -> dict[str, Any]:
-        """The plan and what is predicted of it, as JSON."""
-        moved, summed = self.simulator.bytes(self.choice)
-        return {
-            "machine": self.machine.name, "devices": self.machine.size, "operations": len(self.model.operations),
-            "milliseconds": self.milliseconds, "data_parallel": self.is_data_parallel,
-            "baselines": {name: None if np.isinf(ms) else ms for name, ms in self.baselines.items()},
-            "bound": None if self.bound is None else self.bound.ns / 1e6, "gap": self.gap,
-            "memory": [float(n) for n in self.memory], "limits": [float(d.memory) for d in self.machine.devices],
-            "bytes": {"activations": moved, "gradients": summed},
-            "search": {"seconds": self.seconds, "trials": self.trials, "stop_reason": self.stop_reason},
-            "measured": dict(self.measured), "allocated": [*self.allocated], "strategy": self.text(),
-        }  # fmt: skip
 
 
 def plan(
@@ -141,7 +64,8 @@ def plan(
     objective: Objective = FASTEST,
     bound: bool = True,
     strided: bool = True,
-    recompute: bool = False,
+    recompute: bool | None = None,
+    pipelines: bool = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[Event], None] | None = None,
     measure: bool | Ranks = False,
@@ -152,11 +76,14 @@ def plan(
     "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
     operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
-    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search. ``recompute``: a
-    strategy beyond a device's memory may compute results again; such a plan is simulated, and not executed yet.
+    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search. ``recompute``: whether
+    a strategy beyond a device's memory may compute results again; None: where memory binds, as one of data parallelism,
+    an expert's or a layer a device does not fit. ``pipelines``: whether pipelines (1F1B) are looked for as well, for
+    half the seconds, if micro-batches of the model can be computed apart.
 
-    ``measure``: on cores of this machine, links and parts of operations are timed first, and the plan and data
-    parallelism last, of which the faster one is returned; :class:`burnish.driver.calibration.Ranks` says how to train.
+    ``measure``: on cores of this machine, links and parts of operations are timed first, and the best splits, the best
+    pipeline and data parallelism last, of which the fastest is returned; :class:`burnish.driver.calibration.Ranks` says
+    how to train.
 
     The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
     search. Raises PlanError, for one where nothing fits.
@@ -170,96 +97,137 @@ def plan(
         ranks = replace(ranks, train=replace(ranks.train, parameters=parameters))
     found = operations(graph, parameters, groups)
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
-    if ranks is not None and recompute:
-        raise PlanError(
-            "plan: found measure with recompute; allowed: one of them, since such plans are not executed yet"
-        )
     if ranks is not None:
         known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
         machine, costs = known.machine, known.costs
         objective = replace(objective, slots=optimizer_slots(ranks.train))
-    space = Space(found, machine, strided=strided, also=[*starts.values()], recompute=recompute)
-    problem = Problem(space, costs, synchronization, sparse)
-    simulator = Simulator(problem)
-    choices = {name: space.choice(strategy) for name, strategy in starts.items()}
-    begin = {**choices, "random": space.random(seed)}
+    request = Request(
+        graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress
+    )
+    train = Train() if ranks is None else ranks.train
+    considered: dict[str, float | str] = {}
+    made: list[Alternative] = []
 
-    def planned(aim: Objective) -> Plan:
-        result = search(simulator, begin, Budget(seconds=seconds), seed=seed, objective=aim, progress=progress)
-        if problem.log10_size <= SMALL and not aim.per_byte:
-            best = optimum(simulator, result.choice, seconds)
-            if best.ns < result.ns and aim.excess(simulator, best.choice) <= 1:
-                result = replace(result, choice=best.choice, ns=best.ns)
-        return _planned(simulator, result, None, [*starts], aim.slots)
+    def attempt(name: str, find: Callable[[], Alternative]) -> Alternative | None:
+        """Notes an alternative, or why there is none."""
+        try:
+            own = find()
+        except PlanError as error:
+            considered[name] = str(error)
+            return None
+        if own.name not in considered:
+            considered[own.name] = own.simulator.full(own.choice) / 1e6
+            made.append(own)
+        return own
 
-    made = planned(objective)
+    own = None if recompute else attempt(SPLITS, partial(split, request, found, starts, False))
+    kept = own is not None and own.found is not None and all(np.isfinite(own.found.starts[name]) for name in starts)
+    if recompute or (recompute is None and not kept):
+        attempt(RECOMPUTED, partial(split, request, found, starts, True))
+    if pipelines and machine.size > 1:
+        attempt("pipeline", partial(pipelined, request, train))
     if ranks is not None:
-        made = _measured(*_with_room(made, planned, objective, ranks), ranks)
-    return replace(made, bound=lower_bound(problem)) if bound else made
+        made = [_with_room(own, request, starts, ranks) for own in made]
+        considered.update((own.name, own.simulator.full(own.choice) / 1e6) for own in made)
+    if not made:
+        raise PlanError("; ".join(f"{name}: {reason}" for name, reason in considered.items()))
+    times = _baselines(request, found, starts, made)
+    plans = [_planned(request, own, times, considered, bound) for own in sorted(made, key=lambda own: own.cost)]
+    return plans[0] if ranks is None else _measured(plans, found, ranks)
 
 
-def _with_room(
-    made: Plan, planned: Callable[[Objective], Plan], objective: Objective, ranks: Ranks
-) -> tuple[Plan, tuple[int, ...]]:
-    """The plan, or one found within less where its programs need more than there is; and what its programs need."""
-    needed = _needed(made, made.splits, ranks)
-    for _ in range(AGAIN):
-        over = max(a / b.memory for a, b in zip(needed, made.machine.devices, strict=True))
+def _with_room(own: Alternative, request: Request, starts: Mapping[str, Strategy], ranks: Ranks) -> Alternative:
+    """The alternative, or splits found within less where those of it need more than there is for their programs."""
+    for _ in range(AGAIN if own.name == SPLITS else 0):
+        needed = _needed(request.graph, splits_of(own.model, own.strategy), request.machine, ranks)
+        over = max(a / b.memory for a, b in zip(needed, request.machine.devices, strict=True))
         if over <= 1:
             break
-        objective = replace(objective, share=objective.share / over)
+        request = replace(request, objective=replace(request.objective, share=request.objective.share / over))
         try:
-            made = planned(objective)
+            own = split(request, own.model, starts, False)
         except PlanError:  # nothing is estimated to fit: _measured tells what there is
             break
-        needed = _needed(made, made.splits, ranks)
-    return made, needed
+    return own
 
 
-def _needed(found: Plan, splits: Splits, ranks: Ranks) -> tuple[int, ...]:
-    """Bytes that each device's program of a plan allocates."""
-    step = training_graph(found.model.graph, replace(ranks.train, guard=True))
-    size, own = found.machine.size, find_target(ranks.target)
-    devices = rank_memory(step, splits, size, own, exact=ranks.exact, cache_dir=ranks.cache_dir)
-    return tuple(kept_bytes(memory) for memory in devices)
+def _needed(graph: Graph, placed: Splits | Stages, machine: Machine, ranks: Ranks) -> tuple[int, ...]:
+    """Bytes that each device's program allocates. Raises PlanError."""
+    guarded, settings = replace(ranks.train, guard=True), Settings(ranks.exact, ranks.cache_dir)
+    found = plan_memory(graph, guarded, placed, machine.size, find_target(ranks.target), settings)
+    return tuple(kept_bytes(memory) for memory in found)
 
 
-def _planned(simulator: Simulator, found: Found, bound: Bound | None, names: Sequence[str], slots: int) -> Plan:
-    problem = simulator.problem
-    times = {
-        name: found.starts[name] / 1e6 if np.isinf(found.starts[name]) else found.times[name] / 1e6 for name in names
-    }
+def _baselines(
+    request: Request, model: Model, starts: Mapping[str, Strategy], made: Sequence[Alternative]
+) -> dict[str, float]:
+    """Milliseconds of the starts, inf where one does not fit."""
+    known = next((own for own in made if own.found is not None), None)
+    simulator = Simulator(request.problem(model, starts, False)) if known is None else known.simulator
+    choices = {name: simulator.problem.space.choice(strategy) for name, strategy in starts.items()}
+    fits = {n: not request.objective.memory or simulator.fits(c, request.objective.slots) for n, c in choices.items()}
+    return {name: simulator.full(choice) / 1e6 if fits[name] else np.inf for name, choice in choices.items()}
+
+
+def _planned(
+    request: Request, own: Alternative, times: Mapping[str, float], considered: Mapping[str, float | str], bound: bool
+) -> Plan:
+    best = lower_bound(own.simulator.problem) if bound and own.found is not None else None
     return Plan(
-        problem.model, problem.machine, problem.space.strategy(found.choice), simulator, found.choice, times, bound,
-        found.report.stop_reason, found.report.seconds, found.report.trials, slots=slots,
+        request.graph, own.model, request.machine, own.strategy, own.simulator, own.choice, times, best,
+        own.stop_reason, own.seconds, own.trials, considered, own.name, slots=request.objective.slots,
     )  # fmt: skip
 
 
-def _measured(found: Plan, allocated: tuple[int, ...], ranks: Ranks) -> Plan:
-    """The plan, whose programs need what is ``allocated``, or data parallelism where that is faster as measured with
-    random data, or alone has room.
+def _measured(found: Sequence[Plan], model: Model, ranks: Ranks) -> Plan:
+    """Of the plans and data parallelism the one that is fastest as measured with random data, among those with room.
 
-    Raises PlanError where neither has room on the devices.
+    Raises PlanError where none has room on the devices.
     """
-    graph, plain = found.model.graph, data_parallel(found.model, found.machine)
-    strategies = {"plan": found.strategy} if found.is_data_parallel else {"plan": found.strategy, PLAIN: plain}
-    plans = {name: splits_of(found.model, strategy) for name, strategy in strategies.items()}
-    needed = {name: allocated if name == "plan" else _needed(found, own, ranks) for name, own in plans.items()}
-    room = [device.memory for device in found.machine.devices]
-    fitting = {n: p for n, p in plans.items() if all(a <= b for a, b in zip(needed[n], room, strict=True))}
+    graph, machine = found[0].graph, found[0].machine
+    plain = data_parallel(model, machine)
+    plans: dict[str, Plan] = {}
+    for own in found:
+        plans.setdefault("pipeline" if own.is_pipeline else "plan", own)
+    placements = {name: own.placement for name, own in plans.items()}
+    if not any(own.is_data_parallel for own in plans.values()):
+        placements[PLAIN] = splits_of(model, plain)
+    needed, refused = dict[str, tuple[int, ...]](), list[PlanError]()
+    for name, placed in placements.items():
+        try:
+            needed[name] = _needed(graph, placed, machine, ranks)
+        except PlanError as error:
+            refused.append(error)
+    room = [device.memory for device in machine.devices]
+    fitting = {n: placements[n] for n in needed if all(a <= b for a, b in zip(needed[n], room, strict=True))}
     if not fitting:
+        if not needed:
+            raise refused[0]
         least = min(max(each) for each in needed.values())
-        raise PlanError(f"plan for '{found.machine.name}': a device needs {least} bytes; there are {min(room)}")
+        raise PlanError(f"plan for '{machine.name}': a device needs {least} bytes; there are {min(room)}")
     used, seconds = next(iter(fitting)), dict[str, float]()
     if len(fitting) > 1:
         used, seconds = faster_plan(
-            graph, step_inputs(graph, ranks.train), ranks.train, fitting, found.machine.size, kind=ranks.kind,
+            graph, step_inputs(graph, ranks.train), ranks.train, fitting, machine.size, kind=ranks.kind,
             threads=ranks.threads, steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact,
             cache_dir=ranks.cache_dir, clock=ranks.clock,
         )  # fmt: skip
     measured = {name: 1e3 * took for name, took in seconds.items()}
-    choice = found.simulator.problem.space.choice(strategies[used])
-    return replace(found, strategy=strategies[used], choice=choice, measured=measured, allocated=needed[used])
+    if used in plans:
+        return replace(plans[used], measured=measured, allocated=needed[used])
+    base = next((own for own in plans.values() if not own.is_pipeline), None)
+    simulator = _simulator(found[0], model, plain) if base is None else base.simulator
+    choice = simulator.problem.space.choice(plain)
+    return replace(
+        base or found[0], name=PLAIN, model=model, strategy=plain, simulator=simulator, choice=choice,
+        measured=measured, allocated=needed[used],
+    )  # fmt: skip
+
+
+def _simulator(of: Plan, model: Model, strategy: Strategy) -> Simulator:
+    """That of a strategy where only a pipeline was found."""
+    old = of.simulator.problem
+    return Simulator(Problem(Space(model, of.machine, strided=False, also=[strategy]), old.costs, old.synchronization))
 
 
 def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarray]:
@@ -283,10 +251,13 @@ def data_parallel_splits(graph: Graph, ranks: int, parameters: Sequence[str] | N
     return splits_of(model, data_parallel(model, find_machine(f"host:{ranks}")))
 
 
-def read_plan(text: str, graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits:
-    """The splits of a strategy's text for a graph, on so many devices of this machine.
+def read_plan(text: str, graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits | Stages:
+    """The splits or the pipeline of a strategy's text for a graph, on so many devices of this machine.
 
-    Raises PlanError naming the line, for a strategy of another model or of another number of devices.
+    Raises PlanError naming the line, for a strategy of another model or of another number of devices, and for a
+    pipeline's micro-batches that the model's batch cannot be divided into.
     """
-    model = operations(graph, parameters)
-    return splits_of(model, parse_strategy(text, model, find_machine(f"host:{ranks}")))
+    count = micro_batches_of(text)
+    model = operations(graph if count is None else micro_graph(graph, count), parameters)
+    strategy = parse_strategy(text, model, find_machine(f"host:{ranks}"))
+    return splits_of(model, strategy) if count is None else stages_of(model, strategy)

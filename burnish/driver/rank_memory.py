@@ -5,58 +5,30 @@ Programs are made, fused and scheduled, which tells how weights are packed, and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 
-from burnish.driver.assembly import live_values, pack_parameters
-from burnish.driver.compilation import compile_kernels
-from burnish.driver.ranks import in_order
-from burnish.driver.stages import Compilation
+from burnish.driver.ranks import DEFAULT, Settings, rank_programs, split_programs
+from burnish.driver.ranks import kept_bytes as kept_bytes
 from burnish.graph.graph import Graph
-from burnish.loops.sizes import hinted
-from burnish.memory.share import plan as place
-from burnish.parallel.plans import Splits
-from burnish.parallel.program import BUCKET, Program, programs
+from burnish.parallel.plans import Splits, Stages
+from burnish.parallel.program import BUCKET
 from burnish.pipeline.kernel import outline
-from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.target import Target
+from burnish.train.step import Train
 
 
 def rank_memory(
-    graph: Graph,
-    plan: Splits,
-    devices: int,
-    target: Target,
-    *,
-    exact: bool = False,
-    cache_dir: str | Path | None = None,
-    bucket: int = BUCKET,
+    graph: Graph, plan: Splits, devices: int, target: Target, *, bucket: int = BUCKET
 ) -> list[dict[str, int]]:
-    """Bytes of each device by use, the keys those of ``RankStep.memory``: ``arena`` (activations and gradients),
-    ``params`` (constants), ``state`` (parameters and what the optimizer remembers), ``messages``.
+    """Bytes of each device by use, the keys those of ``RankStep.memory``.
 
     The graph, plan and errors are those of :func:`burnish.driver.ranks.compile_ranks`.
     """
-    found = programs(graph, plan.splits, devices, bucket, plan.inner)
-    return [_bytes(p, in_order(compile_kernels(p.graph, target, exact, cache_dir, make=outline), p)) for p in found]
+    return split_programs(graph, plan, devices, target, Settings(bucket=bucket, make=outline)).memory
 
 
-def _bytes(program: Program, made: Compilation) -> dict[str, int]:
-    intervals, pairs, _ = live_values(made)
-    params, _ = pack_parameters(made.stages, made.constants)
-    graph = program.graph
-    states = {graph.outputs[state.output] for state in graph.states.values()}
-    received = {message.tensor for message in program.receipts}
-    moved = [*received, *(name for name in dict.fromkeys(graph.outputs) if name not in states)]
-    return {
-        "arena": place([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs).arena_bytes,
-        "params": params.nbytes,
-        "state": sum(round_up(graph.types[name].nbytes, ALIGNMENT) for name in graph.states),
-        "messages": sum(graph.types[name].nbytes for name in moved),
-    }
-
-
-def kept_bytes(memory: Mapping[str, int]) -> int:
-    """Bytes that a device needs for a plan: all but machine code and threads' scratch."""
-    return sum(memory.get(use, 0) for use in ("arena", "params", "state", "messages"))
+def plan_memory(
+    graph: Graph, train: Train, plan: Splits | Stages, devices: int, target: Target, settings: Settings = DEFAULT
+) -> list[dict[str, int]]:
+    """The same of a model's step of training; arguments and errors of :func:`burnish.driver.ranks.rank_programs`."""
+    return rank_programs(graph, train, plan, devices, target, replace(settings, make=outline)).memory

@@ -13,7 +13,15 @@ from typing import Any
 from burnish import ops
 from burnish.driver.assembly import assemble, live_values
 from burnish.driver.rounds import buffers_of
-from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage, structures_apart
+from burnish.driver.stages import (
+    Built,
+    Compilation,
+    HostStage,
+    MessageStage,
+    RepeatStage,
+    Stage,
+    structures_apart,
+)
 from burnish.errors import VerificationError
 from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
@@ -59,6 +67,13 @@ def training_step(made: Compilation, seconds: Seconds) -> Step:
     """
     made = _ordered(made, earlier(_work(made, seconds)))
     return Step(made, _work(made, seconds))
+
+
+def kept_in_order(made: Compilation, seconds: Seconds) -> Step:
+    """A compiled step as work whose calls stay in their order, between which some are only repeated: one that exchanges
+    messages with other devices, which rely on that.
+    """
+    return Step(made, replace(_work(made, seconds), forward=frozenset()))
 
 
 def trained_within(
@@ -155,7 +170,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     """
     intervals, pairs, home = live_values(made)
     graph, nbytes = made.graph, {interval.name: hinted(interval.nbytes) for interval in intervals}
-    for step in made.computed:  # results of the caller and states, which are in no arena
+    for step in made.calls:  # results of the caller and states, which are in no arena
         nbytes.update((home[n].buffer, 0) for n in step.group.outputs if home[n].buffer not in nbytes)
     number = {name: i for i, name in enumerate(nbytes)}
     results = {*graph.outputs}
@@ -167,7 +182,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     written: set[int] = set()
     makers: dict[str, int] = {}
     parts: dict[str, list[int]] = {}  # of a buffer, the operations that have written pieces of it
-    for step in made.computed:
+    for step in made.calls:
         group = step.group
         reads = [number[b] for n in group.inputs if (b := home.get(n, Place(n)).buffer) in number]
         writes = [number[b] for n in group.outputs if (b := home[n].buffer) in number]
@@ -177,7 +192,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         for n in group.outputs:
             if n in made.pieces:
                 parts.setdefault(home[n].buffer, []).append(len(operations))
-        once = bool(results & {*group.outputs} or shared & {*group.outputs}) or isinstance(step, RepeatStage)
+        once = isinstance(step, (RepeatStage, MessageStage)) or bool((results | shared) & {*group.outputs})
         reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
         if isinstance(step, RepeatStage):
             writes += [number[name] for name in buffers_of(step, live_values(step.inner)[0])]
@@ -186,8 +201,10 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         makers.update(dict.fromkeys(group.outputs, len(operations)))
         operations.append(
             Operation(
-                tuple(dict.fromkeys(reads)), fresh, seconds(step), tuple(places.get(group.outputs[0], ())), not once,
-                isinstance(step, Stage) and _is_cheap(graph, group), " + ".join(n.name or n.op for n in group.nodes),
+                tuple(dict.fromkeys(reads)), fresh, seconds(step),
+                tuple(p for n in group.outputs[:1] for p in places.get(n, ())), not once,
+                isinstance(step, Stage) and _is_cheap(graph, group),
+                " + ".join(n.name or n.op for n in group.nodes),
                 needed,
             )
         )  # fmt: skip
@@ -200,7 +217,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
 def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Mapping[str, int]) -> dict[int, list[int]]:
     """Of each operation that makes a state's new value, those that read the old one."""
     readers: dict[str, list[int]] = {}
-    for n, step in enumerate(made.computed):
+    for n, step in enumerate(made.calls):
         for name in step.group.inputs:
             readers.setdefault(home.get(name, Place(name)).buffer, []).append(n)
     after: dict[int, list[int]] = {}
@@ -234,7 +251,7 @@ def _ordered(made: Compilation, order: Order) -> Compilation:
 
     A step that only gives another name to memory comes right behind what it renames.
     """
-    computed = made.computed
+    computed = made.calls
     renames = [step for step in made.steps if isinstance(step, Group)]
     waiting: dict[str, list[int]] = {}
     for i, group in enumerate(renames):

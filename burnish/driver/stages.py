@@ -9,14 +9,14 @@ from math import prod
 import numpy as np
 
 from burnish.graph.fuse import Group
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Graph, Node, TensorType
 from burnish.kernels.task import Task
 from burnish.loops.layout import Layout, layout
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.buffers import numpy_dtype
-from burnish.runtime.executable import Call, Host, Slot, TensorSpec
+from burnish.runtime.executable import Call, Collective, Host, Slot, Step, TensorSpec, Wait
 from burnish.target import Target
 
 
@@ -43,6 +43,23 @@ class HostStage:
     def node(self) -> Node:
         """The node."""
         return self.group.nodes[0]
+
+
+@dataclass(frozen=True)
+class MessageStage:
+    """A message between two workers: a group without nodes, whose only input is sent to worker ``peer``, or whose only
+    output, row-major, comes from it; ``type`` is that of the tensor.
+    """
+
+    group: Group
+    type: TensorType
+    peer: int
+    tag: int
+
+    @property
+    def sends(self) -> bool:
+        """Whether it sends."""
+        return bool(self.group.inputs)
 
 
 @dataclass(frozen=True)
@@ -100,7 +117,12 @@ class Compilation:
 
     @property
     def computed(self) -> list[Stage | HostStage | RepeatStage]:
-        """The steps that compute something: all but aliases."""
+        """The steps that compute something: all but aliases and messages."""
+        return [step for step in self.steps if not isinstance(step, (Group, MessageStage))]
+
+    @property
+    def calls(self) -> list[Stage | HostStage | RepeatStage | MessageStage]:
+        """The steps that do something: all but aliases."""
         return [step for step in self.steps if not isinstance(step, Group)]
 
 
@@ -123,7 +145,7 @@ def _is_structural(graph: Graph, step: HostStage) -> bool:
     return OPERATORS[step.node.op].traits.structure and not set(step.group.outputs) & set(graph.outputs)
 
 
-Built = Stage | HostStage | RepeatStage | Group
+Built = Stage | HostStage | RepeatStage | MessageStage | Group
 """A step of a compilation; a bare group is no step but another name for memory."""
 
 
@@ -190,3 +212,31 @@ def make_host(
         slots.append(replace(place_of(constants, home, buffers, value), nbytes=spec.nbytes))
     attrs = OPERATORS[node.op].complete(node.attrs)
     return Host(node.op, tuple(slots), tuple(specs), len(node.outputs), attrs, node.name or node.op)
+
+
+def make_message(stage: MessageStage, place: Slot) -> Collective:
+    """The step of a message, whose tensor lies in ``place``."""
+    (name,) = (*stage.group.inputs, *stage.group.outputs)
+    spec = TensorSpec(name, stage.type.shape, stage.type.dtype)
+    slot = replace(place, nbytes=spec.nbytes)
+    ends = ("send", slot, None) if stage.sends else ("recv", None, slot)
+    return Collective(ends[0], "", ends[1], ends[2], spec, name, None, stage.peer, stage.tag)
+
+
+def with_waits(steps: Sequence[Step]) -> list[Step]:
+    """The steps, and where they wait for messages among them: for one that comes, at once; for one that is sent, before
+    the next to the same worker, so that one to each is under way at most.
+    """
+    found: list[Step] = []
+    sent: dict[int, int] = {}
+    for step in steps:
+        if not isinstance(step, Collective):
+            found.append(step)
+        elif step.operation == "recv":
+            found += [step, Wait(len(found), step.node)]
+        else:
+            if step.peer in sent:
+                found.append(Wait(sent[step.peer]))
+            sent[step.peer] = len(found)
+            found.append(step)
+    return [*found, *(Wait(number) for number in sent.values())]

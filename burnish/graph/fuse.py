@@ -100,6 +100,15 @@ def renamed_outputs(group: Group, names: Mapping[str, str]) -> Group:
     return _exchanged(group, changed, group.inputs, tuple(names.get(n, n) for n in group.outputs))
 
 
+def renamed_everywhere(group: Group, name: Callable[[str], str]) -> Group:
+    """The group with other names for all its tensors, inner ones too."""
+    changed = {
+        node: replace(node, inputs=tuple(map(name, node.inputs)), outputs=tuple(map(name, node.outputs)))
+        for node in group.nodes
+    }
+    return _exchanged(group, changed, tuple(map(name, group.inputs)), tuple(map(name, group.outputs)))
+
+
 def _exchanged(group: Group, changed: Mapping[Node, Node], inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Group:
     anchor = None if group.anchor is None else changed[group.anchor]
     nodes = tuple(changed[node] for node in group.nodes)

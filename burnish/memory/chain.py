@@ -46,7 +46,7 @@ class Chain:
     def __init__(self, work: Work, most: int, slots: int = SLOTS) -> None:
         self.work = work
         self.stages = stages(work, MOST_STAGES)
-        self.parts = backward_parts(work, self.stages)
+        self.parts = backward_parts(work, self.stages) if self.stages else []
         self.slots, self.unit = slots, max(1.0, most / slots)
 
     @cached_property

@@ -7,6 +7,7 @@ That time is known here: until the next use, or as in the paper since the last o
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,9 +31,7 @@ def evict(work: Work, limit: int, rule: int = NEXT_USE, seed: int = 0) -> list[i
     fixed = np.array([p < 0 or not work.operations[p].again for p in work.producer], np.bool_)
     keep = work.rounded == 0
     keep[list(work.keep)] = True
-    for operation in work.operations:  # what cannot be made again stays as long as others may read it again
-        if operation.again:
-            keep[[v for v in operation.reads if fixed[v]]] = True
+    work = _lasting(work, fixed)
     producer = np.array(work.producer, np.int64)
     factors = np.ones(len(work.nbytes))
     if seed:
@@ -41,6 +40,24 @@ def evict(work: Work, limit: int, rule: int = NEXT_USE, seed: int = 0) -> list[i
         *work.tables, work.rounded, work.costs, producer, keep, keep | fixed, *_uses(work), factors, limit, rule
     )
     return None if len(order) == 0 else order.tolist()
+
+
+def _lasting(work: Work, fixed: Any) -> Work:
+    """The work in which what cannot be made again (``fixed``) is read as long as others may read it again: by the last
+    operation that reads anything that may be made from it again.
+    """
+    last = [-1] * len(work.nbytes)
+    for n in reversed(range(len(work))):
+        operation = work.operations[n]
+        until = max([n, *(last[v] for v in operation.writes)]) if operation.again else n
+        for v in operation.reads:
+            last[v] = max(last[v], until)
+    more: dict[int, list[int]] = {}
+    for v, n in enumerate(last):
+        if n >= 0 and fixed[v] and v not in work.operations[n].reads:
+            more.setdefault(n, []).append(v)
+    operations = [replace(o, reads=(*o.reads, *more.get(n, ()))) for n, o in enumerate(work.operations)]
+    return replace(work, operations=tuple(operations))
 
 
 def _uses(work: Work) -> tuple[Any, Any]:

@@ -83,6 +83,54 @@ def defined(find: Find, name: str, attributes: Nested, types: tuple[TensorType, 
     return find(name).define("y", given, dict(attributes))
 
 
+def is_part(
+    find: Find,
+    name: str,
+    attributes: tuple[Nested, Nested],
+    types: tuple[TensorType, ...],
+    output: int,
+    parts: tuple[Box, Box],
+    given: Sequence[Box],
+) -> bool:
+    """Whether the second of two parts of an output is that output of the operator itself, applied to boxes ``given`` of
+    its inputs. ``attributes``: those of the whole, and those with which it is applied to the boxes.
+
+    What both parts read alike of an inner stage is all of it in the definition that is compared.
+    """
+    tensor = defined(find, name, attributes[0], types)[output]
+    first, boxes = (_boxes(tensor, box, ()) for box in parts)
+    for t in stages([tensor]):
+        if t.name in boxes and t is not tensor:
+            both = zip(first[t.name], boxes[t.name], t.shape, strict=True)
+            boxes[t.name] = tuple((0, extent) if a == b else b for a, b, extent in both)
+    boxes |= {f"x{i}": own for i, own in enumerate(given)}
+    box = parts[1]
+    inputs = [placeholder(extents_of(own), t[1], f"x{i}") for i, (own, t) in enumerate(zip(given, types, strict=True))]
+    own = _restricted(tensor, box, (), boxes, {t.name: t for t in inputs}, None)
+    try:
+        outputs = find(name).define("y", inputs, dict(attributes[1]))
+    except (ModelError, UnsupportedOperator):
+        return False
+    if len(outputs) <= output:
+        return False
+    plain, shifted = stages([outputs[output]]), stages([own])
+    return len(plain) == len(shifted) and all(
+        a.buffer is b.buffer and a.axes == b.axes and _canonical(a) is _canonical(b)
+        for a, b in zip(plain, shifted, strict=True)
+    )
+
+
+def _canonical(t: Tensor) -> Expr | None:
+    """The definition of a stage in canonical form."""
+    body = t.body
+    if body is None:
+        return None
+    ranges = {v.name: extent for v, extent in zip(t.axes, t.shape, strict=True)}
+    if not isinstance(body, Reduce):
+        return simplify(body, ranges)
+    return Reduce(body.kind, simplify(body.body, ranges | {a.var.name: a.extent for a in body.axes}), body.axes)
+
+
 def sum_of(output: Tensor) -> Sum:
     """The sum that an output is."""
     body = output.body
@@ -176,9 +224,16 @@ def _shifted(t: Tensor, box: Box, reduced: Box) -> tuple[Expr, dict[str, int]]:
 
 
 def _restricted(
-    output: Tensor, box: Box, reduced: Box, boxes: Mapping[str, Box], given: Mapping[str, Tensor], name: str = "y"
+    output: Tensor,
+    box: Box,
+    reduced: Box,
+    boxes: Mapping[str, Box],
+    given: Mapping[str, Tensor],
+    name: str | None = "y",
 ) -> Tensor:
-    """The stages that the part needs, each of its box; the last is called ``name``, inner ones begin with it."""
+    """The stages that the part needs, each of its box; the last is called ``name``, inner ones begin with it; None: all
+    keep their names.
+    """
     made: dict[str, Tensor] = dict(given)
     for t in stages([output]):
         if t.body is None or t.name not in boxes:
@@ -202,7 +257,8 @@ def _restricted(
         new = transform(body, read)
         read_now = {load.buffer.name for load in loads(new)}
         kept = tuple(source for source in inputs.values() if source.name in read_now)
-        buffer = t.buffer.with_(name=name if t is output else f"{name}{t.name[1:]}", shape=extents_of(own))
+        called = t.name if name is None else name if t is output else f"{name}{t.name[1:]}"
+        buffer = t.buffer.with_(name=called, shape=extents_of(own))
         made[t.name] = Tensor(buffer, t.axes, new, kept)
     return made[output.name]
 

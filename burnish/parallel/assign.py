@@ -9,7 +9,7 @@ elements, are computed by each device for itself.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.errors import PlanError
@@ -22,6 +22,7 @@ from burnish.parallel.values import Value, Values
 _LIGHT = {"injective", "reduction"}  # fusion classes of what costs less than to send it
 _UNKNOWN = frozenset({"extern"})
 NONE: Mapping[str, Split] = {}
+NOWHERE: Mapping[str, Sequence[int]] = {}
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,11 +45,12 @@ def assign(
     devices: int,
     inner: Collection[str] = frozenset(),
     given: Mapping[str, Split] = NONE,
+    keeps: Mapping[str, Sequence[int]] = NOWHERE,
 ) -> Assignment:
     """The tasks of all values of ``graph`` on ``devices``; ``splits`` are those of some, by tensor.
 
     ``inner``: values that devices compute for themselves, as far as they need them. ``given``: splits of inputs, which
-    values follow; the inputs themselves are where tasks read them.
+    values follow; the inputs themselves are where tasks read them. ``keeps``: devices that have all of some states.
 
     Graph outputs are collected on device 0, those of one element on all. Raises PlanError for splits of tensors
     that are not there, or do not fit.
@@ -62,7 +64,7 @@ def assign(
         if value.name not in own:
             split = splits[value.name] if value.name in splits else follower.split(value)
             placements[value.name] = placed(split, graph.types[value.name].shape, values.summed(value), value.name)
-    held = _demands(values, placements, own, devices)
+    held = _demands(values, placements, own, devices, keeps)
     for name in own:
         tasks = tuple(Task(device, box) for device, box in sorted(held.get(name, {}).items()))
         placements[name] = Placement(tasks, 1, True)
@@ -119,7 +121,11 @@ def _parted(values: Values, names: Collection[str]) -> set[str]:
 
 
 def _demands(
-    values: Values, placements: Mapping[str, Placement], own: set[str], devices: int
+    values: Values,
+    placements: Mapping[str, Placement],
+    own: set[str],
+    devices: int,
+    keeps: Mapping[str, Sequence[int]],
 ) -> dict[str, dict[int, Box]]:
     """By tensor and device the box that is needed of what devices hold or compute for themselves."""
     graph = values.graph
@@ -140,6 +146,9 @@ def _demands(
         changes = [need(name, device, b) for name, b in pairs if b is not None and name in kept]
         return any(changes)
 
+    for name, keeping in keeps.items():
+        for device in keeping:
+            need(name, device, whole(graph.types[name].shape))
     states = {state.output for state in graph.states.values()}
     for number, name in enumerate(graph.outputs):
         for device in _collected(graph, name, devices) if number not in states and name in kept else ():
@@ -147,20 +156,26 @@ def _demands(
     for name, placement in placements.items():
         for task in placement.tasks:
             read(values.made[name], task.device, task.box, task.reduced)
-    changed = True
-    while changed:
-        changed = False
-        for node in reversed(graph.nodes):
-            for number, name in enumerate(node.outputs):
-                for device, box in [*held.get(name, {}).items()] if name in own else []:
-                    changed |= read(Value(node, number), device, box, ())
-        for name, state in graph.states.items():
-            after = graph.outputs[state.output]
-            for device, box in [*held.get(name, {}).items()]:
-                changed |= after in kept and after != name and need(after, device, box)
-        lost = [] if changed else [name for name in graph.states if name not in held]
-        if lost:  # nothing reads it, wherever other states are updated: one device keeps it
-            changed = need(lost[0], 0, whole(graph.types[lost[0]].shape))
+
+    def settle() -> None:
+        """Everything that is needed for what is needed."""
+        changed = True
+        while changed:
+            changed = False
+            for node in reversed(graph.nodes):
+                for number, name in enumerate(node.outputs):
+                    for device, box in [*held.get(name, {}).items()] if name in own else []:
+                        changed |= read(Value(node, number), device, box, ())
+            for name, state in graph.states.items():
+                after = graph.outputs[state.output]
+                for device, box in [*held.get(name, {}).items()]:
+                    changed |= after in kept and after != name and need(after, device, box)
+
+    settle()
+    for name in graph.states:
+        if name not in held:  # nothing reads it: one device keeps it
+            need(name, 0, whole(graph.types[name].shape))
+            settle()
     return held
 
 

@@ -7,6 +7,8 @@ over nodes (Wu et al. 2016, GNMT).
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish.errors import PlanError
@@ -83,19 +85,23 @@ def work_of(op: Operation) -> float:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A pipeline: the model of all micro-batches, its strategy, and the order of tasks for the problem."""
+    """A pipeline: the model of all micro-batches and its strategy, that of one micro-batch, and the order of tasks for
+    the problem.
+    """
 
     model: Model
     strategy: Strategy
+    own: Strategy
     order: tuple[tuple[int, int], ...]
 
 
-def pipeline(model: Model, machine: Machine, stages: int, count: int) -> Pipeline:
-    """Stages of about equal arithmetic on consecutive devices, ``count`` micro-batches of the model's size, by 1F1B.
+def pipeline(model: Model, machine: Machine, stages: int, count: int, begins: Sequence[int] | None = None) -> Pipeline:
+    """Stages on consecutive devices, ``count`` micro-batches of the model's size, by 1F1B.
 
-    Stage s of S works on at most S - s micro-batches at a time (PipeDream-Flush, Narayanan et al. 2021): the forward
-    task of batch k + S - s waits for the backward one of batch k. Within a stage samples are split. Raises PlanError
-    unless the stages divide the devices.
+    ``begins``: the first operation of each stage but the first; None: stages of about equal arithmetic. Stage s of S
+    works on at most S - s micro-batches at a time (PipeDream-Flush, Narayanan et al. 2021): the forward task of batch
+    k + S - s waits for the backward one of batch k. Within a stage samples are split. Raises PlanError unless the
+    stages divide the devices.
     """
     if not 1 <= stages <= min(machine.size, len(model.operations)) or machine.size % stages:
         raise PlanError(
@@ -103,12 +109,15 @@ def pipeline(model: Model, machine: Machine, stages: int, count: int) -> Pipelin
             "operations or fewer that divides the devices"
         )
     each = machine.size // stages
-    stage = _stages(model, stages)
+    begins = equal_stages(model, stages) if begins is None else begins
+    stage = [bisect_right(begins, i) for i in range(len(model.operations))]
     whole = micro_batches(model, count)
-    chosen = {}
+    chosen, own = {}, {}
     for i, op in enumerate(whole.operations):
         first = stage[i % len(stage)] * each
         chosen[op.name] = split(op, {"sample": each}, range(first, first + each))
+        if i < len(stage):
+            own[model.operations[i].name] = chosen[op.name]
     made = {name: i for i, op in enumerate(model.operations) for name in op.outputs}
     order = []
     for i, op in enumerate(model.operations):
@@ -116,15 +125,18 @@ def pipeline(model: Model, machine: Machine, stages: int, count: int) -> Pipelin
             continue
         flight = stages - stage[i]
         order += [(k * len(stage) + i, (k + flight) * len(stage) + i) for k in range(count - flight)]
-    return Pipeline(whole, Strategy(chosen), tuple(order))
+    return Pipeline(whole, Strategy(chosen), Strategy(own, count), tuple(order))
 
 
-def _stages(model: Model, stages: int) -> list[int]:
-    """The stage of every operation, in the order of the model, by arithmetic."""
+def equal_stages(model: Model, stages: int) -> list[int]:
+    """The first operation of each stage but the first, for stages of about equal arithmetic, none of them empty."""
     weights = [work_of(op) for op in model.operations]
     total, done = sum(weights), 0.0
-    found = []
-    for weight in weights:
-        found.append(min(int((done + weight / 2) * stages / total), stages - 1))
+    found: list[int] = []
+    for i, weight in enumerate(weights):
+        left = len(weights) - i
+        wanted = min(int((done + weight / 2) * stages / total), stages - 1)
+        if i and len(found) < stages - 1 and (wanted > len(found) or left == stages - 1 - len(found)):
+            found.append(i)
         done += weight
     return found

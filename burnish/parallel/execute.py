@@ -11,6 +11,7 @@ from burnish.comm.protocol import Comm
 from burnish.errors import ArtifactError, InputError
 from burnish.ops.part import Box, extents_of
 from burnish.runtime.buffers import aligned_array, numpy_dtype
+from burnish.runtime.collectives import copied_bytes
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
 
@@ -35,7 +36,8 @@ class RankStep:
         self.states = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in facts["states"])
         self.state = SplitState(module, comm, self.states, [_boxes(held) for held in facts["held"]])
         self._reads = {name: _slices(box) for name, box in _boxes(facts["reads"]).items()}
-        self._numbers = {spec.name: i for i, spec in enumerate(self.inputs)}
+        numbers = {spec.name: i for i, spec in enumerate(self.inputs)}
+        self._numbers = numbers | {name: numbers[source] for name, source in facts["sources"].items()}
         self._outputs = [number for _, number in facts["outputs"]]
         self._given = [
             None if spec.name in self._reads else aligned_array(spec.shape, numpy_dtype(spec.dtype))[0]
@@ -47,7 +49,8 @@ class RankStep:
     def memory(self) -> dict[str, int]:
         """Bytes as of the module, and those of ``messages``."""
         given = [array for array in self._given if array is not None]
-        return {**self._module.memory, "messages": sum(array.nbytes for array in [*given, *self._results])}
+        kept = sum(array.nbytes for array in [*given, *self._results])
+        return {**self._module.memory, "messages": kept + copied_bytes(self._module.executable.steps)}
 
     @property
     def info(self) -> Mapping[str, Any]:

@@ -7,7 +7,7 @@ any other: compiled, fused, its memory planned; what it receives are inputs, wha
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from burnish.errors import PlanError
 from burnish.graph.decompose import decompose
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.ops.part import Box, whole
-from burnish.parallel.assign import NONE, Assignment, assign
+from burnish.parallel.assign import NONE, NOWHERE, Assignment, assign
 from burnish.parallel.placement import Split, Task, inside
 from burnish.parallel.redistribute import Message, Network, Piece, Wish, move
 from burnish.parallel.values import Value
@@ -28,7 +28,7 @@ BUCKET = 1 << 22  # bytes of gradients on a device after which their sums are se
 class Program:
     """What device ``rank`` computes. ``inputs``: of the model's inputs that it reads, the boxes; ``states``: of the
     states that it holds; ``outputs``: the graph's outputs that are the model's, by the model's names: on device 0, and
-    those of one element, such as a loss, on all.
+    those of one element, such as a loss, on all. ``sources``: by inputs of other names, the model's that they are of.
     """
 
     rank: int
@@ -38,6 +38,7 @@ class Program:
     inputs: Mapping[str, Box]
     states: Mapping[str, Box]
     outputs: Mapping[str, str]
+    sources: Mapping[str, str] = field(default_factory=dict)
 
 
 def programs(
@@ -47,18 +48,20 @@ def programs(
     bucket: int = BUCKET,
     inner: Collection[str] = frozenset(),
     given: Mapping[str, Split] = NONE,
+    keeps: Mapping[str, Sequence[int]] = NOWHERE,
 ) -> tuple[Program, ...]:
     """The programs of all devices for a graph, of inference or of a training step, and the splits of some tensors.
 
     ``inner``: tensors that each device computes as far as it needs them (``plans.splits_of`` gives both). ``given``:
-    splits of inputs that values follow, as far as ``splits`` does not name them.
+    splits of inputs that values follow, as far as ``splits`` does not name them. ``keeps``: devices that have all of
+    some states, whether they read them or not.
 
     Raises PlanError for splits that do not fit the graph or the devices, and for a graph with open dimensions.
     """
     if graph.dims:
         dims = ", ".join(d.name for d in graph.dims)
         raise PlanError(f"programs: found open dimensions {dims}; allowed: a graph with fixed shapes")
-    assigned = assign(decompose(graph), splits, devices, inner, given)
+    assigned = assign(decompose(graph), splits, devices, inner, given, keeps)
     found = _Programs(assigned, bucket).run()
     check_order(found)
     return found
@@ -212,6 +215,7 @@ def facts_of(graph: Graph, found: Sequence[Program], rank: int) -> dict[str, Any
     given = [name for name in graph.inputs if name not in graph.states]
     return {
         "rank": rank, "inputs": typed(given), "states": typed([*graph.states]), "reads": boxes(own.inputs),
+        "sources": dict(own.sources),
         "held": [boxes(program.states) for program in found],
         "outputs": [[name, own.graph.outputs.index(local)] for name, local in own.outputs.items()],
     }  # fmt: skip

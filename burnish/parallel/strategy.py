@@ -6,7 +6,12 @@ Source: thesis-jia section 3.3 (configurations of the SOAP space). Text form, on
     conv1: relu float32[64, 32, 28, 28] = n:2 oc:2 on 0 1 2 3
 
 Degrees stand by the axis' name, those of 1 are left out; devices stand for tasks in row-major order of the axes. The
-word "recomputed" at the end: results are not kept for the backward pass, but computed again in it.
+word "recomputed" at the end: results are not kept for the backward pass, but computed again in it; then the first line
+says how many bytes each device may use. A pipeline (1F1B) says in its first line how many micro-batches a batch has;
+its operations are those of a micro-batch, and its stages are their devices::
+
+    strategy of 3 operations on 4 devices, 8 micro-batches
+    strategy of 3 operations on 4 devices, 16000000000 bytes each
 """
 
 from __future__ import annotations
@@ -70,9 +75,15 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A configuration for every operation of a model, by the operation's name."""
+    """A configuration for every operation of a model, by the operation's name.
+
+    ``micro_batches``: of a pipeline, whose operations are those of a micro-batch; None for none. ``memory``: bytes of
+    each device, within which results are recomputed; None where all are kept.
+    """
 
     configurations: Mapping[str, Configuration]
+    micro_batches: int | None = None
+    memory: int | None = None
 
     def check(self, model: Model, machine: Machine) -> None:
         """Raises PlanError unless it is for exactly the operations of the model and devices of the machine."""
@@ -87,7 +98,9 @@ class Strategy:
     def text(self, model: Model, machine: Machine) -> str:
         """The strategy as text that :func:`parse_strategy` reads back."""
         self.check(model, machine)
-        lines = [f"strategy of {len(model.operations)} operations on {machine.size} devices"]
+        head = f"strategy of {len(model.operations)} operations on {machine.size} devices"
+        head += "" if self.micro_batches is None else f", {self.micro_batches} micro-batches"
+        lines = [head + ("" if self.memory is None else f", {self.memory} bytes each")]
         for op in model.operations:
             chosen = self.configurations[op.name]
             degrees = [f"{a.name}:{n}" for a, n in zip(op.axes, chosen.degrees, strict=True) if n > 1]
@@ -103,28 +116,50 @@ def described(op: Operation) -> str:
     return f"{'+'.join(node.op for node in op.nodes)} {op.types[op.outputs[0]]}"
 
 
-_HEAD = re.compile(r"strategy of (\d+) operations on (\d+) devices")
+_HEAD = re.compile(
+    r"strategy of (?P<operations>\d+) operations on (?P<devices>\d+) devices"
+    r"(?:, (?P<batches>[1-9]\d*) micro-batches)?(?:, (?P<memory>[1-9]\d*) bytes each)?"
+)
 _LINE = re.compile(
     r"(?P<name>.+): (?P<what>\S+ \w+\[[^\]]*\]) = (?P<degrees>.+) on (?P<devices>[\d ]*\d)(?P<again> recomputed)?"
 )
 
 
-def parse_strategy(text: str, model: Model, machine: Machine) -> Strategy:
-    """The strategy of a text. Raises PlanError naming the line, and refuses one of another model or machine."""
-    lines = [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+def micro_batches_of(text: str) -> int | None:
+    """How many micro-batches a strategy's text says, None for none: its model is that of one. Raises PlanError."""
+    batches = _head(_lines(text))["batches"]
+    return None if batches is None else int(batches)
+
+
+def _lines(text: str) -> list[tuple[int, str]]:
+    return [(n, line.strip()) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+
+
+def _head(lines: list[tuple[int, str]]) -> re.Match[str]:
     head = _HEAD.fullmatch(lines[0][1]) if lines else None
     if head is None:
         found = lines[0][1] if lines else "nothing"
-        raise PlanError(f"line 1: found '{found}'; allowed: strategy of N operations on P devices")
-    if int(head[2]) != machine.size:
-        raise PlanError(f"strategy for {head[2]} devices; allowed: {machine.size}, those of '{machine.name}'")
+        raise PlanError(
+            f"line 1: found '{found}'; allowed: strategy of N operations on P devices[, M micro-batches]"
+            "[, B bytes each]"
+        )
+    return head
+
+
+def parse_strategy(text: str, model: Model, machine: Machine) -> Strategy:
+    """The strategy of a text. Raises PlanError naming the line, and refuses one of another model or machine."""
+    lines = _lines(text)
+    head = _head(lines)
+    if int(head["devices"]) != machine.size:
+        raise PlanError(f"strategy for {head['devices']} devices; allowed: {machine.size}, those of '{machine.name}'")
     found_ones: dict[str, Configuration] = {}
     for number, line in lines[1:]:
         name, configuration = _parse_line(line, number, model)
         if name in found_ones:
             raise PlanError(f"line {number}: operation '{name}' again; allowed: each once")
         found_ones[name] = configuration
-    strategy = Strategy(found_ones)
+    batches, memory = (None if head[word] is None else int(head[word]) for word in ("batches", "memory"))
+    strategy = Strategy(found_ones, batches, memory)
     strategy.check(model, machine)
     return strategy
 

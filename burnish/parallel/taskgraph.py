@@ -51,7 +51,7 @@ class Problem:
         if space.machine.size > MAX_PARTS:
             raise PlanError(f"machine '{space.machine.name}': {space.machine.size} devices; allowed: {MAX_PARTS}")
         self.space, self.model, self.machine = space, space.model, space.machine
-        self.synchronization, self.sparse, self.sharded = synchronization, sparse, sharded
+        self.synchronization, self.sparse, self.sharded, self.costs = synchronization, sparse, sharded, costs
         self.weights = weight_tables(self.model)
         self._kinds: list[Device] = []
         self.tables = self._tables(costs, list(order))

@@ -62,9 +62,7 @@ class Collectives:
     def begin(self, number: int, step: Collective, source: Array | None, target: Array | None) -> None:
         """Begins the collective of step ``number``; see :meth:`wait`."""
         assert self._comm is not None
-        # An output is written once in a call, and so need not be copied.
-        lasts = source is None or (step.source is not None and step.source.memory == "output")
-        own = source if lasts else source.copy()  # type: ignore[union-attr]
+        own = source.copy() if source is not None and _is_copied(step) else source
         if step.operation in MESSAGES and not self._begun:
             self._posted[number] = _start(self._comm, step, own, target), target
             return
@@ -92,6 +90,24 @@ class Collectives:
         if self._begun:
             ended([begun for begun, _ in self._begun.values()])
             self._begun.clear()
+
+
+def copied_bytes(steps: Sequence[Step]) -> int:
+    """The most bytes of what messages are sent from that are copies at once."""
+    copies: dict[int, int] = {}
+    most = 0
+    for number, step in enumerate(steps):
+        if isinstance(step, Wait):
+            copies.pop(step.step, None)
+        elif isinstance(step, Collective) and step.operation == "send" and _is_copied(step):
+            copies[number] = step.spec.nbytes
+            most = max(most, sum(copies.values()))
+    return most
+
+
+def _is_copied(step: Collective) -> bool:
+    """Whether what a collective reads is copied: not an output, which is written once in a call."""
+    return step.source is not None and step.source.memory != "output"
 
 
 def _write(target: Array | None, result: Array | None) -> None:

@@ -89,6 +89,14 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     all. Raises ModelError for a model whose outputs the loss does not take, with states or open dimensions, or without
     parameters; UnsupportedOperator for an operator without a gradient.
     """
+    b, parameters = forward_pass(graph, train, weights)
+    return _with_update(b, b.source.outputs, parameters, train)
+
+
+def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[Rewrite, tuple[str, ...]]:
+    """The model as a step of training computes it, without loss and update, and the names of its parameters: states, as
+    are running statistics and the seed of dropout. Arguments and errors are those of :func:`training_graph`.
+    """
     _check(graph)
     resolved(train.loss).labels([graph.types[name] for name in graph.outputs])
     precision = mixed_precision("Train: precision", train.precision)
@@ -115,7 +123,7 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
             dropped += 1
         else:
             b.add_many(node.op, *node.inputs, names=node.outputs, node=node.name, **node.attrs)
-    return _with_update(b, graph.outputs, parameters, train)
+    return b, tuple(parameters)
 
 
 def noted_labels(graph: Graph, train: Train) -> list[list[int | None]]:
@@ -139,13 +147,23 @@ def trained_constants(graph: Graph, train: Train) -> set[str]:
     return (running if train.batch_statistics else set()) | {*_parameters(graph, train, running, None)}
 
 
-def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:
-    """Loss, gradients and updates behind the model."""
-    plan = UpdatePlan(
+def lasting(graph: Graph, train: Train) -> Node | None:
+    """The first node that keeps something from one call of a step to the next: running statistics, dropout's seed."""
+    moving = _running_statistics(graph) if train.batch_statistics else set[str]()
+    return next((n for n in graph.nodes if n.op == "dropout" or moving & {*n.inputs}), None)
+
+
+def update_plan(train: Train) -> UpdatePlan:
+    """How gradients become updates."""
+    return UpdatePlan(
         train.optimizer, train.schedule, train.clip_norm, train.clip_value, train.accumulate,
         mixed_precision("Train: precision", train.precision), train.guard,
     )  # fmt: skip
-    value = add_updates(b, add_loss(b, train.loss, outputs), [*parameters], plan)
+
+
+def _with_update(b: GraphBuilder, outputs: Sequence[str], parameters: Collection[str], train: Train) -> Graph:
+    """Loss, gradients and updates behind the model."""
+    value = add_updates(b, add_loss(b, train.loss, outputs), [*parameters], update_plan(train))
     return b.build(b.add("identity", value, name=b.fresh("loss")))
 
 

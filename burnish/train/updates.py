@@ -48,9 +48,23 @@ def add_updates(b: GraphBuilder, loss: str, parameters: Sequence[str], plan: Upd
 
     States that are updated already, such as running statistics, are guarded with the rest.
     """
-    running = [*b.updates]
     scale = None if plan.scale is None else b.state(b.fresh(SCALE), np.array(plan.scale))
-    found = _gradients(b, loss, parameters, scale, plan.accumulate)
+    return apply_gradients(b, loss, parameters, _gradients(b, loss, parameters, scale, plan.accumulate), plan, scale)
+
+
+def apply_gradients(
+    b: GraphBuilder,
+    loss: str,
+    parameters: Sequence[str],
+    found: Sequence[str],
+    plan: UpdatePlan,
+    scale: str | None = None,
+) -> str:
+    """Adds updates by gradients ``found``, each a share of one update's; returns the name of the loss to report.
+
+    ``scale``: the state that is the loss scale, where there is one.
+    """
+    running = [*b.updates]
     due, found = _accumulated(b, parameters, found, plan.accumulate)
     found = [b.add("clip", g, min=-plan.clip_value, max=plan.clip_value) for g in found] if plan.clip_value else found
     norm = _norm(b, found) if plan.clip_norm is not None or scale is not None else None

@@ -147,7 +147,7 @@ def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkey
     monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[3])), {}))
     usual = plan(model, here, seconds=0.2, measure=ranks)
     needs = {"plan": [{"state": 900}, {"state": 5000}], "data parallelism": [{"state": 1000}] * 2}
-    monkeypatch.setattr(planned, "rank_memory", lambda step, splits, *_, **__: needs[which(splits, usual)])
+    monkeypatch.setattr(planned, "plan_memory", lambda graph, train, splits, *_: needs[which(splits, usual)])
     tight = replace(here, devices=tuple(replace(d, memory=4000) for d in here.devices))
     found = plan(model, tight, seconds=0.2, measure=ranks)
     assert max(found.allocated) <= 4000

@@ -17,7 +17,7 @@ from burnish.parallel.elimination import _solve, eliminate
 from burnish.parallel.machine import Machine
 from burnish.parallel.operations import Model, operations
 from burnish.parallel.pipelines import best_pipeline
-from burnish.parallel.plans import splits_of
+from burnish.parallel.plans import splits_of, stages_of
 from burnish.parallel.presets import machine
 from burnish.parallel.recompute import within_memory
 from burnish.parallel.search import search
@@ -115,7 +115,7 @@ def test_a_strategy_that_recomputes_fits_where_the_plain_one_does_not() -> None:
         search(tiny, {"data": choice}, Budget(trials=5))
 
 
-def test_recomputed_operations_have_a_text_and_no_program() -> None:
+def test_recomputed_operations_have_a_text_and_a_program_with_the_bytes_of_a_device() -> None:
     sim = simulator(layers(3), machine("p100:1x2"), recompute=True)
     model, where = sim.problem.model, sim.problem.machine
     choice = start_of(sim)
@@ -124,8 +124,11 @@ def test_recomputed_operations_have_a_text_and_no_program() -> None:
     text = strategy.text(model, where)
     assert text.splitlines()[2].endswith(" on 0 1 recomputed")
     assert parse_strategy(text, model, where) == strategy
-    with pytest.raises(PlanError, match="is recomputed; allowed for programs: strategies that keep all results"):
+    with pytest.raises(PlanError, match="is recomputed; allowed: with the bytes of each device in the first line"):
         splits_of(model, strategy)
+    bounded = replace(strategy, memory=123456)
+    again = parse_strategy(bounded.text(model, where), model, where)
+    assert again == bounded and splits_of(model, again).memory == 123456
 
 
 def test_peak_memory_is_at_most_that_of_everything_at_once(branched: Simulator) -> None:
@@ -147,16 +150,30 @@ def test_1f1b_needs_the_memory_of_its_stages_in_flight() -> None:
 
 
 def test_the_best_pipeline_is_no_slower_than_the_plain_ones() -> None:
-    def micro(count: int) -> Model | None:
+    def micro(count: int, devices: int) -> Model | None:
+        assert devices in (1, 2)
         return layers(4, 64 // count, 128) if count <= 4 else None
 
     found = best_pipeline(micro, machine("p100:1x4"), Roofline(), Budget(trials=20))
     assert found.ns <= min(found.times.values())
+    assert found.strategy.micro_batches == found.micro_batches
+    assert len(stages_of(found.model, found.strategy).devices) == found.stages
     assert {stages for stages, _ in found.times} == {2, 4}
     assert found.simulator.full(found.choice) == found.ns
     small = limited(machine("p100:1x4"), 1000)
     with pytest.raises(PlanError, match="no pipeline fits"):
         best_pipeline(micro, small, Roofline(), Budget(trials=5))
+
+
+def test_stages_move_where_that_makes_a_step_shorter() -> None:
+    """The last layer has most of the arithmetic; a device does it in little more time than another layer."""
+    b = GraphBuilder()
+    h = b.input("x", (8, 64))
+    for width in (64, 64, 64, 64, 64, 64, 4096):
+        h = b.add("matmul", h, weight(b, 64, width))
+    model = operations(b.build(h))
+    found = best_pipeline(lambda count, _: model, machine("p100:1x2"), Roofline(), Budget(trials=20), counts=(4,))
+    assert found.ns < found.times[2, 4]
 
 
 def test_bounds_that_count_transfers_are_below_every_strategy() -> None:

@@ -10,7 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from burnish.cli import app
-from burnish.driver.planned import Plan, plan, read_plan
+from burnish.driver.parallel_plan import Plan
+from burnish.driver.planned import plan, read_plan
 from burnish.errors import ParameterError, PlanError
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.graph import Graph, GraphBuilder
@@ -20,6 +21,7 @@ from burnish.parallel.costs import Roofline
 from burnish.parallel.exact import optimum
 from burnish.parallel.export_torch import torch_annotations
 from burnish.parallel.operations import operations
+from burnish.parallel.plans import Splits
 from burnish.parallel.presets import machine
 from burnish.parallel.program import programs
 from burnish.parallel.search import Objective, blocks_of, search
@@ -134,7 +136,7 @@ def test_a_plan_is_never_predicted_slower_than_data_parallelism(planned: Plan) -
 def test_a_plan_is_read_back_and_trains(planned: Plan) -> None:
     model = NETWORKS["cnn"]()
     splits = read_plan(planned.text(), model, 2)
-    assert splits == planned.splits
+    assert isinstance(splits, Splits) and splits == planned.placement
     step = step_of(model)
     made = programs(step, splits.splits, 2, inner=splits.inner)
     batch = batch_of(step)
