@@ -170,3 +170,17 @@ def test_what_is_refused() -> None:
     with pytest.raises(ModelError, match=r"loss: found a graph of .*; allowed: of the outputs"):
         bn.compile(linear(2), train=bn.Train(other))
     assert set(LOSSES) == {"softmax_cross_entropy", "squared", "absolute", "huber", "binary_logistic", "output"}
+
+
+def test_wide_sums_of_many_labels() -> None:
+    """A compiled mean over two hundred thousand labels has the digits of float32."""
+    rng, count = np.random.default_rng(0), 200_000
+    logits, label = rng.normal(size=(count, 3)).astype(np.float32), rng.integers(-1, 3, count)
+    b = GraphBuilder()
+    names = [b.input("x", logits.shape), b.input("y", label.shape, "int64")]
+    loss = b.build(CrossEntropy(wide=True).build(b, names[:1], names[1:]))
+    found = float(bn.compile(loss, threads=1, rewrite=False)(logits, label))
+    x = logits.astype(np.float64)
+    logs = x - np.log(np.exp(x).sum(1, keepdims=True))
+    known = label >= 0
+    np.testing.assert_allclose(found, -logs[np.flatnonzero(known), label[known]].mean(), rtol=3e-7)
