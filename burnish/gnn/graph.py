@@ -309,8 +309,10 @@ def _labels(found: Any, vertices: int, classes: int) -> tuple[NDArray[Any], int]
         return readonly(np.ascontiguousarray(array, np.uint8)), array.shape[1]
     low, high = (int(array.min()), int(array.max())) if vertices else (0, -1)
     classes = classes or min(high + 1, max(vertices, MOST_CLASSES))
-    if low < -1 or high >= classes or classes > LARGEST:
-        wrong = int(np.flatnonzero((array < -1) | (array >= min(classes, LARGEST)))[0])
+    if not 0 <= classes <= LARGEST:
+        raise DataError(f"graph: classes: found {classes}; allowed: 0 to {LARGEST}")
+    if low < -1 or high >= classes:
+        wrong = int(np.flatnonzero((array < -1) | (array >= classes))[0])
         raise DataError(
             f"graph: labels: found {array[wrong]} of vertex {wrong}; allowed: 0 to {classes - 1}, or -1 if unknown"
         )
