@@ -127,7 +127,7 @@ class Network:
         """The model with seeded weights."""
         if isinstance(self.form, Residual):
             return resnet(self.form, self.shape[0], self.shape[2], 0)
-        return perceptron(self.form, *self.shape, self.classes)
+        return perceptron(self.form, self.shape[0], self.shape[1], self.classes)
 
 
 NETWORKS = {

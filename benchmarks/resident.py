@@ -85,7 +85,7 @@ def torch_step(name: str, share: float) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     network = NETWORKS[name]
-    net = torch_network(torch, network)
+    net = torch_network(network)
     functorch.activation_memory_budget = share
     compiled = torch.compile(net, backend="aot_eager")  # partitioned by the budget, then run by PyTorch's kernels
     images, labels = torch.randn(*network.shape), torch.randint(0, network.classes, network.shape[:1])
@@ -113,9 +113,11 @@ def torch_step(name: str, share: float) -> dict[str, Any]:
     return {"before": before, "growth": resident("VmHWM") - before, "saved": sum(saved.values())}
 
 
-def torch_network(torch: Any, network: Network) -> Any:
+def torch_network(network: Network) -> Any:
     """The network for PyTorch, in training."""
-    nn = torch.nn
+    import torch
+    from torch import nn
+
     if not isinstance(network.form, Residual):
         layers: list[Any] = []
         for _ in range(network.form):
@@ -128,7 +130,7 @@ def torch_network(torch: Any, network: Network) -> Any:
             nn.Conv2d(inputs, channels, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(channels)
         )
 
-    class Block(nn.Module):  # type: ignore[misc]
+    class Block(nn.Module):
         def __init__(self, inputs: int, width: int, stride: int) -> None:
             super().__init__()
             channels = width * form.expansion
@@ -146,7 +148,7 @@ def torch_network(torch: Any, network: Network) -> Any:
                 y = part(y) if number == len(self.parts) - 1 else torch.relu(part(y))
             return torch.relu(y + self.shortcut(x))
 
-    class Net(nn.Module):  # type: ignore[misc]
+    class Net(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.stem = conv(3, form.width, 7, 2)

@@ -22,6 +22,7 @@ from burnish.memory.work import Order, Work
 STEP = 0.95  # from one limit of the ladder to the next
 SMALL, DRAWS = 300, 5  # up to so many operations, so many orders more are drawn for each limit and each rule
 REACH = 0.75  # of a budget: limits below are not tried for more operations, unless nothing else fits
+HUGE, LOW = 4000, 0.15  # of more operations, greedy orders below such a part of all live bytes are slower than chains
 TAKEN = 2  # of the greedy orders for a limit, the fastest, from which waste is taken out
 CHAINS, NEAR_CHAINS = 32, 3  # of the dynamic program's plans, those tried for few operations, and for many
 PLACED = 3  # of plans of little memory and many operations, those for which the arena is planned
@@ -119,8 +120,9 @@ class Planner:
     def _try(self, budget: int) -> None:
         """Makes plans that might fit: what is made for a limit does not depend on the budget."""
         few = len(self.work) <= SMALL
+        least = max(REACH * budget, LOW * self.unplanned.live if len(self.work) > HUGE else 0)
         for limit in self._ladder:
-            if limit <= budget and (few or limit >= REACH * budget):
+            if limit <= budget and (few or limit >= least):
                 self._greedy(limit, 1 + (DRAWS if few else 0))
         for slots in self._slots(budget, few):
             self._chained(slots)

@@ -130,7 +130,7 @@ class Work:
         """Seconds of all runs."""
         return fsum(self.operations[n].seconds for n in order)  # in any order the same
 
-    def copies(self, order: Order) -> tuple[Ints, Ints, Ints, Ints]:
+    def copies(self, order: Order | Ints) -> tuple[Ints, Ints, Ints, Ints]:
         """The copies of an order, by birth: the value of each, the runs that write it and that read it last; and the
         bytes that are live at each run.
         """

@@ -66,7 +66,7 @@ def test_networks_are_those_that_pytorch_trains(form: Residual | int) -> None:
     network = Network(form, (2, 40) if isinstance(form, int) else (2, 3, 32, 32))
     graph = network.graph()
     verify(graph)
-    net = torch_network(torch, network)
+    net = torch_network(network)
     statistics = {n for n in graph.constants if n.endswith((".mean", ".variance"))}
     own = sum(array.size for n, array in graph.constants.items() if n not in statistics)
     assert own == sum(p.numel() for p in net.parameters())
