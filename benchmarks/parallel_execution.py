@@ -34,7 +34,7 @@ from burnish.comm import launch
 from burnish.driver.calibration import Ranks, calibrate
 from burnish.driver.fit_ranks import faster_plan, fit_ranks
 from burnish.driver.planned import step_inputs
-from burnish.driver.ranks import compile_ranks
+from burnish.driver.ranks import Settings, compile_ranks, split_programs
 from burnish.errors import WorkerError
 from burnish.graph.graph import Graph
 from burnish.parallel.baselines import data_parallel
@@ -162,7 +162,8 @@ def error_of(
         found = operations(model)
         space = Space(found, machine(f"host:{devices}"))
         plan = splits_of(found, space.strategy(space.random(seed)))
-    made = compile_ranks(step, plan, devices, target("cpu"), bucket=1 << (seed % 20), cache_dir=cache)
+    settings = Settings(bucket=1 << (seed % 20), cache_dir=cache)
+    made = split_programs(step, plan, devices, target("cpu"), settings).executables()
     (states, *_) = launch(killing.run_steps, [(executable, dict(batch), 3) for executable in made], kind, 120.0)
     return max(
         float(np.abs(states[n].astype(np.float64) - value).max()) / max(float(np.abs(value).max()), 1e-30)

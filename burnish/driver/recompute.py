@@ -186,12 +186,9 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         group = step.group
         reads = [number[b] for n in group.inputs if (b := home.get(n, Place(n)).buffer) in number]
         writes = [number[b] for n in group.outputs if (b := home[n].buffer) in number]
-        whole = {home[n].buffer for n in group.inputs if n in home and n not in makers}
-        own = [makers[n] for n in group.inputs if n in made.pieces and n in makers]
-        needed = tuple(dict.fromkeys([*own, *(m for buffer in whole for m in parts.get(buffer, ()))]))
-        for n in group.outputs:
-            if n in made.pieces:
-                parts.setdefault(home[n].buffer, []).append(len(operations))
+        needed = _writers(made, home, makers, parts, group.inputs)
+        for name in made.pieces.keys() & {*group.outputs}:
+            parts.setdefault(home[name].buffer, []).append(len(operations))
         once = isinstance(step, (RepeatStage, MessageStage)) or bool((results | shared) & {*group.outputs})
         reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
         if isinstance(step, RepeatStage):
@@ -212,6 +209,19 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     for n, readers in _readers_of_states(made, home, makers).items():
         operations[n] = replace(operations[n], after=(*operations[n].after, *readers))
     return Work(tuple(operations), tuple(nbytes.values()), keep, _forward(made, operations, makers))
+
+
+def _writers(
+    made: Compilation,
+    home: Mapping[str, Place],
+    makers: Mapping[str, int],
+    parts: Mapping[str, Sequence[int]],
+    reads: Sequence[str],
+) -> tuple[int, ...]:
+    """The operations that write the pieces of joined buffers which are read: one piece, or by another name all."""
+    whole = {home[name].buffer for name in reads if name in home and name not in makers}
+    own = [makers[name] for name in reads if name in made.pieces and name in makers]
+    return tuple(dict.fromkeys([*own, *(m for buffer in whole for m in parts.get(buffer, ()))]))
 
 
 def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Mapping[str, int]) -> dict[int, list[int]]:

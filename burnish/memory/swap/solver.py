@@ -12,6 +12,15 @@ from burnish.optional import require
 UNIT = 1e4  # the largest cost, and the room of a row, handed to the solver, whose tolerances are absolute
 
 
+def load_solver() -> None:
+    """Imports the solver: its some tens of megabytes are in main memory before what is left for tensors is measured.
+
+    Raises MissingDependencyError.
+    """
+    require("scipy.optimize", "memory")
+    require("scipy.sparse", "memory")
+
+
 class Rows:
     """Rows of an integer program, each ``sum(coefficient * variable) <= bound``, for ``count`` variables."""
 
