@@ -139,14 +139,14 @@ def plan(
 def _with_room(own: Alternative, request: Request, starts: Mapping[str, Strategy], ranks: Ranks) -> Alternative:
     """The alternative, or splits found within less where those of it need more than there is for their programs."""
     for _ in range(AGAIN if own.name == SPLITS else 0):
-        needed = _needed(request.graph, splits_of(own.model, own.strategy), request.machine, ranks)
-        over = max(a / b.memory for a, b in zip(needed, request.machine.devices, strict=True))
-        if over <= 1:
-            break
-        request = replace(request, objective=replace(request.objective, share=request.objective.share / over))
         try:
+            needed = _needed(request.graph, splits_of(own.model, own.strategy), request.machine, ranks)
+            over = max(a / b.memory for a, b in zip(needed, request.machine.devices, strict=True))
+            if over <= 1:
+                break
+            request = replace(request, objective=replace(request.objective, share=request.objective.share / over))
             own = split(request, own.model, starts, False)
-        except PlanError:  # nothing is estimated to fit: _measured tells what there is
+        except PlanError:  # nothing is estimated to fit, or has a program: _measured tells what there is
             break
     return own
 

@@ -14,7 +14,6 @@ from heapq import heappop, heappush
 from burnish.errors import VerificationError
 from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
-from burnish.memory.offsets import place_many
 
 FEW = 256  # buffers that are all ordered with care
 MANY = 1000  # buffers that still are; more are placed by compiled loops
@@ -202,6 +201,8 @@ def _search(buffers: Sequence[Interval], bound: int, alignment: int, enough: int
     if len(buffers) <= FEW:
         return _placed(buffers, max(bound, enough), alignment)[:2]
     if len(buffers) > MANY:
+        from burnish.memory.offsets import place_many  # with numba, which loading a module of few buffers does without
+
         return place_many(buffers, alignment, max(bound, enough))
     order = _placed([b for b in buffers if b.nbytes > bound // SMALL], max(bound, enough), alignment)[2]
     taken = {b.name for b in order}

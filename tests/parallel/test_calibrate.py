@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ from burnish.cache import ObjectCache
 from burnish.cli.strategies import summary
 from burnish.comm.local import thread_comms
 from burnish.driver import planned
+from burnish.driver.alternatives import Request, split
 from burnish.driver.calibration import Ranks
 from burnish.driver.calibration import calibrate as calibrate_plan
 from burnish.driver.planned import plan
@@ -157,23 +157,26 @@ def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkey
 
 
 def test_a_plan_whose_programs_have_no_room_is_looked_for_in_less(monkeypatch):
-    here = machine("host:2")
+    model, here = layers(2), machine("host:2")
     room = here.devices[0].memory
-    first, second = (SimpleNamespace(machine=here, splits=word) for word in ("first", "second"))
-    needs = {"first": (room, 2 * room), "second": (room, room)}
-    monkeypatch.setattr(planned, "_needed", lambda found, splits, ranks: needs[splits])
+    request = Request(model.graph, here, Roofline(), "overlapped", False, Objective(), True, None, (), 1.0, 0)
+    first = split(request, model, {"data parallel": data_parallel(model, here)}, False)
+    second = replace(first, trials=-1)
+    needs = [(room, 2 * room), (room, room), (4 * room, room), (4 * room, room)]
     shares = []
 
-    def again(aim):
-        shares.append(aim.share)
+    def again(request, *rest):
+        shares.append(request.objective.share)
         return second
 
-    assert planned._with_room(first, again, Objective(), Ranks()) == (second, needs["second"])
-    assert planned._with_room(second, again, Objective(), Ranks()) == (second, needs["second"])
+    monkeypatch.setattr(planned, "_needed", lambda *rest: needs.pop(0))
+    monkeypatch.setattr(planned, "split", again)
+    assert planned._with_room(first, request, {}, Ranks()) is second
     assert shares == [0.5]
-    needs["second"] = (4 * room, room)
-    assert planned._with_room(first, again, Objective(), Ranks()) == (second, needs["second"])
-    assert shares == [0.5, 0.5, 0.125]  # and no further
+    assert planned._with_room(first, request, {}, Ranks()) is second
+    assert shares == [0.5, 0.25, 0.0625]  # and no further
+    needs.append((room, room))
+    assert planned._with_room(first, request, {}, Ranks()) is first
 
 
 def which(splits, usual):
