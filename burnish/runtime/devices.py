@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from burnish.errors import ArtifactError, BurnishError, TargetError
 from burnish.machines.machine import Machine
@@ -11,7 +11,9 @@ from burnish.runtime.device import Absent, DeviceBench, TimedDevice
 from burnish.runtime.gpu.cuda import CudaDevice
 from burnish.runtime.host import check_host, machine_of
 from burnish.runtime.pool import available_cores
-from burnish.target import Target
+
+if TYPE_CHECKING:
+    from burnish.target import Target
 
 BY_ARCHITECTURE: Mapping[str, Callable[[], Any]] = {"nvptx64": CudaDevice}
 
