@@ -111,7 +111,7 @@ def texts(network: nn.Module, words: int, shape: tuple[int, int], along: int) ->
 
 
 SETUPS: dict[str, tuple[Callable[[], tuple[nn.Module, list[Batch]]], float]] = {
-    "resnet18": (images, 0.002),
+    "resnet18": (images, 0.0001),
     "lstm": (lambda: texts(LanguageModel(), 1000, (101, 8), 0), 1.0),
     "gpt": (lambda: texts(Gpt(), 2000, (8, 65), 1), 0.05),
 }

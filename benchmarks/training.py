@@ -33,6 +33,7 @@ import burnish as bn
 from benchmarks import harness
 from benchmarks.architectures.trained import WORKLOADS, workload
 from benchmarks.backward import KERNELS, backward_calls
+from burnish.measure.peers import SETTLE_SECONDS
 from burnish.optional import require
 from burnish.target import target
 
@@ -100,12 +101,17 @@ def our_step(name: str, threads: int, exact: bool) -> Call:
 
 
 def in_turn(calls: Mapping[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Median milliseconds of each call; they take turns, in an order that rotates."""
+    """Median milliseconds of each call; they take turns, in an order that rotates.
+
+    A turn starts after a pause in which the threads of the one before fall asleep, and a call that is not timed.
+    """
     names = list(calls)
     spent: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(rounds):
         at = turn % len(names)
         for name in names[at:] + names[:at]:
+            time.sleep(SETTLE_SECONDS)
+            calls[name]()
             began = clock()
             calls[name]()
             spent[name].append(clock() - began)
