@@ -69,6 +69,18 @@ def test_steps_equal_those_of_torch(optimizer: tuple[Any, str, dict[str, Any]], 
     assert step.state["optimizer.step"] == len(BATCHES)
 
 
+def trains_alike(network: Any, step: Any, x: Any, y: Any, rate: float, steps: int, tolerance: float) -> None:
+    """Fails unless the losses of a step are PyTorch's, by SGD with momentum 0.9; the network is trained."""
+    torch = pytest.importorskip("torch")
+    peer = torch.optim.SGD(network.parameters(), rate, momentum=0.9)
+    for _ in range(steps):
+        peer.zero_grad()
+        wanted = torch.nn.functional.cross_entropy(network(x), y)
+        wanted.backward()
+        peer.step()
+        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < tolerance
+
+
 def test_a_network_of_torch_with_batch_normalization() -> None:
     torch = pytest.importorskip("torch")
     nn = torch.nn
@@ -80,13 +92,7 @@ def test_a_network_of_torch_with_batch_normalization() -> None:
     x, y = torch.randn(8, 3, 8, 8), torch.randint(0, 5, (8,))
     step = bn.compile(network.eval(), x, train=bn.Train(optimizer=bn.SGD(0.05, momentum=0.9)), threads=2)
     network.train()
-    peer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9)
-    for _ in range(6):
-        peer.zero_grad()
-        wanted = nn.functional.cross_entropy(network(x), y)
-        wanted.backward()
-        peer.step()
-        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-4
+    trains_alike(network, step, x, y, 0.05, 6, 1e-4)
     for key, name in (("b_1_running_mean", "1.running_mean"), ("b_1_running_var", "1.running_var")):
         np.testing.assert_allclose(step.state[key], network.state_dict()[name].numpy(), atol=1e-4)
     np.testing.assert_allclose(step.state["p_0_weight"], network[0].weight.detach().numpy(), atol=1e-4)
@@ -103,13 +109,7 @@ def test_a_batch_normalization_that_is_applied_twice_moves_its_statistics_twice(
     x, y = torch.randn(4, 3, 8, 8), torch.randint(0, 5, (4,))
     step = bn.compile(network.eval(), x, train=bn.Train(optimizer=bn.SGD(0.05, momentum=0.9)), threads=1)
     network.train()
-    peer = torch.optim.SGD(network.parameters(), 0.05, momentum=0.9)
-    for _ in range(4):
-        peer.zero_grad()
-        wanted = nn.functional.cross_entropy(network(x), y)
-        wanted.backward()
-        peer.step()
-        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-4
+    trains_alike(network, step, x, y, 0.05, 4, 1e-4)
     for key, name in (("b_4_running_mean", "4.running_mean"), ("b_4_running_var", "4.running_var")):
         np.testing.assert_allclose(step.state[key], network.state_dict()[name].numpy(), atol=1e-4)
 
@@ -236,13 +236,7 @@ def test_a_recurrent_network_whose_gradients_are_joined_from_every_step(kind: st
     network = Network()
     x, y = torch.randint(0, 50, (16, 6)), torch.randint(0, 5, (16,))
     step = bn.compile(network, (x,), train=bn.Train(optimizer=bn.SGD(0.1, momentum=0.9)), threads=2)
-    peer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
-    for _ in range(4):
-        peer.zero_grad()
-        wanted = nn.functional.cross_entropy(network(x), y)
-        wanted.backward()
-        peer.step()
-        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-5
+    trains_alike(network, step, x, y, 0.1, 4, 1e-5)
     np.testing.assert_allclose(step.state["p_embedding_weight"], network.embedding.weight.detach().numpy(), atol=1e-5)
 
 
@@ -265,13 +259,7 @@ def test_what_is_detached_gets_no_gradient_nor_does_a_row_of_padding() -> None:
     network = Network()
     x, y = torch.randint(0, 9, (6, 4)), torch.randint(0, 5, (6,))
     step = bn.compile(network, (x,), train=bn.Train(optimizer=bn.SGD(0.2, momentum=0.9)), threads=1)
-    peer = torch.optim.SGD(network.parameters(), 0.2, momentum=0.9)
-    for _ in range(4):
-        peer.zero_grad()
-        wanted = nn.functional.cross_entropy(network(x), y)
-        wanted.backward()
-        peer.step()
-        assert abs(step(x.numpy(), y.numpy()) - wanted.item()) < 1e-5
+    trains_alike(network, step, x, y, 0.2, 4, 1e-5)
     for key, parameter in network.named_parameters():
         found = step.state[f"p_{key.replace('.', '_')}"]
         np.testing.assert_allclose(found, parameter.detach().numpy(), atol=1e-5)
