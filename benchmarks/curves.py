@@ -2,7 +2,7 @@
 
 `python -m benchmarks.curves [NAME ...] [--steps N] [--threads N] [--double] [--note TEXT] [--json FILE]`. The bar: at
 most 0.001 apart, each step; of losses above 1 a part of them. Rounding grows from step to step: with `--double` PyTorch
-trains a second time, in float64, and it is told how far both float32 curves are from that one.
+trains a second time, in float64, and the distances of both float32 curves from that one are printed.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def generated(path: Path, data: str, arguments: argparse.Namespace) -> Row:
 
 
 def write(arguments: argparse.Namespace) -> Row:
-    """What ``generated`` runs."""
+    """The process of ``generated``: a data set drawn and written in pieces, with its resident peak."""
     data, path = arguments.generate
     began = time.monotonic()
     bn.gnn.write_dataset(path, data, threads=arguments.threads, scale=arguments.scale)
@@ -122,7 +122,7 @@ def _run(command: list[str]) -> Row:
 
 
 def trained_within(arguments: argparse.Namespace) -> Row:
-    """What ``child`` runs: a network trained for some epochs; measured peak, seconds, bytes moved by each planner."""
+    """The process of ``child``: training for some epochs; resident peak, seconds, bytes moved by each planner."""
     path, budget = arguments.child
     file = bn.gnn.GraphFile.open(path)
     width, shape = file.sections["features"].shape[1], {"hidden": arguments.hidden, "depth": arguments.layers}

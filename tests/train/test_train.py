@@ -71,7 +71,8 @@ def test_steps_equal_those_of_torch(optimizer: tuple[Any, str, dict[str, Any]], 
 
 def trains_alike(network: Any, step: Any, x: Any, y: Any, rate: float, steps: int, tolerance: float) -> None:
     """Fails unless the losses of a step are PyTorch's, by SGD with momentum 0.9; the network is trained."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     peer = torch.optim.SGD(network.parameters(), rate, momentum=0.9)
     for _ in range(steps):
         peer.zero_grad()
