@@ -7,8 +7,7 @@ Burnish and the peers multiply in turn in one process; a time is the median of C
 `--wall`, of elapsed ones: on a machine without other work. `gathered` is edges * features * 4 bytes by the time,
 `share` that over what this machine reads from its second-level caches, measured here.
 
-DGL takes part only if it is installed. Its newest release does not import beside a current PyTorch without an empty
-module in place of `dgl.graphbolt`: it is then marked as stubbed.
+DGL takes part only if it is installed, with an empty module in place of `dgl.graphbolt` (see `graph_peers`).
 
 `python -m benchmarks.aggregation [--graph reddit|amazon] [--scale N] [--features 16,64,128,602] [--order random]
 [--threads 2] [--wall] [--json FILE]`
@@ -19,7 +18,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -31,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import burnish as bn
+from benchmarks.graph_peers import dgl_graph, stubbed_dgl
 from burnish.errors import MissingDependencyError
 from burnish.graph.graph import GraphBuilder
 from burnish.jit import njit
@@ -123,12 +122,9 @@ def peers(
     if scipy is not None and "scipy" in names:
         matrix = scipy.csr_matrix((np.ones(edges, np.float32), sources, offsets), (vertices, vertices))
         found["scipy (1 thread)"] = _product(matrix, lambda x: x)
-    dgl = _installed("dgl") if torch is not None and "dgl" in names else None
+    dgl = stubbed_dgl() if "dgl" in names else None
     if dgl is not None:
-        order = torch.arange(edges)
-        graph = dgl.graph(("csc", (torch.from_numpy(offsets), torch.from_numpy(sources.astype(np.int64)), order)))
-        name = "dgl" if hasattr(sys.modules.get("dgl.graphbolt"), "MiniBatch") else "dgl (graphbolt stubbed)"
-        found[name] = _dgl_sum(dgl, graph, torch.from_numpy)
+        found["dgl (graphbolt stubbed)"] = _dgl_sum(dgl, dgl_graph(dgl, offsets, sources), torch.from_numpy)
     return found
 
 

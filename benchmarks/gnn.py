@@ -3,10 +3,10 @@
 `python -m benchmarks.gnn [epochs|memory|budgets|sampling|depth|workers …] [--scale 0.1] [--json]`. Graphs are
 generated, of Reddit's (and `memory` of Amazon's) size times `--scale`. One peer is a plain implementation on
 `torch.sparse` CSR with int64 numbers, with products first as ours; another PyTorch Geometric (`edge_index`), where it
-is installed and its messages, edges times features, fit `--most` bytes. Not timed here: DGL, whose newest CPU wheel
-does not import (libgraphbolt ends at torch 2.2.1; it runs only with an empty module in place of `dgl.graphbolt`).
-Times are CPU seconds of all sides in turn, medians; memory is the resident peak of a process of its own. Fails where
-a bar is missed that does not depend on time.
+is installed and its messages, edges times features, fit `--most` bytes; a third DGL, where it is installed, with an
+empty module in place of `dgl.graphbolt` (see `graph_peers`). Times are CPU seconds of all sides in turn (`--wall`:
+elapsed ones, on a machine without other work), medians; memory is the resident peak of a process of its own, of epochs
+what it grew by. Fails where a bar is missed that does not depend on time.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from rich.table import Table
 
 import burnish as bn
 from benchmarks import gnn_memory
-from benchmarks.graph_peers import dgl_state, pyg_step, torch_step
+from benchmarks.graph_peers import dgl_step, pyg_step, torch_step
+from benchmarks.resident import forget_peak, resident
 from burnish.gnn.feeds import LABEL, inputs_of, labels_of
 from burnish.gnn.generators import block_model, dataset
 from burnish.gnn.graph import Graph
@@ -58,13 +59,17 @@ def main() -> None:
     parser.add_argument("--folder", help="for graphs and what budgets do not hold; default: that of temporary files")
     parser.add_argument("--planner", default="best", help=argparse.SUPPRESS)
     parser.add_argument("--most", type=float, default=1e9, help="bytes of PyG's messages, edges times features")
+    parser.add_argument("--wall", action="store_true", help="epochs by elapsed time: a machine without other work")
+    parser.add_argument("--peer", nargs=2, help=argparse.SUPPRESS)  # whose growth of memory, of which network
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--child", nargs=2, help=argparse.SUPPRESS)  # a graph's file and a budget: one training
     parser.add_argument("--generate", nargs=2, help=argparse.SUPPRESS)  # a data set and a graph's file
     arguments = parser.parse_args()
-    if arguments.child or arguments.generate:
-        print(json.dumps(gnn_memory.trained_within(arguments) if arguments.child else gnn_memory.write(arguments)))
-        return
+    children = {"child": gnn_memory.trained_within, "generate": gnn_memory.write, "peer": growth}
+    for name, child in children.items():
+        if getattr(arguments, name):
+            print(json.dumps(child(arguments)))
+            return
     makers: dict[str, Callable[[argparse.Namespace], list[Row]]] = {
         "epochs": epochs, "memory": gnn_memory.memory, "budgets": gnn_memory.budgets, "sampling": sampling,
         "depth": depth, "workers": workers,
@@ -92,43 +97,72 @@ def reddit(scale: float) -> Graph:
 # --- epochs -----------------------------------------------------------------------------------------------------------
 
 
+PEERS: dict[str, Callable[[Network, Graph, argparse.Namespace], Callable[[], float] | None]] = {
+    "burnish": lambda net, graph, given: burnish_step(net, graph, given.threads),
+    "torch": lambda net, graph, given: torch_step(net, graph, given.threads),
+    "pyg": lambda net, graph, given: pyg_step(net, graph, given.threads, given.most),
+    "dgl": lambda net, graph, given: dgl_step(net, graph, given.threads),
+}
+
+
 def epochs(arguments: argparse.Namespace) -> list[Row]:
-    """CPU seconds of an epoch of two layers: forward, backward, Adam."""
+    """Seconds of an epoch of two layers, forward, backward, Adam, and the peers' over ours; peaks in MB."""
     graph = reddit(arguments.scale)
+    clock = time.perf_counter if arguments.wall else time.process_time
     rows = []
     for kind in ("gcn", "sage", "gin", "gat"):
         net = network(kind, graph.width, graph.classes, hidden=arguments.hidden, dropout=0.0)
-        step, call = burnish_step(net, graph, arguments.threads)
-        peers = {
-            "torch": torch_step(net, graph, arguments.threads),
-            "pyg": pyg_step(net, graph, arguments.threads, arguments.most),
-        }
-        runs = {"burnish": call, **{name: run for name, run in peers.items() if run is not None}}
+        made = {name: peer(net, graph, arguments) for name, peer in PEERS.items()}
+        runs = {name: run for name, run in made.items() if run is not None}
         times: dict[str, list[float]] = {name: [] for name in runs}
         losses: dict[str, float] = {}
         for _ in range(arguments.rounds + 1):
             for name, run in runs.items():
-                began = time.process_time()
+                time.sleep(0.3)  # until the threads of the one before no longer spin
+                began = clock()
                 losses[name] = run()
-                times[name].append(time.process_time() - began)
+                times[name].append(clock() - began)
         medians = {name: statistics.median(found[1:]) for name, found in times.items() if len(found) > 1}
-        ratios = {name: medians[name] / medians["burnish"] for name in medians}
-        rows.append({
-            "network": kind, "burnish s": medians["burnish"], "torch.sparse CSR s": medians.get("torch"),
-            "ratio": ratios.get("torch"), "PyG edge_index s": medians.get("pyg"), "PyG ratio": ratios.get("pyg"),
-            "loss": losses["burnish"], "torch loss": losses.get("torch"), "PyG loss": losses.get("pyg"),
-            "arena MB": step.memory["arena"] / 1e6, "dgl": dgl_state(),
-        })  # fmt: skip
+        row: Row = {"network": kind, "burnish s": medians["burnish"], "clock": "wall" if arguments.wall else "CPU"}
+        for name in medians:
+            row[f"{name} ratio"] = medians[name] / medians["burnish"]
+        for name, loss in losses.items():
+            row[f"{name} loss"] = loss
+        for name in ("burnish", "dgl"):
+            if name in runs:
+                row[f"{name} peak MB"] = grown(name, kind, arguments)
+        rows.append(row)
     return rows
 
 
-def burnish_step(net: Network, graph: Graph, threads: int) -> tuple[bn.Module, Callable[[], float]]:
-    """The compiled step, and a call of it."""
+def grown(name: str, kind: str, arguments: argparse.Namespace) -> float:
+    """MB by which the resident peak of a process of its own grows while it makes a step and runs it twice."""
+    options = {"--scale": arguments.scale, "--hidden": arguments.hidden, "--threads": arguments.threads}
+    given = [str(part) for option in options.items() for part in option]
+    return gnn_memory.run_child(["--peer", name, kind, *given])["MB"]
+
+
+def growth(arguments: argparse.Namespace) -> Row:
+    """The child of `grown`."""
+    name, kind = arguments.peer
+    graph = reddit(arguments.scale)
+    net = network(kind, graph.width, graph.classes, hidden=arguments.hidden, dropout=0.0)
+    forget_peak()
+    before = resident("VmRSS")
+    run = PEERS[name](net, graph, arguments)
+    for _ in range(2):
+        assert run is not None
+        run()
+    return {"MB": (resident("VmHWM") - before) / 1e6}
+
+
+def burnish_step(net: Network, graph: Graph, threads: int) -> Callable[[], float]:
+    """A call of the compiled step."""
     extents, arrays = inputs_of(net, graph)
     step = bn.compile(net.graph(extents), train=recipe_of(None, net, False), threads=threads, rewrite=False)
     arrays[LABEL] = labels_of(graph, graph.train)
     given = [arrays[spec.name] for spec in step.inputs]
-    return step, lambda: float(step(*given))
+    return lambda: float(step(*given))
 
 
 # --- accuracy ---------------------------------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ def budgets(arguments: argparse.Namespace) -> list[Row]:
 
 def generated(path: Path, data: str, arguments: argparse.Namespace) -> Row:
     """The graph in a file, made in a process of its own: its peak, and its seconds."""
-    command = [sys.executable, "-m", "benchmarks.gnn", f"--scale={arguments.scale}", "--generate", data, str(path)]
-    return _run([*command, f"--threads={arguments.threads}"])
+    options = [f"--{name}={getattr(arguments, name)}" for name in ("scale", "threads")]
+    return run_child([*options, "--generate", data, str(path)])
 
 
 def write(arguments: argparse.Namespace) -> Row:
@@ -111,11 +111,13 @@ def child(path: Path, case: Case, budget: str, arguments: argparse.Namespace, pl
     more = [f"--{name}={getattr(case, name)}" for name in ("hidden", "network", "layers")]
     more += [f"--{name}={getattr(arguments, name)}" for name in ("rounds", "threads")]
     more += [f"--planner={planner}", *([f"--folder={arguments.folder}"] if arguments.folder else [])]
-    found = _run([sys.executable, "-m", "benchmarks.gnn", *more, "--child", str(path), budget])
+    found = run_child([*more, "--child", str(path), budget])
     return {"data": case.data, "scale": arguments.scale, **found}
 
 
-def _run(command: list[str]) -> Row:
+def run_child(options: list[str]) -> Row:
+    """What `benchmarks.gnn` with these options prints from a new process: a line of JSON."""
+    command = [sys.executable, "-m", "benchmarks.gnn", *options]
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result: Row = json.loads(found.stdout.splitlines()[-1])
     return result

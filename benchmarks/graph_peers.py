@@ -1,8 +1,15 @@
-"""Peers of the benchmarks of graph networks: training steps by torch.sparse and by PyTorch Geometric."""
+"""Peers of the benchmarks of graph networks: training steps by torch.sparse, PyTorch Geometric, and DGL.
+
+DGL is a modified peer: its newest CPU wheel (2.1.0) carries no `libgraphbolt` for a current PyTorch, and is imported
+with an empty module in place of `dgl.graphbolt`. Its graphs are given explicit edge ids, without which wide features
+and attention crash in it.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +115,63 @@ def pyg_step(net: Network, graph: Graph, threads: int, most: float) -> Callable[
     return call
 
 
-def dgl_state() -> str:
-    """Whether DGL takes part."""
-    return "not installed" if importlib.util.find_spec("dgl") is None else "installed; runs only stubbed, not timed"
+def stubbed_dgl() -> Any:
+    """DGL with an empty module in place of `dgl.graphbolt`; None where it is not installed or does not import."""
+    if importlib.util.find_spec("dgl") is None or importlib.util.find_spec("torch") is None:
+        return None
+    sys.modules.setdefault("dgl.graphbolt", types.ModuleType("dgl.graphbolt"))
+    try:
+        return require("dgl", "peers")
+    except (ImportError, OSError):
+        return None
+
+
+def dgl_graph(dgl: Any, offsets: Any, sources: Any) -> Any:
+    """DGL's graph of edges by their targets: row offsets of [vertices + 1], sources of [edges]."""
+    torch = require("torch", "torch")
+    numbers = torch.from_numpy(np.array(offsets, np.int64)), torch.from_numpy(np.array(sources, np.int64))
+    return dgl.graph(("csc", (*numbers, torch.arange(len(sources)))))
+
+
+def dgl_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] | None:
+    """The same step by DGL's layers (see the module about the stub); None where it is not installed."""
+    dgl = stubbed_dgl()
+    if dgl is None:
+        return None
+    torch, nn = require("torch", "torch"), require("dgl.nn.pytorch", "peers")
+    torch.set_num_threads(threads)
+    kind = net.layers[0].kind
+    widths = [net.features, *(layer.width(0) for layer in net.layers)]
+    heads = [getattr(layer, "heads", 1) for layer in net.layers]
+    csr = graph.csr.without_self_loops()
+    edges = dgl_graph(dgl, csr.offsets, csr.sources)
+    if kind in ("gcn", "gat"):
+        edges = dgl.add_self_loop(edges)
+    made = {
+        "gcn": lambda n: nn.GraphConv(widths[n], widths[n + 1], norm="both"),
+        "sage": lambda n: nn.SAGEConv(widths[n], widths[n + 1], "mean"),
+        "gin": lambda n: nn.GINConv(
+            torch.nn.Sequential(
+                torch.nn.Linear(widths[n], widths[1]), torch.nn.ReLU(), torch.nn.Linear(widths[1], widths[n + 1])
+            ),
+            "sum",
+        ),
+        "gat": lambda n: nn.GATConv(widths[n], widths[n + 1] // heads[n], heads[n]),
+    }
+    layers = torch.nn.ModuleList([made[kind](n) for n in range(len(net.layers))])
+    x = torch.from_numpy(np.array(graph.rows(0, graph.vertices)))
+    labels, mask = torch.from_numpy(np.array(graph.labels, np.int64)), torch.from_numpy(np.array(graph.train))
+    optimizer = torch.optim.Adam(layers.parameters(), 0.01)
+    between = torch.nn.functional.elu if kind == "gat" else torch.relu
+
+    def call() -> float:
+        optimizer.zero_grad()
+        h = x
+        for number, layer in enumerate(layers):
+            h = layer(edges, between(h) if number else h).flatten(1)
+        loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
+        loss.backward()
+        optimizer.step()
+        return float(loss.detach())
+
+    return call

@@ -27,7 +27,7 @@ PARTS = 4  # of each core: parts of equal work, so that a core that the system t
 SMALL = 1 << 14  # elements read below which waking the threads costs more than it saves
 MOST_SIZE = 64  # features of a head, of which a panel of a block holds whole ones
 BLOCK_BYTES = 3 << 19  # of a panel of a block of sources; see graph/aggregation.py
-AHEAD = 8  # edges: how far ahead rows are asked for; memory's latency, at a row in some ten nanoseconds
+AHEAD = 4  # edges: how far ahead rows are asked for; 2 to 16 differ by some percent where rows come from memory
 
 
 class Rows(NamedTuple):
@@ -148,7 +148,7 @@ def _space_by_vertex(task: Task, target: Target, rows: Rows) -> Space:
     whole = _vectors(rows.stage.shape[-1], target.lanes)
     panels = -(-whole // most)
     default = -(-whole // panels)
-    knobs = {"vectors": tuple(sorted({1, 2, 4, 8, default})), "ahead": (0, 4, AHEAD, 16), "parts": (1, PARTS, 16)}
+    knobs = {"vectors": tuple(sorted({1, 2, 4, 8, default})), "ahead": (0, 2, AHEAD, 8, 16), "parts": (1, PARTS, 16)}
     return Space(knobs, {"vectors": default, "ahead": AHEAD, "parts": PARTS})
 
 
