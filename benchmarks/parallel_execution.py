@@ -1,8 +1,9 @@
 """Executed parallel plans: simulated against measured steps, weights of random strategies, memory, a killed rank.
 
-`python -m benchmarks.parallel_execution [real|weights|memory|overlap|killed …] [--strategies N] [--clock cpu] [--ranks
-thread|process|torch] [--json FILE]`.
+`python -m benchmarks.parallel_execution [real|planned|weights|memory|overlap|killed …] [--strategies N] [--clock cpu]
+[--ranks thread|process|torch] [--json FILE]`.
 
+planned   what `burnish.plan` chooses on 2 ranks: step times of splits, pipeline and data parallelism, ms
 real      step time of strategies on 2 ranks, predicted by costs that were measured here, against measured ones
 weights   random strategies of an MLP, a CNN with halo, attention, an LSTM on 2 and 4 ranks against one process
 memory    bytes of each rank, predicted and allocated (`benchmarks.parallel_memory`)
@@ -29,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+import burnish as bn
 from benchmarks.parallel_memory import memory
 from burnish.comm import launch
 from burnish.driver.calibration import Ranks, calibrate
@@ -80,6 +82,17 @@ def real(count: int, ranks: Ranks) -> list[Row]:
         measured = np.array([1e3 * seconds for seconds in times.values()])
         rows.append({"network": name, "clock": ranks.clock, "strategies": count, **compared(predicted, measured),
                      "timed": known.timed, "calibration_s": took, "guessed": len(known.costs.missing)})  # fmt: skip
+        show(rows[-1])
+    return rows
+
+
+def planned(ranks: Ranks) -> list[Row]:
+    """Splits, the best pipeline and data parallelism on 2 ranks, as predicted and as measured in turns."""
+    rows = []
+    for name, graph in wide().items():
+        plan = bn.plan(graph, "host:2", measure=ranks)
+        predicted = {**plan.considered, **plan.baselines}
+        rows.append({"network": name, "chosen": plan.name, "predicted": predicted, "measured": dict(plan.measured)})
         show(rows[-1])
     return rows
 
@@ -249,7 +262,7 @@ def show(row: Mapping[str, Any]) -> None:
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["real", "weights", "memory", "overlap", "killed"])
+    parser.add_argument("parts", nargs="*", default=["real", "planned", "weights", "memory", "overlap", "killed"])
     parser.add_argument("--strategies", type=int, default=0, help="of weights (200), real (20), memory (10)")
     parser.add_argument("--networks", default=",".join(small.NETWORKS), help="of weights")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of real")
@@ -260,6 +273,7 @@ def main() -> None:
     ranks = Ranks(small.TRAIN, given.ranks or "process", steps=given.steps, clock=given.clock)
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "real": lambda: real(given.strategies or 20, ranks),
+        "planned": lambda: planned(ranks),
         "weights": lambda: weights(given.strategies or 200, given.ranks or "thread", given.networks.split(",")),
         "memory": lambda: memory(wide(), given.strategies or 10), "overlap": overlap, "killed": killed,
     }  # fmt: skip
