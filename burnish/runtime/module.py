@@ -20,10 +20,10 @@ from burnish.ops.operator import Operator
 from burnish.runtime import artifact as artifact
 from burnish.runtime import variants as files
 from burnish.runtime.abi import SCRATCH_STRIDE
-from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, numpy_dtype, round_up
+from burnish.runtime.arguments import Arguments, described
+from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, round_up
 from burnish.runtime.device import Device, DeviceCode, OwnKernels, divided
 from burnish.runtime.devices import device_of
-from burnish.runtime.dlpack import from_dlpack
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.gpu.arrays import is_on_gpu
 from burnish.runtime.host import check_host, obstacle
@@ -92,7 +92,7 @@ class Module:
         self.executable = executable
         self._structures = Structures(executable)
         self._labels = known_labels(executable.info, len(self.inputs))
-        self._inputs = [(s.shape, numpy_dtype(s.dtype)) for s in self.inputs]
+        self._arguments = Arguments(self.inputs, executable.info)
         self._pool, self._code, self._params = code.workers, code, params
         self._state_bytes = allocate(state.nbytes)
         self._state_bytes[:] = state
@@ -200,6 +200,7 @@ class Module:
         self.executable = replace(self.executable, info={**self.executable.info, **facts})
         self._all = tuple(v.noted(facts) for v in self._all)
         self._labels = known_labels(self.executable.info, len(self.executable.inputs))
+        self._arguments = Arguments(self.inputs, self.executable.info)
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -241,7 +242,7 @@ class Module:
         ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). Raises
         InputError for what is missing, unknown, or of another shape or dtype than compiled.
         """
-        given = args if len(args) == len(self._inputs) and not kwargs else self._bind(args, kwargs)
+        given = args if len(args) == self._arguments.count and not kwargs else self._arguments.bind(args, kwargs)
         if self._there is not None and any(map(is_on_gpu, given)):
             there = self._run_there(given, None)
             return there[0] if len(there) == 1 else tuple(there)
@@ -264,7 +265,7 @@ class Module:
         for i, (array, (shape, dtype)) in enumerate(zip(outputs, now.outputs, strict=True)):
             spec = self.executable.outputs[i]
             if array.shape != shape or array.dtype != dtype:
-                raise InputError(f"output '{spec.name}' is {_describe(array)}, allowed: {spec.dtype}{list(shape)}")
+                raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {spec.dtype}{list(shape)}")
             if not (array.flags.c_contiguous and array.flags.writeable):
                 raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
             if any(np.may_share_memory(array, other) for other in [*arrays, *outputs[:i]]):
@@ -275,7 +276,7 @@ class Module:
         """Time of every step, in order: medians over ``repeat`` runs, after one that is not counted. They change the
         state as calls do.
         """
-        arrays, now = self._accept_all(self._bind(args, kwargs))
+        arrays, now = self._accept_all(self._arguments.bind(args, kwargs))
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
         addresses = [address_of(a) for a in arrays] + [address for _, address in results] + now.values
         steps = self.executable.steps
@@ -326,11 +327,11 @@ class Module:
         """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""
         if self._labels or self._structures.count != len(self.executable.inputs):
             raise InputError("found arrays of a GPU for a model whose labels or rows are checked; allowed: of the CPU")
-        if len(inputs) != len(self._inputs) or (outputs is not None and len(outputs) != len(self.outputs)):
-            has = f"the model has {len(self._inputs)}, and {len(self.outputs)} outputs"
+        if len(inputs) != self._arguments.count or (outputs is not None and len(outputs) != len(self.outputs)):
+            has = f"the model has {self._arguments.count}, and {len(self.outputs)} outputs"
             raise InputError(f"{len(inputs)} inputs and {len(outputs or self.outputs)} outputs given, {has}")
         given = [
-            value if is_on_gpu(value) else np.ascontiguousarray(self._convert(spec, value))
+            value if is_on_gpu(value) else np.ascontiguousarray(self._arguments.converted(spec, value))
             for spec, value in zip(self.inputs, inputs, strict=True)
         ]
         with self._lock:
@@ -374,70 +375,14 @@ class Module:
         self._runner.io[0] = workspace.address
         self._runner.runtime.scratch = workspace.address + self._scratch_offset
 
-    def _bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Sequence[Any]:
-        names = [spec.name for spec in self.inputs]
-        values = dict(zip(names, args, strict=False))
-        for name, value in kwargs.items():
-            if name not in names:
-                raise InputError(f"input '{name}' is unknown; the model's inputs: {', '.join(map(str, self.inputs))}")
-            if name in values:
-                raise InputError(f"input '{name}' is given twice, by position and by name")
-            values[name] = value
-        missing = [str(spec) for spec in self.inputs if spec.name not in values]
-        if missing:
-            raise InputError(f"input {'; '.join(missing)} is missing")
-        return [values[name] for name in names] + list(args[len(names) :])
-
     def _accept_all(self, values: Sequence[Any]) -> tuple[list[np.ndarray], Sized]:
         """The values as arrays that kernels can read, and what their shapes decide. Raises InputError."""
-        if len(values) != len(self._inputs):
-            listed = "; ".join(map(str, self.inputs)) or "none"
-            raise InputError(f"{len(values)} inputs given, the model has {len(self._inputs)}: {listed}")
         known = self._fixed or self._seen.get(tuple([getattr(value, "shape", None) for value in values]))
-        arrays: list[np.ndarray] = []
-        types = known.inputs[: len(values)] if known else self._inputs
-        for i, (value, (shape, dtype)) in enumerate(zip(values, types, strict=True)):
-            if type(value) is not np.ndarray or value.shape != shape or value.dtype != dtype:
-                value = self._convert(self.inputs[i], value)
-            # Kernels read whole vectors at any address, but elements at multiples of their size.
-            if not (value.flags.c_contiguous and value.flags.aligned):
-                value = np.array(value, order="C")
-            arrays.append(value)
+        arrays = self._arguments.arrays(values, known.inputs if known else None)
         if self._labels:
             check_labels(self._labels, [spec.name for spec in self.inputs], arrays)
         now = known or self._sized(arrays)
         return self._structures.complete(values, arrays), now
-
-    def _convert(self, spec: TensorSpec, value: Any) -> np.ndarray:
-        """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError."""
-        if isinstance(value, (np.ndarray, np.generic)):
-            array = np.asarray(value)
-        elif hasattr(value, "__dlpack__"):
-            try:
-                array = from_dlpack(value)
-            except InputError as error:
-                raise InputError(f"input '{spec.name}': {error}") from error.__cause__
-        else:
-            raise InputError(
-                f"input '{spec.name}' is a {type(value).__name__}, allowed: a NumPy array or an object with __dlpack__"
-            )
-        if self.executable.info.get("converts") and array.dtype.kind in "fiub":
-            array = array.astype(numpy_dtype(spec.dtype), copy=False)
-        if array.dtype != numpy_dtype(spec.dtype) or not spec.accepts(array.shape):
-            allowed = str(spec).removeprefix(f"{spec.name}: ")
-            remedy = self._remedy(spec, array)
-            raise InputError(f"input '{spec.name}' is {_describe(array)}, allowed: {allowed}{remedy}")
-        return array
-
-    def _remedy(self, spec: TensorSpec, array: np.ndarray) -> str:
-        """What to do about an array that differs from ``spec`` only in an extent that was assumed."""
-        assumed = self.assumed.get(spec.name)
-        if assumed is None or array.ndim != len(spec.shape) or array.shape[1:] != spec.shape[1:]:
-            return ""
-        return (
-            f"; the first extent ('{assumed}') is open in the model and was taken as {spec.shape[0]}: compile with "
-            f"shapes={{'{spec.name}': {array.shape}}}"
-        )
 
     def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
         """What the shapes of these inputs decide, remembered for the last few. Raises InputError."""
@@ -495,10 +440,6 @@ def _asked_threads(executable: Executable) -> int | None:
     """The threads that the model was compiled for, or as many cores as there are."""
     asked = executable.info.get("threads")
     return min(asked, available_cores()) if isinstance(asked, int) and asked > 0 else None
-
-
-def _describe(array: np.ndarray) -> str:
-    return f"{array.dtype}{list(array.shape)}"
 
 
 _modules: WeakSet[Module] = WeakSet()
