@@ -70,3 +70,11 @@ def test_a_transpose_of_what_is_computed_is_not_left_to_the_template_of_copies(c
     assert TRANSPOSE.match(task, machine) is None
     assert TRANSPOSE.match(copied, machine) is not None
     check(GENERIC, "transpose", [out])
+
+
+def test_a_column_repeated_along_rows_is_no_transpose(check):
+    x = placeholder((48, 1), name="x")
+    out = compute((48, 32), lambda i, j: x[i, 0], "out")
+    task = Task("kernel", (x,), (out,), "transpose", {}, frozenset())
+    assert TRANSPOSE.match(task, target("x86-64-v4")) is None
+    check(GENERIC, "expand", [out])

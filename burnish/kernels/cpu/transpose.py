@@ -46,6 +46,8 @@ def _prepare(task: Task) -> tuple[Schedule, tuple[str, str] | None]:
     linear = all(x.store is not None and None not in x.loads for x in found.values())
     if not linear or len(to) != 1 or len(source) != 1 or to == source:
         return s, None
+    if found[to[0]].loads == (0,):  # a column that is repeated along rows
+        return s, None
     return s, (source[0], to[0])
 
 
