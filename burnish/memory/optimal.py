@@ -13,6 +13,7 @@ import numpy as np
 from burnish.errors import ParameterError
 from burnish.memory.work import Work
 from burnish.optional import require
+from burnish.search.integer import milp
 
 LARGEST = 64  # operations: beyond, the program has hundreds of thousands of variables
 
@@ -67,15 +68,15 @@ def optimum(work: Work, budget: int, seconds: float = 60.0, known: float | None 
     if known is not None:
         terms = {i: c / scale for i, c in enumerate(program.cost) if c}
         program.row(terms, -np.inf, max(0.0, known - work.seconds) / scale + 1e-9)
-    optimize, sparse = require("scipy.optimize", "boost"), require("scipy.sparse", "boost")
+    optimize, sparse = require("scipy.optimize", "memory"), require("scipy.sparse", "memory")
     entries = [(i, j, x) for i, row in enumerate(program.rows) for j, x in row.items()]
     if not program.cost:
         fits = work.live(range(len(work))) <= budget
         return Optimum(tuple(range(len(work))) if fits else None, work.seconds, work.seconds, True)
     i, j, x = zip(*entries, strict=True)
     matrix = sparse.csr_matrix((x, (i, j)), shape=(len(program.rows), len(program.cost)))
-    answer = optimize.milp(
-        np.array(program.cost) / scale, integrality=np.array(program.integer, np.uint8),
+    answer = milp(
+        np.array(program.cost) / scale, "memory", integrality=np.array(program.integer, np.uint8),
         bounds=optimize.Bounds(0, np.array(program.upper)),
         constraints=optimize.LinearConstraint(matrix, program.low, program.high),
         options={"time_limit": seconds, "mip_rel_gap": 1e-6},

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from burnish.optional import require
 from burnish.parallel.core import PARTS, SPLIT
 from burnish.parallel.taskgraph import Problem
+from burnish.search.integer import milp
 
 Floats = NDArray[np.float64]
 MS = 1e-6  # a program in milliseconds is well scaled
@@ -75,13 +76,13 @@ class Program:
 
     def solve(self, variable: int, seconds: float, integer: bool) -> tuple[float, bool]:
         """The least value of a variable, or of an integer program a bound of it; whether it is the optimum."""
-        optimize, sparse = require("scipy.optimize", "boost"), require("scipy.sparse", "boost")
+        optimize, sparse = require("scipy.optimize", "memory"), require("scipy.sparse", "memory")
         rows, columns, values = zip(*self.entries, strict=True)
         matrix = sparse.csr_matrix((values, (rows, columns)), shape=(len(self.low), self.count))
         cost = np.zeros(self.count)
         cost[variable] = 1.0
-        answer = optimize.milp(
-            cost, integrality=np.array(self.integral, np.uint8) if integer else None,
+        answer = milp(
+            cost, "memory", integrality=np.array(self.integral, np.uint8) if integer else None,
             constraints=optimize.LinearConstraint(matrix, self.low, self.high), bounds=optimize.Bounds(0, np.inf),
             options={"time_limit": seconds, "presolve": True},
         )  # fmt: skip

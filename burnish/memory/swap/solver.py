@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from burnish.optional import require
+from burnish.search.integer import milp
 
 UNIT = 1e4  # the largest cost, and the room of a row, handed to the solver, whose tolerances are absolute
 
@@ -65,8 +66,8 @@ def solve(
     scale = UNIT / (float(np.abs(cost).max(initial=0.0)) or 1.0)
     one = np.zeros(len(cost) + 1)  # the last variable, which stands for the constant, is 1
     one[-1] = 1.0
-    found = optimize.milp(
-        np.append(cost, constant) * scale, constraints=rows.constraint(), bounds=optimize.Bounds(one, 1),
+    found = milp(
+        np.append(cost, constant) * scale, "memory", constraints=rows.constraint(), bounds=optimize.Bounds(one, 1),
         integrality=np.append(integral, 0), options={"time_limit": max(seconds, 0.0), "mip_rel_gap": gap},
     )  # fmt: skip
     return Answer(None if found.x is None else found.x[:-1], found.status == 0)

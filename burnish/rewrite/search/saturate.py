@@ -16,6 +16,7 @@ from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.states import State, start
 from burnish.rewrite.search.table import Table
+from burnish.search.integer import milp
 
 ROUNDS = 4
 MOST = 2000  # values in classes: larger programs take minutes
@@ -110,8 +111,8 @@ class _Classes:
             i, j, x = zip(*entries, strict=True)
             matrix = sparse.csr_matrix((x, (i, j)), shape=(len(rows) + len(cuts), len(values)))
             bounds = [*low, *(1.0 - len(cut) for cut in cuts)]
-            answer = optimize.milp(
-                costs / scale + 1e-9, integrality=np.ones(len(values)), bounds=optimize.Bounds(0, 1),
+            answer = milp(
+                costs / scale + 1e-9, "rewrite", integrality=np.ones(len(values)), bounds=optimize.Bounds(0, 1),
                 constraints=optimize.LinearConstraint(matrix, bounds, np.inf), options={"time_limit": seconds},
             )  # fmt: skip
             if answer.x is None:
