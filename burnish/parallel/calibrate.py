@@ -19,6 +19,7 @@ from burnish.comm.protocol import Comm
 from burnish.errors import PlanError
 from burnish.measure.together import Task, cooler, seconds_of
 from burnish.parallel.costs import Costs, Floats, Work
+from burnish.parallel.costs import work as work_of
 from burnish.parallel.machine import Device, Link, Machine
 from burnish.parallel.operations import Model, Operation
 from burnish.parallel.parts import Part
@@ -170,10 +171,12 @@ class Times:
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Costs of measured tasks (``burnish.parallel.costs.Costs``); what was not measured costs what ``fallback`` says.
+    """Costs of measured tasks (``burnish.parallel.costs.Costs``); what was not measured costs what ``fallback`` says,
+    times how much longer than that the whole operation of its name takes, where that was measured: so do micro-batches.
 
     ``update``: of a parameter's bytes, which come on top of the backward task of an operation that reads it; of several
-    operations that share it, each takes its part. ``missing``: timings that were asked for and are not known.
+    operations that share it, and of micro-batches, each takes its part. ``missing``: timings that were asked for and
+    are not known.
     """
 
     fallback: Costs
@@ -181,6 +184,7 @@ class Measured:
     model: Model
     update: Line = (0.0, float("inf"))
     missing: dict[Timing, None] = field(default_factory=dict)
+    _longer: dict[tuple[str, str, bool], tuple[float, float]] = field(default_factory=dict)
 
     def seconds(self, op: Operation, work: Work, device: Device) -> tuple[Floats, Floats]:
         """See :class:`burnish.parallel.costs.Costs`."""
@@ -193,9 +197,27 @@ class Measured:
                 took = self.times.get(what)
                 if took is None:
                     self.missing[what] = None
+                    found[way][column] *= self._correction(op.whole_name or op.name, work.gradient, device)[way]
                 else:
                     found[way][column] = took
-        readers = max((len(self.model.readers[name]) for name in op.parameters), default=1)
         if op.parameters:
+            readers = op.micro_batches * max(len(self.model.readers[name]) for name in op.parameters)
             found[1][:] += (len(op.parameters) * self.update[0] + work.parameters / self.update[1]) / readers
         return found
+
+    def _correction(self, name: str, gradient: bool, device: Device) -> tuple[float, float]:
+        """How much longer than by ``fallback`` the two tasks of a whole operation of the model take; 1 if not known."""
+        key = (name, device.kind, gradient)
+        if key not in self._longer:
+            number, ratios = self.model.index.get(name), [1.0, 1.0]
+            if number is not None:
+                whole = self.model.operations[number]
+                own = work_of(whole, [[1] * len(whole.axes)], gradient)
+                guessed = self.fallback.seconds(whole, own, device)
+                for way in range(2):
+                    sizes = tuple(int(n) for n in own.sizes[:, 0])
+                    took = self.times.get(Timing(device.kind, whole.signature, sizes, bool(way), gradient))
+                    if took is not None and guessed[way][0] > 0:
+                        ratios[way] = took / float(guessed[way][0])
+            self._longer[key] = (ratios[0], ratios[1])
+        return self._longer[key]

@@ -50,6 +50,7 @@ class Operation:
 
     ``outputs``: the tensors that others read, all split alike along ``axes``; ``inputs``: activations that it reads;
     ``parameters``: what is trained of what it reads. ``signature``: equal for equal definitions, shapes and attributes.
+    Of a micro-batch, ``micro_batches`` is how many there are, and ``whole_name`` its name in the whole model.
     """
 
     name: str
@@ -60,6 +61,8 @@ class Operation:
     axes: tuple[Axis, ...]
     types: Mapping[str, TensorType]
     signature: str
+    micro_batches: int = 1
+    whole_name: str = ""
 
     def regions(self, intervals: Sequence[Interval]) -> dict[str, Region]:
         """Tensor -> the region of it that a part computes or reads, for each column of intervals of its axes."""
@@ -353,6 +356,8 @@ def micro_batches(model: Model, count: int) -> Model:
                     inputs=renamed(op.inputs, k),
                     outputs=renamed(op.outputs, k),
                     types=types,
+                    micro_batches=count,
+                    whole_name=op.name,
                 )
             )
     return Model(model.graph, tuple(made), model.parameters)

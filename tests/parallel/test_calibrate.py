@@ -20,7 +20,7 @@ from burnish.measure import together
 from burnish.parallel import calibrate
 from burnish.parallel.baselines import data_parallel
 from burnish.parallel.costs import Roofline, work
-from burnish.parallel.operations import operations
+from burnish.parallel.operations import micro_batches, operations
 from burnish.parallel.parts import part_program, parts_of
 from burnish.parallel.plans import splits_of
 from burnish.parallel.presets import machine
@@ -67,10 +67,24 @@ def test_what_was_measured_takes_the_place_of_what_is_guessed():
     costs = calibrate.Measured(Roofline(), times, model, update=(1e-3, 1e6))
     forward, backward = costs.seconds(op, part, device)
     guessed = Roofline().seconds(op, part, device)
-    assert forward.tolist() == [0.5, guessed[0][1]]
+    assert forward.tolist() == pytest.approx([0.5, guessed[0][1] * 0.5 / guessed[0][0]])
     update = 1e-3 + 16 * 16 * 4 / 1e6  # of a layer's weight, in both configurations
-    assert backward.tolist() == pytest.approx([update, guessed[1][1] + update])
+    assert backward.tolist() == pytest.approx([update, update])  # a half of what takes no time takes none
     assert {what.sizes for what in costs.missing} == {(4, 16)}
+
+
+def test_micro_batches_take_as_much_longer_than_guessed_as_the_whole_operation():
+    model, device = layers(2), machine("host:1").devices[0]
+    whole, micro = model.operations[1], micro_batches(layers(2, batch=4), 2).operations[1]
+    times, guessed = calibrate.Times(), Roofline().seconds(whole, work(whole, [(1, 1)]), device)
+    times.put(calibrate.Timing(device.kind, whole.signature, (8, 16), False, True), 3 * guessed[0][0])
+    times.put(calibrate.Timing(device.kind, whole.signature, (8, 16), True, True), 5 * guessed[1][0])
+    costs = calibrate.Measured(Roofline(), times, model, update=(1e-3, 1e6))
+    part = work(micro, [(1, 1)])
+    own, found = Roofline().seconds(micro, part, device), costs.seconds(micro, part, device)
+    assert found[0].tolist() == pytest.approx(3 * own[0])
+    update = 1e-3 + 16 * 16 * 4 / 1e6  # once a step, of which each of two micro-batches takes half
+    assert found[1].tolist() == pytest.approx(5 * own[1] + update / 2)
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn"])
