@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,8 +45,6 @@ def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] 
 
     spread: Callable[[Any], Any] = Sum.apply
     w = {name: torch.tensor(np.array(value), requires_grad=True) for name, value in net.weights.items()}
-    x = torch.from_numpy(np.array(graph.rows(0, graph.vertices)))
-    labels, mask = torch.from_numpy(np.array(graph.labels, np.int64)), torch.from_numpy(np.array(graph.train))
     scale, mean = (degrees + 1).rsqrt(), 1 / degrees.clamp(min=1)
 
     def layer(number: int, h: Any) -> Any:
@@ -59,13 +57,23 @@ def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] 
         z = h @ own["first"]
         return torch.relu(spread(z) + z + own["first_bias"]) @ own["second"] + own["second_bias"]
 
-    optimizer = torch.optim.Adam([*w.values()], 0.01)
+    return _update(graph, [*w.values()], len(net.layers), torch.relu, layer)
+
+
+def _update(
+    graph: Graph, parameters: Any, count: int, between: Callable[[Any], Any], layer: Callable[[int, Any], Any]
+) -> Callable[[], float]:
+    """An epoch by PyTorch: ``count`` layers, what lies between them, loss, gradients, Adam. Returns the loss."""
+    torch = require("torch", "torch")
+    x = torch.from_numpy(np.array(graph.rows(0, graph.vertices)))
+    labels, mask = torch.from_numpy(np.array(graph.labels, np.int64)), torch.from_numpy(np.array(graph.train))
+    optimizer = torch.optim.Adam(parameters, 0.01)
 
     def call() -> float:
         optimizer.zero_grad()
         h = x
-        for number in range(len(net.layers)):
-            h = layer(number, torch.relu(h) if number else h)
+        for number in range(count):
+            h = layer(number, between(h) if number else h)
         loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
         loss.backward()
         optimizer.step()
@@ -86,33 +94,21 @@ def pyg_step(net: Network, graph: Graph, threads: int, most: float) -> Callable[
     made = {
         "gcn": lambda n: pyg.GCNConv(widths[n], widths[n + 1]),
         "sage": lambda n: pyg.SAGEConv(widths[n], widths[n + 1]),
-        "gin": lambda n: pyg.GINConv(
-            torch.nn.Sequential(
-                torch.nn.Linear(widths[n], widths[1]), torch.nn.ReLU(), torch.nn.Linear(widths[1], widths[n + 1])
-            )
-        ),
+        "gin": lambda n: pyg.GINConv(_perceptron(widths, n)),
         "gat": lambda n: pyg.GATConv(widths[n], widths[n + 1] // heads[n], heads[n]),
     }
     kind = net.layers[0].kind
     layers = torch.nn.ModuleList([made[kind](n) for n in range(len(net.layers))])
     targets = np.repeat(np.arange(graph.vertices), graph.in_degrees)
     edges = torch.from_numpy(np.stack([graph.sources.astype(np.int64), targets]))
-    x = torch.from_numpy(np.array(graph.rows(0, graph.vertices)))
-    labels, mask = torch.from_numpy(np.array(graph.labels, np.int64)), torch.from_numpy(np.array(graph.train))
-    optimizer = torch.optim.Adam(layers.parameters(), 0.01)
     between = torch.nn.functional.elu if kind == "gat" else torch.relu
+    return _update(graph, layers.parameters(), len(layers), between, lambda n, h: layers[n](h, edges))
 
-    def call() -> float:
-        optimizer.zero_grad()
-        h = x
-        for number, layer in enumerate(layers):
-            h = layer(between(h) if number else h, edges)
-        loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
-        loss.backward()
-        optimizer.step()
-        return float(loss.detach())
 
-    return call
+def _perceptron(widths: Sequence[int], n: int) -> Any:
+    """The two products of GIN's layer n."""
+    nn = require("torch.nn", "torch")
+    return nn.Sequential(nn.Linear(widths[n], widths[1]), nn.ReLU(), nn.Linear(widths[1], widths[n + 1]))
 
 
 def stubbed_dgl() -> Any:
@@ -150,28 +146,9 @@ def dgl_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] | 
     made = {
         "gcn": lambda n: nn.GraphConv(widths[n], widths[n + 1], norm="both"),
         "sage": lambda n: nn.SAGEConv(widths[n], widths[n + 1], "mean"),
-        "gin": lambda n: nn.GINConv(
-            torch.nn.Sequential(
-                torch.nn.Linear(widths[n], widths[1]), torch.nn.ReLU(), torch.nn.Linear(widths[1], widths[n + 1])
-            ),
-            "sum",
-        ),
+        "gin": lambda n: nn.GINConv(_perceptron(widths, n), "sum"),
         "gat": lambda n: nn.GATConv(widths[n], widths[n + 1] // heads[n], heads[n]),
     }
     layers = torch.nn.ModuleList([made[kind](n) for n in range(len(net.layers))])
-    x = torch.from_numpy(np.array(graph.rows(0, graph.vertices)))
-    labels, mask = torch.from_numpy(np.array(graph.labels, np.int64)), torch.from_numpy(np.array(graph.train))
-    optimizer = torch.optim.Adam(layers.parameters(), 0.01)
     between = torch.nn.functional.elu if kind == "gat" else torch.relu
-
-    def call() -> float:
-        optimizer.zero_grad()
-        h = x
-        for number, layer in enumerate(layers):
-            h = layer(edges, between(h) if number else h).flatten(1)
-        loss = torch.nn.functional.cross_entropy(h[mask], labels[mask])
-        loss.backward()
-        optimizer.step()
-        return float(loss.detach())
-
-    return call
+    return _update(graph, layers.parameters(), len(layers), between, lambda n, h: layers[n](edges, h).flatten(1))
