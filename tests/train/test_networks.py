@@ -181,25 +181,30 @@ SLOW: dict[str, Callable[[], Network]] = {
 
 
 def compare(network: nn.Module, x: Tensor) -> None:
-    """Loss and gradients of one step, by the velocities that momentum begins with, against float64."""
+    """Loss and gradients of one step, by the velocities that momentum begins with, against float64.
+
+    Batch norms of few samples amplify rounding: no more is asked than twice what PyTorch's float32 is off by.
+    """
     for module in network.modules():
         networks.initialize(module)
         if isinstance(module, nn.BatchNorm2d):
             module.momentum = 0.1
-    reference = copy.deepcopy(network).double().train()
+    reference, rounded = copy.deepcopy(network).double().train(), copy.deepcopy(network).train()
     y = reference(x.double() if x.is_floating_point() else x)
     label = torch.randn_like(y)
     wanted = nn.functional.mse_loss(y, label)
     wanted.backward()
+    nn.functional.mse_loss(rounded(x), label.float()).backward()
     step = bn.compile(network, x, train=bn.Train("squared", bn.SGD(0.0, momentum=0.9)), threads=1)
     assert abs(step(x.numpy(), label.float().numpy()) - wanted.item()) <= 1e-5 * max(1.0, wanted.item())
     known = dict(reference.named_parameters())
     assert {f"p_{name.replace('.', '_')}.velocity" for name in known} == {n for n in step.state if "velocity" in n}
     largest = max(p.grad.abs().max().item() for p in known.values())
+    scales = {n: max(p.grad.abs().max().item(), 1e-3 * largest) for n, p in known.items()}  # of some only rounding
+    theirs = max((p.grad - known[n].grad).abs().max().item() / scales[n] for n, p in rounded.named_parameters())
     for name, parameter in known.items():
         found, own = step.state[f"p_{name.replace('.', '_')}.velocity"], parameter.grad.numpy()
-        scale = max(np.abs(own).max(), 1e-3 * largest)  # a bias before a normalization has none but rounding
-        assert np.abs(found - own).max() <= 2e-4 * scale, name
+        assert np.abs(found - own).max() <= max(2e-4, 2 * theirs) * scales[name], name
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -228,6 +233,9 @@ def test_every_model_of_the_benchmarks_has_a_step(name: str) -> None:
         wanted -= sum(node.op == "batch_norm_training" for node in step.nodes) * 2
     else:
         network, arrays = models.network(name)
+        for module in network.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.momentum = 0.1  # they come with None, which is refused: the mean of all batches
         imported = import_torch(network, tuple(arrays.values()), training=True)
         step, wanted = training_graph(imported.graph, train, imported.parameters), len([*network.parameters()])
     trained = [n for n, s in step.states.items() if step.outputs[s.output] != n and n.count("optimizer") == 0]
