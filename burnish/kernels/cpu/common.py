@@ -66,8 +66,8 @@ def channel_constants(task: Task, block: int) -> dict[str, str]:
 
 def is_blocked(own: Layout, dim: int, block: int) -> bool:
     """Whether a layout keeps ``block`` consecutive elements of ``dim`` innermost."""
-    last = own.parts[-1]
-    return last.dim == dim and last.block == block and last.step == 1
+    last = own.parts[-1] if own.parts else None  # a scalar has none
+    return last is not None and last.dim == dim and last.block == block and last.step == 1
 
 
 def pad_channels(s: Schedule, loops: Sequence[str], block: int) -> None:
