@@ -116,7 +116,7 @@ def child(path: Path, case: Case, budget: str, arguments: argparse.Namespace, pl
 
 
 def run_child(options: list[str]) -> Row:
-    """What `benchmarks.gnn` with these options prints from a new process: a line of JSON."""
+    """Runs `benchmarks.gnn` with these options in a subprocess, and parses the JSON that it prints."""
     command = [sys.executable, "-m", "benchmarks.gnn", *options]
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     result: Row = json.loads(found.stdout.splitlines()[-1])

@@ -206,7 +206,7 @@ class Measured:
         return found
 
     def _correction(self, name: str, gradient: bool, device: Device) -> tuple[float, float]:
-        """How much longer than by ``fallback`` the two tasks of a whole operation of the model take; 1 if not known."""
+        """Measured over estimated seconds of an unsplit operation, forward and backward; 1 where not measured."""
         key = (name, device.kind, gradient)
         if key not in self._longer:
             number, ratios = self.model.index.get(name), [1.0, 1.0]

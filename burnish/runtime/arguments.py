@@ -14,7 +14,7 @@ from burnish.runtime.executable import TensorSpec
 
 
 class Arguments:
-    """What the inputs of a compiled model accept, as its artifact's ``info`` says."""
+    """Binding, conversion and validation of call arguments against a compiled model's input shapes and dtypes."""
 
     def __init__(self, inputs: Sequence[TensorSpec], info: Mapping[str, Any]) -> None:
         """``info``: "converts", if numbers of other dtypes are converted; "assumed", first extents by inputs' names."""
@@ -80,7 +80,7 @@ class Arguments:
         return array
 
     def _remedy(self, spec: TensorSpec, array: np.ndarray) -> str:
-        """What to do about an array that differs from ``spec`` only in an extent that was assumed."""
+        """A hint to compile with ``shapes=``, if only a batch size that was assumed differs; else empty."""
         assumed = self._assumed.get(spec.name)
         if assumed is None or array.ndim != len(spec.shape) or array.shape[1:] != spec.shape[1:]:
             return ""

@@ -1,4 +1,4 @@
-"""Mixed integer and linear programs, solved by HiGHS (of SciPy), whose own printing is kept off standard output."""
+"""Mixed integer linear programming by HiGHS (SciPy), with the solver's logging kept off stdout."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from burnish.optional import require
 STDOUT, STDERR = 1, 2
 
 _lock = threading.Lock()
-_solving: list[int] = []  # for each program that is being solved, the descriptor that standard output has meanwhile
+_solving: list[int] = []  # one duplicate of stdout's descriptor for each solve under way
 
 
 def milp(cost: Any, extra: str, **given: Any) -> Any:
-    """What ``scipy.optimize.milp(cost, **given)`` returns. ``extra``: of Burnish, which provides SciPy.
+    """Mixed integer linear program: ``scipy.optimize.milp(cost, **given)`` and its result.
 
-    HiGHS prints lines of its own on some programs, whatever its options say; in the output of a command that writes
-    JSON they would be damage. They go to standard error, as does what else the process prints meanwhile.
-    Raises MissingDependencyError.
+    ``extra``: the package extra that installs SciPy. HiGHS logs to standard output on some programs even with
+    logging off, which would corrupt a command's JSON; stdout is redirected to stderr for the whole process while it
+    solves. Raises MissingDependencyError.
     """
     optimize = require("scipy.optimize", extra)
     with _standard_output_is_standard_error():
@@ -47,7 +47,7 @@ def _standard_output_is_standard_error() -> Iterator[None]:
 
 
 def _redirected() -> int:
-    """Standard output's descriptor under a new number; -1, and nothing redirected, if there is none."""
+    """Redirects stdout to stderr; a duplicate of stdout's descriptor, or -1 where stdout is closed."""
     try:
         sys.stdout.flush()
         kept = os.dup(STDOUT)

@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import optimize
 
 from burnish.search.integer import milp
-
-optimize = pytest.importorskip("scipy.optimize")
 
 
 def test_a_program_is_solved() -> None:
