@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.loops.expr import FLOATS, ITEM_BYTES, identity
+from burnish.loops.expr import FLOATS, ITEM_BYTES
+from burnish.loops.reduction import identity
 
 LLVM_TYPE = {  # a bfloat16 is carried as its bits: few targets have arithmetic for it, and LLVM would call libraries
     "float64": "double", "float32": "float", "float16": "half", "bfloat16": "i16", "bool": "i1",

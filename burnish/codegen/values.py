@@ -22,8 +22,8 @@ from burnish.loops.expr import (
     Not,
     Select,
     Var,
-    identity,
 )
+from burnish.loops.reduction import identity
 from burnish.loops.sizes import Size
 from burnish.loops.traverse import index_only, loads, repeated
 

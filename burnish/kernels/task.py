@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from burnish.loops.expr import Reduce, Select, factors_of
+from burnish.loops.expr import Reduce, Select
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Program
+from burnish.loops.reduction import factors_of
 from burnish.loops.sizes import Dim
 from burnish.loops.specialize import dims_of_tensors, tensors_at
 from burnish.loops.tensor import Tensor, create_program, stages

@@ -12,25 +12,11 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from burnish.errors import InputError, VerificationError
-from burnish.loops.expr import (
-    FLOATS,
-    Binary,
-    Buffer,
-    Call,
-    Cast,
-    Const,
-    Expr,
-    Load,
-    Not,
-    Reduce,
-    Select,
-    Var,
-    all_of,
-    identity,
-)
+from burnish.loops.expr import FLOATS, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Reduce, Select, Var, all_of
 from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.numeric import FUNCTIONS, OPERATORS, REDUCERS, convert, numpy_dtype
 from burnish.loops.onepoint import demanded, padding, scattered_axes
+from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, substitute
 

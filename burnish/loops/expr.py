@@ -473,36 +473,3 @@ def math(fn: str, *args: Expr) -> Expr:
         known = ", ".join((*MATH, *BIT_MATH))
         raise ScheduleError(f"math: no function {fn!r} of {len(args)} arguments; known: {known}")
     return Call(fn, args)
-
-
-def factors_of(e: Expr) -> tuple[Expr, Expr] | None:
-    """What ``e`` multiplies: two numbers, or two words of four bytes each; None where it is no product."""
-    if isinstance(e, Binary) and e.op == "*":
-        return e.a, e.b
-    return (e.args[0], e.args[1]) if isinstance(e, Call) and e.fn == BYTE_DOT else None
-
-
-def is_neutral(e: Expr, kind: str) -> bool:
-    """Whether an expression is the neutral element of a reduction, which may be a :class:`Literal`."""
-    return isinstance(e, Const) and (
-        e == identity(kind, e.dtype) or (isinstance(e, Literal) and kind == "sum" and not e.value)
-    )
-
-
-def identity(kind: str, dtype: str) -> Const:
-    """The neutral element of a reduction."""
-    if kind in ("sum", "prod"):
-        return wrap(0 if kind == "sum" else 1, dtype)  # type: ignore[return-value]
-    low = kind == "max"
-    if dtype in FLOATS:
-        return Const(float("-inf") if low else float("inf"), dtype)
-    if dtype == "bool":
-        return Const(not low, dtype)
-    bits, signed = ITEM_BYTES[dtype] * 8, dtype.startswith("int")
-    lo, hi = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
-    return Const(lo if low else hi, dtype)
-
-
-def combine(kind: str, a: Expr, b: Expr) -> Expr:
-    """One step of a reduction."""
-    return binary({"sum": "+", "prod": "*", "max": "max", "min": "min"}[kind], a, b)

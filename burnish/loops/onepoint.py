@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.loops.expr import INDEX, Binary, Expr, Reduce, Select, Var, is_neutral
+from burnish.loops.expr import INDEX, Binary, Expr, Reduce, Select, Var
 from burnish.loops.linear import from_linear, to_linear
+from burnish.loops.reduction import is_neutral
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import conjuncts
 

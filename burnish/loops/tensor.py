@@ -29,13 +29,13 @@ from burnish.loops.expr import (
     any_of,
     cast,
     equal,
-    identity,
     math,
     select,
     wrap,
 )
 from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, seq
+from burnish.loops.reduction import identity
 from burnish.loops.sizes import extent_of, greatest, least
 from burnish.loops.traverse import substitute, walk
 

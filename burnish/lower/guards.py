@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from burnish.loops.expr import BYTE_DOT, Binary, Call, Const, Expr, Select, all_of, is_neutral
+from burnish.loops.expr import BYTE_DOT, Binary, Call, Const, Expr, Select, all_of
 from burnish.loops.program import HINTS, For, If, Intrinsic, Program, Seq, Stmt, Store, rebuild_stmt, seq
+from burnish.loops.reduction import is_neutral
 from burnish.loops.traverse import conjuncts, free_vars
 
 _INNER = ("unroll", "vectorize")

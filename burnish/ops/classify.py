@@ -9,9 +9,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var, factors_of
+from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var
 from burnish.loops.loaded import is_loaded
 from burnish.loops.onepoint import padding, scattered_axes
+from burnish.loops.reduction import factors_of
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads, substitute, transform

@@ -13,7 +13,6 @@ from burnish.loops.expr import (
     all_of,
     any_of,
     equal,
-    identity,
     math,
     maximum,
     minimum,
@@ -21,6 +20,7 @@ from burnish.loops.expr import (
     wrap,
 )
 from burnish.loops.expr import cast as cast_expr
+from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Application,

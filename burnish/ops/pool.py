@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.loops.expr import FLOATS, INTS, Axis, Expr, Var, all_of, cast, identity, maximum, minimum, select
+from burnish.loops.expr import FLOATS, INTS, Axis, Expr, Var, all_of, cast, maximum, minimum, select
+from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, identity, math, select, wrap
+from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, math, select, wrap
+from burnish.loops.reduction import identity
 from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import Buffer, Expr, Load, Var, identity
+from burnish.loops.expr import Buffer, Expr, Load, Var
 from burnish.loops.program import Alloc, For, Program, Stmt, Store, rebuild_stmt, seq, walk_stmt
+from burnish.loops.reduction import identity
 from burnish.loops.traverse import free_vars
 from burnish.schedule.memory import check_new_buffer
 from burnish.schedule.nest import Site, find_loop, rename_loops, replace_site, stage_nests

@@ -11,25 +11,11 @@ from burnish.codegen.llvm import STACK_LIMIT, emit
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
 from burnish.loops.evaluate import evaluate
-from burnish.loops.expr import (
-    DTYPES,
-    FLOATS,
-    INTS,
-    Buffer,
-    Const,
-    Expr,
-    Load,
-    Var,
-    all_of,
-    cast,
-    identity,
-    math,
-    maximum,
-    select,
-)
+from burnish.loops.expr import DTYPES, FLOATS, INTS, Buffer, Const, Expr, Load, Var, all_of, cast, math, maximum, select
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Store, seq, store
+from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
 from burnish.lower.pipeline import lower
 from burnish.ops import OPERATORS

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.kernels.task import Task
-from burnish.loops.expr import Call, Cast, Expr, Load, Reduce, Var, factors_of
+from burnish.loops.expr import Call, Cast, Expr, Load, Reduce, Var
 from burnish.loops.linear import to_linear
+from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads, substitute

@@ -27,12 +27,12 @@ from burnish.loops.expr import (
     all_of,
     binary,
     cast,
-    factors_of,
     math,
     select,
 )
 from burnish.loops.layout import row_major
 from burnish.loops.linear import to_linear
+from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import conjuncts, loads, substitute, transform

@@ -8,7 +8,8 @@ from functools import cached_property
 from math import prod
 
 from burnish.kernels.task import Task
-from burnish.loops.expr import FLOATS, Axis, Binary, Cast, Const, Expr, Load, Reduce, Var, all_of, factors_of, select
+from burnish.loops.expr import FLOATS, Axis, Binary, Cast, Const, Expr, Load, Reduce, Var, all_of, select
+from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, substitute, transform

@@ -15,8 +15,9 @@ from burnish.kernels.gpu.forms import Depth, Product, moves_fastest, narrow, pad
 from burnish.kernels.gpu.nests import bind_blocks, bind_threads, block_order, fuse_all, nest, stored, var
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast, identity
+from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast
 from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
+from burnish.loops.reduction import identity
 from burnish.loops.traverse import substitute, transform
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from burnish.kernels.gpu.row_forms import ELEMENT, ROW, Rows, Stage, program_of, rows_of
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.loops.expr import ITEM_BYTES, PRIVATE, SHARED, Binary, Buffer, Const, Expr, Load, Var, identity
+from burnish.loops.expr import ITEM_BYTES, PRIVATE, SHARED, Binary, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
+from burnish.loops.reduction import identity
 from burnish.loops.traverse import substitute, transform
 from burnish.machines.nvptx.warp import REDUCE, WARP
 from burnish.schedule.schedule import Schedule

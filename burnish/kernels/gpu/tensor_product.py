@@ -14,8 +14,9 @@ from burnish.kernels.gpu.nests import bind_blocks, block_order, nest, stored, va
 from burnish.kernels.gpu.product import FEWEST, output_store
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.loops.expr import Buffer, Expr, Load, cast, identity
+from burnish.loops.expr import Buffer, Expr, Load, cast
 from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
+from burnish.loops.reduction import identity
 from burnish.machines.nvptx.mma import CORES, DOT, DOT_COLUMNS, FRAGMENT, HALVES, SIDE, WARP, depth_of, row_elements
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target

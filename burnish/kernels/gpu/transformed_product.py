@@ -18,8 +18,9 @@ from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Match, Template
-from burnish.loops.expr import Binary, Const, Expr, Literal, Reduce, Select, Var, factors_of
+from burnish.loops.expr import Binary, Const, Expr, Literal, Reduce, Select, Var
 from burnish.loops.program import Alloc, Program, Stmt, seq
+from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, walk
 from burnish.schedule.schedule import Schedule

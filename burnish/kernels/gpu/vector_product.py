@@ -14,8 +14,9 @@ from burnish.kernels.gpu.nests import bind_blocks, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, output_store
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
-from burnish.loops.expr import Buffer, Expr, Load, cast, identity
+from burnish.loops.expr import Buffer, Expr, Load, cast
 from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
+from burnish.loops.reduction import identity
 from burnish.loops.traverse import loads, substitute
 from burnish.schedule.schedule import Schedule
 from burnish.target import Target

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from burnish.kernels.match import only_reduction
 from burnish.kernels.task import Space, Task
 from burnish.kernels.vdla.tiling import Work, space_of
-from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce, factors_of
+from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce
+from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
 from burnish.machines.vdla.config import Config
 from burnish.target import Target
