@@ -60,6 +60,7 @@ def test_a_tuned_model_gives_the_same_answer(model: Path, tmp_path: Path) -> Non
     np.testing.assert_allclose(again(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
 
 
+@pytest.mark.slow
 def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None:
     records, output = tmp_path / "records.jsonl", tmp_path / "small.bn"
     limits = ["--trials", "4", "--least-gain", "0"]

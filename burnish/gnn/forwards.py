@@ -83,7 +83,7 @@ def steps_of(model: Any, names: Sequence[str], tensors: tuple[Any, Any, Any], ar
     given = {"x": x, "edges": edges, "weights": weights}
     recorder = Recorder({id(t): (t, Given(name)) for name, t in given.items() if t is not None})
 
-    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[misc, name-defined]
+    class Mode(torch.overrides.TorchFunctionMode):  # type: ignore[name-defined]
         def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return recorder.function(function, args, kwargs or {})
 
