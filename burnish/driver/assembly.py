@@ -41,6 +41,7 @@ from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
 from burnish.memory.lifetimes import Step as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
+from burnish.pipeline.kernel import slowness
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.devices import device_for, device_maker
@@ -49,6 +50,7 @@ from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.structures import NAME as STRUCTURES
 from burnish.runtime.structures import Check
+from burnish.target import Target
 
 
 def make_module(made: Compilation, threads: int | None = None) -> Module:
@@ -117,7 +119,7 @@ def assemble(made: Compilation) -> Executable:
         graph=str(graph),
         info={
             "arena": str(memory),
-            "kernels": describe(stages, made.layouts),
+            "kernels": describe(stages, made.layouts, made.target),
             "domains": plain_domains(domains),
             **({STRUCTURES: structures} if structures else {}),
             **({"driven_by": driver} if made.target.machine.offloads else {}),
@@ -290,8 +292,10 @@ def pack_parameters(
     return params, dict(zip(keys, slots, strict=True))
 
 
-def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:
-    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts."""
+def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout], target: Target) -> list[dict[str, Any]]:
+    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts, and why
+    it is slow, if it is expected to be.
+    """
     return [
         {
             "kernel": s.kernel.symbol,
@@ -300,6 +304,7 @@ def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dic
             "choice": dict(s.kernel.choice),
             "recorded": s.recorded,
             "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
+            **({"slow": why} if (why := slowness(s.task, s.kernel, target.driver)) else {}),
         }
         for s in stages
     ]

@@ -22,9 +22,10 @@ from burnish.driver.rounds import repeat_stage
 from burnish.driver.stages import Built, Compilation, HostStage, Stage, structures_apart
 from burnish.driver.stages import stored as stored
 from burnish.errors import ScheduleError, UnsupportedOperator
-from burnish.graph.fuse import Group, fall_apart, renamed_inputs, renamed_outputs
+from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
+from burnish.graph.regroup import fall_apart
 from burnish.graph.rounds import has_rounds, round_graph
 from burnish.kernels.task import Task
 from burnish.loops.layout import layout
