@@ -1,4 +1,4 @@
-"""Groups of fused nodes divided: into single nodes, a beginning and the rest, or what is in front of an anchor apart."""
+"""Groups divided: into single nodes, a beginning and the rest, or what stands in front of an anchor and the rest."""
 
 from __future__ import annotations
 

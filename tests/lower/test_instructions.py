@@ -4,7 +4,7 @@ from burnish.loops.expr import Buffer, Call, Load, Var, select
 from burnish.loops.program import For, If, Program, Stmt, seq, store
 from burnish.lower.instructions import FUNCTION, instructions
 
-I, J = Var("i"), Var("j")
+I, J = (Var(n) for n in "ij")  # noqa: E741
 X, Y = Buffer("x", (8, 64)), Buffer("y", (8, 64))
 
 
