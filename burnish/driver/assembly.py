@@ -65,6 +65,8 @@ def make_module(made: Compilation, threads: int | None = None) -> Module:
 def assemble(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
+    natives = [s.kernel for s in made.computed if isinstance(s, HostStage) and s.kernel is not None]
+    kernels = [*(s.kernel for s in stages), *natives]
     intervals, pairs, home = live_values(made)
     symbolic = any(is_size(i.nbytes) for i in intervals)
     memory = plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
@@ -95,7 +97,7 @@ def assemble(made: Compilation) -> Executable:
         if isinstance(stage, MessageStage):
             return make_message(stage, place_of(constants, home, slots, (*stage.group.inputs, *stage.group.outputs)[0]))
         if isinstance(stage, HostStage):
-            return make_host(graph, stage, home, constants, slots)
+            return make_host(graph, stage, home, constants, slots, dims)
         inside = live_values(stage.inner)[2]
         rounds = rounds_of(graph, stage.node)
         return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
@@ -111,10 +113,10 @@ def assemble(made: Compilation) -> Executable:
         inputs=[stored(graph, n, made.layouts) for n in inputs],
         outputs=[stored(graph, n, made.layouts) for n in outputs],
         steps=steps,
-        objects={s.kernel.symbol: s.kernel.code for s in stages},
+        objects={kernel.symbol: kernel.code for kernel in kernels},
         params=params,
         arena_bytes=memory.arena_bytes,
-        scratch_bytes=max((s.kernel.scratch_bytes for s in stages), default=0),
+        scratch_bytes=max((kernel.scratch_bytes for kernel in kernels), default=0),
         target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
         graph=str(graph),
         info={

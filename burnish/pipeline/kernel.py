@@ -35,7 +35,7 @@ SLOW = 20.0  # times the roofline from which on a kernel is said to be slow; goo
 SHORT = 5e-6  # seconds of a kernel that is never said to be
 GRANULES = (16, 40)  # of a symbolic extent: the rows of a matrix tile; more than a vector, and whole ones of most
 # What decides which code a task becomes.
-_CODE = ("loops", "machines", "schedule", "kernels", "lower", "codegen", "pipeline/kernel.py")
+_CODE = ("loops", "machines", "schedule", "kernels", "lower", "codegen", "pipeline/kernel.py", "pipeline/native.py")
 
 _log = logging.getLogger("burnish")
 
