@@ -7,6 +7,7 @@ It describes each operand as the array that the function sees, and hands ranges 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -89,9 +90,7 @@ def _compiled(function: Callable[..., None], arrays: Sequence[tuple[str, int]], 
         if not line.startswith(("target ", "; ModuleID", "@_ZN08NumbaEnv"))
     ]
     text = "\n".join(lines).replace(f"@{symbol}", f"@{_NATIVE}")
-    return text.replace("define noundef i32 @native", "define internal noundef i32 @native").replace(
-        "define i32 @native", "define internal i32 @native"
-    )
+    return re.sub(r"^define (linkonce_odr )?", "define internal ", text, flags=re.MULTILINE)
 
 
 def _self_contained(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,7 +99,11 @@ def _self_contained(function: Callable[..., Any]) -> Callable[..., Any]:
 
     code = function.__code__
     own = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    called = {name: numba.njit(_self_contained(f), _nrt=False) for name, f in own.items() if inspect.isfunction(f)}
+    called = {
+        name: numba.njit(_self_contained(f), _nrt=False, inline="always")
+        for name, f in own.items()
+        if inspect.isfunction(f)
+    }
     if not called:
         return function
     made = FunctionType(code, {**function.__globals__, **called}, function.__name__, None, function.__closure__)
