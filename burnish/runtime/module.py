@@ -30,6 +30,7 @@ from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.labels import check_labels, known_labels
 from burnish.runtime.pool import available_cores, pool
+from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode
 from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
 from burnish.runtime.state import State
@@ -120,6 +121,7 @@ class Module:
             give_back(workspace)
         self._lock = threading.RLock()
         self._caller = 0  # the thread whose call uses the state above
+        self._quick = QuickCall(self) if QuickCall.suits(self) else None
         _watch_forks()
         _modules.add(self)
 
@@ -215,6 +217,7 @@ class Module:
         self._all = tuple(v.noted(facts) for v in self._all)
         self._labels = known_labels(self.executable.info, len(self.executable.inputs))
         self._arguments = Arguments(self.inputs, self.executable.info)
+        self._quick = QuickCall(self) if QuickCall.suits(self) else None
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -256,7 +259,10 @@ class Module:
         ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). Raises
         InputError for what is missing, unknown, or of another shape or dtype than compiled.
         """
-        given = args if len(args) == self._arguments.count and not kwargs else self._arguments.bind(args, kwargs)
+        plain = len(args) == self._arguments.count and not kwargs
+        if plain and self._quick is not None and (found := self._quick(args)) is not None:
+            return found
+        given = args if plain else self._arguments.bind(args, kwargs)
         if self._there is not None and any(map(is_on_gpu, given)):
             there = self._run_there(given, None)
             return there[0] if len(there) == 1 else tuple(there)

@@ -65,7 +65,7 @@ class _Tests:
             self.at_most(node, feature, np.nan, missing, false, missing)
             return
         below = self.fresh()
-        self.at_most(node, feature, value, below, false, below if missing == true else false)
+        self.at_most(node, feature, float(value), below, false, below if missing == true else false)
         self.at_most(below, feature, _before(value), false, true, true)
 
 
