@@ -90,7 +90,67 @@ def _compiled(function: Callable[..., None], arrays: Sequence[tuple[str, int]], 
         if not line.startswith(("target ", "; ModuleID", "@_ZN08NumbaEnv"))
     ]
     text = "\n".join(lines).replace(f"@{symbol}", f"@{_NATIVE}")
-    return re.sub(r"^define (linkonce_odr )?", "define internal ", text, flags=re.MULTILINE)
+    return _with_own_fills(re.sub(r"^define (linkonce_odr )?", "define internal ", text, flags=re.MULTILINE))
+
+
+def _with_own_fills(text: str) -> str:
+    """The IR with fills and copies of memory as loops of its own: kernels are linked with no C library.
+
+    Copies do not overlap: outputs lie apart from inputs.
+    """
+    for name, body in _FILLS.items():
+        text, count = re.subn(rf"@llvm\.{name}\.[\w.]+\(", f"@native.{name}(", text)
+        if count:
+            text = re.sub(rf"^declare .*@native\.{name}\(.*\n", "", text, flags=re.MULTILINE) + "\n" + body
+    return text
+
+
+def _fill(name: str, second: str, vector: str, element: str) -> str:
+    """``name(to, second, bytes, volatile)``: vectors of 64 bytes, then bytes; ``vector``, ``element``: their values."""
+    return f"""define internal void @native.{name}(ptr %to, {second}, i64 %bytes, i1 %volatile) "no-builtins" {{
+entry:
+  %whole = and i64 %bytes, -64
+  br label %vectors
+vectors:
+  %i = phi i64 [ 0, %entry ], [ %next, %vector ]
+  %more = icmp ult i64 %i, %whole
+  br i1 %more, label %vector, label %rest
+vector:
+  {vector}
+  %place = getelementptr i8, ptr %to, i64 %i
+  store <64 x i8> %wide, ptr %place, align 1
+  %next = add i64 %i, 64
+  br label %vectors
+rest:
+  %j = phi i64 [ %whole, %vectors ], [ %after, %byte ]
+  %left = icmp ult i64 %j, %bytes
+  br i1 %left, label %byte, label %done
+byte:
+  {element}
+  %spot = getelementptr i8, ptr %to, i64 %j
+  store i8 %one, ptr %spot
+  %after = add i64 %j, 1
+  br label %rest
+done:
+  ret void
+}}
+"""
+
+
+_COPY = (
+    "%source = getelementptr i8, ptr %from, i64 %i\n  %wide = load <64 x i8>, ptr %source, align 1",
+    "%origin = getelementptr i8, ptr %from, i64 %j\n  %one = load i8, ptr %origin",
+)
+_FILLS = {
+    "memset": _fill(
+        "memset", "i8 %value",
+        "%lane = insertelement <64 x i8> poison, i8 %value, i64 0\n"
+        "  %wide = shufflevector <64 x i8> %lane, <64 x i8> poison, <64 x i32> zeroinitializer",
+        "%one = add i8 %value, 0",
+    ),
+    "memcpy": _fill("memcpy", "ptr %from", *_COPY),
+    "memmove": _fill("memmove", "ptr %from", *_COPY),
+}  # fmt: skip
 
 
 def _self_contained(function: Callable[..., Any]) -> Callable[..., Any]:
