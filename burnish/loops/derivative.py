@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from burnish.errors import UnsupportedOperator
-from burnish.loops.expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Select, cast, equal, math, select, wrap
+from burnish.loops.expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Select, all_of, cast, equal, math, select, wrap
 
 TWO_BY_SQRT_PI = 1.1283791670955126
 Partials = Mapping[Load, Expr]
@@ -16,9 +16,11 @@ _NONE: Partials = {}
 def partials(body: Expr, wanted: AbstractSet[str]) -> Partials:
     """The derivative of ``body`` by each floating-point element that it loads from the buffers named ``wanted``.
 
-    Conditions count as constant, so do functions that round. Where ``max`` or ``min`` meets two equal numbers, the
-    second gets all: a relu has no slope at 0. A branch that is not taken adds nothing, whatever its slope is there.
-    Raises UnsupportedOperator for a function without a derivative.
+    Conditions count as constant, so do functions that round. A branch that is not taken adds nothing, whatever its
+    slope is there. Where ``max`` or ``min`` meets two equal elements, each has half of the slope; where one is a
+    constant, the second operand has all: ``max(x, 0)``, a relu, has no slope at 0, ``max(0, x)``, a clamp, has 1. NaN
+    as one of two elements gives both the slope, under a relu it passes, under a clamp it does not: all as PyTorch has
+    it. Raises UnsupportedOperator for a function without a derivative.
     """
     found: dict[Expr, Partials] = {}
 
@@ -54,10 +56,8 @@ def _partials(e: Expr, of: Callable[[Expr], Partials], wanted: AbstractSet[str])
             return _sum(_scaled(of(a), b), _scaled(of(b), a))
         case Binary("/", a, b):
             return _sum(_scaled(of(a), 1.0 / b), _scaled(of(b), -(e / b)))
-        case Binary("max", a, b):
-            return _either(e > b, of(a), of(b), e.dtype)
-        case Binary("min", a, b):
-            return _either(e < b, of(a), of(b), e.dtype)
+        case Binary("max" | "min" as op, a, b):
+            return _of_extreme(op, e, a, b, of)
         case Select(cond, a, b):
             return _either(cond, of(a), of(b), e.dtype)
         case Cast(dtype, value):
@@ -68,10 +68,28 @@ def _partials(e: Expr, of: Callable[[Expr], Partials], wanted: AbstractSet[str])
             return _NONE
         case Call("pow", (x, y)):
             one = select(equal(y, 0.0), 0.0, y * math("pow", x, y - 1.0))
-            return _sum(_scaled(of(x), one), _scaled(of(y), select(equal(e, 0.0), 0.0, e * math("log", x))))
+            vanishing = all_of(equal(x, 0.0), y >= 0.0)
+            return _sum(_scaled(of(x), one), _scaled(of(y), select(vanishing, 0.0, e * math("log", x))))
         case Call("fmod", (x, y)):
             return _sum(of(x), _scaled(of(y), -math("trunc", x / y)))
     raise UnsupportedOperator(f"gradient: found {e}; allowed: sums, products, quotients, extremes, and known functions")
+
+
+def _of_extreme(op: str, e: Expr, a: Expr, b: Expr, of: Callable[[Expr], Partials]) -> Partials:
+    """The slopes of ``max(a, b)`` or ``min(a, b)``, which is ``e``."""
+    by_a, by_b = of(a), of(b)
+    if isinstance(b, Const):  # of a relu from the value alone, which then is all that is kept of it
+        return _either(e <= b if op == "max" else e >= b, _NONE, by_a, e.dtype)
+    if isinstance(a, Const):
+        return _either(b >= a if op == "max" else b <= a, by_b, _NONE, e.dtype)
+    less, more = (a < b, b < a) if op == "max" else (b < a, a < b)
+    return _sum(_shared(by_a, less, equal(a, b), e.dtype), _shared(by_b, more, equal(a, b), e.dtype))
+
+
+def _shared(slopes: Partials, beaten: Expr, tied: Expr, dtype: str) -> Partials:
+    """Nothing where the operand is beaten, half where both are equal, else all."""
+    share = select(beaten, wrap(0.0, dtype), select(tied, wrap(0.5, dtype), wrap(1.0, dtype)))
+    return {load: times(share, slope) for load, slope in slopes.items()}
 
 
 # Function -> its slope, from the argument and the value; where it can, from the value alone.

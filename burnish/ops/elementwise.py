@@ -174,14 +174,14 @@ UNARY = tuple(_unary(name, dtypes, fn) for name, (dtypes, fn) in _UNARY.items())
 def leaky_relu(name: str, x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """``x`` where positive, else ``alpha * x``."""
     require_float(x, "x")
-    return _map(name, x, lambda e: select(e < 0, alpha * e, e))
+    return _map(name, x, lambda e: select(e > 0, e, alpha * e))
 
 
 @operator
 def elu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     require_float(x, "x")
-    return _map(name, x, lambda e: select(e < 0, alpha * math("expm1", e), e))
+    return _map(name, x, lambda e: select(e > 0, e, alpha * math("expm1", e)))
 
 
 @operator
@@ -189,7 +189,7 @@ def celu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
     require_float(x, "x")
     require(alpha != 0, "attribute 'alpha'", alpha, "a number other than 0")
-    return _map(name, x, lambda e: maximum(e, 0) + minimum(alpha * math("expm1", e / alpha), 0))
+    return _map(name, x, lambda e: select(e > 0, e, alpha * math("expm1", e / alpha)))
 
 
 @operator
@@ -222,13 +222,21 @@ def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
 
 @declare(finite=True)
 @operator
-def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None) -> Tensor:
-    """``x`` limited to [min, max]; a missing bound does not limit."""
+def clip(
+    name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None, edges: bool = True
+) -> Tensor:
+    """``x`` limited to [min, max]; a missing bound does not limit.
+
+    ``edges``: the slope where ``x`` is a bound is 1, as of PyTorch's clamp; else 0, as of its hardtanh and relu6.
+    """
     require_number(x, "x")
 
     def element(e: Expr) -> Expr:
-        e = e if min is None else maximum(e, min)
-        return e if max is None else minimum(e, max)
+        if min is not None:
+            e = maximum(wrap(min, e.dtype), e) if edges else maximum(e, min)
+        if max is not None:
+            e = minimum(wrap(max, e.dtype), e) if edges else minimum(e, max)
+        return e
 
     return _map(name, x, element)
 
@@ -297,7 +305,7 @@ _BINARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr, Expr], Expr]]] = { 
     "bitwise_xor": (INTS, lambda a, b: math("bitxor", a, b)),
     "shift_left": (INTS, lambda a, b: math("shl", a, b)),
     "shift_right": (INTS, lambda a, b: math("shr", a, b)),
-    "prelu": (FLOATS, lambda x, slope: select(x < 0, slope * x, x)),
+    "prelu": (FLOATS, lambda x, slope: select(x > 0, x, slope * x)),
 }
 
 

@@ -10,11 +10,14 @@ from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
+    Application,
+    Composed,
     Ints,
     Operator,
     Shape,
     accumulator_dtype,
     declare,
+    differentiated,
     named_operator,
     normal_axes,
     normal_axis,
@@ -101,14 +104,31 @@ def _mean(total: Expr, count: int) -> Expr:
     return total / number if total.dtype in FLOATS else truncated_quotient(total, number)
 
 
+def _root(total: Expr) -> Expr:
+    """The square root; 0 and NaN stay what they are, so that the norm of zeros has the slope 0."""
+    return select(total > 0, math("sqrt", total), total)
+
+
+def _mean_of_extremes(a: Application) -> list[str | None]:
+    """An extreme as the mean of all that equal it: its gradient is shared by them, and NaN where it is NaN."""
+    x, top = a.inputs[0], a.outputs[0]
+    axes, (shape, dtype) = normal_axes(a.attrs["axes"], len(a.types[0][0])), a.types[0]
+    kept = reduced_shape(shape, axes, True)
+    found = a.add("cast", a.add("equal", x, a.add("reshape", top, shape=kept)), to=dtype)
+    count = a.add("reduce_sum", found, axes=axes, keepdims=True)
+    total = a.add("reduce_sum", a.add("mul", x, found), axes=axes, keepdims=True)
+    mean = a.add("div", total, count)
+    return [mean if a.attrs["keepdims"] else a.add("reshape", mean, shape=reduced_shape(shape, axes, False))]
+
+
 REDUCTIONS = (
     _reduction("reduce_sum", "sum", NUMBERS, _same, None),
     _reduction("reduce_prod", "prod", NUMBERS, _same, None),
-    _reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None),
-    _reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None),
+    differentiated(Composed(_mean_of_extremes))(_reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None)),
+    differentiated(Composed(_mean_of_extremes))(_reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None)),
     declare(layout_affinity=1.0)(_reduction("reduce_mean", "sum", NUMBERS, _same, _mean)),
     _reduction("reduce_l1", "sum", NUMBERS, absolute, None),
-    _reduction("reduce_l2", "sum", FLOATS, _square, lambda total, _: math("sqrt", total)),
+    _reduction("reduce_l2", "sum", FLOATS, _square, lambda total, _: _root(total)),
     _reduction("reduce_sumsq", "sum", NUMBERS, _square, None),
 )
 

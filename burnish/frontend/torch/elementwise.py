@@ -187,22 +187,36 @@ def _hard_sigmoid(c: Context, x: Ref) -> Ref:
 
 
 def _hard_tanh(c: Context, x: Ref, min_val: float, max_val: float) -> Ref:
-    return _clamp(c, x, min_val, max_val)
+    return _clamp(c, x, min_val, max_val, edges=False)
 
 
 def _relu6(c: Context, x: Ref) -> Ref:
-    return _clamp(c, x, 0, 6)
+    return _clamp(c, x, 0, 6, edges=False)
 
 
-def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None) -> Ref:
-    """Bounds are numbers, or tensors; the upper one prevails."""
+def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None, edges: bool = True) -> Ref:
+    """Bounds are numbers, or tensors; the upper one prevails. ``edges``: the gradient passes there."""
     y = c.real(x)
     numbers = all(b is None or not isinstance(b, Ref) for b in (min, max))
     if numbers and c.is_real(y):
-        return c.add("clip", y, **{k: float(b) for k, b in (("min", min), ("max", max)) if b is not None})
+        bounds = {k: float(b) for k, b in (("min", min), ("max", max)) if b is not None}
+        return c.add("clip", y, **bounds, **({} if edges else {"edges": False}))
+    if c.training and c.is_real(y):
+        return _clamped(c, y, min, max)
     for bound, op in ((min, "maximum"), (max, "minimum")):
         if bound is not None:
             y = c.add(op, y, c.operand(bound, c.out_dtype))
+    return y
+
+
+def _clamped(c: Context, x: Ref, min: Any, max: Any) -> Ref:
+    """Between tensors; where ``x`` equals a bound, all of the gradient is its own."""
+    given = {k: c.operand(b, c.out_dtype) for k, b in (("min", min), ("max", max)) if b is not None}
+    y = x
+    for key, op in (("min", "greater_equal"), ("max", "less_equal")):
+        if key in given:
+            inside = c.add("logical_or", c.add(op, y, given[key]), c.add("isnan", y))
+            y = c.add("where", inside, y, given[key])
     return y
 
 

@@ -38,7 +38,17 @@ def _extreme(which: str, c: Context, x: Ref, dim: int | None = None, keepdim: bo
     """The greatest or least element of all; along ``dim`` its position, too."""
     if dim is None:
         return _reduced(c, f"reduce_{which}", x, c.axes(x, None))
-    return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), _position(f"arg{which}", c, x, dim)]
+    place = _position(f"arg{which}", c, x, dim)
+    if c.training and c.is_real(x) and c.rank(x):  # of equal elements the one at that position has the gradient
+        return [_at(c, x, dim, place), place]
+    return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), place]
+
+
+def _at(c: Context, x: Ref, dim: int, place: Ref) -> Ref:
+    """The element at one position along ``dim`` in each row."""
+    axis = c.axis(x, dim)
+    kept = tuple(1 if d == axis else n for d, n in enumerate(c.shape(x)))
+    return c.reshape(c.add("gather_elements", x, c.reshape(place, kept), axis=axis), c.shape(place))
 
 
 def _position(op: str, c: Context, x: Ref, dim: int | None = None, keepdim: bool = False) -> Ref:
@@ -62,7 +72,11 @@ def _variance(
 def _deviation(
     c: Context, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
 ) -> Ref:
-    return c.add("sqrt", _moments(c, x, dim, unbiased, correction)[0])
+    """The norm of the deviations by the root of their number: its gradient is 0 where all are equal."""
+    axes = c.axes(x, dim)
+    away = c.add("sub", x, c.add("reduce_mean", x, axes=axes, keepdims=True))
+    norm = _reduced(c, "reduce_l2", away, axes)
+    return c.add("div", norm, c.add("sqrt", _degrees(c, x, axes, unbiased, correction)))
 
 
 def _variance_and_mean(
@@ -74,13 +88,18 @@ def _variance_and_mean(
 def _moments(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, Ref]:
     """Variance and mean, from the squares of deviations: two passes, which lose nothing."""
     axes = c.axes(x, dim)
-    less = correction if correction is not None else 1 if "correction" in c.raw or unbiased else 0
-    count = math.prod(c.shape(x)[a] for a in axes)
     mean = c.add("reduce_mean", x, axes=axes, keepdims=True)
     away = c.add("sub", x, mean)
     total = c.add("reduce_sum", c.add("mul", away, away), axes=axes, keepdims=True)
-    divisor = c.operand(count - less if is_open(count) else max(count - less, 0), c.dtype(x))
+    divisor = _degrees(c, x, axes, unbiased, correction)
     return c.reshape(c.add("div", total, divisor), c.out_shape), c.reshape(mean, c.out_shape)
+
+
+def _degrees(c: Context, x: Ref, axes: Sequence[int], unbiased: bool, correction: Any) -> Ref:
+    """Degrees of freedom: what the sum of squared deviations is divided by."""
+    less = correction if correction is not None else 1 if "correction" in c.raw or unbiased else 0
+    count = math.prod(c.shape(x)[a] for a in axes)
+    return c.operand(count - less if is_open(count) else max(count - less, 0), c.dtype(x))
 
 
 def _log_sum_exp(c: Context, x: Ref, dim: Any, keepdim: bool = False) -> Ref:
@@ -97,7 +116,9 @@ def _vector_norm(c: Context, x: Ref, ord: float = 2, dim: Any = None, keepdim: b
     if ord == 0:
         return _reduced(c, "reduce_sum", c.cast(c.add("not_equal", y, c.scalar(0, y)), c.dtype(y)), axes)
     total = _reduced(c, "reduce_sum", c.add("pow", size, c.scalar(ord, y)), axes)
-    return c.add("pow", total, c.scalar(1 / ord, y))
+    some = c.add("greater", total, c.scalar(0, y))  # a norm of 0 has the slope 0
+    root = c.add("pow", c.add("where", some, total, c.scalar(1, y)), c.scalar(1 / ord, y))
+    return c.add("where", some, root, c.add("mul", total, c.scalar(0, y)) if ord < 0 else total)
 
 
 def _norm(c: Context, x: Ref, p: float | None = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
