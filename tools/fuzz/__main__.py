@@ -1,4 +1,7 @@
-"""Random models against oracles: `python -m tools.fuzz --count 5000 --seed 0 [--jobs 2] [--pages] [--open]`."""
+"""Random models against oracles: `python -m tools.fuzz --count 5000 --seed 0 [--jobs 2] [--pages] [--open]`.
+
+With ``--backward``: gradients of random networks of PyTorch, beside PyTorch's.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from burnish.frontend.onnx.model import TRANSLATORS
@@ -65,11 +69,17 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds that a stage of a trial may take")
     parser.add_argument("--pages", action="store_true", help="run between forbidden pages")
     parser.add_argument("--open", action="store_true", help="leave the first extents of inputs open")
+    parser.add_argument("--backward", action="store_true", help="random backward passes beside PyTorch instead")
     parser.add_argument("--only", choices=sorted(FAMILIES), help="mostly operators of one family")
     parser.add_argument("--replay", type=int, help="the model of this seed alone")
     parser.add_argument("--json", type=Path, help="write all outcomes and the coverage to a file")
     parser.add_argument("--shrink", type=Path, help="write the smallest model of each kind of failure to a folder")
     args = parser.parse_args(arguments)
+    if args.backward:
+        from tools.fuzz import backward  # which needs torch
+
+        seeds = [args.replay] if args.replay is not None else range(args.seed, args.seed + args.count)
+        return backward.run(seeds, partial(print, flush=True))
     rows: list[Row] = []
     ends = time.monotonic() + 60 * args.minutes
     flags = " --pages" * args.pages + " --open" * args.open + (f" --only {args.only}" if args.only else "")
