@@ -6,7 +6,22 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 
 from burnish.errors import UnsupportedOperator
-from burnish.loops.expr import FLOATS, Binary, Call, Cast, Const, Expr, Load, Select, all_of, cast, equal, math, select, wrap
+from burnish.loops.expr import (
+    FLOATS,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Select,
+    all_of,
+    cast,
+    equal,
+    math,
+    select,
+    wrap,
+)
 
 TWO_BY_SQRT_PI = 1.1283791670955126
 Partials = Mapping[Load, Expr]

@@ -24,6 +24,7 @@ from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Application,
+    Composed,
     Gradient,
     Number,
     Operator,
@@ -116,6 +117,8 @@ _UNARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr], Expr]]] = {  # name
     "sign": (NUMBERS, _sign),
     "exp": (FLOATS, lambda x: math("exp", x)),
     "log": (FLOATS, lambda x: math("log", x)),
+    "expm1": (FLOATS, lambda x: math("expm1", x)),
+    "log1p": (FLOATS, lambda x: math("log1p", x)),
     "sqrt": (FLOATS, lambda x: math("sqrt", x)),
     "rsqrt": (FLOATS, lambda x: math("rsqrt", x)),
     "reciprocal": (FLOATS, lambda x: 1.0 / x),
@@ -222,9 +225,7 @@ def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
 
 @declare(finite=True)
 @operator
-def clip(
-    name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None, edges: bool = True
-) -> Tensor:
+def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None, edges: bool = True) -> Tensor:
     """``x`` limited to [min, max]; a missing bound does not limit.
 
     ``edges``: the slope where ``x`` is a bound is 1, as of PyTorch's clamp; else 0, as of its hardtanh and relu6.
@@ -327,6 +328,18 @@ def _binary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr, Expr], Expr]
 BINARY = tuple(_binary(name, dtypes, fn) for name, (dtypes, fn) in _BINARY.items())
 
 
+def _quotient(a: Application) -> list[str | None] | None:
+    """``x - y * floor(x / y)``, whose quotient has no slope: the definition's has none where nothing is left."""
+    (x, y), dtype = a.inputs, a.types[0][1]
+    if a.attrs["truncate"]:
+        return None
+    whole = a.add("round", a.add("div", a.add("sub", x, a.outputs[0]), y))
+    by_zero = a.add("equal", y, a.emit.constant(0.0, dtype=dtype))
+    quotient = a.add("stop_gradient", a.add("where", by_zero, a.add("div", x, y), whole))
+    return [a.add("sub", x, a.add("mul", y, quotient))]
+
+
+@differentiated(Composed(_quotient))
 @operator
 def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
     """Remainder with the sign of ``b`` (floor division), or of ``a`` with ``truncate`` (C's fmod); exact.

@@ -297,3 +297,12 @@ def test_models_with_open_extents_are_right_at_the_size_of_a_trial(samples: list
 @pytest.mark.parametrize("way", [[], ["--open"]])
 def test_thousands_of_models(way: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--count", "2500", "--seed", "20260", "--jobs", "2", *way]) == 0, capsys.readouterr().out
+
+
+def test_random_backward_passes_are_those_of_pytorch() -> None:
+    pytest.importorskip("torch")
+    lines: list[str] = []
+    from tools.fuzz import backward
+
+    assert backward.run(range(1, 9), lines.append) == 0
+    assert lines[-1].startswith("8 networks") or "x " in lines[-1]

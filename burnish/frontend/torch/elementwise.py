@@ -13,6 +13,7 @@ UNARY = {  # one to one, of floats: integers become the result's dtype first
     "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "log": "log", "sqrt": "sqrt",
     "rsqrt": "rsqrt", "neg": "neg", "abs": "abs", "sin": "sin", "cos": "cos", "sinh": "sinh", "cosh": "cosh",
     "erf": "erf", "silu": "silu", "hardswish": "hard_swish", "mish": "mish", "reciprocal": "reciprocal",
+    "expm1": "expm1", "log1p": "log1p",
     **{name: name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
 }  # fmt: skip
 ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "round"}  # integers stay what they are
@@ -59,31 +60,6 @@ def _scaled(op: str, factor: float, c: Context, x: Ref) -> Ref:
 def _exp2(c: Context, x: Ref) -> Ref:
     y = c.real(x)
     return c.add("pow", c.scalar(2, y), y)
-
-
-def _expm1(c: Context, x: Ref) -> Ref:
-    """By elu of alpha 1, which is exp(x) - 1 where x is negative; above, nothing cancels but near 0.
-
-    There it is x + expm1(-x)·(-exp(x)) rearranged: exp(x) - 1 = -expm1(-x)·exp(x).
-    """
-    y = c.real(x)
-    below = c.add("elu", c.add("neg", c.add("abs", y)), alpha=1.0)
-    above = c.add("mul", c.add("neg", below), c.add("exp", y))
-    far = c.add("sub", c.add("exp", y), c.scalar(1, y))  # where exp(-x) - 1 is -1 and exp(x) may be infinite
-    above = c.add("where", c.add("greater", y, c.scalar(1, y)), far, above)
-    return c.add("where", c.add("greater", y, c.scalar(0, y)), above, below)
-
-
-def _log1p(c: Context, x: Ref) -> Ref:
-    """``log(w) * x / (w - 1)`` with ``w = 1 + x``, and x where w is 1 (Kahan)."""
-    y = c.real(x)
-    one = c.scalar(1, y)
-    w = c.add("add", y, one)
-    exact = c.add("equal", w, one)
-    infinite = c.add("isinf", y)
-    ratio = c.add("div", y, c.add("where", exact, one, c.add("sub", w, one)))
-    value = c.add("where", infinite, c.add("log", w), c.add("mul", c.add("log", w), ratio))
-    return c.add("where", exact, y, value)
 
 
 def _tan(c: Context, x: Ref) -> Ref:
@@ -210,13 +186,13 @@ def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None, edges: bool = T
 
 
 def _clamped(c: Context, x: Ref, min: Any, max: Any) -> Ref:
-    """Between tensors; where ``x`` equals a bound, all of the gradient is its own."""
+    """Between tensors; where ``x`` equals a bound, all of the gradient is its own, and nobody's where one is NaN."""
     given = {k: c.operand(b, c.out_dtype) for k, b in (("min", min), ("max", max)) if b is not None}
     y = x
-    for key, op in (("min", "greater_equal"), ("max", "less_equal")):
+    for key, inside, outside in (("min", "greater_equal", "less"), ("max", "less_equal", "greater")):
         if key in given:
-            inside = c.add("logical_or", c.add(op, y, given[key]), c.add("isnan", y))
-            y = c.add("where", inside, y, given[key])
+            bound = c.add("where", c.add(outside, y, given[key]), given[key], c.scalar(math.nan, y))
+            y = c.add("where", c.add(inside, y, given[key]), y, bound)
     return y
 
 
@@ -337,6 +313,16 @@ def _pow(c: Context, x: Any, exponent: Any) -> Ref:
     return c.add("pow", c.operand(x, dtype), c.operand(exponent, dtype))
 
 
+def _xlogy(c: Context, x: Any, other: Any) -> Ref:
+    """``x log(other)``, 0 where x is 0; there its slope by x is 0, too, unless ``other`` is positive."""
+    a, b = (c.operand(v, c.out_dtype) for v in (x, other))
+    zero = c.scalar(0, a)
+    nothing = c.add("equal", a, zero)
+    logs = c.add("where", c.add("logical_and", nothing, c.add("less_equal", b, zero)), zero, c.add("log", b))
+    infinite = c.add("logical_and", nothing, c.add("equal", b, c.scalar(math.inf, b)))
+    return c.add("where", infinite, zero, c.add("mul", a, logs))
+
+
 def _simple_power(c: Context, a: Ref, exponent: float) -> Ref | None:
     """Powers that a product or a root gives; None for others."""
     if exponent == 1:
@@ -385,7 +371,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **{f"aten.logical_{name}": partial(_logical, op) for name, op in LOGIC.items()},
     **{f"aten.bitwise_{name}": partial(_bitwise, op) for name, op in LOGIC.items()},
     "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac,
-    "aten.exp2": _exp2, "aten.expm1": _expm1, "aten.log1p": _log1p,
+    "aten.exp2": _exp2,
     "aten.log2": partial(_scaled, "log", 1 / math.log(2)), "aten.log10": partial(_scaled, "log", 1 / math.log(10)),
     "aten.tan": _tan, "aten.erfc": _erfc, "aten.square": _square, "aten.isnan": _isnan, "aten.isinf": _isinf,
     "aten.isfinite": _isfinite, "aten.nan_to_num": _nan_to_num, "aten.logical_not": _not,
@@ -396,7 +382,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.threshold": _threshold, "aten.prelu": _prelu, "aten._prelu_kernel": _prelu, "aten.glu": _glu,
     "aten.softshrink": _soft_shrink, "aten.hardshrink": _hard_shrink, "aten.rsub": _reverse_sub, "aten.div": _div,
     "aten.true_divide": _div, "aten.floor_divide": _floor_divide, "aten.remainder": partial(_remainder, False),
-    "aten.fmod": partial(_remainder, True), "aten.pow": _pow, "aten.where": _where, "aten.masked_fill": _masked_fill,
+    "aten.fmod": partial(_remainder, True), "aten.pow": _pow, "aten.xlogy": _xlogy, "aten.where": _where, "aten.masked_fill": _masked_fill,
     "aten.lerp": _lerp, "aten.addcmul": partial(_addc, "mul"), "aten.addcdiv": partial(_addc, "div"),
     "aten.fill": _fill, "aten.copy": _copy,
 }  # fmt: skip

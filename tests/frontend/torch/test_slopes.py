@@ -1,0 +1,82 @@
+"""Gradients at ties, edges, zeros, infinities and NaN, where a convention decides: PyTorch's, in both precisions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+F = torch.nn.functional
+
+from burnish.frontend.torch.export import import_torch  # noqa: E402
+from burnish.graph.evaluate import evaluate  # noqa: E402
+from burnish.graph.gradient import gradients  # noqa: E402
+
+INF, NAN = math.inf, math.nan
+ONES, ZEROS = [[1.0] * 4] * 3, [[0.0] * 4] * 3
+EDGES = [[-1.0, 0.0, -0.0, 1.0, 2.0, 6.0, -3.0, 3.0, 0.5]]
+TIES = [[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0], [-1.0, 5.0, 2.0, 5.0]]
+CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
+    "maximum": (torch.maximum, ONES, ONES), "minimum": (torch.minimum, TIES, ONES),
+    "maximum of NaN": (torch.maximum, [1.0, NAN, 2.0, NAN], [1.0, 1.0, NAN, NAN]),
+    "minimum of one tensor": (lambda x: torch.minimum(x, x), TIES),
+    "clamp": (lambda x: x.clamp(-1, 1), EDGES), "clamp of NaN": (lambda x: x.clamp(-1, 1), [NAN, 0.0]),
+    "clamp below": (lambda x: x.clamp(min=0), EDGES), "clamp above": (lambda x: x.clamp(max=3), EDGES),
+    "clamp crossed": (lambda x: x.clamp(1, -1), EDGES),
+    "clamp by tensors": (lambda x, a, b: x.clamp(a, b), [1.0, 2.0, 0.0, NAN, 0.5], [1.0] * 5, [2.0, 2.0, 2.0, 2.0, NAN]),
+    "hardtanh": (F.hardtanh, EDGES), "relu6": (F.relu6, EDGES), "hardswish": (F.hardswish, EDGES),
+    "hardsigmoid": (F.hardsigmoid, EDGES), "relu": (F.relu, EDGES), "relu of NaN": (F.relu, [NAN, 0.0]),
+    "leaky relu": (F.leaky_relu, EDGES), "elu": (lambda x: F.elu(x, 0.7), EDGES), "selu": (F.selu, EDGES),
+    "celu": (lambda x: F.celu(x, 1.5), EDGES), "softshrink": (F.softshrink, EDGES), "abs": (torch.abs, EDGES),
+    "prelu": (lambda x, w: F.prelu(x, w), EDGES, [0.3] * 9),
+    "amax": (lambda x: x.amax(1), TIES), "amin": (lambda x: x.amin((0, 1)), TIES), "max": (torch.max, TIES),
+    "max along": (lambda x: x.max(1).values, TIES), "min along": (lambda x: x.min(0, keepdim=True).values, TIES),
+    "amax of NaN": (lambda x: x.amax(1), [[1.0, NAN, 2.0], [1.0, 1.0, 0.0]]),
+    "max along of NaN": (lambda x: x.max(1).values, [[1.0, NAN, 2.0], [1.0, 1.0, 0.0]]),
+    "max pool": (lambda x: F.max_pool1d(x[None], 2, 1), TIES), "sort": (lambda x: x.sort(1).values, TIES),
+    "std": (lambda x: x.std(1), ONES), "std of all": (torch.std, ONES), "biased std": (lambda x: x.std(0, False), TIES),
+    "norm": (lambda x: x.norm(dim=1), TIES), "norm of all": (torch.norm, ZEROS),
+    **{f"norm {p}": (lambda x, p=p: torch.linalg.vector_norm(x, p, 1), TIES) for p in (1, 1.5, 3, INF, -INF)},
+    "normalize": (F.normalize, TIES), "cosine": (F.cosine_similarity, ZEROS, TIES),
+    "weight norm": (lambda v, g: g * v / v.norm(dim=1, keepdim=True), [[3.0, 4.0], [1.0, 0.0]], [[1.0], [2.0]]),
+    "softmax of -inf": (lambda x: x.softmax(1), [[1.0, -INF, 2.0]]),
+    "log-softmax of -inf": (lambda x: x.log_softmax(1), [[1.0, -INF, 2.0]]),
+    "expm1": (torch.expm1, EDGES), "log1p": (torch.log1p, [0.0, 1e-8, 2.0]),
+    "remainder": (torch.remainder, [4.0, 5.0, -4.0, 0.0, -1.0], [2.0, 3.0, 2.0, 2.0, -3.0]),
+    "fmod": (torch.fmod, [4.0, 5.0, -4.0, 0.0], [2.0, 3.0, 2.0, 2.0]),
+    "xlogy": (torch.xlogy, [0.0, 0.0, 2.0, 1.0], [0.5, -1.0, 3.0, 1.0]), "prod": (lambda x: x.prod(1), TIES),
+    "pow": (torch.pow, [0.0, 2.0, 0.0, 4.0], [2.0, 0.0, 0.0, 0.5]), "sqrt": (torch.sqrt, [0.0, 4.0]),
+}  # fmt: skip
+
+
+def compare(function: Callable[..., Any], values: list[Any], dtype: str) -> None:
+    """Holds the gradients by all values against autograd's."""
+
+    class Network(torch.nn.Module):
+        def forward(self, *given: Any) -> Any:
+            return function(*given)
+
+    given = tuple(torch.tensor(v, dtype=getattr(torch, dtype), requires_grad=True) for v in values)
+    y = function(*given)
+    seeds = torch.linspace(0.5, 1.5, y.numel(), dtype=y.dtype).reshape(y.shape)
+    want = torch.autograd.grad(y, given, seeds if y.numel() > 1 else torch.ones_like(y))
+    model = import_torch(Network(), given, training=True).graph
+    graph = gradients(model, model.outputs[0], [*model.inputs])
+    arrays = [*(t.detach().numpy() for t in given), *([seeds.numpy()] if y.numel() > 1 else [])]
+    with np.errstate(all="ignore"):
+        found = evaluate(graph, dict(zip(graph.inputs, arrays, strict=True)))
+    np.testing.assert_allclose(found[graph.outputs[0]], y.detach(), rtol=1e-5)
+    for name, peer in zip(graph.outputs[1:], want, strict=True):
+        tolerance = 1e-5 if dtype == "float32" else 1e-7  # some of PyTorch's kernels have factors of float32
+        np.testing.assert_allclose(found[name], peer, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", CASES)
+def test_slopes_where_a_convention_decides_are_those_of_pytorch(name: str, dtype: str) -> None:
+    function, *values = CASES[name]
+    compare(function, values, dtype)
