@@ -31,7 +31,8 @@ SLACK = 50.0  # of how far PyTorch's own result is from that in float64
 @dataclass(frozen=True)
 class Trial:
     """The outcome of one network, and the operators in it: "right", "wrong", "error", "refused", "unclear", or "apart":
-    PyTorch's is NaN because it multiplies a slope of 0 by what is not finite, which a branch that is not taken omits,
+    PyTorch's is NaN because it multiplies a slope of 0 by what is not finite, where a branch that is not taken, or a sum
+    that comes first, does not,
     or the network's own result is NaN, and the gradients are at other places.
     """
 
@@ -217,8 +218,8 @@ def _judged(
         away = np.abs(np.where(finite, peer, 0) - np.where(finite, wide, 0)) * SLACK
         with np.errstate(all="ignore"):
             same = (np.abs(own - peer) <= tolerance * scale + away) | (own == peer) | (np.isnan(own) & np.isnan(peer))
-        apart |= bool((np.isnan(peer) & np.isfinite(own)).any())
-        same |= np.isnan(peer) & np.isfinite(own)
+        apart |= bool((np.isnan(peer) & ~np.isnan(own)).any())
+        same |= np.isnan(peer) & ~np.isnan(own)
         if not same.all():
             if nan:
                 apart = True

@@ -163,25 +163,29 @@ def _scatter_add(c: Context, x: Ref, dim: int, index: Ref, src: Ref) -> Ref:
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-def _classes(c: Context, x: Ref, target: Ref, weight: Ref | None, ignore_index: int) -> Ref:
-    """Which labels [N] count. Refuses weights and other ranks."""
-    if weight is not None:
-        c.refuse("weight", "a tensor", "None")
-    if c.rank(x) != 2:
-        c.refuse("input", f"{c.rank(x)} dimensions", "2: [N, classes]")
-    return c.add("not_equal", target, c.constant(ignore_index, c.dtype(target)))
+def _classes(c: Context, x: Ref, target: Ref, weight: Ref | None, ignore_index: int) -> tuple[Ref, Ref, Ref]:
+    """Which labels count, of each its class, 0 where it does not, and its weight, 0 likewise. Refuses vectors."""
+    if c.rank(x) < 2:
+        c.refuse("input", f"{c.rank(x)} dimensions", "2 at least: [N, classes, …]")
+    known = c.add("not_equal", target, c.constant(ignore_index, c.dtype(target)))
+    place = c.add("where", known, target, c.scalar(0, target))
+    if weight is None:
+        return known, place, c.cast(known, c.dtype(x))
+    own = c.reshape(c.add("gather", weight, c.flat(place), axis=0), c.shape(place))
+    return known, place, c.add("where", known, own, c.scalar(0, own))
 
 
 def _nll_loss(c: Context, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: int) -> list[Ref]:
-    """The negative log likelihood of labels, and how many count."""
-    known = _classes(c, x, target, weight, ignore_index)
-    place = c.add("where", known, target, c.scalar(0, target))
-    found = c.add("gather_elements", x, c.reshape(place, (*c.shape(place), 1)), axis=1)
-    each = c.add("where", known, c.add("neg", c.reshape(found, c.shape(target))), c.scalar(0, x))
-    count = c.add("reduce_sum", c.cast(known, c.dtype(x)), axes=(0,), keepdims=False)
+    """The negative log likelihood of labels, and the sum of the weights of those that count."""
+    known, place, factor = _classes(c, x, target, weight, ignore_index)
+    shape = (c.shape(target)[0], 1, *c.shape(target)[1:])
+    found = c.reshape(c.add("gather_elements", x, c.reshape(place, shape), axis=1), c.shape(target))
+    lost = c.add("neg", found) if weight is None else c.add("neg", c.add("mul", found, factor))
+    each = c.add("where", known, lost, c.scalar(0, x))
+    count = c.add("reduce_sum", factor, keepdims=False)
     if reduction not in (MEAN, SUM):
         return [each, c.scalar(0, x)]
-    total = c.add("reduce_sum", each, axes=(0,), keepdims=False)
+    total = c.add("reduce_sum", each, keepdims=False)
     return [c.add("div", total, count) if reduction == MEAN else total, count]
 
 
@@ -189,12 +193,15 @@ def _nll_loss_backward(
     c: Context, grad_output: Ref, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: int,
     total_weight: Ref,
 ) -> Ref:  # fmt: skip
-    rows, classes = c.shape(x)
-    known = c.reshape(_classes(c, x, target, weight, ignore_index), (rows, 1))
-    own = c.add("equal", c.reshape(target, (rows, 1)), c.iota(classes, c.dtype(target)))
+    rows, classes, *rest = c.shape(x)
+    known, _, factor = _classes(c, x, target, weight, ignore_index)
+    label = c.reshape(target, (rows, 1, *rest))
+    numbers = c.reshape(c.iota(classes, c.dtype(target)), (classes, *(1 for _ in rest)))
+    own = c.add("logical_and", c.add("equal", label, numbers), c.reshape(known, (rows, 1, *rest)))
     slope = c.add("neg", c.add("div", grad_output, total_weight) if reduction == MEAN else grad_output)
-    slope = slope if reduction in (MEAN, SUM) else c.reshape(slope, (rows, 1))
-    return c.add("where", c.add("logical_and", own, known), slope, c.scalar(0, x))
+    slope = slope if reduction in (MEAN, SUM) else c.reshape(slope, (rows, 1, *rest))
+    slope = slope if weight is None else c.add("mul", slope, c.reshape(factor, (rows, 1, *rest)))
+    return c.add("where", own, slope, c.scalar(0, x))
 
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -206,5 +213,6 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.embedding_dense_backward": _embedding_backward, "aten.slice_backward": _slice_backward,
     "aten.select_backward": _select_backward, "aten.index_put": _index_put, "aten._unsafe_index_put": _index_put,
     "aten.scatter_add": _scatter_add, "aten.nll_loss_forward": _nll_loss,
-    "aten.nll_loss_backward": _nll_loss_backward,
+    "aten.nll_loss_backward": _nll_loss_backward, "aten.nll_loss2d_forward": _nll_loss,
+    "aten.nll_loss2d_backward": _nll_loss_backward,
 }  # fmt: skip

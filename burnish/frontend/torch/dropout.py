@@ -65,11 +65,13 @@ def _operators() -> Mapping[str, Any]:
 
 
 def _dropout(c: Context, x: Ref, p: float, train: bool) -> Ref:
-    return c.dropout(x, p)
+    return c.add("mul", x, c.scalar(0, x)) if p == 1 else c.dropout(x, p)  # of 1 nothing stays
 
 
 def _feature_dropout(c: Context, x: Ref, p: float, train: bool) -> Ref:
     """Whole channels are dropped."""
+    if p == 1:
+        return _dropout(c, x, p, train)
     shape = (*c.shape(x)[:2], *[1] * (c.rank(x) - 2))
     return c.add("mul", x, c.dropout(c.expand(c.scalar(1, x), shape), p))
 

@@ -12,6 +12,7 @@ from typing import Any
 from burnish.errors import BurnishError, UnsupportedOperator
 from burnish.frontend.torch import (
     backward,
+    composed,
     creation,
     dropout,
     elementwise,
@@ -27,6 +28,7 @@ from burnish.frontend.torch.dtypes import dtype_name
 from burnish.graph.graph import GraphBuilder
 
 TRANSLATORS: Mapping[str, Translator] = {
+    **composed.TRANSLATORS,
     **creation.TRANSLATORS,
     **dropout.TRANSLATORS,
     **elementwise.TRANSLATORS,

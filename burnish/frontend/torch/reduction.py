@@ -40,11 +40,11 @@ def _extreme(which: str, c: Context, x: Ref, dim: int | None = None, keepdim: bo
         return _reduced(c, f"reduce_{which}", x, c.axes(x, None))
     place = _position(f"arg{which}", c, x, dim)
     if c.training and c.is_real(x) and c.rank(x):  # of equal elements the one at that position has the gradient
-        return [_at(c, x, dim, place), place]
+        return [at_position(c, x, dim, place), place]
     return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), place]
 
 
-def _at(c: Context, x: Ref, dim: int, place: Ref) -> Ref:
+def at_position(c: Context, x: Ref, dim: int, place: Ref) -> Ref:
     """The element at one position along ``dim`` in each row."""
     axis = c.axis(x, dim)
     kept = tuple(1 if d == axis else n for d, n in enumerate(c.shape(x)))
@@ -106,7 +106,8 @@ def _log_sum_exp(c: Context, x: Ref, dim: Any, keepdim: bool = False) -> Ref:
     return _reduce("reduce_logsumexp", c, x, dim)
 
 
-def _vector_norm(c: Context, x: Ref, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
+def vector_norm(c: Context, x: Ref, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
+    """The norm of order ``ord`` over some axes."""
     y, axes = c.real(x), c.axes(x, dim)
     if ord in (1, 2):
         return _reduced(c, f"reduce_l{ord:.0f}", y, axes)
@@ -122,7 +123,7 @@ def _vector_norm(c: Context, x: Ref, ord: float = 2, dim: Any = None, keepdim: b
 
 
 def _norm(c: Context, x: Ref, p: float | None = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
-    return _vector_norm(c, x, 2 if p is None else p, dim)
+    return vector_norm(c, x, 2 if p is None else p, dim)
 
 
 def _cumsum(c: Context, x: Ref, dim: int, dtype: Any = None) -> Ref:
@@ -276,7 +277,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.all": partial(_any, "reduce_min"), "aten.max": partial(_extreme, "max"),
     "aten.min": partial(_extreme, "min"), "aten.argmax": partial(_position, "argmax"),
     "aten.argmin": partial(_position, "argmin"), "aten.prod": _prod, "aten.var": _variance, "aten.std": _deviation,
-    "aten.var_mean": _variance_and_mean, "aten.logsumexp": _log_sum_exp, "aten.linalg_vector_norm": _vector_norm,
+    "aten.var_mean": _variance_and_mean, "aten.logsumexp": _log_sum_exp, "aten.linalg_vector_norm": vector_norm,
     "aten.norm": _norm, "aten.cumsum": _cumsum, "aten.softmax": partial(_softmax, "softmax"),
     "aten._softmax": partial(_softmax, "softmax"),
     "aten._safe_softmax": _safe_softmax, "aten._native_batch_norm_legit": _batch_norm_of_batch,

@@ -50,6 +50,26 @@ CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
     "fmod": (torch.fmod, [4.0, 5.0, -4.0, 0.0], [2.0, 3.0, 2.0, 2.0]),
     "xlogy": (torch.xlogy, [0.0, 0.0, 2.0, 1.0], [0.5, -1.0, 3.0, 1.0]), "prod": (lambda x: x.prod(1), TIES),
     "pow": (torch.pow, [0.0, 2.0, 0.0, 4.0], [2.0, 0.0, 0.0, 0.5]), "sqrt": (torch.sqrt, [0.0, 4.0]),
+    "atan2": (torch.atan2, [0.0, 1.0, -1.0, 2.0, 0.0, -2.0, 1.0], [0.0, 1.0, -3.0, -1.0, -1.0, 0.0, 0.0]),
+    "hypot": (torch.hypot, [3.0, 1e-3, -2.0], [4.0, 0.0, 1.0]),
+    "copysign": (torch.copysign, [1.0, -2.0, 0.0, 3.0], [-1.0, -0.0, 1.0, 0.0]),
+    "fmax": (torch.fmax, [1.0, NAN, 2.0, 3.0], [1.0, 1.0, NAN, 5.0]),
+    "fmin": (torch.fmin, [1.0, NAN, 2.0, 3.0], [1.0, 1.0, NAN, 5.0]),
+    "cumprod": (lambda x: x.cumprod(1), TIES), "unfold": (lambda x: x.unfold(1, 2, 1), TIES),
+    "median along": (lambda x: x.median(1).values, [[1.0, 4.0, 2.0, 3.0], [5.0, NAN, 2.0, 1.0]]),
+    "median": (torch.median, TIES), "kth value": (lambda x: x.kthvalue(3, 1).values, [[1.0, 4.0, 2.0, 3.0]]),
+    "cdist": (torch.cdist, ZEROS, TIES), "cdist 1": (lambda a, b: torch.cdist(a, b, 1), TIES, TIES),
+    **{f"scatter {r} {own}": (lambda x, s, r=r, own=own: x.scatter_reduce(
+        1, torch.tensor([[0, 1, 1], [3, 3, 3], [0, 2, 0]]), s, r, include_self=own),
+        [[1.5, 2.0, 3.0, 0.5]] * 3, [[0.7, -2.0, 5.0], [6.0, 0.2, 1.0], [0.1, 3.5, -4.0]])
+       for r in ("sum", "mean", "prod", "amax", "amin") for own in (True, False)},
+    **{f"cross entropy {r} {ignored} {smooth}": (lambda x, r=r, i=ignored, s=smooth: F.cross_entropy(
+        x, torch.tensor([1, 0, 3]), torch.tensor([0.5, 1.0, 2.0, 3.0], dtype=x.dtype), reduction=r, ignore_index=i,
+        label_smoothing=s), TIES)
+       for r in ("mean", "sum", "none") for ignored in (-100, 0) for smooth in (0.0, 0.1)},
+    "cross entropy of maps": (lambda x: F.cross_entropy(
+        x.reshape(1, 3, 2, 2), torch.tensor([[[1, 0], [2, 2]]]), torch.tensor([0.5, 1.0, 2.0], dtype=x.dtype)), TIES),
+    "all labels ignored": (lambda x: F.cross_entropy(x, torch.tensor([-100, -100, -100])), TIES),
 }  # fmt: skip
 
 
