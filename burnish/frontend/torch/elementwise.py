@@ -382,7 +382,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.threshold": _threshold, "aten.prelu": _prelu, "aten._prelu_kernel": _prelu, "aten.glu": _glu,
     "aten.softshrink": _soft_shrink, "aten.hardshrink": _hard_shrink, "aten.rsub": _reverse_sub, "aten.div": _div,
     "aten.true_divide": _div, "aten.floor_divide": _floor_divide, "aten.remainder": partial(_remainder, False),
-    "aten.fmod": partial(_remainder, True), "aten.pow": _pow, "aten.xlogy": _xlogy, "aten.where": _where, "aten.masked_fill": _masked_fill,
+    "aten.fmod": partial(_remainder, True), "aten.pow": _pow, "aten.xlogy": _xlogy,
+    "aten.where": _where, "aten.masked_fill": _masked_fill,
     "aten.lerp": _lerp, "aten.addcmul": partial(_addc, "mul"), "aten.addcdiv": partial(_addc, "div"),
     "aten.fill": _fill, "aten.copy": _copy,
 }  # fmt: skip

@@ -27,7 +27,10 @@ CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
     "clamp": (lambda x: x.clamp(-1, 1), EDGES), "clamp of NaN": (lambda x: x.clamp(-1, 1), [NAN, 0.0]),
     "clamp below": (lambda x: x.clamp(min=0), EDGES), "clamp above": (lambda x: x.clamp(max=3), EDGES),
     "clamp crossed": (lambda x: x.clamp(1, -1), EDGES),
-    "clamp by tensors": (lambda x, a, b: x.clamp(a, b), [1.0, 2.0, 0.0, NAN, 0.5], [1.0] * 5, [2.0, 2.0, 2.0, 2.0, NAN]),
+    "clamp by tensors": (
+        lambda x, a, b: x.clamp(a, b),
+        [1.0, 2.0, 0.0, NAN, 0.5], [1.0] * 5, [2.0, 2.0, 2.0, 2.0, NAN],
+    ),
     "hardtanh": (F.hardtanh, EDGES), "relu6": (F.relu6, EDGES), "hardswish": (F.hardswish, EDGES),
     "hardsigmoid": (F.hardsigmoid, EDGES), "relu": (F.relu, EDGES), "relu of NaN": (F.relu, [NAN, 0.0]),
     "leaky relu": (F.leaky_relu, EDGES), "elu": (lambda x: F.elu(x, 0.7), EDGES), "selu": (F.selu, EDGES),
