@@ -9,7 +9,7 @@ import burnish
 FLOORS = (
     "errors", "dump", "optional", "files", "cache", "jit", "workers", "comm", "search", "boost", "loops", "machines",
     "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
-    "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array", "gnn", "report", "cli",
+    "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array", "gnn", "report", "ahead", "cli",
     "__main__",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
