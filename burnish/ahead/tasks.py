@@ -30,11 +30,13 @@ def run(task: str) -> None:
 
 
 def planning() -> None:
-    """A plan of training on many devices, of splits and of a pipeline."""
+    """A plan of training on many devices, and a walk, which a plan begins when everything else is done."""
     from burnish.driver.planned import plan
+    from burnish.parallel.search import search
+    from burnish.search.budget import Budget
 
-    for _ in range(2):  # the first compiles until its time is over
-        plan(_network(), "p100:2x2", seconds=2.0)
+    made = plan(_network(), "p100:2x2", seconds=1.0, pipelines=False)
+    search(made.simulator, {made.name: made.choice}, Budget(trials=2), blocks=False)
 
 
 def memory() -> None:
