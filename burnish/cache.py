@@ -155,14 +155,17 @@ class Archive:
                     return {}
                 (count,) = _COUNT.unpack_from(head, len(_MAGIC))
                 rows = file.read(min(count * _ROW.size, status.st_size))
-            return {key: (begin, size) for key, begin, size in _ROW.iter_unpack(rows)}
+            found = {key: (begin, size) for key, begin, size in _ROW.iter_unpack(rows)}
+            return {key: (begin, size) for key, (begin, size) in found.items() if begin + size <= status.st_size}
         except (OSError, struct.error):
             return {}
 
     @staticmethod
     def write(path: Path, entries: Mapping[str, bytes]) -> None:
         """Writes a file of these entries, their bytes by key."""
-        packed = {bytes.fromhex(key): zlib.compress(_seal(key, data) + data, 9) for key, data in sorted(entries.items())}
+        packed = {
+            bytes.fromhex(key): zlib.compress(_seal(key, data) + data, 9) for key, data in sorted(entries.items())
+        }
         begin = len(_MAGIC) + _COUNT.size + len(packed) * _ROW.size
         head = [_MAGIC, _COUNT.pack(len(packed))]
         for key, data in packed.items():

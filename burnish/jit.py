@@ -115,7 +115,8 @@ class Cache(NullCache):
             yield found
         architecture, levels = _levels(magic)
         for level in levels[:1] if self.wide else levels:
-            if (found := _archive(level).get(self._key(sig, architecture, level))) is not None:
+            archive = _archive(level)
+            if archive is not None and (found := archive.get(self._key(sig, architecture, level))) is not None:
                 yield found
 
     def _key(self, sig: Any, *machine: str) -> str:
@@ -149,8 +150,9 @@ def archive_path(level: str) -> Path:
 
 
 @cache
-def _archive(level: str) -> Archive:
-    return Archive(archive_path(level))
+def _archive(level: str) -> Archive | None:
+    """What was compiled ahead for a baseline CPU; None where the variable BURNISH_AHEAD is 0."""
+    return None if os.environ.get("BURNISH_AHEAD") == "0" else Archive(archive_path(level))
 
 
 @cache

@@ -24,32 +24,31 @@ _LOG = logging.getLogger("burnish")
 _LIMIT = 600  # seconds of one task, which takes some ten
 
 
-def bake(tasks: Sequence[str] = tuple(TASKS)) -> list[Path]:
+def bake(tasks: Sequence[str] = tuple(TASKS), folder: Path | None = None) -> list[Path]:
     """Compiles what `tasks` call, and returns the files written, one for each baseline CPU that code is made for.
 
-    Files that were there before are replaced. Empty where this machine has no baseline whose code it can run. A task
-    that fails is left out with a line of the log: what it would have compiled is compiled when a user needs it.
+    folder: where to write; by default beside the package, where `burnish.jit` looks. Empty where this machine has no
+    baseline whose code it can run. A task that fails is left out with a line of the log: what it would have compiled is
+    compiled when a user needs it.
     """
     levels = BASELINES.get(host_triple().split("-")[0], {})
-    for level in levels:
-        archive_path(level).unlink(missing_ok=True)
     own = {name for name, on in host_features().items() if on}
     narrowest = next((level for level in reversed(levels) if levels[level] <= own), None)
     if narrowest is None:
         return []
     written = []
-    with tempfile.TemporaryDirectory(prefix="burnish-ahead-") as folder:
+    with tempfile.TemporaryDirectory(prefix="burnish-ahead-") as room:
         for level in sorted(levels, key=lambda level: level != narrowest):
-            made = Path(folder) / level
+            made = Path(room) / level
             if level == narrowest:
                 with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
                     list(pool.map(lambda task: _run(level, made, [task]), tasks))
             else:
-                _run(level, made, ["--again", str(Path(folder) / narrowest)])
-            entries = _entries(made)
-            if entries:
-                Archive.write(archive_path(level), entries)
-                written.append(archive_path(level))
+                _run(level, made, ["--again", str(Path(room) / narrowest)])
+            if entries := _entries(made):
+                path = archive_path(level) if folder is None else folder / archive_path(level).name
+                Archive.write(path, entries)
+                written.append(path)
     return written
 
 
@@ -70,7 +69,7 @@ def _run(level: str, made: Path, arguments: Sequence[str]) -> None:
     drop = ("NUMBA_CACHE_DIR", "NUMBA_DISABLE_JIT")
     here = Path(burnish.__file__).parents[1]
     chosen = {
-        "NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "BURNISH_CACHE": str(made),
+        "NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "BURNISH_CACHE": str(made), "BURNISH_AHEAD": "0",
         "PYTHONPATH": os.pathsep.join([str(here), *sys.path[1:]]), "PYTHONDONTWRITEBYTECODE": "1",
     }  # fmt: skip
     environment = {name: value for name, value in os.environ.items() if name not in drop} | chosen
