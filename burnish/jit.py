@@ -19,7 +19,6 @@ from sys import implementation
 from typing import Any
 
 import llvmlite
-
 import numba
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult

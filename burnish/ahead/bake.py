@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def bake(tasks: Sequence[str] = tuple(TASKS), folder: Path | None = None) -> lis
             made = Path(room) / level
             if level == narrowest:
                 with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-                    list(pool.map(lambda task: _run(level, made, [task]), tasks))
+                    list(pool.map(partial(_run, level, made), [[task] for task in tasks]))
             else:
                 _run(level, made, ["--again", str(Path(room) / narrowest)])
             if entries := _entries(made):
