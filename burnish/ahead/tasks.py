@@ -57,17 +57,24 @@ def memory() -> None:
 
 
 def whole_graphs() -> None:
-    """Networks on graphs, trained and applied."""
+    """Networks on graphs, trained and applied: a symmetric graph, and a directed one with weights and self loops."""
+    from burnish.gnn.csr import CSR
     from burnish.gnn.generators import block_model
+    from burnish.gnn.graph import Graph
     from burnish.gnn.models import network
     from burnish.gnn.train import fit
 
-    graph = block_model(400, 4000, 3, 8)
+    graph, draw = block_model(400, 4000, 3, 8), np.random.default_rng(0)
+    source, target = draw.integers(0, 400, (2, 3000))
+    for loops in ("keep", "add", "remove"):
+        csr = CSR.from_edges(source, target, 400, draw.random(3000, np.float32), self_loops=loops)
+    directed = Graph(csr, graph.features, graph.labels, graph.train, graph.validation, graph.test)
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("gcn", "sage", "gin", "gat"):
             made = network(kind, graph.width, graph.classes, hidden=16)
             trained = fit(made, graph, epochs=2, cache_dir=folder)
             trained.score(graph, "test")
+        fit(network("gcn", graph.width, graph.classes, hidden=16), directed, epochs=2, cache_dir=folder)
 
 
 def sampled_graphs() -> None:
@@ -79,8 +86,9 @@ def sampled_graphs() -> None:
 
     graph = block_model(400, 4000, 3, 8)
     with tempfile.TemporaryDirectory() as folder:
-        made = network("sage", graph.width, graph.classes, hidden=16)
-        fit(made, graph, epochs=2, sampling=Sampling(64, (5, 5)), cache_dir=folder)
+        for kind in ("sage", "gcn"):
+            made = network(kind, graph.width, graph.classes, hidden=16)
+            fit(made, graph, epochs=2, sampling=Sampling(64, (5, 5)), cache_dir=folder)
 
 
 def tuning() -> None:
