@@ -21,6 +21,7 @@ MAX_BYTES = 1 << 30
 _SUFFIX = ".bnobj"  # no other program's: pruning removes files
 _DIGEST = hashlib.sha256().digest_size
 _PRUNE_EVERY = 256  # entries written between two looks at the size of the directory
+_READABLE = 0o644  # permissions of an archive, under any umask: what all may write is not taken
 _MAGIC = b"bnlib 1\n"
 _COUNT, _ROW = struct.Struct("<Q"), struct.Struct("<32sQQ")  # entries; of each its key, where it begins, its bytes
 
@@ -171,7 +172,7 @@ class Archive:
         for key, data in packed.items():
             head.append(_ROW.pack(key, begin, len(data)))
             begin += len(data)
-        write_atomic(path, [*head, *packed.values()])
+        write_atomic(path, [*head, *packed.values()], _READABLE)
 
 
 def _seal(key: str, payload: bytes) -> bytes:

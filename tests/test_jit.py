@@ -2,7 +2,9 @@ import os
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numba
 import pytest
@@ -11,7 +13,7 @@ import burnish
 from burnish.ahead.bake import bake
 from burnish.ahead.tasks import TASKS
 from burnish.cache import Archive, ObjectCache
-from burnish.jit import BASELINES, _levels, _machine, njit
+from burnish.jit import BASELINES, Cache, _levels, _machine, njit
 from burnish.machines.probe import host_features, host_triple
 
 _MODULE = """
@@ -76,40 +78,46 @@ USABLE = [level for level, needed in BASELINES.get(ARCHITECTURE, {}).items() if 
 _READING = "import burnish.jit, pathlib; burnish.jit.archive_path = lambda level: pathlib.Path(%r) / level"
 
 
-def compiled_ahead(folder: Path, level: str) -> dict[str, bytes]:
-    """The entries of a process that compiles for a baseline CPU."""
-    cache = folder / f"cache-{level}"
-    made = run(folder, BURNISH_CACHE=str(cache), NUMBA_CPU_NAME=level, NUMBA_CPU_FEATURES="")
+@pytest.fixture(scope="module")
+def ahead(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """What a process keeps that compiles for the narrowest baseline CPU, by key; nothing where there is none."""
+    if not USABLE:
+        return {}
+    folder = tmp_path_factory.mktemp("ahead")
+    cache = folder / "cache"
+    made = run(folder, BURNISH_CACHE=str(cache), NUMBA_CPU_NAME=USABLE[-1], NUMBA_CPU_FEATURES="")
     assert made.stdout == "0\n", made.stderr
     return {
         path.name.partition(".")[0]: ObjectCache(cache).get(path.name.partition(".")[0]) for path in cache.iterdir()
     }
 
 
-@pytest.mark.parametrize("damage", ["none", "flipped", "truncated", "writable"])
-def test_what_was_compiled_ahead_is_used_and_nothing_is_written(tmp_path, damage) -> None:
-    for level in USABLE[-1:]:
-        path = tmp_path / level
-        Archive.write(path, compiled_ahead(tmp_path, level))
-        data = path.read_bytes()
-        if damage == "flipped":
-            path.write_bytes(data[:-99] + bytes([data[-99] ^ 1]) + data[-98:])
-        elif damage == "truncated":
-            path.write_bytes(data[:30])
-        elif damage == "writable":
-            path.chmod(0o666)
-        done = run(tmp_path, _READING % str(tmp_path), BURNISH_CACHE=str(tmp_path / "own"))
-        assert (done.stdout, done.stderr.count("compiling")) == (("1\n", 0) if damage == "none" else ("0\n", 1))
-        assert (tmp_path / "own").exists() == (damage != "none")
+@pytest.mark.parametrize("damage", ["none", "flipped", "writable", "left out"])
+def test_what_was_compiled_ahead_is_used_and_nothing_is_written(tmp_path, ahead, damage) -> None:
+    path = tmp_path / USABLE[-1] if USABLE else tmp_path / "none"
+    Archive.write(path, ahead)
+    data = path.read_bytes()
+    if damage == "flipped":
+        path.write_bytes(data[:-99] + bytes([data[-99] ^ 1]) + data[-98:])
+    elif damage == "writable":
+        path.chmod(0o666)
+    asked = {"BURNISH_AHEAD": "0"} if damage == "left out" else {}
+    done = run(tmp_path, _READING % str(tmp_path), BURNISH_CACHE=str(tmp_path / "own"), **asked)
+    used = bool(ahead) and damage == "none"
+    assert (done.stdout, done.stderr.count("compiling")) == (("1\n", 0) if used else ("0\n", 1))
+    assert (tmp_path / "own").exists() != used
 
 
-def test_code_for_the_widest_vectors_is_used_of_the_best_baseline_alone(tmp_path, monkeypatch) -> None:
-    wide = _MODULE.replace("cache=True", "cache=True, wide=True")
-    monkeypatch.setattr(sys.modules[__name__], "_MODULE", wide)
-    for level in USABLE[-1:]:
-        Archive.write(tmp_path / level, compiled_ahead(tmp_path, level))
-    done = run(tmp_path, _READING % str(tmp_path), BURNISH_CACHE=str(tmp_path / "own"))
-    assert done.stdout == ("1\n" if len(USABLE) == 1 else "0\n")
+@pytest.mark.parametrize("wide", [False, True])
+def test_code_that_wants_wide_vectors_is_taken_of_the_best_baseline_alone(wide, monkeypatch) -> None:
+    asked = []
+    archives = {level: SimpleNamespace(get=partial(asked.append)) for level in ("x86-64-v4", "x86-64-v3")}
+    monkeypatch.setattr("burnish.jit._archive", archives.get)
+    monkeypatch.setattr("burnish.jit._store", lambda: SimpleNamespace(get=lambda key: None))
+    cache = Cache(run, wide)
+    assert [*cache._entries("()", ("x86_64-unknown-linux-gnu", "znver4", AVX512))] == []
+    keys = [cache._key("()", "x86_64", level) for level in archives]
+    assert asked == keys[: 1 if wide else 2]
 
 
 AVX2 = ",".join(f"+{name}" for name in sorted(BASELINES["x86_64"]["x86-64-v3"]))
