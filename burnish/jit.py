@@ -24,7 +24,8 @@ from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
-from numba.core.types import BooleanLiteral, IntegerLiteral, unliteral
+from numba.core.types import BooleanLiteral, IntegerLiteral
+from numba.core.types.misc import unliteral
 
 import burnish
 from burnish.cache import Archive, ObjectCache, cache_key

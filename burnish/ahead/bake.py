@@ -34,7 +34,7 @@ def bake(tasks: Sequence[str] = tuple(TASKS), folder: Path | None = None) -> lis
     """
     levels = BASELINES.get(host_triple().split("-")[0], {})
     own = {name for name, on in host_features().items() if on}
-    narrowest = next((level for level in reversed(levels) if levels[level] <= own), None)
+    narrowest = next((level for level in reversed([*levels]) if levels[level] <= own), None)
     if narrowest is None:
         return []
     written = []

@@ -124,11 +124,12 @@ def objectives() -> None:
         _used({"objective": name}, data, valid=True)
     for name in ("poisson", "reg:gamma", "reg:tweedie", "survival:cox"):
         _used({"objective": name}, positive, valid=True)
-    limits = {"label_lower_bound": positive.label, "label_upper_bound": np.full(ROWS, np.inf)}
     for noise in ("normal", "logistic", "extreme"):
-        bounded = Dataset.of(data.table, **limits)
+        upper = np.full(ROWS, np.inf)
+        bounded = Dataset.of(data.table, label_lower_bound=positive.label, label_upper_bound=upper)
         _used({"objective": "survival:aft", "aft_loss_distribution": noise}, bounded, valid=True)
-    _used({}, Dataset.of(data.table, np.stack([data.label, data.label], 1)))
+    label = _label(_table())
+    _used({}, Dataset.of(data.table, np.stack([label, -label], 1)))
 
 
 def ranking() -> None:

@@ -10,8 +10,12 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from burnish.graph.graph import Graph
 
 # Of each task its module's name. Two or more run at the same time, in this order: those of one kind, which share
 # kernels, stand apart.
@@ -101,7 +105,7 @@ def tuning() -> None:
         tune_model(_network(), Tune(trials=40), Path(folder) / "records.jsonl", target=host(), cache_dir=folder)
 
 
-def _network() -> object:
+def _network() -> Graph:
     """Three dense layers."""
     from burnish.graph.graph import GraphBuilder
 
