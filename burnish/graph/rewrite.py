@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -113,3 +113,19 @@ def restore_outputs(graph: Graph, names: Sequence[str]) -> Graph:
         for node in graph.nodes
     ]
     return graph.with_nodes([*nodes, *copies], outputs=names, types=types)
+
+
+def renamed_tensors(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with other names for all its tensors: old name -> new name, each new one once."""
+
+    def of(old: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names[name] for name in old)
+
+    return Graph(
+        of(graph.inputs),
+        of(graph.outputs),
+        tuple(replace(node, inputs=of(node.inputs), outputs=of(node.outputs)) for node in graph.nodes),
+        {names[name]: t for name, t in graph.types.items()},
+        {names[name]: array for name, array in graph.constants.items()},
+        {names[name]: state for name, state in graph.states.items()},
+    )

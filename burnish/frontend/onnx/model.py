@@ -37,7 +37,8 @@ from burnish.frontend.onnx import (
 from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
 from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
-from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
+from burnish.frontend.onnx.load import load_model, opset_of, versions_of
+from burnish.frontend.onnx.local_functions import without_functions
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.validity import check_declared, check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
