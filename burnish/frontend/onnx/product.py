@@ -92,8 +92,21 @@ def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, st
     return c.add("reduce_sum", x, axes=axes, keepdims=False), "".join(v for v in labels if v in needed)
 
 
+def _stretched(c: Context, a: tuple[str, str], b: tuple[str, str]) -> tuple[str, str]:
+    """``a`` without the labels of extent 1 that have another one in ``b``: there each element meets the same one."""
+    (x, labels), extents = a, dict(zip(b[1], c.shape(b[0]), strict=True))
+    shape = dict(zip(labels, c.shape(x), strict=True))
+    for label in labels:
+        extent, other = shape[label], extents.get(label, shape[label])
+        if extent != other and 1 not in (extent, other):
+            c.invalid("attribute 'equation'", f"{label} of extents {extent} and {other}", "one extent a letter, or 1")
+    kept = "".join(v for v in labels if shape[v] != 1 or extents.get(v, 1) == 1)
+    return c.reshape(x, [shape[v] for v in kept]), kept
+
+
 def _contract(c: Context, a: tuple[str, str], b: tuple[str, str], needed: set[str]) -> tuple[str, str]:
     """Product of two labelled tensors as one batched matrix product [batch, M, K] × [batch, K, N]."""
+    a, b = _stretched(c, a, b), _stretched(c, b, a)
     x, left = _sum_out(c, *a, needed | set(b[1]))
     y, right = _sum_out(c, *b, needed | set(a[1]))
     batch = [v for v in left if v in right and v in needed]
