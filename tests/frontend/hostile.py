@@ -43,13 +43,16 @@ def single(
     names, given, constants = list[str](), [], []
     for at, value in enumerate(inputs):
         names.append("" if value is None else f"x{at}")
-        if isinstance(value, np.ndarray):
-            constants.append(numpy_helper.from_array(value, f"x{at}"))
+        if isinstance(value, (np.ndarray, np.generic)):
+            constants.append(numpy_helper.from_array(np.asarray(value), f"x{at}"))
         elif isinstance(value, list):
             given.append(info(f"x{at}", value[0], value[1]))
         elif value is not None:
             given.append(info(f"x{at}", value))
-    node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], name="suspect", domain=domain, **attrs)
+    node = helper.make_node(op, names, [f"y{i}" for i in range(outputs)], name="suspect", domain=domain)
+    for key, value in attrs.items():
+        empty = onnx.AttributeProto.FLOATS if key.endswith(("floats", "coefficients", "weights", "rho")) else onnx.AttributeProto.INTS
+        node.attribute.append(helper.make_attribute(key, value, attr_type=empty if value == [] else None))
     return model([node], given, constants, [f"y{i}" for i in range(outputs)], opset, {domain: version} if domain else {})
 
 
@@ -442,7 +445,7 @@ def control_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "If: a branch whose output is nothing's", branching(subgraph([relu], [], [info("nobody", None)]))
     yield "If: an empty condition", branching(condition=np.zeros(0, bool))
     yield "If: a condition of two", branching(condition=np.array([True, False]))
-    yield "If: a condition of floats", branching(condition=np.float32(1))
+    yield "If: a condition of floats", branching(condition=np.array(1, np.float32))
     yield "If: branches within branches", branching(nested(14))
     yield "Loop: fewer inputs of the body", looping(body([d, node("Neg", ["x0"], ["w"])], [number, bool_]))
     yield "Loop: more inputs of the body", looping(body(inputs=[number, bool_, info("v", None), info("u", None)]))
@@ -459,7 +462,7 @@ def control_models() -> Iterator[tuple[str, onnx.ModelProto]]:
         info("d", [], INT64), info("w", None)]))  # fmt: skip
     yield "Loop: steps below 0 of two", looping(steps=vector(-1, -2))
     yield "Loop: no steps", looping(steps=np.zeros(0, np.int64))
-    yield "Loop: steps as floats", looping(steps=np.float32(3))
+    yield "Loop: steps as floats", looping(steps=np.array(3, np.float32))
     for name, outputs, attrs in (
         ("scan inputs of 0", 2, {"num_scan_inputs": 0}), ("scan inputs of 9", 2, {"num_scan_inputs": 9}),
         ("scan inputs below 0", 2, {"num_scan_inputs": -1}), ("axes of another number", 2, {"scan_input_axes": [0, 0]}),
@@ -620,7 +623,7 @@ def _resize_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "Resize: scales of 0", single("Resize", image, None, ones(4) * 0)
     yield "Resize: scales of NaN", single("Resize", image, None, ones(4) * np.float32(np.nan))
     yield "Resize: scales of 1e30", single("Resize", image, None, ones(4) * np.float32(1e30))
-    yield "Resize: scales below 0", single("Resize", image, None, -ones(4))
+    yield "Resize: scales below 0", single("Resize", image, None, ones(4) * np.float32(-1))
     yield "Resize: sizes below 0", single("Resize", image, None, None, vector(1, 1, -8, 8))
     yield "Resize: sizes of 2^40", single("Resize", image, None, None, vector(1, 1, MANY, 1))
     yield "Resize: sizes whose product overflows", single("Resize", image, None, None, vector(1, 1, 1 << 32, 1 << 32))
@@ -806,7 +809,7 @@ def _other_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "LpNormalization: p of 7", single("LpNormalization", x, p=7)
     yield "LRN: a size of 0", single("LRN", image, size=0)
     yield "LRN: a size below 0", single("LRN", image, size=-3)
-    yield "Dropout: a ratio of 2", single("Dropout", x, np.float32(2), np.array(True))
+    yield "Dropout: a ratio of 2", single("Dropout", x, np.array(2, np.float32), np.array(True))
     yield "PRelu: another slope", single("PRelu", x, ones(7))
     for op, gates in (("LSTM", 4), ("GRU", 3), ("RNN", 1)):
         w, r = ones(1, 2 * gates, 2), ones(1, 2 * gates, 2)
@@ -877,7 +880,7 @@ def _other_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "HannWindow: 2^40", single("HannWindow", np.array(MANY))
     yield "HannWindow: below 0", single("HannWindow", np.array(-4))
     yield "MelWeightMatrix: 2^40 bins", single(
-        "MelWeightMatrix", np.array(MANY), np.array(16), np.array(8000), np.float32(0), np.float32(4000))  # fmt: skip
+        "MelWeightMatrix", np.array(MANY), np.array(16), np.array(8000), np.array(0, np.float32), np.array(4000, np.float32))  # fmt: skip
     yield "GridSample: a grid of 3", single("GridSample", (1, 1, 4, 4), ones(1, 2, 2, 3), opset=16)
     yield "GridSample: another batch", single("GridSample", (1, 1, 4, 4), ones(3, 2, 2, 2), opset=16)
     yield "GridSample: mode unknown", single("GridSample", (1, 1, 4, 4), ones(1, 2, 2, 2), mode="spline", opset=16)

@@ -128,7 +128,7 @@ def _taken(extent: int, start: int, end: int, step: int) -> range:
 def _gather(c: Context, n: OnnxNode) -> str:
     x, index = n.inputs[:2]
     axis = c.axis(x, n.attr("axis", 0))
-    _require_positions(c, index, x, (axis,))
+    c.require_positions(index, x, (axis,))
     value = c.builder.constants.get(index)
     known = value is not None and value.ndim == 0 and c.rank(x) > 0
     if value is not None and known and x not in c.builder.constants:  # one known position is a slice
@@ -141,29 +141,15 @@ def _gather(c: Context, n: OnnxNode) -> str:
 def _gather_elements(c: Context, n: OnnxNode) -> str:
     x, index = n.inputs
     axis = c.axis(x, n.attr("axis", 0))
-    _require_positions(c, index, x, (axis,))
+    c.require_positions(index, x, (axis,))
     return c.add("gather_elements", x, index, axis=axis)
 
 
 def _gather_nd(c: Context, n: OnnxNode) -> str:
     (x, index), batch = n.inputs, n.attr("batch_dims", 0)
     depth = c.shape(index)[-1] if c.rank(index) else 0
-    _require_positions(c, index, x, range(batch, batch + depth))
+    c.require_positions(index, x, range(batch, batch + depth))
     return c.add("gather_nd", x, index, batch_dims=batch)
-
-
-def _require_positions(c: Context, index: str, x: str, dims: Sequence[int]) -> None:
-    """Refuses known indices out of range of dimensions of ``x``: one, or as many as there are in a tuple of them."""
-    value, shape = c.builder.constants.get(index), c.shape(x)
-    if value is None or value.dtype.kind != "i" or not all(0 <= d < len(shape) for d in dims):
-        return
-    for k, d in enumerate(dims):
-        found = value if len(dims) == 1 else value[..., k]
-        outside = found[(found < -shape[d]) | (found >= shape[d])]
-        if outside.size:
-            allowed = f"{-shape[d]} to {shape[d] - 1}" if shape[d] else "none"
-            where = f"positions along dimension {d} of '{x}' {list(shape)}"
-            raise ModelError(f"{c.node}: input 'indices': found {outside.flat[0]}; allowed: {allowed}, {where}")
 
 
 def _pad(c: Context, n: OnnxNode) -> str:

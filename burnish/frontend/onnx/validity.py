@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import onnx
 
 from burnish.errors import ModelError
+from burnish.frontend.onnx.bodies import check_bodies
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.schema import Signature, described_domains, known_operator, signature
 from burnish.graph.graph import TensorType
@@ -32,6 +33,7 @@ def check_graph(graph: onnx.GraphProto, opset: int, versions: Mapping[str, int],
         where = f"node '{label_of(node, position)}' ({key_of(node.domain, node.op_type)}, opset {version})"
         if node.domain in DEFAULT or node.domain in described_domains():
             _check_node(node, where, version)
+            check_bodies(node, where)
 
     check_names(graph, outer, check)
 
