@@ -11,6 +11,7 @@ import numpy as np
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.expr import FLOATS
 
+MOST_SAMPLES = 1 << 10  # along one dimension of one place of a box: more see no more of an image
 _GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # names before opset 20
 
 
@@ -28,6 +29,9 @@ def _affine_grid(c: Context, n: OnnxNode) -> str:
     rank = len(size) - 2
     if rank not in (2, 3) or c.shape(theta) != (size[0], rank, rank + 1):
         c.invalid("theta and size", f"shape {list(c.shape(theta))}, {list(size)}", "[N, 2, 3] and 4, [N, 3, 4] and 5")
+    if min(size) < 1:
+        c.invalid("input 'size'", list(size), "1 or more")
+    c.require_room((*size[2:], rank + 1), "float64")
     lines = []
     for extent in size[2:]:
         if n.attr("align_corners", 0):
@@ -45,9 +49,18 @@ def _roi_align(c: Context, n: OnnxNode) -> str:
     mode = n.attr("coordinate_transformation_mode", default)
     if mode not in ("half_pixel", "output_half_pixel"):
         c.invalid("attribute 'coordinate_transformation_mode'", mode, "half_pixel, output_half_pixel")
+    ratio, x, boxes = n.attr("sampling_ratio", 0), n.inputs[0], n.inputs[1]
+    size = (n.attr("output_height", 1), n.attr("output_width", 1))
+    if not 0 <= ratio <= MOST_SAMPLES:
+        c.invalid("attribute 'sampling_ratio'", ratio, f"0 to {MOST_SAMPLES}")
+    if c.rank(x) != 4 or c.rank(boxes) != 2 or c.shape(boxes)[1] != 4 or c.shape(n.inputs[2]) != c.shape(boxes)[:1]:
+        shapes = ", ".join(str(list(c.shape(name))) for name in n.inputs)
+        c.invalid("inputs", f"shapes {shapes}", "[N, C, H, W], [boxes, 4] and [boxes]")
+    if min(size) < 1:
+        c.invalid("attributes 'output_height' and 'output_width'", size, "1 or more")
+    c.require_range(n.inputs[2], "batch_indices", 0, c.shape(x)[0], f"a batch of {c.shape(x)[0]}")
     return c.add(
-        "roi_align", *n.inputs, size=(n.attr("output_height", 1), n.attr("output_width", 1)),
-        mode=n.attr("mode", "avg"), sampling_ratio=n.attr("sampling_ratio", 0),
+        "roi_align", *n.inputs, size=size, mode=n.attr("mode", "avg"), sampling_ratio=ratio,
         spatial_scale=n.attr("spatial_scale", 1.0),
         half_pixel=mode == "half_pixel",
     )  # fmt: skip
