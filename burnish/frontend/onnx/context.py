@@ -201,17 +201,17 @@ class Context:
         for k, d in enumerate(dims):
             if value is not None and shape[d] not in dims_of((shape[d],)):
                 own = value if len(dims) == 1 else value[..., k]
-                self.require_range(own, "indices", -shape[d], shape[d], f"dimension {d} of '{x}' {list(shape)}")
+                self.require_range(own, "indices", -shape[d], shape[d], f"positions along dimension {d} of '{x}' {list(shape)}")
 
     def require_range(self, value: np.ndarray | str, what: str, least: int, end: int, of: str) -> None:
-        """Refuses an array, or a constant, with integers that are not ``least`` … ``end - 1``; ``of``: what has these."""
+        """Refuses an array, or a constant, with integers other than ``least`` … ``end - 1``; ``of``: what those are."""
         found = self.builder.constants.get(value) if isinstance(value, str) else value
         if found is None or found.dtype.kind not in "iu":
             return
         outside = found[(found < least) | (found >= end)]
         if outside.size:
             allowed = f"{least} to {end - 1}" if end > least else "none"
-            raise ModelError(f"{self.node}: input '{what}': found {outside.flat[0]}; allowed: {allowed}, of {of}")
+            raise ModelError(f"{self.node}: input '{what}': found {outside.flat[0]}; allowed: {allowed}, {of}")
 
     def refuse(self, argument: str, found: object, allowed: str) -> NoReturn:
         """Raises UnsupportedOperator for one argument of the node."""

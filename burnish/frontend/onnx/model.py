@@ -104,7 +104,8 @@ def import_onnx(
     is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``,
     ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best, or a size:
     ``{"batch": 4}``; the model, or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. ``fix``
-    gives values of inputs, which are constants then, such as ``{"sr": 16000}``. ``training``: nothing is computed of
+    gives values of inputs, which are constants then, such as ``{"sr": 16000}``; an input that is an initializer, too,
+    has that as its default and is a constant, unless ``fix`` gives None: then every call gives it. ``training``: nothing is computed of
     initializers that may be weights but in the graph, and dropout is there.
 
     Raises ModelError for what is no valid model, OpenDimensions (a ModelError) for extents that are missing, all at
@@ -136,7 +137,10 @@ def import_onnx(
 
 
 def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelProto:
-    """The model with these values of inputs as initializers. Raises ModelError for names and values of no input."""
+    """The model with these values of inputs as initializers, and inputs of None without theirs, which is a default.
+
+    Raises ModelError for names and values of no input.
+    """
     if not fix:
         return proto
     declared = {value.name: value for value in proto.graph.input}
@@ -145,7 +149,16 @@ def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelPr
         raise ModelError(f"fix: found names {unknown} of no model input; allowed: {', '.join(declared)}")
     result = onnx.ModelProto()
     result.CopyFrom(proto)
+    constant = {tensor.name for tensor in proto.graph.initializer}
+    missing = [name for name, value in fix.items() if value is None and name not in constant]
+    if missing:
+        raise ModelError(f"fix: input '{missing[0]}': found None; allowed: a value, or None where the model has a default")
+    kept = [tensor for tensor in result.graph.initializer if tensor.name not in fix]
+    del result.graph.initializer[:]
+    result.graph.initializer.extend(kept)
     for name, value in fix.items():
+        if value is None:
+            continue
         where, kind = f"fix: input '{name}'", declared[name].type.tensor_type.elem_type
         dtype = numpy_dtype(dtype_name(kind, where))
         array = np.asarray(value)

@@ -19,6 +19,10 @@ from burnish.loops.sizes import extent_of, greatest, is_size, larger, least, sma
 def _reshape(c: Context, n: OnnxNode) -> str:
     x, source = n.inputs[0], c.shape(n.inputs[0])
     wanted = c.ints_of("shape", 1) or ()
+    if n.input(1) and c.rank(n.inputs[1]) != 1:
+        c.invalid("input 'shape'", f"shape {list(c.shape(n.inputs[1]))}", "one dimension")
+    if wanted.count(-1) > 1 or (n.attr("allowzero", 0) and -1 in wanted and 0 in wanted):
+        c.invalid("input 'shape'", list(wanted), "one -1 at most, and none beside a 0 that is allowed")
     shape = [source[d] if v == 0 and not n.attr("allowzero", 0) else v for d, v in enumerate(wanted)]
     if -1 in shape:
         rest = math.prod(v for v in shape if v != -1)
@@ -238,6 +242,8 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
 
 def _range(c: Context, n: OnnxNode) -> str:
     arguments = zip(n.inputs, ("start", "limit", "delta"), strict=True)
+    if any(c.shape(name) not in ((), (1,)) for name in n.inputs):
+        c.invalid("start, limit and delta", [list(c.shape(name)) for name in n.inputs], "one element each")
     start, limit, delta = (c.static(name, what).reshape(-1)[0] for name, what in arguments)
     if any(map(is_size, (start, limit, delta))):
         return _open_range(c, n, *(v if is_size(v) else int(v) for v in (start, limit, delta)))
@@ -353,6 +359,10 @@ def _center_crop_pad(c: Context, n: OnnxNode) -> str:
 
 def _reverse_sequence(c: Context, n: OnnxNode) -> str:
     batch, time = n.attr("batch_axis", 1), n.attr("time_axis", 0)
+    if {batch, time} == {0, 1} and c.rank(n.inputs[0]) > 1:
+        extent = c.shape(n.inputs[0])[time]
+        if not is_size(extent):
+            c.require_range(n.inputs[1], "sequence_lens", 0, extent + 1, "numbers of steps")
     return c.add("reverse_sequence", *n.inputs, batch_axis=batch, time_axis=time)
 
 

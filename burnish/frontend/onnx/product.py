@@ -15,6 +15,9 @@ def _matmul(c: Context, n: OnnxNode) -> str:
 
 def _gemm(c: Context, n: OnnxNode) -> str:
     """``alpha * A' B' + beta * C``."""
+    ranks = [c.rank(x) for x in n.inputs if x]
+    if ranks[:2] != [2, 2] or max(ranks) > 2:
+        c.invalid("inputs", f"{ranks} dimensions", "matrices, and a third of 2 dimensions at most")
     transpose_a, transpose_b = bool(n.attr("transA", 0)), bool(n.attr("transB", 0))
     y = c.add("matmul", *n.inputs[:2], transpose_a=transpose_a, transpose_b=transpose_b)
     alpha, beta, bias = n.attr("alpha", 1.0), n.attr("beta", 1.0), n.input(2)
@@ -36,6 +39,8 @@ def _einsum(c: Context, n: OnnxNode) -> str:
         c.invalid("attribute 'equation'", f"{len(terms)} terms, {equation}", f"{len(n.inputs)}, one for each input")
     if not arrow:
         result = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
+    if any(not v.isalpha() for v in left.replace(",", "") + result):
+        c.invalid("attribute 'equation'", equation, "letters, commas, one arrow and ellipses")
     simple = all(len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
     if not simple or not set(result) <= set(left) or len(set(result)) != len(result):
         c.invalid("attribute 'equation'", equation, "one letter a dimension, and results of those, each once")

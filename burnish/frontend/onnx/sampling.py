@@ -58,7 +58,7 @@ def _roi_align(c: Context, n: OnnxNode) -> str:
         c.invalid("inputs", f"shapes {shapes}", "[N, C, H, W], [boxes, 4] and [boxes]")
     if min(size) < 1:
         c.invalid("attributes 'output_height' and 'output_width'", size, "1 or more")
-    c.require_range(n.inputs[2], "batch_indices", 0, c.shape(x)[0], f"a batch of {c.shape(x)[0]}")
+    c.require_range(n.inputs[2], "batch_indices", 0, c.shape(x)[0], "positions in the batch")
     return c.add(
         "roi_align", *n.inputs, size=size, mode=n.attr("mode", "avg"), sampling_ratio=ratio,
         spatial_scale=n.attr("spatial_scale", 1.0),

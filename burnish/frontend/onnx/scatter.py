@@ -31,7 +31,7 @@ def _tensor_scatter(c: Context, n: OnnxNode) -> str:
     axis = c.axis(past, n.attr("axis", -2))
     room = c.shape(past)[axis] - (c.shape(update)[axis] if mode == "linear" else 1)
     if not dims_of((room,)):
-        c.require_range(start, "write_indices", 0, room + 1, f"dimension {axis} of '{past}'")
+        c.require_range(start, "write_indices", 0, room + 1, f"positions along dimension {axis} of '{past}'")
     return c.add("scatter_rows", past, update, start, axis=axis, circular=mode == "circular")
 
 
@@ -51,7 +51,7 @@ def _max_unpool(c: Context, n: OnnxNode) -> str:
     size = tuple((c.shape(x)[2 + d] - 1) * strides[d] + kernel[d] - pads[d] - pads[rank + d] for d in range(rank))
     image = math.prod((*c.shape(x)[:2], *size))
     c.require_room((*c.shape(x)[:2], *size), c.dtype(x))
-    c.require_range(indices, "I", 0, image, f"an output of {image} elements")
+    c.require_range(indices, "I", 0, image, f"positions of an output of {image} elements")
     y = c.add("max_unpool", x, indices, size=size)
     if not n.input(2):
         return y
