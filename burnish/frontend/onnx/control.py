@@ -105,6 +105,8 @@ def _at(c: Context, x: str, axis: int, position: int) -> str:
 def _stack(c: Context, parts: Sequence[str], axis: int) -> str:
     """The parts along a new dimension."""
     shape = c.shape(parts[0])
+    if not -len(shape) <= axis + 1 <= len(shape) + 1:
+        c.invalid("attribute 'scan_output_axes'", axis, f"{-len(shape) - 1} to {len(shape)}")
     at = axis % (len(shape) + 1)
     return c.add("concat", *(c.reshape(p, (*shape[:at], 1, *shape[at:])) for p in parts), axis=at)
 

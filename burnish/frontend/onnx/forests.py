@@ -123,6 +123,8 @@ def _classifier(c: Context, n: OnnxNode) -> list[str]:
     no_texts(n, "classlabels_strings")
     x, labels = rows(c, real(c, n.inputs[0])), n.attrs["classlabels_int64s"]
     transform, base = n.attr("post_transform", "NONE"), _floats(n, "base_values")
+    if not labels or not n.attrs["class_ids"]:
+        c.invalid("attributes 'classlabels_int64s' and 'class_ids'", "none", "some")
     forest = _named_forest(c, n, "class", len(labels))
     own = sorted(set(n.attrs["class_ids"]))
     if len(labels) == 2 and len(own) == 1:

@@ -162,11 +162,13 @@ def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelPr
         where, kind = f"fix: input '{name}'", declared[name].type.tensor_type.elem_type
         dtype = numpy_dtype(dtype_name(kind, where))
         array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise ModelError(f"{where}: found {value!r}; allowed: values that {dtype} holds")
         wanted = array.astype(dtype)
         dims = declared[name].type.tensor_type.shape.dim
         if declared[name].type.tensor_type.HasField("shape") and len(dims) != wanted.ndim and wanted.size == 1:
             wanted = wanted.reshape([1] * len(dims))
-        if array.dtype.kind not in "biuf" or not np.array_equal(wanted.reshape(-1), array.reshape(-1)):
+        if not np.array_equal(wanted.reshape(-1), array.reshape(-1)):
             raise ModelError(f"{where}: found {value!r}; allowed: values that {dtype} holds")
         result.graph.initializer.append(onnx.numpy_helper.from_array(wanted, name))
     return result

@@ -167,6 +167,8 @@ def _pad(c: Context, n: OnnxNode) -> str:
         c.invalid("pads", f"{len(given)} integers", f"{2 * len(axes)}: a low one and a high one for each axis")
     if mode not in ("constant", "reflect", "edge", "wrap"):
         c.invalid("attribute 'mode'", mode, "constant, reflect, edge, wrap")
+    if len({c.axis(x, axis) for axis in axes}) < len(axes):
+        c.invalid("input 'axes'", list(axes), "each axis once")
     low, high = [0] * rank, [0] * rank
     for position, axis in enumerate(axes):
         d = c.axis(x, axis)

@@ -12,6 +12,7 @@ from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.expr import FLOATS
 
 MOST_SAMPLES = 1 << 10  # along one dimension of one place of a box: more see no more of an image
+MOST_WEIGHTS = 1 << 26  # of one dimension's resampling, before those of one element are added
 _GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # names before opset 20
 
 
@@ -144,6 +145,8 @@ def _keys(a: float) -> Callable[[np.ndarray], np.ndarray]:
 def sampling_matrix(line: Line, mode: str, cubic: float, antialias: bool, exclude_outside: bool) -> np.ndarray:
     """The weights [size, extent] by which the inputs make each output."""
     kernel, reach = (_triangle, 1) if mode == "linear" else (_keys(cubic), 2)
+    if not line.size:
+        return np.zeros((0, line.extent))
     stretch = min(line.scale, 1.0) if antialias else 1.0
     taps = reach - math.floor(-reach / stretch) - 1 if stretch == 1 else -math.floor(-reach / stretch)
     places = line.places()
@@ -184,6 +187,8 @@ def resampled(c: Context, x: str, lines: Mapping[int, Line], n: OnnxNode) -> str
             positions = nearest_positions(line, n.attr("nearest_mode", "round_prefer_floor"))
             y = c.add("gather", y, c.constant(positions), axis=d)
         else:
+            if line.size / min(line.scale, 1.0) * 4 > MOST_WEIGHTS:
+                c.refuse("scales", line.scale, f"windows of {MOST_WEIGHTS} elements in all")
             flags = bool(n.attr("antialias", 0)), bool(n.attr("exclude_outside", 0))
             y = along(c, y, d, sampling_matrix(line, mode, n.attr("cubic_coeff_a", -0.75), *flags))
     outside = [(d, line.outside()) for d, line in lines.items() if line.outside().any()]

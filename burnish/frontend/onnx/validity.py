@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import onnx
 
@@ -28,11 +28,15 @@ def check_graph(graph: onnx.GraphProto, opset: int, versions: Mapping[str, int],
     ``outer``: names that a subgraph sees.
     """
 
+    texts = {v.name for v in graph.input if v.type.tensor_type.elem_type == onnx.TensorProto.STRING}
+    texts |= {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.STRING}
+
     def check(node: onnx.NodeProto, position: int) -> None:
         version = opset if node.domain in DEFAULT else versions.get(node.domain, NEWEST)
         where = f"node '{label_of(node, position)}' ({key_of(node.domain, node.op_type)}, opset {version})"
         if node.domain in DEFAULT or node.domain in described_domains():
             _check_node(node, where, version)
+            _check_texts(node, where, version, texts)
             check_bodies(node, where)
 
     check_names(graph, outer, check)
@@ -92,6 +96,16 @@ def _check_node(node: onnx.NodeProto, where: str, opset: int) -> None:
     _check_places(where, "input", node.input, operator.input_count, operator.single_inputs.union(repeated))
     _check_places(where, "output", node.output, operator.output_count, operator.single_outputs)
     _check_attributes(node, where, operator)
+
+
+def _check_texts(node: onnx.NodeProto, where: str, opset: int, texts: Collection[str]) -> None:
+    """Refuses texts of the model where an operator takes numbers alone."""
+    operator = signature(key_of(node.domain, node.op_type), opset)
+    for position, name in enumerate(node.input if operator and texts else ()):
+        assert operator is not None
+        allowed = operator.allowed[operator.inputs[min(position, len(operator.inputs) - 1)]]
+        if name in texts and allowed and "string" not in allowed:
+            raise ModelError(f"{where}: input {position} ('{name}'): found dtype string; allowed: {_words(allowed)}")
 
 
 def _check_places(where: str, kind: str, names: Sequence[str], count: tuple[int, int], single: Iterable[int]) -> None:
