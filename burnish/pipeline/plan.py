@@ -128,7 +128,7 @@ def plan_kernels(
 
 
 def within(made: KernelPlan, prefix: str) -> KernelPlan:
-    """The plan with names that all begin with ``prefix``: those that passes invent are unique in their own graph alone."""
+    """The plan with names that all begin with ``prefix``: what passes invent is unique in its own graph alone."""
     names: dict[str, str] = {}
     taken = {name for graph in (made.reference, made.graph) for name in graph.types}
     for name in sorted(taken):

@@ -235,3 +235,29 @@ def test_an_input_called_self() -> None:
     proto, _ = single("Relu", f(1, -1))
     proto.graph.input[0].name = proto.graph.node[0].input[0] = "self"
     assert bn.compile(proto, threads=1, rewrite=False)(self=f(1, -1)).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("opset", "parameters"), [(18, 3), (20, 3), (21, 6)])
+def test_group_normalization_of_every_opset(opset: int, parameters: int) -> None:
+    """Before opset 21 a scale belongs to a group, then to a channel."""
+    x = np.random.default_rng(0).standard_normal((2, 6, 3)).astype(np.float32)
+    scale, bias = np.linspace(1, 2, parameters, dtype=np.float32), np.linspace(-1, 1, parameters, dtype=np.float32)
+    rows = x.reshape(2, 3, -1).astype(np.float64)
+    normal = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+    factor, shift = (np.repeat(p, 6 // parameters).reshape(1, 6, 1) for p in (scale, bias))
+    want = (normal.reshape(x.shape) * factor + shift).astype(np.float32)
+    check(want, "GroupNormalization", x, scale, bias, tolerance=1e-5, opset=opset, num_groups=3)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,j->i", [(3, 4), (1,)]), ("ij,j->i", [(3, 1), (4,)]), ("ij,ij->ij", [(1, 4), (3, 1)]),
+        ("ij,ij->", [(1, 4), (3, 1)]), ("bij,bjk->bik", [(1, 2, 3), (4, 3, 5)]), ("i,i,i->i", [(1,), (3,), (1,)]),
+        ("...ij,...jk->...ik", [(2, 1, 2, 3), (1, 4, 3, 5)]), ("ij,jk,kl->il", [(2, 3), (1, 4), (1, 5)]),
+    ],
+)  # fmt: skip
+def test_einsum_stretches_extents_of_one(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    random = np.random.default_rng(0)
+    operands = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    check(np.einsum(equation, *operands), "Einsum", *operands, tolerance=1e-5, equation=equation)

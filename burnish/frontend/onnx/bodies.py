@@ -33,7 +33,9 @@ def _same(where: str, what: str, a: onnx.ValueInfoProto, b: onnx.ValueInfoProto)
     found, wanted = a.type.tensor_type.elem_type, b.type.tensor_type.elem_type
     if found and wanted and found != wanted:
         name = onnx.TensorProto.DataType.Name
-        raise ModelError(f"{where}: {what} '{a.name}': declared as {name(found)}; allowed: {name(wanted)}, as '{b.name}'")
+        raise ModelError(
+            f"{where}: {what} '{a.name}': declared as {name(found)}; allowed: {name(wanted)}, as '{b.name}'"
+        )
 
 
 def _if(node: onnx.NodeProto, where: str) -> None:

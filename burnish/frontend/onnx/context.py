@@ -201,7 +201,9 @@ class Context:
         for k, d in enumerate(dims):
             if value is not None and shape[d] not in dims_of((shape[d],)):
                 own = value if len(dims) == 1 else value[..., k]
-                self.require_range(own, "indices", -shape[d], shape[d], f"positions along dimension {d} of '{x}' {list(shape)}")
+                self.require_range(
+                    own, "indices", -shape[d], shape[d], f"positions along dimension {d} of '{x}' {list(shape)}"
+                )
 
     def require_range(self, value: np.ndarray | str, what: str, least: int, end: int, of: str) -> None:
         """Refuses an array, or a constant, with integers other than ``least`` … ``end - 1``; ``of``: what those are."""

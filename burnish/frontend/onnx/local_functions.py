@@ -23,8 +23,8 @@ Key = tuple[str, str, str]
 def without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the calls of its own functions replaced by their nodes.
 
-    Attributes that a call leaves out have the function's defaults (``attribute_proto``). Raises ModelError for functions
-    that break the standard's rules, call one another without end, or become more than ``MOST_NODES`` nodes.
+    Attributes that a call leaves out have the function's defaults (``attribute_proto``). Raises ModelError for
+    functions that break the standard's rules, call one another without end, or become more than ``MOST_NODES`` nodes.
     """
     if not proto.functions:
         return proto

@@ -105,8 +105,8 @@ def import_onnx(
     ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best, or a size:
     ``{"batch": 4}``; the model, or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. ``fix``
     gives values of inputs, which are constants then, such as ``{"sr": 16000}``; an input that is an initializer, too,
-    has that as its default and is a constant, unless ``fix`` gives None: then every call gives it. ``training``: nothing is computed of
-    initializers that may be weights but in the graph, and dropout is there.
+    has that as its default and is a constant, unless ``fix`` gives None: then every call gives it. ``training``:
+    nothing is computed of initializers that may be weights but in the graph, and dropout is there.
 
     Raises ModelError for what is no valid model, OpenDimensions (a ModelError) for extents that are missing, all at
     once, UnsupportedOperator (a ModelError) for valid models that use what Burnish lacks, of which RuntimeValue is one
@@ -152,7 +152,9 @@ def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelPr
     constant = {tensor.name for tensor in proto.graph.initializer}
     missing = [name for name, value in fix.items() if value is None and name not in constant]
     if missing:
-        raise ModelError(f"fix: input '{missing[0]}': found None; allowed: a value, or None where the model has a default")
+        raise ModelError(
+            f"fix: input '{missing[0]}': found None; allowed: a value, or None where the model has a default"
+        )
     kept = [tensor for tensor in result.graph.initializer if tensor.name not in fix]
     del result.graph.initializer[:]
     result.graph.initializer.extend(kept)

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.generators import seed

@@ -50,8 +50,8 @@ def check_names(
 ) -> None:
     """Refuses names of a graph, and of its subgraphs, that are defined twice, too late or not at all.
 
-    ``outer``: names that a subgraph sees. ``check`` is called for every node, of subgraphs too, whose names are right. ``place``:
-    what the graph is of, in front of messages.
+    ``outer``: names that a subgraph sees. ``check`` is called for every node, of subgraphs too, whose names are right.
+    ``place``: what the graph is of, in front of messages.
     """
     _check_once("input", [value.name for value in graph.input])
     _check_once("initializer", [tensor.name for tensor in graph.initializer])
