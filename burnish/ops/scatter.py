@@ -265,7 +265,8 @@ def fold_windows(
 
 def _max_unpool(x: np.ndarray, indices: np.ndarray, size: Ints) -> np.ndarray:
     flat = np.zeros((*x.shape[:2], int(np.prod(size))), x.dtype)
-    place = _position(indices.reshape(*x.shape[:2], -1) % max(flat.shape[2], 1), flat.shape[2])
+    inside = np.clip(indices.reshape(*x.shape[:2], -1), 0, max(flat.size - 1, 0))  # the nearer end, where out of range
+    place = _position(inside % max(flat.shape[2], 1), flat.shape[2])
     np.put_along_axis(flat, place, x.reshape(*x.shape[:2], -1), 2)
     return flat.reshape(*x.shape[:2], *size)
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import burnish as bn
-from burnish.errors import UnsupportedOperator
+from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 
@@ -261,3 +261,26 @@ def test_einsum_stretches_extents_of_one(equation: str, shapes: list[tuple[int, 
     random = np.random.default_rng(0)
     operands = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
     check(np.einsum(equation, *operands), "Einsum", *operands, tolerance=1e-5, equation=equation)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "want", "attrs"),
+    [
+        ("Gather", [f(0, 1, 2), i(9, -9, -1)], f(2, 0, 2), {}),
+        ("GatherElements", [f(0, 1, 2), i(9, -9, -1)], f(2, 0, 2), {}),
+        ("GatherND", [f(0, 1, 2), i(9, -9, -1).reshape(3, 1)], f(2, 0, 2), {}),
+        ("ScatterElements", [f(0, 1, 2), i(9, -9), f(5, 6)], f(6, 1, 5), {}),
+        ("ScatterND", [f(0, 1, 2), i(9, -9).reshape(2, 1), f(5, 6)], f(6, 1, 5), {}),
+        ("MaxUnpool", [f(5, 6).reshape(1, 1, 2), i(99, -5).reshape(1, 1, 2)], f(6, 0, 0, 5).reshape(1, 1, 4),
+         {"kernel_shape": [2], "strides": [2]}),
+        ("RoiAlign", [f(1, 1, 1, 1, 3, 3, 3, 3).reshape(2, 1, 2, 2), f(0, 0, 1, 1, 0, 0, 1, 1).reshape(2, 4), i(9, -9)],
+         f(3, 1).reshape(2, 1, 1, 1), {}),
+    ],
+)  # fmt: skip
+def test_indices_out_of_range_are_the_nearest_element_at_run_time_and_refused_before(
+    op: str, inputs: list[np.ndarray], want: np.ndarray, attrs: dict[str, Any]
+) -> None:
+    check(want, op, *inputs, tolerance=1e-6, **attrs)
+    position = 2 if op == "RoiAlign" else 1
+    with pytest.raises(ModelError, match=rf"\({op}, opset 18\): input '.*': found (9|-9|99|-5); allowed: "):
+        from_onnx(single(op, *inputs, known=(position,), **attrs)[0])

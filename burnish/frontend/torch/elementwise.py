@@ -314,13 +314,8 @@ def _bitwise(op: str, c: Context, x: Any, other: Any) -> Ref:
 
 
 def _shift(op: str, c: Context, x: Any, other: Any) -> Ref:
-    """Integers by places, of which their width or more, or fewer than none, leave no bit; floats by powers of two."""
-    dtype = c.out_dtype
-    a, places = c.operand(x, dtype), c.operand(other, dtype)
-    if not c.is_real(a):
-        return c.add(op, a, places)
-    power = c.add("pow", c.constant(2, dtype), places)
-    return c.add("mul" if op == "shift_left" else "div", a, power)
+    """Integers by places, of which their width or more, or fewer than none, leave no bit but that of the sign."""
+    return c.add(op, c.operand(x, c.out_dtype), c.operand(other, c.out_dtype))
 
 
 def _pow(c: Context, x: Any, exponent: Any) -> Ref:

@@ -193,7 +193,6 @@ INTEGERS = [
     lambda a, b: (a & 5) | (b ^ 3),
     lambda a, b: a.to(torch.int16) & b,
     lambda a, b: a & (b > 0),
-    lambda a, b: a.float() << 2,
 ]
 REDUCTIONS = [
     lambda x: x.sum(),
