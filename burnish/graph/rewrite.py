@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
+from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, GraphBuilder, Node, TensorType
 
 Rule = Callable[["Rewrite", Node], Sequence[str] | None]
@@ -34,6 +36,26 @@ class Rewrite(GraphBuilder):
     def used_once(self, name: str) -> bool:
         """Whether one node reads the tensor, once, and it is no graph output."""
         return self._uses.get(name, 1) == 1 and name not in self.source.outputs
+
+    @cached_property
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes of the old graph that read each tensor."""
+        return self.source.consumers()
+
+    def is_rounded(self, node: Node) -> bool:
+        """Whether a result comes, element by element, to a node that a rounding error moves by more than itself: what
+        gives a quantum of a quantized value, an index, a comparison.
+        """
+        waiting, seen = [*node.outputs], set(node.outputs)
+        while waiting:
+            for reader in self.readers.get(waiting.pop(), ()):
+                facts = facts_of(self.source, reader)
+                if facts.steps:
+                    return True
+                if facts.kind == "injective" and not seen.issuperset(reader.outputs):
+                    seen.update(reader.outputs)
+                    waiting += reader.outputs
+        return False
 
     def replace(self, node: Node, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
         """Adds ``op`` under the output names and the node name of ``node``."""
