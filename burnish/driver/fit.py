@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 
 from burnish.arguments import check_common, check_count, check_flag, check_model, refusal
 from burnish.driver.api import compile
+from burnish.driver.companions import companions_of, with_rows
 from burnish.driver.importing import import_model
 from burnish.driver.torch.module import TorchModule
 from burnish.errors import CheckpointError
 from burnish.frontend.onnx import Imported
 from burnish.frontend.torch.dtypes import to_torch
-from burnish.frontend.torch.export import Signature, import_torch, is_network
+from burnish.frontend.torch.export import Signature, first_rows, import_torch, is_network
 from burnish.graph.graph import Graph
 from burnish.runtime.module import Module
 from burnish.train.checkpoint import Checkpoint
@@ -155,7 +157,8 @@ def prepare(
     check_flag("shuffle", shuffle)
     chosen = metrics_named(metrics if isinstance(metrics, Mapping) else tuple(metrics))
     graph, train, signature, origins = _imported(model, example_inputs, train, batch, shapes, fix)
-    step: Module = compile(graph, train=replace(train, guard=True), **arguments)
+    guarded = replace(train, guard=True)
+    step: Module = compile(graph, train=guarded, **arguments)
     batches = source(data, step.inputs, shuffle=shuffle, seed=seed)
     checked: Source | None = None
     evaluation = None
@@ -166,6 +169,7 @@ def prepare(
     trainer = Trainer(
         step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,
         progress=progress, facts={"train": str(train), "parameters": sorted(trained_constants(graph, train))},
+        companions=companions_of(step, graph, guarded, partial(_with_rows, model, example_inputs, batch, shapes, fix, graph), **arguments),
     )  # fmt: skip
     return Prepared(trainer, step, graph, signature, origins)
 
@@ -197,6 +201,27 @@ def _imported(
         found = import_batch(model, batch, shapes, fix)
     train = replace(train, parameters=parameters_of(found.graph, train, found.weights))
     return found.graph, train, None, {}
+
+
+def _with_rows(
+    model: Any,
+    example_inputs: Any,
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int | str]] | None,
+    fix: Mapping[str, Any] | None,
+    graph: Graph,
+    rows: int,
+) -> Graph:
+    """The model for batches of ``rows`` rows: imported anew where it can be, else derived from its ``graph``.
+
+    Raises ModelError, UnsupportedOperator and PlanError where there is none.
+    """
+    if is_network(model) and example_inputs is not None:
+        size = graph.types[graph.inputs[0]].shape[0]
+        return import_torch(model, first_rows(example_inputs, size, rows), training=True).graph
+    if batch is not None:
+        return import_batch(model, rows, shapes, fix).graph
+    return with_rows(graph, rows)
 
 
 def import_batch(

@@ -220,7 +220,7 @@ def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: 
     made = [RankStep(modules.load(path, threads, comm=comm), comm) for path in paths]
     batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
     arrays = bound(next(iter(batches)), made[0].inputs)
-    if arrays is None:
+    if any(array.shape != spec.shape for array, spec in zip(arrays, made[0].inputs, strict=True)):
         raise DataError("data: found no whole batch; allowed: one or more")
     tasks = [partial(step, *arrays) for step in made]
     return [float(seconds) for seconds in seconds_in_turns(tasks, comm, steps, clock)]

@@ -102,6 +102,17 @@ def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     return (_tensor(example),), {}
 
 
+def first_rows(example: Any, size: int, rows: int) -> Any:
+    """Example inputs with ``rows`` rows of those tensors and arrays that have ``size`` of them."""
+    from torch.utils import _pytree
+
+    def cut(leaf: Any) -> Any:
+        shape = getattr(leaf, "shape", ())
+        return leaf[:rows] if len(shape) and shape[0] == size else leaf
+
+    return _pytree.tree_map(cut, example)
+
+
 def _tensor(value: Any) -> Any:
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
         return type(value)(_tensor(v) for v in value)
