@@ -22,14 +22,15 @@ def companions_of(
     graph: Graph,
     train: Train,
     of_rows: Callable[[int], Graph],
-    evaluated: Callable[[int], Graph] | None = None,
+    evaluated: Callable[[int], Graph],
     **arguments: Any,
 ) -> Companions:
     """The companions of a ``step`` that trains ``graph`` by ``train``; ``arguments`` are those of its compilation.
 
-    ``of_rows``: the model for so many rows, whose constants have the same names; ``evaluated``: its form of inference,
-    if that is another one. Both may raise BurnishError where there is none.
+    ``of_rows``: the model for so many rows, whose constants have the same names; ``evaluated``: its form of inference.
+    Both may raise BurnishError where there is none.
     """
+    names = {s.name for s in step.states}
     states = {(s.name, s.shape, s.dtype) for s in step.states}
 
     @lru_cache(maxsize=8)
@@ -43,8 +44,8 @@ def companions_of(
     @lru_cache(maxsize=8)
     def evaluation(rows: int) -> Module | None:
         try:
-            model = (evaluated or of_rows)(rows)
-            made: Module = compile(evaluation_graph(model, train), **{**arguments, "rewrite": False})
+            model = evaluated(rows)
+            made: Module = compile(evaluation_graph(model, train, names), **{**arguments, "rewrite": False})
         except BurnishError:
             return None
         made.note(labels=noted_labels(model, train))

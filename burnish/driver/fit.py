@@ -20,6 +20,7 @@ from burnish.errors import CheckpointError
 from burnish.frontend.onnx import Imported
 from burnish.frontend.torch.dtypes import to_torch
 from burnish.frontend.torch.export import Signature, first_rows, import_torch, is_network
+from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
 from burnish.runtime.module import Module
 from burnish.train.checkpoint import Checkpoint
@@ -157,21 +158,28 @@ def prepare(
     check_flag("shuffle", shuffle)
     chosen = metrics_named(metrics if isinstance(metrics, Mapping) else tuple(metrics))
     graph, train, signature, origins = _imported(model, example_inputs, train, batch, shapes, fix)
+    with_rows_of = partial(_with_rows, model, example_inputs, batch, shapes, fix, graph)
+    infers, inference_of = graph, with_rows_of
+    if is_network(model) and asks_for_mode(model):
+        found = import_torch(model, example_inputs, training=True, inference=True)
+        infers, signature, origins = found.graph, found.signature, found.origins
+        inference_of = partial(with_rows_of, inference=True)
     guarded = replace(train, guard=True)
     step: Module = compile(graph, train=guarded, **arguments)
     batches = source(data, step.inputs, shuffle=shuffle, seed=seed)
     checked: Source | None = None
     evaluation = None
     if valid is not None:
-        evaluation = compile(evaluation_graph(graph, train), **{**arguments, "rewrite": False})
-        evaluation.note(labels=noted_labels(graph, train))
+        changed = {state.name for state in step.states}
+        evaluation = compile(evaluation_graph(infers, train, changed), **{**arguments, "rewrite": False})
+        evaluation.note(labels=noted_labels(infers, train))
         checked = source(valid, evaluation.inputs, shuffle=False)
     trainer = Trainer(
         step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,
         progress=progress, facts={"train": str(train), "parameters": sorted(trained_constants(graph, train))},
-        companions=companions_of(step, graph, guarded, partial(_with_rows, model, example_inputs, batch, shapes, fix, graph), **arguments),
+        companions=companions_of(step, graph, guarded, with_rows_of, inference_of, **arguments),
     )  # fmt: skip
-    return Prepared(trainer, step, graph, signature, origins)
+    return Prepared(trainer, step, infers, signature, origins)
 
 
 def _imported(
@@ -211,6 +219,7 @@ def _with_rows(
     fix: Mapping[str, Any] | None,
     graph: Graph,
     rows: int,
+    inference: bool = False,
 ) -> Graph:
     """The model for batches of ``rows`` rows: imported anew where it can be, else derived from its ``graph``.
 
@@ -218,7 +227,7 @@ def _with_rows(
     """
     if is_network(model) and example_inputs is not None:
         size = graph.types[graph.inputs[0]].shape[0]
-        return import_torch(model, first_rows(example_inputs, size, rows), training=True).graph
+        return import_torch(model, first_rows(example_inputs, size, rows), training=True, inference=inference).graph
     if batch is not None:
         return import_batch(model, rows, shapes, fix).graph
     return with_rows(graph, rows)
