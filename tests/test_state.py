@@ -10,7 +10,7 @@ import pytest
 
 import burnish as bn
 from burnish.driver.check import check
-from burnish.errors import InputError, UnknownStateError, ModelError, UnsupportedOperator, VerificationError
+from burnish.errors import InputError, ModelError, UnknownStateError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.verify import verify

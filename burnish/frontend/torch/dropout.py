@@ -10,27 +10,25 @@ from typing import Any
 
 from burnish.errors import UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref, Translator
-from burnish.frontend.torch.training import is_training
 
 NAMES = ("dropout", "feature_dropout")
 REFUSED = ("alpha_dropout", "feature_alpha_dropout")
 
 
 @contextlib.contextmanager
-def kept_dropout(program: Any) -> Iterator[None]:
+def kept_dropout(program: Any, own: bool) -> Iterator[None]:
     """The exported program with operators of ours in place of its dropout, which decompositions keep; then as it was.
 
-    Raises UnsupportedOperator for kinds of dropout that have no translation.
+    Those in eval mode stay unless no module has a mode of its ``own``. Raises UnsupportedOperator for kinds of dropout that have no translation.
     """
     import torch
 
     before: list[tuple[Any, Any]] = []
-    some = is_training(program)
     aten = {getattr(torch.ops.aten, name).default: name for name in (*NAMES, *REFUSED)}
     try:
         for node in program.graph.nodes:
             name = aten.get(node.target) if node.op == "call_function" else None
-            if name is None or node.args[1] == 0 or (some and not node.args[2]):
+            if name is None or node.args[1] == 0 or (own and not node.args[2]):
                 continue
             if name in REFUSED:
                 where = f"aten.{name} ('{node.name}')"
@@ -40,8 +38,12 @@ def kept_dropout(program: Any) -> Iterator[None]:
         for node in [n for n in program.graph.nodes if n.target in _draws()]:
             if [*node.args[0].users] != [node]:
                 words = "allowed: with only its result read"
-                raise UnsupportedOperator(f"aten.bernoulli_ ('{node.name}'): found a tensor that is read itself; {words}")
-            warnings.warn(f"train: '{node.name}' draws random numbers of the step's own seed, not torch's", stacklevel=6)
+                raise UnsupportedOperator(
+                    f"aten.bernoulli_ ('{node.name}'): found a tensor that is read itself; {words}"
+                )
+            warnings.warn(
+                f"train: '{node.name}' draws random numbers of the step's own seed, not torch's", stacklevel=6
+            )
             before.append((node, node.target))
             node.target = _operators()["bernoulli"]
         yield

@@ -22,7 +22,7 @@ from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
 from burnish.frontend.torch.functions import own_backward
 from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
 from burnish.frontend.torch.symbols import Symbols
-from burnish.frontend.torch.training import check_hooks, kept_modes, training_modes, watched
+from burnish.frontend.torch.training import check_hooks, is_training, kept_modes, training_modes, watched
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.rewrite import drop_dead
 from burnish.loops.sizes import MOST, dim
@@ -80,7 +80,7 @@ def import_torch(
     if hasattr(model, "graph_signature"):
         if example_inputs is not None or dynamic is not None:
             raise ModelError("example_inputs and dynamic: found for an ExportedProgram; allowed: None, it has its own")
-        return _imported(model, (), Dynamic(), training)
+        return _imported(model, (), Dynamic(), training, is_training(model))
     if example_inputs is None:
         raise ModelError("example_inputs: found None; allowed: a tensor, a tuple, or a mapping of arguments by name")
     if training and not inference:
@@ -91,7 +91,7 @@ def import_torch(
     opened = read_dynamic(dynamic, ranks)
     args, kwargs = _apart(*_enlarged(names, args, kwargs, opened))
     program = _exported(model, args, kwargs, opened.shapes([*names]), training and not inference)
-    return _imported(program, tuple(names), opened, training)
+    return _imported(program, tuple(names), opened, training, not inference)
 
 
 # --- torch.export -----------------------------------------------------------------------------------------------------
@@ -244,10 +244,12 @@ def _decomposed(program: Any) -> Any:
 # --- the program as a graph -------------------------------------------------------------------------------------------
 
 
-def _imported(program: Any, names: tuple[str, ...], opened: Dynamic, training: bool = False) -> TorchModel:
+def _imported(
+    program: Any, names: tuple[str, ...], opened: Dynamic, training: bool = False, own: bool = False
+) -> TorchModel:
     """The program as it is if all of it is known, which spares torch to trace it again, else its decomposition."""
     if training:
-        with kept_modes(program), kept_dropout(program), detached_regions(program):
+        with kept_modes(program, own), kept_dropout(program, own), detached_regions(program):
             return _translated(_decomposed(program), names, opened, training)
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
     if all(target is operator.getitem or operator_name(target) in TRANSLATORS for target in calls):

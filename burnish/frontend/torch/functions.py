@@ -8,7 +8,7 @@ detached: its value is the forward's, its gradient the backward's.
 from __future__ import annotations
 
 import contextlib
-import copy
+import types
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -45,8 +45,8 @@ class Call:
 def own_backward(network: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Iterator[None]:
     """While it lasts, functions with a backward of their own are traced with it.
 
-    Raises UnsupportedOperator, naming the function, for a backward that cannot be traced or is not linear; it is called
-    for that with the arguments, on a copy of the network.
+    Raises UnsupportedOperator, naming the function, for a backward that cannot be traced or is not linear; the network
+    is called for that with the arguments, and is then as it was.
     """
     seen: list[str] = []
 
@@ -63,30 +63,55 @@ def own_backward(network: Any, arguments: tuple[Any, ...], named: dict[str, Any]
             words = f"autograd.Function '{seen[-1]}': its backward cannot be followed: {type(error).__name__}: {error}"
             raise UnsupportedOperator(words[:1000]) from error
     if seen:
-        with _replaced(_checked):
-            copy.deepcopy(network)(*arguments, **named)
+        import torch
+
+        before = [(buffer, buffer.clone()) for buffer in network.buffers()]
+        with _replaced(_checked), torch.random.fork_rng(devices=[]), torch.no_grad():
+            network(*arguments, **named)
+            for buffer, value in before:
+                buffer.copy_(value)
+
+
+class _Apply:
+    """The code that ``apply`` of all functions runs meanwhile, also of those that were bound before: it has the free
+    variable ``__class__``, as that of torch has.
+    """
+
+    def apply(cls, *values, **named):  # type: ignore[no-untyped-def]  # noqa: ANN, N805
+        from burnish.frontend.torch import functions
+
+        __class__  # noqa: B018
+        return functions.applied(cls, values, named)
+
+
+_calls: list[tuple[Any, Any]] = []  # what replaces apply at the time, and torch's own
+
+
+def applied(kind: Any, values: tuple[Any, ...], named: dict[str, Any]) -> Any:
+    """The call of a function while another one is in the place of its ``apply``."""
+    call, original = _calls[-1]
+    if kind.__name__ == CHECKPOINT:
+        return values[0](*values[2:])
+    if kind.__module__.startswith("torch.") or named:
+        return original(kind, *values, **named)
+    return call(kind, original, values)
 
 
 @contextlib.contextmanager
 def _replaced(call: Any) -> Iterator[None]:
-    """``apply`` of all functions by ``call``, of the class, its own ``apply`` and the arguments."""
+    """``apply`` of all functions by ``call``, of the class, torch's own ``apply`` and the arguments."""
     from torch.autograd import Function
 
-    before = Function.__dict__["apply"]
-
-    def apply(kind: Any, *values: Any, **named: Any) -> Any:
-        original = before.__get__(None, kind)
-        if kind.__name__ == CHECKPOINT:
-            return values[0](*values[2:])
-        if kind.__module__.startswith("torch.") or named:
-            return original(*values, **named)
-        return call(kind, original, values)
-
-    Function.apply = classmethod(apply)
+    method = Function.__dict__["apply"].__func__
+    code = method.__code__
+    original = types.FunctionType(code, method.__globals__, code.co_name, method.__defaults__, method.__closure__)
+    _calls.append((call, original))
+    method.__code__ = _Apply.apply.__code__
     try:
         yield
     finally:
-        Function.apply = before
+        method.__code__ = code
+        _calls.pop()
 
 
 def _is_real(value: Any) -> bool:
@@ -166,4 +191,4 @@ def _checked(kind: Any, original: Any, values: tuple[Any, ...]) -> Any:
                         f"autograd.Function '{kind.__qualname__}': found a backward that is not linear in the gradient; "
                         "allowed: a linear one, which a compiled step can differentiate by"
                     )
-    return original(*values)
+    return original(kind, *values)

@@ -22,6 +22,7 @@ from burnish.frontend.torch.reduction import batch_norm
 
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
 RECURRENT_MODE = 6  # the argument of recurrent layers that says whether they train
+TENSOR_METHODS = ("register_hook", "register_post_accumulate_grad_hook", "requires_grad_")
 PLAIN = (bool, int, float, str)  # attributes of modules that forward may count with
 
 
@@ -72,47 +73,51 @@ def check_hooks(network: Any) -> None:
 
 @contextlib.contextmanager
 def watched(network: Any) -> Iterator[None]:
-    """Raises UnsupportedOperator for what forward does beside its graph meanwhile: hooks on gradients, which parameters
-    require one, attributes of modules that count, random numbers of Python and NumPy. The network is as it was then.
+    """Raises UnsupportedOperator for what forward does beside its graph meanwhile: hooks on gradients, parameters that
+    no longer require one, attributes of modules that count, random numbers of Python and NumPy.
     """
     import torch
 
-    hooked: list[str] = []
-    methods = ("register_hook", "register_post_accumulate_grad_hook")
-    before = {method: getattr(torch.Tensor, method) for method in methods}
+    found: list[tuple[str, str]] = []
+    names = {id(module): name for name, module in network.named_modules()}
+    counted = [(module, _plain(module)) for module in network.modules()]
+    hook, after, require = (getattr(torch.Tensor, name) for name in TENSOR_METHODS)
+    assign, drawn = torch.nn.Module.__setattr__, _drawn()
 
-    def noting(method: str) -> Any:
-        def register(tensor: Any, hook: Any) -> Any:
-            hooked.append(getattr(hook, "__qualname__", type(hook).__name__))
-            return before[method](tensor, hook)
+    def noted(method: Any) -> Any:
+        def register(tensor: Any, call: Any) -> Any:
+            words = getattr(call, "__qualname__", type(call).__name__)
+            found.append(("forward", f"a hook on a tensor's gradient, '{words}'"))
+            return method(tensor, call)
 
         return register
 
-    required = [(name, p, p.requires_grad) for name, p in network.named_parameters()]
-    counted = [(name, m, _plain(m)) for name, m in network.named_modules()]
-    drawn = _drawn()
+    def requires(tensor: Any, wanted: bool = True) -> Any:
+        if not wanted:
+            found.append(("forward", "requires_grad_(False)"))
+        return require(tensor, wanted)
+
+    def assigned(module: Any, name: str, value: Any) -> None:
+        old = vars(module).get(name, value)
+        if id(module) in names and name != "training" and type(value) in PLAIN and type(old) in PLAIN and old != value:
+            found.append((f"module '{names[id(module)]}'", f"attribute '{name}' that forward changes"))
+        assign(module, name, value)
+
     try:
-        for method in methods:
-            setattr(torch.Tensor, method, noting(method))
+        for name, method in zip(TENSOR_METHODS, (noted(hook), noted(after), requires), strict=True):
+            setattr(torch.Tensor, name, method)
+        torch.nn.Module.__setattr__ = assigned
         yield
-        if hooked:
-            raise _refusal("forward", f"a hook on a tensor's gradient, '{hooked[0]}'")
-        for name, parameter, wanted in required:
-            if parameter.requires_grad != wanted:
-                raise _refusal(f"parameter '{name}'", "requires_grad that forward changes")
-        for name, module, values in counted:
-            now = _plain(module)
-            for key in [k for k in now if now[k] != values.get(k, now[k])]:
-                raise _refusal(f"module '{name}'", f"attribute '{key}' that forward changes")
-        if _drawn() != drawn:
-            raise _refusal("forward", "random numbers of Python or NumPy")
     finally:
-        for method in methods:
-            setattr(torch.Tensor, method, before[method])
-        for _, parameter, wanted in required:
-            parameter.requires_grad_(wanted)
-        for _, module, values in counted:
+        torch.nn.Module.__setattr__ = assign
+        for name, method in zip(TENSOR_METHODS, (hook, after, require), strict=True):
+            setattr(torch.Tensor, name, method)
+        for module, values in counted:
             module.__dict__.update(values)
+    if found:
+        raise _refusal(*found[0])
+    if _drawn() != drawn:
+        raise _refusal("forward", "random numbers of Python or NumPy")
 
 
 def _refusal(where: str, found: str) -> UnsupportedOperator:
@@ -132,26 +137,25 @@ def _drawn() -> tuple[Any, ...]:
 
 
 @contextlib.contextmanager
-def kept_modes(program: Any) -> Iterator[None]:
+def kept_modes(program: Any, own: bool) -> Iterator[None]:
     """The exported program with batch normalizations that a step moves in the form of inference, as the step takes
     them, and those that are frozen by an operator of ours; then as it was.
 
-    A program in which nothing is in training mode is one of a network as a whole: all of them move.
+    Without modes of their ``own`` all of them move, and recurrent layers drop.
     """
     import torch
 
     nodes = [n for n in program.graph.nodes if n.target is torch.ops.aten.batch_norm.default and n.args[3] is not None]
     recurrent = [n for n in program.graph.nodes if n.target in _recurrent()]
     before = [(n, n.target, n.args) for n in (*nodes, *recurrent)]
-    some = is_training(program)
     try:
-        for node in () if some else recurrent:
+        for node in () if own else recurrent:
             node.args = (*node.args[:RECURRENT_MODE], True, *node.args[RECURRENT_MODE + 1 :])
         for node in nodes:
             x, weight, bias, mean, variance, training, momentum, epsilon, *rest = node.args
             if training:
                 node.args = (x, weight, bias, mean, variance, False, momentum, epsilon, *rest)
-            elif some:
+            elif own:
                 node.target, node.args = _frozen_operator()[0], (x, weight, bias, mean, variance, epsilon)
         yield
     finally:
