@@ -133,7 +133,7 @@ def test_states_are_read_and_replaced_by_name() -> None:
     assert module.state["count"] == [7] and list(module.state) == ["count", "mean"] and len(module.state) == 2
     with pytest.raises(InputError, match="state: found 'other', which is unknown; allowed: count, mean"):
         module.state["other"] = COUNT
-    with pytest.raises(UnknownStateError, match="^state: found 'other', which is unknown; allowed: count, mean$"):
+    with pytest.raises(UnknownStateError, match=r"^state: found 'other', which is unknown; allowed: count, mean$"):
         module.state["other"]
     assert "other" not in module.state and module.state.get("other") is None
     with pytest.raises(InputError, match=r"state 'mean' is float64\[3\], allowed: float32\[37\]"):

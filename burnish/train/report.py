@@ -47,7 +47,8 @@ class Report:
     """What came of training. ``losses`` [calls], float64; ``seconds`` are those of this process alone.
 
     ``left_out``: rows that were to be trained on but fill no batch, over all epochs, where the model is compiled for no
-    other size, and calls whose accumulated gradients were not applied, ``calls_left``. ``memory``: bytes by kind; ``live``: bytes of activations that are live at each kernel of a step, in order.
+    other size; ``calls_left``: calls whose accumulated gradients were not applied, as after an interruption.
+    ``memory``: bytes by kind; ``live``: bytes of activations that are live at each kernel of a step, in order.
     """
 
     losses: np.ndarray

@@ -380,7 +380,7 @@ def test_a_state_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
     trainer = prepare(
         perceptron(), DATA, TRAIN, Limits(steps=2, save_every=1), checkpoint=tmp_path, progress=poison, threads=1
     ).trainer
-    with pytest.raises(DivergenceError, match="found state 'b1.*' that is not finite.*step-0000000001"):
+    with pytest.raises(DivergenceError, match=r"found state 'b1.*' that is not finite.*step-0000000001"):
         trainer.run()
     assert [path.name for path in tmp_path.glob("*")] == ["step-0000000001.safetensors"]
 

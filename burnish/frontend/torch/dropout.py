@@ -19,7 +19,8 @@ REFUSED = ("alpha_dropout", "feature_alpha_dropout")
 def kept_dropout(program: Any, own: bool) -> Iterator[None]:
     """The exported program with operators of ours in place of its dropout, which decompositions keep; then as it was.
 
-    Those in eval mode stay unless no module has a mode of its ``own``. Raises UnsupportedOperator for kinds of dropout that have no translation.
+    Dropout in eval mode stays, unless no module has a mode of its ``own``. Raises UnsupportedOperator for kinds of
+    dropout that have no translation.
     """
     import torch
 

@@ -77,11 +77,11 @@ class _Apply:
     variable ``__class__``, as that of torch has.
     """
 
-    def apply(cls, *values, **named):  # type: ignore[no-untyped-def]  # noqa: ANN, N805
+    def apply(self, *values: Any, **named: Any) -> Any:
         from burnish.frontend.torch import functions
 
         __class__  # noqa: B018
-        return functions.applied(cls, values, named)
+        return functions.applied(self, values, named)
 
 
 _calls: list[tuple[Any, Any]] = []  # what replaces apply at the time, and torch's own
@@ -188,7 +188,7 @@ def _checked(kind: Any, original: Any, values: tuple[Any, ...]) -> Any:
                 bound = 1e-3 * max(1e-30, float((a + b * scale).abs().max())) if a.numel() else 0.0
                 if not torch.allclose(both, a + b * scale, rtol=0, atol=bound):
                     raise UnsupportedOperator(
-                        f"autograd.Function '{kind.__qualname__}': found a backward that is not linear in the gradient; "
-                        "allowed: a linear one, which a compiled step can differentiate by"
+                        f"autograd.Function '{kind.__qualname__}': found a backward that is not linear in its "
+                        "gradient; allowed: a linear one, which a compiled step can differentiate by"
                     )
     return original(kind, *values)
