@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Any
 
 from burnish.driver.api import compile
@@ -11,9 +11,10 @@ from burnish.errors import BurnishError, ModelError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.parallel.micro import micro_graph
 from burnish.runtime.module import Module
+from burnish.runtime.steps import TensorSpec
 from burnish.train.evaluation import evaluation_graph
 from burnish.train.loop import Companions
-from burnish.train.step import Train, noted_labels, parameters_of, update_plan
+from burnish.train.step import Train, noted_labels, parameters_of, training_graph, update_plan
 from burnish.train.updates import remaining_update
 
 
@@ -30,8 +31,19 @@ def companions_of(
     ``of_rows``: the model for so many rows, whose constants have the same names; ``evaluated``: its form of inference.
     Both may raise BurnishError where there is none.
     """
-    names = {s.name for s in step.states}
-    states = {(s.name, s.shape, s.dtype) for s in step.states}
+    return _made(step.states, graph, train, of_rows, evaluated, **arguments)
+
+
+def _made(
+    specs: Sequence[TensorSpec],
+    graph: Graph,
+    train: Train,
+    of_rows: Callable[[int], Graph],
+    evaluated: Callable[[int], Graph],
+    **arguments: Any,
+) -> Companions:
+    names = {s.name for s in specs}
+    states = {(s.name, s.shape, s.dtype) for s in specs}
 
     @lru_cache(maxsize=8)
     def other(rows: int) -> Module | None:
@@ -51,12 +63,22 @@ def companions_of(
         made.note(labels=noted_labels(model, train))
         return made
 
-    def last() -> Module:
+    def last() -> Module | None:
+        if train.accumulate == 1:
+            return None
         values = {name: graph.constants[name] for name in parameters_of(graph, train)}
         made: Module = compile(remaining_update(values, update_plan(train)), **{**arguments, "rewrite": False})
         return made
 
     return Companions(other, evaluation, last)
+
+
+def step_companions(graph: Graph, train: Train, **arguments: Any) -> Companions:
+    """The companions of a step of the whole ``graph``, where it is not compiled as one: of training by a plan."""
+    of_rows = partial(with_rows, graph)
+    made = training_graph(graph, train)
+    states = [TensorSpec(name, made.types[name].shape, made.types[name].dtype) for name in made.states]
+    return _made(states, graph, train, of_rows, of_rows, **arguments)
 
 
 def with_rows(graph: Graph, rows: int) -> Graph:

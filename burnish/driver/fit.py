@@ -107,8 +107,8 @@ def fit(
 
     ``model`` and ``arguments``: as for :func:`burnish.compile`, with fixed shapes, whose first extent is the batch.
     ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them, labels last; the path
-    of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by ``seed`` and epoch, and
-    what is left of a batch at the end of an epoch is left out. ``batch``: the first extent of inputs where the model
+    of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by ``seed`` and epoch;
+    what is left at the end of an epoch is a smaller batch. ``batch``: the first extent of inputs where the model
     leaves it open. ``valid``: data to evaluate with, after each epoch or ``evaluate_every`` calls; ``metrics`` are
     names of ``burnish.train.evaluation.METRICS``, or functions of output and labels by name. ``patience``: training
     ends after so many evaluations without a smaller loss.
@@ -118,7 +118,7 @@ def fit(
     newest, to the same losses bit for bit. ``progress``: True draws a bar on a terminal; a function is called with a
     :class:`Progress` after each call, and ends training by returning true.
 
-    A loss that is not finite raises DivergenceError, which names the step; parameters stay as they were before it.
+    A loss or gradients that are not finite raise DivergenceError, which names the step; parameters stay as they were before it.
     Raises ParameterError, DataError, ModelError, UnsupportedOperator, CheckpointError and OSError before work is lost.
     """
     if not callable(progress):

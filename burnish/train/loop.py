@@ -153,8 +153,8 @@ class Trainer:
         facts: Mapping[str, Any] | None = None,
         companions: Companions | None = None,
     ) -> None:
-        """Raises ParameterError; DataError for ``valid`` that does not fit; CheckpointError for a checkpoint that is not
-        to go on from; OSError.
+        """Raises ParameterError; DataError for ``valid`` that does not fit; CheckpointError for a checkpoint that is
+        not to go on from; OSError.
         """
         if (evaluation is None) != (valid is None):
             raise ParameterError("evaluation, valid: found one of them; allowed: both or none")

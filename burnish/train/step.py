@@ -41,8 +41,8 @@ class Train:
     ``schedule``: how the rate moves from step to step. ``clip_norm``: gradients are scaled down where the norm of all
     of them is larger; ``clip_value``: each of their elements is limited to it, before that. ``accumulate``: the mean
     gradient of so many calls makes one step. ``precision``: "bfloat16" or "float16" computes products in it, see
-    :class:`MixedPrecision`. ``guard``: a call whose loss is not finite changes no state, nor does one whose gradients
-    are not where their norm is known, which then returns NaN.
+    :class:`MixedPrecision`. ``guard``: a call whose loss or gradients are not finite changes no state, and returns a
+    loss that is not finite.
     """
 
     loss: str | Loss | Graph = "softmax_cross_entropy"

@@ -84,9 +84,10 @@ def remaining_update(parameters: Mapping[str, np.ndarray], plan: UpdatePlan) -> 
     due = b.add("greater", calls, b.constant(0))
     share = b.add("div", _real(b, plan.accumulate), b.add("maximum", b.add("cast", calls, to="float64"), _real(b, 1.0)))
     for name, value in parameters.items():
-        held = b.state(b.fresh(f"{name}.sum"), np.zeros(value.shape, value.dtype))
+        zeros = np.zeros(value.shape, value.dtype)
+        held = b.state(b.fresh(f"{name}.sum"), zeros)
         found.append(b.add("mul", held, _as(b, share, b.types[held].dtype)))
-        b.update(held, b.constant(np.zeros(value.shape, value.dtype)))
+        b.update(held, b.constant(zeros))
     b.update(calls, b.constant(0))
     read = found if plan.guard else ()
     value = _applied(b, _real(b, 0.0), [*parameters], found, plan, scale, due, [*b.updates], read)
@@ -178,8 +179,9 @@ def _finite_by(b: GraphBuilder, found: Sequence[str]) -> Sequence[str]:
     made, sources = {name: node for node in b.nodes for name in node.outputs}, dict[str, None]()
     for name in found:
         node = made.get(name)
-        smaller = node is not None and _is_product(node) and sum(b.types[n].size for n in node.inputs)
-        sources |= dict.fromkeys(node.inputs if node and smaller and smaller < b.types[name].size else (name,))
+        operands = node.inputs if node is not None and _is_product(node) else ()
+        fewer = 0 < sum(b.types[n].size for n in operands) < b.types[name].size
+        sources |= dict.fromkeys(operands if fewer else (name,))
     return [*sources]
 
 
@@ -192,10 +194,11 @@ def _norm(b: GraphBuilder, found: Sequence[str]) -> str:
     """The Euclidean norm of all gradients together, float64."""
     total = None
     for gradient in found:
-        rank = len(b.types[gradient].shape)
-        square = b.add("reduce_sumsq", gradient, **({"axes": (-1,)} if rank > 1 else {}), keepdims=False)
-        if rank > 1:  # by rows first: one sum of many loses more digits, and is no faster
-            square = b.add("reduce_sum", square, keepdims=False)
+        if len(b.types[gradient].shape) > 1:  # by rows first: one sum of many is slower, and loses more digits
+            rows = b.add("reduce_sumsq", gradient, axes=(-1,), keepdims=False)
+            square = b.add("reduce_sum", rows, keepdims=False)
+        else:
+            square = b.add("reduce_sumsq", gradient, keepdims=False)
         square = b.add("cast", square, to="float64")
         total = square if total is None else b.add("add", total, square)
     assert total is not None, "there are parameters"

@@ -76,7 +76,7 @@ def test_a_compiled_model_is_written(files: Path) -> None:
     page = files / "report.html"
     text = run(files, "--steps", 3, "--optimizer", "sgd", "--accumulate", 2, "-o", files / "m.bn", "--report", page)
     assert page.read_text().count("<svg") == 2  # the loss, and live memory over a step
-    assert "in 3 batches, 1 updates" in text and bn.load(files / "m.bn")(np.zeros((32, 6), "f4")).shape == (32, 3)
+    assert "in 3 batches, 2 updates" in text and bn.load(files / "m.bn")(np.zeros((32, 6), "f4")).shape == (32, 3)
 
 
 def test_going_on_from_a_folder(files: Path) -> None:

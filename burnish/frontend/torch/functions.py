@@ -80,7 +80,7 @@ class _Apply:
     def apply(self, *values: Any, **named: Any) -> Any:
         from burnish.frontend.torch import functions
 
-        __class__  # noqa: B018
+        __class__  # type: ignore[name-defined]  # noqa: B018
         return functions.applied(self, values, named)
 
 
@@ -180,7 +180,7 @@ def _checked(kind: Any, original: Any, values: tuple[Any, ...]) -> Any:
             return [d.double() for d in found if d is not None]
 
         def combined(scale: float) -> list[Any]:
-            return [None if a is None else a + b * scale for a, b in zip(first, second, strict=True)]
+            return [a if b is None else a + b * scale for a, b in zip(first, second, strict=True)]
 
         one, two = backward(first), backward(second)
         for scale in SCALES:

@@ -129,8 +129,7 @@ def _plain(module: Any) -> dict[str, Any]:
 
 
 def _drawn() -> tuple[Any, ...]:
-    name, keys, *rest = np.random.get_state(legacy=True)
-    return (random.getstate(), name, keys.tobytes(), *rest)
+    return random.getstate(), str(np.random.get_state(legacy=False))
 
 
 # --- batch normalization ----------------------------------------------------------------------------------------------
