@@ -118,7 +118,7 @@ def fit(
     newest, to the same losses bit for bit. ``progress``: True draws a bar on a terminal; a function is called with a
     :class:`Progress` after each call, and ends training by returning true.
 
-    A loss or gradients that are not finite raise DivergenceError, which names the step; parameters stay as they were before it.
+    A loss or gradients that are not finite raise DivergenceError, which names the step; parameters stay as they were.
     Raises ParameterError, DataError, ModelError, UnsupportedOperator, CheckpointError and OSError before work is lost.
     """
     if not callable(progress):
