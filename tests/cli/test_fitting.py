@@ -100,6 +100,7 @@ def test_going_on_from_a_folder(files: Path) -> None:
         (["-o", "m.txt"], ParameterError, "allowed: a name that ends in .onnx or .bn"),
         (["--valid", "none.npz"], ParameterError, "--valid: no file 'none.npz'"),
         (["--metric", "auc"], ParameterError, "metrics: found 'auc'"),
+        (["--momentum", 0.5], ParameterError, "--momentum: found 0.5 for adamw; allowed: with --optimizer sgd"),
     ],
 )
 def test_what_cannot_be_is_refused(files: Path, more: list[str], kind: type[BurnishError], message: str) -> None:
