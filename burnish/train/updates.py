@@ -90,8 +90,8 @@ def remaining_update(parameters: Mapping[str, np.ndarray], plan: UpdatePlan) -> 
         b.update(held, b.constant(zeros))
     b.update(calls, b.constant(0))
     read = found if plan.guard else ()
-    value = _applied(b, _real(b, 0.0), [*parameters], found, plan, scale, due, [*b.updates], read)
-    return b.build(b.add("identity", value, name=b.fresh("loss")))
+    done = _applied(b, _real(b, 0.0), [*parameters], found, plan, scale, due, [*b.updates], read)
+    return b.build(b.add("identity", done, name=b.fresh("loss")))
 
 
 def _applied(

@@ -111,7 +111,7 @@ def first_rows(example: Any, size: int, rows: int) -> Any:
     from torch.utils import _pytree
 
     def cut(leaf: Any) -> Any:
-        shape = getattr(leaf, "shape", ())
+        shape: tuple[int, ...] = getattr(leaf, "shape", ())
         return leaf[:rows] if len(shape) and shape[0] == size else leaf
 
     return _pytree.tree_map(cut, example)
