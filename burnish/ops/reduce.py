@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, math, select, wrap
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import is_size
-from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
+from burnish.loops.tensor import HALVES, Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
     Ints,
@@ -170,17 +170,21 @@ def cumsum(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse:
     dim = normal_axis(axis, len(x.shape))
     n = x.shape[dim]
 
-    def element(*i: Expr) -> Expr:
-        return x[(*i[:dim], n - 1 - i[dim], *i[dim + 1 :])] if reverse else x[i]
+    halves = x.dtype in HALVES
 
-    total = _running_sum(name if not (exclusive or reverse) else f"{name}.total", x.shape, dim, element)
-    if not (exclusive or reverse):
+    def element(*i: Expr) -> Expr:
+        own = x[(*i[:dim], n - 1 - i[dim], *i[dim + 1 :])] if reverse else x[i]
+        return wide(own) if halves else own
+
+    direct = not (exclusive or reverse or halves)
+    total = _running_sum(name if direct else f"{name}.total", x.shape, dim, element)
+    if direct:
         return total
 
     def moved(*i: Expr) -> Expr:
         place = n - 1 - i[dim] if reverse else i[dim]
         before = total[(*i[:dim], place - 1 if exclusive else place, *i[dim + 1 :])]
-        return select(place > 0, before, 0) if exclusive else before
+        return cast(x.dtype, select(place > 0, before, 0) if exclusive else before)
 
     return compute(x.shape, moved, name)
 

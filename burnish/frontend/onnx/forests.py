@@ -11,12 +11,17 @@ import onnx
 from burnish.frontend.onnx.classical import TRANSFORMS, binary_label, labels_of, no_texts, real, rows, transformed
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import to_array
-from burnish.ops.trees import AGGREGATES, MODES
+from burnish.ops.native.trees import AGGREGATES
+
+MODES = ("LEAF", "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 
 
 @dataclass(frozen=True)
 class Forest:
-    """The constants of the operator ``tree_ensemble``."""
+    """Trees as the operators have them: ``nodes`` [nodes, 5] with mode (by place in ``MODES``), feature, next node if
+    true, if false, whether a missing value goes to the first; ``thresholds`` [nodes]; ``weights`` [nodes, targets], NaN
+    where a leaf says nothing; ``members`` [pairs, 2]: a node that asks for members of a set, and one of these.
+    """
 
     roots: np.ndarray
     nodes: np.ndarray
@@ -26,10 +31,103 @@ class Forest:
 
     def scores(self, c: Context, x: str, aggregate: str, silent: float = 0.0) -> str:
         """[N, targets] of a table; ``silent`` where no tree says anything."""
-        if self.nodes[:, 1].max(initial=0) >= c.shape(x)[1]:
-            c.invalid("input 0", f"{c.shape(x)[1]} columns", f"at least {self.nodes[:, 1].max() + 1}, which trees read")
-        constants = [self.roots, self.nodes, self.thresholds, self.weights, self.members]
+        least, most = self.nodes[:, 1].min(initial=0), self.nodes[:, 1].max(initial=0)
+        if least < 0:
+            c.invalid("attribute 'nodes_featureids'", least, "0 or more")
+        if most >= c.shape(x)[1]:
+            c.invalid("input 0", f"{c.shape(x)[1]} columns", f"at least {most + 1}, which trees read")
+        constants = in_order(self, c.dtype(x))
         return c.add("tree_ensemble", x, *(c.constant(a) for a in constants), aggregate=aggregate, silent=silent)
+
+
+class _Tests:
+    """Inner nodes that ask whether a feature is at most a number: ``(feature, first, second, missing first)``."""
+
+    def __init__(self, count: int, thresholds: np.ndarray) -> None:
+        self.rows: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] * count
+        self.thresholds = thresholds.tolist()
+
+    def fresh(self) -> int:
+        """Another node."""
+        self.rows.append((0, 0, 0, 0))
+        self.thresholds.append(0.0)
+        return len(self.rows) - 1
+
+    def at_most(self, node: int, feature: int, bound: float, first: int, second: int, missing: int) -> None:
+        """``node`` goes to ``first`` up to ``bound`` (NaN: never), else to ``second``; missing values to ``missing``,
+        which is one of both.
+        """
+        if missing not in (first, second):  # nothing goes to the first
+            first = missing
+        self.rows[node] = (feature, first, second, int(missing == first))
+        self.thresholds[node] = bound
+
+    def equal(self, node: int, feature: int, value: np.floating, true: int, false: int, missing: int) -> None:
+        """``node`` goes to ``true`` where the feature is ``value``."""
+        if np.isnan(value):
+            self.at_most(node, feature, np.nan, missing, false, missing)
+            return
+        below = self.fresh()
+        self.at_most(node, feature, float(value), below, false, below if missing == true else false)
+        self.at_most(below, feature, _before(value), false, true, true)
+
+
+def _before(value: np.floating) -> float:
+    """The greatest number less than ``value``; NaN where there is none."""
+    return float(np.nextafter(value, type(value)(-np.inf))) if value != -np.inf else np.nan
+
+
+def in_order(forest: Forest, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The constants of the operator ``tree_ensemble`` for a table of ``dtype``: every test is one of "at most"."""
+    modes, count = forest.nodes[:, 0], len(forest.nodes)
+    own = np.result_type(np.float64 if dtype == "float64" else np.float32, forest.thresholds)
+    tests = _Tests(count, forest.thresholds.astype(own))
+    leaves = np.flatnonzero(modes == 0)
+    for node in np.flatnonzero(modes).tolist():
+        mode, feature, true, false, tracks = forest.nodes[node].tolist()
+        value, missing = own.type(forest.thresholds[node]), true if tracks else false
+        match MODES[mode].removeprefix("BRANCH_"):
+            case "MEMBER":
+                _members_of(tests, forest, node, own)
+            case "EQ":
+                tests.equal(node, feature, value, true, false, missing)
+            case "NEQ":
+                tests.equal(node, feature, value, false, true, missing)
+            case _ if np.isnan(value):
+                tests.at_most(node, feature, np.nan, missing, false, missing)
+            case "LEQ" | "GT" as name:
+                first, second = (true, false) if name == "LEQ" else (false, true)
+                tests.at_most(node, feature, float(value), first, second, missing)
+            case name:
+                first, second = (true, false) if name == "LT" else (false, true)
+                tests.at_most(node, feature, _before(value), first, second, missing)
+    nodes = np.asarray(tests.rows, np.uint32).reshape(-1, 4)
+    nodes[leaves] = np.stack([np.zeros_like(leaves), leaves, leaves, np.arange(len(leaves))], 1)
+    roots = np.stack([forest.roots, _heights(nodes)[forest.roots]], 1).astype(np.uint32)
+    return roots.reshape(-1, 2), nodes, np.asarray(tests.thresholds, own), forest.weights[leaves]
+
+
+def _members_of(tests: _Tests, forest: Forest, node: int, own: np.dtype) -> None:
+    """A chain of tests for every member of a node's set."""
+    _, feature, true, false, tracks = forest.nodes[node].tolist()
+    values = forest.members[forest.members[:, 0] == node, 1].astype(own)
+    if not len(values):
+        tests.at_most(node, feature, np.nan, true if tracks else false, false, true if tracks else false)
+    for number, value in enumerate(values):
+        following = tests.fresh() if number + 1 < len(values) else false
+        tests.equal(node, feature, value, true, following, true if tracks else following)
+        node = following
+
+
+def _heights(nodes: np.ndarray) -> np.ndarray:
+    """The steps from each node to its deepest leaf."""
+    found = np.zeros(len(nodes), np.int64)
+    inner = np.flatnonzero(nodes[:, 1] != np.arange(len(nodes)))
+    while True:
+        deeper = 1 + np.maximum(found[nodes[inner, 1]], found[nodes[inner, 2]])
+        if (deeper == found[inner]).all():
+            return found
+        found[inner] = deeper
 
 
 def _floats(n: OnnxNode, key: str) -> np.ndarray | None:
@@ -52,6 +150,9 @@ def _named_forest(c: Context, n: OnnxNode, leaf: str, targets: int) -> Forest:
         c.invalid("nodes", f"{count} nodes, {len(place)} of them different, modes {unknown}", "each node once")
     thresholds = _floats(n, "nodes_values")
     missing = n.attr("nodes_missing_value_tracks_true") or [0] * count
+    c.require_room((count, max(targets, 0)), "float32")
+    lists = {key: n.attrs[f"nodes_{key}"] for key in ("featureids", "truenodeids", "falsenodeids")}
+    _require_lengths(c, count, values=thresholds, missing_value_tracks_true=missing, **lists)
     nodes, children = np.zeros((count, 5), np.int64), set()
     for at, mode in enumerate(modes):
         nodes[at, 0], nodes[at, 1], nodes[at, 4] = MODES.index(mode), n.attrs["nodes_featureids"][at], missing[at]
@@ -76,7 +177,26 @@ def _named_forest(c: Context, n: OnnxNode, leaf: str, targets: int) -> Forest:
         at = place[tree, number]
         weights[at, target] = weight if np.isnan(weights[at, target]) else weights[at, target] + weight
     roots = np.asarray([at for at in range(count) if at not in children], np.int64)
+    if len(_reached(nodes, roots)) != count:
+        c.invalid("nodes", "nodes that no way from a root leads to", "trees, none of whose nodes is below itself")
     return Forest(roots, nodes, thresholds, weights, np.zeros((0, 2), np.float32))
+
+
+def _require_lengths(c: Context, count: int, **lists: Sequence[int] | np.ndarray | None) -> None:
+    """Refuses attributes that do not say one thing of each node."""
+    for key, found in lists.items():
+        if found is not None and len(found) != count:
+            c.invalid(f"attribute 'nodes_{key}'", f"{len(found)} of them", f"{count}, one for each node")
+
+
+def _reached(nodes: np.ndarray, roots: np.ndarray) -> set[int]:
+    """The nodes that ways from roots lead to."""
+    found, level = set[int](), roots
+    while level.size:
+        found |= {*level.tolist()}
+        inner = level[nodes[level, 0] != 0]
+        level = np.asarray([at for at in np.unique(nodes[inner, 2:4]).tolist() if at not in found], np.int64)
+    return found
 
 
 def _regressor(c: Context, n: OnnxNode) -> str:
@@ -86,6 +206,8 @@ def _regressor(c: Context, n: OnnxNode) -> str:
         c.invalid("attribute 'aggregate_function'", aggregate, ", ".join(AGGREGATES))
     scores = c.cast(_named_forest(c, n, "target", targets).scores(c, x, aggregate), "float32")
     base = _floats(n, "base_values")
+    if base is not None and len(base) not in (0, 1, targets):
+        c.invalid("attribute 'base_values'", f"{len(base)} of them", f"{targets}, one for each target")
     if base is not None and len(base):
         scores = c.add("add", scores, c.constant(base, "float32"))
     return transformed(c, scores, n.attr("post_transform", "NONE"))
@@ -96,7 +218,9 @@ def _classifier(c: Context, n: OnnxNode) -> list[str]:
     no_texts(n, "classlabels_strings")
     x, labels = rows(c, real(c, n.inputs[0])), n.attrs["classlabels_int64s"]
     transform, base = n.attr("post_transform", "NONE"), _floats(n, "base_values")
-    forest = _named_forest(c, n, "class", max(len(labels), 1 + max(n.attrs["class_ids"])))
+    if not labels or not n.attrs["class_ids"]:
+        c.invalid("attributes 'classlabels_int64s' and 'class_ids'", "none", "some")
+    forest = _named_forest(c, n, "class", len(labels))
     own = sorted(set(n.attrs["class_ids"]))
     if len(labels) == 2 and len(own) == 1:
         scores = c.cast(forest.scores(c, x, "SUM"), "float32")
@@ -135,6 +259,16 @@ def _tree_ensemble(c: Context, n: OnnxNode) -> str:
     splits = to_array(n.attrs["nodes_splits"], str(n))
     leaves = to_array(n.attrs["leaf_weights"], str(n))
     inner, count, targets = len(modes), len(modes) + len(leaves), n.attr("n_targets", 1)
+    c.require_room((count, max(targets, 0)), str(leaves.dtype))
+    missing = n.attr("nodes_missing_value_tracks_true") or [0] * inner
+    keys = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
+    lists = {key: n.attrs[f"nodes_{key}"] for key in keys}
+    _require_lengths(c, inner, splits=splits, missing_value_tracks_true=missing, **lists)
+    places = np.asarray(n.attrs["leaf_targetids"], np.int64)
+    if len(places) != len(leaves) or ((places < 0) | (places >= targets)).any():
+        c.invalid("attribute 'leaf_targetids'", places.tolist()[:9], f"{len(leaves)} of 0 to {targets - 1}")
+    if (modes >= len(MODES)).any() or not {*lists["trueleafs"], *lists["falseleafs"]} <= {0, 1}:
+        c.invalid("nodes_modes and flags of leaves", "unknown ones", f"0 to {len(MODES) - 2}, 0 and 1")
     nodes = np.zeros((count, 5), np.int64)
     nodes[:inner, 0], nodes[:inner, 1] = modes, n.attrs["nodes_featureids"]
     for side, key in ((2, "true"), (3, "false")):
@@ -143,7 +277,7 @@ def _tree_ensemble(c: Context, n: OnnxNode) -> str:
         if (ids < 0).any() or (nodes[:inner, side] >= np.where(ends, count, inner)).any():
             allowed = f"below {inner}, or below {len(leaves)} of leaves"
             c.invalid(f"attribute 'nodes_{key}nodeids'", ids.tolist(), allowed)
-    nodes[:inner, 4] = n.attr("nodes_missing_value_tracks_true") or 0
+    nodes[:inner, 4] = missing
     thresholds = np.concatenate([splits, np.zeros(len(leaves), splits.dtype)])
     weights = np.full((count, targets), np.nan, leaves.dtype)
     weights[inner + np.arange(len(leaves)), n.attrs["leaf_targetids"]] = leaves

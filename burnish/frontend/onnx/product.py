@@ -15,6 +15,9 @@ def _matmul(c: Context, n: OnnxNode) -> str:
 
 def _gemm(c: Context, n: OnnxNode) -> str:
     """``alpha * A' B' + beta * C``."""
+    ranks = [c.rank(x) for x in n.inputs if x]
+    if ranks[:2] != [2, 2] or max(ranks) > 2:
+        c.invalid("inputs", f"{ranks} dimensions", "matrices, and a third of 2 dimensions at most")
     transpose_a, transpose_b = bool(n.attr("transA", 0)), bool(n.attr("transB", 0))
     y = c.add("matmul", *n.inputs[:2], transpose_a=transpose_a, transpose_b=transpose_b)
     alpha, beta, bias = n.attr("alpha", 1.0), n.attr("beta", 1.0), n.input(2)
@@ -36,6 +39,8 @@ def _einsum(c: Context, n: OnnxNode) -> str:
         c.invalid("attribute 'equation'", f"{len(terms)} terms, {equation}", f"{len(n.inputs)}, one for each input")
     if not arrow:
         result = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
+    if any(not v.isalpha() for v in left.replace(",", "") + result):
+        c.invalid("attribute 'equation'", equation, "letters, commas, one arrow and ellipses")
     simple = all(len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
     if not simple or not set(result) <= set(left) or len(set(result)) != len(result):
         c.invalid("attribute 'equation'", equation, "one letter a dimension, and results of those, each once")
@@ -92,8 +97,21 @@ def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, st
     return c.add("reduce_sum", x, axes=axes, keepdims=False), "".join(v for v in labels if v in needed)
 
 
+def _stretched(c: Context, a: tuple[str, str], b: tuple[str, str]) -> tuple[str, str]:
+    """``a`` without the labels of extent 1 that have another one in ``b``: there each element meets the same one."""
+    (x, labels), extents = a, dict(zip(b[1], c.shape(b[0]), strict=True))
+    shape = dict(zip(labels, c.shape(x), strict=True))
+    for label in labels:
+        extent, other = shape[label], extents.get(label, shape[label])
+        if extent != other and 1 not in (extent, other):
+            c.invalid("attribute 'equation'", f"{label} of extents {extent} and {other}", "one extent a letter, or 1")
+    kept = "".join(v for v in labels if shape[v] != 1 or extents.get(v, 1) == 1)
+    return c.reshape(x, [shape[v] for v in kept]), kept
+
+
 def _contract(c: Context, a: tuple[str, str], b: tuple[str, str], needed: set[str]) -> tuple[str, str]:
     """Product of two labelled tensors as one batched matrix product [batch, M, K] × [batch, K, N]."""
+    a, b = _stretched(c, a, b), _stretched(c, b, a)
     x, left = _sum_out(c, *a, needed | set(b[1]))
     y, right = _sum_out(c, *b, needed | set(a[1]))
     batch = [v for v in left if v in right and v in needed]

@@ -22,7 +22,8 @@ ARITHMETIC = {
 COMPARISONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
 }  # fmt: skip
-LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
+LOGIC = ("and", "or", "xor")
+SHIFTS = {"left": "lshift", "right": "rshift"}
 
 
 def _unary(op: str, c: Context, x: Ref) -> Ref:
@@ -306,9 +307,15 @@ def _truth(c: Context, x: Any) -> Ref:
 
 
 def _bitwise(op: str, c: Context, x: Any, other: Any) -> Ref:
-    if c.out_dtype != "bool":
-        c.refuse("dtype", c.out_dtype, "bool")
-    return _logical(op, c, x, other)
+    dtype = c.out_dtype
+    if dtype == "bool":
+        return _logical(f"logical_{op}", c, x, other)
+    return c.add(f"bitwise_{op}", c.operand(x, dtype), c.operand(other, dtype))
+
+
+def _shift(op: str, c: Context, x: Any, other: Any) -> Ref:
+    """Integers by places, of which their width or more, or fewer than none, leave no bit but that of the sign."""
+    return c.add(op, c.operand(x, c.out_dtype), c.operand(other, c.out_dtype))
 
 
 def _pow(c: Context, x: Any, exponent: Any) -> Ref:
@@ -368,8 +375,11 @@ TRANSLATORS: Mapping[str, Translator] = {
     **{f"aten.{name}": partial(_rounding, op) for name, op in ROUNDING.items()},
     **{f"aten.{name}": partial(_arithmetic, op) for name, op in ARITHMETIC.items()},
     **{f"aten.{name}": partial(_compare, op) for name, op in COMPARISONS.items()},
-    **{f"aten.logical_{name}": partial(_logical, op) for name, op in LOGIC.items()},
-    **{f"aten.bitwise_{name}": partial(_bitwise, op) for name, op in LOGIC.items()},
+    **{f"aten.logical_{name}": partial(_logical, f"logical_{name}") for name in LOGIC},
+    **{f"aten.bitwise_{name}": partial(_bitwise, name) for name in LOGIC},
+    **{f"aten.__{name}__": partial(_bitwise, name) for name in LOGIC},
+    **{f"aten.bitwise_{side}_shift": partial(_shift, f"shift_{side}") for side in SHIFTS},
+    **{f"aten.__{name}__": partial(_shift, f"shift_{side}") for side, name in SHIFTS.items()},
     "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac,
     "aten.exp2": _exp2, "aten.expm1": _expm1, "aten.log1p": _log1p,
     "aten.log2": partial(_scaled, "log", 1 / math.log(2)), "aten.log10": partial(_scaled, "log", 1 / math.log(10)),

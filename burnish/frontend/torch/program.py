@@ -20,6 +20,7 @@ from burnish.frontend.torch import (
     product,
     recurrent,
     reduction,
+    training,
     window,
 )
 from burnish.frontend.torch.context import Context, Ref, Translator
@@ -37,6 +38,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **reduction.TRANSLATORS,
     **window.TRANSLATORS,
     **backward.TRANSLATORS,
+    **training.TRANSLATORS,
 }
 CHECKS = ("_assert", "sym_constrain_range")  # operators that compute nothing begin with these
 # Arguments that say where and how a tensor lies in memory, or how its gradient is computed: no matter of values.
