@@ -86,6 +86,21 @@ def test_convolutions_are_exact(dtype: str, zero: int, known: bool) -> None:
         np.testing.assert_array_equal(found, wanted, err_msg=f"{c} {o} {k} {stride} {groups}")
 
 
+@pytest.mark.parametrize("points", [0, 120, 255, "each channel"])
+@pytest.mark.parametrize("zero", [0, 7])
+def test_weights_beyond_signed_bytes_are_bytes_and_the_sum_of_the_window(zero: int, points: int | str) -> None:
+    """Of uint8 weights whose difference from their zero point no byte holds."""
+    for stride, pad, k in ((1, 1, 3), (2, 0, 3), (1, 0, 1)):
+        x, w = drawn("uint8", 1, 12, 9, 10), drawn("uint8", 20, 12, k, k)
+        w.reshape(20, -1)[:, :2] = 0, 255
+        point = np.arange(20, dtype=np.uint8) * 13 if isinstance(points, str) else np.array(points, np.uint8)
+        own = w.astype(np.int64) - point.astype(np.int64).reshape(-1, 1, 1, 1)
+        wanted = convolved(np.pad(x.astype(np.int64) - zero, [(0, 0)] * 2 + [(pad, pad)] * 2), own, stride, 0, 1)
+        constants = {"w": w, "z": np.array(zero, np.uint8), "p": point}
+        found = compiled("ConvInteger", {"x": x}, constants, pads=[pad] * 4, strides=[stride] * 2)
+        np.testing.assert_array_equal(found, wanted, err_msg=f"{stride} {pad} {k}")
+
+
 def test_dot_products_of_bytes_take_unsigned_and_signed_ones() -> None:
     x = np.array([0x04030201, -1], np.int32)
     y = np.array([0x7F80FF01, -1], np.int32)  # 1, -1, -128, 127; four times 255 * -1
