@@ -132,8 +132,8 @@ def _per_channel(c: Context, parameter: str, rank: int) -> str:
 def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str:
     """The convolution of ``x - x_zero`` with ``weight - w_zero`` in int32; the node's attributes say how.
 
-    An image stays as it is, padded with its zero point, if the weight is a constant: of bytes without its zero point, or
-    of such and a number for each output channel, which is multiplied by the sum of the window.
+    An image stays as it is, padded with its zero point, if the weight is a constant: of bytes without its zero point,
+    or of such and a number for each output channel, which is multiplied by the sum of the window.
     """
     known = _signed_weight(c, weight, w_zero) if c.rank(x) == 4 else None
     if known is not None:
@@ -150,8 +150,8 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
 
 
 def _signed_weight(c: Context, weight: str, w_zero: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """A constant weight less its zero point as signed bytes plus a number for each output channel, 0 where the bytes hold
-    it alone; None where it is known at a call only, or several groups would need sums of windows of their own.
+    """A constant weight less its zero point as signed bytes plus a number for each output channel, 0 where the bytes
+    hold it alone; None where it is known at a call only, or several groups would need sums of windows of their own.
     """
     known = c.builder.constants.get(weight)
     if known is None or not (is_zero(c, w_zero) or w_zero in c.builder.constants):
