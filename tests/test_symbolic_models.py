@@ -312,6 +312,18 @@ def test_whether_an_open_extent_equals_a_number_is_asked_at_the_call(tmp_path: P
     assert [module(np.ones(n, np.float32)).tolist() for n in (2, 1)] == [[1, 1], [-1]]
 
 
+def test_attention_of_any_number_of_heads(tmp_path: Path) -> None:
+    """Its function in the standard is made for the shapes of its inputs, dimensions among them."""
+    node = helper.make_node("Attention", ["x", "x", "x"], ["y"])
+    model = graph_of([node], {}, {"x": [1, "h", "n", 4]}, TensorProto.FLOAT)
+    model.opset_import[0].version = 23
+    module = bn.compile(model, shapes={"h": (1, 3), "n": (1, 9)}, threads=1, cache_dir=tmp_path)
+    for heads, n in ((1, 1), (3, 9), (2, 5)):
+        x = draw(np.random.default_rng(0), 1, heads, n, 4)
+        scores = np.exp(x @ x.swapaxes(2, 3) / 2)
+        assert np.allclose(module(x), scores / scores.sum(-1, keepdims=True) @ x, atol=1e-5)
+
+
 @pytest.mark.filterwarnings("ignore:.*compiled at the first call of each size")
 def test_einsum_broadcasts_extents_of_1(tmp_path: Path) -> None:
     node = helper.make_node("Einsum", ["x", "z"], ["y"], equation="...ij,...jk->...ik")
