@@ -10,10 +10,14 @@ SHORTER = {
     "boost_walkthrough": ["--quick"],
     "train_resnet": ["--epochs", "2"],
 }  # arguments of an example's shorter form
+HEAVY = {"boost_walkthrough", "generate", "gnn_budget", "integer_accelerator", "train_resnet"}  # 5 to 15 s each
 EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.py"))
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "example",
+    [pytest.param(e, id=e.stem, marks=[pytest.mark.slow] if e.stem in HEAVY else []) for e in EXAMPLES],
+)
 def test_example_runs(example: Path, tmp_path: Path) -> None:
     command = [sys.executable, example, *SHORTER.get(example.stem, [])]
     result = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)

@@ -1,4 +1,4 @@
-"""Opaque operators: sort and top-k by NumPy in the middle of compiled models."""
+"""Opaque operators in the middle of compiled models: as native kernels, and as steps in Python."""
 
 from __future__ import annotations
 
@@ -42,6 +42,12 @@ def top_k_model(shape: tuple[int, ...], k: int, **attrs: int) -> bytes:
     )  # fmt: skip
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return model.SerializeToString()
+
+
+@pytest.fixture
+def in_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No operator has a native kernel: all are steps in Python."""
+    monkeypatch.setattr("burnish.pipeline.native.build", lambda *_: None)
 
 
 def block_with_sort(rows: int = 8) -> Graph:
@@ -93,6 +99,7 @@ def test_sort_by_every_kind_of_number(dtype: str) -> None:
     assert np.array_equal(values.astype(float), -np.sort(-value.astype(float), 1))
 
 
+@pytest.mark.usefixtures("in_python")
 def test_check_and_profile_name_the_operator() -> None:
     graph = block_with_sort()
     x = np.random.default_rng(1).normal(size=(8, 16)).astype(np.float32)
@@ -103,6 +110,7 @@ def test_check_and_profile_name_the_operator() -> None:
     assert all(row.microseconds > 0 for row in profile) and len(profile) == len(rows)
 
 
+@pytest.mark.usefixtures("in_python")
 def test_check_finds_an_operator_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     graph = block_with_sort()
     x = np.random.default_rng(1).normal(size=(8, 16)).astype(np.float32)
@@ -112,6 +120,7 @@ def test_check_finds_an_operator_that_is_wrong(monkeypatch: pytest.MonkeyPatch) 
     assert [row.kernel for row in check(graph, {"x": x}) if not row.ok] == ["sort (host)"]
 
 
+@pytest.mark.usefixtures("in_python")
 def test_an_artifact_with_an_opaque_operator_holds_its_name_alone(tmp_path) -> None:
     x = np.random.default_rng(1).normal(size=(8, 16)).astype(np.float32)
     module = bn.compile(block_with_sort())
@@ -126,6 +135,7 @@ def test_an_artifact_with_an_opaque_operator_holds_its_name_alone(tmp_path) -> N
     assert np.array_equal(bn.load(tmp_path / "own.bn", externs={"mine": sort})(x)[1], module(x)[1])
 
 
+@pytest.mark.usefixtures("in_python")
 def test_an_opaque_operator_with_other_types_than_the_file_says_is_refused() -> None:
     module = bn.compile(block_with_sort())
     steps = [replace(s, attrs={"axis": 5}) if isinstance(s, Host) else s for s in module.executable.steps]
@@ -133,6 +143,7 @@ def test_an_opaque_operator_with_other_types_than_the_file_says_is_refused() -> 
         Module(replace(module.executable, steps=tuple(steps)))
 
 
+@pytest.mark.usefixtures("in_python")
 def test_an_opaque_operator_of_any_number_of_rows() -> None:
     module = bn.compile(block_with_sort(dim("rows", 1, 64)))
     weights = np.random.default_rng(0).normal(size=(16, 24)).astype(np.float32)
@@ -161,6 +172,7 @@ def test_a_sort_of_constants_is_computed_while_compiling() -> None:
     assert np.array_equal(module(np.zeros(3, np.float32)), [1, 2, 3])
 
 
+@pytest.mark.usefixtures("in_python")
 def test_errors_of_an_opaque_operator_leave_the_module_usable(monkeypatch: pytest.MonkeyPatch) -> None:
     module = bn.compile(block_with_sort())
     x = np.random.default_rng(1).normal(size=(8, 16)).astype(np.float32)

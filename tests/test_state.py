@@ -108,7 +108,7 @@ def test_a_state_behind_an_opaque_operator() -> None:
         seen += x_.tolist()
         module(x_)
         assert module.state["best"].tolist() == sorted(seen, reverse=True)[:4]
-    assert [row.kernel for row in module.profile(x_, repeat=1) if "(" in row.kernel] == ["top_k (host)"]
+    assert any(row.kernel.startswith("top_k_") for row in module.profile(x_, repeat=1))
 
 
 def test_a_cache_of_keys_grows_by_a_row_a_call() -> None:

@@ -49,20 +49,21 @@ def test_a_tuned_model_gives_the_same_answer(model: Path, tmp_path: Path) -> Non
     plain = bn.compile(str(model))(X)
     heard: list[tuple[str, int, int]] = []
     tuned = bn.compile(
-        str(model), tune=bn.Tune(seconds=None, trials=24, least_gain=0.0), records=records,
+        str(model), tune=bn.Tune(seconds=None, trials=12, least_gain=0.0), records=records,
         progress=lambda *stage: heard.append(stage),
     )  # fmt: skip
     done = [stage for stage in heard if stage[0] == "tune"]
-    assert (done[0], done[-1]) == (("tune", 0, 24), ("tune", 24, 24))
+    assert (done[0], done[-1]) == (("tune", 0, 12), ("tune", 12, 12))
     np.testing.assert_allclose(tuned(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
-    assert len(Records(records).all()) >= 24
+    assert len(Records(records).all()) >= 12
     again = bn.compile(str(model), records=records)
     np.testing.assert_allclose(again(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
 
 
+@pytest.mark.slow
 def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None:
     records, output = tmp_path / "records.jsonl", tmp_path / "small.bn"
-    limits = ["--trials", "12", "--least-gain", "0"]
+    limits = ["--trials", "4", "--least-gain", "0"]
     arguments = ["tune", str(model), *limits, "-o", str(output), "--records", str(records), "--json"]
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 0, first.output
@@ -79,7 +80,7 @@ def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None
 def test_records_are_shown_merged_and_compacted(model: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for path, seed in ((first, 0), (second, 1)):
-        bn.compile(str(model), tune=bn.Tune(seconds=None, trials=12, seed=seed), records=path)
+        bn.compile(str(model), tune=bn.Tune(seconds=None, trials=4, seed=seed), records=path)
     count = len(Records(first).all())
 
     def run(*arguments: object) -> str:

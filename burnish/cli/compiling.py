@@ -146,7 +146,7 @@ def inspect(model: Path, options: Options) -> None:
     calls = module.executable.steps
     info = dict(module.executable.info)
     if options.as_json:
-        kernels = [{"kernel": call.label, "node": call.node} for call in calls]
+        kernels = [{"kernel": c.label, "node": c.node, "slow": module.slow.get(c.label, "")} for c in calls]
         print_json({**facts(module), "graph": module.graph, "kernels": kernels, "info": info, "variants": held})
         return
     print_variants(held, module.variant)
@@ -157,7 +157,8 @@ def inspect(model: Path, options: Options) -> None:
         print(f"{key}: {value}")
     print(f"{len(calls)} kernel calls:")
     for call in calls:
-        print(f"  {call.label}  {call.node}")
+        why = module.slow.get(call.label)
+        print(f"  {call.label}  {call.node}{f'  (slow: {why})' if why else ''}")
 
 
 def print_variants(held: Sequence[Mapping[str, Any]], taken: str = "") -> None:

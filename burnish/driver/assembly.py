@@ -41,6 +41,7 @@ from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
 from burnish.memory.lifetimes import Step as Access
 from burnish.memory.pieces import Place
 from burnish.memory.share import Plan, plan
+from burnish.pipeline.kernel import slowness
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.devices import device_for, device_maker
@@ -49,6 +50,7 @@ from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.structures import NAME as STRUCTURES
 from burnish.runtime.structures import Check
+from burnish.target import Target
 
 
 def make_module(made: Compilation, threads: int | None = None) -> Module:
@@ -63,6 +65,8 @@ def make_module(made: Compilation, threads: int | None = None) -> Module:
 def assemble(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
+    natives = [s.kernel for s in made.computed if isinstance(s, HostStage) and s.kernel is not None]
+    kernels = [*(s.kernel for s in stages), *natives]
     intervals, pairs, home = live_values(made)
     symbolic = any(is_size(i.nbytes) for i in intervals)
     memory = plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
@@ -93,7 +97,7 @@ def assemble(made: Compilation) -> Executable:
         if isinstance(stage, MessageStage):
             return make_message(stage, place_of(constants, home, slots, (*stage.group.inputs, *stage.group.outputs)[0]))
         if isinstance(stage, HostStage):
-            return make_host(graph, stage, home, constants, slots)
+            return make_host(graph, stage, home, constants, slots, dims)
         inside = live_values(stage.inner)[2]
         rounds = rounds_of(graph, stage.node)
         return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
@@ -109,15 +113,15 @@ def assemble(made: Compilation) -> Executable:
         inputs=[stored(graph, n, made.layouts) for n in inputs],
         outputs=[stored(graph, n, made.layouts) for n in outputs],
         steps=steps,
-        objects={s.kernel.symbol: s.kernel.code for s in stages},
+        objects={kernel.symbol: kernel.code for kernel in kernels},
         params=params,
         arena_bytes=memory.arena_bytes,
-        scratch_bytes=max((s.kernel.scratch_bytes for s in stages), default=0),
+        scratch_bytes=max((kernel.scratch_bytes for kernel in kernels), default=0),
         target=fingerprint(made.target.triple, made.target.cpu, made.target.features),
         graph=str(graph),
         info={
             "arena": str(memory),
-            "kernels": describe(stages, made.layouts),
+            "kernels": describe(stages, made.layouts, made.target),
             "domains": plain_domains(domains),
             **({STRUCTURES: structures} if structures else {}),
             **({"driven_by": driver} if made.target.machine.offloads else {}),
@@ -290,8 +294,10 @@ def pack_parameters(
     return params, dict(zip(keys, slots, strict=True))
 
 
-def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dict[str, Any]]:
-    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts."""
+def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout], target: Target) -> list[dict[str, Any]]:
+    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts, and why
+    it is slow, if it is expected to be.
+    """
     return [
         {
             "kernel": s.kernel.symbol,
@@ -300,6 +306,7 @@ def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout]) -> list[dic
             "choice": dict(s.kernel.choice),
             "recorded": s.recorded,
             "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
+            **({"slow": why} if (why := slowness(s.task, s.kernel, target.driver)) else {}),
         }
         for s in stages
     ]

@@ -92,7 +92,9 @@ def check(
         nodes = " + ".join(node.name or node.op for node in stage.group.nodes)
         allowed = tolerance(own_dtypes(made, stage), exact)
         symbol, template = f"{stage.group.nodes[0].op} (host)", "extern"
-        if isinstance(stage, Stage):
+        if isinstance(stage, HostStage) and stage.kernel is not None:
+            symbol, template = stage.kernel.symbol, "native"
+        elif isinstance(stage, Stage):
             symbol, template = stage.kernel.symbol, stage.kernel.template
         elif isinstance(stage, RepeatStage):
             found_kernels = [s.kernel for s in stage.all_stages]

@@ -22,9 +22,10 @@ from burnish.driver.rounds import repeat_stage
 from burnish.driver.stages import Built, Compilation, HostStage, Stage, structures_apart
 from burnish.driver.stages import stored as stored
 from burnish.errors import ScheduleError, UnsupportedOperator
-from burnish.graph.fuse import Group, fall_apart, renamed_inputs, renamed_outputs
+from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
+from burnish.graph.regroup import fall_apart
 from burnish.graph.rounds import has_rounds, round_graph
 from burnish.kernels.task import Task
 from burnish.loops.layout import layout
@@ -32,6 +33,7 @@ from burnish.ops import is_opaque
 from burnish.ops.packing import OPERATORS as _TRANSFORMS
 from burnish.ops.transposed import transposed_weight
 from burnish.pipeline import kernel as kernels
+from burnish.pipeline import native
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
 from burnish.target import Target
 
@@ -136,7 +138,7 @@ def build_group(
         constants.update(inner.constants)
         return [repeat_stage(group, inner, lambda task, recipe: make(task, target, store, recipe))]
     if is_opaque(group.nodes[0].op):
-        return [HostStage(group)]
+        return [HostStage(group, native.build(made.graph, group.nodes[0], target.driver, store))]
     task, values = make_task(made, group, constants)
     try:
         recipe = choices.recipe(task, target)

@@ -153,6 +153,8 @@ class _Steps:
             objects, scratch = {stage.kernel.symbol: stage.kernel.code}, stage.kernel.scratch_bytes
         else:
             call = make_host(made.graph, stage, self._home, fixed, slots)
+            if stage.kernel is not None:
+                objects, scratch = {stage.kernel.symbol: stage.kernel.code}, stage.kernel.scratch_bytes
         executable = link_executable(
             inputs=[self._spec(n) for n in reads], outputs=[self._spec(n) for n in writes], steps=[call],
             objects=objects, params=allocate(1), arena_bytes=0, scratch_bytes=scratch,

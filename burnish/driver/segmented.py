@@ -33,7 +33,7 @@ from burnish.graph.graph import Graph, type_of
 from burnish.loops.numeric import numpy_dtype
 from burnish.runtime.artifact import checked_key
 from burnish.runtime.container import Container, write_container
-from burnish.runtime.module import Module, ProfileRow
+from burnish.runtime.module import Module, ProfileRow, slow_text
 from burnish.target import Target
 from burnish.target import target as find_target
 
@@ -98,6 +98,11 @@ class SegmentedModule:
         keys = ("arena", "params", "scratch", "code")
         return {key: (sum if key in ("params", "code") else max)([m[key] for m in found] or [0]) for key in keys}
 
+    @property
+    def slow(self) -> dict[str, str]:
+        """As of :class:`Module`, of all segments compiled so far, which Python calls one by one."""
+        return {label: why for module in self._modules() for label, why in module.slow.items()}
+
     def note(self, **facts: Any) -> None:
         """Adds facts to what the module tells."""
         self._facts.update(facts)
@@ -144,7 +149,8 @@ class SegmentedModule:
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
-        return f"SegmentedModule({inputs} -> {outputs}; {self.compilations} segments compiled)"
+        slow = slow_text(self.slow)
+        return f"SegmentedModule({inputs} -> {outputs}; {self.compilations} segments compiled{slow})"
 
     def prepare(self) -> None:
         """Compiles what depends on no call: the first segment, where the model declares the types of its inputs.

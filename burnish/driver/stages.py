@@ -35,9 +35,10 @@ class Stage:
 
 @dataclass(frozen=True)
 class HostStage:
-    """A group of one opaque node: a call of its operator in Python."""
+    """A group of one opaque node: its operator's native ``kernel``; without one, a call of the operator in Python."""
 
     group: Group
+    kernel: Kernel | None = None
 
     @property
     def node(self) -> Node:
@@ -202,14 +203,20 @@ def make_host(
     home: Mapping[str, Place],
     constants: Mapping[tuple[str, str], Slot],
     buffers: Mapping[str, Slot],
-) -> Host:
-    """The call of an opaque operator: where it finds every argument, all of them row-major."""
+    dims: Sequence[str] = (),
+) -> Host | Call:
+    """The call of an opaque operator: where it finds every argument, all of them row-major. ``dims``: the dimensions of
+    the model, in order.
+    """
     node = stage.node
     slots, specs = [], []
     for value in (*node.inputs, *node.outputs):
         spec = TensorSpec(value, graph.types[value].shape, graph.types[value].dtype)
         specs.append(spec)
         slots.append(replace(place_of(constants, home, buffers, value), nbytes=spec.nbytes))
+    if stage.kernel is not None:
+        slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
+        return Call(stage.kernel.symbol, tuple(slots), node.name or node.op)
     attrs = OPERATORS[node.op].complete(node.attrs)
     return Host(node.op, tuple(slots), tuple(specs), len(node.outputs), attrs, node.name or node.op)
 

@@ -34,6 +34,18 @@ INDEX_BYTES = 8
 MARGIN = 24 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator
 
 
+class BudgetError(ParameterError):
+    """A memory budget below ``least``, bytes, which are ``parts``."""
+
+    def __init__(self, budget: int, least: int, parts: str) -> None:
+        """Of a budget in bytes."""
+        self.least = least
+        super().__init__(
+            f"memory_budget: found {budget} bytes ({text_of(budget)}); allowed: {least} bytes ({text_of(least)}) or "
+            f"more: {parts}"
+        )
+
+
 @dataclass(frozen=True)
 class Moved:
     """What the latest call has moved between memory and file, bytes, and the most bytes of tensors at once."""
@@ -101,7 +113,7 @@ class BlockedStep:
     def settle(self, beside: int = 0) -> None:
         """Plans, when all is in memory that stays there. ``beside``: bytes that other steps of this process work in.
 
-        Raises ParameterError for a budget below the least possible one, which it names.
+        Raises BudgetError for a budget below the least possible one, which it names.
         """
         if self.capacity is None and self.budget is not None:
             load_solver()
@@ -141,11 +153,10 @@ class BlockedStep:
             return max(sum(self.problem.nbytes.values()), 1)
         least = self.least
         if self.budget < least:
-            raise ParameterError(
-                f"memory_budget: found {self.budget} bytes ({text_of(self.budget)}); allowed: {least} bytes "
-                f"({text_of(least)}) or more: {text_of(overhead)} of this process and {text_of(least - overhead)} of "
-                f"the largest step or the results"
-            )
+            raise BudgetError(
+                self.budget, least,
+                f"{text_of(overhead)} of this process and {text_of(least - overhead)} of the largest step or results",
+            )  # fmt: skip
         return self.budget - overhead
 
     @property

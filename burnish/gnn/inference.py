@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,9 @@ from burnish.gnn.graph import Graph
 from burnish.gnn.models import FEATURES, FIRST, Network
 from burnish.gnn.outofcore import shared_of
 from burnish.gnn.program import build
+from burnish.gnn.whole import loaded, within
 from burnish.memory.sizes import parse_budget
+from burnish.runtime.module import Module
 from burnish.train.evaluation import without_dropout
 
 
@@ -30,17 +34,28 @@ def logits_of(
 
     Raises DataError for a graph that the network does not take, ParameterError for a budget that is too small, OSError.
     """
-    if memory_budget is None:
-        assert isinstance(graph, Graph)
-        extents, arrays = inputs_of(network, graph)
+
+    def whole(given: Graph) -> tuple[Callable[[], np.ndarray], list[Module]]:
+        extents, arrays = inputs_of(network, given)
         model = without_dropout(network.graph(extents))
         module = compile(model, threads=threads, cache_dir=cache_dir, rewrite=False)
-        return np.asarray(module(*(arrays[spec.name] for spec in module.inputs)))
+        return lambda: np.asarray(module(*(arrays[spec.name] for spec in module.inputs))), [module]
+
+    if memory_budget is None:
+        assert isinstance(graph, Graph)
+        return whole(graph)[0]()
     budget = parse_budget("memory_budget", memory_budget)
-    shared = shared_of(network, graph, block, labelled=False)
-    program = build(
-        lambda v: without_dropout(network.graph(shared.extents(v), shared.cost, part=True)), shared.share, FIRST, (),
-        threads, cache_dir,
-    )  # fmt: skip
-    with BlockedStep(program, shared.share, FEATURES, FIRST, budget, labels=()) as step:
-        return np.asarray(step())
+
+    def blocks() -> Callable[[], np.ndarray]:
+        shared = shared_of(network, graph, block, labelled=False)
+        program = build(
+            lambda v: without_dropout(network.graph(shared.extents(v), shared.cost, part=True)), shared.share, FIRST,
+            (), threads, cache_dir,
+        )  # fmt: skip
+        step = stack.enter_context(BlockedStep(program, shared.share, FEATURES, FIRST, budget, labels=()))
+        return lambda: np.asarray(step())
+
+    graph = loaded(graph, whole=False)
+    with ExitStack() as stack:
+        call = blocks() if block is not None else within(network, graph, budget, False, whole, blocks)
+        return call()

@@ -15,7 +15,19 @@ from burnish.arguments import check_count, check_number, refusal
 from burnish.graph.graph import GraphBuilder
 
 Cost = Callable[[int], float]  # of one aggregation over all edges, by the width of its rows
-ACTIVATIONS = ("none", "relu", "elu", "tanh")
+ACTIVATIONS = (
+    "none",
+    "relu",
+    "elu",
+    "tanh",
+    "leaky_relu",
+    "sigmoid",
+    "silu",
+    "selu",
+    "softplus",
+    "gelu",
+    "log_softmax",
+)  # operators of one operand, with the attributes that they have by default
 REDUCTIONS = ("mean", "sum", "max")
 STRUCTURES = ("plain", "bare", "loops")
 """A graph's edges as they are, without those from a vertex to itself, and with one such edge at each vertex, whose
@@ -58,6 +70,14 @@ class Layer(Protocol):
     kind: ClassVar[str]
 
     @property
+    def activation(self) -> str:
+        """Of :data:`ACTIVATIONS`."""
+
+    @property
+    def residual(self) -> bool:
+        """Whether what it reads is added to its result."""
+
+    @property
     def structure(self) -> str:
         """Of :data:`STRUCTURES`, the edges that it reads."""
 
@@ -87,9 +107,9 @@ class Layer(Protocol):
 class GCN:
     """Graph convolution (Kipf and Welling 2017): ``D^-1/2 (A + I) D^-1/2 X W + b``, D the in-degree plus 1.
 
-    Each vertex has one self loop, be it in the graph or not. ``residual`` adds X, or X W' where the widths
-    differ, behind the activation (thesis-jia §4.7.5). Where edges have weights they are A's elements, a self loop that
-    is not in the graph has weight 1, and D holds the sums of A + I's rows.
+    Each vertex has one self loop, be it in the graph or not. ``residual``, of all layers, adds X, or X W' where the
+    widths differ, behind the activation (thesis-jia §4.7.5). Where edges have weights they are A's elements, a
+    self loop that is not in the graph has weight 1, and D holds the sums of A + I's rows.
     """
 
     features: int
@@ -115,9 +135,7 @@ class GCN:
         made = {"weight": glorot(rng, features, self.features)}
         if self.bias:
             made["bias"] = np.zeros(self.features, np.float32)
-        if self.residual and features != self.features:
-            made["skip"] = glorot(rng, features, self.features)
-        return made
+        return made | _skip(self, rng, features)
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
         """See :meth:`Layer.build`."""
@@ -129,10 +147,7 @@ class GCN:
             return b.add("mul", gathered, near.scale)
 
         y = _biased(b, _linear(b, x, weights["weight"], spread, cost, trained), weights.get("bias"))
-        y = activated(b, y, self.activation)
-        if not self.residual:
-            return y
-        return b.add("add", y, b.add("matmul", x, weights["skip"]) if "skip" in weights else x)
+        return _finished(b, self, y, x, weights)
 
 
 @dataclass(frozen=True)
@@ -146,6 +161,7 @@ class SAGE:
     activation: str = "none"
     reduction: str = "mean"
     bias: bool = True
+    residual: bool = False
     kind: ClassVar[str] = "sage"
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
@@ -163,7 +179,8 @@ class SAGE:
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
         """``own``, ``neighbours`` and ``bias``."""
         made = {"own": glorot(rng, features, self.features), "neighbours": glorot(rng, features, self.features)}
-        return made | ({"bias": np.zeros(self.features, np.float32)} if self.bias else {})
+        made |= {"bias": np.zeros(self.features, np.float32)} if self.bias else {}
+        return made | _skip(self, rng, features)
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
         """See :meth:`Layer.build`."""
@@ -176,7 +193,7 @@ class SAGE:
         else:
             told = _linear(b, x, weights["neighbours"], spread, cost, trained)
         y = _biased(b, b.add("add", told, b.add("matmul", x, weights["own"])), weights.get("bias"))
-        return activated(b, y, self.activation)
+        return _finished(b, self, y, x, weights)
 
 
 @dataclass(frozen=True)
@@ -185,6 +202,7 @@ class CommNet:
 
     features: int
     activation: str = "none"
+    residual: bool = False
     kind: ClassVar[str] = "commnet"
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
@@ -201,7 +219,8 @@ class CommNet:
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
         """``own``, H, and ``told``, C."""
-        return {"own": glorot(rng, features, self.features), "told": glorot(rng, features, self.features)}
+        made = {"own": glorot(rng, features, self.features), "told": glorot(rng, features, self.features)}
+        return made | _skip(self, rng, features)
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
         """See :meth:`Layer.build`."""
@@ -210,7 +229,7 @@ class CommNet:
             return near.aggregate(b, z, self.structure, "mean")
 
         told = _linear(b, x, weights["told"], spread, cost, trained)
-        return activated(b, b.add("add", told, b.add("matmul", x, weights["own"])), self.activation)
+        return _finished(b, self, b.add("add", told, b.add("matmul", x, weights["own"])), x, weights)
 
 
 @dataclass(frozen=True)
@@ -225,6 +244,7 @@ class GIN:
     hidden: int | None = None
     eps: float = 0.0
     train_eps: bool = False
+    residual: bool = False
     kind: ClassVar[str] = "gin"
     structure: ClassVar[str] = "plain"
     scaled: ClassVar[bool] = False
@@ -249,7 +269,8 @@ class GIN:
             "first": glorot(rng, features, hidden), "first_bias": np.zeros(hidden, np.float32),
             "second": glorot(rng, hidden, self.features), "second_bias": np.zeros(self.features, np.float32),
         }  # fmt: skip
-        return made | ({"eps": np.full((1, 1), self.eps, np.float32)} if self.train_eps else {})
+        made |= {"eps": np.full((1, 1), self.eps, np.float32)} if self.train_eps else {}
+        return made | _skip(self, rng, features)
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
         """See :meth:`Layer.build`."""
@@ -262,7 +283,7 @@ class GIN:
 
         h = b.add("add", _linear(b, x, weights["first"], spread, cost, trained), weights["first_bias"])
         h = b.add("matmul", b.add("relu", h), weights["second"])
-        return activated(b, b.add("add", h, weights["second_bias"]), self.activation)
+        return _finished(b, self, b.add("add", h, weights["second_bias"]), x, weights)
 
 
 @dataclass(frozen=True)
@@ -282,6 +303,7 @@ class GAT:
     loops: bool = True
     bias: bool = True
     weighted: bool = False
+    residual: bool = False
     kind: ClassVar[str] = "gat"
     scaled: ClassVar[bool] = False
 
@@ -313,7 +335,8 @@ class GAT:
         }  # fmt: skip
         if self.weighted:
             made["edge"] = glorot(rng, self.heads, 1)[:, 0]
-        return made | ({"bias": np.zeros(self.width(features), np.float32)} if self.bias else {})
+        made |= {"bias": np.zeros(self.width(features), np.float32)} if self.bias else {}
+        return made | _skip(self, rng, features)
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
         """See :meth:`Layer.build`."""
@@ -335,7 +358,7 @@ class GAT:
             y = b.add("reshape", y, shape=(rows, self.features))
         else:
             y = b.add("reduce_mean", y, axes=(1,), keepdims=False)
-        return activated(b, _biased(b, y, weights.get("bias")), self.activation)
+        return _finished(b, self, _biased(b, y, weights.get("bias")), x, weights)
 
 
 LAYERS: Mapping[str, type[GCN] | type[SAGE] | type[GIN] | type[CommNet] | type[GAT]] = {
@@ -349,9 +372,18 @@ def glorot(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:
     return rng.uniform(-bound, bound, (rows, columns)).astype(np.float32)
 
 
-def activated(b: GraphBuilder, x: str, activation: str) -> str:
-    """``x`` behind an activation of :data:`ACTIVATIONS`."""
-    return x if activation == "none" else b.add(activation, x)
+def _skip(layer: Layer, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
+    """``skip``, the weight of a residual of another width; else nothing."""
+    width = layer.width(features)
+    return {"skip": glorot(rng, features, width)} if layer.residual and features != width else {}
+
+
+def _finished(b: GraphBuilder, layer: Layer, y: str, x: str, weights: Weights) -> str:
+    """``y`` behind the layer's activation, and plus what it reads, if it has a residual."""
+    y = y if layer.activation == "none" else b.add(layer.activation, y)
+    if not layer.residual:
+        return y
+    return b.add("add", y, b.add("matmul", x, weights["skip"]) if "skip" in weights else x)
 
 
 def _linear(b: GraphBuilder, x: str, weight: str, spread: Callable[[str], str], cost: Cost, trained: bool) -> str:

@@ -30,7 +30,7 @@ from burnish.gnn.structures import adapted, structures_of
 
 ROWS = 1024  # blocks are a multiple of so many vertices: all of their rows' memory can be given back
 BLOCK_BYTES = 16 << 20  # of a block of features
-MOST_BLOCKS = 64
+LEAST_BLOCKS, MOST_BLOCKS = 8, 64
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,11 +66,14 @@ class Shared:
 
 
 def block_rows(vertices: int, features: int, block: int | None = None) -> int:
-    """Vertices of a block: as given, or so that its features are some megabytes. Raises ParameterError."""
+    """Vertices of a block: as given, or so that its features are some megabytes, and that there are several: in one
+    block everything would be there at once. Raises ParameterError.
+    """
     if block is not None:
         check_count("block", block, LEAST_ROWS)
         return block
-    rows = max(BLOCK_BYTES // max(4 * features, 1), -(-vertices // MOST_BLOCKS))
+    rows = min(BLOCK_BYTES // max(4 * features, 1), -(-vertices // LEAST_BLOCKS))
+    rows = max(rows, -(-vertices // MOST_BLOCKS))
     return max(-(-rows // ROWS) * ROWS, ROWS)
 
 

@@ -19,7 +19,8 @@ def _whole(structure: str, csr: CSR) -> CSR:
         return csr
     if structure == STRUCTURES[1]:
         return csr.without_self_loops()
-    return csr.with_self_loops() if csr.weights is None else adapted(structure, csr, 0)
+    # Loops that are there twice count once, as everywhere.
+    return csr.without_self_loops().with_self_loops() if csr.weights is None else adapted(structure, csr, 0)
 
 
 def adapted(structure: str, part: CSR, begin: int, means: Weights | None = None) -> CSR:

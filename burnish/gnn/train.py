@@ -15,7 +15,6 @@ from burnish.driver.api import compile
 from burnish.errors import ParameterError
 from burnish.gnn.blocked import BlockedStep
 from burnish.gnn.feeds import LABEL, Whole, check_fits, check_labels, inputs_of, labels_of, mask_of
-from burnish.gnn.formats import read
 from burnish.gnn.graph import Graph
 from burnish.gnn.inference import logits_of
 from burnish.gnn.losses import KnownLogistic, scores
@@ -23,6 +22,7 @@ from burnish.gnn.models import FEATURES, FIRST, Network
 from burnish.gnn.outofcore import Shared, shared_of
 from burnish.gnn.program import build
 from burnish.gnn.sampling import Sampled, Sampling
+from burnish.gnn.whole import loaded, within
 from burnish.memory.sizes import parse_budget
 from burnish.memory.swap import PLANNERS
 from burnish.train.data import Source
@@ -35,6 +35,7 @@ from burnish.train.report import Progress, Report
 from burnish.train.step import Train, training_graph
 
 SAVE_EVERY = 10  # epochs between checkpoints
+PLANNER = "best"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +90,7 @@ def fit(
     epochs: int = 200,
     sampling: Sampling | None = None,
     memory_budget: str | int | None = None,
-    planner: str = "best",
+    planner: str = PLANNER,
     block: int | None = None,
     evaluate_every: int | None = None,
     patience: int | None = None,
@@ -110,10 +111,11 @@ def fit(
     ``patience`` evaluations without a smaller loss training ends. ``train``: loss, optimizer and all that
     :class:`burnish.Train` has; by default Adam at 0.01 and the cross-entropy of the labels.
 
-    ``memory_budget``: the most memory that this process may take, all counted, in bytes or as in "700MB". Features, and
-    of a graph that is given as a .bngraph file its edges, are then read in blocks of ``block`` vertices, and what the
-    budget does not hold moves to a file in ``folder`` and back as ``planner`` says, one of "best", "streaming", "lru"
-    and "lru drop dead". Losses are those without a budget, but for rounding.
+    ``memory_budget``: the most memory that this process may take, all counted, in bytes or as in "700MB". If it holds
+    less than training without a budget takes, or with ``block`` or a ``planner``, features, and of a graph that is
+    given as a .bngraph file its edges, are read in blocks of ``block`` vertices, and what the budget does not hold
+    moves to a file in ``folder`` and back as ``planner`` says, one of "best", "streaming", "lru" and "lru drop dead".
+    Losses are those without a budget, but for rounding.
 
     ``watch`` is given the compiled step before it runs. ``checkpoint``, ``save_every`` epochs, ``keep``, ``resume`` and
     ``progress`` are those of :func:`burnish.fit`. Raises ParameterError, among others for a budget that is too small,
@@ -128,7 +130,9 @@ def fit(
             budget = parse_budget("memory_budget", memory_budget)
             made = _within(network, graph, train, budget, planner, block, folder, threads, cache_dir, stack)
         else:
-            made = _in_memory(network, _loaded(graph), train, sampling, threads, cache_dir)
+            given = loaded(graph)
+            assert isinstance(given, Graph)
+            made = _in_memory(network, given, train, sampling, threads, cache_dir)
         trainer = Trainer(
             made.step, made.source, limits, evaluation=made.evaluation, valid=made.valid,
             metrics=scores(made.multilabel), checkpoint=checkpoint, progress=best, facts={"network": str(network)},
@@ -208,10 +212,21 @@ def _within(
     network: Network, graph: Graph | str | Path, train: Train | None, budget: int, planner: str, block: int | None,
     folder: str | Path | None, threads: int | None, cache_dir: str | Path | None, stack: ExitStack,
 ) -> Made:  # fmt: skip
-    """Step and evaluation over blocks of vertices within a budget."""
-    shared = shared_of(network, graph, block)
-    return blocked(network, shared, train, stack, budget=budget, planner=planner, folder=folder, threads=threads,
-                   cache_dir=cache_dir)  # fmt: skip
+    """Step and evaluation within a budget: on the whole graph where it holds that, else over blocks of vertices."""
+
+    def whole(given: Graph) -> tuple[Made, list[Any]]:
+        made = _in_memory(network, given, train, None, threads, cache_dir)
+        return made, [module for module in (made.step, made.evaluation) if module is not None]
+
+    def blocks() -> Made:
+        shared = shared_of(network, graph, block)
+        return blocked(network, shared, train, stack, budget=budget, planner=planner, folder=folder, threads=threads,
+                       cache_dir=cache_dir)  # fmt: skip
+
+    graph = loaded(graph, whole=False)
+    if block is not None or planner != PLANNER:  # what is said of blocks and their order is done
+        return blocks()
+    return within(network, graph, budget, True, whole, blocks)
 
 
 def blocked(
@@ -242,10 +257,6 @@ def blocked(
     if not with_validation:
         return Made(steps[0], source, multilabel=shared.multilabel)
     return Made(steps[0], source, steps[1], Whole({LABEL: shared.labels("validation")}), shared.multilabel)
-
-
-def _loaded(graph: Graph | str | Path) -> Graph:
-    return graph if isinstance(graph, Graph) else read(graph)
 
 
 def _check(

@@ -56,36 +56,14 @@ def fuse(graph: Graph, lanes: int = 1) -> list[Group]:
       lies.
 
     A group has one result: where an intermediate is needed elsewhere, the group ends. Hence no two groups can wait for
-    each other. A complex node's may have a second one, see :meth:`_Fusion._second_result`.
+    each other. A complex node's may have a second one, see :meth:`Fusion._second_result`.
     """
-    fusion = _Fusion(graph, lanes)
+    fusion = Fusion(graph, lanes)
     for kind in ("extern", "complex", "reduction", "opaque", "injective"):
         for position, node in enumerate(graph.nodes):
             if position not in fusion.owner and fusion.facts[position].kind == kind:
                 fusion.grow(position, node)
     return fusion.groups()
-
-
-def fall_apart(graph: Graph, group: Group | None = None) -> list[Group]:
-    """The nodes of a group, or of the whole graph, as groups of their own, in topological order."""
-    fusion = _Fusion(graph, lanes=1)
-    nodes = graph.nodes if group is None else group.nodes
-    positions = sorted(fusion.position[node.outputs[0]] for node in nodes)
-    fusion.anchors = {p: None if fusion.facts[p].kind == "injective" else graph.nodes[p] for p in positions}
-    return [fusion.group([p], fusion.anchors[p]) for p in positions]
-
-
-def divided(graph: Graph, group: Group, count: int) -> tuple[Group, Group] | None:
-    """The first ``count`` nodes of a group, among them its anchor, and the others, as two; None where these are not
-    injective, or the first have several results.
-    """
-    fusion = _Fusion(graph, lanes=1)
-    positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
-    first, rest = positions[:count], positions[count:]
-    if any(fusion.facts[p].kind != "injective" for p in rest):
-        return None
-    own, others = fusion.group(first, group.anchor), fusion.group(rest, None)
-    return (own, others) if len(own.outputs) == len(others.outputs) == 1 else None
 
 
 def renamed_inputs(group: Group, names: Mapping[str, str]) -> Group:
@@ -115,7 +93,7 @@ def _exchanged(group: Group, changed: Mapping[Node, Node], inputs: tuple[str, ..
     return replace(group, nodes=nodes, inputs=inputs, outputs=outputs, anchor=anchor)
 
 
-class _Fusion:
+class Fusion:
     """The state of the algorithm: which group, named by its first node's position, owns each node."""
 
     def __init__(self, graph: Graph, lanes: int) -> None:

@@ -52,6 +52,18 @@ def first_match(task: Task, target: Target) -> Match:
     return matches(task, target)[0]
 
 
+def general_template(target: Target) -> Template[Any]:
+    """The template that schedules everything: the last of those that are good without a search."""
+    return [template for template in templates(target) if not template.searched][-1]
+
+
+def is_general(task: Task, target: Target) -> bool:
+    """Whether none but the general template takes ``task`` without a search."""
+    static, last = task.hinted, general_template(target)
+    others = (template for template in templates(target) if not template.searched and template is not last)
+    return all(template.match(static, target) is None for template in others)
+
+
 def template_called(name: str, target: Target) -> Template[Any]:
     """The template of this name. Raises ScheduleError, naming the known ones."""
     found = next((template for template in templates(target) if template.name == name), None)

@@ -13,7 +13,6 @@ from burnish.errors import ParameterError
 from burnish.loops.expr import ALIGNMENT
 from burnish.memory.chain import Chain
 from burnish.memory.greedy import RULES, evict
-from burnish.memory.mirror import mirrored_order, recursive
 from burnish.memory.optimal import optimum
 from burnish.memory.sizes import text_of
 from burnish.memory.undo import without_waste
@@ -28,7 +27,6 @@ CHAINS, NEAR_CHAINS = 32, 3  # of the dynamic program's plans, those tried for f
 PLACED = 3  # of plans of little memory and many operations, those for which the arena is planned
 BISECTIONS = 12  # to find the smallest limit for which there is a plan
 FAILURES = 6  # limits in a row for which there is none, before smaller ones are left out
-PARTS = ((1, 4), (1, 6), (3, 3), (8, 2))  # checkpoints and depth of recursive plans that are tried for the least memory
 SOLVED = 48  # operations, up to which an integer program is solved if there is time
 GAPS = 3  # times that it is solved again where its arena has gaps
 
@@ -200,7 +198,7 @@ class Planner:
         return found
 
     def _smallest(self) -> list[Recomputation]:
-        """Plans of little memory: greedy ones of the smallest limits, those of few slots, and the recursive ones."""
+        """Plans of little memory: greedy ones of the smallest limits, and those of few slots."""
         work, plans = self.work, [self.unplanned]
         draws = range(1 + (DRAWS if len(work) <= SMALL else 0))
         for rule in RULES:
@@ -220,8 +218,4 @@ class Planner:
             if failures == FAILURES:
                 break
         plans += [self._chained(slots) for slots in self._chain.feasible[:4]]
-        for checkpoints, depth in PARTS:
-            order = mirrored_order(work, recursive(work, checkpoints, depth))
-            if len(order) < 16 * len(work):
-                plans.append(self._polished("recursive", order, 0))
         return plans

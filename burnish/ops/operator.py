@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NoReturn, Protocol
+from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
@@ -112,12 +112,34 @@ Gradient = Rule | Composed | Refused | Literal["derived", "none"]
 Parts = Callable[[Application], Sequence[str] | None]
 
 
+class NativeCall(NamedTuple):
+    """A kernel written as loops, for operands of certain types: ``function(*arrays, *numbers, begin, end)``.
+
+    ``function`` is in the part of Python that numba compiles, and fills parts ``begin`` to ``end`` of ``extent`` parts,
+    which are independent: threads share them. ``views``: the shape and dtype in which it sees each operand, inputs
+    first; these have as many bytes as the operand. ``scratch``: arrays of its own behind them, undefined at its begin,
+    one for each thread. ``work``: about how many elements it handles. Extents and integers may be sizes.
+    """
+
+    function: Callable[..., None]
+    views: tuple[TensorType, ...]
+    numbers: tuple[int | float, ...] = ()
+    extent: int = 1
+    work: int = 1
+    scratch: tuple[TensorType, ...] = ()
+
+
+Native = Callable[[Sequence[TensorType], Sequence[TensorType], Mapping[str, Any]], NativeCall | None]
+"""Types of inputs and of outputs, attributes -> the kernel for them; None where there is none."""
+
+
 @dataclass(frozen=True)
 class Operator:
     """One operator. ``inputs`` is the least and greatest number of tensors (None: any); ``attrs`` maps to defaults.
 
     ``extern``: of an opaque operator, what computes it: NumPy arrays, and all attributes by name, to one array or a
     tuple of them. Its ``function`` says shapes and dtypes only, by placeholders; nothing else is derived from it.
+    ``native``: the kernel that CPUs run in its place, of which ``extern`` is the oracle.
     ``gradient`` is "derived": from the definition; or that of a composition of other operators; or a rule, which names
     the gradients of the inputs, None where there is none, and :data:`DERIVED` where the definition says it as well; or
     "none": it is 0 everywhere; or refused. ``parts``: the names of the same outputs by other operators, which fuse with
@@ -136,6 +158,7 @@ class Operator:
     gradient: Gradient = "derived"
     parts: Parts | None = None
     extern: Callable[..., Any] | None = None
+    native: Native | None = None
     rounds: bool = False
 
     @property
@@ -195,9 +218,13 @@ def operator(function: Callable[..., Tensor | tuple[Tensor, ...]]) -> Operator:
     return named_operator(function.__name__.rstrip("_"), function)
 
 
-def opaque(extern: Callable[..., Any]) -> Callable[[Callable[..., Tensor | tuple[Tensor, ...]]], Operator]:
-    """The decorator of an opaque operator's shape function: :func:`operator`, computed by ``extern``."""
-    return lambda function: replace(operator(function), extern=extern)
+def opaque(
+    extern: Callable[..., Any], native: Native | None = None
+) -> Callable[[Callable[..., Tensor | tuple[Tensor, ...]]], Operator]:
+    """The decorator of an opaque operator's shape function: :func:`operator`, computed by ``extern``, on CPUs by the
+    kernel that ``native`` gives.
+    """
+    return lambda function: replace(operator(function), extern=extern, native=native)
 
 
 def declare(**traits: Any) -> Callable[[Operator], Operator]:

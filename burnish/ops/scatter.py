@@ -9,6 +9,13 @@ from typing import Any
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops.native.scattering import (
+    fold_windows_call,
+    max_unpool_call,
+    scatter_elements_call,
+    scatter_nd_call,
+    scatter_rows_call,
+)
 from burnish.ops.operator import (
     Application,
     Composed,
@@ -110,7 +117,7 @@ def _again(a: Application, target: str, updates: str, reduction: str) -> str:
 
 
 @differentiated(_gradient)
-@opaque(_scatter_elements)
+@opaque(_scatter_elements, scatter_elements_call)
 def scatter_elements(
     name: str, data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -141,7 +148,7 @@ def _scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, redu
 
 
 @differentiated(_gradient)
-@opaque(_scatter_nd)
+@opaque(_scatter_nd, scatter_nd_call)
 def scatter_nd(name: str, data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """``data`` with slices of ``updates`` written at the index tuples along the last dimension of ``indices``.
 
@@ -192,7 +199,7 @@ def _rows_terms(a: Application) -> list[str]:
 
 
 @differentiated(Composed(_rows_terms))
-@opaque(_scatter_rows)
+@opaque(_scatter_rows, scatter_rows_call)
 def scatter_rows(
     name: str, past: Tensor, update: Tensor, start: Tensor, *, axis: int, circular: bool = False
 ) -> Tensor:
@@ -248,7 +255,7 @@ def _fold_terms(a: Application) -> list[str]:
 
 
 @differentiated(Composed(_fold_terms))
-@opaque(_fold_windows)
+@opaque(_fold_windows, fold_windows_call)
 def fold_windows(
     name: str, x: Tensor, *, size: Ints, block: Ints, strides: Ints, pads: Ints, dilations: Ints
 ) -> Tensor:
@@ -281,7 +288,7 @@ def _unpool_terms(a: Application) -> list[str]:
 
 
 @differentiated(Composed(_unpool_terms))
-@opaque(_max_unpool)
+@opaque(_max_unpool, max_unpool_call)
 def max_unpool(name: str, x: Tensor, indices: Tensor, *, size: Ints) -> Tensor:
     """The image [N, C, *size] of zeros with ``x`` at its flat ``indices``, taken within every channel."""
     require_dtype(indices, "indices", INDEX_DTYPES)

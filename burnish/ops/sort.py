@@ -1,4 +1,4 @@
-"""Opaque operators that order elements: sort and top-k, by NumPy."""
+"""Opaque operators that order elements: sort and top-k."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from burnish.loops.sizes import least
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops.native.ordering import sort_call, top_k_call
 from burnish.ops.operator import Application, Composed, differentiated, normal_axis, opaque, require
 
 _INDEX = "int64"  # dtype of positions
@@ -31,7 +32,7 @@ def _values(a: Application) -> list[str | None]:
 
 
 @differentiated(Composed(_values))
-@opaque(_sort)
+@opaque(_sort, sort_call)
 def sort(name: str, x: Tensor, *, axis: int = -1, descending: bool = False) -> tuple[Tensor, ...]:
     """Values in order along ``axis``, and the positions (int64) that they come from; equal ones keep their order.
 
@@ -49,7 +50,7 @@ def _top_k(x: np.ndarray, k: int, axis: int, largest: bool, sorted: bool) -> tup
 
 
 @differentiated(Composed(_values))
-@opaque(_top_k)
+@opaque(_top_k, top_k_call)
 def top_k(
     name: str, x: Tensor, *, k: int, axis: int = -1, largest: bool = True, sorted: bool = True
 ) -> tuple[Tensor, ...]:

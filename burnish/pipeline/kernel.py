@@ -20,17 +20,22 @@ from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.dump import through
 from burnish.errors import ScheduleError
+from burnish.graph.costs import KERNEL, roofline_seconds
 from burnish.kernels.task import Choice, Task
 from burnish.kernels.template import Match
-from burnish.kernels.templates import first_match, matches, tunable_matches
+from burnish.kernels.templates import first_match, general_template, matches, tunable_matches
 from burnish.loops.program import Program
+from burnish.lower.instructions import PER_CYCLE, instructions
 from burnish.lower.pipeline import lower, own_passes
+from burnish.ops.classify import flops, traffic
 from burnish.schedule.schedule import Call, Schedule, replay
 from burnish.target import Target
 
+SLOW = 20.0  # times the roofline from which on a kernel is said to be slow; good ones are estimated at 1 to 5 times
+SHORT = 5e-6  # seconds of a kernel that is never said to be
 GRANULES = (16, 40)  # of a symbolic extent: the rows of a matrix tile; more than a vector, and whole ones of most
 # What decides which code a task becomes.
-_CODE = ("loops", "machines", "schedule", "kernels", "lower", "codegen", "pipeline/kernel.py")
+_CODE = ("loops", "machines", "schedule", "kernels", "lower", "codegen", "pipeline/kernel.py", "pipeline/native.py")
 
 _log = logging.getLogger("burnish")
 
@@ -39,7 +44,8 @@ _log = logging.getLogger("burnish")
 class Kernel:
     """Machine code of one task. ``packing``: layout tag of each packed parameter that is not row-major.
 
-    ``dims``: the dimensions whose values it takes behind its buffers.
+    ``dims``: the dimensions whose values it takes behind its buffers. ``seconds``: a static estimate of a call
+    (``lower.instructions``); 0 of code that is not counted.
     """
 
     symbol: str
@@ -49,6 +55,7 @@ class Kernel:
     template: str
     choice: Choice
     dims: tuple[str, ...] = ()
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -133,7 +140,9 @@ def outline(task: Task, target: Target, store: ObjectCache | None, recipe: Kerne
 
 def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: KernelConfig | None = None) -> None:
     """Stores the kernel of the task with this key, which `build` then finds."""
-    fields = {k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice", "dims")}
+    fields = {
+        k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice", "dims", "seconds")
+    }
     store.put(_entry(key, recipe), json.dumps(fields).encode() + b"\n" + kernel.code)
 
 
@@ -256,7 +265,24 @@ def compile_program(
     dump.form("emit", code.text, emitted - began, ".ll")
     machine = compile_ir(code.text, target)
     dump.form("compile_ir", f"{len(machine)} bytes of object code", time.perf_counter() - emitted)
-    return Kernel(program.name, machine, code.scratch_bytes, packed, template, choice, code.dims)
+    counted, shared = instructions(lowered, target.lanes)
+    seconds = counted / (PER_CYCLE * target.core.clock * (target.cores if shared else 1))
+    return Kernel(program.name, machine, code.scratch_bytes, packed, template, choice, code.dims, seconds)
+
+
+def slowness(task: Task, kernel: Kernel, target: Target) -> str:
+    """Why a kernel is expected to be slow; empty where it is not. By the static estimate of its time, beside the time
+    that its arithmetic and its traffic take at the machine's rates.
+    """
+    static = task.hinted
+    bound = roofline_seconds(flops(static.outputs), traffic(static.outputs), target, 1.0) + KERNEL
+    if kernel.seconds < SHORT or target.kind != "cpu":
+        return ""
+    times = kernel.seconds / bound
+    general = kernel.template == general_template(target).name and static.anchor() is not None
+    if not general and times < SLOW:
+        return ""
+    return f"{'the general schedule of a contraction, ' * general}about {times:.0f} times what the machine could take"
 
 
 def scheduled(template: str, choice: Choice, trace: Iterable[Call], program: Program) -> str:

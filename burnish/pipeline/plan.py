@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,18 @@ from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
-from burnish.graph.fuse import Group, divided, fall_apart, fuse
+from burnish.graph.fuse import Fusion, Group, fuse
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
+from burnish.graph.regroup import detached, divided, fall_apart, fronts
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
 from burnish.kernels.template import Template
-from burnish.kernels.templates import templates
+from burnish.kernels.templates import is_general, templates
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import DTYPES
 from burnish.loops.layout import Layout
@@ -117,6 +119,7 @@ def plan_kernels(
     if fused and not exact:
         found = _joined(graph, found, target)
     graph, groups = separate_outputs(graph, found, lanes, blocks)
+    groups = with_views_apart(graph, groups, target)
     layouts = choose_layouts(graph, groups, lanes, blocks)
     grid = target.machine.dialect.grid
     aligned = max(grid.aligned, 1) if grid else 1
@@ -124,6 +127,41 @@ def plan_kernels(
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
+
+
+def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
+    """Groups that only the general template takes because of the views in front of their anchor, as these views and the
+    rest: a copy, and a kernel of the anchor's own template. As few views as possible are copied.
+    """
+    driver = target.driver
+
+    def general_in(found: Sequence[Group]) -> Callable[[Group], bool]:
+        layouts = choose_layouts(graph, found, target.lanes, target.machine.blocked)
+        made = KernelPlan(graph, graph, tuple(found), layouts, {}, {})
+        return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], driver)
+
+    general = general_in(groups)
+    found = {group.outputs[0]: fronts(group) for group in groups if fronts(group) and general(group)}
+    if not found:
+        return list(groups)
+    fusion = Fusion(graph, lanes=1)
+
+    def parted(group: Group, chains: Sequence[tuple[Node, ...]]) -> list[Group]:
+        parts = detached(graph, group, chains, fusion)
+        return parts if all(len(part.outputs) == 1 for part in parts[:-1]) else [group]
+
+    def replaced(ways: Mapping[str, Sequence[Group]]) -> list[Group]:
+        return [part for group in groups for part in ways.get(group.outputs[0], (group,))]
+
+    whole = {group.outputs[0]: group for group in groups if group.outputs[0] in found}
+    apart = {name: parted(group, found[name]) for name, group in whole.items()}
+    general = general_in(replaced(apart))
+    better = {name: parts for name, parts in apart.items() if len(parts) > 1 and not general(parts[-1])}
+    for name in better:
+        chains = found[name]
+        fewer = (parted(whole[name], some) for n in range(1, len(chains)) for some in combinations(chains, n))
+        better[name] = next((parts for parts in fewer if len(parts) > 1 and not general(parts[-1])), better[name])
+    return replaced(better)
 
 
 def grouped(graph: Graph, lanes: int, fused: bool) -> list[Group]:

@@ -24,12 +24,13 @@ from burnish.runtime.arguments import Arguments, described
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, round_up
 from burnish.runtime.device import Device, DeviceCode, OwnKernels, divided
 from burnish.runtime.devices import device_of
-from burnish.runtime.executable import Executable, TensorSpec
+from burnish.runtime.executable import Executable, Host, TensorSpec
 from burnish.runtime.gpu.arrays import is_on_gpu
 from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.labels import check_labels, known_labels
 from burnish.runtime.pool import available_cores, pool
+from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode
 from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
 from burnish.runtime.state import State
@@ -37,17 +38,22 @@ from burnish.runtime.structures import Structures
 from burnish.runtime.variants import Variant
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
+IN_PYTHON = "a step in Python"
+NAMED_SLOW = 3  # slow steps that a ``repr`` names
+
 
 @dataclass(frozen=True)
 class ProfileRow:
     """One step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of a call, and
-    says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python.
+    says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python. ``slow``: why the step
+    is expected to be slow, if it is.
     """
 
     node: str
     kernel: str
     microseconds: float
     share: float
+    slow: str = ""
 
 
 class Module:
@@ -115,6 +121,7 @@ class Module:
             give_back(workspace)
         self._lock = threading.RLock()
         self._caller = 0  # the thread whose call uses the state above
+        self._quick = QuickCall(self) if QuickCall.suits(self) else None
         _watch_forks()
         _modules.add(self)
 
@@ -195,12 +202,22 @@ class Module:
         """
         return self.executable.info.get("stored")
 
+    @property
+    def slow(self) -> dict[str, str]:
+        """Steps that are expected to be slow, by their labels, and why: kernels far from what the machine could do by a
+        static estimate, and steps in Python. Known at compile time; nothing is timed.
+        """
+        rows = self.executable.info.get("kernels", ())
+        kernels = {str(row["kernel"]): str(row["slow"]) for row in rows if row.get("slow")}
+        return kernels | {step.label: IN_PYTHON for step in self.executable.steps if isinstance(step, Host)}
+
     def note(self, **facts: Any) -> None:
         """Adds facts to what the artifact keeps as ``info``: anything that JSON can hold."""
         self.executable = replace(self.executable, info={**self.executable.info, **facts})
         self._all = tuple(v.noted(facts) for v in self._all)
         self._labels = known_labels(self.executable.info, len(self.executable.inputs))
         self._arguments = Arguments(self.inputs, self.executable.info)
+        self._quick = QuickCall(self) if QuickCall.suits(self) else None
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -242,7 +259,10 @@ class Module:
         ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). Raises
         InputError for what is missing, unknown, or of another shape or dtype than compiled.
         """
-        given = args if len(args) == self._arguments.count and not kwargs else self._arguments.bind(args, kwargs)
+        plain = len(args) == self._arguments.count and not kwargs
+        if plain and self._quick is not None and (found := self._quick(args)) is not None:
+            return found
+        given = args if plain else self._arguments.bind(args, kwargs)
         if self._there is not None and any(map(is_on_gpu, given)):
             there = self._run_there(given, None)
             return there[0] if len(there) == 1 else tuple(there)
@@ -287,8 +307,10 @@ class Module:
             rounds.append(np.diff(stamps[:, 0] * 10**9 + stamps[:, 1]))
         medians = [statistics.median(times) / 1e3 for times in np.array(rounds[1:]).T.tolist()]
         total = sum(medians) or 1.0
+        slow = self.slow
         return [
-            ProfileRow(step.node, step.label, time, time / total) for step, time in zip(steps, medians, strict=True)
+            ProfileRow(step.node, step.label, time, time / total, slow.get(step.label, ""))
+            for step, time in zip(steps, medians, strict=True)
         ]
 
     @property
@@ -321,7 +343,8 @@ class Module:
 
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
-        return f"Module({inputs} -> {outputs}; {len(self.executable.calls)} kernels, {self.threads} threads)"
+        slow = slow_text(self.slow)
+        return f"Module({inputs} -> {outputs}; {len(self.executable.calls)} kernels, {self.threads} threads{slow})"
 
     def _run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""
@@ -396,6 +419,13 @@ class Module:
     def _sizes(self, values: Mapping[str, int]) -> Sized:
         """What these values of the dimensions decide."""
         return sized(self.executable, values, self._planner, self._runner.places, self._runner.extents)
+
+
+def slow_text(slow: Mapping[str, str]) -> str:
+    """The first of the steps that are expected to be slow, as part of a ``repr``; empty where there are none."""
+    names = [f"{label}: {why}" for label, why in list(slow.items())[:NAMED_SLOW]]
+    more = [f"{len(slow) - NAMED_SLOW} more"] * (len(slow) > NAMED_SLOW)
+    return f"; slow: {', '.join([*names, *more])}" if slow else ""
 
 
 def load(

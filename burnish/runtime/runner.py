@@ -132,10 +132,10 @@ class CpuRunner:
         """
         self.io[1 : self._given] = addresses  # type: ignore[assignment]
         self.runtime.profile = profile
-        if self._only is not None:
-            self.native(self._only, *self._shared)
-            return
         try:
+            if self._only is not None:
+                self.native(self._only, *self._shared)
+                return
             for part in self._parts:
                 if isinstance(part, _Segment):
                     self.runtime.profile = profile + 16 * part.first if profile is not None else None
@@ -145,6 +145,7 @@ class CpuRunner:
                 self._step(part, now)
                 stamp(profile, part + 1)
         finally:
+            self.runtime.profile = None
             self._collectives.abandon()
 
     def _step(self, number: int, now: Sized) -> None:

@@ -20,6 +20,8 @@ LAYERS: list[Layer] = [
     GCN(3), GCN(3, "tanh", residual=True), GCN(4, "tanh", residual=True), SAGE(3, "tanh"), SAGE(3, reduction="sum"),
     SAGE(3, reduction="max"), CommNet(3, "tanh"), GIN(3, eps=0.5), GIN(3, hidden=2, train_eps=True),
     GAT(2, "elu", heads=2), GAT(2, heads=2, joined=False), GAT(3, heads=1, joined=False, loops=False),
+    SAGE(3, "gelu", residual=True), CommNet(4, "softplus", residual=True), GIN(3, "log_softmax", residual=True),
+    GAT(2, "silu", heads=2, residual=True), GCN(3, "sigmoid"), GCN(3, "leaky_relu"), GCN(3, "selu"),
 ]  # fmt: skip
 ATTENTION: list[Layer] = [GAT(2, "elu", heads=2, weighted=True), GAT(3, joined=False, loops=False, weighted=True)]
 
@@ -101,8 +103,8 @@ def test_seeds_make_weights() -> None:
 def test_refusals(tmp_path: pytest.TempPathFactory) -> None:
     with pytest.raises(ParameterError, match="kind: found 'gnn'; allowed: gcn, sage"):
         network("gnn", 5, 3)
-    with pytest.raises(ParameterError, match=r"activation: found 'gelu'; allowed: none, relu"):
-        GCN(3, "gelu")
+    with pytest.raises(ParameterError, match=r"activation: found 'mish'; allowed: none, relu"):
+        GCN(3, "mish")
     with pytest.raises(ParameterError, match="reduction: found 'median'"):
         SAGE(3, reduction="median")
     with pytest.raises(ParameterError, match="hidden: found 10; allowed: a multiple of heads, 4"):

@@ -6,7 +6,7 @@ import pytest
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.compose import _form, _overwritable, overwritable, tensors
 from burnish.graph.evaluate import evaluate
-from burnish.graph.fuse import MOST_DEPTH, MOST_PLACES, Group, fall_apart, fuse
+from burnish.graph.fuse import MOST_DEPTH, MOST_PLACES, Group, fuse
 from burnish.graph.passes import optimize
 from burnish.loops.evaluate import evaluate as evaluate_tensors
 from burnish.loops.expr import Load
@@ -347,16 +347,6 @@ def test_a_group_computes_no_member_at_many_places() -> None:
     for group in groups:
         _, (out,) = tensors(graph, group)
         assert len(accesses(out)) <= 4 * MOST_PLACES
-
-
-def test_a_group_falls_apart_into_its_nodes() -> None:
-    g = GraphBuilder()
-    x = g.add("conv2d", g.input("x", (1, 8, 6, 6)), g.constant(array(8, 8, 3, 3)))
-    graph = g.build(g.add("mul", g.add("relu", x), g.constant(np.array([2.0], np.float32))))
-    (group,) = fused(graph)
-    assert [str(part) for part in fall_apart(graph, group)] == [
-        "conv2d = [conv2d] (x, const)", "relu = relu (conv2d)", "mul = mul (relu)"
-    ]  # fmt: skip
 
 
 def test_a_shuffle_of_channels_is_one_kernel_and_other_reshapes_are_none() -> None:

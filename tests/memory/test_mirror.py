@@ -50,6 +50,17 @@ def test_every_plan_runs_all_after_what_it_needs(seed: int, skip: int) -> None:
     assert work.live(mirrored_order(work, sublinear(work))) <= base
 
 
+def test_only_what_is_cheap_is_dropped() -> None:
+    work = chain(20, 1)
+    cheap = {n for n, o in enumerate(work.operations) if o.cheap and n in work.repeatable}
+    assert 3 < len(cheap) < 17
+    assert drop_cheap(work) == dict.fromkeys(cheap, 1)
+    order = mirrored_order(work, drop_cheap(work))
+    assert {n for n in order if order.count(n) > 1} <= cheap
+    assert work.order_seconds(order) <= work.seconds + sum(work.operations[n].seconds for n in cheap)
+    assert work.live(order) < work.live(range(len(work)))
+
+
 def test_the_plan_of_algorithm_7_grows_with_the_root_of_the_depth_and_costs_one_forward_pass() -> None:
     live = []
     for length in (25, 100, 400):

@@ -279,13 +279,13 @@ def test_ngrams_are_counted_with_skips() -> None:
     assert found.tolist() == [[4, 9, 4, 5]]
 
 
-def test_trees_with_missing_values_and_sets() -> None:
-    nodes = np.array([[1, 0, 1, 2, 1], [7, 1, 3, 4, 0], [0] * 5, [0] * 5, [0] * 5])
-    thresholds = np.array([0.5, 0, 0, 0, 0], np.float32)
-    weights = np.array([[np.nan], [np.nan], [1.0], [2.0], [4.0]], np.float32)
-    members = np.array([[1, 3.0], [1, 8.0]], np.float32)
+def test_trees_with_missing_values_and_silent_leaves() -> None:
+    nodes = np.array([[0, 1, 2, 1], [1, 3, 4, 0], [0, 2, 2, 0], [0, 3, 3, 1], [0, 4, 4, 2]], np.uint32)
+    thresholds = np.array([0.5, 3, 0, 0, 0], np.float32)
+    weights = np.array([[1.0, np.nan], [2.0, np.nan], [4.0, 8.0]], np.float32)
     x = np.array([[1, 0], [0, 3], [0, 4], [np.nan, 8]], np.float32)
-    found = run("tree_ensemble", x, np.array([0]), nodes, thresholds, weights, members)
-    assert found[:, 0].tolist() == [1, 2, 4, 2]
-    twice = run("tree_ensemble", x, np.array([0, 0]), nodes, thresholds, weights, members, aggregate="AVERAGE")
-    assert twice[:, 0].tolist() == [1, 2, 4, 2]
+    found = run("tree_ensemble", x, np.array([[0, 2]], np.uint32), nodes, thresholds, weights, silent=-1.0)
+    assert found.tolist() == [[1, -1], [2, -1], [4, 8], [4, 8]]
+    twice = run("tree_ensemble", x, np.array([[0, 2]] * 2, np.uint32), nodes, thresholds, weights, aggregate="AVERAGE")
+    assert twice[:, 0].tolist() == [1, 2, 4, 4]
+

@@ -7,14 +7,18 @@ import numpy as np
 import pytest
 
 from burnish.errors import PlanError
+from burnish.jit import njit
 from burnish.parallel.baselines import data_parallel, pipeline
+from burnish.parallel.core import BEFORE, IN
 from burnish.parallel.costs import Roofline
 from burnish.parallel.machine import Device, Machine, spread
 from burnish.parallel.presets import machine
+from burnish.parallel.sharing import SOURCE
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.strategy import Configuration, Strategy
 from burnish.parallel.taskgraph import Problem
+from burnish.parallel.walk import resume_point
 from tests.parallel.problems import branches, layers
 
 
@@ -198,3 +202,67 @@ def test_wrong_use_is_refused(sim):
         sim.full(choice[1:])
     with pytest.raises(PlanError, match="synchronization 'never'; allowed: overlapped, after"):
         simulator(layers(1), linked(1), synchronization="never")
+
+
+@njit(cache=False)
+def drawn(seed, proposals, moves, counts):
+    """What a walk draws: for each proposal a number from 0 to 1, a move, and a configuration."""
+    np.random.seed(seed)
+    found = np.empty((proposals, 3))
+    for n in range(proposals):
+        found[n, 0] = np.random.random()
+        found[n, 1] = np.random.randint(0, moves)
+        found[n, 2] = np.random.randint(0, counts[int(found[n, 1])])
+    return found
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.02, 0.2])
+def test_a_walk_accepts_by_the_rule_of_metropolis(sim, temperature):
+    """A worse time T with probability exp((now - T) / (temperature * now)), by the same random numbers."""
+    space, proposals = sim.problem.space, 400
+    start = space.choice(data_parallel(sim.problem.model, sim.problem.machine))
+    found = sim.walk(start, proposals, temperature, 5)
+    current, accepted, worse = start.copy(), 0, 0
+    now = least = sim.full(start)
+    for u, move, number in drawn(5, proposals, len(start), space.count):
+        other = current.copy()
+        other[int(move)] = space.first[int(move)] + int(number)
+        if (other == current).all():
+            continue
+        time = sim.full(other)
+        if time <= now or (temperature and u <= np.exp((now - time) / (temperature * now))):
+            accepted, worse = accepted + 1, worse + (time > now)
+            current, now = other, time
+            least = min(least, now)
+    assert (found.accepted, found.current_ns, found.best_ns) == (accepted, now, least)
+    assert (found.current == current).all()
+    assert (worse > 0) == (temperature > 0)
+
+
+@njit(cache=False)
+def point(t, ops, first, every, ck):
+    return resume_point(t, ops, first, every, ck)
+
+
+def test_simulations_go_on_from_checkpoints_before_the_change(sim):
+    """From the last that was taken in time: one behind what changes, or that was never taken, is passed over."""
+    sim.start(sim.problem.space.random(3))
+    t, ck, first, every = sim.t, sim._ck, sim._first, sim._every
+    passed = 0
+    for i in range(len(first)):
+        ops = np.array([i])
+        sources = [t.geometry.edges[t.lists[q], SOURCE] for q in range(t.pointer[IN, i], t.pointer[IN, i + 1])]
+        before = [t.lists[q] for q in range(t.pointer[BEFORE, i], t.pointer[BEFORE, i + 1])]
+        if not sources and not before:
+            assert point(t, ops, first, every, ck) == 0
+            continue
+        least = min(first[j] for j in (*sources, *before))
+        z = point(t, ops, first, every, ck)
+        assert z == 0 or (ck.scalars[z, 0] >= 0 and ck.scalars[z, 1] <= least)
+        for column, value in ((1, least + 1), (0, -1)):
+            kept = ck.scalars[z].copy()
+            ck.scalars[z, column] = value
+            assert z == 0 or point(t, ops, first, every, ck) == z - 1
+            ck.scalars[z] = kept
+            passed += z > 0
+    assert passed > 4

@@ -276,9 +276,27 @@ def test_calls_must_refer_to_what_exists(swap, slot, message) -> None:
         Executable(e.inputs, e.outputs, (Call("absent", (), "n"),), e.driver, e.code, e.params, 0, 0, e.target)
 
 
+def replace_step(module, patch, step, make) -> None:
+    """Puts ``make(step)`` in the place of a step of a call: of a quick one, where the module has such, or of others."""
+    if step == "borrow":
+        patch.setattr(f"burnish.runtime.{'quick' if module._quick else 'module'}.borrow", make(borrow))
+    elif module._quick:
+        patch.setattr(module._quick, "_native", make(module._quick._native))
+    else:
+        patch.setattr(module, "_run", make(module._run))
+
+
+def with_calls(module, quick):
+    """The module, whose calls are quick ones or not."""
+    assert module._quick is not None
+    module._quick = module._quick if quick else None
+    return module
+
+
+@pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("step", ["borrow", "run"])
-def test_a_call_in_the_middle_of_a_call_is_right_and_so_is_the_other(make_executable, monkeypatch, step) -> None:
-    module, inner = Module(make_executable(), threads=2), []
+def test_a_call_in_the_middle_of_a_call_is_right_and_so_is_the_other(make_executable, monkeypatch, step, quick) -> None:
+    module, inner = with_calls(Module(make_executable(), threads=2), quick), []
 
     def interrupted(function):
         """``function`` after what a signal handler or a finalizer may do at this point."""
@@ -292,10 +310,7 @@ def test_a_call_in_the_middle_of_a_call_is_right_and_so_is_the_other(make_execut
 
         return call
 
-    if step == "borrow":
-        monkeypatch.setattr("burnish.runtime.module.borrow", interrupted(borrow))
-    else:
-        module._run = interrupted(module._run)
+    replace_step(module, monkeypatch, step, interrupted)
     assert np.array_equal(module(X), Y)
     assert np.array_equal(inner[1], 2 * (X + 1 + np.arange(1000, dtype=np.float32))) and len(inner[2]) == 2
     assert np.array_equal(module(X), Y)
@@ -320,18 +335,17 @@ def test_signal_handlers_may_call_the_module_that_they_interrupt(tmp_path, make_
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("quick", [True, False])
 @pytest.mark.parametrize("step", ["borrow", "run", "start"])
-def test_a_module_is_usable_after_an_interrupt(make_executable, monkeypatch, step) -> None:
-    module = Module(make_executable(), threads=2)
+def test_a_module_is_usable_after_an_interrupt(make_executable, monkeypatch, step, quick) -> None:
+    module = with_calls(Module(make_executable(), threads=2), quick)
 
     def interrupt(*args):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        if step == "borrow":
-            patch.setattr("burnish.runtime.module.borrow", interrupt)
-        elif step == "run":
-            patch.setattr(module, "_run", interrupt)
+        if step != "start":
+            replace_step(module, patch, step, lambda _: interrupt)
         else:
             patch.setattr(module._pool, "running", False)
             patch.setattr(module._pool, "_create_workers", interrupt)
@@ -344,23 +358,38 @@ def test_a_module_is_usable_after_an_interrupt(make_executable, monkeypatch, ste
     assert not caller.is_alive()
 
 
-def test_a_child_forked_by_a_handler_in_the_middle_of_a_call_goes_on(make_executable) -> None:
-    module, run, child = Module(make_executable(), threads=2), None, []
-    run = module._run
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_child_forked_by_a_handler_in_the_middle_of_a_call_goes_on(make_executable, monkeypatch, quick) -> None:
+    module, child = with_calls(Module(make_executable(), threads=2), quick), []
 
-    def forking(*args):
-        if not child:
-            child.append(os.fork())
-            if not child[0] and not np.array_equal(module(X + 1), 2 * (X + 1 + np.arange(1000, dtype=np.float32))):
-                os._exit(2)
-        return run(*args)
+    def forking(run):
+        def call(*args):
+            if not child:
+                child.append(os.fork())
+                if not child[0] and not np.array_equal(module(X + 1), 2 * (X + 1 + np.arange(1000, dtype=np.float32))):
+                    os._exit(2)
+            return run(*args)
 
-    module._run = forking
+        return call
+
+    replace_step(module, monkeypatch, "run", forking)
     found = module(X)
     if not child[0]:
         os._exit(0 if np.array_equal(found, Y) else 1)
     assert np.array_equal(found, Y)
     assert os.waitstatus_to_exitcode(os.waitpid(child[0], 0)[1]) == 0
+
+
+def test_arrays_that_are_not_read_as_they_are_take_the_other_way(add) -> None:
+    wide = np.zeros((1000, 2), np.float32)
+    wide[:, 0] = X
+    unaligned = np.frombuffer(b"\0" + X.tobytes(), np.float32, 1000, 1)
+    readonly = X.copy()
+    readonly.flags.writeable = False
+    for given in (wide[:, 0], unaligned, readonly, X.view(np.recarray)):
+        assert np.array_equal(add(given), Y)
+    with pytest.raises(InputError, match=r"is float64\[1000\]"):
+        add(X.astype(np.float64))
 
 
 def test_copies_share_code_and_parameters_and_nothing_else(add) -> None:

@@ -15,7 +15,7 @@ RNG = np.random.default_rng(0)
 ROWS, WIDTH = 64, 32
 
 
-def deep(layers: int = 8) -> Graph:
+def deep(layers: int = 5) -> Graph:
     """Dense layers with ReLU; every other one has a residual connection."""
     b = GraphBuilder()
     x = b.input("x", (ROWS, WIDTH))
@@ -30,7 +30,7 @@ def convolutions() -> Graph:
     """Convolutions with batch normalization, whose running statistics move with every step, and joined branches."""
     b = GraphBuilder()
     x = b.input("x", (4, 3, 12, 12))
-    for i, channels in enumerate((16, 16, 32)):
+    for i, channels in enumerate((16, 16)):
         inputs = b.types[x].shape[1]
         weight = b.constant((RNG.normal(size=(channels, inputs, 3, 3)) / 6).astype("f4"), f"w{i}")
         y = b.add("conv2d", x, weight, pads=(1, 1, 1, 1), node=f"conv{i}")
@@ -43,7 +43,7 @@ def convolutions() -> Graph:
     return b.build(b.add("matmul", pooled, b.constant(RNG.normal(size=(32, 4)).astype("f4"), "head")))
 
 
-def attention(layers: int = 3) -> Graph:
+def attention(layers: int = 2) -> Graph:
     """Layers of attention: reshapes and slices, which only give memory other names, between products."""
     b = GraphBuilder()
     x = b.input("x", (8, 16, WIDTH))

@@ -18,6 +18,7 @@ import onnx
 import burnish as bn
 from burnish.errors import BurnishError, UnsupportedOperator
 from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
+from burnish.runtime.module import IN_PYTHON
 from tools.fuzz.oracles import MANY_SAMPLES, Expected, expect, judge
 from tools.fuzz.pages import run_fenced
 from tools.fuzz.standard import NotComputable
@@ -108,6 +109,8 @@ def attempt(
         return Result("error", *describe(error), seconds)
     if outcome == "right" and seconds > SLOW:
         return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)
+    if outcome == "right" and (far := {label: why for label, why in module.slow.items() if why != IN_PYTHON}):
+        return Result("slow", f"kernel {next(iter(far))}: {next(iter(far.values()))}", "slow kernel", seconds)
     if outcome == "right" and not isinstance(module, bn.Module):
         return Result("by size", "", "", seconds)
     if outcome == "right" and warnings:

@@ -11,12 +11,17 @@ import onnx
 from burnish.frontend.onnx.classical import TRANSFORMS, binary_label, labels_of, no_texts, real, rows, transformed
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import to_array
-from burnish.ops.trees import AGGREGATES, MODES
+from burnish.ops.native.trees import AGGREGATES
+
+MODES = ("LEAF", "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 
 
 @dataclass(frozen=True)
 class Forest:
-    """The constants of the operator ``tree_ensemble``."""
+    """Trees as the operators have them: ``nodes`` [nodes, 5] with mode (by place in ``MODES``), feature, next node if
+    true, if false, whether a missing value goes to the first; ``thresholds`` [nodes]; ``weights`` [nodes, targets], NaN
+    where a leaf says nothing; ``members`` [pairs, 2]: a node that asks for members of a set, and one of these.
+    """
 
     roots: np.ndarray
     nodes: np.ndarray
@@ -28,8 +33,98 @@ class Forest:
         """[N, targets] of a table; ``silent`` where no tree says anything."""
         if self.nodes[:, 1].max(initial=0) >= c.shape(x)[1]:
             c.invalid("input 0", f"{c.shape(x)[1]} columns", f"at least {self.nodes[:, 1].max() + 1}, which trees read")
-        constants = [self.roots, self.nodes, self.thresholds, self.weights, self.members]
+        constants = in_order(self, c.dtype(x))
         return c.add("tree_ensemble", x, *(c.constant(a) for a in constants), aggregate=aggregate, silent=silent)
+
+
+class _Tests:
+    """Inner nodes that ask whether a feature is at most a number: ``(feature, first, second, missing first)``."""
+
+    def __init__(self, count: int, thresholds: np.ndarray) -> None:
+        self.rows: list[tuple[int, int, int, int]] = [(0, 0, 0, 0)] * count
+        self.thresholds = thresholds.tolist()
+
+    def fresh(self) -> int:
+        """Another node."""
+        self.rows.append((0, 0, 0, 0))
+        self.thresholds.append(0.0)
+        return len(self.rows) - 1
+
+    def at_most(self, node: int, feature: int, bound: float, first: int, second: int, missing: int) -> None:
+        """``node`` goes to ``first`` up to ``bound`` (NaN: never), else to ``second``; missing values to ``missing``,
+        which is one of both.
+        """
+        if missing not in (first, second):  # nothing goes to the first
+            first = missing
+        self.rows[node] = (feature, first, second, int(missing == first))
+        self.thresholds[node] = bound
+
+    def equal(self, node: int, feature: int, value: np.floating, true: int, false: int, missing: int) -> None:
+        """``node`` goes to ``true`` where the feature is ``value``."""
+        if np.isnan(value):
+            self.at_most(node, feature, np.nan, missing, false, missing)
+            return
+        below = self.fresh()
+        self.at_most(node, feature, float(value), below, false, below if missing == true else false)
+        self.at_most(below, feature, _before(value), false, true, true)
+
+
+def _before(value: np.floating) -> float:
+    """The greatest number less than ``value``; NaN where there is none."""
+    return float(np.nextafter(value, type(value)(-np.inf))) if value != -np.inf else np.nan
+
+
+def in_order(forest: Forest, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The constants of the operator ``tree_ensemble`` for a table of ``dtype``: every test is one of "at most"."""
+    modes, count = forest.nodes[:, 0], len(forest.nodes)
+    own = np.result_type(np.float64 if dtype == "float64" else np.float32, forest.thresholds)
+    tests = _Tests(count, forest.thresholds.astype(own))
+    leaves = np.flatnonzero(modes == 0)
+    for node in np.flatnonzero(modes).tolist():
+        mode, feature, true, false, tracks = forest.nodes[node].tolist()
+        value, missing = own.type(forest.thresholds[node]), true if tracks else false
+        match MODES[mode].removeprefix("BRANCH_"):
+            case "MEMBER":
+                _members_of(tests, forest, node, own)
+            case "EQ":
+                tests.equal(node, feature, value, true, false, missing)
+            case "NEQ":
+                tests.equal(node, feature, value, false, true, missing)
+            case _ if np.isnan(value):
+                tests.at_most(node, feature, np.nan, missing, false, missing)
+            case "LEQ" | "GT" as name:
+                first, second = (true, false) if name == "LEQ" else (false, true)
+                tests.at_most(node, feature, float(value), first, second, missing)
+            case name:
+                first, second = (true, false) if name == "LT" else (false, true)
+                tests.at_most(node, feature, _before(value), first, second, missing)
+    nodes = np.asarray(tests.rows, np.uint32).reshape(-1, 4)
+    nodes[leaves] = np.stack([np.zeros_like(leaves), leaves, leaves, np.arange(len(leaves))], 1)
+    roots = np.stack([forest.roots, _heights(nodes)[forest.roots]], 1).astype(np.uint32)
+    return roots.reshape(-1, 2), nodes, np.asarray(tests.thresholds, own), forest.weights[leaves]
+
+
+def _members_of(tests: _Tests, forest: Forest, node: int, own: np.dtype) -> None:
+    """A chain of tests for every member of a node's set."""
+    _, feature, true, false, tracks = forest.nodes[node].tolist()
+    values = forest.members[forest.members[:, 0] == node, 1].astype(own)
+    if not len(values):
+        tests.at_most(node, feature, np.nan, true if tracks else false, false, true if tracks else false)
+    for number, value in enumerate(values):
+        following = tests.fresh() if number + 1 < len(values) else false
+        tests.equal(node, feature, value, true, following, true if tracks else following)
+        node = following
+
+
+def _heights(nodes: np.ndarray) -> np.ndarray:
+    """The steps from each node to its deepest leaf."""
+    found = np.zeros(len(nodes), np.int64)
+    inner = np.flatnonzero(nodes[:, 1] != np.arange(len(nodes)))
+    while True:
+        deeper = 1 + np.maximum(found[nodes[inner, 1]], found[nodes[inner, 2]])
+        if (deeper == found[inner]).all():
+            return found
+        found[inner] = deeper
 
 
 def _floats(n: OnnxNode, key: str) -> np.ndarray | None:

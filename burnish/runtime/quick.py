@@ -1,0 +1,95 @@
+"""Quick call: a model without state and open sizes on arrays that kernels can read as they are, with few checks."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from threading import get_ident
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from burnish.runtime.buffers import ALIGNMENT, address_of, aligned_array, round_up
+from burnish.runtime.runner import CpuRunner
+from burnish.runtime.workspace import borrow, give_back
+
+if TYPE_CHECKING:
+    from burnish.runtime.module import Module
+
+BLOCK = 4096  # bytes from which small outputs of successive calls are cut
+SMALL = 512  # bytes of all outputs of a call that are small
+_READABLE = 0x1 | 0x100  # NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED
+
+
+class QuickCall:
+    """A module's steps as one native call on the addresses of arrays; None instead of a result where it takes more.
+
+    Calls hold the module's lock.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module, runner = module, module._runner
+        assert isinstance(runner, CpuRunner)
+        now = module._now
+        self._inputs, self._outputs = now.inputs, now.outputs
+        self._offsets, self._stride = [0], 0
+        for shape, dtype in self._outputs:
+            self._stride += round_up(max(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 1), ALIGNMENT)
+            self._offsets.append(self._stride)
+        self._used = BLOCK  # of the block: none yet
+        count = len(self._inputs) + len(self._outputs)
+        self._enter = struct.Struct(f"{count}Q").pack_into
+        self._io, self._native, self._pool = runner.io, runner.native, module._pool
+        self._plan, (self._io_address, self._runtime) = runner._only, runner._shared
+
+    @staticmethod
+    def suits(module: Module) -> bool:
+        """Whether all calls of a module may be made so."""
+        own, runner = module.executable, module._runner
+        alone = len(module.inputs) == len(own.inputs) and not module._labels and not own.states and not own.dims
+        return alone and isinstance(runner, CpuRunner) and runner._only is not None and not own.info.get("structures")
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """The output or the tuple of outputs."""
+        addresses = []
+        for value, (shape, dtype) in zip(args, self._inputs, strict=True):
+            if type(value) is not np.ndarray or value.shape != shape or value.dtype is not dtype:
+                return None
+            if value.flags.num & _READABLE != _READABLE:
+                return None
+            addresses.append(address_of(value))
+        module = self._module
+        with module._lock:
+            if module._caller or not self._pool.running:  # in a signal handler or a finalizer; after a fork
+                return None
+            need, workspace = module._workspace_bytes, None
+            try:
+                module._caller = get_ident()
+                results = self._results(addresses)
+                workspace = borrow(need) if need else None
+                if workspace is not None and workspace is not module._workspace:
+                    module._work_in(workspace)
+                self._enter(self._io, 8, *addresses)
+                self._native(self._plan, self._io_address, self._runtime)
+            finally:
+                module._caller = 0
+                if workspace is not None:
+                    give_back(workspace)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _results(self, addresses: list[int]) -> list[np.ndarray]:
+        """New arrays for the outputs, whose addresses are added; small ones are cut from a block."""
+        if self._stride > SMALL:
+            made = [aligned_array(shape, dtype) for shape, dtype in self._outputs]
+            addresses += [address for _, address in made]
+            return [array for array, _ in made]
+        if self._used + self._stride > BLOCK:
+            self._block, self._address = aligned_array((BLOCK,), np.dtype(np.uint8))
+            self._used = 0
+        begin = self._used
+        self._used += self._stride
+        results = []
+        for (shape, dtype), offset in zip(self._outputs, self._offsets, strict=False):
+            results.append(np.ndarray(shape, dtype, self._block, begin + offset))
+            addresses.append(self._address + begin + offset)
+        return results

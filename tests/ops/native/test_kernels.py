@@ -1,0 +1,227 @@
+"""Native kernels of opaque operators beside their NumPy, over shapes, types, threads and open sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
+from burnish.ops import OPERATORS
+from burnish.runtime.executable import Host
+
+RANDOM = np.random.default_rng(3)
+Feeds = Mapping[str, np.ndarray]
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("objects")
+
+
+def compiled_beside_numpy(
+    cache: Path, op: str, arrays: Sequence[np.ndarray], constants: Sequence[int] = (), threads: int = 2, **attrs: Any
+) -> None:
+    """The operator on ``arrays``, those at ``constants`` known at compile time: as NumPy has it, without Python."""
+    graph, feeds = graph_of(op, arrays, constants, **attrs)
+    module = bn.compile(graph, threads=threads, rewrite=False, cache_dir=cache)
+    assert not any(isinstance(step, Host) for step in module.executable.steps), "runs in Python"
+    extern = OPERATORS[op].extern
+    assert extern is not None
+    with np.errstate(invalid="ignore"):
+        expected = extern(*arrays, **OPERATORS[op].complete(attrs))
+    expected = expected if isinstance(expected, tuple) else (expected,)
+    found = module(*feeds.values())
+    for own, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+        assert own.dtype == other.dtype and np.array_equal(own, other, equal_nan=own.dtype.kind == "f")
+
+
+def graph_of(op: str, arrays: Sequence[np.ndarray], constants: Sequence[int], **attrs: Any) -> tuple[Graph, Feeds]:
+    b, feeds = GraphBuilder(), {}
+    names = []
+    for i, array in enumerate(arrays):
+        if i in constants:
+            names.append(b.constant(array))
+        else:
+            names.append(b.input(f"x{i}", array.shape, str(array.dtype)))
+            feeds[f"x{i}"] = array
+    return b.build(*b.add_many(op, *names, **attrs)), feeds
+
+
+def drawn(dtype: str, *shape: int) -> np.ndarray:
+    """Numbers with many ties, and NaN and infinities of floats."""
+    array = RANDOM.integers(0, 6, shape).astype(dtype)
+    if array.dtype.kind == "f":
+        places = RANDOM.random(shape)
+        array[places < 0.1], array[places > 0.95] = np.nan, np.inf
+    return array
+
+
+SHAPES = (((7,), 0), ((3, 40), 1), ((5, 9, 4), 1), ((1, 1), 0), ((2, 0, 3), 0), ((2, 0, 3), 1), ((300, 33), -1))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "uint8"])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_sort(cache: Path, shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    for descending in (False, True):
+        compiled_beside_numpy(cache, "sort", [drawn(dtype, *shape)], axis=axis, descending=descending)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32"])
+@pytest.mark.parametrize(("shape", "axis"), SHAPES)
+def test_top_k(cache: Path, shape: tuple[int, ...], axis: int, dtype: str) -> None:
+    x = drawn(dtype, *shape)
+    extent = shape[axis]
+    for k, largest, in_order in ((0, True, True), (1, False, True), (extent // 2, True, False), (extent, False, True)):
+        compiled_beside_numpy(cache, "top_k", [x], axis=axis, k=min(k, extent), largest=largest, sorted=in_order)
+
+
+def positions(*shape: int, extent: int, dtype: str = "int64") -> np.ndarray:
+    """Places, some of them negative, some out of range, many twice."""
+    return RANDOM.integers(-extent - 2, extent + 2, shape).astype(dtype)
+
+
+REDUCTIONS = ("none", "add", "mul", "max", "min")
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
+@pytest.mark.parametrize(
+    ("data", "indices", "axis"),
+    [
+        ((9,), (4,), 0),
+        ((3, 7), (3, 20), 1),
+        ((6, 4, 5), (3, 4, 5), 0),
+        ((6, 4, 5), (2, 9, 3), 1),
+        ((2, 1, 3), (0, 1, 3), 0),
+    ],
+)
+def test_scatter_elements(
+    cache: Path, data: tuple[int, ...], indices: tuple[int, ...], axis: int, dtype: str, reduction: str
+) -> None:
+    given = [drawn(dtype, *data), positions(*indices, extent=data[axis]), drawn(dtype, *indices)]
+    compiled_beside_numpy(cache, "scatter_elements", given, axis=axis, reduction=reduction)
+
+
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize(
+    ("data", "indices"), [((5,), (3, 1)), ((4, 3), (6, 2)), ((4, 3, 2), (2, 3, 1)), ((3,), (2, 0))]
+)
+def test_scatter_nd(cache: Path, data: tuple[int, ...], indices: tuple[int, ...], reduction: str) -> None:
+    updates = (*indices[:-1], *data[indices[-1] :])
+    for dtype in ("float32", "int32"):
+        given = [drawn(dtype, *data), positions(*indices, extent=4, dtype="int32"), drawn(dtype, *updates)]
+        compiled_beside_numpy(cache, "scatter_nd", given, reduction=reduction)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "float16", "int64"])
+def test_elements_of_any_type_are_moved(cache: Path, dtype: str) -> None:
+    data, updates = (RANDOM.integers(0, 2, (5, 4)).astype(dtype) for _ in range(2))
+    compiled_beside_numpy(cache, "scatter_elements", [data, positions(5, 4, extent=4), updates], axis=1)
+
+
+@pytest.mark.parametrize("circular", [False, True])
+def test_scatter_rows(cache: Path, circular: bool) -> None:
+    past, update = drawn("float32", 3, 2, 7, 4), drawn("float32", 3, 2, 3, 4)
+    for start in ([0, 2, 6], [-1, 4, 9]):
+        given = [past, update, np.array(start, np.int64)]
+        compiled_beside_numpy(cache, "scatter_rows", given, axis=2, circular=circular)
+
+
+def test_max_unpool(cache: Path) -> None:
+    x = drawn("float32", 2, 3, 4, 5)
+    compiled_beside_numpy(cache, "max_unpool", [x, RANDOM.integers(0, 480, x.shape)], size=(8, 10))
+
+
+@pytest.mark.parametrize(
+    ("size", "block", "strides", "pads", "dilations"),
+    [
+        ((6, 7), (3, 2), (1, 2), (1, 0, 1, 1), (1, 1)),
+        ((9,), (3,), (2,), (1, 1), (2,)),
+        ((5, 5), (2, 2), (2, 2), (0,) * 4, (2, 1)),
+    ],
+)
+def test_fold_windows(
+    cache: Path, size: tuple[int, ...], block: tuple[int, ...], strides: tuple[int, ...], pads: tuple[int, ...],
+    dilations: tuple[int, ...],
+) -> None:  # fmt: skip
+    rank, windows = len(size), 1
+    for d in range(rank):
+        windows *= (size[d] + pads[d] + pads[rank + d] - dilations[d] * (block[d] - 1) - 1) // strides[d] + 1
+    x = RANDOM.standard_normal((2, 3 * int(np.prod(block)), windows), dtype=np.float32)
+    attrs = {"size": size, "block": block, "strides": strides, "pads": pads, "dilations": dilations}
+    compiled_beside_numpy(cache, "fold_windows", [x], **attrs)
+
+
+def forest(trees: int, depth: int, targets: int, silence: float) -> list[np.ndarray]:
+    """Roots, nodes, thresholds and weights of complete trees over 5 features, some leaves of which say nothing."""
+    inner, total = 2**depth - 1, 2 ** (depth + 1) - 1
+    nodes = np.zeros((trees * total, 4), np.uint32)
+    for t in range(trees):
+        for n in range(total):
+            at = t * total + n
+            below = (t * total + 2 * n + 1, t * total + 2 * n + 2)
+            split = (RANDOM.integers(5), *below, RANDOM.integers(2))
+            nodes[at] = split if n < inner else (0, at, at, t * (total - inner) + n - inner)
+    weights = RANDOM.standard_normal((trees * (total - inner), targets)).astype(np.float32)
+    weights[RANDOM.random(weights.shape) < silence] = np.nan
+    roots = np.array([(t * total, depth) for t in range(trees)], np.uint32).reshape(-1, 2)
+    return [roots, nodes, RANDOM.integers(0, 6, len(nodes)).astype(np.float32), weights]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "dtype", "silent"),
+    [
+        ("SUM", "float32", 0.0),
+        ("SUM", "float64", -np.inf),
+        ("AVERAGE", "float32", 1.5),
+        ("MIN", "float64", 0.0),
+        ("MAX", "float32", 2.0),
+    ],
+)
+@pytest.mark.parametrize(("trees", "depth", "targets"), [(1, 0, 1), (3, 2, 2), (21, 4, 1)])
+def test_trees(cache: Path, trees: int, depth: int, targets: int, aggregate: str, dtype: str, silent: float) -> None:
+    """One kernel for any number of rows, whose few are walked in another way."""
+    parts, b = forest(trees, depth, targets, 0.3), GraphBuilder()
+    constants = [b.constant(part) for part in parts]
+    attrs: dict[str, Any] = {"aggregate": aggregate, "silent": silent}
+    graph = b.build(b.add("tree_ensemble", b.input("x", (dim("n", 0, 500), 5), dtype), *constants, **attrs))
+    module = bn.compile(graph, threads=2, rewrite=False, cache_dir=cache)
+    extern = OPERATORS["tree_ensemble"].extern
+    assert extern is not None and not module.slow
+    for rows in (0, 1, 3, 17, 300):
+        table = drawn(dtype, rows, 5)
+        assert np.array_equal(module(table), extern(table, *parts, **attrs))
+
+
+def test_one_kernel_for_any_number_of_rows(cache: Path, tmp_path: Path) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (dim("n", 0, 500), 5))
+    parts = forest(9, 3, 1, 0.0)
+    score = b.add("tree_ensemble", x, *(b.constant(p) for p in parts))
+    values, order = b.add_many("sort", score, axis=0)
+    module = bn.compile(b.build(values, order), threads=2, rewrite=False, cache_dir=cache)
+    module.save(tmp_path / "m.bn")
+    again = bn.load(tmp_path / "m.bn")
+    for rows in (0, 1, 5, 128, 500):
+        table = drawn("float32", rows, 5)
+        extern = OPERATORS["tree_ensemble"].extern
+        assert extern is not None
+        scores = extern(table, *parts, aggregate="SUM", silent=0.0)
+        for own in (module, again):
+            found, positions = own(table)
+            assert np.array_equal(positions, np.argsort(scores, 0, kind="stable"))
+            assert np.array_equal(found, np.sort(scores, 0))
+
+
+def test_the_check_runs_the_kernel_itself(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from burnish.driver.check import check
+
+    graph, feeds = graph_of("sort", [drawn("float32", 4, 9)], ())
+    row = next(row for row in check(graph, feeds, cache_dir=cache) if row.template == "native")
+    assert row.ok and row.kernel.startswith("sort_")
