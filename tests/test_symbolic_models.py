@@ -312,6 +312,7 @@ def test_whether_an_open_extent_equals_a_number_is_asked_at_the_call(tmp_path: P
     assert [module(np.ones(n, np.float32)).tolist() for n in (2, 1)] == [[1, 1], [-1]]
 
 
+@pytest.mark.filterwarnings("ignore:.*compiled at the first call of each size")
 def test_attention_of_any_number_of_heads(tmp_path: Path) -> None:
     """Its function in the standard is made for the shapes of its inputs, dimensions among them."""
     node = helper.make_node("Attention", ["x", "x", "x"], ["y"])
