@@ -18,7 +18,7 @@ import onnx
 import burnish as bn
 from burnish.errors import BurnishError, UnsupportedOperator
 from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
-from burnish.runtime.module import IN_PYTHON
+from burnish.pipeline.kernel import SLOW as SLOW_KERNEL
 from tools.fuzz.oracles import MANY_SAMPLES, Expected, expect, judge
 from tools.fuzz.pages import run_fenced
 from tools.fuzz.standard import NotComputable
@@ -109,8 +109,10 @@ def attempt(
         return Result("error", *describe(error), seconds)
     if outcome == "right" and seconds > SLOW:
         return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)
-    if outcome == "right" and (far := {label: why for label, why in module.slow.items() if why != IN_PYTHON}):
-        return Result("slow", f"kernel {next(iter(far))}: {next(iter(far.values()))}", "slow kernel", seconds)
+    if outcome == "right" and isinstance(module, bn.Module):
+        far = [row for row in module.info.get("kernels", ()) if row.get("times", 0.0) >= SLOW_KERNEL]
+        if far:
+            return Result("slow", f"kernel {far[0]['kernel']}: {far[0]['slow']}", "slow kernel", seconds)
     if outcome == "right" and not isinstance(module, bn.Module):
         return Result("by size", "", "", seconds)
     if outcome == "right" and warnings:

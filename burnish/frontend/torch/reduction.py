@@ -38,7 +38,12 @@ def _extreme(which: str, c: Context, x: Ref, dim: int | None = None, keepdim: bo
     """The greatest or least element of all; along ``dim`` its position, too."""
     if dim is None:
         return _reduced(c, f"reduce_{which}", x, c.axes(x, None))
-    return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), _position(f"arg{which}", c, x, dim)]
+    place = _position(f"arg{which}", c, x, dim)
+    if not c.training or not c.rank(x):
+        return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), place]
+    axis, kept = c.axis(x, dim), [1 if d == c.axis(x, dim) else n for d, n in enumerate(c.shape(x))]
+    chosen = c.add("gather_elements", x, c.reshape(place, tuple(kept)), axis=axis)  # the gradient goes to this one
+    return [c.reshape(chosen, c.shape(place)), place]
 
 
 def _position(op: str, c: Context, x: Ref, dim: int | None = None, keepdim: bool = False) -> Ref:
@@ -62,7 +67,10 @@ def _variance(
 def _deviation(
     c: Context, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
 ) -> Ref:
-    return c.add("sqrt", _moments(c, x, dim, unbiased, correction)[0])
+    """The norm of deviations, over the root of what the variance is divided by: its gradient is 0 where it is 0."""
+    away, axes, divisor, _ = _deviations(c, x, dim, unbiased, correction)
+    norm = c.add("reduce_l2", away, axes=axes, keepdims=True)
+    return c.reshape(c.add("div", norm, c.add("sqrt", divisor)), c.out_shape)
 
 
 def _variance_and_mean(
@@ -73,14 +81,19 @@ def _variance_and_mean(
 
 def _moments(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, Ref]:
     """Variance and mean, from the squares of deviations: two passes, which lose nothing."""
+    away, axes, divisor, mean = _deviations(c, x, dim, unbiased, correction)
+    total = c.add("reduce_sum", c.add("mul", away, away), axes=axes, keepdims=True)
+    return c.reshape(c.add("div", total, divisor), c.out_shape), c.reshape(mean, c.out_shape)
+
+
+def _deviations(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, tuple[int, ...], Ref, Ref]:
+    """Deviations from the mean, along which axes, what the sum of their squares is divided by, and the mean."""
     axes = c.axes(x, dim)
     less = correction if correction is not None else 1 if "correction" in c.raw or unbiased else 0
     count = math.prod(c.shape(x)[a] for a in axes)
     mean = c.add("reduce_mean", x, axes=axes, keepdims=True)
-    away = c.add("sub", x, mean)
-    total = c.add("reduce_sum", c.add("mul", away, away), axes=axes, keepdims=True)
     divisor = c.operand(count - less if is_open(count) else max(count - less, 0), c.dtype(x))
-    return c.reshape(c.add("div", total, divisor), c.out_shape), c.reshape(mean, c.out_shape)
+    return c.add("sub", x, mean), axes, divisor, mean
 
 
 def _log_sum_exp(c: Context, x: Ref, dim: Any, keepdim: bool = False) -> Ref:
