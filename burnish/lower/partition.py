@@ -80,8 +80,9 @@ class _Partition:
         whole, rest = found
         # Conditions other than the end's may hold in fewer tiles than are whole: triangles, bands. All of those are
         # cut here, for what is left begins behind the last of them
-        ends = ((0, high), (high, whole)) if at_least(whole, high) else ((0, whole),)
-        pieces = (self._piece(loop, begin, end, ranges) for begin, end in ends if begin != end)
+        main = high if at_least(whole, high) else whole
+        parts = ((0, main), (main, whole))
+        pieces = (self._piece(loop, begin, end, ranges) for begin, end in parts if begin != end)
         return seq(*pieces, *(self.of(simplify_stmt(s, ranges), ranges) for s in rest))
 
     def _inside(self, loop: For, ranges: Ranges) -> For:
