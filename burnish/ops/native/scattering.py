@@ -150,13 +150,13 @@ def scatter_elements_call(
     axis, dtype = normal_axis(attrs["axis"], len(data)), kinds[0][1]
     code, work = REDUCTIONS.index(attrs["reduction"]), hinted(prod(data)) + hinted(prod(indices))
     if data[:axis] == indices[:axis] and data[axis + 1 :] == indices[axis + 1 :]:
-        lines = [(prod(s[:axis]), s[axis], prod(s[axis + 1 :])) for s in (data, indices)]
-        views = ((lines[0], dtype), (lines[1], index), (lines[1], dtype), (lines[0], dtype))
-        return NativeCall(_scatter_lines, views, (code,), lines[0][0], work)
+        whole, some = ((prod(s[:axis]), s[axis], prod(s[axis + 1 :])) for s in (data, indices))
+        lines = ((whole, dtype), (some, index), (some, dtype), (whole, dtype))
+        return NativeCall(_scatter_lines, lines, (code,), whole[0], work)
     if len(data) > MOST_RANK:
         return None
-    some = [(*s, *[1] * (MOST_RANK - len(s))) for s in (data, indices)]
-    views = ((some[0], dtype), (some[1], index), (some[1], dtype), (some[0], dtype))
+    first, second = (tuple([*s, *[1] * (MOST_RANK - len(s))]) for s in (data, indices))
+    views = ((first, dtype), (second, index), (second, dtype), (first, dtype))
     return NativeCall(_scatter_some, views, (code, axis))
 
 
