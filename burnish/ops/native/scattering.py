@@ -106,13 +106,14 @@ def _scatter_caches(past: Any, update: Any, start: Any, out: Any, circular: int,
 
 
 def _unpool(x: Any, indices: Any, out: Any, begin: int, end: int) -> None:
-    """Elements of each channel at their flat positions in an image of zeros."""
+    """Elements of each channel at their flat positions in all images, within their own image, which is zero elsewhere."""
     size = out.shape[1]
+    last = out.shape[0] * size - 1
     for channel in range(begin, end):
         for i in range(size):
             out[channel, i] = 0
         for i in range(x.shape[1] if size > 0 else 0):
-            out[channel, indices[channel, i] % size] = x[channel, i]
+            out[channel, min(max(indices[channel, i], 0), last) % size] = x[channel, i]
 
 
 def _fold(columns: Any, out: Any, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int, begin: int, end: int) -> None:
@@ -155,7 +156,7 @@ def scatter_elements_call(
         return NativeCall(_scatter_lines, lines, (code,), whole[0], work)
     if len(data) > MOST_RANK:
         return None
-    first, second = (tuple([*s, *[1] * (MOST_RANK - len(s))]) for s in (data, indices))
+    first, second = ((*s, *[1] * (MOST_RANK - len(s))) for s in (data, indices))
     views = ((first, dtype), (second, index), (second, dtype), (first, dtype))
     return NativeCall(_scatter_some, views, (code, axis))
 
