@@ -106,7 +106,7 @@ def _scatter_caches(past: Any, update: Any, start: Any, out: Any, circular: int,
 
 
 def _unpool(x: Any, indices: Any, out: Any, begin: int, end: int) -> None:
-    """Elements of each channel at their flat positions in all images, within their own image, which is zero elsewhere."""
+    """Elements of each channel at their flat positions in all images, within their own, which is zero elsewhere."""
     size = out.shape[1]
     last = out.shape[0] * size - 1
     for channel in range(begin, end):
