@@ -11,6 +11,7 @@ from burnish.loops.tensor import HALVES, Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
     Application,
+    Composed,
     Ints,
     Operator,
     Shape,
@@ -108,23 +109,22 @@ def _root(total: Expr, _: int) -> Expr:
     return select(equal(total, 0.0), 0.0, math("sqrt", total))
 
 
-def _shared(a: Application) -> list[str | None]:
-    """The adjoint of an extreme in equal parts at all places where it is attained, as PyTorch's ``amax`` has it."""
-    (shape, dtype), seed = a.types[0], a.seeds[0]
-    assert seed is not None
+def _mean_of_attained(a: Application) -> list[str | None]:
+    """An extreme as the mean of all elements that attain it: its gradient is shared, as that of PyTorch's ``amax``."""
+    (shape, dtype), keepdims = a.types[0], a.attrs["keepdims"]
     axes = normal_axes(a.attrs["axes"], len(shape))
     kept = tuple(1 if d in axes else n for d, n in enumerate(shape))
-    seed, extreme = (t if a.attrs["keepdims"] else a.add("reshape", t, shape=kept) for t in (seed, a.outputs[0]))
+    extreme = a.outputs[0] if keepdims else a.add("reshape", a.outputs[0], shape=kept)
     attained = a.add("cast", a.add("equal", a.inputs[0], extreme), to=dtype)
-    count = a.add("reduce_sum", attained, axes=axes, keepdims=True)
-    return [a.add("mul", attained, a.add("div", seed, count))]
+    share = a.add("div", attained, a.add("reduce_sum", attained, axes=axes, keepdims=True))
+    return [a.add("reduce_sum", a.add("mul", a.inputs[0], share), axes=axes, keepdims=keepdims)]
 
 
 REDUCTIONS = (
     _reduction("reduce_sum", "sum", NUMBERS, _same, None),
     _reduction("reduce_prod", "prod", NUMBERS, _same, None),
-    differentiated(_shared)(_reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None)),
-    differentiated(_shared)(_reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None)),
+    differentiated(Composed(_mean_of_attained))(_reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None)),
+    differentiated(Composed(_mean_of_attained))(_reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None)),
     declare(layout_affinity=1.0)(_reduction("reduce_mean", "sum", NUMBERS, _same, _mean)),
     _reduction("reduce_l1", "sum", NUMBERS, absolute, None),
     _reduction("reduce_l2", "sum", FLOATS, _square, _root),
