@@ -283,6 +283,43 @@ def test_what_is_the_same_in_every_round_is_computed_in_the_first_alone(tmp_path
     np.testing.assert_allclose(module(value, weight), np.cumsum(value * soft.sum(axis=0), axis=0), rtol=1e-5)
 
 
+def test_names_in_a_body_are_its_own(tmp_path: Path) -> None:
+    """What passes call a value, or a constant, in a round, others call alike outside of it."""
+    random = np.random.default_rng(0)
+    weights = [random.integers(-100, 100, (8, 8)).astype(np.int8) for _ in range(2)]
+    b = GraphBuilder()
+    x, start = b.input("x", (5, 1, 8), "uint8"), b.constant(np.zeros((1, 8), np.int32))
+    fixed, other = (b.constant(weight) for weight in weights)
+    nodes = (("matmul", ("1", "2"), ("p",), ()), ("add", ("0", "p"), ("s",), ()))
+    (sums,) = b.add_many("scan", start, x, fixed, body=(nodes, ("s",)), states=1, sequences=1, every=(0,))
+    outside = b.add("matmul", b.add("reshape", x, shape=(5, 8)), other)
+    module = bn.compile(b.build(sums, outside), cache_dir=tmp_path)
+    value = random.integers(0, 255, (5, 1, 8)).astype(np.uint8)
+    wide = value.astype(np.int32)
+    check_close(module(value), [np.cumsum(wide @ weights[0], axis=0), wide.reshape(5, 8) @ weights[1].astype(np.int32)])
+
+
+@pytest.mark.parametrize("steps", [UNROLLED, UNROLLED + 1])
+def test_a_quantized_layer_of_many_steps(steps: int, tmp_path: Path) -> None:
+    """The same rows give the same first steps, however many follow."""
+    random = np.random.default_rng(0)
+    arrays = {n: random.integers(-100, 100, s).astype(np.int8) for n, s in (("W", (1, 8, 64)), ("R", (1, 16, 64)))}
+    arrays |= {"a": np.full(1, 0.01, np.float32), "b": np.zeros(1, np.int8)}
+
+    def compiled(count: int) -> bn.Module:
+        names = ["X", "W", "R", *[""] * 5, "a", "b", "a", "b"]
+        node = helper.make_node("DynamicQuantizeLSTM", names, ["Y"], domain="com.microsoft", hidden_size=16)
+        given = [helper.make_tensor_value_info("X", TensorProto.FLOAT, [count, 1, 8])]
+        constants = [numpy_helper.from_array(a, n) for n, a in arrays.items()]
+        graph = helper.make_graph([node], "g", given, [onnx.ValueInfoProto(name="Y")], constants)
+        imports = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+        return bn.compile(helper.make_model(graph, opset_imports=imports, ir_version=9), cache_dir=tmp_path)
+
+    rows = np.tile(random.standard_normal((2, 1, 8)).astype(np.float32), (steps, 1, 1))[:steps]  # one scale for all
+    few = compiled(4)(rows[:4])
+    np.testing.assert_allclose(compiled(steps)(rows)[:4], few, rtol=1e-5, atol=1e-6)
+
+
 def test_a_body_with_an_opaque_operator_runs_in_python(tmp_path: Path) -> None:
     b = GraphBuilder()
     x, start = b.input("x", (6, 3)), b.constant(np.zeros(3, np.float32))

@@ -81,8 +81,10 @@ def compile(
     inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
     dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
     any value of it, and no substitutions are looked for; nor are they for a graph with states. ``fix``: values of
-    inputs that never change, such as ``{"sr": 16000}``. A model that is no static graph (control flow, shapes that
-    depend on values, sizes that nobody has given) becomes a ``SegmentedModule``, which compiles at its calls.
+    inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an initializer of its
+    name) is a constant and not among ``inputs``, unless ``fix`` gives None for it: then a call gives it. A model that
+    is no static graph (control flow, shapes that depend on values, sizes that nobody has given) becomes a
+    ``SegmentedModule``, which compiles at its calls.
     ``weights``: "bfloat16" or "float16" stores weights of products in half of the memory, which a model of few rows,
     such as a language model that decodes, waits for; sums stay float32. The module's ``stored`` tells how far that
     moves a weight; no substitutions are looked for.

@@ -26,7 +26,7 @@ from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
 from burnish.graph.regroup import fall_apart
-from burnish.graph.rounds import has_rounds, round_graph
+from burnish.graph.rounds import has_rounds, round_graph, round_name
 from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.ops import is_opaque
@@ -34,7 +34,7 @@ from burnish.ops.packing import OPERATORS as _TRANSFORMS
 from burnish.ops.transposed import transposed_weight
 from burnish.pipeline import kernel as kernels
 from burnish.pipeline import native
-from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels
+from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels, within
 from burnish.target import Target
 
 _log = logging.getLogger("burnish")
@@ -133,7 +133,7 @@ def build_group(
     if has_rounds(group.nodes[0]):
         body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
         own = plan_kernels(body, target, made.exact, choices.decide, choices.fused)
-        planned = replace(own, repeated=True)
+        planned = within(replace(own, repeated=True), round_name(group.nodes[0], ""))
         inner = build_kernels(planned, target, store, choices, make=make)
         constants.update(inner.constants)
         return [repeat_stage(group, inner, lambda task, recipe: make(task, target, store, recipe))]

@@ -24,7 +24,8 @@ def fold_affine(graph: Graph) -> Graph:
     (y * a) * s              →  y * (a * s)
     (y + b) + c              →  y + (b + c)
 
-    Where constants that are folded overflow, their node stays: what comes before it may have led back into range.
+    Where constants that are folded overflow, their node stays: what comes before it may have led back into range. So do
+    two scales, or two shifts, of what is rounded later.
     """
     return rewrite(graph, _rule)
 
@@ -63,7 +64,7 @@ def _batch_norm(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 def _scale(new: Rewrite, node: Node) -> Sequence[str] | None:
     operands = _data_and_constant(new, node)
-    if operands is None:
+    if operands is None or _rounds_twice(new, node, operands[0], "mul"):
         return None
     scaled = _scaled(new, *operands, node.outputs[0])
     return None if scaled is None else [scaled]
@@ -71,7 +72,15 @@ def _scale(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 def _shift(new: Rewrite, node: Node) -> Sequence[str] | None:
     operands = _data_and_constant(new, node)
-    return None if operands is None else _shifted(new, *operands, node.outputs[0], node.name)
+    if operands is None or _rounds_twice(new, node, operands[0], "add"):
+        return None
+    return _shifted(new, *operands, node.outputs[0], node.name)
+
+
+def _rounds_twice(new: Rewrite, node: Node, x: str, op: str) -> bool:
+    """Whether a node and one like it before are to round one after the other: a quantum depends on both roundings."""
+    before = new.producer(x)
+    return before is not None and before.op == op and new.is_rounded(node)
 
 
 def _data_and_constant(new: Rewrite, node: Node) -> tuple[str, str] | None:

@@ -20,7 +20,8 @@ def canonicalize(graph: Graph, exact: bool = False) -> Graph:
     conv2d(pad(x))                →  conv2d(x) with larger pads          where the padding is zeros in H and W
     max/avg_pool2d, whole image   →  reduce_max/mean over H and W
     matmul(x, W.T)                →  matmul(x, W')                       for a constant: a view, nothing moves
-    x / c                         →  x * (1 / c)                         where 1 / c has all digits; ``exact``: is exact
+    x / c                         →  x * (1 / c)                         where 1 / c is exact; not ``exact``: or
+                                                                         has all digits, and nothing rounds later
     x - c                         →  x + (-c)
     pow(x, 2), pow(x, 0.5)        →  x * x, sqrt(x)                      with ``exact``: only x * x
     transpose                     →  reshape                             if it moves only extents of 1
@@ -111,7 +112,9 @@ def _multiply_by_reciprocal(new: Rewrite, node: Node, exact: bool) -> Sequence[s
     with np.errstate(over="ignore"):
         reciprocal = (1.0 / value.astype(np.float64)).astype(value.dtype)
     powers_of_two = np.all(np.abs(np.frexp(value)[0]) == 0.5)
-    if (exact and not powers_of_two) or overflows(reciprocal, value) or underflows(reciprocal, value):
+    if overflows(reciprocal, value) or underflows(reciprocal, value):
+        return None
+    if not powers_of_two and (exact or value.itemsize < 4 or new.is_rounded(node)):
         return None
     return new.replace(node, "mul", x, new.constant(reciprocal, new.fresh(f"{divisor}.reciprocal")))
 

@@ -15,7 +15,16 @@ from burnish.loops.simplify import simplify
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, placeholder, stages
 from burnish.loops.traverse import depth, free_vars
-from burnish.ops.classify import Access, accesses, axis_inputs, fusion_class, inlined, is_elementwise, is_view
+from burnish.ops.classify import (
+    Access,
+    accesses,
+    axis_inputs,
+    fusion_class,
+    has_steps,
+    inlined,
+    is_elementwise,
+    is_view,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +42,7 @@ class Facts:
     sums over images. What it selects in the other operand, channels, it can compute in blocks.
     ``own``: operands that are read at the output's own index alone, without broadcasting. ``reads``: at how many places
     each operand is read for one element of the output, or of what is reduced. ``depth``: of the deepest expression.
+    ``steps``: a rounding error in an operand may change the output by much more.
     """
 
     kind: str
@@ -47,6 +57,7 @@ class Facts:
     own: frozenset[int] = frozenset()
     reads: tuple[int, ...] = ()
     depth: int = 0
+    steps: bool = False
 
 
 def facts_of(graph: Graph, node: Node) -> Facts:
@@ -59,7 +70,7 @@ def facts_of(graph: Graph, node: Node) -> Facts:
 def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
     """Facts of an operator with operands of these types and these attributes, from its definition; remembered."""
     if ops.is_opaque(op):
-        return Facts("extern", reads=(1,) * len(types))
+        return Facts("extern", reads=(1,) * len(types), steps=True)
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
     kind = fusion_class(outputs)
@@ -79,6 +90,7 @@ def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[st
         own=frozenset(i for i, x in enumerate(inputs) if all(a.indices == outputs[0].axes for a in read[x.name])),
         reads=tuple(len(read[x.name]) for x in inputs),
         depth=sum(map(depth, bodies)) if kind == "injective" else max(map(depth, bodies), default=0),
+        steps=has_steps(outputs),
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
+from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, GraphBuilder, Node, TensorType
 
 Rule = Callable[["Rewrite", Node], Sequence[str] | None]
@@ -34,6 +36,26 @@ class Rewrite(GraphBuilder):
     def used_once(self, name: str) -> bool:
         """Whether one node reads the tensor, once, and it is no graph output."""
         return self._uses.get(name, 1) == 1 and name not in self.source.outputs
+
+    @cached_property
+    def readers(self) -> dict[str, list[Node]]:
+        """The nodes of the old graph that read each tensor."""
+        return self.source.consumers()
+
+    def is_rounded(self, node: Node) -> bool:
+        """Whether a result comes, element by element, to a node that a rounding error moves by more than itself: what
+        gives a quantum of a quantized value, an index, a comparison.
+        """
+        waiting, seen = [*node.outputs], set(node.outputs)
+        while waiting:
+            for reader in self.readers.get(waiting.pop(), ()):
+                facts = facts_of(self.source, reader)
+                if facts.steps:
+                    return True
+                if facts.kind == "injective" and not seen.issuperset(reader.outputs):
+                    seen.update(reader.outputs)
+                    waiting += reader.outputs
+        return False
 
     def replace(self, node: Node, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
         """Adds ``op`` under the output names and the node name of ``node``."""
@@ -113,3 +135,19 @@ def restore_outputs(graph: Graph, names: Sequence[str]) -> Graph:
         for node in graph.nodes
     ]
     return graph.with_nodes([*nodes, *copies], outputs=names, types=types)
+
+
+def renamed_tensors(graph: Graph, names: Mapping[str, str]) -> Graph:
+    """The graph with other names for all its tensors: old name -> new name, each new one once."""
+
+    def of(old: Sequence[str]) -> tuple[str, ...]:
+        return tuple(names[name] for name in old)
+
+    return Graph(
+        of(graph.inputs),
+        of(graph.outputs),
+        tuple(replace(node, inputs=of(node.inputs), outputs=of(node.outputs)) for node in graph.nodes),
+        {names[name]: t for name, t in graph.types.items()},
+        {names[name]: array for name, array in graph.constants.items()},
+        {names[name]: state for name, state in graph.states.items()},
+    )

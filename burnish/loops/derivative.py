@@ -32,10 +32,9 @@ def partials(body: Expr, wanted: AbstractSet[str]) -> Partials:
     """The derivative of ``body`` by each floating-point element that it loads from the buffers named ``wanted``.
 
     Conditions count as constant, so do functions that round. A branch that is not taken adds nothing, whatever its
-    slope is there. Where ``max`` or ``min`` meets two equal elements, each has half of the slope; where one is a
-    constant, the second operand has all: ``max(x, 0)``, a relu, has no slope at 0, ``max(0, x)``, a clamp, has 1. NaN
-    as one of two elements gives both the slope, under a relu it passes, under a clamp it does not: all as PyTorch has
-    it. Raises UnsupportedOperator for a function without a derivative.
+    slope is there. Conventions at ties are PyTorch's: ``max`` and ``min`` of two elements give each a half; beside a
+    number, the second operand gets all (so ``max(x, 0)``, a relu, has no slope at 0, and ``max(0, x)``, a clip, has 1);
+    NaN is no reason to stop. Raises UnsupportedOperator for a function without a derivative.
     """
     found: dict[Expr, Partials] = {}
 
@@ -71,8 +70,13 @@ def _partials(e: Expr, of: Callable[[Expr], Partials], wanted: AbstractSet[str])
             return _sum(_scaled(of(a), b), _scaled(of(b), a))
         case Binary("/", a, b):
             return _sum(_scaled(of(a), 1.0 / b), _scaled(of(b), -(e / b)))
-        case Binary("max" | "min" as op, a, b):
-            return _of_extreme(op, e, a, b, of)
+        case Binary("max" | "min" as op, a, b) if a.buffers and b.buffers:
+            less, more = (a < b, b < a) if op == "max" else (b < a, a < b)
+            return _sum(_shared(less, equal(a, b), of(a)), _shared(more, equal(a, b), of(b)))
+        case Binary("max", a, b):
+            return _either(e <= b, of(b), of(a), e.dtype)
+        case Binary("min", a, b):
+            return _either(e >= b, of(b), of(a), e.dtype)
         case Select(cond, a, b):
             return _either(cond, of(a), of(b), e.dtype)
         case Cast(dtype, value):
@@ -88,23 +92,6 @@ def _partials(e: Expr, of: Callable[[Expr], Partials], wanted: AbstractSet[str])
         case Call("fmod", (x, y)):
             return _sum(of(x), _scaled(of(y), -math("trunc", x / y)))
     raise UnsupportedOperator(f"gradient: found {e}; allowed: sums, products, quotients, extremes, and known functions")
-
-
-def _of_extreme(op: str, e: Expr, a: Expr, b: Expr, of: Callable[[Expr], Partials]) -> Partials:
-    """The slopes of ``max(a, b)`` or ``min(a, b)``, which is ``e``."""
-    by_a, by_b = of(a), of(b)
-    if isinstance(b, Const):  # of a relu from the value alone, which then is all that is kept of it
-        return _either(e <= b if op == "max" else e >= b, _NONE, by_a, e.dtype)
-    if isinstance(a, Const):
-        return _either(b >= a if op == "max" else b <= a, by_b, _NONE, e.dtype)
-    less, more = (a < b, b < a) if op == "max" else (b < a, a < b)
-    return _sum(_shared(by_a, less, equal(a, b), e.dtype), _shared(by_b, more, equal(a, b), e.dtype))
-
-
-def _shared(slopes: Partials, beaten: Expr, tied: Expr, dtype: str) -> Partials:
-    """Nothing where the operand is beaten, half where both are equal, else all."""
-    share = select(beaten, wrap(0.0, dtype), select(tied, wrap(0.5, dtype), wrap(1.0, dtype)))
-    return {load: times(share, slope) for load, slope in slopes.items()}
 
 
 # Function -> its slope, from the argument and the value; where it can, from the value alone.
@@ -138,6 +125,14 @@ def _plus(a: Expr | None, b: Expr | None) -> Expr:
         assert one is not None
         return one
     return a + b
+
+
+def _shared(loses: Expr, ties: Expr, slopes: Partials) -> Partials:
+    """The slopes of an operand of an extreme: none where it loses, half of them where both are equal."""
+    return {
+        load: select(loses, 0.0, select(ties, times(slope, wrap(0.5, slope.dtype)), slope))
+        for load, slope in slopes.items()
+    }
 
 
 def _either(cond: Expr, a: Partials, b: Partials, dtype: str) -> Partials:

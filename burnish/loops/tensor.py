@@ -20,10 +20,12 @@ from burnish.loops.expr import (
     NARROW,
     REDUCTIONS,
     Axis,
+    Binary,
     Buffer,
     Expr,
     Load,
     Reduce,
+    Select,
     Value,
     Var,
     any_of,
@@ -39,6 +41,7 @@ from burnish.loops.reduction import identity
 from burnish.loops.sizes import extent_of, greatest, least
 from burnish.loops.traverse import substitute, walk
 
+HALVES = ("float16", "bfloat16")
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
 _reads: ContextVar[list[Tensor] | None] = ContextVar("reads", default=None)
 
@@ -103,7 +106,8 @@ def compute(shape: Sequence[int], fn: Callable[..., Value], name: str = "y", dty
     """The tensor whose element at ``(i, j, ...)`` is ``fn(i, j, ...)``; axes take the names of ``fn``'s parameters.
 
     ``fn`` may return a :class:`Reduce` (from :func:`sum` and its kin) as the whole body, not inside another expression.
-    ``dtype`` is used only where the body is a bare Python number.
+    ``dtype`` is used only where the body is a bare Python number. Sums and products of halves are float32 until they
+    are complete: a stage ``name.wide`` holds them.
     """
     extents = _shape(shape, name)
     axes = tuple(Var(n) for n in _parameter_names(fn, len(extents)))
@@ -112,7 +116,21 @@ def compute(shape: Sequence[int], fn: Callable[..., Value], name: str = "y", dty
     nested = body.body if isinstance(body, Reduce) else body
     if any(isinstance(e, Reduce) for e in walk(nested)):
         raise ScheduleError(f"compute '{name}': a reduction must be the whole body; put the rest in a second stage")
+    if isinstance(body, Reduce) and body.kind in ("sum", "prod") and body.dtype in HALVES:
+        total = Reduce(body.kind, _widened(body.body), body.axes)
+        kept = Tensor(Buffer(f"{name}.wide", extents, total.dtype), axes, total, tuple(reads))
+        return Tensor(Buffer(name, extents, body.dtype), axes, cast(body.dtype, kept[axes]), (kept,))
     return Tensor(Buffer(name, extents, body.dtype), axes, body, tuple(reads))
+
+
+def _widened(e: Expr) -> Expr:
+    """A half as float32: a product of halves is that of its factors, which float32 holds exactly."""
+    match e:
+        case Binary("*", a, b):
+            return _widened(a) * _widened(b)
+        case Select(condition, a, b):
+            return select(condition, _widened(a), _widened(b))
+    return cast("float32", e)
 
 
 def reduce_axis(extent: int, name: str = "k") -> Axis:

@@ -9,13 +9,26 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from burnish.loops.expr import ARITHMETIC, Binary, Call, Cast, Const, Expr, Load, Reduce, Select, Var
+from burnish.loops.expr import (
+    ARITHMETIC,
+    COMPARISONS,
+    FLOATS,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Load,
+    Reduce,
+    Select,
+    Var,
+)
 from burnish.loops.loaded import is_loaded
 from burnish.loops.onepoint import padding, scattered_axes
 from burnish.loops.reduction import factors_of
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
-from burnish.loops.traverse import free_vars, loads, substitute, transform
+from burnish.loops.traverse import free_vars, loads, substitute, transform, walk
 
 CLASSES = ("injective", "reduction", "complex", "opaque")
 
@@ -68,6 +81,28 @@ def is_contraction(t: Tensor) -> bool:
 
 def _uncast(e: Expr) -> Expr:
     return _uncast(e.value) if isinstance(e, Cast) else e
+
+
+_ROUNDING = ("floor", "ceil", "round", "trunc", "sign", "fmod")  # functions that jump
+
+
+def has_steps(outputs: Sequence[Tensor]) -> bool:
+    """Whether a change of an input by a rounding error can change an output by much more: it is rounded to a multiple
+    of something, made an integer, divided with a remainder, or compared. Of what has no definition nothing is known.
+    """
+    bodies = [t.body for t in stages(outputs) if t.body is not None]
+    return not bodies or any(_is_step(e) for body in bodies for e in walk(body))
+
+
+def _is_step(e: Expr) -> bool:
+    match e:
+        case Call(fn, _):
+            return fn in _ROUNDING
+        case Cast(dtype, value):
+            return value.dtype in FLOATS and dtype not in FLOATS
+        case Binary(op, a, _):
+            return a.dtype in FLOATS and (op in ("//", "%") or op in COMPARISONS)
+    return False
 
 
 # --- accesses ---------------------------------------------------------------------------------------------------------

@@ -225,19 +225,17 @@ def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
 
 @declare(finite=True)
 @operator
-def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None, edges: bool = True) -> Tensor:
-    """``x`` limited to [min, max]; a missing bound does not limit.
-
-    ``edges``: the slope where ``x`` is a bound is 1, as of PyTorch's clamp; else 0, as of its hardtanh and relu6.
-    """
+def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None, strict: bool = False) -> Tensor:
+    """``x`` limited to [min, max]; a missing bound does not limit. At a bound the slope is 1, ``strict`` 0."""
     require_number(x, "x")
 
+    def limited(bound: Number | None, e: Expr, extreme: Callable[..., Expr]) -> Expr:
+        if bound is None:
+            return e
+        return extreme(e, bound) if strict else extreme(wrap(bound, e.dtype), e)
+
     def element(e: Expr) -> Expr:
-        if min is not None:
-            e = maximum(wrap(min, e.dtype), e) if edges else maximum(e, min)
-        if max is not None:
-            e = minimum(wrap(max, e.dtype), e) if edges else minimum(e, max)
-        return e
+        return limited(max, limited(min, e, maximum), minimum)
 
     return _map(name, x, element)
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, math, select, wrap
+from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, equal, math, select, wrap
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import is_size
-from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
+from burnish.loops.tensor import HALVES, Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
     Application,
@@ -104,31 +104,30 @@ def _mean(total: Expr, count: int) -> Expr:
     return total / number if total.dtype in FLOATS else truncated_quotient(total, number)
 
 
-def _root(total: Expr) -> Expr:
-    """The square root; 0 and NaN stay what they are, so that the norm of zeros has the slope 0."""
-    return select(total > 0, math("sqrt", total), total)
+def _root(total: Expr, _: int) -> Expr:
+    """The square root, whose slope at 0 is 0: that of a norm, of all directions the middle."""
+    return select(equal(total, 0.0), 0.0, math("sqrt", total))
 
 
-def _mean_of_extremes(a: Application) -> list[str | None]:
-    """An extreme as the mean of all that equal it: its gradient is shared by them, and NaN where it is NaN."""
-    x, top = a.inputs[0], a.outputs[0]
-    axes, (shape, dtype) = normal_axes(a.attrs["axes"], len(a.types[0][0])), a.types[0]
-    kept = reduced_shape(shape, axes, True)
-    found = a.add("cast", a.add("equal", x, a.add("reshape", top, shape=kept)), to=dtype)
-    count = a.add("reduce_sum", found, axes=axes, keepdims=True)
-    total = a.add("reduce_sum", a.add("mul", x, found), axes=axes, keepdims=True)
-    mean = a.add("div", total, count)
-    return [mean if a.attrs["keepdims"] else a.add("reshape", mean, shape=reduced_shape(shape, axes, False))]
+def _mean_of_attained(a: Application) -> list[str | None]:
+    """An extreme as the mean of all elements that attain it: its gradient is shared, as that of PyTorch's ``amax``."""
+    (shape, dtype), keepdims = a.types[0], a.attrs["keepdims"]
+    axes = normal_axes(a.attrs["axes"], len(shape))
+    kept = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    extreme = a.outputs[0] if keepdims else a.add("reshape", a.outputs[0], shape=kept)
+    attained = a.add("cast", a.add("equal", a.inputs[0], extreme), to=dtype)
+    share = a.add("div", attained, a.add("reduce_sum", attained, axes=axes, keepdims=True))
+    return [a.add("reduce_sum", a.add("mul", a.inputs[0], share), axes=axes, keepdims=keepdims)]
 
 
 REDUCTIONS = (
     _reduction("reduce_sum", "sum", NUMBERS, _same, None),
     _reduction("reduce_prod", "prod", NUMBERS, _same, None),
-    differentiated(Composed(_mean_of_extremes))(_reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None)),
-    differentiated(Composed(_mean_of_extremes))(_reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None)),
+    differentiated(Composed(_mean_of_attained))(_reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None)),
+    differentiated(Composed(_mean_of_attained))(_reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None)),
     declare(layout_affinity=1.0)(_reduction("reduce_mean", "sum", NUMBERS, _same, _mean)),
     _reduction("reduce_l1", "sum", NUMBERS, absolute, None),
-    _reduction("reduce_l2", "sum", FLOATS, _square, lambda total, _: _root(total)),
+    _reduction("reduce_l2", "sum", FLOATS, _square, _root),
     _reduction("reduce_sumsq", "sum", NUMBERS, _square, None),
 )
 
@@ -190,17 +189,21 @@ def cumsum(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse:
     dim = normal_axis(axis, len(x.shape))
     n = x.shape[dim]
 
-    def element(*i: Expr) -> Expr:
-        return x[(*i[:dim], n - 1 - i[dim], *i[dim + 1 :])] if reverse else x[i]
+    halves = x.dtype in HALVES
 
-    total = _running_sum(name if not (exclusive or reverse) else f"{name}.total", x.shape, dim, element)
-    if not (exclusive or reverse):
+    def element(*i: Expr) -> Expr:
+        own = x[(*i[:dim], n - 1 - i[dim], *i[dim + 1 :])] if reverse else x[i]
+        return wide(own) if halves else own
+
+    direct = not (exclusive or reverse or halves)
+    total = _running_sum(name if direct else f"{name}.total", x.shape, dim, element)
+    if direct:
         return total
 
     def moved(*i: Expr) -> Expr:
         place = n - 1 - i[dim] if reverse else i[dim]
         before = total[(*i[:dim], place - 1 if exclusive else place, *i[dim + 1 :])]
-        return select(place > 0, before, 0) if exclusive else before
+        return cast(x.dtype, select(place > 0, before, 0) if exclusive else before)
 
     return compute(x.shape, moved, name)
 

@@ -10,6 +10,7 @@ from operator import add, mul
 
 import numpy as np
 
+from burnish.errors import InputError
 from burnish.loops.expr import INDEX, Expr, all_of, any_of, cast, math, maximum, minimum, select, wrap
 from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
@@ -156,6 +157,9 @@ def _edges(at: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarra
     return low, np.minimum(low + 1, size - 1), at - low, live
 
 
+MOST_PLACES = 1 << 22  # that are read for one region, of all bins: more are no image's
+
+
 def _roi_align(
     x: np.ndarray,
     rois: np.ndarray,
@@ -173,12 +177,15 @@ def _roi_align(
         for d, extent in enumerate(size):  # height, then width: the last coordinate is the height's
             start, length = begin[1 - d], end[1 - d] - begin[1 - d]
             length = length if half_pixel else max(length, 1.0)
-            count = sampling_ratio if sampling_ratio > 0 else max(int(np.ceil(length / extent)), 0)
+            found = np.ceil(np.nan_to_num(length / extent))
+            count = sampling_ratio if sampling_ratio > 0 else int(min(max(found, 0), MOST_PLACES))
             step = length / extent
             places.append(start + np.arange(extent)[:, None] * step + (np.arange(count) + 0.5) * step / max(count, 1))
             counts.append(count)
+        if np.prod([float(p.size) for p in places]) > MOST_PLACES:
+            raise InputError(f"region {n}: found {roi.tolist()}, {counts} places a bin; allowed: {MOST_PLACES} in all")
         if 0 not in counts:
-            result[n] = _bins(x[batch[n]], places, mode)
+            result[n] = _bins(x[min(max(int(batch[n]), 0), len(x) - 1)], places, mode)  # out of range: the nearer end
     return result
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -41,6 +41,18 @@ def _write(target: np.ndarray, place: tuple[Any, ...], values: np.ndarray, reduc
         target[place] = values
     else:
         _AT[reduction].at(target, place, values)
+
+
+def _wide(extern: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
+    """``extern`` in float32 where it adds up or multiplies halves, which are rounded when all are combined."""
+
+    def run(*arrays: np.ndarray, **attrs: Any) -> np.ndarray:
+        dtype = arrays[0].dtype
+        if dtype.itemsize != 2 or dtype.kind in "iu" or attrs.get("reduction") == "none":
+            return extern(*arrays, **attrs)
+        return extern(*(a.astype(np.float32) if a.dtype == dtype else a for a in arrays), **attrs).astype(dtype)
+
+    return run
 
 
 def _position(index: np.ndarray, extent: int) -> np.ndarray:
@@ -117,7 +129,7 @@ def _again(a: Application, target: str, updates: str, reduction: str) -> str:
 
 
 @differentiated(_gradient)
-@opaque(_scatter_elements, scatter_elements_call)
+@opaque(_wide(_scatter_elements), scatter_elements_call)
 def scatter_elements(
     name: str, data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
 ) -> Tensor:
@@ -148,7 +160,7 @@ def _scatter_nd(data: np.ndarray, indices: np.ndarray, updates: np.ndarray, redu
 
 
 @differentiated(_gradient)
-@opaque(_scatter_nd, scatter_nd_call)
+@opaque(_wide(_scatter_nd), scatter_nd_call)
 def scatter_nd(name: str, data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
     """``data`` with slices of ``updates`` written at the index tuples along the last dimension of ``indices``.
 
@@ -255,7 +267,7 @@ def _fold_terms(a: Application) -> list[str]:
 
 
 @differentiated(Composed(_fold_terms))
-@opaque(_fold_windows, fold_windows_call)
+@opaque(_wide(_fold_windows), fold_windows_call)
 def fold_windows(
     name: str, x: Tensor, *, size: Ints, block: Ints, strides: Ints, pads: Ints, dilations: Ints
 ) -> Tensor:
@@ -272,7 +284,8 @@ def fold_windows(
 
 def _max_unpool(x: np.ndarray, indices: np.ndarray, size: Ints) -> np.ndarray:
     flat = np.zeros((*x.shape[:2], int(np.prod(size))), x.dtype)
-    place = _position(indices.reshape(*x.shape[:2], -1) % max(flat.shape[2], 1), flat.shape[2])
+    inside = np.clip(indices.reshape(*x.shape[:2], -1), 0, max(flat.size - 1, 0))  # the nearer end, where out of range
+    place = _position(inside % max(flat.shape[2], 1), flat.shape[2])
     np.put_along_axis(flat, place, x.reshape(*x.shape[:2], -1), 2)
     return flat.reshape(*x.shape[:2], *size)
 

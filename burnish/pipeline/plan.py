@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -17,7 +17,7 @@ from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
-from burnish.graph.fuse import Fusion, Group, fuse
+from burnish.graph.fuse import Fusion, Group, fuse, renamed_everywhere
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.join import find_pieces, find_views
@@ -25,6 +25,7 @@ from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_i
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
+from burnish.graph.rewrite import renamed_tensors
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
 from burnish.kernels.template import Template
@@ -127,6 +128,30 @@ def plan_kernels(
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
+
+
+def within(made: KernelPlan, prefix: str) -> KernelPlan:
+    """The plan with names that all begin with ``prefix``: what passes invent is unique in its own graph alone."""
+    names: dict[str, str] = {}
+    taken = {name for graph in (made.reference, made.graph) for name in graph.types}
+    for name in sorted(taken):
+        names[name] = name
+        while not names[name].startswith(prefix) or (names[name] != name and names[name] in taken):
+            names[name] = prefix + names[name]
+        taken.add(names[name])
+
+    def placed(places: Mapping[str, Place]) -> dict[str, Place]:
+        return {names[name]: Place(names[place.buffer], place.offset) for name, place in places.items()}
+
+    return replace(
+        made,
+        reference=renamed_tensors(made.reference, names),
+        graph=renamed_tensors(made.graph, names),
+        groups=tuple(renamed_everywhere(group, names.__getitem__) for group in made.groups),
+        layouts={names[name]: layout for name, layout in made.layouts.items()},
+        pieces=placed(made.pieces),
+        views=placed(made.views),
+    )
 
 
 def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:

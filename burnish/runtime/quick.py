@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,21 +13,17 @@ from burnish.runtime.buffers import ALIGNMENT, address_of, aligned_array, round_
 from burnish.runtime.runner import CpuRunner
 from burnish.runtime.workspace import borrow, give_back
 
-if TYPE_CHECKING:
-    from burnish.runtime.module import Module
-
 BLOCK = 4096  # bytes from which small outputs of successive calls are cut
 SMALL = 512  # bytes of all outputs of a call that are small
 _READABLE = 0x1 | 0x100  # NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED
 
 
 class QuickCall:
-    """A module's steps as one native call on the addresses of arrays; None instead of a result where it takes more.
-
-    Calls hold the module's lock.
+    """The steps of a ``module.Module`` as one native call on the addresses of arrays; None instead of a result where a
+    call takes more. Calls hold the module's lock.
     """
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: Any) -> None:
         self._module, runner = module, module._runner
         assert isinstance(runner, CpuRunner)
         now = module._now
@@ -43,7 +39,7 @@ class QuickCall:
         self._plan, (self._io_address, self._runtime) = runner._only, runner._shared
 
     @staticmethod
-    def suits(module: Module) -> bool:
+    def suits(module: Any) -> bool:
         """Whether all calls of a module may be made so."""
         own, runner = module.executable, module._runner
         alone = len(module.inputs) == len(own.inputs) and not module._labels and not own.states and not own.dims

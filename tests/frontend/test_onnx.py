@@ -259,8 +259,8 @@ def corrupt_weight() -> onnx.ModelProto:
         (model([node("RMSNormalization", "x w", "y")], {"x": (2,)}, ["y"], {"w": np.ones(3, np.float32)}, opset=23),
          ModelError, "the_RMSNormalization"),
         (model([node("Relu", "x", "y")], {"x": (2,)}, ["y"], opset=99), UnsupportedOperator, "found 99; allowed: 1 to"),
-        (model([node("Relu", "x", "y")], {"x": (2,)}, ["y"], element=TensorProto.STRING), UnsupportedOperator,
-         "input 'x': element type: found STRING; allowed: numbers"),
+        (model([node("Relu", "x", "y")], {"x": (2,)}, ["y"], element=TensorProto.STRING), ModelError,
+         "the_Relu.*input 0 .'x'.: found dtype string; allowed: bfloat16"),
         (model([node("LSTM", "x w r _ n", "y", hidden_size=2)], {"x": (3, 1, 2)}, ["y"], {
             "w": np.zeros((1, 8, 2), np.float32), "r": np.zeros((1, 8, 2), np.float32), "n": np.zeros(2, np.int32)}),
          ModelError, r"sequence_lens.: found shape .2.; allowed: shape .1."),

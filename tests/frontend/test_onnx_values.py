@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import burnish as bn
-from burnish.errors import UnsupportedOperator
+from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 
@@ -235,3 +235,52 @@ def test_an_input_called_self() -> None:
     proto, _ = single("Relu", f(1, -1))
     proto.graph.input[0].name = proto.graph.node[0].input[0] = "self"
     assert bn.compile(proto, threads=1, rewrite=False)(self=f(1, -1)).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(("opset", "parameters"), [(18, 3), (20, 3), (21, 6)])
+def test_group_normalization_of_every_opset(opset: int, parameters: int) -> None:
+    """Before opset 21 a scale belongs to a group, then to a channel."""
+    x = np.random.default_rng(0).standard_normal((2, 6, 3)).astype(np.float32)
+    scale, bias = np.linspace(1, 2, parameters, dtype=np.float32), np.linspace(-1, 1, parameters, dtype=np.float32)
+    rows = x.reshape(2, 3, -1).astype(np.float64)
+    normal = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+    factor, shift = (np.repeat(p, 6 // parameters).reshape(1, 6, 1) for p in (scale, bias))
+    want = (normal.reshape(x.shape) * factor + shift).astype(np.float32)
+    check(want, "GroupNormalization", x, scale, bias, tolerance=1e-5, opset=opset, num_groups=3)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("ij,j->i", [(3, 4), (1,)]), ("ij,j->i", [(3, 1), (4,)]), ("ij,ij->ij", [(1, 4), (3, 1)]),
+        ("ij,ij->", [(1, 4), (3, 1)]), ("bij,bjk->bik", [(1, 2, 3), (4, 3, 5)]), ("i,i,i->i", [(1,), (3,), (1,)]),
+        ("...ij,...jk->...ik", [(2, 1, 2, 3), (1, 4, 3, 5)]), ("ij,jk,kl->il", [(2, 3), (1, 4), (1, 5)]),
+    ],
+)  # fmt: skip
+def test_einsum_stretches_extents_of_one(equation: str, shapes: list[tuple[int, ...]]) -> None:
+    random = np.random.default_rng(0)
+    operands = [random.standard_normal(shape).astype(np.float32) for shape in shapes]
+    check(np.einsum(equation, *operands), "Einsum", *operands, tolerance=1e-5, equation=equation)
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "want", "attrs"),
+    [
+        ("Gather", [f(0, 1, 2), i(9, -9, -1)], f(2, 0, 2), {}),
+        ("GatherElements", [f(0, 1, 2), i(9, -9, -1)], f(2, 0, 2), {}),
+        ("GatherND", [f(0, 1, 2), i(9, -9, -1).reshape(3, 1)], f(2, 0, 2), {}),
+        ("ScatterElements", [f(0, 1, 2), i(9, -9), f(5, 6)], f(6, 1, 5), {}),
+        ("ScatterND", [f(0, 1, 2), i(9, -9).reshape(2, 1), f(5, 6)], f(6, 1, 5), {}),
+        ("MaxUnpool", [f(5, 6).reshape(1, 1, 2), i(99, -5).reshape(1, 1, 2)], f(6, 0, 0, 5).reshape(1, 1, 4),
+         {"kernel_shape": [2], "strides": [2]}),
+        ("RoiAlign", [f(1, 1, 1, 1, 3, 3, 3, 3).reshape(2, 1, 2, 2), f(0, 0, 1, 1, 0, 0, 1, 1).reshape(2, 4), i(9, -9)],
+         f(3, 1).reshape(2, 1, 1, 1), {}),
+    ],
+)  # fmt: skip
+def test_indices_out_of_range_are_the_nearest_element_at_run_time_and_refused_before(
+    op: str, inputs: list[np.ndarray], want: np.ndarray, attrs: dict[str, Any]
+) -> None:
+    check(want, op, *inputs, tolerance=1e-6, **attrs)
+    position = 2 if op == "RoiAlign" else 1
+    with pytest.raises(ModelError, match=rf"\({op}, opset 18\): input '.*': found (9|-9|99|-5); allowed: "):
+        from_onnx(single(op, *inputs, known=(position,), **attrs)[0])

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx import from_onnx
 from burnish.frontend.onnx.context import MOST_BYTES
+from burnish.frontend.onnx.model import import_onnx
 from burnish.graph.evaluate import evaluate
 from tests.frontend.test_onnx import model, node, relu
 
@@ -195,6 +196,100 @@ def test_functions_of_the_model_are_inlined(opset: int) -> None:
     proto.functions.extend([outer, minus])
     graph = from_onnx(proto)
     assert evaluate(graph, {"x": np.float32([4, -4])})["y"].tolist() == [1.0, -2.0]
+
+
+def referring(
+    attribute: str, source: str, op: str, inputs: str = "a", outputs: str = "b", **how: Any
+) -> onnx.NodeProto:
+    """A node whose attribute of floats is the function's attribute ``source``."""
+    made = helper.make_node(op, [inputs], [outputs], **how)
+    made.attribute.append(onnx.AttributeProto(name=attribute, type=onnx.AttributeProto.FLOAT, ref_attr_name=source))
+    return made
+
+
+def function(
+    name: str, nodes: Sequence[onnx.NodeProto], attributes: Sequence[str] = (), opset: int = 17, overload: str = "",
+    **defaults: Any,
+) -> onnx.FunctionProto:  # fmt: skip
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("my", 1)]
+    protos = [helper.make_attribute(key, value) for key, value in defaults.items()]
+    outputs = [nodes[-1].output[0]] if nodes else ["a"]
+    return helper.make_function("my", name, ["a"], outputs, nodes, imports, list(attributes), protos, overload=overload)
+
+
+def called(functions: Sequence[onnx.FunctionProto], name: str = "F", overload: str = "", **attrs: Any) -> np.ndarray:
+    """What a call of a function gives of [1, -1]."""
+    call = helper.make_node(name, ["x"], ["y"], domain="my", **attrs)
+    call.overload = overload
+    proto = model([call], {"x": (2,)}, ["y"])
+    proto.opset_import.append(helper.make_opsetid("my", 1))
+    proto.functions.extend(functions)
+    return evaluate(from_onnx(proto), {"x": np.float32([1, -1])})["y"]
+
+
+LEAKY = referring("alpha", "slope", "LeakyRelu")
+
+
+@pytest.mark.parametrize(("given", "slope"), [({}, 0.25), ({"slope": 0.75}, 0.75), ({"slope": 0.0}, 0.0)])
+def test_what_a_call_leaves_out_has_the_default_of_the_function(given: dict[str, float], slope: float) -> None:
+    assert called([function("F", [LEAKY], slope=0.25)], **given).tolist() == [1, -slope]
+
+
+@pytest.mark.parametrize(
+    ("attributes", "defaults", "given", "slope"),
+    [
+        ((), {"s": 0.5}, {}, 0.5),  # the outer function's default goes before the inner one's
+        ((), {"s": 0.5}, {"s": 0.75}, 0.75),
+        (("s",), {}, {"s": 0.75}, 0.75),
+        (("s",), {}, {}, 0.25),  # nobody gives it: the inner one's
+    ],
+)
+def test_defaults_pass_through_calls_of_functions_by_functions(
+    attributes: Sequence[str], defaults: dict[str, float], given: dict[str, float], slope: float
+) -> None:
+    outer = function("F", [referring("slope", "s", "G", domain="my")], attributes, **defaults)
+    for functions in ([outer, function("G", [LEAKY], slope=0.25)], [function("G", [LEAKY], slope=0.25), outer]):
+        assert called(functions, **given).tolist() == [1, -slope]
+
+
+def test_defaults_of_any_type_and_in_branches() -> None:
+    constant = helper.make_node("Constant", [], ["c"])
+    constant.attribute.append(onnx.AttributeProto(name="value", type=onnx.AttributeProto.TENSOR, ref_attr_name="v"))
+    two = numpy_helper.from_array(np.float32(2))
+    assert called([function("F", [constant, helper.make_node("Add", ["a", "c"], ["b"])], v=two)]).tolist() == [3, 1]
+    then = helper.make_graph(
+        [referring("alpha", "slope", "LeakyRelu", "a", "r")], "then", [], [onnx.ValueInfoProto(name="r")]
+    )
+    true = helper.make_node("Constant", [], ["c"], value=numpy_helper.from_array(np.array(True)))
+    branch = helper.make_node("If", ["c"], ["b"], then_branch=then, else_branch=then)
+    assert called([function("F", [true, branch], slope=0.25)]).tolist() == [1, -0.25]
+
+
+def test_overloads_are_functions_of_their_own() -> None:
+    inner = function("F", [LEAKY], overload="inner", slope=0.25)
+    call = helper.make_node("F", ["a"], ["b"], domain="my")
+    call.overload = "inner"
+    outer = function("F", [call], overload="outer")
+    assert called([inner, outer], overload="outer").tolist() == [1, -0.25]
+    assert called([inner, outer, function("F", [helper.make_node("Neg", ["a"], ["b"])])]).tolist() == [-1, 1]
+
+
+def test_a_function_whose_output_is_its_input_and_one_of_an_older_opset() -> None:
+    assert called([function("F", [])]).tolist() == [1, -1]
+    older = helper.make_node("ReduceSum", ["a"], ["b"], axes=[0], keepdims=0)
+    assert called([function("F", [older], opset=11)]).tolist() == 0
+
+
+def test_a_default_of_the_model_may_be_overridden() -> None:
+    proto = weighted([6], listed=(TensorProto.FLOAT, (6,)))
+    x, w = np.arange(6, dtype=np.float32), np.full(6, 5, np.float32)
+    assert evaluate(from_onnx(proto), {"x": x})["y"].tolist() == (x + 1).tolist()
+    graph = import_onnx(proto, fix={"w": None}).graph
+    assert set(graph.inputs) == {"x", "w"}
+    assert evaluate(graph, {"x": x, "w": w})["y"].tolist() == (x + 5).tolist()
+    assert evaluate(import_onnx(proto, fix={"w": w}).graph, {"x": x})["y"].tolist() == (x + 5).tolist()
+    with pytest.raises(ModelError, match="fix: input 'x': found None; allowed: a value"):
+        import_onnx(proto, fix={"x": None})
 
 
 def test_string_lists_and_parameters_of_activations_are_read() -> None:

@@ -351,3 +351,34 @@ def test_the_pipeline_leaves_a_convolution_with_its_epilogue() -> None:
     after = applied(optimize, graph)
     assert ops(after) == ["conv2d", "add", "relu"]
     assert optimize(after).nodes == after.nodes
+
+
+@pytest.mark.parametrize(
+    "steps", [("round",), ("add", "floor"), ("clip", "cast"), ("neg", "greater"), ("reshape", "ceil")]
+)
+def test_a_quotient_that_is_rounded_stays_one(steps: tuple[str, ...]) -> None:
+    def rounded(divisor: float) -> Graph:
+        g = GraphBuilder()
+        y = g.add("div", g.input("x", (4,)), g.constant(np.array(divisor, np.float32)))
+        given: dict[str, dict[str, object]] = {
+            "clip": {"min": -8.0, "max": 7.0}, "cast": {"to": "int8"}, "reshape": {"shape": (2, 2)},
+        }  # fmt: skip
+        for op in steps:
+            others = [g.constant(np.array(0.5, np.float32))] if op in ("add", "greater") else []
+            y = g.add(op, y, *others, **given.get(op, {}))  # type: ignore[arg-type]
+        return g.build(y)
+
+    assert ops(canonicalize(rounded(0.3)))[0] == "div"
+    assert ops(canonicalize(rounded(0.25)))[0] == "mul"
+
+
+def test_a_quotient_that_is_summed_is_a_product_even_before_rounding() -> None:
+    g = GraphBuilder()
+    x = g.add("div", g.input("x", (4, 4)), g.constant(np.array(0.3, np.float32)))
+    assert ops(canonicalize(g.build(g.add("round", g.add("reduce_sum", x, axes=(1,))))))[0] == "mul"
+
+
+def test_quotients_of_halves_stay_quotients() -> None:
+    g = GraphBuilder()
+    half = g.build(g.add("div", g.input("x", (4,), "float16"), g.constant(np.array(3, np.float16))))
+    assert ops(canonicalize(half)) == ["div"]

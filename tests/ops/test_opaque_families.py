@@ -288,4 +288,3 @@ def test_trees_with_missing_values_and_silent_leaves() -> None:
     assert found.tolist() == [[1, -1], [2, -1], [4, 8], [4, 8]]
     twice = run("tree_ensemble", x, np.array([[0, 2]] * 2, np.uint32), nodes, thresholds, weights, aggregate="AVERAGE")
     assert twice[:, 0].tolist() == [1, 2, 4, 4]
-

@@ -53,6 +53,8 @@ def _linear(c: Context, n: OnnxNode, outputs: int) -> str:
     weights = np.asarray(n.attrs["coefficients"], np.float32).reshape(outputs, -1)
     scores = c.add("matmul", x, c.constant(np.ascontiguousarray(weights.T), c.dtype(x)))
     bias = n.attr("intercepts")
+    if bias and len(bias) != outputs:
+        c.invalid("attribute 'intercepts'", f"{len(bias)} numbers", f"{outputs}, one for each output")
     return c.add("add", scores, c.constant(np.asarray(bias), c.dtype(x))) if bias else scores
 
 
@@ -113,6 +115,7 @@ def _normalizer(c: Context, n: OnnxNode) -> str:
 def _feature_extractor(c: Context, n: OnnxNode) -> str:
     """Columns along the last dimension; a vector is taken as one row."""
     x, index = rows(c, n.inputs[0]) if c.rank(n.inputs[0]) == 1 else n.inputs[0], n.inputs[1]
+    c.require_positions(index, x, (c.rank(x) - 1,))
     return c.add("gather", x, c.reshape(index, (int(np.prod(c.shape(index))),)), axis=-1)
 
 
@@ -161,6 +164,8 @@ def _label_encoder(c: Context, n: OnnxNode) -> str:
         else:
             tables.append(np.asarray(value, np.int64 if "int64" in name else np.float32))
     keys, values = tables
+    if keys.size != values.size or not keys.size:
+        c.invalid("attributes", f"{keys.size} keys and {values.size} values", "as many values as keys, one at least")
     x, default = n.inputs[0], n.attr("default_tensor")
     if isinstance(default, onnx.TensorProto):
         other = to_array(default, str(n)).reshape(-1)[0]

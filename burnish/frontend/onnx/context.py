@@ -16,7 +16,7 @@ from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import dims_of, extent_of, greatest
+from burnish.loops.sizes import dims_of, extent_of, greatest, is_size
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
 MOST_BYTES = min(1 << 47, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # of a tensor: what there is
@@ -188,6 +188,32 @@ class Context:
     def require_room(self, shape: Sequence[int], dtype: str) -> None:
         """Refuses a constant that is too large, before it is made."""
         require_room(TensorType(tuple(shape), dtype), str(self.node))
+
+    def require_positions(self, index: str, x: str, dims: Sequence[int]) -> None:
+        """Refuses known indices out of range of dimensions of ``x``: one, or as many as are in a tuple of them.
+
+        Those below 0 count from the end.
+        """
+        shape = self.shape(x)
+        if not all(0 <= d < len(shape) for d in dims):
+            return  # which the operator refuses
+        value = self.builder.constants.get(index)
+        for k, d in enumerate(dims):
+            if value is not None and not is_size(shape[d]):
+                own = value if len(dims) == 1 else value[..., k]
+                self.require_range(
+                    own, "indices", -shape[d], shape[d], f"positions along dimension {d} of '{x}' {list(shape)}"
+                )
+
+    def require_range(self, value: np.ndarray | str, what: str, least: int, end: int, of: str) -> None:
+        """Refuses an array, or a constant, with integers other than ``least`` … ``end - 1``; ``of``: what those are."""
+        found = self.builder.constants.get(value) if isinstance(value, str) else value
+        if found is None or found.dtype.kind not in "iu":
+            return
+        outside = found[(found < least) | (found >= end)]
+        if outside.size:
+            allowed = f"{least} to {end - 1}" if end > least else "none"
+            raise ModelError(f"{self.node}: input '{what}': found {outside.flat[0]}; allowed: {allowed}, {of}")
 
     def refuse(self, argument: str, found: object, allowed: str) -> NoReturn:
         """Raises UnsupportedOperator for one argument of the node."""

@@ -126,6 +126,9 @@ def _embed_norm(c: Context, n: OnnxNode) -> list[str]:
         place = c.add("gather", positions, n.input(8), axis=0)
     else:
         place = c.slice(positions, 0, 0, length)
+    for index, table in ((ids, words), (n.input(8), positions), (segments, segment_table)):
+        if index and table:
+            c.require_positions(index, table, (0,))
     parts = [c.add("gather", words, ids, axis=0), place]
     if segments:
         parts.append(c.add("gather", segment_table, segments, axis=0))
@@ -277,6 +280,7 @@ def _rotary(c: Context, n: OnnxNode) -> str:
         place = c.add("expand", c.reshape(c.add("add", steps, positions), (1, length)), shape=(batch, length))
     else:
         place = positions
+    c.require_positions(place, cosines, (0,))
     tables = [c.reshape(c.add("gather", t, place, axis=0), (batch, 1, length, width // 2)) for t in (cosines, sines)]
     turned = _turned(c, c.slice(x, 3, 0, width), tables[0], tables[1], bool(n.attr("interleaved", 0)))
     y = turned if width == depth else c.add("concat", turned, c.slice(x, 3, width, depth), axis=3)

@@ -6,6 +6,7 @@ Else they, and operators whose results have shapes that depend on values, wait f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 
@@ -16,14 +17,14 @@ MOST_UNROLLED = 2048  # nodes that a loop becomes: more run as a loop, whose bod
 
 
 def _if(c: Context, n: OnnxNode) -> list[str]:
-    chosen = "then_branch" if bool(c.static(n.inputs[0], "cond").reshape(-1)[0]) else "else_branch"
+    chosen = "then_branch" if bool(_one(c, n.inputs[0], "cond")) else "else_branch"
     return translate_subgraph(c, n.attrs[chosen], [])
 
 
 def _loop(c: Context, n: OnnxNode) -> list[str]:
     body: onnx.GraphProto = n.attrs["body"]
-    most = int(c.static(n.input(0), "M").reshape(-1)[0]) if n.input(0) else MOST_UNROLLED
-    going = bool(c.static(n.input(1), "cond").reshape(-1)[0]) if n.input(1) else True
+    most = int(_one(c, n.input(0), "M")) if n.input(0) else MOST_UNROLLED
+    going = bool(_one(c, n.input(1), "cond")) if n.input(1) else True
     _require_short(n, most if n.input(0) else 1, body)
     carried = list(n.inputs[2:])
     scanned: list[list[str]] = [[] for _ in range(len(body.output) - 1 - len(carried))]
@@ -33,6 +34,7 @@ def _loop(c: Context, n: OnnxNode) -> list[str]:
         _require_short(n, number, body)
         feeds = [c.constant(number, "int64"), c.constant(True, "bool"), *carried]
         condition, *results = translate_subgraph(c, body, feeds)
+        _require_same(c, carried, results)
         carried = results[: len(carried)]
         for parts, value in zip(scanned, results[len(carried) :], strict=True):
             parts.append(value)
@@ -59,6 +61,7 @@ def _scan(c: Context, n: OnnxNode) -> list[str]:
             for x, axis, back in zip(inputs, axes, backward, strict=True)
         ]
         results = translate_subgraph(c, body, [*carried, *feeds])
+        _require_same(c, carried, results)
         carried = results[: len(carried)]
         for parts, value in zip(scanned, results[len(carried) :], strict=True):
             parts.append(value)
@@ -71,6 +74,21 @@ def _scan(c: Context, n: OnnxNode) -> list[str]:
         for parts, axis, back in zip(scanned, out_axes, reversed_, strict=True)
     ]
     return [*carried, *outputs]
+
+
+def _one(c: Context, name: str, what: str) -> Any:
+    """The one element of a value that is known."""
+    found = c.static(name, what)
+    if found.size != 1:
+        c.invalid(f"input '{what}'", f"shape {list(found.shape)}", "one element")
+    return found.reshape(-1)[0]
+
+
+def _require_same(c: Context, before: Sequence[str], after: Sequence[str]) -> None:
+    """Refuses carried values that change their type from one step to the next."""
+    for old, new in zip(before, after, strict=False):
+        if c.dtype(old) != c.dtype(new):
+            c.invalid(f"carried value '{new}'", f"dtype {c.dtype(new)}", f"{c.dtype(old)}, as before the step")
 
 
 def _require_short(n: OnnxNode, steps: int, body: onnx.GraphProto) -> None:
@@ -88,6 +106,8 @@ def _at(c: Context, x: str, axis: int, position: int) -> str:
 def _stack(c: Context, parts: Sequence[str], axis: int) -> str:
     """The parts along a new dimension."""
     shape = c.shape(parts[0])
+    if not -len(shape) <= axis + 1 <= len(shape) + 1:
+        c.invalid("attribute 'scan_output_axes'", axis, f"{-len(shape) - 1} to {len(shape)}")
     at = axis % (len(shape) + 1)
     return c.add("concat", *(c.reshape(p, (*shape[:at], 1, *shape[at:])) for p in parts), axis=at)
 

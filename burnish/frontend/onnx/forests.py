@@ -31,8 +31,11 @@ class Forest:
 
     def scores(self, c: Context, x: str, aggregate: str, silent: float = 0.0) -> str:
         """[N, targets] of a table; ``silent`` where no tree says anything."""
-        if self.nodes[:, 1].max(initial=0) >= c.shape(x)[1]:
-            c.invalid("input 0", f"{c.shape(x)[1]} columns", f"at least {self.nodes[:, 1].max() + 1}, which trees read")
+        least, most = self.nodes[:, 1].min(initial=0), self.nodes[:, 1].max(initial=0)
+        if least < 0:
+            c.invalid("attribute 'nodes_featureids'", least, "0 or more")
+        if most >= c.shape(x)[1]:
+            c.invalid("input 0", f"{c.shape(x)[1]} columns", f"at least {most + 1}, which trees read")
         constants = in_order(self, c.dtype(x))
         return c.add("tree_ensemble", x, *(c.constant(a) for a in constants), aggregate=aggregate, silent=silent)
 
@@ -147,6 +150,9 @@ def _named_forest(c: Context, n: OnnxNode, leaf: str, targets: int) -> Forest:
         c.invalid("nodes", f"{count} nodes, {len(place)} of them different, modes {unknown}", "each node once")
     thresholds = _floats(n, "nodes_values")
     missing = n.attr("nodes_missing_value_tracks_true") or [0] * count
+    c.require_room((count, max(targets, 0)), "float32")
+    lists = {key: n.attrs[f"nodes_{key}"] for key in ("featureids", "truenodeids", "falsenodeids")}
+    _require_lengths(c, count, values=thresholds, missing_value_tracks_true=missing, **lists)
     nodes, children = np.zeros((count, 5), np.int64), set()
     for at, mode in enumerate(modes):
         nodes[at, 0], nodes[at, 1], nodes[at, 4] = MODES.index(mode), n.attrs["nodes_featureids"][at], missing[at]
@@ -171,7 +177,26 @@ def _named_forest(c: Context, n: OnnxNode, leaf: str, targets: int) -> Forest:
         at = place[tree, number]
         weights[at, target] = weight if np.isnan(weights[at, target]) else weights[at, target] + weight
     roots = np.asarray([at for at in range(count) if at not in children], np.int64)
+    if len(_reached(nodes, roots)) != count:
+        c.invalid("nodes", "nodes that no way from a root leads to", "trees, none of whose nodes is below itself")
     return Forest(roots, nodes, thresholds, weights, np.zeros((0, 2), np.float32))
+
+
+def _require_lengths(c: Context, count: int, **lists: Sequence[int] | np.ndarray | None) -> None:
+    """Refuses attributes that do not say one thing of each node."""
+    for key, found in lists.items():
+        if found is not None and len(found) != count:
+            c.invalid(f"attribute 'nodes_{key}'", f"{len(found)} of them", f"{count}, one for each node")
+
+
+def _reached(nodes: np.ndarray, roots: np.ndarray) -> set[int]:
+    """The nodes that ways from roots lead to."""
+    found, level = set[int](), roots
+    while level.size:
+        found |= {*level.tolist()}
+        inner = level[nodes[level, 0] != 0]
+        level = np.asarray([at for at in np.unique(nodes[inner, 2:4]).tolist() if at not in found], np.int64)
+    return found
 
 
 def _regressor(c: Context, n: OnnxNode) -> str:
@@ -181,6 +206,8 @@ def _regressor(c: Context, n: OnnxNode) -> str:
         c.invalid("attribute 'aggregate_function'", aggregate, ", ".join(AGGREGATES))
     scores = c.cast(_named_forest(c, n, "target", targets).scores(c, x, aggregate), "float32")
     base = _floats(n, "base_values")
+    if base is not None and len(base) not in (0, 1, targets):
+        c.invalid("attribute 'base_values'", f"{len(base)} of them", f"{targets}, one for each target")
     if base is not None and len(base):
         scores = c.add("add", scores, c.constant(base, "float32"))
     return transformed(c, scores, n.attr("post_transform", "NONE"))
@@ -191,7 +218,9 @@ def _classifier(c: Context, n: OnnxNode) -> list[str]:
     no_texts(n, "classlabels_strings")
     x, labels = rows(c, real(c, n.inputs[0])), n.attrs["classlabels_int64s"]
     transform, base = n.attr("post_transform", "NONE"), _floats(n, "base_values")
-    forest = _named_forest(c, n, "class", max(len(labels), 1 + max(n.attrs["class_ids"])))
+    if not labels or not n.attrs["class_ids"]:
+        c.invalid("attributes 'classlabels_int64s' and 'class_ids'", "none", "some")
+    forest = _named_forest(c, n, "class", len(labels))
     own = sorted(set(n.attrs["class_ids"]))
     if len(labels) == 2 and len(own) == 1:
         scores = c.cast(forest.scores(c, x, "SUM"), "float32")
@@ -230,6 +259,16 @@ def _tree_ensemble(c: Context, n: OnnxNode) -> str:
     splits = to_array(n.attrs["nodes_splits"], str(n))
     leaves = to_array(n.attrs["leaf_weights"], str(n))
     inner, count, targets = len(modes), len(modes) + len(leaves), n.attr("n_targets", 1)
+    c.require_room((count, max(targets, 0)), str(leaves.dtype))
+    missing = n.attr("nodes_missing_value_tracks_true") or [0] * inner
+    keys = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
+    lists = {key: n.attrs[f"nodes_{key}"] for key in keys}
+    _require_lengths(c, inner, splits=splits, missing_value_tracks_true=missing, **lists)
+    places = np.asarray(n.attrs["leaf_targetids"], np.int64)
+    if len(places) != len(leaves) or ((places < 0) | (places >= targets)).any():
+        c.invalid("attribute 'leaf_targetids'", places.tolist()[:9], f"{len(leaves)} of 0 to {targets - 1}")
+    if (modes >= len(MODES)).any() or not {*lists["trueleafs"], *lists["falseleafs"]} <= {0, 1}:
+        c.invalid("nodes_modes and flags of leaves", "unknown ones", f"0 to {len(MODES) - 2}, 0 and 1")
     nodes = np.zeros((count, 5), np.int64)
     nodes[:inner, 0], nodes[:inner, 1] = modes, n.attrs["nodes_featureids"]
     for side, key in ((2, "true"), (3, "false")):
@@ -238,7 +277,7 @@ def _tree_ensemble(c: Context, n: OnnxNode) -> str:
         if (ids < 0).any() or (nodes[:inner, side] >= np.where(ends, count, inner)).any():
             allowed = f"below {inner}, or below {len(leaves)} of leaves"
             c.invalid(f"attribute 'nodes_{key}nodeids'", ids.tolist(), allowed)
-    nodes[:inner, 4] = n.attr("nodes_missing_value_tracks_true") or 0
+    nodes[:inner, 4] = missing
     thresholds = np.concatenate([splits, np.zeros(len(leaves), splits.dtype)])
     weights = np.full((count, targets), np.nan, leaves.dtype)
     weights[inner + np.arange(len(leaves)), n.attrs["leaf_targetids"]] = leaves

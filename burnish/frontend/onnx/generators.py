@@ -49,6 +49,8 @@ def _window(coefficients: Sequence[float], c: Context, n: OnnxNode) -> str:
     """A sum of cosines over a period of ``size``, or of ``size - 1``."""
     (size,) = c.ints(n.inputs[0], "size")
     dtype = dtype_name(n.attr("output_datatype", 1), str(n))
+    if size < 0:
+        c.invalid("input 'size'", size, "0 or more")
     c.require_room((size,), dtype)
     period = size if n.attr("periodic", 1) else size - 1
     angle = 2 * np.pi * np.arange(size) / max(period, 1)

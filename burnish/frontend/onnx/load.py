@@ -1,4 +1,4 @@
-"""ONNX files: reading, bounds of what is read, inlining of a model's own functions, the opset."""
+"""ONNX files: reading, bounds of what is read, the opset."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from pathlib import Path
 
 import onnx
 import onnx.defs
-import onnx.inliner
-import onnx.shape_inference
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from burnish.errors import ModelError, UnsupportedOperator
@@ -55,33 +53,6 @@ def _read(path: Path, where: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise ModelError(f"{where}: cannot be read: {reason}") from error
-
-
-def without_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """The model with the calls of its own functions replaced by their nodes."""
-    if not proto.functions:
-        return proto
-    _refuse_recursion(proto)
-    versions = {(o.domain, o.version) for o in proto.opset_import}
-    try:
-        if any((o.domain, o.version) not in versions for f in proto.functions for o in f.opset_import):
-            proto = onnx.shape_inference.infer_shapes(proto)  # conversion to the model's opset asks for types
-        return onnx.inliner.inline_local_functions(proto, convert_version=True)
-    except Exception as error:  # of C++: its classes have no common base but this one
-        names = ", ".join(f"{f.domain}.{f.name}" for f in proto.functions)
-        raise ModelError(f"model: its functions ({names}) cannot be inlined: {error}") from error
-
-
-def _refuse_recursion(proto: onnx.ModelProto) -> None:
-    """Functions that call themselves, directly or through others, have no end."""
-    calls = {(f.domain, f.name): {(n.domain, n.op_type) for n in f.node} for f in proto.functions}
-    while calls:
-        leaves = [key for key, called in calls.items() if not called & calls.keys()]
-        if not leaves:
-            names = ", ".join(f"{domain}.{name}" for domain, name in calls)
-            raise ModelError(f"model: functions {names} call one another without end; allowed: no recursion")
-        for key in leaves:
-            del calls[key]
 
 
 def versions_of(proto: onnx.ModelProto) -> dict[str, int]:

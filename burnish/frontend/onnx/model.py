@@ -37,7 +37,8 @@ from burnish.frontend.onnx import (
 from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
 from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
-from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
+from burnish.frontend.onnx.load import load_model, opset_of, versions_of
+from burnish.frontend.onnx.local_functions import without_functions
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.validity import check_declared, check_graph
 from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
@@ -103,8 +104,9 @@ def import_onnx(
     is otherwise taken as 1. It also gives, by name, the bounds of dimensions that stay open: ``{"batch": (1, 32)}``,
     ``(16, 512, 16)`` where only multiples of 16 occur, ``(1, 512, 1, 20)`` where kernels shall suit 20 best, or a size:
     ``{"batch": 4}``; the model, or an entry such as ``{"x": ("batch", 768)}``, refers to them by that name. ``fix``
-    gives values of inputs, which are constants then, such as ``{"sr": 16000}``. ``training``: nothing is computed of
-    initializers that may be weights but in the graph, and dropout is there.
+    gives values of inputs, which are constants then, such as ``{"sr": 16000}``; an input that is an initializer, too,
+    has that as its default and is a constant, unless ``fix`` gives None: then every call gives it. ``training``:
+    nothing is computed of initializers that may be weights but in the graph, and dropout is there.
 
     Raises ModelError for what is no valid model, OpenDimensions (a ModelError) for extents that are missing, all at
     once, UnsupportedOperator (a ModelError) for valid models that use what Burnish lacks, of which RuntimeValue is one
@@ -135,7 +137,10 @@ def import_onnx(
 
 
 def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelProto:
-    """The model with these values of inputs as initializers. Raises ModelError for names and values of no input."""
+    """The model with these values of inputs as initializers, and inputs of None without theirs, which is a default.
+
+    Raises ModelError for names and values of no input.
+    """
     if not fix:
         return proto
     declared = {value.name: value for value in proto.graph.input}
@@ -144,15 +149,28 @@ def fixed_inputs(proto: onnx.ModelProto, fix: Mapping[str, Any]) -> onnx.ModelPr
         raise ModelError(f"fix: found names {unknown} of no model input; allowed: {', '.join(declared)}")
     result = onnx.ModelProto()
     result.CopyFrom(proto)
+    constant = {tensor.name for tensor in proto.graph.initializer}
+    missing = [name for name, value in fix.items() if value is None and name not in constant]
+    if missing:
+        raise ModelError(
+            f"fix: input '{missing[0]}': found None; allowed: a value, or None where the model has a default"
+        )
+    kept = [tensor for tensor in result.graph.initializer if tensor.name not in fix]
+    del result.graph.initializer[:]
+    result.graph.initializer.extend(kept)
     for name, value in fix.items():
+        if value is None:
+            continue
         where, kind = f"fix: input '{name}'", declared[name].type.tensor_type.elem_type
         dtype = numpy_dtype(dtype_name(kind, where))
         array = np.asarray(value)
+        if array.dtype.kind not in "biuf":
+            raise ModelError(f"{where}: found {value!r}; allowed: values that {dtype} holds")
         wanted = array.astype(dtype)
         dims = declared[name].type.tensor_type.shape.dim
         if declared[name].type.tensor_type.HasField("shape") and len(dims) != wanted.ndim and wanted.size == 1:
             wanted = wanted.reshape([1] * len(dims))
-        if array.dtype.kind not in "biuf" or not np.array_equal(wanted.reshape(-1), array.reshape(-1)):
+        if not np.array_equal(wanted.reshape(-1), array.reshape(-1)):
             raise ModelError(f"{where}: found {value!r}; allowed: values that {dtype} holds")
         result.graph.initializer.append(onnx.numpy_helper.from_array(wanted, name))
     return result

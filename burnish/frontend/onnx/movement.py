@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import onnx
 
-from burnish.errors import ModelError
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.generators import seed
@@ -19,6 +18,10 @@ from burnish.loops.sizes import extent_of, greatest, is_size, larger, least, sma
 def _reshape(c: Context, n: OnnxNode) -> str:
     x, source = n.inputs[0], c.shape(n.inputs[0])
     wanted = c.ints_of("shape", 1) or ()
+    if n.input(1) and c.rank(n.inputs[1]) != 1:
+        c.invalid("input 'shape'", f"shape {list(c.shape(n.inputs[1]))}", "one dimension")
+    if wanted.count(-1) > 1 or (n.attr("allowzero", 0) and -1 in wanted and 0 in wanted):
+        c.invalid("input 'shape'", list(wanted), "one -1 at most, and none beside a 0 that is allowed")
     shape = [source[d] if v == 0 and not n.attr("allowzero", 0) else v for d, v in enumerate(wanted)]
     if -1 in shape:
         rest = math.prod(v for v in shape if v != -1)
@@ -36,6 +39,10 @@ def _flatten(c: Context, n: OnnxNode) -> str:
 def _squeeze(c: Context, n: OnnxNode) -> str:
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     axes = c.ints_of("axes", 1)
+    unsure = [d for d, extent in enumerate(shape) if extent != 1 and least(extent) <= 1 <= greatest(extent)]
+    if axes is None and unsure:  # then the result's rank depends on the call
+        found = f"none, where extents of the input's shape {list(shape)} may be 1"
+        c.refuse("axes", found, "axes, or numbers for those extents")
     dropped = [d for d, extent in enumerate(shape) if extent == 1] if axes is None else [c.axis(x, a) for a in axes]
     wrong = [d for d in dropped if shape[d] != 1]
     if wrong:
@@ -128,7 +135,7 @@ def _taken(extent: int, start: int, end: int, step: int) -> range:
 def _gather(c: Context, n: OnnxNode) -> str:
     x, index = n.inputs[:2]
     axis = c.axis(x, n.attr("axis", 0))
-    _require_positions(c, index, x, (axis,))
+    c.require_positions(index, x, (axis,))
     value = c.builder.constants.get(index)
     known = value is not None and value.ndim == 0 and c.rank(x) > 0
     if value is not None and known and x not in c.builder.constants:  # one known position is a slice
@@ -141,29 +148,15 @@ def _gather(c: Context, n: OnnxNode) -> str:
 def _gather_elements(c: Context, n: OnnxNode) -> str:
     x, index = n.inputs
     axis = c.axis(x, n.attr("axis", 0))
-    _require_positions(c, index, x, (axis,))
+    c.require_positions(index, x, (axis,))
     return c.add("gather_elements", x, index, axis=axis)
 
 
 def _gather_nd(c: Context, n: OnnxNode) -> str:
     (x, index), batch = n.inputs, n.attr("batch_dims", 0)
     depth = c.shape(index)[-1] if c.rank(index) else 0
-    _require_positions(c, index, x, range(batch, batch + depth))
+    c.require_positions(index, x, range(batch, batch + depth))
     return c.add("gather_nd", x, index, batch_dims=batch)
-
-
-def _require_positions(c: Context, index: str, x: str, dims: Sequence[int]) -> None:
-    """Refuses known indices out of range of dimensions of ``x``: one, or as many as there are in a tuple of them."""
-    value, shape = c.builder.constants.get(index), c.shape(x)
-    if value is None or value.dtype.kind != "i" or not all(0 <= d < len(shape) for d in dims):
-        return
-    for k, d in enumerate(dims):
-        found = value if len(dims) == 1 else value[..., k]
-        outside = found[(found < -shape[d]) | (found >= shape[d])]
-        if outside.size:
-            allowed = f"{-shape[d]} to {shape[d] - 1}" if shape[d] else "none"
-            where = f"positions along dimension {d} of '{x}' {list(shape)}"
-            raise ModelError(f"{c.node}: input 'indices': found {outside.flat[0]}; allowed: {allowed}, {where}")
 
 
 def _pad(c: Context, n: OnnxNode) -> str:
@@ -177,6 +170,8 @@ def _pad(c: Context, n: OnnxNode) -> str:
         c.invalid("pads", f"{len(given)} integers", f"{2 * len(axes)}: a low one and a high one for each axis")
     if mode not in ("constant", "reflect", "edge", "wrap"):
         c.invalid("attribute 'mode'", mode, "constant, reflect, edge, wrap")
+    if len({c.axis(x, axis) for axis in axes}) < len(axes):
+        c.invalid("input 'axes'", list(axes), "each axis once")
     low, high = [0] * rank, [0] * rank
     for position, axis in enumerate(axes):
         d = c.axis(x, axis)
@@ -252,6 +247,8 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
 
 def _range(c: Context, n: OnnxNode) -> str:
     arguments = zip(n.inputs, ("start", "limit", "delta"), strict=True)
+    if any(c.shape(name) not in ((), (1,)) for name in n.inputs):
+        c.invalid("start, limit and delta", [list(c.shape(name)) for name in n.inputs], "one element each")
     start, limit, delta = (c.static(name, what).reshape(-1)[0] for name, what in arguments)
     if any(map(is_size, (start, limit, delta))):
         return _open_range(c, n, *(v if is_size(v) else int(v) for v in (start, limit, delta)))
@@ -367,6 +364,10 @@ def _center_crop_pad(c: Context, n: OnnxNode) -> str:
 
 def _reverse_sequence(c: Context, n: OnnxNode) -> str:
     batch, time = n.attr("batch_axis", 1), n.attr("time_axis", 0)
+    if {batch, time} == {0, 1} and c.rank(n.inputs[0]) > 1:
+        extent = c.shape(n.inputs[0])[time]
+        if not is_size(extent):
+            c.require_range(n.inputs[1], "sequence_lens", 0, extent + 1, "numbers of steps")
     return c.add("reverse_sequence", *n.inputs, batch_axis=batch, time_axis=time)
 
 

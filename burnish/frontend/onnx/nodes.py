@@ -10,9 +10,9 @@ import onnx
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
-from burnish.frontend.onnx.dtypes import to_array
+from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.symbolic import note_sizes
-from burnish.frontend.onnx.validity import check_dtypes, label_of
+from burnish.frontend.onnx.validity import check_declared, check_dtypes, label_of
 from burnish.loops.sizes import dims_of
 
 
@@ -45,6 +45,7 @@ def translate_subgraph(context: Context, graph: onnx.GraphProto, feeds: Sequence
             context.constants[key] = context.constant(array)
         names[tensor.name] = context.constants[key]
     for value, feed in zip(graph.input, feeds, strict=True):
+        _check_element(context, f"input '{value.name}' of subgraph '{graph.name}'", value, feed)
         names[value.name] = feed
     try:
         translate_nodes(context, names, graph.node, names_read(graph))
@@ -53,7 +54,17 @@ def translate_subgraph(context: Context, graph: onnx.GraphProto, feeds: Sequence
     missing = [value.name for value in graph.output if value.name not in names]
     if missing:
         raise ModelError(f"{node}: outputs {missing} of its subgraph '{graph.name}' are computed by no node")
+    for value in graph.output:
+        where = f"output '{value.name}' of subgraph '{graph.name}'"
+        _check_element(context, where, value, names[value.name])
     return [names[value.name] for value in graph.output]
+
+
+def _check_element(context: Context, where: str, value: onnx.ValueInfoProto, name: str) -> None:
+    """Refuses a value of a subgraph that is declared with another element type than it has."""
+    element = value.type.tensor_type.elem_type
+    if element:
+        check_declared(f"{context.node}: {where}", value, context.builder.types[name], dtype_name(element, where))
 
 
 def names_read(graph: onnx.GraphProto) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.expr import FLOATS
@@ -15,6 +15,9 @@ def _matmul(c: Context, n: OnnxNode) -> str:
 
 def _gemm(c: Context, n: OnnxNode) -> str:
     """``alpha * A' B' + beta * C``."""
+    ranks = [c.rank(x) for x in n.inputs if x]
+    if ranks[:2] != [2, 2] or max(ranks) > 2:
+        c.invalid("inputs", f"{ranks} dimensions", "matrices, and a third of 2 dimensions at most")
     transpose_a, transpose_b = bool(n.attr("transA", 0)), bool(n.attr("transB", 0))
     y = c.add("matmul", *n.inputs[:2], transpose_a=transpose_a, transpose_b=transpose_b)
     alpha, beta, bias = n.attr("alpha", 1.0), n.attr("beta", 1.0), n.input(2)
@@ -36,10 +39,12 @@ def _einsum(c: Context, n: OnnxNode) -> str:
         c.invalid("attribute 'equation'", f"{len(terms)} terms, {equation}", f"{len(n.inputs)}, one for each input")
     if not arrow:
         result = "".join(sorted(label for label in set(left) - {","} if left.count(label) == 1))
+    if any(not v.isalpha() for v in left.replace(",", "") + result):
+        c.invalid("attribute 'equation'", equation, "letters, commas, one arrow and ellipses")
     simple = all(len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
     if not simple or not set(result) <= set(left) or len(set(result)) != len(result):
         c.invalid("attribute 'equation'", equation, "one letter a dimension, and results of those, each once")
-    operands = [_diagonal(c, x, term) for x, term in zip(n.inputs, terms, strict=True)]
+    operands = _broadcast(c, [_diagonal(c, x, term) for x, term in zip(n.inputs, terms, strict=True)])
     x, labels = operands[0]
     for position in range(1, len(terms)):
         needed = set(result).union(*terms[position + 1 :])
@@ -84,6 +89,25 @@ def _diagonal(c: Context, x: str, labels: str) -> tuple[str, str]:
     return x, labels
 
 
+def _broadcast(c: Context, operands: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The operands without dimensions of extent 1 that are longer in others: those hold the same for all of them."""
+    extents: dict[str, int] = {}
+    for x, labels in operands:
+        for label, extent in zip(labels, c.shape(x), strict=True):
+            known = extents.get(label, 1)
+            if known != 1 and extent not in (1, known):
+                c.invalid(
+                    "attribute 'equation'", f"{label} of extents {known} and {extent}", "one extent a letter, or 1"
+                )
+            extents[label] = extent if known == 1 else known
+    found = []
+    for x, labels in operands:
+        shape = c.shape(x)
+        kept = [d for d, label in enumerate(labels) if shape[d] == extents[label]]
+        found.append((c.reshape(x, [shape[d] for d in kept]), "".join(labels[d] for d in kept)))
+    return found
+
+
 def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, str]:
     """``x`` summed over the labels that nothing needs any more."""
     axes = tuple(d for d, label in enumerate(labels) if label not in needed)
@@ -92,8 +116,21 @@ def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, st
     return c.add("reduce_sum", x, axes=axes, keepdims=False), "".join(v for v in labels if v in needed)
 
 
+def _stretched(c: Context, a: tuple[str, str], b: tuple[str, str]) -> tuple[str, str]:
+    """``a`` without the labels of extent 1 that have another one in ``b``: there each element meets the same one."""
+    (x, labels), extents = a, dict(zip(b[1], c.shape(b[0]), strict=True))
+    shape = dict(zip(labels, c.shape(x), strict=True))
+    for label in labels:
+        extent, other = shape[label], extents.get(label, shape[label])
+        if extent != other and 1 not in (extent, other):
+            c.invalid("attribute 'equation'", f"{label} of extents {extent} and {other}", "one extent a letter, or 1")
+    kept = "".join(v for v in labels if shape[v] != 1 or extents.get(v, 1) == 1)
+    return c.reshape(x, [shape[v] for v in kept]), kept
+
+
 def _contract(c: Context, a: tuple[str, str], b: tuple[str, str], needed: set[str]) -> tuple[str, str]:
     """Product of two labelled tensors as one batched matrix product [batch, M, K] × [batch, K, N]."""
+    a, b = _stretched(c, a, b), _stretched(c, b, a)
     x, left = _sum_out(c, *a, needed | set(b[1]))
     y, right = _sum_out(c, *b, needed | set(a[1]))
     batch = [v for v in left if v in right and v in needed]

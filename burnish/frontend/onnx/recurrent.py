@@ -11,7 +11,7 @@ from burnish.frontend.onnx import cells
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.quantized import dynamic_product
 from burnish.frontend.onnx.rounds import Step, run_steps
-from burnish.loops.sizes import dims_of, least
+from burnish.loops.sizes import dims_of, is_size, least
 
 Product = Callable[[int, str, str], str]  # the direction's number, all inputs [T · B, I], weight [G · H, I]
 Cell = Callable[[int, str, tuple[str, str]], tuple[str, tuple[str, ...], Step]]
@@ -23,6 +23,8 @@ def _layer(
 ) -> list[str]:
     """A recurrent layer of one or two directions: the outputs Y and the final states; ``product``: if no plain one."""
     _check(c, n)
+    if n.attr("layout", 0) not in (0, 1):
+        c.invalid("attribute 'layout'", n.attrs["layout"], "0, 1")
     if c.rank(n.inputs[0]) != 3:
         c.invalid("input 0", f"shape {list(c.shape(n.inputs[0]))}", "3 dimensions")
     x, batch_first = n.inputs[0], bool(n.attr("layout", 0))
@@ -66,6 +68,8 @@ def _live_steps(c: Context, n: OnnxNode, steps: int, batch: int) -> str:
     known = c.builder.constants.get(lengths) if lengths else None
     if not lengths or (known is not None and (known == steps).all()):
         return ""
+    if not is_size(steps):
+        c.require_range(lengths, "sequence_lens", 0, steps + 1, "numbers of steps")
     if c.shape(lengths) != (batch,):
         c.invalid("input 4 (sequence_lens)", f"shape {list(c.shape(lengths))}", f"shape {[batch]}")
     places = c.reshape(c.add("iota", c.constant(0, c.dtype(lengths)), extent=steps), (steps, 1))

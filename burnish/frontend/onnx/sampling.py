@@ -11,6 +11,8 @@ import numpy as np
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.expr import FLOATS
 
+MOST_SAMPLES = 1 << 10  # along one dimension of one place of a box: more see no more of an image
+MOST_WEIGHTS = 1 << 26  # of one dimension's resampling, before those of one element are added
 _GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # names before opset 20
 
 
@@ -28,6 +30,9 @@ def _affine_grid(c: Context, n: OnnxNode) -> str:
     rank = len(size) - 2
     if rank not in (2, 3) or c.shape(theta) != (size[0], rank, rank + 1):
         c.invalid("theta and size", f"shape {list(c.shape(theta))}, {list(size)}", "[N, 2, 3] and 4, [N, 3, 4] and 5")
+    if min(size) < 1:
+        c.invalid("input 'size'", list(size), "1 or more")
+    c.require_room((*size[2:], rank + 1), "float64")
     lines = []
     for extent in size[2:]:
         if n.attr("align_corners", 0):
@@ -45,9 +50,18 @@ def _roi_align(c: Context, n: OnnxNode) -> str:
     mode = n.attr("coordinate_transformation_mode", default)
     if mode not in ("half_pixel", "output_half_pixel"):
         c.invalid("attribute 'coordinate_transformation_mode'", mode, "half_pixel, output_half_pixel")
+    ratio, x, boxes = n.attr("sampling_ratio", 0), n.inputs[0], n.inputs[1]
+    size = (n.attr("output_height", 1), n.attr("output_width", 1))
+    if not 0 <= ratio <= MOST_SAMPLES:
+        c.invalid("attribute 'sampling_ratio'", ratio, f"0 to {MOST_SAMPLES}")
+    if c.rank(x) != 4 or c.rank(boxes) != 2 or c.shape(boxes)[1] != 4 or c.shape(n.inputs[2]) != c.shape(boxes)[:1]:
+        shapes = ", ".join(str(list(c.shape(name))) for name in n.inputs)
+        c.invalid("inputs", f"shapes {shapes}", "[N, C, H, W], [boxes, 4] and [boxes]")
+    if min(size) < 1:
+        c.invalid("attributes 'output_height' and 'output_width'", size, "1 or more")
+    c.require_range(n.inputs[2], "batch_indices", 0, c.shape(x)[0], "positions in the batch")
     return c.add(
-        "roi_align", *n.inputs, size=(n.attr("output_height", 1), n.attr("output_width", 1)),
-        mode=n.attr("mode", "avg"), sampling_ratio=n.attr("sampling_ratio", 0),
+        "roi_align", *n.inputs, size=size, mode=n.attr("mode", "avg"), sampling_ratio=ratio,
         spatial_scale=n.attr("spatial_scale", 1.0),
         half_pixel=mode == "half_pixel",
     )  # fmt: skip
@@ -131,6 +145,8 @@ def _keys(a: float) -> Callable[[np.ndarray], np.ndarray]:
 def sampling_matrix(line: Line, mode: str, cubic: float, antialias: bool, exclude_outside: bool) -> np.ndarray:
     """The weights [size, extent] by which the inputs make each output."""
     kernel, reach = (_triangle, 1) if mode == "linear" else (_keys(cubic), 2)
+    if not line.size:
+        return np.zeros((0, line.extent))
     stretch = min(line.scale, 1.0) if antialias else 1.0
     taps = reach - math.floor(-reach / stretch) - 1 if stretch == 1 else -math.floor(-reach / stretch)
     places = line.places()
@@ -171,6 +187,8 @@ def resampled(c: Context, x: str, lines: Mapping[int, Line], n: OnnxNode) -> str
             positions = nearest_positions(line, n.attr("nearest_mode", "round_prefer_floor"))
             y = c.add("gather", y, c.constant(positions), axis=d)
         else:
+            if line.size / min(line.scale, 1.0) * 4 > MOST_WEIGHTS:
+                c.refuse("scales", line.scale, f"windows of {MOST_WEIGHTS} elements in all")
             flags = bool(n.attr("antialias", 0)), bool(n.attr("exclude_outside", 0))
             y = along(c, y, d, sampling_matrix(line, mode, n.attr("cubic_coeff_a", -0.75), *flags))
     outside = [(d, line.outside()) for d, line in lines.items() if line.outside().any()]

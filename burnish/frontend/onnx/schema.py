@@ -64,8 +64,8 @@ def signature(op_type: str, opset: int) -> Signature | None:
         schema = onnx.defs.get_schema(name, opset, domain)
     except onnx.defs.SchemaError:
         return None
-    if schema.deprecated:
-        return None
+    if schema.deprecated and onnx.defs.get_schema(name, domain=domain).deprecated:
+        return None  # for good: a version that a later one replaces is defined
     allowed = {c.type_param_str: _dtypes(c.allowed_type_strs) for c in schema.type_constraints}
     formals = [*schema.inputs, *schema.outputs]
     allowed.update({f.type_str: _dtypes([f.type_str]) for f in formals if f.type_str not in allowed})

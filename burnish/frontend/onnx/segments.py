@@ -25,7 +25,8 @@ from burnish.frontend.onnx.domains import DEFAULT, key_of
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.eager import EAGER, SEQUENCES, Eager
 from burnish.frontend.onnx.external import ExternalData
-from burnish.frontend.onnx.load import load_model, opset_of, versions_of, without_functions
+from burnish.frontend.onnx.load import load_model, opset_of, versions_of
+from burnish.frontend.onnx.local_functions import without_functions
 from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.text_operators import ON_TEXTS, texts_made

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import onnx
 
 from burnish.errors import ModelError
+from burnish.frontend.onnx.bodies import check_bodies
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.schema import Signature, described_domains, known_operator, signature
 from burnish.graph.graph import TensorType
@@ -21,10 +22,36 @@ def label_of(node: onnx.NodeProto, position: int) -> str:
 
 
 def check_graph(graph: onnx.GraphProto, opset: int, versions: Mapping[str, int], outer: Iterable[str] = ()) -> None:
-    """Refuses names that are defined twice or too late, and nodes at odds with their operators' schemas.
+    """Refuses names that are defined twice, too late or not at all, and nodes at odds with their operators' schemas.
 
     ``versions`` are those of other domains than the default one; a domain without schemas has none to be held to.
     ``outer``: names that a subgraph sees.
+    """
+
+    texts = {v.name for v in graph.input if v.type.tensor_type.elem_type == onnx.TensorProto.STRING}
+    texts |= {t.name for t in graph.initializer if t.data_type == onnx.TensorProto.STRING}
+
+    def check(node: onnx.NodeProto, position: int) -> None:
+        version = opset if node.domain in DEFAULT else versions.get(node.domain, NEWEST)
+        where = f"node '{label_of(node, position)}' ({key_of(node.domain, node.op_type)}, opset {version})"
+        if node.domain in DEFAULT or node.domain in described_domains():
+            _check_node(node, where, version)
+            _check_texts(node, where, version, texts)
+            check_bodies(node, where)
+
+    check_names(graph, outer, check)
+
+
+def check_names(
+    graph: onnx.GraphProto,
+    outer: Iterable[str] = (),
+    check: Callable[[onnx.NodeProto, int], None] = lambda node, position: None,
+    place: str = "model ",
+) -> None:
+    """Refuses names of a graph, and of its subgraphs, that are defined twice, too late or not at all.
+
+    ``outer``: names that a subgraph sees. ``check`` is called for every node, of subgraphs too, whose names are right.
+    ``place``: what the graph is of, in front of messages.
     """
     _check_once("input", [value.name for value in graph.input])
     _check_once("initializer", [tensor.name for tensor in graph.initializer])
@@ -32,8 +59,7 @@ def check_graph(graph: onnx.GraphProto, opset: int, versions: Mapping[str, int],
     known = own.union(outer)
     later = Counter(name for node in graph.node for name in node.output if name)
     for position, node in enumerate(graph.node):
-        version = opset if node.domain in DEFAULT else versions.get(node.domain, NEWEST)
-        where = f"node '{label_of(node, position)}' ({key_of(node.domain, node.op_type)}, opset {version})"
+        where = f"node '{label_of(node, position)}' ({key_of(node.domain, node.op_type)})"
         undefined = [name for name in node.input if name and name not in known]
         if undefined:
             known_later = [name for name in undefined if name in later]
@@ -43,13 +69,15 @@ def check_graph(graph: onnx.GraphProto, opset: int, versions: Mapping[str, int],
         repeated = [name for name, count in Counter(outputs).items() if name in own or count > 1]
         if repeated:
             raise ModelError(f"{where}: outputs {repeated} are defined before; a name has one definition")
+        check(node, position)
         for attribute in node.attribute:
             if attribute.type == _ATTRIBUTE_TYPES.GRAPH:
-                check_graph(attribute.g, opset, versions, known)
+                check_names(attribute.g, known, check, f"{where}: attribute '{attribute.name}': ")
         own.update(outputs)
         known.update(outputs)
-        if node.domain in DEFAULT or node.domain in described_domains():
-            _check_node(node, where, version)
+    missing = [value.name for value in graph.output if value.name not in known]
+    if missing:
+        raise ModelError(f"{place}output '{missing[0]}' is computed by no node")
 
 
 def _check_once(kind: str, names: Sequence[str]) -> None:
@@ -68,6 +96,16 @@ def _check_node(node: onnx.NodeProto, where: str, opset: int) -> None:
     _check_places(where, "input", node.input, operator.input_count, operator.single_inputs.union(repeated))
     _check_places(where, "output", node.output, operator.output_count, operator.single_outputs)
     _check_attributes(node, where, operator)
+
+
+def _check_texts(node: onnx.NodeProto, where: str, opset: int, texts: Collection[str]) -> None:
+    """Refuses texts of the model where an operator takes numbers alone."""
+    operator = signature(key_of(node.domain, node.op_type), opset)
+    for position, name in enumerate(node.input if operator and texts else ()):
+        assert operator is not None
+        allowed = operator.allowed[operator.inputs[min(position, len(operator.inputs) - 1)]]
+        if name in texts and allowed and "string" not in allowed:
+            raise ModelError(f"{where}: input {position} ('{name}'): found dtype string; allowed: {_words(allowed)}")
 
 
 def _check_places(where: str, kind: str, names: Sequence[str], count: tuple[int, int], single: Iterable[int]) -> None:

@@ -15,6 +15,8 @@ def _svm_regressor(c: Context, n: OnnxNode) -> str:
     x = rows(c, real(c, n.inputs[0]))
     count, width = n.attr("n_supports", 0), c.shape(x)[1]
     weights, rho = np.asarray(n.attrs["coefficients"], np.float32), n.attrs["rho"][0]
+    if count < 0:
+        c.invalid("attribute 'n_supports'", count, "0 or more")
     if count:
         vectors = np.asarray(n.attrs["support_vectors"], np.float32).reshape(count, width)
         similar = _kernel(c, n, x, vectors)
@@ -30,7 +32,10 @@ def _svm_regressor(c: Context, n: OnnxNode) -> str:
 
 def _kernel(c: Context, n: OnnxNode, x: str, vectors: np.ndarray) -> str:
     """The kernel of every row and every support vector: [N, vectors]."""
-    gamma, coefficient, degree = (*n.attr("kernel_params", (0.0, 0.0, 3.0)), 0.0, 0.0, 3.0)[:3]
+    given = n.attr("kernel_params") or (0.0, 0.0, 3.0)
+    if len(given) != 3:
+        c.invalid("attribute 'kernel_params'", list(given), "gamma, coef0 and degree")
+    gamma, coefficient, degree = given
     product = c.add("matmul", x, c.constant(np.ascontiguousarray(vectors.T), c.dtype(x)))
 
     def line(value: str) -> str:

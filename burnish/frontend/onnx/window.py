@@ -96,10 +96,21 @@ def window_of(c: Context, kernel: Sequence[int]) -> tuple[Sequence[int], Sequenc
     return strides, _explicit_pads(c, kernel, strides, dilations), dilations
 
 
+def kernel_of(c: Context, weight: str) -> tuple[int, ...]:
+    """The extents of the window, those of the weight, which an attribute may repeat."""
+    kernel = c.shape(weight)[2:]
+    given = c.node.attr("kernel_shape")
+    if given is not None and tuple(given) != kernel:
+        c.invalid("attribute 'kernel_shape'", list(given), f"{list(kernel)}, as the weight has it")
+    if 0 in kernel:
+        c.invalid("weight", f"shape {list(c.shape(weight))}", "a window of 1 or more along each dimension")
+    return kernel
+
+
 def convolution(c: Context, x: str, weight: str, bias: str) -> str:
     """The convolution that the node's attributes describe."""
     n = c.node
-    kernel = c.shape(weight)[2:]
+    kernel = kernel_of(c, weight)
     strides, pads, dilations = window_of(c, kernel)
     if len(kernel) > 2:
         y = volume.convolution(c, _image(c, x), weight, strides, pads, dilations, n.attr("group", 1))
@@ -113,13 +124,17 @@ def convolution(c: Context, x: str, weight: str, bias: str) -> str:
 
 def _conv_transpose(c: Context, n: OnnxNode) -> str:
     x, weight = n.inputs[:2]
-    kernel = c.shape(weight)[2:]
+    kernel = kernel_of(c, weight)
     rank = len(kernel)
     strides, dilations = n.attr("strides", [1] * rank), n.attr("dilations", [1] * rank)
     extra = list(n.attr("output_padding", [0] * rank))
     pads = list(n.attr("pads", [0] * (2 * rank)))
     _require_lengths(c, rank, strides=strides, dilations=dilations, output_padding=extra, pads=pads)
+    if min(extra, default=0) < 0:
+        c.invalid("attribute 'output_padding'", extra, "0 or more")
     mode, wanted = n.attr("auto_pad", "NOTSET"), n.attr("output_shape")
+    if wanted is not None and (len(wanted) not in (rank, rank + 2) or min(wanted) < 1):
+        c.invalid("attribute 'output_shape'", list(wanted), f"{rank} extents of 1 or more")
     if wanted is not None or mode in ("SAME_UPPER", "SAME_LOWER"):
         for d, extent in enumerate(c.shape(x)[2:]):
             out = wanted[len(wanted) - rank + d] if wanted is not None else extent * strides[d]
@@ -236,9 +251,14 @@ def _resized(c: Context, n: OnnxNode) -> str:
         allowed = ", ".join((*_COORDINATES, *_MORE_COORDINATES))
         c.invalid("attribute 'coordinate_transformation_mode'", coordinates, allowed)
     axes = [c.axis(x, a) for a in n.attr("axes", range(len(shape)))]
+    policy = n.attr("keep_aspect_ratio_policy", "stretch")
+    if len({*axes}) < len(axes) or policy not in ("stretch", "not_larger", "not_smaller"):
+        c.invalid("axes and policy", f"{axes} and {policy}", "each axis once; stretch, not_larger, not_smaller")
     scales, sizes = [1.0] * len(shape), list(shape)
     position = 2 if modern else 1
     given = c.static(n.input(position), "scales").tolist() if n.input(position) else n.attr("scales", [])
+    if len(given) and modern and n.input(3) and 0 not in c.shape(n.input(3)):
+        c.invalid("inputs", "scales and sizes", "one of them")
     if "height_scale" in n.attrs:  # of Upsample-1
         given = [1.0, 1.0, n.attrs["height_scale"], n.attrs["width_scale"]]
     sized = [] if len(given) else c.ints(n.input(3), "sizes") if n.input(3) else []
@@ -247,8 +267,7 @@ def _resized(c: Context, n: OnnxNode) -> str:
     if len(given):
         for d, scale in zip(axes, given, strict=True):
             scales[d], sizes[d] = scale, math.floor(shape[d] * scale) if abs(scale) < math.inf else -1
-    elif n.attr("keep_aspect_ratio_policy", "stretch") != "stretch":
-        policy = n.attrs["keep_aspect_ratio_policy"]
+    elif policy != "stretch":
         kept = sampling.kept_aspect(policy, sized, [shape[d] for d in axes])
         for d, scale, size in zip(axes, *kept, strict=True):
             scales[d], sizes[d] = scale, size

@@ -23,7 +23,8 @@ ARITHMETIC = {
 COMPARISONS = {
     "eq": "equal", "ne": "not_equal", "lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal",
 }  # fmt: skip
-LOGIC = {"and": "logical_and", "or": "logical_or", "xor": "logical_xor"}
+LOGIC = ("and", "or", "xor")
+SHIFTS = {"left": "lshift", "right": "rshift"}
 
 
 def _unary(op: str, c: Context, x: Ref) -> Ref:
@@ -163,20 +164,22 @@ def _hard_sigmoid(c: Context, x: Ref) -> Ref:
 
 
 def _hard_tanh(c: Context, x: Ref, min_val: float, max_val: float) -> Ref:
-    return _clamp(c, x, min_val, max_val, edges=False)
+    if not c.is_real(x):
+        return _clamp(c, x, min_val, max_val)
+    return c.add("clip", x, min=float(min_val), max=float(max_val), strict=True)
 
 
 def _relu6(c: Context, x: Ref) -> Ref:
-    return _clamp(c, x, 0, 6, edges=False)
+    return _hard_tanh(c, x, 0, 6)
 
 
-def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None, edges: bool = True) -> Ref:
-    """Bounds are numbers, or tensors; the upper one prevails. ``edges``: the gradient passes there."""
+def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None) -> Ref:
+    """Bounds are numbers, or tensors; the upper one prevails."""
     y = c.real(x)
     numbers = all(b is None or not isinstance(b, Ref) for b in (min, max))
     if numbers and c.is_real(y):
         bounds = {k: float(b) for k, b in (("min", min), ("max", max)) if b is not None}
-        return c.add("clip", y, **bounds, **({} if edges else {"edges": False}))
+        return c.add("clip", y, **bounds)
     if c.training and c.is_real(y):
         return _clamped(c, y, min, max)
     for bound, op in ((min, "maximum"), (max, "minimum")):
@@ -296,9 +299,15 @@ def _truth(c: Context, x: Any) -> Ref:
 
 
 def _bitwise(op: str, c: Context, x: Any, other: Any) -> Ref:
-    if c.out_dtype != "bool":
-        c.refuse("dtype", c.out_dtype, "bool")
-    return _logical(op, c, x, other)
+    dtype = c.out_dtype
+    if dtype == "bool":
+        return _logical(f"logical_{op}", c, x, other)
+    return c.add(f"bitwise_{op}", c.operand(x, dtype), c.operand(other, dtype))
+
+
+def _shift(op: str, c: Context, x: Any, other: Any) -> Ref:
+    """Integers by places, of which their width or more, or fewer than none, leave no bit but that of the sign."""
+    return c.add(op, c.operand(x, c.out_dtype), c.operand(other, c.out_dtype))
 
 
 def _pow(c: Context, x: Any, exponent: Any) -> Ref:
@@ -368,8 +377,11 @@ TRANSLATORS: Mapping[str, Translator] = {
     **{f"aten.{name}": partial(_rounding, op) for name, op in ROUNDING.items()},
     **{f"aten.{name}": partial(_arithmetic, op) for name, op in ARITHMETIC.items()},
     **{f"aten.{name}": partial(_compare, op) for name, op in COMPARISONS.items()},
-    **{f"aten.logical_{name}": partial(_logical, op) for name, op in LOGIC.items()},
-    **{f"aten.bitwise_{name}": partial(_bitwise, op) for name, op in LOGIC.items()},
+    **{f"aten.logical_{name}": partial(_logical, f"logical_{name}") for name in LOGIC},
+    **{f"aten.bitwise_{name}": partial(_bitwise, name) for name in LOGIC},
+    **{f"aten.__{name}__": partial(_bitwise, name) for name in LOGIC},
+    **{f"aten.bitwise_{side}_shift": partial(_shift, f"shift_{side}") for side in SHIFTS},
+    **{f"aten.__{name}__": partial(_shift, f"shift_{side}") for side, name in SHIFTS.items()},
     "aten.trunc": _trunc, "aten.sign": _sign, "aten.sgn": _sign, "aten.frac": _frac,
     "aten.exp2": _exp2,
     "aten.log2": partial(_scaled, "log", 1 / math.log(2)), "aten.log10": partial(_scaled, "log", 1 / math.log(10)),

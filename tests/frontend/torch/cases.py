@@ -183,6 +183,16 @@ INTEGERS = [
     lambda a, b: a.sign(),
     lambda a, b: a.max(0)[1],
     lambda a, b: a / 2,
+    lambda a, b: a << 1,
+    lambda a, b: a >> 1,
+    lambda a, b: 3 << b.abs(),
+    lambda a, b: (a << b) + (a >> b),  # by fewer than none, too
+    lambda a, b: torch.bitwise_left_shift(a.to(torch.int8), b.to(torch.int8) * 4),
+    lambda a, b: torch.bitwise_right_shift(a.to(torch.uint8), 9),
+    lambda a, b: torch.bitwise_right_shift(100, b),
+    lambda a, b: (a & 5) | (b ^ 3),
+    lambda a, b: a.to(torch.int16) & b,
+    lambda a, b: a & (b > 0),
 ]
 REDUCTIONS = [
     lambda x: x.sum(),
