@@ -59,8 +59,9 @@ def case(op: str, *arrays: np.ndarray, **attrs: Any) -> Case:
 
 
 UNARY = words(
-    "identity relu abs neg sign exp expm1 sqrt_ rsqrt_ log_ log1p_ reciprocal tanh erf sin cos floor ceil round sigmoid softplus "
-    "softsign silu hard_swish mish sinh cosh selu leaky_relu elu celu thresholded_relu hard_sigmoid gelu atan asinh"
+    "identity relu abs neg sign exp expm1 sqrt_ rsqrt_ log_ log1p_ reciprocal tanh erf sin cos floor ceil round "
+    "sigmoid softplus softsign silu hard_swish mish sinh cosh selu leaky_relu elu celu thresholded_relu hard_sigmoid "
+    "gelu atan asinh"
 )
 POOLS: Sequence[Mapping[str, Any]] = (
     {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)},
