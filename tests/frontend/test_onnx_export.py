@@ -101,6 +101,7 @@ POSITIVE = floats(2, 5, low=0.5, high=3.0)
 FLOAT_UNARY = [
     "identity", "stop_gradient", "relu", "abs", "neg", "sign", "exp", "tanh", "erf", "sin", "cos", "floor", "ceil",
     "round", "isnan", "isinf", "sigmoid", "softplus", "softsign", "silu", "hard_swish", "mish", "selu", "sinh", "cosh",
+    "expm1", "log1p",
 ]  # fmt: skip
 BINARY = ["add", "sub", "mul", "div", "minimum", "maximum", "less", "less_equal", "greater", "greater_equal", "equal"]
 REDUCTIONS = [name for name in OPERATORS if name.startswith("reduce_")]

@@ -28,6 +28,27 @@ def _silu(w: Writer, n: Operation) -> str:
     return w.emit("Mul", n.inputs[0], w.emit("Sigmoid", n.inputs[0]))
 
 
+def _expm1(w: Writer, n: Operation) -> str:
+    """By Elu, which is e^x - 1 below 0; above it is -(e^-x - 1) e^x, from 1 on the difference itself."""
+    (x,) = n.inputs
+    power, one = w.emit("Exp", x), w.scalar(1, x)
+    below = w.emit("Elu", w.emit("Neg", w.emit("Abs", x)), alpha=1.0)
+    near = w.emit("Mul", w.emit("Neg", below), power)
+    above = w.emit("Where", w.emit("Greater", x, one), w.emit("Sub", power, one), near)
+    return w.emit("Where", w.emit("Greater", x, w.scalar(0, x)), above, below)
+
+
+def _log1p(w: Writer, n: Operation) -> str:
+    """``log(w) x / (w - 1)`` with ``w = 1 + x``, and x where w is 1 (Kahan)."""
+    (x,) = n.inputs
+    one = w.scalar(1, x)
+    whole = w.emit("Add", x, one)
+    exact, log = w.emit("Equal", whole, one), w.emit("Log", whole)
+    ratio = w.emit("Div", x, w.emit("Where", exact, one, w.emit("Sub", whole, one)))
+    value = w.emit("Where", w.emit("IsInf", x), log, w.emit("Mul", log, ratio))
+    return w.emit("Where", exact, x, value)
+
+
 def _not_equal(w: Writer, n: Operation) -> str:
     return w.emit("Not", w.emit("Equal", *n.inputs))
 
@@ -94,5 +115,7 @@ EXPORTERS: Mapping[str, Exporter] = {
     "celu": _celu,
     "prelu": _prelu,
     "clip": _clip,
+    "expm1": _expm1,
+    "log1p": _log1p,
     "cast": _cast,
 }
