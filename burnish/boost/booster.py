@@ -17,7 +17,7 @@ from burnish.boost.leaves import LeafSums
 from burnish.boost.losses import gradients
 from burnish.boost.losses.outputs import objective_for
 from burnish.boost.losses.reduction import Reduction
-from burnish.boost.metric import Metric, distinct, metric_of
+from burnish.boost.metric import Metric, distinct, metric_of, warn_nan
 from burnish.boost.model import Model
 from burnish.boost.objective import Floats, Objective, row_ranges
 from burnish.boost.params import Params
@@ -82,7 +82,7 @@ def train(
 
     params: names of XGBoost, LightGBM and scikit-learn, see `Params`. valid: named data sets to evaluate after each
     round; with `early_stopping_rounds`, training ends when the last metric of the last of them has not improved for so
-    many rounds, and the model's `best_iteration` is the best round, up to which `predict` uses it. history receives the
+    many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best round, up to which `predict` uses it. history receives the
     metrics' values. continue_from: a model whose rounds come first; the result is that of one longer training, bit for
     bit. resume_from: a model of the first rounds of this same training, whose trees are not grown again; metrics, early
     stopping and the result are those of a training that was never interrupted. comm: workers that each hold a part of
@@ -278,6 +278,7 @@ class Evaluation:
         self.scores: Scores = {}
         self.best_round: int | None = None
         self.best_score = float("nan")
+        self._nan = False  # whether a warning was given
 
     @property
     def last(self) -> Metric:
@@ -301,9 +302,12 @@ class Evaluation:
                 self.history.setdefault(name, {}).setdefault(metric, []).append(value)
         if self.valid and training.params.early_stopping_rounds:
             last = self._metrics[-1]
-            value = self.scores[list(self.valid)[-1]][last.name]
-            better = value > self.best_score if last.maximize else value < self.best_score
-            if self.best_round is None or better or np.isnan(self.best_score):
+            name = list(self.valid)[-1]
+            value = self.scores[name][last.name]
+            if np.isnan(value) and not self._nan:
+                warn_nan(last.name, f"valid {name!r}", training.rounds)
+                self._nan = True
+            if self.best_round is None or last.improves(value, self.best_score):
                 self.best_round, self.best_score = training.rounds - 1, value
 
     @property
@@ -445,6 +449,8 @@ def _like(name: str, dataset: Dataset, fitted: "Training") -> Dataset:
     dataset = dataset.arranged(training.feature_names, f"valid {name!r}")
     if dataset.features != training.features:
         raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
+    if dataset.weight is not None and fitted.reduction.maximum(float(dataset.weight.max(initial=0.0))) == 0.0:
+        raise DataError(f"valid {name!r}: weight: found 0 for all rows; allowed: one that is positive, at least")
     try:
         if dataset.label is not None:  # a metric that wants labels says so itself
             objective_for(fitted.params, dataset, training.targets).prepare(dataset, Reduction())

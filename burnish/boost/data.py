@@ -75,9 +75,10 @@ class Dataset:
         rows; or qid: (rows,), equal in the rows of a query, which stand together.
         missing: a number that stands for a missing value, beside NaN and None. A model of the data keeps it.
         categorical: features, by name or number, whose values are categories; columns of text and of pandas' or
-        Arrow's own categorical types are in any case. categories: those of the training data (`Dataset.categories`),
-        when x is to be encoded for a model. policy: what a category is that is not among them: an "error", "missing",
-        or "other" (a further category, which no split lists). columns: the feature names of the training data, when x
+        Arrow's own categorical types are in any case. Categories that such a type lists are known, though no row has
+        them: they go where a split sends what it does not list. categories: those of the training data
+        (`Dataset.categories`), when x is to be encoded for a model. policy: what a category is that is not among them:
+        an "error", "missing", or "other" (a further category, which no split lists). columns: the feature names of the training data, when x
         is to be read for a model: where x has names, its columns are put into this order.
 
         Raises DataError, which names row and column, for what cannot be used. Warns of whole numbers beyond 2^24 that

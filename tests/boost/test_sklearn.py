@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import burnish.boost
 from burnish.boost.sklearn import GBTClassifier, GBTRanker, GBTRegressor
-from burnish.errors import ParameterError
+from burnish.errors import DataError, ParameterError
 
 RANDOM = np.random.default_rng(4)
 X = RANDOM.normal(size=(300, 4)).astype(np.float32)
@@ -272,3 +272,21 @@ def test_estimators_tell_of_whole_numbers_that_are_rounded(dtype: type) -> None:
         fitted = GBTRegressor(n_estimators=1).fit(x, np.arange(60.0))
     with pytest.warns(UserWarning, match="whole numbers of feature 0"):
         fitted.predict(x)
+
+
+def test_folds_without_a_category_that_the_frame_lists() -> None:
+    pandas = pytest.importorskip("pandas")
+    from sklearn.model_selection import cross_val_score
+
+    rng = np.random.default_rng(0)
+    kind = rng.choice(["a", "b", "c"], 200)
+    kind[[10, 90]] = "rare", "once"
+    frame = pandas.DataFrame({"x": rng.normal(size=200), "k": pandas.Categorical(kind)})
+    y = (frame.x > 0) ^ (kind == "a")
+    scores = cross_val_score(GBTClassifier(n_estimators=10), frame, y, cv=4, error_score="raise")
+    assert scores.min() > 0.8
+    model = GBTClassifier(n_estimators=3).fit(frame[:80], y[:80])
+    rare = frame[85:95]
+    assert np.isfinite(model.predict_proba(rare)).all()
+    with pytest.raises(DataError, match="'new'.*category_policy"):
+        model.predict(frame[:1].assign(k="new"))

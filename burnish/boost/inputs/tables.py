@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.inputs.factors import Factor, factor, number, occurring
+from burnish.boost.inputs.factors import Factor, factor, known_values, number
 from burnish.boost.inputs.frames import Columns, arrow_columns, pandas_columns
 from burnish.boost.inputs.naming import order_of
 from burnish.boost.inputs.rounding import EXACT, Rounding
@@ -169,8 +169,8 @@ def _listed(categorical: Any, features: int, names: Sequence[str]) -> NDArray[np
 def _numbered(
     column: Factor, trained: Sequence[Any] | None, feature: int, policy: str, name: str
 ) -> tuple[NDArray[np.float32], tuple[Any, ...]]:
-    """Category numbers of a column, and the categories: those of training, or those that occur."""
-    known = occurring(column, name) if trained is None else trained[feature]
+    """Category numbers of a column, and the categories: those of training, or `known_values`."""
+    known = known_values(column, name) if trained is None else trained[feature]
     if known is None:
         raise DataError(f"{name}: found categories; allowed are numbers, as in training")
     return number(column, known, policy, name), tuple(known)
