@@ -214,6 +214,23 @@ def test_early_stopping_by_the_last_metric_of_the_last_set_and_its_direction() -
     assert model.best_iteration == int(np.argmax(history["v"]["auc"]))
 
 
+def test_a_metric_that_is_nan_is_no_improvement() -> None:
+    values = iter([2.0, 1.0, float("nan"), 0.5, float("nan"), float("nan"), float("nan")])
+
+    def given(prediction: np.ndarray, dataset: Dataset) -> float:
+        return next(values, float("nan"))
+
+    valid = {"v": data(rows=slice(0, 100))}
+    with pytest.warns(RuntimeWarning, match="given of valid 'v' is NaN in round 3") as said:
+        model = train(params(eval_metric=given), data(), 50, valid=valid, early_stopping_rounds=3)
+    assert (model.rounds, model.best_iteration, len(said)) == (7, 3, 1)
+    with pytest.warns(RuntimeWarning, match="NaN in round 1"):
+        model = train(params(eval_metric=given), data(), 50, valid=valid, early_stopping_rounds=3)
+    assert (model.rounds, model.best_iteration, model.attributes["best_score"]) == (4, 0, "nan")
+    with pytest.raises(DataError, match="valid 'v': weight: found 0 for all rows"):
+        train(params(), data(), 2, valid={"v": data(weight=np.zeros(ROWS))})
+
+
 def test_zero_rounds_one_row_and_a_constant_label() -> None:
     empty = train(params(), data(), 0)
     assert empty.rounds == 0 and np.allclose(predict(empty, X), SIGNAL.mean(), atol=1e-5)
