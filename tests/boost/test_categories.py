@@ -64,7 +64,8 @@ def test_unseen_categories_by_policy(policy: str, number: float) -> None:
 
 def test_unseen_categories_are_an_error_by_row_and_value() -> None:
     with pytest.raises(
-        DataError, match=r"feature 'c': row 1 is 'z', a category that training has not seen; .*'a', 'b'.* category_policy"
+        DataError,
+        match=r"feature 'c': row 1 is 'z', a category that training has not seen; .*'a', 'b'.* category_policy",
     ):
         Dataset.of(NEW, categories=TRAINED, feature_names=["c", "n"])
 

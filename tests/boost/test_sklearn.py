@@ -288,5 +288,5 @@ def test_folds_without_a_category_that_the_frame_lists() -> None:
     model = GBTClassifier(n_estimators=3).fit(frame[:80], y[:80])
     rare = frame[85:95]
     assert np.isfinite(model.predict_proba(rare)).all()
-    with pytest.raises(DataError, match="'new'.*category_policy"):
+    with pytest.raises(DataError, match=r"'new'.*category_policy"):
         model.predict(frame[:1].assign(k="new"))
