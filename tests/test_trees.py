@@ -185,9 +185,9 @@ def test_estimators_and_boosters_of_other_libraries(cache: Path) -> None:
 def test_deep_trees_of_few_nodes_are_straight_code_and_those_of_many_walk(cache: Path) -> None:
     rng = np.random.default_rng(2)
     table = rng.normal(size=(3000, 3)).astype(np.float32)
-    steep = Dataset.of(table, label=np.exp(3 * table[:, 0]))
-    for params, straight in (({"num_leaves": 16}, True), ({"max_depth": 11, "min_child_weight": 0}, False)):
-        model = train({"reg_lambda": 0, "threads": 1, **params}, steep, 3)
+    labels = np.exp(4 * table[:, 0]), rng.normal(size=3000)
+    for label, params, straight in zip(labels, ({"num_leaves": 40}, {"max_depth": 11}), (True, False), strict=True):
+        model = train({"reg_lambda": 0, "threads": 1, **params}, Dataset.of(table, label=label), 3)
         assert max(Forest(model.trees).depth) > 7
         assert bool(emit(model, "margins", 8).trees) == straight
         for rows in (1, 7, 64, 65, 200):

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.callbacks import MOMENTS, callbacks_of
 from burnish.boost.categories import encode_as
 from burnish.boost.dart import Drops, check_dart, without
 from burnish.boost.data import Dataset, Sparse, check_dataset
@@ -59,7 +60,7 @@ class Progress:
         return self.seconds / max(self.round, 1) * max(self.rounds - self.round, 0)
 
 
-Callback = Callable[[Progress], bool | None]
+Callback = Callable[[Progress], bool | None] | Any
 
 
 def train(
@@ -88,7 +89,9 @@ def train(
     stopping and the result are those of a training that was never interrupted. comm: workers that each hold a part of
     the rows. grower: takes the place of the one `tree_method` names.
 
-    A callback is called after each round, and ends training by returning true. On Ctrl-C (KeyboardInterrupt) the round
+    A callback is a function, called after each round (before it if the function has a true attribute
+    `before_iteration`), or an object with some of the methods before_training, before_iteration, after_iteration and
+    after_training; all take a Progress. One of an iteration ends training by returning true. On Ctrl-C (KeyboardInterrupt) the round
     under way is given up, and the callbacks are called once more with `interrupted`: if one returns true, `train`
     returns the model of the rounds so far; else the KeyboardInterrupt goes on (see `checkpoint.keep_on_interrupt`).
 
@@ -98,8 +101,8 @@ def train(
     for what, model in (("continue_from", continue_from), ("resume_from", resume_from)):
         if model is not None and not isinstance(model, Ensemble):
             raise ParameterError(f"{what}: found {type(model).__name__}; allowed: a Model, as Model.load(path) makes")
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise ParameterError(f"callbacks: found {callbacks!r}; allowed: a list of functions")
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise ParameterError(f"callbacks: found {callbacks!r}; allowed: a list of functions, or objects with methods")
     settled = Params.of(params, dataset.feature_names)
     settled = replace(settled, rounds=settled.rounds if rounds is None else rounds)
     if early_stopping_rounds is not None:
@@ -159,7 +162,10 @@ class Training:
             self.trees.extend(continue_from.trees)
         self.margin = self.margins(dataset)
         self._gradient, self._hessian = np.empty_like(self.margin), np.empty_like(self.margin)
-        shared = replace(params, learning_rate=params.learning_rate / params.num_parallel_tree)
+        if params.rounds:
+            params.of_round(self.rounds + params.rounds - 1)  # refused before the first round
+        first = params.of_round(self.rounds)
+        shared = replace(first, learning_rate=first.learning_rate / params.num_parallel_tree)
         self.grower = grower or grower_of(dataset, shared, workers, comm)
         self._leaves = LeafSums(shared, dataset.rows, dataset.features, workers, self.reduction.comm)
 
@@ -175,6 +181,8 @@ class Training:
     def boost(self) -> list[Tree]:
         """One round: trees for each output, all on the gradients at the margins before. Adds them to the margins."""
         number, parallel = self.rounds, self.params.num_parallel_tree
+        if self.params.scheduled:
+            self._take(self.params.of_round(number))
         self.objective.gradient(self.margin, self._gradient, self._hessian, number, self.workers)
         start = self.margin if parallel == 1 else self.margin.copy()
         grown: list[Tree] = []
@@ -193,6 +201,11 @@ class Training:
                 grown.append(tree)
         self.trees.extend(grown)
         return grown
+
+    def _take(self, params: Params) -> None:
+        """Takes the learning rate of a round."""
+        self.objective.set_params(params)
+        self._leaves.learning_rate = params.learning_rate / params.num_parallel_tree
 
     def replay(self, trees: Sequence[Tree]) -> None:
         """One round whose trees are known. Adds them to the margins."""
@@ -253,6 +266,11 @@ class DartTraining(Training):
                 self.trees[number] = tree
             self.margin[:] = self.margins(self.dataset)
         return grown
+
+    def _take(self, params: Params) -> None:
+        """See Training."""
+        super()._take(params)
+        self._drops.params = params
 
     def replay(self, trees: Any) -> None:
         """Not possible: weights are not kept."""
@@ -323,7 +341,8 @@ class _Loop:
     """Rounds until one of the reasons to end."""
 
     def __init__(self, training: Training, evaluation: Evaluation, callbacks: Sequence[Callback]) -> None:
-        self._training, self._evaluation, self._callbacks = training, evaluation, callbacks
+        self._training, self._evaluation = training, evaluation
+        self._callbacks = {moment: callbacks_of(moment, callbacks) for moment in MOMENTS}
         self._last = training.rounds + training.params.rounds
         self._began = time.perf_counter()
 
@@ -347,23 +366,31 @@ class _Loop:
     def run(self) -> Model:
         training, evaluation = self._training, self._evaluation
         try:
+            self._tell("before_training")
             while training.rounds < self._last and not evaluation.stalled:
+                if self._told_to_stop("before_iteration"):
+                    break
                 evaluation.add(training.boost())
-                if self._told_to_stop():
+                if self._told_to_stop("after_iteration"):
                     break
         except KeyboardInterrupt:
-            progress = self._progress(True)
-            answers = [callback(progress) for callback in self._callbacks]
-            if not any(answers):
+            if not self._tell("after_iteration", True):
                 raise
+        self._tell("after_training")
         return self._model()
 
-    def _told_to_stop(self) -> bool:
-        """Whether a callback of any worker says stop; all are called."""
-        if not self._callbacks:
+    def _tell(self, moment: str, interrupted: bool = False) -> bool:
+        """Calls all callbacks of a moment; whether one of them returns true."""
+        if not self._callbacks[moment]:
             return False
-        progress = self._progress(False)
-        answers = [callback(progress) for callback in self._callbacks]
+        progress = self._progress(interrupted)
+        return any([callback(progress) for callback in self._callbacks[moment]])
+
+    def _told_to_stop(self, moment: str) -> bool:
+        """Whether a callback of any worker says stop; all are called."""
+        if not self._callbacks[moment]:
+            return False
+        answers = [self._tell(moment)]
         return self._training.reduction.count(int(any(answers))) > 0
 
     def _progress(self, interrupted: bool) -> Progress:

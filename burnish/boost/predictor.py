@@ -23,6 +23,7 @@ from burnish.boost.inference.walk import (
     fill_dense,
     fill_sparse,
 )
+from burnish.boost.inputs.rows import margins
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
@@ -98,7 +99,7 @@ def predict_margin(
     if base_margin is None:
         margin[:] = model.base_score[:, None]
     else:
-        given = np.asarray(base_margin, np.float32).reshape(rows, -1)
+        given = margins(base_margin, rows)
         if given.shape != (rows, model.outputs):
             raise DataError(f"base_margin has shape {list(given.shape)}, allowed: {[rows, model.outputs]}")
         margin[:] = given.T

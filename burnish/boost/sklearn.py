@@ -43,6 +43,8 @@ class _Estimator(_base.BaseEstimator):
     Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; `fit` raises
     ParameterError for one that it does not know.
 
+    Predictions take base_margin, (rows,) or (rows, outputs), in the place of the base score, as `fit` does.
+
     After `fit`: model_ (a Model), evals_result_ (metrics of eval_set by round), best_iteration_ and best_score_ with
     early stopping, feature_importances_, n_features_in_.
     """
@@ -55,7 +57,7 @@ class _Estimator(_base.BaseEstimator):
         *,
         n_estimators: int = 100,
         objective: Any = None,
-        learning_rate: float | None = None,
+        learning_rate: Any = None,
         max_depth: int | None = None,
         max_leaves: int | None = None,
         grow_policy: str | None = None,
@@ -220,11 +222,11 @@ class _Estimator(_base.BaseEstimator):
             self.best_iteration_ = self.model_.best_iteration
             self.best_score_ = float(self.model_.attributes["best_score"])
 
-    def _predict(self, x: Any, output: str, others: Mapping[str, Any]) -> NDArray[Any]:
+    def _predict(self, x: Any, output: str, others: Mapping[str, Any], base_margin: Any = None) -> NDArray[Any]:
         refuse_of_predict(others)
         _validation.check_is_fitted(self, "model_")
         x = self._checked(x, reset=False)
-        data = self._dataset(x, self.model_)
+        data = self._dataset(x, self.model_, base_margin=base_margin)
         return predict(self.model_, data, output=output, threads=self.n_jobs)
 
     def apply(self, X: Any, **others: Any) -> NDArray[np.int32]:  # noqa: N803 - scikit-learn's name
@@ -275,9 +277,9 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
-    def predict(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Values (rows,), float32; of several outputs (rows, outputs), float64 as scikit-learn wants them."""
-        values = self._predict(X, "prediction", others)
+        values = self._predict(X, "prediction", others, base_margin)
         return values if values.ndim == 1 else values.astype(np.float64)
 
 
@@ -378,17 +380,17 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             raise ParameterError(f"eval_set: found class {found!r}; allowed: {self.classes_.tolist()}")
         return place
 
-    def decision_function(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def decision_function(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Margins: (rows,) of two classes, else (rows, classes) or (rows, labels)."""
-        return self._predict(X, "margin", others)
+        return self._predict(X, "margin", others, base_margin)
 
-    def predict_proba(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict_proba(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Probabilities (rows, classes), or of label 1 (rows, labels).
 
         A function may have an attribute `prediction`: what gives probabilities at margins, (rows,) of class 1 for two
         classes, else (rows, classes). Raises ParameterError for a function without, of which none are known.
         """
-        p = self._predict(X, "prediction", others)
+        p = self._predict(X, "prediction", others, base_margin)
         if self.model_.objective == "custom":
             link = getattr(self.objective, "prediction", None)
             if link is None:
@@ -399,7 +401,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             p = np.asarray(link(p), np.float32)
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
-    def predict(self, X: Any, **others: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[Any]:  # noqa: N803
         """The most probable class of each row, (rows,); by a function as objective, of positive or largest margin.
 
         Of several labels 0 or 1 for each, (rows, labels).
@@ -407,8 +409,8 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         _validation.check_is_fitted(self, "model_")
         if self.multilabel_:
             border = 0.0 if self.model_.objective == "custom" else 0.5
-            return (self._predict(X, "prediction", others) > border).astype(np.int64)
-        number = self._predict(X, "class", others)
+            return (self._predict(X, "prediction", others, base_margin) > border).astype(np.int64)
+        number = self._predict(X, "class", others, base_margin)
         return self.classes_[number]
 
 
@@ -474,6 +476,6 @@ class GBTRanker(_Estimator):
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
-    def predict(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Scores (rows,): larger ones come first."""
-        return self._predict(X, "prediction", others)
+        return self._predict(X, "prediction", others, base_margin)

@@ -290,3 +290,23 @@ def test_folds_without_a_category_that_the_frame_lists() -> None:
     assert np.isfinite(model.predict_proba(rare)).all()
     with pytest.raises(DataError, match=r"'new'.*category_policy"):
         model.predict(frame[:1].assign(k="new"))
+
+
+def test_predictions_take_a_base_margin() -> None:
+    margin = np.linspace(-1, 1, len(X)).astype(np.float32)
+    one = GBTRegressor(**SMALL).fit(X, SIGNAL, base_margin=margin)
+    own = burnish.boost.Dataset.of(X, base_margin=margin)
+    np.testing.assert_array_equal(one.predict(X, base_margin=margin), burnish.boost.predict(one.model_, own))
+    two = GBTClassifier(**SMALL).fit(X, SIGNAL > 0, base_margin=margin)
+    p = burnish.boost.predict(two.model_, own)
+    np.testing.assert_array_equal(two.predict_proba(X, base_margin=margin)[:, 1], p)
+    np.testing.assert_array_equal(two.predict(X, base_margin=margin), p > 0.5)
+    found = two.decision_function(X, base_margin=margin)
+    np.testing.assert_array_equal(found, burnish.boost.predict(two.model_, own, output="margin"))
+    wide = np.zeros((len(X), 3), np.float32)
+    three = GBTClassifier(**SMALL).fit(X, CLASSES, base_margin=wide)
+    assert three.predict_proba(X, base_margin=wide).shape == (len(X), 3)
+    with pytest.raises(DataError, match=r"base_margin: found shape \(5,\)"):
+        one.predict(X, base_margin=margin[:5])
+    with pytest.raises(DataError, match="base_margin has shape"):
+        three.predict(X, base_margin=margin)
