@@ -26,6 +26,7 @@ from burnish.boost.predictor import add_tree
 from burnish.boost.sampling import ColumnSampler, column_sampler, sample_rows
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
+from burnish.boost.update import GrownTrees, update_of
 from burnish.errors import DataError, ParameterError
 
 ONE_THREAD_CELLS = 1 << 20  # 4,000 × 160: 204 ms of training with one thread, 245 with two
@@ -83,17 +84,19 @@ def train(
 
     params: names of XGBoost, LightGBM and scikit-learn, see `Params`. valid: named data sets to evaluate after each
     round; with `early_stopping_rounds`, training ends when the last metric of the last of them has not improved for so
-    many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best round, up to which `predict` uses it. history receives the
-    metrics' values. continue_from: a model whose rounds come first; the result is that of one longer training, bit for
-    bit. resume_from: a model of the first rounds of this same training, whose trees are not grown again; metrics, early
+    many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best round, up to
+    which `predict` uses it. history receives the metrics' values. continue_from: a model whose rounds come first; the
+    result is that of one longer training, bit for bit; or with `process_type` "update", whose first `rounds` rounds (by
+    default all) keep their splits and get the leaves that follow from this data. resume_from: a model of the first rounds of this same training, whose trees are not grown again; metrics, early
     stopping and the result are those of a training that was never interrupted. comm: workers that each hold a part of
     the rows. grower: takes the place of the one `tree_method` names.
 
     A callback is a function, called after each round (before it if the function has a true attribute
     `before_iteration`), or an object with some of the methods before_training, before_iteration, after_iteration and
-    after_training; all take a Progress. One of an iteration ends training by returning true. On Ctrl-C (KeyboardInterrupt) the round
-    under way is given up, and the callbacks are called once more with `interrupted`: if one returns true, `train`
-    returns the model of the rounds so far; else the KeyboardInterrupt goes on (see `checkpoint.keep_on_interrupt`).
+    after_training; all take a Progress. One of an iteration ends training by returning true. On Ctrl-C
+    (KeyboardInterrupt) the round under way is given up, and those after a round are called once more with
+    `interrupted`: if one returns true, `train` returns the model of the rounds so far; else the KeyboardInterrupt goes
+    on (see `checkpoint.keep_on_interrupt`).
 
     Raises ParameterError and DataError.
     """
@@ -109,6 +112,9 @@ def train(
         settled = replace(settled, early_stopping_rounds=early_stopping_rounds)
     settled = Params.of(settled)
     workers = workers or workers_of(threads or settled.threads, dataset)
+    if settled.process_type == "update" and continue_from is not None and grower is None and resume_from is None:
+        settled, grower = update_of(settled, dataset, workers, continue_from, rounds)
+        continue_from = continue_from.slice(0, 0)
     training = training_of(settled)(settled, dataset, workers, comm, grower, continue_from)
     named = named_datasets(valid)
     evaluation = Evaluation(training, named, {} if history is None else history)
@@ -138,6 +144,11 @@ class Training:
         continue_from: Ensemble | None = None,
     ) -> None:
         self.params, self.dataset, self.workers = params, dataset, workers
+        if params.process_type == "update" and not isinstance(grower, GrownTrees):
+            raise ParameterError(
+                "parameter 'process_type': found 'update' without a model whose trees are known; allowed: with "
+                "train(…, continue_from=model) alone"
+            )
         self.reduction = Reduction(comm)
         _check_features(params, dataset)
         self.objective: Objective = objective_for(params, dataset)
@@ -384,7 +395,8 @@ class _Loop:
         if not self._callbacks[moment]:
             return False
         progress = self._progress(interrupted)
-        return any([callback(progress) for callback in self._callbacks[moment]])
+        answers = [callback(progress) for callback in self._callbacks[moment]]
+        return any(answers)
 
     def _told_to_stop(self, moment: str) -> bool:
         """Whether a callback of any worker says stop; all are called."""

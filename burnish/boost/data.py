@@ -78,8 +78,8 @@ class Dataset:
         Arrow's own categorical types are in any case. Categories that such a type lists are known, though no row has
         them: they go where a split sends what it does not list. categories: those of the training data
         (`Dataset.categories`), when x is to be encoded for a model. policy: what a category is that is not among them:
-        an "error", "missing", or "other" (a further category, which no split lists). columns: the feature names of the training data, when x
-        is to be read for a model: where x has names, its columns are put into this order.
+        an "error", "missing", or "other" (a further category, which no split lists). columns: the feature names of the
+        training data, when x is to be read for a model: where x has names, its columns are put into this order.
 
         Raises DataError, which names row and column, for what cannot be used. Warns of whole numbers beyond 2^24 that
         float32 rounds, as it does seconds since 1970.

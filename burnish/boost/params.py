@@ -16,7 +16,8 @@ from burnish.errors import ParameterError
 # but with an objective by another library's name, what it means there.
 ALIASES = {
     "loss": "objective", "application": "objective", "num_classes": "num_class", "eta": "learning_rate",
-    "shrinkage_rate": "learning_rate", "learning_rates": "learning_rate", "num_leaves": "max_leaves", "max_leaf_nodes": "max_leaves",
+    "shrinkage_rate": "learning_rate", "learning_rates": "learning_rate", "num_leaves": "max_leaves",
+    "max_leaf_nodes": "max_leaves",
     "min_split_loss": "gamma", "min_gain_to_split": "gamma", "min_split_gain": "gamma", "lambda": "reg_lambda",
     "lambda_l2": "reg_lambda", "l2_regularization": "reg_lambda", "alpha": "reg_alpha", "lambda_l1": "reg_alpha",
     "min_sum_hessian_in_leaf": "min_child_weight", "min_sum_hessian": "min_child_weight",
@@ -90,7 +91,7 @@ class Params:
     proposal: str = "global"  # of "approx": candidates proposed once a tree, or again for every node ("local")
     max_bin: int = 256
     max_cat_to_onehot: int = 4  # categorical features of fewer categories are split one category against the rest
-    max_cat_threshold: int = 64  # most categories of the smaller side of a partition
+    max_cat_threshold: int = 0  # most categories of the smaller side of a partition; 0: 16 to 64, by rows of a category
     cat_smooth: float = 10.0  # added to the Hessian of a category that is sorted; those of fewer rows stay together
     cat_l2: float = 10.0  # L2, beside reg_lambda, by which a partition of categories is judged
     min_data_per_group: int = 0  # least rows of a side of a partition; 0: 100, fewer of small tables or categories
@@ -108,6 +109,7 @@ class Params:
     skip_drop: float = 0.0  # of "dart": chance of a round to drop none
     sample_type: str = "uniform"  # of "dart"; or "weighted": chances in proportion to what trees still count
     normalize_type: str = "tree"  # of "dart": a new tree weighs as one dropped one, or as all of them ("forest")
+    process_type: str = "default"  # or "update": the trees of a model given to `train` get new leaves
     num_parallel_tree: int = 1  # trees of a round and output, which share the learning rate: boosted random forests
     interaction_constraints: tuple[tuple[int, ...], ...] = ()  # sets of features that a path may test together
     min_data_in_leaf: int = 0  # least number of rows in a leaf
@@ -456,7 +458,7 @@ _READERS: dict[str, Reader] = {
     "proposal": _choice({"global": "global", "local": "local"}),
     "max_bin": _integer(2, 65_534),  # bins are 16-bit numbers, and a missing value has one
     "max_cat_to_onehot": _integer(1),
-    "max_cat_threshold": _integer(1),
+    "max_cat_threshold": _integer(0),
     "cat_smooth": _number(0.0),
     "cat_l2": _number(0.0),
     "min_data_per_group": _integer(0),
@@ -474,6 +476,7 @@ _READERS: dict[str, Reader] = {
     "skip_drop": _number(0.0, 1.0),
     "sample_type": _choice({"uniform": "uniform", "weighted": "weighted"}),
     "normalize_type": _choice({"tree": "tree", "forest": "forest"}),
+    "process_type": _choice({"default": "default", "update": "update"}),
     "num_parallel_tree": _integer(1),
     "interaction_constraints": _interactions,
     "min_data_in_leaf": _integer(0),

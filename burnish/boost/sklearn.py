@@ -89,6 +89,7 @@ class _Estimator(_base.BaseEstimator):
         n_jobs: int | None = None,
         extra: dict[str, Any] | None = None,
         class_weight: Any = None,
+        one_class: str = "error",
         **others: Any,
     ) -> None:
         n_estimators, extra = with_others(n_estimators, extra, others)
@@ -126,6 +127,7 @@ class _Estimator(_base.BaseEstimator):
         self.n_jobs = n_jobs
         self.extra = extra
         self.class_weight = class_weight
+        self.one_class = one_class
 
     def set_params(self, **params: Any) -> Any:
         """Sets parameters, by their names or those of other libraries as in the constructor. Returns the estimator."""
@@ -149,11 +151,13 @@ class _Estimator(_base.BaseEstimator):
         """The parameters of `train`."""
         own = (
             "categorical", "category_policy", "missing", "importance_type", "random_state", "extra", "class_weight",
-            "warm_start",
+            "warm_start", "one_class",
         )  # fmt: skip
         given = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
         if self.class_weight is not None and not _base.is_classifier(self):
             raise ParameterError(f"class_weight: found {self.class_weight!r}; allowed: None, as there are no classes")
+        if self.one_class not in (("error", "constant") if _base.is_classifier(self) else ("error",)):
+            raise ParameterError(f"one_class: found {self.one_class!r}; allowed: 'error', of a classifier 'constant'")
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
@@ -209,7 +213,7 @@ class _Estimator(_base.BaseEstimator):
                 "eval_set in fit, or None"
             )
         before = getattr(self, "model_", None) if self.warm_start else None
-        if before is not None:
+        if before is not None and params.process_type == "default":
             grown = before.rounds // params.num_parallel_tree
             if params.rounds < grown:
                 raise ValueError(f"n_estimators={params.rounds} must be at least {grown}: warm_start keeps those")
@@ -286,7 +290,8 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
 class GBTClassifier(_base.ClassifierMixin, _Estimator):
     """Tree boosting for classification: log-odds of two classes, or a margin for each of more. classes_ after `fit`.
 
-    Labels (rows, labels) of 0 and 1 are multi-label: each is an output of its own, `classes_` their numbers.
+    Labels (rows, labels) of 0 and 1 are multi-label: each is an output of its own, `classes_` their numbers. Data of one
+    class raise ValueError; with one_class="constant" it is what every row is, with a probability of 1.
     """
 
     def fit(
@@ -333,20 +338,26 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         return self
 
     def _classes_of(self, y: NDArray[Any]) -> NDArray[np.int64]:
-        """The numbers of the classes of training, which become `classes_`. Raises ValueError for one alone."""
+        """The numbers of the classes of training, which become `classes_`; of one alone 1, if that is allowed.
+
+        Raises ValueError if it is not.
+        """
         _multiclass.check_classification_targets(y)
         self.classes_, label = np.unique(y, return_inverse=True)
         self.n_classes_ = len(self.classes_)
-        if self.n_classes_ < 2:
-            raise ValueError(f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]!r}")
-        return np.asarray(label)
+        if self.n_classes_ < 2 and self.one_class != "constant":
+            raise ValueError(
+                f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]}; allowed with "
+                "one_class='constant'"
+            )
+        return np.asarray(label) + self._alone
 
     def _class_settings(self) -> Params:
         """The parameters of `train`. Raises ParameterError for an objective that is none of so many classes."""
         if self.multilabel_:
             check_label_objective(self.objective)
             return self._settings(objective=self.objective or "logistic")
-        objective = self.objective or ("logistic" if self.n_classes_ == 2 else "softmax")
+        objective = self.objective or ("logistic" if self.n_classes_ <= 2 else "softmax")
         alone = not callable(objective) and Params.objective_named(objective) != "softmax"
         if alone and self.n_classes_ > 2:
             raise ParameterError(
@@ -364,6 +375,11 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         return params
 
     @property
+    def _alone(self) -> int:
+        """The number of the only class in training data of one, 1 as what is certain; of more classes 0."""
+        return int(self.n_classes_ == 1)
+
+    @property
     def _one(self) -> bool:
         """Whether a function of the user's has one margin for two classes."""
         return callable(self.objective) and self.n_classes_ == 2
@@ -378,7 +394,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         if unseen.any():
             found = y[np.argmax(unseen)].tolist()
             raise ParameterError(f"eval_set: found class {found!r}; allowed: {self.classes_.tolist()}")
-        return place
+        return place + self._alone
 
     def decision_function(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Margins: (rows,) of two classes, else (rows, classes) or (rows, labels)."""
@@ -399,6 +415,8 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
                     "decision_function, predict, or a function with an attribute 'prediction': margins -> probabilities"
                 )
             p = np.asarray(link(p), np.float32)
+        if not self.multilabel_ and self._alone:
+            return np.ones((len(p), 1), np.float32)
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
     def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[Any]:  # noqa: N803
@@ -411,7 +429,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
             border = 0.0 if self.model_.objective == "custom" else 0.5
             return (self._predict(X, "prediction", others, base_margin) > border).astype(np.int64)
         number = self._predict(X, "class", others, base_margin)
-        return self.classes_[number]
+        return self.classes_[number - self._alone * number]
 
 
 class GBTRanker(_Estimator):

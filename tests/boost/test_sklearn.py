@@ -310,3 +310,18 @@ def test_predictions_take_a_base_margin() -> None:
         one.predict(X, base_margin=margin[:5])
     with pytest.raises(DataError, match="base_margin has shape"):
         three.predict(X, base_margin=margin)
+
+
+def test_one_class_on_request() -> None:
+    with pytest.raises(ValueError, match="found 1 class: only; allowed with one_class='constant'"):
+        GBTClassifier(**SMALL).fit(X, ["only"] * len(X))
+    one = clone(GBTClassifier(**SMALL, one_class="constant")).fit(
+        X, ["only"] * len(X), eval_set=[(X[:9], ["only"] * 9)], sample_weight=np.ones(len(X))
+    )
+    assert set(one.predict(X)) == {"only"} and one.classes_.tolist() == ["only"]
+    assert one.predict_proba(X).tolist() == [[1.0]] * len(X) and np.isfinite(one.decision_function(X)).all()
+    assert one.evals_result_["valid_0"]["logloss"][-1] < 1e-3
+    base = GBTClassifier(**SMALL, one_class="constant").fit(X, CLASSES)
+    np.testing.assert_array_equal(base.predict(X), GBTClassifier(**SMALL).fit(X, CLASSES).predict(X))
+    with pytest.raises(ParameterError, match="one_class: found 'constant'"):
+        GBTRegressor(one_class="constant").fit(X, SIGNAL)

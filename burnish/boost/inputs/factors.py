@@ -100,8 +100,8 @@ def number(column: Factor, categories: Sequence[Value], policy: str, name: str) 
             row = int(np.argmax(unseen))
             raise DataError(
                 f"{name}: row {row} is {column.values[column.codes[row]]!r}, a category that training has not seen; "
-                f"allowed are {_listed(categories)}; or any with policy (of an estimator: category_policy) 'missing' or "
-                "'other'"
+                f"allowed are {_listed(categories)}; or any with policy (of an estimator: category_policy) 'missing' "
+                "or 'other'"
             )
     return numbers
 
