@@ -87,9 +87,10 @@ def train(
     many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best round, up to
     which `predict` uses it. history receives the metrics' values. continue_from: a model whose rounds come first; the
     result is that of one longer training, bit for bit; or with `process_type` "update", whose first `rounds` rounds (by
-    default all) keep their splits and get the leaves that follow from this data. resume_from: a model of the first rounds of this same training, whose trees are not grown again; metrics, early
-    stopping and the result are those of a training that was never interrupted. comm: workers that each hold a part of
-    the rows. grower: takes the place of the one `tree_method` names.
+    default all) keep their splits and get the leaves that follow from this data. resume_from: a model of the first
+    rounds of this same training, whose trees are not grown again; metrics, early stopping and the result are those of a
+    training that was never interrupted. comm: workers that each hold a part of the rows. grower: takes the place of the
+    one `tree_method` names.
 
     A callback is a function, called after each round (before it if the function has a true attribute
     `before_iteration`), or an object with some of the methods before_training, before_iteration, after_iteration and
@@ -246,6 +247,7 @@ class Training:
             best_iteration=best_iteration,
             attributes=attributes or {},
             missing=self.dataset.missing,
+            infinite=self.dataset.infinite,
         )
 
 

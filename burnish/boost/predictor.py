@@ -75,6 +75,10 @@ class TreeEnsemble(Protocol):
         """The value that stands for a missing one; NaN by default."""
 
     @property
+    def infinite(self) -> str:
+        """What an infinite value is: an "error", "missing" or the "largest"."""
+
+    @property
     def forest(self) -> Forest:
         """The trees as the arrays that kernels read."""
 
@@ -212,6 +216,7 @@ def of_values(data: Any, model: TreeEnsemble) -> Any:
         _warn_marked(data, model.missing)
     if isinstance(data, (Dataset, Sparse)):
         return data
+    marked = marked or model.infinite == "missing"
     if not model.categories and not marked and isinstance(data, np.ndarray) and data.dtype == np.float32:
         return data
     return dataset_for(model, data)
@@ -248,7 +253,12 @@ def as_table(data: Dataset | Sparse | Any, model: TreeEnsemble) -> tuple[Sparse 
 def dataset_for(model: TreeEnsemble, x: Any) -> Dataset:
     """The rows of any table as the model's features: columns by name, categories numbered as in training."""
     return Dataset.of(
-        x, missing=model.missing, categories=model.categories, policy=model.category_policy, columns=model.feature_names
+        x,
+        missing=model.missing,
+        categories=model.categories,
+        policy=model.category_policy,
+        columns=model.feature_names,
+        infinite=model.infinite,
     )
 
 

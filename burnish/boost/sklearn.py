@@ -43,7 +43,7 @@ class _Estimator(_base.BaseEstimator):
     Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; `fit` raises
     ParameterError for one that it does not know.
 
-    Predictions take base_margin, (rows,) or (rows, outputs), in the place of the base score, as `fit` does.
+    categorical, category_policy, missing, infinite: as of `Dataset.of`. Predictions take base_margin, (rows,) or (rows, outputs), in the place of the base score, as `fit` does.
 
     After `fit`: model_ (a Model), evals_result_ (metrics of eval_set by round), best_iteration_ and best_score_ with
     early stopping, feature_importances_, n_features_in_.
@@ -90,6 +90,7 @@ class _Estimator(_base.BaseEstimator):
         extra: dict[str, Any] | None = None,
         class_weight: Any = None,
         one_class: str = "error",
+        infinite: str = "error",
         **others: Any,
     ) -> None:
         n_estimators, extra = with_others(n_estimators, extra, others)
@@ -128,6 +129,7 @@ class _Estimator(_base.BaseEstimator):
         self.extra = extra
         self.class_weight = class_weight
         self.one_class = one_class
+        self.infinite = infinite
 
     def set_params(self, **params: Any) -> Any:
         """Sets parameters, by their names or those of other libraries as in the constructor. Returns the estimator."""
@@ -151,7 +153,7 @@ class _Estimator(_base.BaseEstimator):
         """The parameters of `train`."""
         own = (
             "categorical", "category_policy", "missing", "importance_type", "random_state", "extra", "class_weight",
-            "warm_start", "one_class",
+            "warm_start", "one_class", "infinite",
         )  # fmt: skip
         given = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
         if self.class_weight is not None and not _base.is_classifier(self):
@@ -182,7 +184,12 @@ class _Estimator(_base.BaseEstimator):
             _validation._check_n_features(self, x, reset=reset)
             return x
         return _validation.validate_data(
-            self, x, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
+            self,
+            x,
+            reset=reset,
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_all_finite="allow-nan" if self.infinite == "error" else False,
         )
 
     def _dataset(self, x: Any, like: Dataset | Model | None = None, **rows: Any) -> Dataset:
@@ -196,6 +203,7 @@ class _Estimator(_base.BaseEstimator):
             policy=self.category_policy,
             feature_names=None if frame else self._names(),
             columns=() if like is None else like.feature_names,
+            infinite=self.infinite,
             **rows,
         )
 
@@ -290,8 +298,8 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
 class GBTClassifier(_base.ClassifierMixin, _Estimator):
     """Tree boosting for classification: log-odds of two classes, or a margin for each of more. classes_ after `fit`.
 
-    Labels (rows, labels) of 0 and 1 are multi-label: each is an output of its own, `classes_` their numbers. Data of one
-    class raise ValueError; with one_class="constant" it is what every row is, with a probability of 1.
+    Labels (rows, labels) of 0 and 1 are multi-label: each is an output of its own, `classes_` their numbers.
+    Data of one class raise ValueError; with one_class="constant" every row is of it, with a probability of 1.
     """
 
     def fit(

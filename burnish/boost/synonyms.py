@@ -67,7 +67,8 @@ _ADVICE = {
     "zero_as_missing": "Dataset.of(…, missing=0)", "sample_weight": "Dataset.of(…, weight=…)",
     "weight": "Dataset.of(…, weight=…)", "base_margin": "Dataset.of(…, base_margin=…)",
     "init_score": "Dataset.of(…, base_margin=…)", "group": "Dataset.of(…, group=…)", "qid": "Dataset.of(…, qid=…)",
-    "updater": "tree_method, or process_type 'update' alone", "gpu_id": "threads", "device_type": "threads", "task_type": "threads",
+    "updater": "tree_method, or process_type 'update' alone", "gpu_id": "threads",
+    "device_type": "threads", "task_type": "threads",
     "predictor": "none is needed", "sampling_method": "subsample",
     "refresh_leaf": "train(…, continue_from=…)", "xgb_model": "train(…, continue_from=…)",
     "init_model": "train(…, continue_from=…)", "warm_start": "train(…, continue_from=…)",
@@ -106,7 +107,7 @@ def advice(key: str) -> str | None:
 
 
 def contradiction(given: Mapping[str, Any]) -> str | None:
-    """What a mapping asks for that would be done otherwise, such as rows that LightGBM samples only with a frequency."""
+    """What a mapping asks for that would be done otherwise, as rows that LightGBM samples only with a frequency."""
     for key in ("bagging_freq", "subsample_freq"):
         share = given.get("bagging_fraction", given.get("subsample"))
         if str(given.get(key)) == "0" and share is not None and float(share) < 1.0:

@@ -46,6 +46,8 @@ def update_of(
         raise ParameterError(f"rounds: found {rounds} with process_type 'update'; allowed: 0 to {there}, the model's")
     model = model.arranged(dataset.feature_names, "continue_from")
     if model.features != dataset.features:
-        raise ParameterError(f"continue_from: the model's features: found {model.features}; allowed: {dataset.features}")
+        raise ParameterError(
+            f"continue_from: the model's features: found {model.features}; allowed: {dataset.features}"
+        )
     fitting = encode_as(dataset, model.categories, model.category_policy)
     return replace(params, rounds=min(params.rounds, there)), GrownTrees(model.trees, fitting, workers)

@@ -62,6 +62,12 @@ def compile_trees(
             "takes it for a number; allowed for missing values: NaN",
             stacklevel=3,
         )
+    if model.infinite == "missing":
+        warnings.warn(
+            "compile: infinite values were missing in the model's training data; a compiled model takes them for "
+            "numbers; allowed for missing values: NaN",
+            stacklevel=3,
+        )
     link = KINDS.get(model.objective) if output == "prediction" else None
     if link not in (None, *LINKS):
         raise ParameterError(f"output: objective {model.objective!r} has no compiled link; allowed: output='margin'")

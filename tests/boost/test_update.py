@@ -32,9 +32,9 @@ def data(objective: str = "squared_error", sign: float = 1.0, rows: slice = slic
 @pytest.mark.parametrize(
     "params",
     [
-        {"max_depth": 4}, {"objective": "softmax", "num_class": 3}, {"objective": "rank:ndcg"}, {"num_parallel_tree": 2},
-        {"objective": "quantile", "quantile_alpha": 0.7}, {"objective": "logistic", "learning_rate": [0.5, 0.4, 0.3, 0.2]},
-        {"tree_method": "approx"},
+        {"max_depth": 4}, {"objective": "softmax", "num_class": 3}, {"objective": "rank:ndcg"},
+        {"objective": "quantile", "quantile_alpha": 0.7}, {"tree_method": "approx"}, {"num_parallel_tree": 2},
+        {"objective": "logistic", "learning_rate": [0.5, 0.4, 0.3, 0.2]},
     ],
 )  # fmt: skip
 def test_the_same_data_give_the_same_leaves(params: dict[str, Any]) -> None:
@@ -42,7 +42,9 @@ def test_the_same_data_give_the_same_leaves(params: dict[str, Any]) -> None:
     model = train(params, dataset, 4)
     for threads in (1, 3):
         assert dumps(train({**params, **UPDATE}, dataset, continue_from=model, threads=threads)) == dumps(model)
-    assert dumps(train({**params, **UPDATE}, dataset, 2, continue_from=model)) == dumps(model.slice(0, 2 * params.get("num_parallel_tree", 1)))
+    assert dumps(train({**params, **UPDATE}, dataset, 2, continue_from=model)) == dumps(
+        model.slice(0, 2 * params.get("num_parallel_tree", 1))
+    )
 
 
 def test_other_data_give_other_leaves_of_the_same_splits() -> None:

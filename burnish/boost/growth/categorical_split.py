@@ -210,9 +210,9 @@ def find_partition(
     Their numbers of rows, if they are `counted` (else None), begin at count_at.
 
     Sorted by G / (H + cat_smooth), the best partition in two is one by threshold (Fisher 1958). As in LightGBM, rare
-    categories are not sorted, but stay with the larger side; the smaller one has at most `max_cat_threshold` or `_most_listed`; either
-    side, and each step between thresholds, has `min_data_per_group` rows. The smaller side goes right, so that
-    categories that no row of the node has go with the larger one.
+    categories are not sorted, but stay with the larger side; the smaller one has at most `max_cat_threshold` or
+    `_most_listed`; either side, and each step between thresholds, has `min_data_per_group` rows. The smaller side goes
+    right, so that categories that no row of the node has go with the larger one.
     """
     position, count = categories.positions[index], categories.counts[index]
     sets, words, key, order = categories.sets, categories.words, categories.key, categories.order
