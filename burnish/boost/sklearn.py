@@ -43,7 +43,8 @@ class _Estimator(_base.BaseEstimator):
     Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; `fit` raises
     ParameterError for one that it does not know.
 
-    categorical, category_policy, missing, infinite: as of `Dataset.of`. Predictions take base_margin, (rows,) or (rows, outputs), in the place of the base score, as `fit` does.
+    categorical, category_policy, missing, infinite: as of `Dataset.of`. Predictions take base_margin, (rows,) or (rows,
+    outputs), in the place of the base score, as `fit` does.
 
     After `fit`: model_ (a Model), evals_result_ (metrics of eval_set by round), best_iteration_ and best_score_ with
     early stopping, feature_importances_, n_features_in_.
