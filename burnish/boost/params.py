@@ -91,7 +91,7 @@ class Params:
     proposal: str = "global"  # of "approx": candidates proposed once a tree, or again for every node ("local")
     max_bin: int = 256
     max_cat_to_onehot: int = 4  # categorical features of fewer categories are split one category against the rest
-    max_cat_threshold: int = 0  # most categories of the smaller side of a partition; 0: 16 to 64, by rows of a category
+    max_cat_threshold: int = 0  # most categories of the smaller side of a partition; 0: 16 to 64, by rows and number
     cat_smooth: float = 10.0  # added to the Hessian of a category that is sorted; those of fewer rows stay together
     cat_l2: float = 10.0  # L2, beside reg_lambda, by which a partition of categories is judged
     min_data_per_group: int = 0  # least rows of a side of a partition; 0: 100, fewer of small tables or categories

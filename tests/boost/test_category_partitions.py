@@ -157,3 +157,11 @@ def test_the_smaller_side_follows_the_rows_of_a_category(rows: int, most: int) -
     gradient, hessian = (sign + code / 1000).astype(np.float32), np.ones(rows, np.float32)
     tree, _ = HistGrower(dataset, Params(max_depth=1), Workers(2)).grow(gradient, hessian, EVERY_COLUMN)
     assert len(tree.categories(0)) == most
+
+
+def test_sides_of_very_many_categories_are_larger() -> None:
+    code = np.repeat(np.arange(5000), 2)
+    effect = np.random.default_rng(1).normal(size=5000)[code]
+    data = Dataset.of(code[:, None].astype(np.float32), effect, categorical=[0])
+    tree = train({"min_child_weight": 0, "max_depth": 1}, data, 1).trees[0]
+    assert 16 < len(tree.categories(0)) <= 62

@@ -23,6 +23,7 @@ from burnish.boost.growth.nodes import (
     ONE_HOT,
     REG_ALPHA,
     REG_LAMBDA,
+    SHARE_LISTED,
     SHARED,
     SHARED_GROUP,
     UNIT,
@@ -132,9 +133,9 @@ def _offer(
 
 @inlined
 def _most_listed(threshold: float, count: int) -> np.int64:
-    """The most categories of the smaller side: the threshold, or if it is negative, by the rows of a category."""
+    """The most categories of the smaller side: the threshold, or if it is negative, by the rows of a category and their number."""
     if threshold < 0.0:
-        threshold = min(max(-threshold / count, FEWEST_LISTED), MOST_LISTED)
+        threshold = min(max(-threshold / count, count * SHARE_LISTED, FEWEST_LISTED), MOST_LISTED)
     return np.int64(threshold)
 
 

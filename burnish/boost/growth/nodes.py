@@ -45,7 +45,8 @@ ONE_HOT, CAT_THRESHOLD, CAT_SMOOTH, CAT_L2, CATEGORY, GROUP, SHARED, SHARED_GROU
 _GROUP_ROWS, _GROUP_SHARE = 100, 0.05  # least rows of a side of a partition: this many, at most this share of all,
 _GROUP_CATEGORIES = 10.0  # and at most this many times the mean of a category
 _CATEGORY_ROWS = 30.0  # rows of a category, in the mean, for each category that the smaller side may have,
-FEWEST_LISTED, MOST_LISTED = 16.0, 64.0  # within these: with fewer rows, sides of many categories fit to noise
+FEWEST_LISTED, MOST_LISTED = 16.0, 64.0  # within these: with fewer rows, sides of many categories fit to noise;
+SHARE_LISTED = 1 / 80  # at least this share of very many categories, which a tree could not tell apart otherwise
 
 
 class Limits(NamedTuple):
