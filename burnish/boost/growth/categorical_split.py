@@ -133,7 +133,7 @@ def _offer(
 
 @inlined
 def _most_listed(threshold: float, count: int) -> np.int64:
-    """The most categories of the smaller side: the threshold, or if it is negative, by the rows of a category and their number."""
+    """The most categories of the smaller side: the threshold, or if negative, by their number and rows."""
     if threshold < 0.0:
         threshold = min(max(-threshold / count, count * SHARE_LISTED, FEWEST_LISTED), MOST_LISTED)
     return np.int64(threshold)
