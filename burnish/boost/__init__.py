@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from burnish.boost.cross_validation import cv
     from burnish.boost.data import Dataset, Sparse
     from burnish.boost.distributed import train_distributed
+    from burnish.boost.formats.shap_format import explainer_trees
     from burnish.boost.model import Model
     from burnish.boost.params import Params
     from burnish.boost.prediction import predict
@@ -27,6 +28,7 @@ _HOME = {
     "Sparse": "data",
     "Tree": "tree",
     "cv": "cross_validation",
+    "explainer_trees": "formats.shap_format",
     "keep_on_interrupt": "checkpoint",
     "predict": "prediction",
     "print_scores": "checkpoint",
@@ -37,7 +39,8 @@ _HOME = {
 
 __all__ = [
     "Callback", "Dataset", "GBTClassifier", "GBTRanker", "GBTRegressor", "Model", "Params", "Progress", "Sparse",
-    "Tree", "cv", "keep_on_interrupt", "predict", "print_scores", "save_every", "train", "train_distributed",
+    "Tree", "cv", "explainer_trees", "keep_on_interrupt", "predict", "print_scores", "save_every", "train",
+    "train_distributed",
 ]  # fmt: skip
 
 

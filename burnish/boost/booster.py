@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.boost.callbacks import MOMENTS, callbacks_of
 from burnish.boost.categories import encode_as
 from burnish.boost.dart import Drops, check_dart, without
 from burnish.boost.data import Dataset, Sparse, check_dataset
@@ -17,7 +18,7 @@ from burnish.boost.leaves import LeafSums
 from burnish.boost.losses import gradients
 from burnish.boost.losses.outputs import objective_for
 from burnish.boost.losses.reduction import Reduction
-from burnish.boost.metric import Metric, distinct, metric_of
+from burnish.boost.metric import Metric, distinct, metric_of, warn_nan
 from burnish.boost.model import Model
 from burnish.boost.objective import Floats, Objective, row_ranges
 from burnish.boost.params import Params
@@ -25,6 +26,7 @@ from burnish.boost.predictor import add_tree
 from burnish.boost.sampling import ColumnSampler, column_sampler, sample_rows
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
+from burnish.boost.update import GrownTrees, update_of
 from burnish.errors import DataError, ParameterError
 
 ONE_THREAD_CELLS = 1 << 20  # 4,000 × 160: 204 ms of training with one thread, 245 with two
@@ -59,7 +61,7 @@ class Progress:
         return self.seconds / max(self.round, 1) * max(self.rounds - self.round, 0)
 
 
-Callback = Callable[[Progress], bool | None]
+Callback = Callable[[Progress], bool | None] | Any
 
 
 def train(
@@ -82,15 +84,20 @@ def train(
 
     params: names of XGBoost, LightGBM and scikit-learn, see `Params`. valid: named data sets to evaluate after each
     round; with `early_stopping_rounds`, training ends when the last metric of the last of them has not improved for so
-    many rounds, and the model's `best_iteration` is the best round, up to which `predict` uses it. history receives the
-    metrics' values. continue_from: a model whose rounds come first; the result is that of one longer training, bit for
-    bit. resume_from: a model of the first rounds of this same training, whose trees are not grown again; metrics, early
-    stopping and the result are those of a training that was never interrupted. comm: workers that each hold a part of
-    the rows. grower: takes the place of the one `tree_method` names.
+    many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best round, up to
+    which `predict` uses it. history receives the metrics' values. continue_from: a model whose rounds come first; the
+    result is that of one longer training, bit for bit; or with `process_type` "update", whose first `rounds` rounds (by
+    default all) keep their splits and get the leaves that follow from this data. resume_from: a model of the first
+    rounds of this same training, whose trees are not grown again; metrics, early stopping and the result are those of a
+    training that was never interrupted. comm: workers that each hold a part of the rows. grower: takes the place of the
+    one `tree_method` names.
 
-    A callback is called after each round, and ends training by returning true. On Ctrl-C (KeyboardInterrupt) the round
-    under way is given up, and the callbacks are called once more with `interrupted`: if one returns true, `train`
-    returns the model of the rounds so far; else the KeyboardInterrupt goes on (see `checkpoint.keep_on_interrupt`).
+    A callback is a function, called after each round (before it if the function has a true attribute
+    `before_iteration`), or an object with some of the methods before_training, before_iteration, after_iteration and
+    after_training; all take a Progress. One of an iteration ends training by returning true. On Ctrl-C
+    (KeyboardInterrupt) the round under way is given up, and those after a round are called once more with
+    `interrupted`: if one returns true, `train` returns the model of the rounds so far; else the KeyboardInterrupt goes
+    on (see `checkpoint.keep_on_interrupt`).
 
     Raises ParameterError and DataError.
     """
@@ -98,14 +105,17 @@ def train(
     for what, model in (("continue_from", continue_from), ("resume_from", resume_from)):
         if model is not None and not isinstance(model, Ensemble):
             raise ParameterError(f"{what}: found {type(model).__name__}; allowed: a Model, as Model.load(path) makes")
-    if not isinstance(callbacks, Sequence) or not all(map(callable, callbacks)):
-        raise ParameterError(f"callbacks: found {callbacks!r}; allowed: a list of functions")
+    if not isinstance(callbacks, Sequence) or isinstance(callbacks, str):
+        raise ParameterError(f"callbacks: found {callbacks!r}; allowed: a list of functions, or objects with methods")
     settled = Params.of(params, dataset.feature_names)
     settled = replace(settled, rounds=settled.rounds if rounds is None else rounds)
     if early_stopping_rounds is not None:
         settled = replace(settled, early_stopping_rounds=early_stopping_rounds)
     settled = Params.of(settled)
     workers = workers or workers_of(threads or settled.threads, dataset)
+    if settled.process_type == "update" and continue_from is not None and grower is None and resume_from is None:
+        settled, grower = update_of(settled, dataset, workers, continue_from, rounds)
+        continue_from = continue_from.slice(0, 0)
     training = training_of(settled)(settled, dataset, workers, comm, grower, continue_from)
     named = named_datasets(valid)
     evaluation = Evaluation(training, named, {} if history is None else history)
@@ -135,6 +145,11 @@ class Training:
         continue_from: Ensemble | None = None,
     ) -> None:
         self.params, self.dataset, self.workers = params, dataset, workers
+        if params.process_type == "update" and not isinstance(grower, GrownTrees):
+            raise ParameterError(
+                "parameter 'process_type': found 'update' without a model whose trees are known; allowed: with "
+                "train(…, continue_from=model) alone"
+            )
         self.reduction = Reduction(comm)
         _check_features(params, dataset)
         self.objective: Objective = objective_for(params, dataset)
@@ -159,7 +174,10 @@ class Training:
             self.trees.extend(continue_from.trees)
         self.margin = self.margins(dataset)
         self._gradient, self._hessian = np.empty_like(self.margin), np.empty_like(self.margin)
-        shared = replace(params, learning_rate=params.learning_rate / params.num_parallel_tree)
+        if params.rounds:
+            params.of_round(self.rounds + params.rounds - 1)  # refused before the first round
+        first = params.of_round(self.rounds)
+        shared = replace(first, learning_rate=first.learning_rate / params.num_parallel_tree)
         self.grower = grower or grower_of(dataset, shared, workers, comm)
         self._leaves = LeafSums(shared, dataset.rows, dataset.features, workers, self.reduction.comm)
 
@@ -175,6 +193,8 @@ class Training:
     def boost(self) -> list[Tree]:
         """One round: trees for each output, all on the gradients at the margins before. Adds them to the margins."""
         number, parallel = self.rounds, self.params.num_parallel_tree
+        if self.params.scheduled:
+            self._take(self.params.of_round(number))
         self.objective.gradient(self.margin, self._gradient, self._hessian, number, self.workers)
         start = self.margin if parallel == 1 else self.margin.copy()
         grown: list[Tree] = []
@@ -193,6 +213,11 @@ class Training:
                 grown.append(tree)
         self.trees.extend(grown)
         return grown
+
+    def _take(self, params: Params) -> None:
+        """Takes the learning rate of a round."""
+        self.objective.set_params(params)
+        self._leaves.learning_rate = params.learning_rate / params.num_parallel_tree
 
     def replay(self, trees: Sequence[Tree]) -> None:
         """One round whose trees are known. Adds them to the margins."""
@@ -222,6 +247,7 @@ class Training:
             best_iteration=best_iteration,
             attributes=attributes or {},
             missing=self.dataset.missing,
+            infinite=self.dataset.infinite,
         )
 
 
@@ -254,6 +280,11 @@ class DartTraining(Training):
             self.margin[:] = self.margins(self.dataset)
         return grown
 
+    def _take(self, params: Params) -> None:
+        """See Training."""
+        super()._take(params)
+        self._drops.params = params
+
     def replay(self, trees: Any) -> None:
         """Not possible: weights are not kept."""
         raise ParameterError("resume_from: found with booster 'dart', whose trees change later; allowed: 'gbtree'")
@@ -278,6 +309,7 @@ class Evaluation:
         self.scores: Scores = {}
         self.best_round: int | None = None
         self.best_score = float("nan")
+        self._nan = False  # whether a warning was given
 
     @property
     def last(self) -> Metric:
@@ -301,9 +333,12 @@ class Evaluation:
                 self.history.setdefault(name, {}).setdefault(metric, []).append(value)
         if self.valid and training.params.early_stopping_rounds:
             last = self._metrics[-1]
-            value = self.scores[list(self.valid)[-1]][last.name]
-            better = value > self.best_score if last.maximize else value < self.best_score
-            if self.best_round is None or better or np.isnan(self.best_score):
+            name = list(self.valid)[-1]
+            value = self.scores[name][last.name]
+            if np.isnan(value) and not self._nan:
+                warn_nan(last.name, f"valid {name!r}", training.rounds)
+                self._nan = True
+            if self.best_round is None or last.improves(value, self.best_score):
                 self.best_round, self.best_score = training.rounds - 1, value
 
     @property
@@ -319,7 +354,8 @@ class _Loop:
     """Rounds until one of the reasons to end."""
 
     def __init__(self, training: Training, evaluation: Evaluation, callbacks: Sequence[Callback]) -> None:
-        self._training, self._evaluation, self._callbacks = training, evaluation, callbacks
+        self._training, self._evaluation = training, evaluation
+        self._callbacks = {moment: callbacks_of(moment, callbacks) for moment in MOMENTS}
         self._last = training.rounds + training.params.rounds
         self._began = time.perf_counter()
 
@@ -343,23 +379,32 @@ class _Loop:
     def run(self) -> Model:
         training, evaluation = self._training, self._evaluation
         try:
+            self._tell("before_training")
             while training.rounds < self._last and not evaluation.stalled:
+                if self._told_to_stop("before_iteration"):
+                    break
                 evaluation.add(training.boost())
-                if self._told_to_stop():
+                if self._told_to_stop("after_iteration"):
                     break
         except KeyboardInterrupt:
-            progress = self._progress(True)
-            answers = [callback(progress) for callback in self._callbacks]
-            if not any(answers):
+            if not self._tell("after_iteration", True):
                 raise
+        self._tell("after_training")
         return self._model()
 
-    def _told_to_stop(self) -> bool:
-        """Whether a callback of any worker says stop; all are called."""
-        if not self._callbacks:
+    def _tell(self, moment: str, interrupted: bool = False) -> bool:
+        """Calls all callbacks of a moment; whether one of them returns true."""
+        if not self._callbacks[moment]:
             return False
-        progress = self._progress(False)
-        answers = [callback(progress) for callback in self._callbacks]
+        progress = self._progress(interrupted)
+        answers = [callback(progress) for callback in self._callbacks[moment]]
+        return any(answers)
+
+    def _told_to_stop(self, moment: str) -> bool:
+        """Whether a callback of any worker says stop; all are called."""
+        if not self._callbacks[moment]:
+            return False
+        answers = [self._tell(moment)]
         return self._training.reduction.count(int(any(answers))) > 0
 
     def _progress(self, interrupted: bool) -> Progress:
@@ -445,6 +490,8 @@ def _like(name: str, dataset: Dataset, fitted: "Training") -> Dataset:
     dataset = dataset.arranged(training.feature_names, f"valid {name!r}")
     if dataset.features != training.features:
         raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
+    if dataset.weight is not None and fitted.reduction.maximum(float(dataset.weight.max(initial=0.0))) == 0.0:
+        raise DataError(f"valid {name!r}: weight: found 0 for all rows; allowed: one that is positive, at least")
     try:
         if dataset.label is not None:  # a metric that wants labels says so itself
             objective_for(fitted.params, dataset, training.targets).prepare(dataset, Reduction())

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.booster import Evaluation, Training, training_of, workers_of
 from burnish.boost.data import Dataset, Sparse
+from burnish.boost.metric import warn_nan
 from burnish.boost.params import Params
 from burnish.boost.sampling import FOLDS, stream
 from burnish.errors import DataError, ParameterError
@@ -60,7 +61,9 @@ def cv(
                 table.setdefault(f"{part}-{metric}-std", []).append(float(np.std(values)))
         last = runs[0].evaluation.last
         value = table[f"test-{last.name}-mean"][-1]
-        if number == 0 or np.isnan(best) or (value > best if last.maximize else value < best):
+        if early and np.isnan(value) and not np.isnan(table[f"test-{last.name}-mean"][:-1]).any():
+            warn_nan(last.name, "the test rows", number + 1)
+        if number == 0 or last.improves(value, best):
             best, best_round = value, number
         if early and number - best_round >= early:
             break

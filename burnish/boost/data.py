@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from burnish.boost.inputs import rows as checked
 from burnish.boost.inputs.factors import POLICIES
 from burnish.boost.inputs.naming import order_of
-from burnish.boost.inputs.tables import Sparse, convert
+from burnish.boost.inputs.tables import INFINITE, Sparse, convert
 from burnish.errors import DataError, ParameterError
 
 __all__ = ["Dataset", "Sparse"]
@@ -32,6 +32,7 @@ class Dataset:
     categories: tuple[Any, ...] = ()  # for each feature None or its category values; empty if none is categorical
     policy: str = "error"  # what a category is that training has not seen: one of factors.POLICIES
     bounded: bool = False  # whether the label is lower and upper bounds of times
+    infinite: str = "error"  # what an infinite value is: one of tables.INFINITE
     missing: float = math.nan  # the number that stood for a missing value where the table was read, beside NaN
 
     @property
@@ -64,6 +65,7 @@ class Dataset:
         label_lower_bound: Any = None,
         label_upper_bound: Any = None,
         columns: Sequence[str] = (),
+        infinite: str = "error",
     ) -> "Dataset":
         """Data from arrays and frames: x is (rows, features); nothing of it is copied if it is float32 in C order.
 
@@ -75,16 +77,21 @@ class Dataset:
         rows; or qid: (rows,), equal in the rows of a query, which stand together.
         missing: a number that stands for a missing value, beside NaN and None. A model of the data keeps it.
         categorical: features, by name or number, whose values are categories; columns of text and of pandas' or
-        Arrow's own categorical types are in any case. categories: those of the training data (`Dataset.categories`),
-        when x is to be encoded for a model. policy: what a category is that is not among them: an "error", "missing",
-        or "other" (a further category, which no split lists). columns: the feature names of the training data, when x
-        is to be read for a model: where x has names, its columns are put into this order.
+        Arrow's own categorical types are in any case. Categories that such a type lists are known, though no row has
+        them: they go where a split sends what it does not list. categories: those of the training data
+        (`Dataset.categories`), when x is to be encoded for a model. policy: what a category is that is not among them:
+        an "error", "missing", or "other" (a further category, which no split lists). columns: the feature names of the
+        training data, when x is to be read for a model: where x has names, its columns are put into this order.
+        infinite: what an infinite value is, or one that float32 cannot hold: an "error", "missing", or the "largest"
+        finite one of its sign. A model of the data keeps it.
 
         Raises DataError, which names row and column, for what cannot be used. Warns of whole numbers beyond 2^24 that
         float32 rounds, as it does seconds since 1970.
         """
         if policy not in POLICIES:
             raise ParameterError(f"policy: found {policy!r}; allowed are {', '.join(POLICIES)}")
+        if infinite not in INFINITE:
+            raise ParameterError(f"infinite: found {infinite!r}; allowed are {', '.join(INFINITE)}")
         if group is not None and qid is not None:
             raise DataError("group and qid: found both; allowed is one of them")
         if (label_lower_bound is None) != (label_upper_bound is None) or (
@@ -92,7 +99,7 @@ class Dataset:
         ):
             raise DataError("label_lower_bound, label_upper_bound: allowed are both, without a label, or neither")
         missing = math.nan if missing is None else float(missing)
-        converted = convert(x, missing, categorical, categories, policy, feature_names, columns)
+        converted = convert(x, missing, categorical, categories, policy, feature_names, columns, infinite)
         count = converted.rows
         group_start = None
         if group is not None:
@@ -112,6 +119,7 @@ class Dataset:
             policy=policy,
             bounded=label_lower_bound is not None,
             missing=missing,
+            infinite=infinite,
         )
 
     def arranged(self, names: Sequence[str], what: str = "x") -> "Dataset":

@@ -15,6 +15,7 @@ from burnish.boost.inference.forest import Forest
 from burnish.boost.inference.validate import check_tree
 from burnish.boost.inputs.factors import POLICIES
 from burnish.boost.inputs.naming import order_of
+from burnish.boost.inputs.tables import INFINITE
 from burnish.boost.predictor import predict_leaf, predict_margin
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
@@ -46,6 +47,7 @@ class Ensemble:
     best_iteration: int | None = None  # the best round by early stopping, counted from 0
     attributes: Mapping[str, str] = field(default_factory=dict)
     missing: float = math.nan  # the number that stands for a missing value in tables, beside NaN
+    infinite: str = "error"  # what an infinite value in tables is: one of INFINITE
 
     def __post_init__(self) -> None:
         base_score = np.ascontiguousarray(self.base_score, np.float32).reshape(-1)
@@ -59,6 +61,7 @@ class Ensemble:
         _demand(len(names) in (0, self.features), "feature_names", f"{len(names)} names", f"{self.features}")
         _demand(len(categories) in (0, self.features), "categories", f"{len(categories)} entries", f"{self.features}")
         _demand(self.category_policy in POLICIES, "category_policy", self.category_policy, ", ".join(POLICIES))
+        _demand(self.infinite in INFINITE, "infinite", self.infinite, ", ".join(INFINITE))
         best = self.best_iteration
         _demand(best is None or 0 <= best < max(self.rounds, 1), "best_iteration", best, f"below {self.rounds} rounds")
         for number, tree in enumerate(self.trees):

@@ -357,7 +357,7 @@ def _train(
     if settled.max_bin != store.header["max_bin"]:
         raise ParameterError(f"max_bin: found {settled.max_bin}; allowed with this store: {store.header['max_bin']}")
     size, workers = state_of_row(settled, store.header["row_arrays"]), Workers(threads or settled.threads or None)
-    grower = ExternalGrower(store, settled, workers, memory_budget, size)
+    grower = ExternalGrower(store, settled.of_round(0), workers, memory_budget, size)
     return booster.train(settled, rows_of_store(store), rounds, workers=workers, grower=grower, **training)
 
 

@@ -42,6 +42,7 @@ class LeafSums:
 
     def __init__(self, params: Params, rows: int, features: int, workers: Workers, comm: Any = None) -> None:
         self._params, self._workers, self._comm = params, workers, comm
+        self.learning_rate = params.learning_rate  # that of a round may be set
         self._ranges = workers.ranges(rows, _LEAST)
         self._bits = fixed.pair_bits(fixed.reduced([(rows,)], "sum", comm)[0])
         self._monotone = np.zeros(features, np.int64)
@@ -62,7 +63,7 @@ class LeafSums:
         params = self._params
         rules = _Rules(
             units[0], units[1], float(params.reg_lambda), float(params.reg_alpha), float(params.max_delta_step),
-            float(params.learning_rate), self._monotone,
+            float(self.learning_rate), self._monotone,
         )  # fmt: skip
         value, cover = np.empty(tree.size, np.float32), np.empty(tree.size, np.float32)
         _weigh(tree.left, tree.right, tree.feature, total, rules, np.empty((2, tree.size)), value, cover)

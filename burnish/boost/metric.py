@@ -1,6 +1,8 @@
 """Metrics: how good predictions are, with the names and definitions of XGBoost; sums are exact, in any order."""
 
 import difflib
+import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -36,6 +38,22 @@ class Metric:
     def __call__(self, prediction: Floats, dataset: Dataset, reduction: Reduction, params: Params) -> float:
         """The metric's value. Raises DataError if the dataset lacks what it needs."""
         return float(self.function(prediction, dataset, reduction, params))
+
+    def improves(self, value: float, best: float) -> bool:
+        """Whether a value is better than the best before, NaN of none. NaN itself is no improvement."""
+        if math.isnan(best):
+            return not math.isnan(value)
+        return value > best if self.maximize else value < best
+
+
+def warn_nan(metric: str, where: str, number: int) -> None:
+    """Warns of a metric that early stopping goes by, and that is NaN."""
+    warnings.warn(
+        f"early stopping: {metric} of {where} is NaN in round {number}, which counts as no improvement; usual reasons: "
+        "margins that diverge, labels that the metric is not defined for",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def metric_of(name: Any, maximize: bool | None = None) -> Metric:

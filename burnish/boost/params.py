@@ -16,7 +16,8 @@ from burnish.errors import ParameterError
 # but with an objective by another library's name, what it means there.
 ALIASES = {
     "loss": "objective", "application": "objective", "num_classes": "num_class", "eta": "learning_rate",
-    "shrinkage_rate": "learning_rate", "num_leaves": "max_leaves", "max_leaf_nodes": "max_leaves",
+    "shrinkage_rate": "learning_rate", "learning_rates": "learning_rate", "num_leaves": "max_leaves",
+    "max_leaf_nodes": "max_leaves",
     "min_split_loss": "gamma", "min_gain_to_split": "gamma", "min_split_gain": "gamma", "lambda": "reg_lambda",
     "lambda_l2": "reg_lambda", "l2_regularization": "reg_lambda", "alpha": "reg_alpha", "lambda_l1": "reg_alpha",
     "min_sum_hessian_in_leaf": "min_child_weight", "min_sum_hessian": "min_child_weight",
@@ -72,7 +73,7 @@ class Params:
 
     objective: Any = "squared_error"  # a name, or a function (margin, dataset) -> (gradient, Hessian)
     num_class: int = 1
-    learning_rate: float = 0.3  # shrinkage, §2.1.3
+    learning_rate: Any = 0.3  # shrinkage, §2.1.3; of each round in a list, or by a function of its number from 0
     max_depth: int = 6  # 0: no limit
     max_leaves: int = 0  # 0: no limit
     grow_policy: str = "depthwise"  # or "lossguide": the leaf of the largest gain first
@@ -90,7 +91,7 @@ class Params:
     proposal: str = "global"  # of "approx": candidates proposed once a tree, or again for every node ("local")
     max_bin: int = 256
     max_cat_to_onehot: int = 4  # categorical features of fewer categories are split one category against the rest
-    max_cat_threshold: int = 64  # most categories of the smaller side of a partition
+    max_cat_threshold: int = 0  # most categories of the smaller side of a partition; 0: 16 to 64, by rows and number
     cat_smooth: float = 10.0  # added to the Hessian of a category that is sorted; those of fewer rows stay together
     cat_l2: float = 10.0  # L2, beside reg_lambda, by which a partition of categories is judged
     min_data_per_group: int = 0  # least rows of a side of a partition; 0: 100, fewer of small tables or categories
@@ -108,6 +109,7 @@ class Params:
     skip_drop: float = 0.0  # of "dart": chance of a round to drop none
     sample_type: str = "uniform"  # of "dart"; or "weighted": chances in proportion to what trees still count
     normalize_type: str = "tree"  # of "dart": a new tree weighs as one dropped one, or as all of them ("forest")
+    process_type: str = "default"  # or "update": the trees of a model given to `train` get new leaves
     num_parallel_tree: int = 1  # trees of a round and output, which share the learning rate: boosted random forests
     interaction_constraints: tuple[tuple[int, ...], ...] = ()  # sets of features that a path may test together
     min_data_in_leaf: int = 0  # least number of rows in a leaf
@@ -155,6 +157,29 @@ class Params:
         if given.get("objective") == "poisson":  # as XGBoost: keeps exp(margin) from running away
             given.setdefault("max_delta_step", 0.7)
         return cls(**given)._checked()
+
+    @property
+    def scheduled(self) -> bool:
+        """Whether the learning rate is one for each round."""
+        return not isinstance(self.learning_rate, float)
+
+    def of_round(self, number: int) -> "Params":
+        """The parameters of round `number`, counted from 0 with those continued from: the learning rate is a number.
+
+        Raises ParameterError for a round that the list has no rate for, and for what a function gives.
+        """
+        rate = self.learning_rate
+        if not self.scheduled:
+            return self
+        if callable(rate):
+            rate = _RATE(f"learning_rate of round {number}", rate(number), ())
+        elif number < len(rate):
+            rate = rate[number]
+        else:
+            raise ParameterError(
+                f"parameter 'learning_rate': found {len(rate)} rates; allowed: one for each round, {number + 1} or more"
+            )
+        return replace(self, learning_rate=rate)
 
     @staticmethod
     def objective_named(name: str) -> str:
@@ -355,6 +380,20 @@ def _monotone(name: str, value: Any, feature_names: Sequence[str]) -> tuple[int,
     return signs
 
 
+def _rate(name: str, value: Any, names: Sequence[str]) -> Any:
+    """Reads one learning rate, a sequence of one for each round, the same as text, or a function of the round."""
+    if isinstance(value, str) and value.strip()[:1] in ("[", "("):
+        value = [part for part in value.strip("()[] ").replace(" ", "").split(",") if part]
+    if callable(value):
+        return value
+    value = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(value, (list, tuple)):
+        return _RATE(name, value, names)
+    if not value:
+        raise ParameterError(f"parameter {name!r}: found no rates; allowed: one for each round")
+    return tuple(_RATE(name, rate, names) for rate in value)
+
+
 def _levels(name: str, value: Any, names: Sequence[str]) -> Any:
     """Reads one quantile, or several: a sequence, or text such as "[0.1, 0.9]"."""
     read = _number(0.0, 1.0, open_low=True, open_high=True)
@@ -397,11 +436,11 @@ def _interactions(name: str, value: Any, names: Sequence[str]) -> tuple[tuple[in
     return tuple(sets)
 
 
-_SHARE = _number(0.0, 1.0, open_low=True)
+_SHARE, _RATE = _number(0.0, 1.0, open_low=True), _number(0.0, open_low=True)
 _READERS: dict[str, Reader] = {
     "objective": _objective,
     "num_class": _integer(1, unlimited=()),
-    "learning_rate": _number(0.0, open_low=True),
+    "learning_rate": _rate,
     "max_depth": _integer(0, unlimited=(-1,)),
     "max_leaves": _integer(0, unlimited=(-1,)),
     "grow_policy": _choice(_GROW_POLICIES),
@@ -419,7 +458,7 @@ _READERS: dict[str, Reader] = {
     "proposal": _choice({"global": "global", "local": "local"}),
     "max_bin": _integer(2, 65_534),  # bins are 16-bit numbers, and a missing value has one
     "max_cat_to_onehot": _integer(1),
-    "max_cat_threshold": _integer(1),
+    "max_cat_threshold": _integer(0),
     "cat_smooth": _number(0.0),
     "cat_l2": _number(0.0),
     "min_data_per_group": _integer(0),
@@ -437,6 +476,7 @@ _READERS: dict[str, Reader] = {
     "skip_drop": _number(0.0, 1.0),
     "sample_type": _choice({"uniform": "uniform", "weighted": "weighted"}),
     "normalize_type": _choice({"tree": "tree", "forest": "forest"}),
+    "process_type": _choice({"default": "default", "update": "update"}),
     "num_parallel_tree": _integer(1),
     "interaction_constraints": _interactions,
     "min_data_in_leaf": _integer(0),

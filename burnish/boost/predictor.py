@@ -23,6 +23,7 @@ from burnish.boost.inference.walk import (
     fill_dense,
     fill_sparse,
 )
+from burnish.boost.inputs.rows import margins
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
@@ -74,6 +75,10 @@ class TreeEnsemble(Protocol):
         """The value that stands for a missing one; NaN by default."""
 
     @property
+    def infinite(self) -> str:
+        """What an infinite value is: an "error", "missing" or the "largest"."""
+
+    @property
     def forest(self) -> Forest:
         """The trees as the arrays that kernels read."""
 
@@ -98,7 +103,7 @@ def predict_margin(
     if base_margin is None:
         margin[:] = model.base_score[:, None]
     else:
-        given = np.asarray(base_margin, np.float32).reshape(rows, -1)
+        given = margins(base_margin, rows)
         if given.shape != (rows, model.outputs):
             raise DataError(f"base_margin has shape {list(given.shape)}, allowed: {[rows, model.outputs]}")
         margin[:] = given.T
@@ -211,6 +216,7 @@ def of_values(data: Any, model: TreeEnsemble) -> Any:
         _warn_marked(data, model.missing)
     if isinstance(data, (Dataset, Sparse)):
         return data
+    marked = marked or model.infinite == "missing"
     if not model.categories and not marked and isinstance(data, np.ndarray) and data.dtype == np.float32:
         return data
     return dataset_for(model, data)
@@ -247,7 +253,12 @@ def as_table(data: Dataset | Sparse | Any, model: TreeEnsemble) -> tuple[Sparse 
 def dataset_for(model: TreeEnsemble, x: Any) -> Dataset:
     """The rows of any table as the model's features: columns by name, categories numbered as in training."""
     return Dataset.of(
-        x, missing=model.missing, categories=model.categories, policy=model.category_policy, columns=model.feature_names
+        x,
+        missing=model.missing,
+        categories=model.categories,
+        policy=model.category_policy,
+        columns=model.feature_names,
+        infinite=model.infinite,
     )
 
 

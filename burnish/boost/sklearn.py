@@ -43,6 +43,9 @@ class _Estimator(_base.BaseEstimator):
     Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; `fit` raises
     ParameterError for one that it does not know.
 
+    categorical, category_policy, missing, infinite: as of `Dataset.of`. Predictions take base_margin, (rows,) or (rows,
+    outputs), in the place of the base score, as `fit` does.
+
     After `fit`: model_ (a Model), evals_result_ (metrics of eval_set by round), best_iteration_ and best_score_ with
     early stopping, feature_importances_, n_features_in_.
     """
@@ -55,7 +58,7 @@ class _Estimator(_base.BaseEstimator):
         *,
         n_estimators: int = 100,
         objective: Any = None,
-        learning_rate: float | None = None,
+        learning_rate: Any = None,
         max_depth: int | None = None,
         max_leaves: int | None = None,
         grow_policy: str | None = None,
@@ -87,6 +90,8 @@ class _Estimator(_base.BaseEstimator):
         n_jobs: int | None = None,
         extra: dict[str, Any] | None = None,
         class_weight: Any = None,
+        one_class: str = "error",
+        infinite: str = "error",
         **others: Any,
     ) -> None:
         n_estimators, extra = with_others(n_estimators, extra, others)
@@ -124,6 +129,8 @@ class _Estimator(_base.BaseEstimator):
         self.n_jobs = n_jobs
         self.extra = extra
         self.class_weight = class_weight
+        self.one_class = one_class
+        self.infinite = infinite
 
     def set_params(self, **params: Any) -> Any:
         """Sets parameters, by their names or those of other libraries as in the constructor. Returns the estimator."""
@@ -147,11 +154,13 @@ class _Estimator(_base.BaseEstimator):
         """The parameters of `train`."""
         own = (
             "categorical", "category_policy", "missing", "importance_type", "random_state", "extra", "class_weight",
-            "warm_start",
+            "warm_start", "one_class", "infinite",
         )  # fmt: skip
         given = {name: value for name, value in self.get_params(deep=False).items() if name not in own}
         if self.class_weight is not None and not _base.is_classifier(self):
             raise ParameterError(f"class_weight: found {self.class_weight!r}; allowed: None, as there are no classes")
+        if self.one_class not in (("error", "constant") if _base.is_classifier(self) else ("error",)):
+            raise ParameterError(f"one_class: found {self.one_class!r}; allowed: 'error', of a classifier 'constant'")
         seed = self.random_state
         if seed is not None and not isinstance(seed, (int, np.integer)):
             seed = int(_validation.check_random_state(seed).randint(2**31 - 1))
@@ -176,7 +185,12 @@ class _Estimator(_base.BaseEstimator):
             _validation._check_n_features(self, x, reset=reset)
             return x
         return _validation.validate_data(
-            self, x, reset=reset, accept_sparse="csr", dtype="numeric", ensure_all_finite="allow-nan"
+            self,
+            x,
+            reset=reset,
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_all_finite="allow-nan" if self.infinite == "error" else False,
         )
 
     def _dataset(self, x: Any, like: Dataset | Model | None = None, **rows: Any) -> Dataset:
@@ -190,6 +204,7 @@ class _Estimator(_base.BaseEstimator):
             policy=self.category_policy,
             feature_names=None if frame else self._names(),
             columns=() if like is None else like.feature_names,
+            infinite=self.infinite,
             **rows,
         )
 
@@ -207,7 +222,7 @@ class _Estimator(_base.BaseEstimator):
                 "eval_set in fit, or None"
             )
         before = getattr(self, "model_", None) if self.warm_start else None
-        if before is not None:
+        if before is not None and params.process_type == "default":
             grown = before.rounds // params.num_parallel_tree
             if params.rounds < grown:
                 raise ValueError(f"n_estimators={params.rounds} must be at least {grown}: warm_start keeps those")
@@ -220,11 +235,11 @@ class _Estimator(_base.BaseEstimator):
             self.best_iteration_ = self.model_.best_iteration
             self.best_score_ = float(self.model_.attributes["best_score"])
 
-    def _predict(self, x: Any, output: str, others: Mapping[str, Any]) -> NDArray[Any]:
+    def _predict(self, x: Any, output: str, others: Mapping[str, Any], base_margin: Any = None) -> NDArray[Any]:
         refuse_of_predict(others)
         _validation.check_is_fitted(self, "model_")
         x = self._checked(x, reset=False)
-        data = self._dataset(x, self.model_)
+        data = self._dataset(x, self.model_, base_margin=base_margin)
         return predict(self.model_, data, output=output, threads=self.n_jobs)
 
     def apply(self, X: Any, **others: Any) -> NDArray[np.int32]:  # noqa: N803 - scikit-learn's name
@@ -275,9 +290,9 @@ class GBTRegressor(_base.RegressorMixin, _Estimator):
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
-    def predict(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Values (rows,), float32; of several outputs (rows, outputs), float64 as scikit-learn wants them."""
-        values = self._predict(X, "prediction", others)
+        values = self._predict(X, "prediction", others, base_margin)
         return values if values.ndim == 1 else values.astype(np.float64)
 
 
@@ -285,6 +300,7 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
     """Tree boosting for classification: log-odds of two classes, or a margin for each of more. classes_ after `fit`.
 
     Labels (rows, labels) of 0 and 1 are multi-label: each is an output of its own, `classes_` their numbers.
+    Data of one class raise ValueError; with one_class="constant" every row is of it, with a probability of 1.
     """
 
     def fit(
@@ -331,20 +347,26 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         return self
 
     def _classes_of(self, y: NDArray[Any]) -> NDArray[np.int64]:
-        """The numbers of the classes of training, which become `classes_`. Raises ValueError for one alone."""
+        """The numbers of the classes of training, which become `classes_`; of one alone 1, if that is allowed.
+
+        Raises ValueError if it is not.
+        """
         _multiclass.check_classification_targets(y)
         self.classes_, label = np.unique(y, return_inverse=True)
         self.n_classes_ = len(self.classes_)
-        if self.n_classes_ < 2:
-            raise ValueError(f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]!r}")
-        return np.asarray(label)
+        if self.n_classes_ < 2 and self.one_class != "constant":
+            raise ValueError(
+                f"{type(self).__name__} needs 2 classes and more; found 1 class: {self.classes_[0]}; allowed with "
+                "one_class='constant'"
+            )
+        return np.asarray(label) + self._alone
 
     def _class_settings(self) -> Params:
         """The parameters of `train`. Raises ParameterError for an objective that is none of so many classes."""
         if self.multilabel_:
             check_label_objective(self.objective)
             return self._settings(objective=self.objective or "logistic")
-        objective = self.objective or ("logistic" if self.n_classes_ == 2 else "softmax")
+        objective = self.objective or ("logistic" if self.n_classes_ <= 2 else "softmax")
         alone = not callable(objective) and Params.objective_named(objective) != "softmax"
         if alone and self.n_classes_ > 2:
             raise ParameterError(
@@ -362,6 +384,11 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         return params
 
     @property
+    def _alone(self) -> int:
+        """The number of the only class in training data of one, 1 as what is certain; of more classes 0."""
+        return int(self.n_classes_ == 1)
+
+    @property
     def _one(self) -> bool:
         """Whether a function of the user's has one margin for two classes."""
         return callable(self.objective) and self.n_classes_ == 2
@@ -376,19 +403,19 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         if unseen.any():
             found = y[np.argmax(unseen)].tolist()
             raise ParameterError(f"eval_set: found class {found!r}; allowed: {self.classes_.tolist()}")
-        return place
+        return place + self._alone
 
-    def decision_function(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def decision_function(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Margins: (rows,) of two classes, else (rows, classes) or (rows, labels)."""
-        return self._predict(X, "margin", others)
+        return self._predict(X, "margin", others, base_margin)
 
-    def predict_proba(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict_proba(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Probabilities (rows, classes), or of label 1 (rows, labels).
 
         A function may have an attribute `prediction`: what gives probabilities at margins, (rows,) of class 1 for two
         classes, else (rows, classes). Raises ParameterError for a function without, of which none are known.
         """
-        p = self._predict(X, "prediction", others)
+        p = self._predict(X, "prediction", others, base_margin)
         if self.model_.objective == "custom":
             link = getattr(self.objective, "prediction", None)
             if link is None:
@@ -397,9 +424,11 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
                     "decision_function, predict, or a function with an attribute 'prediction': margins -> probabilities"
                 )
             p = np.asarray(link(p), np.float32)
+        if not self.multilabel_ and self._alone:
+            return np.ones((len(p), 1), np.float32)
         return p if p.ndim == 2 else np.stack([1.0 - p, p], axis=1)
 
-    def predict(self, X: Any, **others: Any) -> NDArray[Any]:  # noqa: N803
+    def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[Any]:  # noqa: N803
         """The most probable class of each row, (rows,); by a function as objective, of positive or largest margin.
 
         Of several labels 0 or 1 for each, (rows, labels).
@@ -407,9 +436,9 @@ class GBTClassifier(_base.ClassifierMixin, _Estimator):
         _validation.check_is_fitted(self, "model_")
         if self.multilabel_:
             border = 0.0 if self.model_.objective == "custom" else 0.5
-            return (self._predict(X, "prediction", others) > border).astype(np.int64)
-        number = self._predict(X, "class", others)
-        return self.classes_[number]
+            return (self._predict(X, "prediction", others, base_margin) > border).astype(np.int64)
+        number = self._predict(X, "class", others, base_margin)
+        return self.classes_[number - self._alone * number]
 
 
 class GBTRanker(_Estimator):
@@ -474,6 +503,6 @@ class GBTRanker(_Estimator):
         self._fit(self._settings(), training, valid, callbacks)
         return self
 
-    def predict(self, X: Any, **others: Any) -> NDArray[np.float32]:  # noqa: N803
+    def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
         """Scores (rows,): larger ones come first."""
-        return self._predict(X, "prediction", others)
+        return self._predict(X, "prediction", others, base_margin)

@@ -43,7 +43,7 @@ _ANY = object()
 _NOTHING: dict[str, tuple[Any, ...]] = {
     "predictor": ("auto", "cpu_predictor"), "enable_categorical": (True, False), "importance_type": (_ANY,),
     "device_type": ("cpu",), "task_type": ("CPU", "cpu"), "gpu_id": (-1,), "sampling_method": ("uniform",),
-    "process_type": ("default",), "num_parallel_tree": (1,), "multi_strategy": ("one_output_per_tree",),
+    "num_parallel_tree": (1,), "multi_strategy": ("one_output_per_tree",),
     "bagging_freq": (0, 1), "subsample_freq": (0, 1), "is_unbalance": (False,), "boost_from_average": (True,),
     "linear_tree": (False,), "extra_trees": (False,), "path_smooth": (0,), "use_missing": (True,),
     "zero_as_missing": (False,), "use_quantized_grad": (False,),
@@ -67,8 +67,9 @@ _ADVICE = {
     "zero_as_missing": "Dataset.of(…, missing=0)", "sample_weight": "Dataset.of(…, weight=…)",
     "weight": "Dataset.of(…, weight=…)", "base_margin": "Dataset.of(…, base_margin=…)",
     "init_score": "Dataset.of(…, base_margin=…)", "group": "Dataset.of(…, group=…)", "qid": "Dataset.of(…, qid=…)",
-    "updater": "tree_method", "gpu_id": "threads", "device_type": "threads", "task_type": "threads",
-    "predictor": "none is needed", "sampling_method": "subsample", "process_type": "train(…, continue_from=…)",
+    "updater": "tree_method, or process_type 'update' alone", "gpu_id": "threads",
+    "device_type": "threads", "task_type": "threads",
+    "predictor": "none is needed", "sampling_method": "subsample",
     "refresh_leaf": "train(…, continue_from=…)", "xgb_model": "train(…, continue_from=…)",
     "init_model": "train(…, continue_from=…)", "warm_start": "train(…, continue_from=…)",
     "early_stopping": "early_stopping_rounds with an evaluation set", "validation_fraction": "valid=…",
@@ -106,9 +107,12 @@ def advice(key: str) -> str | None:
 
 
 def contradiction(given: Mapping[str, Any]) -> str | None:
-    """What a mapping asks for that would be done otherwise: LightGBM samples rows only with a frequency."""
+    """What a mapping asks for that would be done otherwise, as rows that LightGBM samples only with a frequency."""
     for key in ("bagging_freq", "subsample_freq"):
         share = given.get("bagging_fraction", given.get("subsample"))
         if str(given.get(key)) == "0" and share is not None and float(share) < 1.0:
             return f"parameter {key!r}: found 0 with a share of rows of {share}; allowed: 1, or a share of 1"
+    updates = given.get("process_type") == "update"
+    if updates and str(given.get("refresh_leaf", 1)) in ("0", "False", "false"):
+        return "parameter 'refresh_leaf': found 0 with process_type 'update'; allowed: 1, leaves are what is updated"
     return None

@@ -23,7 +23,7 @@ from burnish.target import Target
 
 KERNEL, LINK_KERNEL = "predict_margin", "predict_link"
 _MOST_ROWS = 1 << 40  # of a table
-_MOST_LANES = 16  # rows side by side: more of them need more registers than there are
+_WIDE = 16  # float32 of a vector, from which on there are registers for two vectors of rows side by side
 
 
 OUTPUTS = ("prediction", "margin")
@@ -62,12 +62,19 @@ def compile_trees(
             "takes it for a number; allowed for missing values: NaN",
             stacklevel=3,
         )
+    if model.infinite == "missing":
+        warnings.warn(
+            "compile: infinite values were missing in the model's training data; a compiled model takes them for "
+            "numbers; allowed for missing values: NaN",
+            stacklevel=3,
+        )
     link = KINDS.get(model.objective) if output == "prediction" else None
     if link not in (None, *LINKS):
         raise ParameterError(f"output: objective {model.objective!r} has no compiled link; allowed: output='margin'")
     report = progress or (lambda stage, done, total: None)
     report("kernels", 0, 2)
-    code = emit(model, KERNEL, max(4, min(_MOST_LANES, target.lanes)))
+    lanes = max(4, min(_WIDE, target.lanes))
+    code = emit(model, KERNEL, 2 * lanes if lanes == _WIDE else lanes)
     store = ObjectCache(cache_dir)
     objects = {"margins": _object(code.main, target, 3, store)}
     report("kernels", 1, 2)

@@ -214,6 +214,23 @@ def test_early_stopping_by_the_last_metric_of_the_last_set_and_its_direction() -
     assert model.best_iteration == int(np.argmax(history["v"]["auc"]))
 
 
+def test_a_metric_that_is_nan_is_no_improvement() -> None:
+    values = iter([2.0, 1.0, float("nan"), 0.5, float("nan"), float("nan"), float("nan")])
+
+    def given(prediction: np.ndarray, dataset: Dataset) -> float:
+        return next(values, float("nan"))
+
+    valid = {"v": data(rows=slice(0, 100))}
+    with pytest.warns(RuntimeWarning, match="given of valid 'v' is NaN in round 3") as said:
+        model = train(params(eval_metric=given), data(), 50, valid=valid, early_stopping_rounds=3)
+    assert (model.rounds, model.best_iteration, len(said)) == (7, 3, 1)
+    with pytest.warns(RuntimeWarning, match="NaN in round 1"):
+        model = train(params(eval_metric=given), data(), 50, valid=valid, early_stopping_rounds=3)
+    assert (model.rounds, model.best_iteration, model.attributes["best_score"]) == (4, 0, "nan")
+    with pytest.raises(DataError, match="valid 'v': weight: found 0 for all rows"):
+        train(params(), data(), 2, valid={"v": data(weight=np.zeros(ROWS))})
+
+
 def test_zero_rounds_one_row_and_a_constant_label() -> None:
     empty = train(params(), data(), 0)
     assert empty.rounds == 0 and np.allclose(predict(empty, X), SIGNAL.mean(), atol=1e-5)
@@ -400,3 +417,56 @@ def test_weights_that_are_all_zero_are_refused() -> None:
     table = np.arange(12, dtype=np.float32).reshape(6, 2)
     with pytest.raises(DataError, match="weight: found 0 for all rows"):
         train({}, Dataset.of(table, label=np.arange(6), weight=np.zeros(6)), 2)
+
+
+class Recorder:
+    def __init__(self, stop: dict[str, int]) -> None:
+        self.calls: list[tuple[str, int]] = []
+        self.stop = stop
+
+    def _note(self, moment: str, progress: Progress) -> bool:
+        self.calls.append((moment, progress.round))
+        return self.stop.get(moment) == progress.round
+
+    def before_training(self, progress: Progress) -> None:
+        self._note("before_training", progress)
+
+    def before_iteration(self, progress: Progress) -> bool:
+        return self._note("before_iteration", progress)
+
+    def after_iteration(self, progress: Progress) -> bool:
+        assert progress.model().rounds == progress.round
+        return self._note("after_iteration", progress)
+
+    def after_training(self, progress: Progress) -> None:
+        self._note("after_training", progress)
+
+
+@pytest.mark.parametrize("more", [{}, {"booster": "dart", "rate_drop": 0.5}])
+def test_callbacks_of_each_moment(more: dict[str, Any]) -> None:
+    seen = Recorder({})
+    assert train(params(**more), data(), 2, callbacks=[seen]).rounds == 2
+    rounds = [("before_iteration", 0), ("after_iteration", 1), ("before_iteration", 1), ("after_iteration", 2)]
+    assert seen.calls == [("before_training", 0), *rounds, ("after_training", 2)]
+    for moment, number in (("before_iteration", 1), ("after_iteration", 1)):
+        assert train(params(**more), data(), 5, callbacks=[Recorder({moment: number})]).rounds == 1
+
+    def before(progress: Progress) -> bool:
+        return progress.round == 3
+
+    before.before_iteration = True  # type: ignore[attr-defined]
+    assert train(params(**more), data(), 5, callbacks=[before]).rounds == 3
+
+
+def test_callbacks_of_other_kinds_are_refused() -> None:
+    class Foreign:
+        def after_iteration(self, model: Any, epoch: int, evals_log: Any) -> bool:
+            return False
+
+    for wrong, message in (
+        (Foreign(), r"found after_iteration\(model: Any, epoch: int, .*allowed: one argument, a Progress"),
+        (lambda: None, "allowed: one argument"),
+        (3, "found 3; allowed: a function, or an object with methods of before_training"),
+    ):
+        with pytest.raises(ParameterError, match=message):
+            train(params(), data(), 1, callbacks=[wrong])

@@ -64,7 +64,8 @@ def test_unseen_categories_by_policy(policy: str, number: float) -> None:
 
 def test_unseen_categories_are_an_error_by_row_and_value() -> None:
     with pytest.raises(
-        DataError, match=r"feature 'c': row 1 is 'z', a category that training has not seen; .*'a', 'b'"
+        DataError,
+        match=r"feature 'c': row 1 is 'z', a category that training has not seen; .*'a', 'b'.* category_policy",
     ):
         Dataset.of(NEW, categories=TRAINED, feature_names=["c", "n"])
 
@@ -74,6 +75,25 @@ def test_categories_where_training_had_numbers_are_refused() -> None:
 
     with pytest.raises(DataError, match="feature 'n': found categories; allowed are numbers"):
         Dataset.of(pandas.DataFrame({"n": ["a", "b"]}), categories=(None,))
+
+
+def test_categories_that_only_the_type_lists_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    import pandas
+    import pyarrow
+
+    kinds = pandas.CategoricalDtype(["d", "a", "c", "b"])
+    part = pandas.DataFrame({"k": pandas.Series(["c", None, "a"], dtype=kinds), "x": [1.0, 2.0, 3.0]})
+    arrow = pyarrow.table({"k": pyarrow.DictionaryArray.from_arrays([2, None, 1], ["d", "a", "c", "b"]), "x": part.x})
+    for frame in (part, arrow):
+        data = Dataset.of(frame, label=[0.0, 1.0, 2.0])
+        assert data.categories == (("a", "b", "c", "d"), None)
+        np.testing.assert_array_equal(data.table[:, 0], [2, NAN, 0])
+        new = Dataset.of(part.assign(k="b"), categories=data.categories)
+        assert new.table[:, 0].tolist() == [1, 1, 1]
+    mixed = pandas.DataFrame({"k": pandas.Categorical(["a"], categories=["a", 1])})
+    assert Dataset.of(mixed).categories == (("a",),)
+    monkeypatch.setattr("burnish.boost.inputs.factors.MOST_LISTED", 3)
+    assert Dataset.of(part).categories == (("a", "c"), None)
 
 
 def test_text_and_numbers_do_not_mix() -> None:
@@ -191,7 +211,7 @@ def test_pandas_columns_of_every_kind() -> None:
         "empty": [NAN] * 3, "sparse": [0, 1, 0], "interval": [0, 1, 0],
     }  # fmt: skip
     np.testing.assert_array_equal(data.table, np.array(list(expected.values())).T)
-    assert data.categories[:3] == (("high", "low"), ("x", "y"), ("u", "v"))
+    assert data.categories[:3] == (("high", "low", "mid"), ("x", "y"), ("u", "v"))
     assert data.categories[-1] == ("(0, 1]", "(1, 2]")
     assert [index for index, values in enumerate(data.categories) if values is None] == list(range(3, 10))
 

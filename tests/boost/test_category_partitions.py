@@ -34,7 +34,9 @@ def exact_statistics(dataset: Dataset, seed: int = 0) -> tuple[Any, Any]:
     return gradient.astype(np.float32), np.ones(dataset.rows, np.float32)
 
 
-def best_partition(x: Any, g: Any, params: Params, group_rows: float, category_rows: float) -> tuple[float, set[int]]:
+def best_partition(
+    x: Any, g: Any, params: Params, group_rows: float, category_rows: float, categories: int = 90
+) -> tuple[float, set[int]]:
     """The best gain and its set of categories, from the definition."""
     total, rows, absent = g.sum(), len(g), np.isnan(x)
     missing, missing_rows = g[absent].sum(), int(absent.sum())
@@ -49,6 +51,7 @@ def best_partition(x: Any, g: Any, params: Params, group_rows: float, category_r
             - total**2 / (rows + params.reg_lambda)
         )  # fmt: skip
 
+    most = params.max_cat_threshold or min(max(int(rows / 30 / categories), 16), 64)
     found: list[tuple[float, set[int]]] = []
     found += [(gain(total - missing, rows - missing_rows, 0.0), set())] if missing_rows else []
     kept = sorted(
@@ -57,7 +60,7 @@ def best_partition(x: Any, g: Any, params: Params, group_rows: float, category_r
     )
     for ordered in (kept, kept[::-1]):
         right, right_rows, since = 0.0, 0, 0
-        for k in range(min(params.max_cat_threshold, (len(kept) + 1) // 2)):
+        for k in range(min(most, (len(kept) + 1) // 2)):
             own, count = sums[ordered[k]]
             right, right_rows, since = right + own, right_rows + count, since + count
             if rows - right_rows < group_rows:
@@ -143,3 +146,22 @@ def test_categories_that_no_row_of_a_node_has_go_with_the_larger_side() -> None:
     (tree,) = (model.trees[0],)
     assert tree.categories(0).tolist() == [2]
     assert tree.default_left[0]
+
+
+@pytest.mark.parametrize(("rows", "most"), [(20_000, 16), (66_000, 22), (400_000, 50)])
+def test_the_smaller_side_follows_the_rows_of_a_category(rows: int, most: int) -> None:
+    random = np.random.default_rng(1)
+    code = random.integers(0, 100, rows)
+    sign = np.where(random.permutation(100) < 50, -1.0, 1.0)[code]
+    dataset = Dataset.of(code[:, None].astype(np.float32), categorical=[0])
+    gradient, hessian = (sign + code / 1000).astype(np.float32), np.ones(rows, np.float32)
+    tree, _ = HistGrower(dataset, Params(max_depth=1), Workers(2)).grow(gradient, hessian, EVERY_COLUMN)
+    assert len(tree.categories(0)) == most
+
+
+def test_sides_of_very_many_categories_are_larger() -> None:
+    code = np.repeat(np.arange(5000), 2)
+    effect = np.random.default_rng(1).normal(size=5000)[code]
+    data = Dataset.of(code[:, None].astype(np.float32), effect, categorical=[0])
+    tree = train({"min_child_weight": 0, "max_depth": 1}, data, 1).trees[0]
+    assert 16 < len(tree.categories(0)) <= 62

@@ -133,7 +133,7 @@ def best_set(x: Any, g: Any, h: Any, params: Params) -> float:
     kept.sort(key=lambda c: own[c, 0] / (own[c, 1] + params.cat_smooth))
     for ordered in (kept, kept[::-1]):
         right, since = 0 * total, 0.0
-        for c in ordered[: min(params.max_cat_threshold, (len(kept) + 1) // 2)]:
+        for c in ordered[: min(params.max_cat_threshold or 16, (len(kept) + 1) // 2)]:
             right, since = right + own[c], since + own[c, 1]
             if total[1] - right[1] < params.min_data_per_group * mean or total[2] - right[2] < params.min_data_in_leaf:
                 break

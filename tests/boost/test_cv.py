@@ -39,6 +39,16 @@ def test_early_stopping_ends_at_the_best_round() -> None:
     assert len(means) < 60 and whole[: len(means)] == means and min(whole) == means[-1]
 
 
+def test_a_mean_that_is_nan_stops_with_a_warning() -> None:
+    with pytest.warns(RuntimeWarning, match="nothing of the test rows is NaN in round 1") as said:
+        table = cv({"eval_metric": nothing}, DATA, 60, nfold=2, early_stopping_rounds=3, as_pandas=False)
+    assert len(table["test-nothing-mean"]) == 1 and len(said) == 1
+
+
+def nothing(prediction: np.ndarray, dataset: Dataset) -> float:
+    return float("nan")
+
+
 def test_stratified_folds_and_queries() -> None:
     from sklearn.model_selection import GroupKFold
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from burnish.boost import GBTRegressor, Model, predict, train
 from burnish.boost.data import Dataset, Sparse
 from burnish.errors import DataError, ParameterError
 
@@ -289,3 +290,31 @@ def test_numbers_that_are_not_rounded_are_not_told(kind: str, recwarn: pytest.Wa
     Dataset.of(np.array([[1e9 + 0.5, 1e30]]))  # neither is a count
     Dataset.of(np.array([[SECONDS + 1, 2], [SECONDS + 1, 3]]), missing=SECONDS + 1)
     assert not [str(w.message) for w in recwarn if "rounded" in str(w.message)]
+
+
+@pytest.mark.parametrize("infinite", ["missing", "largest"])
+def test_infinite_values_on_request(infinite: str, tmp_path: Any) -> None:
+    import pandas
+    import scipy.sparse
+
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(300, 2)).astype(np.float32)
+    x[::7, 0], x[3::7, 1] = np.inf, -np.inf
+    same = x.copy()
+    label = np.where(np.isinf(x[:, 0]), 5.0, x[:, 1].clip(-3, 3))
+    plain = np.where(np.isinf(x), np.nan if infinite == "missing" else np.sign(x) * np.finfo(np.float32).max, x)
+    expected = train({}, Dataset.of(plain, label=label), 5)
+    for table in (x, x.astype(np.float64), pandas.DataFrame({"a": x[:, 0], "b": x[:, 1].astype(float)})):
+        data = Dataset.of(table, label=label, infinite=infinite)
+        np.testing.assert_array_equal(data.table, plain)
+        model = train({}, data, 5)
+        np.testing.assert_array_equal(predict(model, table), predict(expected, plain))
+        model.save(tmp_path / "m.json")
+        np.testing.assert_array_equal(predict(Model.load(tmp_path / "m.json"), table), predict(expected, plain))
+    np.testing.assert_array_equal(x, same)
+    sparse = Dataset.of(scipy.sparse.csr_matrix(x), infinite=infinite).table
+    assert len(sparse.values) == np.count_nonzero(np.isfinite(x) if infinite == "missing" else x)
+    one = GBTRegressor(n_estimators=5, learning_rate=0.3, max_depth=6, infinite=infinite).fit(x, label)
+    np.testing.assert_array_equal(one.predict(x), predict(expected, plain))
+    with pytest.raises(ParameterError, match="infinite: found 'keep'; allowed are error, missing, largest"):
+        Dataset.of(x, infinite="keep")

@@ -3,9 +3,11 @@ from itertools import combinations
 from math import factorial
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.boost import GBTClassifier, GBTRegressor, explainer_trees
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.model import Model
@@ -13,6 +15,7 @@ from burnish.boost.prediction import predict
 from burnish.boost.shap import contributions, interactions
 from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
+from burnish.errors import DataError, ParameterError
 from tests.boost.trees import naive_leaf, random_model, random_table
 
 
@@ -131,3 +134,28 @@ def test_explanations_are_of_the_rounds_and_the_values_that_predictions_use() ->
     codes = rng.choice([100.0, 7.0, 3.0], (200, 1))  # values of categories, not their numbers
     own = train({"max_depth": 2}, Dataset.of(codes, label=codes[:, 0] == 7, categorical=[0]), 5)
     np.testing.assert_allclose(contributions(own, codes)[0].sum(1), predict(own, codes), atol=1e-5)
+
+
+def test_shap_explains_our_trees() -> None:
+    shap = pytest.importorskip("shap")
+    rng = np.random.default_rng(0)
+    x = np.round(rng.normal(size=(200, 4)), 1).astype(np.float32)
+    x[rng.random(x.shape) < 0.1] = np.nan
+    y = np.nan_to_num(x[:, 0]) + np.nan_to_num(x[:, 1] * x[:, 2])
+    small: dict[str, int] = {"n_estimators": 8, "max_depth": 4}
+    kinds = np.digitize(y, [-0.5, 0.5])
+    for one in (
+        GBTRegressor(**small).fit(x, y),
+        GBTClassifier(**small).fit(x, y > 0),
+        GBTClassifier(**small).fit(x, kinds),
+    ):
+        explainer = shap.TreeExplainer(explainer_trees(one))
+        found, own = explainer.shap_values(x), np.asarray(contributions(one.model_, x))
+        own = own[0] if len(own) == 1 else own.transpose(1, 2, 0)
+        np.testing.assert_allclose(found, own[:, :-1], atol=1e-4)
+        np.testing.assert_allclose(explainer.expected_value, own[0, -1], atol=1e-4)
+    listed = train({}, Dataset.of(np.floor(x * 3), label=y, categorical=[0]), 3)
+    with pytest.raises(DataError, match="found splits by category"):
+        explainer_trees(listed)
+    with pytest.raises(ParameterError, match="explainer_trees: found dict"):
+        explainer_trees({})

@@ -12,7 +12,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import burnish.boost
 from burnish.boost.sklearn import GBTClassifier, GBTRanker, GBTRegressor
-from burnish.errors import ParameterError
+from burnish.errors import DataError, ParameterError
 
 RANDOM = np.random.default_rng(4)
 X = RANDOM.normal(size=(300, 4)).astype(np.float32)
@@ -272,3 +272,56 @@ def test_estimators_tell_of_whole_numbers_that_are_rounded(dtype: type) -> None:
         fitted = GBTRegressor(n_estimators=1).fit(x, np.arange(60.0))
     with pytest.warns(UserWarning, match="whole numbers of feature 0"):
         fitted.predict(x)
+
+
+def test_folds_without_a_category_that_the_frame_lists() -> None:
+    pandas = pytest.importorskip("pandas")
+    from sklearn.model_selection import cross_val_score
+
+    rng = np.random.default_rng(0)
+    kind = rng.choice(["a", "b", "c"], 200)
+    kind[[10, 90]] = "rare", "once"
+    frame = pandas.DataFrame({"x": rng.normal(size=200), "k": pandas.Categorical(kind)})
+    y = (frame.x > 0) ^ (kind == "a")
+    scores = cross_val_score(GBTClassifier(n_estimators=10), frame, y, cv=4, error_score="raise")
+    assert scores.min() > 0.8
+    model = GBTClassifier(n_estimators=3).fit(frame[:80], y[:80])
+    rare = frame[85:95]
+    assert np.isfinite(model.predict_proba(rare)).all()
+    with pytest.raises(DataError, match=r"'new'.*category_policy"):
+        model.predict(frame[:1].assign(k="new"))
+
+
+def test_predictions_take_a_base_margin() -> None:
+    margin = np.linspace(-1, 1, len(X)).astype(np.float32)
+    one = GBTRegressor(**SMALL).fit(X, SIGNAL, base_margin=margin)
+    own = burnish.boost.Dataset.of(X, base_margin=margin)
+    np.testing.assert_array_equal(one.predict(X, base_margin=margin), burnish.boost.predict(one.model_, own))
+    two = GBTClassifier(**SMALL).fit(X, SIGNAL > 0, base_margin=margin)
+    p = burnish.boost.predict(two.model_, own)
+    np.testing.assert_array_equal(two.predict_proba(X, base_margin=margin)[:, 1], p)
+    np.testing.assert_array_equal(two.predict(X, base_margin=margin), p > 0.5)
+    found = two.decision_function(X, base_margin=margin)
+    np.testing.assert_array_equal(found, burnish.boost.predict(two.model_, own, output="margin"))
+    wide = np.zeros((len(X), 3), np.float32)
+    three = GBTClassifier(**SMALL).fit(X, CLASSES, base_margin=wide)
+    assert three.predict_proba(X, base_margin=wide).shape == (len(X), 3)
+    with pytest.raises(DataError, match=r"base_margin: found shape \(5,\)"):
+        one.predict(X, base_margin=margin[:5])
+    with pytest.raises(DataError, match="base_margin has shape"):
+        three.predict(X, base_margin=margin)
+
+
+def test_one_class_on_request() -> None:
+    with pytest.raises(ValueError, match="found 1 class: only; allowed with one_class='constant'"):
+        GBTClassifier(**SMALL).fit(X, ["only"] * len(X))
+    one = clone(GBTClassifier(**SMALL, one_class="constant")).fit(
+        X, ["only"] * len(X), eval_set=[(X[:9], ["only"] * 9)], sample_weight=np.ones(len(X))
+    )
+    assert set(one.predict(X)) == {"only"} and one.classes_.tolist() == ["only"]
+    assert one.predict_proba(X).tolist() == [[1.0]] * len(X) and np.isfinite(one.decision_function(X)).all()
+    assert one.evals_result_["valid_0"]["logloss"][-1] < 1e-3
+    base = GBTClassifier(**SMALL, one_class="constant").fit(X, CLASSES)
+    np.testing.assert_array_equal(base.predict(X), GBTClassifier(**SMALL).fit(X, CLASSES).predict(X))
+    with pytest.raises(ParameterError, match="one_class: found 'constant'"):
+        GBTRegressor(one_class="constant").fit(X, SIGNAL)

@@ -37,6 +37,8 @@ def dumps_own(model: Ensemble) -> str:
     }
     if not math.isnan(model.missing):
         content["missing"] = str(model.missing)  # it may be infinite
+    if model.infinite != "error":
+        content["infinite"] = model.infinite
     try:
         text = _canonical(content)
     except (TypeError, ValueError) as error:
@@ -86,6 +88,7 @@ def _model_from_json(content: Mapping[str, Any]) -> Ensemble:
         best_iteration=None if best is None else int(best),
         attributes={str(key): str(value) for key, value in content["attributes"].items()},
         missing=float(content.get("missing", math.nan)),
+        infinite=content.get("infinite", "error"),
     )
 
 

@@ -14,13 +14,16 @@ from burnish.boost.growth.nodes import (
     CAT_SMOOTH,
     CAT_THRESHOLD,
     CATEGORY,
+    FEWEST_LISTED,
     GROUP,
     HESSIAN_UNIT,
     MAX_DELTA_STEP,
     MIN_CHILD_WEIGHT,
+    MOST_LISTED,
     ONE_HOT,
     REG_ALPHA,
     REG_LAMBDA,
+    SHARE_LISTED,
     SHARED,
     SHARED_GROUP,
     UNIT,
@@ -129,6 +132,14 @@ def _offer(
 
 
 @inlined
+def _most_listed(threshold: float, count: int) -> np.int64:
+    """The most categories of the smaller side: the threshold, or if negative, by their number and rows."""
+    if threshold < 0.0:
+        threshold = min(max(-threshold / count, count * SHARE_LISTED, FEWEST_LISTED), MOST_LISTED)
+    return np.int64(threshold)
+
+
+@inlined
 def _choose(
     sets: NDArray[np.uint64], begin: np.uint64, words: int, order: NDArray[np.int64], first: int, last: int
 ) -> None:
@@ -200,9 +211,9 @@ def find_partition(
     Their numbers of rows, if they are `counted` (else None), begin at count_at.
 
     Sorted by G / (H + cat_smooth), the best partition in two is one by threshold (Fisher 1958). As in LightGBM, rare
-    categories are not sorted, but stay with the larger side; the smaller one has at most `max_cat_threshold`; either
-    side, and each step between thresholds, has `min_data_per_group` rows. The smaller side goes right, so that
-    categories that no row of the node has go with the larger one.
+    categories are not sorted, but stay with the larger side; the smaller one has at most `max_cat_threshold` or
+    `_most_listed`; either side, and each step between thresholds, has `min_data_per_group` rows. The smaller side goes
+    right, so that categories that no row of the node has go with the larger one.
     """
     position, count = categories.positions[index], categories.counts[index]
     sets, words, key, order = categories.sets, categories.words, categories.key, categories.order
@@ -253,7 +264,7 @@ def find_partition(
                 order[sorted_out] = c
                 sorted_out += 1
         _sort(order, key, sorted_out)
-        most, half = np.int64(rules[CAT_THRESHOLD]), (sorted_out + 1) // 2
+        most, half = _most_listed(rules[CAT_THRESHOLD], count), (sorted_out + 1) // 2
         most = most if most < half else half
         for way in range(2):
             g, h, since, right_rows = _NOTHING, _NOTHING, _NOTHING, _NOTHING

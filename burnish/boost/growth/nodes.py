@@ -44,6 +44,9 @@ ONE_HOT, CAT_THRESHOLD, CAT_SMOOTH, CAT_L2, CATEGORY, GROUP, SHARED, SHARED_GROU
 
 _GROUP_ROWS, _GROUP_SHARE = 100, 0.05  # least rows of a side of a partition: this many, at most this share of all,
 _GROUP_CATEGORIES = 10.0  # and at most this many times the mean of a category
+_CATEGORY_ROWS = 30.0  # rows of a category, in the mean, for each category that the smaller side may have,
+FEWEST_LISTED, MOST_LISTED = 16.0, 64.0  # within these: with fewer rows, sides of many categories fit to noise;
+SHARE_LISTED = 1 / 80  # at least this share of very many categories, which a tree could not tell apart otherwise
 
 
 class Limits(NamedTuple):
@@ -60,12 +63,14 @@ def rules_of(params: Params, units: tuple[float, float], rows: float, hessian: i
 
     rows: those of all workers that a tree sees; hessian: their sum, in units. Rows of a category are told by their
     Hessian, of which a row has the mean: CATEGORY and GROUP are least sums; not above SHARED and SHARED_GROUP divided
-    by the number of categories, so that features of many categories with few rows each can be split.
+    by the number of categories, so that features of many categories with few rows each can be split. CAT_THRESHOLD, if
+    negative, is to be divided by their number, too.
     """
     limits = params.max_delta_step, params.min_child_weight, params.gamma
     mean = hessian / max(rows, 1.0)
     group = (params.min_data_per_group or min(_GROUP_ROWS, rows * _GROUP_SHARE)) * mean
-    by_category = params.max_cat_to_onehot, params.max_cat_threshold, params.cat_smooth, params.cat_l2
+    threshold = params.max_cat_threshold or -rows / _CATEGORY_ROWS
+    by_category = params.max_cat_to_onehot, threshold, params.cat_smooth, params.cat_l2
     shared = np.inf if params.min_data_per_group else _GROUP_CATEGORIES * hessian
     least = params.cat_smooth * mean, group, hessian, shared
     return np.array([*units, params.reg_lambda, params.reg_alpha, *limits, *by_category, *least], np.float64)

@@ -20,9 +20,12 @@ from burnish.boost.inference.forest import Forest
 if TYPE_CHECKING:
     from burnish.boost.ensemble import Ensemble
 
-DEEPEST_STRAIGHT = 7  # levels: the work of straight-line code doubles with each, that of walking grows by one step
-FEW_ROWS = 4  # so many rows are walked one by one: fewer than fill a vector
+NODES_OF_STEP = 27  # nodes of straight-line code that take as long as one step of a walk,
+MOST_NODES = 1 << 17  # and nodes of deep trees that are compiled so at most, in about 4 s
+DEEPEST_STRAIGHT = 7  # levels of trees that are never slower so, nor long
 _BLOCKS, _BLOCK_BYTES = 256, 512 << 10  # blocks of a chunk: at most so many, and in about so much of a cache
+_ROWS = 64  # rows of a chunk that are walked
+_SQUARE = 16  # rows and columns that are transposed at once, at most
 
 
 @dataclass(frozen=True)
@@ -52,21 +55,29 @@ class _Shape:
 
 
 def emit(model: Ensemble, name: str, lanes: int = 16) -> Code:
-    """The kernel `name` that predicts margins, for vectors of `lanes` float32 (4, 8 or 16)."""
+    """The kernel `name` that predicts margins, for vectors of `lanes` float32 (4, 8, 16 or 32)."""
     columns = Forest(model.trees).columns
     block_bytes = 4 * lanes * (max(1, len(columns)) + model.outputs)
     blocks = max(8, min(_BLOCKS, _BLOCK_BYTES // block_bytes))
     shape = _Shape(name, lanes, model.features, model.outputs, columns, blocks)
     listed = any(len(tree.category) for tree in model.trees)
-    straight = listed or all(walks(tree) <= DEEPEST_STRAIGHT for tree in model.trees)
+    straight = listed or _pays(model)
     parts = [constant("base", "float", model.base_score)]
     if straight:
         parts += [f"declare void @{name}.trees(ptr, ptr, i64)", _fill(shape), _chunks(shape)]
     if not listed:
-        parts += [row_tables(model, columns), _rows(shape, len(model.trees))]
+        tables, width = row_tables(model, columns)
+        parts += [tables, _rows(shape, len(model.trees), width)]
     parts.append(_kernel(shape, straight, not listed))
-    scratch = max(shape.blocks * block_bytes, 4 * (2 * len(columns) + model.outputs + 64))
+    scratch = max(shape.blocks * block_bytes, 4 * (32 + 2 * _ROWS * len(columns)))
     return Code(_module(parts), _trees(model, shape) if straight else "", scratch)
+
+
+def _pays(model: Ensemble) -> bool:
+    """Whether straight-line code, which makes all tests of a tree, takes less time for many rows than walks."""
+    steps = [walks(tree) for tree in model.trees]
+    nodes = sum(tree.size // 2 for tree in model.trees)
+    return max(steps, default=0) <= DEEPEST_STRAIGHT or nodes <= min(NODES_OF_STEP * sum(steps), MOST_NODES)
 
 
 def _module(parts: list[str]) -> str:
@@ -95,7 +106,7 @@ def _kernel(shape: _Shape, straight: bool, by_rows: bool) -> str:
     for i, (kind, value) in enumerate((("ptr", x), ("ptr", out), ("i64", rows), ("ptr", scratch), ("i64", stride))):
         text.store(kind, value, context, i)
     if by_rows:
-        few = text.value(f"icmp slt i64 {rows}, {FEW_ROWS if straight else 2}")
+        few = text.value(f"icmp slt i64 {rows}, {max(2, shape.lanes // 4) if straight else 2}")
         text.line(f"br i1 {few}, label %few, label %many")
         text.label("few")
         text.line(f"call void @rows(ptr {context}, i64 0, i64 {rows}, i64 0)")
@@ -145,25 +156,26 @@ def _chunks(shape: _Shape) -> str:
 def _fill(shape: _Shape) -> str:
     """``fill(x, rows, first, blocks, to)``: transposes rows into blocks; past the last row, it is that row again."""
     lanes, columns = shape.lanes, shape.columns
+    side = min(lanes, _SQUARE)
     text = Text("define internal void @fill(ptr %x, i64 %rows, i64 %first, i64 %blocks, ptr %to)")
     last = text.value("sub i64 %rows, 1")
     with text.loop("%blocks") as block:
         start = text.value(f"add i64 %first, {text.value(f'mul i64 {block}, {lanes}')}")
         to = text.value(f"getelementptr float, ptr %to, i64 {text.value(f'mul i64 {block}, {shape.block}')}")
-        if shape.features < lanes:
+        if shape.features < side:
             with text.loop(str(lanes)) as lane:
                 source = _row(text, shape, text.value(f"add i64 {start}, {lane}"), last)
                 for number, column in enumerate(columns.tolist()):
                     place = text.value(f"add i64 {lane}, {number * lanes}")
                     text.store("float", text.load("float", source, column), to, place)
-        else:
-            rows = [_row(text, shape, text.value(f"add i64 {start}, {lane}"), last) for lane in range(lanes)]
-            for group in _groups(columns, shape.features, lanes):
-                vectors = [text.vector_load(lanes, source, group) for source in rows]
-                for offset, vector in enumerate(_transposed(text, vectors, lanes)):
+        for begin in range(0, lanes if shape.features >= side else 0, side):
+            rows = [_row(text, shape, text.value(f"add i64 {start}, {begin + lane}"), last) for lane in range(side)]
+            for group in _groups(columns, shape.features, side):
+                vectors = [text.vector_load(side, source, group) for source in rows]
+                for offset, vector in enumerate(_transposed(text, vectors, side)):
                     number = int(np.searchsorted(columns, group + offset))
                     if number < len(columns) and columns[number] == group + offset:
-                        text.vector_store(lanes, vector, to, number * lanes)
+                        text.vector_store(side, vector, to, number * lanes + begin)
     return text.finish()
 
 
@@ -197,41 +209,57 @@ def _transposed(text: Text, rows: list[str], lanes: int) -> list[str]:
     return rows
 
 
-def _rows(shape: _Shape, trees: int) -> str:
-    """Predicts rows one by one: what the trees give each of them, 32 trees at once, is summed in their order."""
+def _rows(shape: _Shape, trees: int, width: int) -> str:
+    """Predicts rows by walks through `width` trees at once, what they give summed in their order.
+
+    A chunk of rows takes the same trees before it goes on to the next, whose tables then stay in a cache.
+    """
     columns, outputs = len(shape.columns), shape.outputs
     text = Text("define internal void @rows(ptr %ctx, i64 %begin, i64 %end, i64 %thread)")
     x, out, scratch = text.load("ptr", "%ctx", 0), text.load("ptr", "%ctx", 1), text.load("ptr", "%ctx", 3)
     stride = text.load("i64", "%ctx", 4)
     values = text.value(f"getelementptr i8, ptr {scratch}, i64 {text.value(f'mul i64 {stride}, %thread')}")
-    copy = text.value(f"getelementptr float, ptr {values}, i64 32")
-    with text.loop("%end", "%begin") as row:
-        source = text.value(f"getelementptr float, ptr {x}, i64 {text.value(f'mul i64 {row}, {shape.features}')}")
-        with text.loop(str(columns)) as number:
-            column = text.value(f"zext i32 {text.load('i32', '@columns', number)} to i64")
-            value = text.load("float", source, column)
-            text.store("float", value, copy, number)
-            text.store("float", text.value(f"fneg float {value}"), copy, text.value(f"add i64 {number}, {columns}"))
-        to = text.value(f"getelementptr float, ptr {out}, i64 {text.value(f'mul i64 {row}, {outputs}')}")
-        for output in range(outputs):
-            text.store("float", text.load("float", "@base", output), to, output)
-        groups, rest = divmod(trees, 32)
-        with text.loop(str(groups + bool(rest))) as group:
-            given = text.value(f"call <32 x float> @group(ptr {copy}, i64 {group})")
+    copies = text.value(f"getelementptr float, ptr {values}, i64 {width}")
+    groups, kind = -(-trees // width), f"<{width} x float>"
+    with text.loop(text.ceil(text.value("sub i64 %end, %begin"), str(_ROWS))) as chunk:
+        first = text.value(f"add i64 %begin, {text.value(f'mul i64 {chunk}, {_ROWS}')}")
+        count = text.least(text.value(f"sub i64 %end, {first}"), str(_ROWS))
+        with text.loop(count) as row:
+            _copy_row(text, shape, (x, out, copies), text.value(f"add i64 {first}, {row}"), row)
+        with text.loop(str(groups)) as group, text.loop(count) as row:
+            copy = text.value(f"getelementptr float, ptr {copies}, i64 {text.value(f'mul i64 {row}, {2 * columns}')}")
+            given = text.value(f"call {kind} @group(ptr {copy}, i64 {group})")
+            place = text.value(f"mul i64 {text.value(f'add i64 {first}, {row}')}, {outputs}")
+            to = text.value(f"getelementptr float, ptr {out}, i64 {place}")
             if outputs == 1:
                 old = text.load("float", to, 0)
-                total = text.value(f"call float @llvm.vector.reduce.fadd.v32f32(float {old}, <32 x float> {given})")
+                total = text.value(f"call float @llvm.vector.reduce.fadd.v{width}f32(float {old}, {kind} {given})")
                 text.store("float", total, to, 0)
             else:
-                text.vector_store(32, given, values, 0)
-                done = text.value(f"mul i64 {group}, 32")
+                text.vector_store(width, given, values, 0)
+                done = text.value(f"mul i64 {group}, {width}")
                 left = text.value(f"sub i64 {trees}, {done}")
-                with text.loop(text.least(left, "32")) as lane:
+                with text.loop(text.least(left, str(width))) as lane:
                     tree = text.value(f"add i64 {done}, {lane}")
                     which = text.value(f"urem i64 {tree}, {outputs}")
                     total = text.value(
                         f"fadd float {text.load('float', to, which)}, {text.load('float', values, lane)}"
                     )
                     text.store("float", total, to, which)
-    declared = "declare float @llvm.vector.reduce.fadd.v32f32(float, <32 x float>)"
+    declared = f"declare float @llvm.vector.reduce.fadd.v{width}f32(float, {kind})"
     return f"{declared}\n\n{text.finish()}"
+
+
+def _copy_row(text: Text, shape: _Shape, places: tuple[str, str, str], row: str, number: str) -> None:
+    """Copies the columns of a row, and their negatives, to copy `number`; its margins begin with the base score."""
+    columns, (x, out, copies) = len(shape.columns), places
+    source = text.value(f"getelementptr float, ptr {x}, i64 {text.value(f'mul i64 {row}, {shape.features}')}")
+    copy = text.value(f"getelementptr float, ptr {copies}, i64 {text.value(f'mul i64 {number}, {2 * columns}')}")
+    with text.loop(str(columns)) as place:
+        column = text.value(f"zext i32 {text.load('i32', '@columns', place)} to i64")
+        value = text.load("float", source, column)
+        text.store("float", value, copy, place)
+        text.store("float", text.value(f"fneg float {value}"), copy, text.value(f"add i64 {place}, {columns}"))
+    to = text.value(f"getelementptr float, ptr {out}, i64 {text.value(f'mul i64 {row}, {shape.outputs}')}")
+    for output in range(shape.outputs):
+        text.store("float", text.load("float", "@base", output), to, output)

@@ -15,8 +15,8 @@ from burnish.boost.tree import Tree
 if TYPE_CHECKING:
     from burnish.boost.ensemble import Ensemble
 
-GROUP = 32  # trees whose values are summed at once
-TOGETHER = 8  # trees that take their steps together
+GROUP = 32  # trees whose values are summed at once, at most
+TOGETHER = 8  # trees that take their steps together; as many are summed if they are large
 _DEEPEST_HEAP = 8  # levels of trees in heap order, whose children need no table
 
 
@@ -81,8 +81,8 @@ def _goes_left(text: Text, tree: Tree, node: int, x: str, lanes: int, table: str
     return text.value(f"xor {bits} {right}, splat (i1 true)")
 
 
-def row_tables(model: Ensemble, columns: NDArray[np.int32]) -> str:
-    """The function ``group(row, number)`` -> what 32 trees give a row, and its tables.
+def row_tables(model: Ensemble, columns: NDArray[np.int32]) -> tuple[str, int]:
+    """The function ``group(row, number)`` -> what 32 trees, or 8 large ones, give a row, and its tables; which of both.
 
     The row is followed by its negative: where missing goes left, the test is ``-x < the float after -t`` and the
     children have changed sides, so that a missing value, which passes no test, comes to its default side.
@@ -90,12 +90,13 @@ def row_tables(model: Ensemble, columns: NDArray[np.int32]) -> str:
     trees = [_Walked(tree, columns) for tree in model.trees]
     deepest = max((tree.depth for tree in trees), default=0)
     depth = deepest if deepest <= _DEEPEST_HEAP else None
+    width = TOGETHER if depth is None else GROUP
     nodes: list[NDArray[np.int32]] = []
     leaves: list[NDArray[np.float32]] = []
     starts: list[tuple[int, int, int]] = []
     sizes = [0, 0]
-    for first in range(0, len(trees), GROUP):
-        group = trees[first : first + GROUP]
+    for first in range(0, len(trees), width):
+        group = trees[first : first + width]
         starts.append((sizes[0], sizes[1], max(tree.depth for tree in group)))
         table, leaf = _walk_table(group) if depth is None else _heap_table(group, depth)
         nodes.append(table)
@@ -103,15 +104,16 @@ def row_tables(model: Ensemble, columns: NDArray[np.int32]) -> str:
         sizes = [sizes[0] + len(table), sizes[1] + len(leaf)]
     joined = np.concatenate([np.zeros(0, np.int32), *nodes])
     values = np.concatenate([np.zeros(0, np.float32), *leaves])
-    return "\n".join(
+    tables = "\n".join(
         [
             constant("columns", "i32", columns),
             constant("nodes", "i32", joined if len(joined) else np.zeros(1, np.int32)),
             constant("leaves", "float", values if len(values) else np.zeros(1, np.float32)),
             constant("starts", "i32", np.array(starts or [(0, 0, 0)], np.int32).reshape(-1)),
-            _group_function(depth),
+            _group_function(depth, width),
         ]
     )
+    return tables, width
 
 
 class _Walked:
@@ -150,11 +152,11 @@ def _heap_table(group: list[_Walked], depth: int) -> tuple[NDArray[np.int32], ND
 
 
 def _walk_table(group: list[_Walked]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Slot, threshold and both children of every node at 4 k, its value at k; the roots are the first 32 nodes."""
+    """Slot, threshold and both children of every node at 4 k, its value at k; the roots are the first 8 nodes."""
     sizes = [len(tree.slot) for tree in group]
-    begins = np.cumsum([GROUP, *(size - 1 for size in sizes)])[:-1]  # of the nodes after the root
-    table = np.zeros((GROUP + sum(sizes) - len(group), 4), np.int32)
-    table[:GROUP, 2:] = np.arange(GROUP)[:, None]
+    begins = np.cumsum([TOGETHER, *(size - 1 for size in sizes)])[:-1]  # of the nodes after the root
+    table = np.zeros((TOGETHER + sum(sizes) - len(group), 4), np.int32)
+    table[:TOGETHER, 2:] = np.arange(TOGETHER)[:, None]
     leaf = np.full(len(table), -0.0, np.float32)
     for j, tree in enumerate(group):
         place = np.concatenate([[j], begins[j] + np.arange(sizes[j] - 1)])
@@ -165,13 +167,13 @@ def _walk_table(group: list[_Walked]) -> tuple[NDArray[np.int32], NDArray[np.flo
     return table.reshape(-1), leaf
 
 
-def _group_function(depth: int | None) -> str:
+def _group_function(depth: int | None, width: int) -> str:
     """``group(row, number)``: 8 trees at a time take their steps together, so that none waits alone for memory.
 
     `depth`: of all trees, in heap order; None if they keep their nodes. Loads are scalar: the gathers of many
     processors are slower, since they were mended against data sampling.
     """
-    text = Text("define internal <32 x float> @group(ptr %row, i64 %number)")
+    text = Text(f"define internal <{width} x float> @group(ptr %row, i64 %number)")
     if depth is None:
         start = text.value("mul i64 %number, 3")
         places = [text.load("i32", "@starts", text.value(f"add i64 {start}, {i}")) for i in range(3)]
@@ -182,7 +184,7 @@ def _group_function(depth: int | None) -> str:
     table = text.value(f"getelementptr i32, ptr @nodes, i64 {node}")
     values = text.value(f"getelementptr float, ptr @leaves, i64 {leaf}")
     result = "poison"
-    for first in range(0, GROUP, TOGETHER):
+    for first in range(0, width, TOGETHER):
         lanes = range(first, first + TOGETHER)
         roots = {j: str(j) if depth is None else "1" for j in lanes}
         with text.loop(levels, carried=[(f"%k{j}", roots[j], f"%to{j}") for j in lanes]):
@@ -191,8 +193,8 @@ def _group_function(depth: int | None) -> str:
         for j in lanes:
             place = f"%k{j}" if depth is None else text.value(f"add i64 %k{j}, {(j - 1) << depth}")
             value = text.load("float", values, place)
-            result = text.value(f"insertelement <32 x float> {result}, float {value}, i32 {j}")
-    return text.finish(f"<32 x float> {result}")
+            result = text.value(f"insertelement <{width} x float> {result}, float {value}, i32 {j}")
+    return text.finish(f"<{width} x float> {result}")
 
 
 def _step(text: Text, table: str, j: int, depth: int | None) -> None:

@@ -154,7 +154,6 @@ _OF_PREDICT = {
     "ntree_limit": "burnish.boost.predict(model_, X, rounds=(0, end))",
     "output_margin": "decision_function, or burnish.boost.predict(model_, X, output='margin')",
     "raw_score": "decision_function, or burnish.boost.predict(model_, X, output='margin')",
-    "base_margin": "burnish.boost.predict(model_, X, base_margin=…)",
     "pred_contrib": "burnish.boost.shap.contributions(model_, X)", "pred_leaf": "apply(X)",
 }  # fmt: skip
 

@@ -13,6 +13,7 @@ from burnish.errors import DataError
 
 POLICIES = ("error", "missing", "other")
 MOST_CATEGORIES = 1 << 24  # whole numbers that float32 tells apart
+MOST_LISTED = 65_534  # bins of a feature, less one for what is missing: `binning.MOST_BINS`
 
 Value = str | int | float
 """A category: text or a number, as JSON holds them."""
@@ -23,7 +24,7 @@ class Factor:
     """A column of categories: the value of row i is ``values[codes[i]]``, and missing where the code is -1."""
 
     codes: NDArray[Any]  # (rows,) integers
-    values: Sequence[Value]  # in any order; not all of them need occur
+    values: Sequence[Value]  # in any order; not all of them need occur, as those of a categorical type
 
 
 def plain(value: Any) -> Value:
@@ -57,11 +58,17 @@ def factor(column: NDArray[Any], missing: float = math.nan) -> Factor:
     return Factor(codes, list(numbers))
 
 
-def occurring(column: Factor, name: str) -> tuple[Value, ...]:
-    """The values that occur in the column, ascending: the categories of training data, whatever the order of rows."""
+def known_values(column: Factor, name: str) -> tuple[Value, ...]:
+    """Categories of training data, ascending: values that occur in the column, and those that its type lists.
+
+    The latter are left out if they are text among numbers, numbers among text, or more than a feature has bins.
+    """
     used = np.zeros(len(column.values) + 1, np.bool_)
     used[column.codes] = True  # -1, missing, marks the last, which is no value
-    return ascending((value for value, here in zip(column.values, used, strict=False) if here), name)
+    occurring = ascending((value for value, here in zip(column.values, used, strict=False) if here), name)
+    texts = isinstance((*occurring, *column.values, "")[0], str)
+    listed = set(occurring).union(value for value in column.values if isinstance(value, str) == texts)
+    return occurring if len(listed) > MOST_LISTED else ascending(listed, name)
 
 
 def ascending(values: Iterable[Value], name: str) -> tuple[Value, ...]:
@@ -93,7 +100,8 @@ def number(column: Factor, categories: Sequence[Value], policy: str, name: str) 
             row = int(np.argmax(unseen))
             raise DataError(
                 f"{name}: row {row} is {column.values[column.codes[row]]!r}, a category that training has not seen; "
-                f"allowed are {_listed(categories)}, or policy='missing' or 'other'"
+                f"allowed are {_listed(categories)}; or any with policy (of an estimator: category_policy) 'missing' "
+                "or 'other'"
             )
     return numbers
 

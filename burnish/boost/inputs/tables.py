@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.inputs.factors import Factor, factor, number, occurring
+from burnish.boost.inputs.factors import Factor, factor, known_values, number
 from burnish.boost.inputs.frames import Columns, arrow_columns, pandas_columns
 from burnish.boost.inputs.naming import order_of
 from burnish.boost.inputs.rounding import EXACT, Rounding
@@ -18,6 +18,7 @@ from burnish.boost.threads import Workers
 from burnish.errors import DataError
 
 BLOCK = 1 << 15  # entries converted at a time: they stay in the second-level cache
+INFINITE = ("error", "missing", "largest")  # what an infinite value is
 _WORKERS = Workers()
 
 
@@ -70,6 +71,7 @@ def convert(
     policy: str,
     feature_names: Sequence[str] | None,
     columns: Sequence[str] = (),
+    infinite: str = "error",
 ) -> Converted:
     """A table of any accepted kind as float32 numbers, its categories numbered; arguments as of `Dataset.of`."""
     sparse, frame = _scipy_sparse(x), _frame(x)
@@ -98,12 +100,12 @@ def convert(
     trained = list(categories) if categories else None
     table: NDArray[np.float32] | Sparse
     if sparse is not None:
-        table, found = _from_sparse(sparse, missing, listed, trained, policy, names)
+        table, found = _from_sparse(sparse, missing, listed, trained, policy, names, infinite)
     elif matrix is not None:
-        table, found = _from_matrix(matrix, missing, listed, trained, policy, names)
+        table, found = _from_matrix(matrix, missing, listed, trained, policy, names, infinite)
     else:
         assert frame is not None
-        table, found = _from_columns(frame, missing, listed, trained, policy, names)
+        table, found = _from_columns(frame, missing, listed, trained, policy, names, infinite)
     return Converted(table, rows, features, names, tuple(found) if any(c is not None for c in found) else ())
 
 
@@ -169,8 +171,8 @@ def _listed(categorical: Any, features: int, names: Sequence[str]) -> NDArray[np
 def _numbered(
     column: Factor, trained: Sequence[Any] | None, feature: int, policy: str, name: str
 ) -> tuple[NDArray[np.float32], tuple[Any, ...]]:
-    """Category numbers of a column, and the categories: those of training, or those that occur."""
-    known = occurring(column, name) if trained is None else trained[feature]
+    """Category numbers of a column, and the categories: those of training, or `known_values`."""
+    known = known_values(column, name) if trained is None else trained[feature]
     if known is None:
         raise DataError(f"{name}: found categories; allowed are numbers, as in training")
     return number(column, known, policy, name), tuple(known)
@@ -183,9 +185,10 @@ def _from_matrix(
     trained: Sequence[Any] | None,
     policy: str,
     names: Sequence[str],
+    infinite: str,
 ) -> tuple[NDArray[np.float32], list[Any]]:
     wanted = listed if trained is None else np.array([values is not None for values in trained])
-    table = dense(matrix, missing, names, wanted)
+    table = dense(matrix, missing, names, wanted, infinite)
     found: list[Any] = [None] * matrix.shape[1]
     if wanted.any() and np.shares_memory(table, matrix):
         table = table.copy()
@@ -202,6 +205,7 @@ def _from_columns(
     trained: Sequence[Any] | None,
     policy: str,
     names: Sequence[str],
+    infinite: str,
 ) -> tuple[NDArray[np.float32], list[Any]]:
     found: list[Any] = [None] * len(frame.values)
     columns: list[NDArray[Any]] = []
@@ -217,7 +221,7 @@ def _from_columns(
             columns.append(_object_numbers(column, name) if column.dtype.kind not in "biuf" else column)
     # A missing mark such as 0 must not remove category 0: those columns have had theirs applied.
     marks = [math.nan if values is not None else missing for values in found]
-    return stack(columns, marks, names, frame.rows), found
+    return stack(columns, marks, names, frame.rows, infinite), found
 
 
 def _object_numbers(column: NDArray[Any], name: str) -> NDArray[np.float64]:
@@ -238,7 +242,11 @@ def _object_numbers(column: NDArray[Any], name: str) -> NDArray[np.float64]:
 
 
 def dense(
-    matrix: NDArray[Any], missing: float, names: Sequence[str] = (), wanted: NDArray[np.bool_] | None = None
+    matrix: NDArray[Any],
+    missing: float,
+    names: Sequence[str] = (),
+    wanted: NDArray[np.bool_] | None = None,
+    infinite: str = "error",
 ) -> NDArray[np.float32]:
     """The matrix as float32 in C order: itself if it is that, and has nothing to mark as missing.
 
@@ -247,6 +255,7 @@ def dense(
     marked = not math.isnan(missing)
     same = matrix.dtype == np.float32 and matrix.flags.c_contiguous and matrix.dtype.isnative
     keep = same and not (marked and _holds(matrix, missing))
+    keep = keep and (infinite == "error" or not (_holds(matrix, math.inf) or _holds(matrix, -math.inf)))
     rows, features = matrix.shape
     table: NDArray[np.float32] = matrix if keep else np.empty(matrix.shape, np.float32)
     step = max(16, BLOCK // features)
@@ -265,6 +274,9 @@ def dense(
                         np.copyto(target, np.nan, where=source == missing)
                     rounding.look(source, target)
                 if floating and np.isinf(target).any():
+                    if infinite != "error":
+                        _replace_infinite(target, infinite)
+                        continue
                     row, feature = np.argwhere(np.isinf(target))[0].tolist()
                     _refuse(matrix[first + row, feature], first + row, feature_label(feature, names))
 
@@ -274,7 +286,7 @@ def dense(
 
 
 def stack(
-    columns: Sequence[NDArray[Any]], marks: Sequence[float], names: Sequence[str], rows: int
+    columns: Sequence[NDArray[Any]], marks: Sequence[float], names: Sequence[str], rows: int, infinite: str = "error"
 ) -> NDArray[np.float32]:
     """Columns of numbers side by side as float32 in C order; marks[j] is a value that is missing in column j.
 
@@ -295,6 +307,9 @@ def stack(
                         block[column[first:last] == marks[feature], feature] = np.nan
                     rounding.look(column[first:last, None], block[:, feature, None], feature)
                 if np.isinf(block).any():
+                    if infinite != "error":
+                        _replace_infinite(block, infinite)
+                        continue
                     row, feature = np.argwhere(np.isinf(block))[0].tolist()
                     _refuse(columns[feature][first + row], first + row, feature_label(feature, names))
 
@@ -309,10 +324,21 @@ def _holds(matrix: NDArray[np.float32], value: float) -> bool:
     return any(bool((matrix[first : first + step] == value).any()) for first in range(0, len(matrix), step))
 
 
+def _replace_infinite(values: NDArray[np.float32], infinite: str) -> None:
+    """Makes infinite float32 missing, or the largest and least of finite ones, in place."""
+    if infinite == "missing":
+        values[np.isinf(values)] = np.nan
+    else:
+        np.clip(values, -FLOAT32_MAX, FLOAT32_MAX, out=values)
+
+
 def _refuse(value: Any, row: int, name: str) -> None:
     """Raises the error for a value that is infinite as float32."""
     if math.isinf(value):
-        raise DataError(f"x: row {row}, {name} is {value}; allowed are finite numbers, or NaN for a missing value")
+        raise DataError(
+            f"x: row {row}, {name} is {value}; allowed are finite numbers, or NaN for a missing value; or any with "
+            "infinite 'missing' or 'largest'"
+        )
     raise DataError(f"x: row {row}, {name} is {value}; allowed is at most {FLOAT32_MAX:.3g}, the most of a float32")
 
 
@@ -323,6 +349,7 @@ def _from_sparse(
     trained: Sequence[Any] | None,
     policy: str,
     names: Sequence[str],
+    infinite: str,
 ) -> tuple[Sparse, list[Any]]:
     """Compressed rows of a SciPy matrix; shares its memory where dtypes and order are right."""
     features = matrix.shape[1]
@@ -344,9 +371,13 @@ def _from_sparse(
     if not math.isnan(missing):
         gone |= source == missing
     if source.dtype.kind == "f":
-        infinite = np.isinf(values) & ~gone
-        if infinite.any():
-            entry = int(np.argmax(infinite))
+        here = np.isinf(values) & ~gone
+        if here.any() and infinite != "error":
+            values = values.copy()
+            _replace_infinite(values, infinite)
+            gone |= np.isnan(values)
+        elif here.any():
+            entry = int(np.argmax(here))
             row = int(np.searchsorted(start, entry, side="right")) - 1
             _refuse(source[entry], row, feature_label(int(columns[entry]), names))
     found: list[Any] = [None] * features

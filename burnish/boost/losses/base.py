@@ -33,6 +33,10 @@ class Objective(ABC):
         self.weight: Floats | None
         self.reduction = Reduction()
 
+    def set_params(self, params: Params) -> None:
+        """Takes the parameters of a round, of which the learning rate may be another than before."""
+        self.params = params
+
     def prepare(self, dataset: Dataset, reduction: Reduction) -> None:
         """Checks labels and weights, and keeps them. Raises DataError naming the first row that is wrong."""
         if dataset.label is None:

@@ -54,6 +54,12 @@ class PerOutput(Objective):
         """See Objective: each output by itself."""
         return self.parts[0].prediction(margin, workers)
 
+    def set_params(self, params: Params) -> None:
+        """See Objective."""
+        super().set_params(params)
+        for part in self.parts:
+            part.set_params(params)
+
     def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats, output: int = 0) -> Tree:
         """See Objective."""
         return self.parts[output].refit(tree, leaf, margin, hessian)

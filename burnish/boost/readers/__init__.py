@@ -14,7 +14,7 @@ from burnish.boost.inputs.factors import POLICIES
 from burnish.boost.inputs.tables import Sparse
 from burnish.boost.readers import csv, libsvm, parquet
 from burnish.boost.readers.files import FORMATS, files_of, format_of, name_tokens
-from burnish.boost.readers.parts import Part, finished, join, numbers_told, occurring_in, regroup
+from burnish.boost.readers.parts import Part, finished, join, known_in, numbers_told, regroup
 from burnish.boost.readers.roles import Roles
 from burnish.errors import DataError, ParameterError
 
@@ -141,7 +141,7 @@ def _categories(parts: Iterable[Part]) -> tuple[Any, ...]:
         if not part.factors:
             return ()
         names, textual = part.names, part.textual
-        union = merge(union, occurring_in(part), names)
+        union = merge(union, known_in(part), names)
     return numbers_told(union, names) if textual else union
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
 from burnish.boost.inputs import rows as checked
-from burnish.boost.inputs.factors import Factor, ascending, number, occurring
+from burnish.boost.inputs.factors import Factor, ascending, known_values, number
 from burnish.boost.inputs.tables import Sparse, feature_label
 from burnish.errors import DataError
 
@@ -153,13 +153,13 @@ def _noted(part: Part, seen: set[Any]) -> Part:
     return part
 
 
-def occurring_in(part: Part) -> tuple[Any, ...]:
-    """The categories that occur in a part, (features,) of None or values as they were read; empty if it has none."""
+def known_in(part: Part) -> tuple[Any, ...]:
+    """The categories of a part by themselves, (features,) of None or values as they were read; empty if it has none."""
     if not part.factors:
         return ()
     found: list[Any] = [None] * part.features
     for feature, one in part.factors.items():
-        found[feature] = occurring(one, feature_label(feature, part.names))
+        found[feature] = known_values(one, feature_label(feature, part.names))
     return tuple(found)
 
 
