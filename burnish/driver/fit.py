@@ -26,7 +26,7 @@ from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, tr
 from burnish.train.loop import Limits, Trainer
 from burnish.train.progress import shown
 from burnish.train.report import Progress, Report
-from burnish.train.step import Train, noted_labels, parameters_of, trained_constants
+from burnish.train.step import Train, noted_indices, noted_labels, parameters_of, trained_constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +161,7 @@ def prepare(
     evaluation = None
     if valid is not None:
         evaluation = compile(evaluation_graph(graph, train), **{**arguments, "rewrite": False})
-        evaluation.note(labels=noted_labels(graph, train))
+        evaluation.note(labels=noted_labels(graph, train), indices=noted_indices(graph))
         checked = source(valid, evaluation.inputs, shuffle=False)
     trainer = Trainer(
         step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,
