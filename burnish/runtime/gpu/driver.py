@@ -79,13 +79,22 @@ class Gpu:
         return values, pointers
 
     def captured(self, ask: Callable[[], object]) -> Any:
-        """What ``ask`` asks for as a graph, which :meth:`replay` executes."""
+        """What ``ask`` asks for as a graph, which :meth:`replay` executes. A capture ends also where ``ask`` fails: else the
+        stream, and all that the process asks of it after, would fail, too.
+        """
         self.ask("cuStreamBeginCapture", self.stream, self.driver.CUstreamCaptureMode(STREAM_CAPTURE_THREAD))
-        ask()
+        try:
+            ask()
+        except BaseException:
+            code, *graphs = self.driver.cuStreamEndCapture(self.stream)  # it fails itself where the capture is invalid
+            if int(code) == 0 and graphs[0] is not None:
+                self.driver.cuGraphDestroy(graphs[0])
+            raise
         graph = self.ask("cuStreamEndCapture", self.stream)
-        found = self.ask("cuGraphInstantiate", graph, 0)
-        self.ask("cuGraphDestroy", graph)
-        return found
+        try:
+            return self.ask("cuGraphInstantiate", graph, 0)
+        finally:
+            self.ask("cuGraphDestroy", graph)
 
     def replay(self, graph: Any) -> None:
         """Asks for all of a graph."""
