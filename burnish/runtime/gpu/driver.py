@@ -79,8 +79,9 @@ class Gpu:
         return values, pointers
 
     def captured(self, ask: Callable[[], object]) -> Any:
-        """What ``ask`` asks for as a graph, which :meth:`replay` executes. A capture ends also where ``ask`` fails: else the
-        stream, and all that the process asks of it after, would fail, too.
+        """What ``ask`` asks for as a graph, which :meth:`replay` executes.
+
+        A capture ends also where ``ask`` fails: else all that is asked of the stream after would fail, too.
         """
         self.ask("cuStreamBeginCapture", self.stream, self.driver.CUstreamCaptureMode(STREAM_CAPTURE_THREAD))
         try:
