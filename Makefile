@@ -47,5 +47,5 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	touch $(VENV)/.bench $@
 
 clean:
-	rm -rf fuzz-failures build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/.cache
+	rm -rf fuzz-failures build dist burnish/*.bnlib *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/.cache
 	find burnish benchmarks tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

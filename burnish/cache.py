@@ -1,11 +1,18 @@
-"""A content-addressed cache of machine code on disk, shared by processes; what cannot be read is compiled again."""
+"""A content-addressed cache of machine code on disk, shared by processes, and archives of such code in one file.
+
+What cannot be read is compiled again.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import warnings
+import zlib
+from collections.abc import Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from burnish.files import PRIVATE_FILE, cache_folder, is_trusted, open_regular, private_folder, write_atomic
@@ -14,6 +21,9 @@ MAX_BYTES = 1 << 30
 _SUFFIX = ".bnobj"  # no other program's: pruning removes files
 _DIGEST = hashlib.sha256().digest_size
 _PRUNE_EVERY = 256  # entries written between two looks at the size of the directory
+_READABLE = 0o644  # permissions of an archive, under any umask: what all may write is not taken
+_MAGIC = b"bnlib 1\n"
+_COUNT, _ROW = struct.Struct("<Q"), struct.Struct("<32sQQ")  # entries; of each its key, where it begins, its bytes
 
 
 def cache_key(*parts: str | bytes) -> str:
@@ -110,6 +120,59 @@ class ObjectCache:
     @staticmethod
     def _path(directory: Path, key: str) -> Path:
         return directory / f"{key}{_SUFFIX}"
+
+
+class Archive:
+    """Read-only entries of an object cache in one file, compressed: what a package brings along.
+
+    A file that is damaged, no regular file, or may have been written by somebody other than the package's owner counts
+    as one without entries, a damaged entry as absent.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def get(self, key: str) -> bytes | None:
+        """The bytes stored under ``key``, a name such as ``cache_key`` gives, or None."""
+        begin, size = self._index.get(bytes.fromhex(key), (0, 0))
+        if not size:
+            return None
+        try:
+            with open_regular(self.path) as file:
+                file.seek(begin)
+                data = zlib.decompress(file.read(size))
+        except (OSError, zlib.error):
+            return None
+        return data[_DIGEST:] if data[:_DIGEST] == _seal(key, data[_DIGEST:]) else None
+
+    @cached_property
+    def _index(self) -> dict[bytes, tuple[int, int]]:
+        """Of each key where its entry begins in the file, and its bytes there."""
+        try:
+            with open_regular(self.path) as file:
+                status = os.fstat(file.fileno())
+                head = file.read(len(_MAGIC) + _COUNT.size)
+                if not is_trusted(status, self.path.parent) or not head.startswith(_MAGIC):
+                    return {}
+                (count,) = _COUNT.unpack_from(head, len(_MAGIC))
+                rows = file.read(min(count * _ROW.size, status.st_size))
+            found = {key: (begin, size) for key, begin, size in _ROW.iter_unpack(rows)}
+            return {key: (begin, size) for key, (begin, size) in found.items() if begin + size <= status.st_size}
+        except (OSError, struct.error):
+            return {}
+
+    @staticmethod
+    def write(path: Path, entries: Mapping[str, bytes]) -> None:
+        """Writes a file of these entries, their bytes by key."""
+        packed = {
+            bytes.fromhex(key): zlib.compress(_seal(key, data) + data, 9) for key, data in sorted(entries.items())
+        }
+        begin = len(_MAGIC) + _COUNT.size + len(packed) * _ROW.size
+        head = [_MAGIC, _COUNT.pack(len(packed))]
+        for key, data in packed.items():
+            head.append(_ROW.pack(key, begin, len(data)))
+            begin += len(data)
+        write_atomic(path, [*head, *packed.values()], _READABLE)
 
 
 def _seal(key: str, payload: bytes) -> bytes:

@@ -21,6 +21,12 @@ class InputError(BurnishError):
     """An array passed to a compiled model with the wrong name, shape, dtype or device; or one that is missing."""
 
 
+class UnknownStateError(InputError, KeyError):
+    """A name of which a module has no state; the message names those that it has. Also a KeyError, as of mappings."""
+
+    __str__ = Exception.__str__  # a KeyError shows its message quoted
+
+
 class ScheduleError(BurnishError):
     """A schedule primitive whose arguments are invalid or which would break a dependence."""
 

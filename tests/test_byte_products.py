@@ -17,7 +17,7 @@ from burnish.loops.numeric import FUNCTIONS
 from burnish.target import host, target
 
 Arrays = Mapping[str, np.ndarray]
-ORDER = ["a", "b", "p", "q", "x", "w", "z"]  # of a node's inputs
+ORDER = ["a", "b", "p", "q", "x", "w", "z", "zw"]  # of a node's inputs
 SIZES = ((1, 1, 1), (5, 7, 33), (17, 100, 16), (33, 64, 65))
 WINDOWS = ((3, 5, 3, 1, 1), (16, 32, 3, 2, 1), (8, 16, 1, 1, 1), (8, 8, 3, 1, 8), (16, 32, 3, 1, 2))
 WITHOUT = target("x86-64-v3")  # multiplies no bytes
@@ -84,6 +84,21 @@ def test_convolutions_are_exact(dtype: str, zero: int, known: bool) -> None:
             "ConvInteger", feeds, {**constants, **point}, pads=[pad] * 4, strides=[stride] * 2, group=groups
         )
         np.testing.assert_array_equal(found, wanted, err_msg=f"{c} {o} {k} {stride} {groups}")
+
+
+@pytest.mark.parametrize("points", [0, 120, 255, "each channel"])
+@pytest.mark.parametrize("zero", [0, 7])
+def test_weights_beyond_signed_bytes_are_bytes_and_the_sum_of_the_window(zero: int, points: int | str) -> None:
+    """Of uint8 weights whose difference from their zero point no byte holds."""
+    for stride, pad, k in ((1, 1, 3), (2, 0, 3), (1, 0, 1)):
+        x, w = drawn("uint8", 1, 12, 9, 10), drawn("uint8", 20, 12, k, k)
+        w.reshape(20, -1)[:, :2] = 0, 255
+        point = np.arange(20, dtype=np.uint8) * 13 if isinstance(points, str) else np.array(points, np.uint8)
+        own = w.astype(np.int64) - point.astype(np.int64).reshape(-1, 1, 1, 1)
+        wanted = convolved(np.pad(x.astype(np.int64) - zero, [(0, 0)] * 2 + [(pad, pad)] * 2), own, stride, 0, 1)
+        constants = {"w": w, "z": np.array(zero, np.uint8), "zw": point}
+        found = compiled("ConvInteger", {"x": x}, constants, pads=[pad] * 4, strides=[stride] * 2)
+        np.testing.assert_array_equal(found, wanted, err_msg=f"{stride} {pad} {k}")
 
 
 def test_dot_products_of_bytes_take_unsigned_and_signed_ones() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from burnish.cache import ObjectCache, cache_key
+from burnish.cache import Archive, ObjectCache, cache_key
 
 
 def test_what_is_put_is_got_also_by_another_process(tmp_path) -> None:
@@ -165,3 +165,40 @@ def test_without_a_home_directory_entries_stay_in_memory(monkeypatch, tmp_path) 
         cache.put("a", b"code")
     cache.prune()
     assert cache.get("a") == b"code" and not list(tmp_path.iterdir())
+
+
+ENTRIES = {cache_key("a"): b"first" * 1000, cache_key("b"): b"", cache_key("c"): b"third"}
+
+
+def test_an_archive_gives_back_what_was_written(tmp_path) -> None:
+    path = tmp_path / "kernels.bnlib"
+    Archive.write(path, ENTRIES)
+    archive = Archive(path)
+    assert {key: archive.get(key) for key in ENTRIES} == ENTRIES
+    assert archive.get(cache_key("d")) is None
+    assert path.stat().st_size < 1000
+
+
+def test_every_damage_of_an_archive_is_an_absent_entry(tmp_path) -> None:
+    path = tmp_path / "kernels.bnlib"
+    Archive.write(path, ENTRIES)
+    data = path.read_bytes()
+    for at in range(len(data)):
+        for changed in (data[:at], data[:at] + bytes([data[at] ^ 0x55]) + data[at + 1 :]):
+            path.write_bytes(changed)
+            assert all(Archive(path).get(key) in (None, value) for key, value in ENTRIES.items())
+
+
+@pytest.mark.parametrize("make", [_fifo, _loop, _folder, _device], ids=lambda make: make.__name__[1:])
+def test_what_is_no_regular_file_is_no_archive(tmp_path, make) -> None:
+    path = tmp_path / "kernels.bnlib"
+    assert Archive(path).get(cache_key("a")) is None
+    make(path)
+    assert Archive(path).get(cache_key("a")) is None
+
+
+def test_an_archive_that_all_may_write_is_not_taken(tmp_path) -> None:
+    path = tmp_path / "kernels.bnlib"
+    Archive.write(path, ENTRIES)
+    path.chmod(0o666)
+    assert Archive(path).get(cache_key("a")) is None

@@ -10,7 +10,7 @@ import pytest
 
 import burnish as bn
 from burnish.driver.check import check
-from burnish.errors import InputError, ModelError, UnsupportedOperator, VerificationError
+from burnish.errors import InputError, ModelError, UnknownStateError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.verify import verify
@@ -131,8 +131,11 @@ def test_states_are_read_and_replaced_by_name() -> None:
     module.state["count"] = np.array([7])
     module.state["count"][0] = 9  # a copy
     assert module.state["count"] == [7] and list(module.state) == ["count", "mean"] and len(module.state) == 2
-    with pytest.raises(InputError, match="state 'other' is unknown; the model's states: count, mean"):
+    with pytest.raises(InputError, match="state: found 'other', which is unknown; allowed: count, mean"):
         module.state["other"] = COUNT
+    with pytest.raises(UnknownStateError, match=r"^state: found 'other', which is unknown; allowed: count, mean$"):
+        module.state["other"]
+    assert "other" not in module.state and module.state.get("other") is None
     with pytest.raises(InputError, match=r"state 'mean' is float64\[3\], allowed: float32\[37\]"):
         module.state["mean"] = np.zeros(3)
 

@@ -15,6 +15,7 @@ from onnx.reference import ReferenceEvaluator
 import burnish as bn
 from burnish.cli.compiling import facts
 from burnish.driver.check import check
+from burnish.driver.segmented import SegmentedModule
 from burnish.errors import InputError, ModelError, ParameterError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
@@ -251,6 +252,87 @@ def test_what_needs_numbers_is_compiled_for_each_size() -> None:
         module(np.zeros((10, 24), np.float32))
     with pytest.raises(ParameterError, match="tune: found a model with open dimensions 'rows'"):
         bn.compile(mlp(dim("rows", 1, 512)), tune=bn.Tune(seconds=1))
+
+
+def graph_of(nodes: list[Any], constants: dict[str, np.ndarray], inputs: dict[str, Any], dtype: int) -> onnx.ModelProto:
+    """A model of these nodes, whose result is y."""
+    values = [helper.make_tensor_value_info(name, dtype, shape) for name, shape in inputs.items()]
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    result = onnx.ValueInfoProto(name="y", type=onnx.helper.make_tensor_type_proto(dtype, None))
+    graph = helper.make_graph(nodes, "g", values, [result], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize(("most", "hint"), [(37, 34), (62, 46), (40, 6), (33, 33)])
+def test_sums_along_an_open_dimension_take_in_every_term(most: int, hint: int, tmp_path: Path) -> None:
+    """A triangle: fewer tiles are free of its condition than of that on the loop's end."""
+    node = helper.make_node("CumSum", ["x", "a"], ["y"])
+    model = graph_of([node], {"a": np.int64(0)}, {"x": ["n"]}, TensorProto.FLOAT)
+    module = bn.compile(model, shapes={"n": (1, most, 1, hint)}, threads=1, cache_dir=tmp_path)
+    for n in {1, 2, 5, 8, hint, most - 1, most}:
+        x = np.arange(1, n + 1, dtype=np.float32)
+        assert np.array_equal(module(x), np.cumsum(x)), n
+
+
+def test_what_reads_a_reversed_sum_along_an_open_dimension(tmp_path: Path) -> None:
+    """The difference of two sizes may be a number."""
+    nodes = [helper.make_node("CumSum", ["x", "a"], ["s"], reverse=1), helper.make_node("Neg", ["s"], ["y"])]
+    model = graph_of(nodes, {"a": np.int64(0)}, {"x": ["n"]}, TensorProto.INT64)
+    module = bn.compile(model, shapes={"n": (1, 8)}, threads=1, cache_dir=tmp_path)
+    for n in (1, 5, 8):
+        assert np.array_equal(module(np.arange(n)), -np.cumsum(np.arange(n)[::-1])[::-1])
+
+
+@pytest.mark.filterwarnings("ignore:.*compiled at the first call of each size")
+@pytest.mark.parametrize(("low", "kind"), [(1, SegmentedModule), (2, bn.Module)])
+def test_a_squeeze_without_axes_drops_an_open_extent_that_is_1(low: int, kind: type, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Squeeze", ["x"], ["s"]), helper.make_node("Shape", ["s"], ["y"])]
+    model = graph_of(nodes, {}, {"x": ["n", 3, 1]}, TensorProto.INT64)
+    module = bn.compile(model, shapes={"n": (low, 8)}, threads=1, cache_dir=tmp_path)
+    assert isinstance(module, kind)
+    for n in {low, 2, 8}:
+        assert module(np.zeros((n, 3, 1), np.int64)).tolist() == ([n, 3] if n > 1 else [3])
+
+
+def test_whether_an_open_extent_equals_a_number_is_asked_at_the_call(tmp_path: Path) -> None:
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node(op, ["x"], [name])], name, [],
+            [onnx.ValueInfoProto(name=name, type=helper.make_tensor_type_proto(TensorProto.FLOAT, None))],
+        )
+        for name, op in (("then", "Neg"), ("else", "Abs"))
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("Size", ["x"], ["s"]),
+        helper.make_node("Equal", ["s", "one"], ["e"]),
+        helper.make_node("If", ["e"], ["y"], **branches),
+    ]
+    model = graph_of(nodes, {"one": np.int64(1)}, {"x": ["n"]}, TensorProto.FLOAT)
+    module = bn.compile(model, shapes={"n": (1, 8)}, threads=1, cache_dir=tmp_path)
+    assert [module(np.ones(n, np.float32)).tolist() for n in (2, 1)] == [[1, 1], [-1]]
+
+
+@pytest.mark.filterwarnings("ignore:.*compiled at the first call of each size")
+def test_attention_of_any_number_of_heads(tmp_path: Path) -> None:
+    """Its function in the standard is made for the shapes of its inputs, dimensions among them."""
+    node = helper.make_node("Attention", ["x", "x", "x"], ["y"])
+    model = graph_of([node], {}, {"x": [1, "h", "n", 4]}, TensorProto.FLOAT)
+    model.opset_import[0].version = 23
+    module = bn.compile(model, shapes={"h": (1, 3), "n": (1, 9)}, threads=1, cache_dir=tmp_path)
+    for heads, n in ((1, 1), (3, 9), (2, 5)):
+        x = draw(np.random.default_rng(0), 1, heads, n, 4)
+        scores = np.exp(x @ x.swapaxes(2, 3) / 2)
+        assert np.allclose(module(x), scores / scores.sum(-1, keepdims=True) @ x, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*compiled at the first call of each size")
+def test_einsum_broadcasts_extents_of_1(tmp_path: Path) -> None:
+    node = helper.make_node("Einsum", ["x", "z"], ["y"], equation="...ij,...jk->...ik")
+    model = graph_of([node], {}, {"x": ["n", 2, 3], "z": ["m", "k", 2]}, TensorProto.FLOAT)
+    module = bn.compile(model, shapes={"n": (1, 4), "m": (1, 4), "k": (1, 3)}, threads=1, cache_dir=tmp_path)
+    for n, m, k in ((1, 4, 3), (4, 1, 1), (4, 4, 3), (1, 1, 1)):
+        x, z = draw(np.random.default_rng(0), n, 2, 3), draw(np.random.default_rng(1), m, k, 2)
+        assert np.allclose(module(x, z), x @ np.broadcast_to(z, (m, 3, 2)), atol=1e-5)
 
 
 @pytest.mark.parametrize("shapes", [{"batch": 3}, {"x": ("batch", 24), "batch": 3}, {"x": (3, 24)}])

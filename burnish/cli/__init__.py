@@ -8,12 +8,13 @@ from typing import Annotated, Any
 import typer
 
 import burnish
-from burnish.cli import boost, caching, devices, gnn, models, records, rewriting, train
+from burnish.cli import boost, caching, clock, devices, gnn, models, records, rewriting, train
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
 
 __all__ = ["app", "main"]
 
 FAILED, MISUSED = 1, 2  # exit status: the work failed, or what was asked for cannot be done
+_in_main = False  # whether the command is all that the process does, so that both began at the same time
 INTERRUPTED = 128 + signal.SIGINT  # as shells report what Ctrl-C ended
 
 app = typer.Typer(
@@ -45,7 +46,8 @@ def _options(
         bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    pass
+    if not _in_main:
+        clock.begin()
 
 
 def main() -> None:
@@ -56,8 +58,11 @@ def main() -> None:
     """
     from burnish.cli.output import show_warnings
 
+    global _in_main
     show_warnings()
+    clock.begin(clock.process_began())
     try:
+        _in_main = True
         status = app(prog_name="burnish", standalone_mode=False)
         sys.stdout.flush()
     except (KeyboardInterrupt, typer.Abort):
@@ -72,6 +77,8 @@ def main() -> None:
         status = _fail(str(error), FAILED)
     except Exception as error:
         status = _unforeseen(error)
+    finally:
+        _in_main = False
     sys.exit(status if isinstance(status, int) else 0)
 
 

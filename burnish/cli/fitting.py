@@ -39,7 +39,7 @@ class Recipe:
     loss: str
     optimizer: str
     rate: float | None
-    momentum: float
+    momentum: float | None
     weight_decay: float | None
     schedule: str
     warm_up: int
@@ -60,11 +60,14 @@ class Recipe:
 
     def _optimizer(self) -> Optimizer:
         made: Mapping[str, Callable[..., Optimizer]] = {
-            "sgd": lambda **given: bn.SGD(momentum=self.momentum, **given), "adam": bn.Adam, "adamw": bn.AdamW,
+            "sgd": lambda **given: bn.SGD(**{"momentum": 0.9, **given}), "adam": bn.Adam, "adamw": bn.AdamW,
         }  # fmt: skip
         if self.optimizer not in made:
             raise ParameterError(f"--optimizer: found '{self.optimizer}'; allowed: {', '.join(made)}")
-        given = {"rate": self.rate, "weight_decay": self.weight_decay}
+        if self.momentum is not None and self.optimizer != "sgd":
+            found = f"--momentum: found {self.momentum} for {self.optimizer}"
+            raise ParameterError(f"{found}; allowed: with --optimizer sgd, as others have none")
+        given = {"rate": self.rate, "momentum": self.momentum, "weight_decay": self.weight_decay}
         return made[self.optimizer](**{key: value for key, value in given.items() if value is not None})
 
 
@@ -212,9 +215,9 @@ def _updates(task: Task, graph: bn.Graph, data: Mapping[str, Any], epochs: int |
     if first not in data:
         raise DataError(f"{task.data}: found arrays {sorted(data)}; allowed: {', '.join(graph.inputs)}, label")
     shape = graph.types[first].shape
-    batches = len(data[first]) // max(shape[0] if shape else 1, 1)
+    batches = -(-len(data[first]) // max(shape[0] if shape else 1, 1))
     known = [n for n in (task.steps, None if epochs is None else epochs * batches) if n is not None]
-    return max(min(known) // task.recipe.accumulate, 1)
+    return max(-(-min(known) // task.recipe.accumulate), 1)
 
 
 def _is_report(path: Path) -> bool:

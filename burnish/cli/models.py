@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from burnish.cli import clock
 from burnish.errors import ParameterError
 
 STRATEGIES = ("burnish", "autotvm", "adatune", "treegru", "random", "genetic")  # burnish.tune.strategy.STRATEGIES
@@ -138,6 +139,7 @@ def tune(
     options = compiling.Options(
         target, threads, exact, cache_dir, as_json, None, shape or (), rewrite, dim or (), fix or ()
     )
+    limit = None if limit is None else clock.left(limit)
     settings = tuning.Settings(limit, trials, least_gain, strategy, seed, cold)
     boards = tuning.Boards(device, pool, key, owner, priority) if device else None
     tuning.tune(model, output or model.with_suffix(".tuned.bn"), records, settings, options, force, boards)
@@ -255,7 +257,7 @@ def plan(
         list[str] | None,
         typer.Option(metavar="BYTES", help="What a call moves between so much main memory and a file. Repeatable."),
     ] = None,
-    seconds: Annotated[float, typer.Option(help="Of search for a strategy.")] = 10.0,
+    seconds: Annotated[float, typer.Option(help="Of search for a strategy, from the start of the command.")] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Of the search.")] = 0,
     synchronization: Annotated[
         str, typer.Option(help="Sums of gradients: overlapped, or after the step and linear in replicas.")

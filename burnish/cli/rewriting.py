@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from burnish.cli import clock
 from burnish.cli.output import check_input, check_output, print_json
 from burnish.cli.sizes import parse_shapes
 
@@ -163,7 +164,7 @@ def apply_(
     check_output(output, inputs=[model])
     check_common(threads=threads, exact=exact, shapes=None, cache_dir=None)
     check_model(model)
-    asked, machine = objective(minimize, memory_limit), find_target(target)
+    asked, machine, seconds = objective(minimize, memory_limit), find_target(target), clock.left(seconds)
     graph, rules = import_graph(model, parse_shapes(shape or ())), shipped_rules()
     chosen = rewrite_model(graph, rules, target=machine, threads=threads, exact=exact, seconds=seconds, objective=asked)
     told = chosen.module.rewrites or {}

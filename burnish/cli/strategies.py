@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from burnish.cli import clock
 from burnish.cli.compiling import Options
 from burnish.cli.output import check_input, check_output, is_json, print_json, print_table
 from burnish.driver.calibration import Ranks
@@ -52,6 +53,7 @@ def plan(wanted: Wanted, options: Options) -> None:
         str(wanted.model), wanted.devices, seconds=wanted.seconds, seed=wanted.seed,
         synchronization=wanted.synchronization, sparse=wanted.sparse, objective=Objective(wanted.byte_penalty),
         shapes=options.arguments["shapes"], measure=_ranks(wanted, options), pipelines=wanted.pipelines,
+        deadline=clock.began() + wanted.seconds,
     )  # fmt: skip
     exported = torch_annotations(found.model, found.machine, found.strategy)
     texts = {

@@ -28,7 +28,7 @@ def train_command(
     loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}, and others of docs.")] = LOSSES[0],
     optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}.")] = "adamw",
     rate: Annotated[float | None, typer.Option(min=0, help="The learning rate. Default: the optimizer's.")] = None,
-    momentum: Annotated[float, typer.Option(min=0, max=1, help="Of sgd.")] = 0.9,
+    momentum: Annotated[float | None, typer.Option(min=0, max=1, help="Of sgd alone. Default: 0.9.")] = None,
     weight_decay: Annotated[float | None, typer.Option(min=0, help="Default: the optimizer's.")] = None,
     schedule: Annotated[
         str, typer.Option(help="How the rate moves: constant, step:EVERY[:RATIO], cosine[:LEAST] or linear[:LEAST].")

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from burnish.loops.bounds import linear_bounds
-from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Select, Var
+from burnish.loops.expr import INDEX, Buffer, Const, Expr, Load, Select, Var, wrap
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import bounds, simplify
 from burnish.loops.sizes import is_size
@@ -201,6 +201,6 @@ class Resolver:
         """Whether a resolved index is from 0 to below ``extent``."""
         low, high = bounds(index, self.ranges)
         if is_size(extent):
-            beyond = simplify(index - extent, self.ranges)
+            beyond = simplify(wrap(index - extent), self.ranges)  # of two sizes it may be a number
             return low >= 0 and linear_bounds(to_linear(beyond), self.ranges)[1] < 0
         return low >= 0 and high < extent

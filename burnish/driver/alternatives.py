@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -26,6 +27,7 @@ from burnish.search.budget import Budget, Event
 from burnish.train.step import Train
 
 SPLITS, RECOMPUTED = "splits", "splits, recomputed"
+LEAST = 0.2  # share of all seconds that each search has, whatever is left of them
 SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 
@@ -51,7 +53,10 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What is planned: a model's operations, and how they are simulated and searched."""
+    """What is planned: a model's operations, and how they are simulated and searched.
+
+    ``seconds``: of each search, or of all together where there is a ``deadline``, on the clock of ``time.monotonic``.
+    """
 
     graph: Graph
     machine: Machine
@@ -65,6 +70,17 @@ class Request:
     seconds: float
     seed: int
     progress: Callable[[Event], None] | None = None
+    deadline: float | None = None
+
+    def allowed(self, share: float, of_left: float) -> float:
+        """Seconds of one search: a share of the whole limit, but only so much of what is left until the deadline.
+
+        A fifth of the limit at least: with none at all, nothing would be found.
+        """
+        if self.deadline is None:
+            return share * self.seconds
+        left = self.deadline - time.monotonic()
+        return max(min(share * self.seconds, of_left * left), LEAST * self.seconds)
 
     def problem(self, model: Model, starts: Mapping[str, Strategy], recompute: bool) -> Problem:
         """The problem of a model's splits."""
@@ -82,11 +98,11 @@ def split(request: Request, model: Model, starts: Mapping[str, Strategy], recomp
     simulator, space, objective = Simulator(problem), problem.space, request.objective
     choices = {name: space.choice(strategy) for name, strategy in starts.items()}
     found = search(
-        simulator, {**choices, "random": space.random(request.seed)}, Budget(seconds=request.seconds),
+        simulator, {**choices, "random": space.random(request.seed)}, Budget(seconds=request.allowed(1, 0.6)),
         seed=request.seed, objective=objective, progress=request.progress,
     )  # fmt: skip
     if problem.log10_size <= SMALL and not objective.per_byte:
-        best = optimum(simulator, found.choice, request.seconds)
+        best = optimum(simulator, found.choice, request.allowed(1, 0.4))
         if best.ns < found.ns and objective.excess(simulator, best.choice) <= 1:
             found = replace(found, choice=best.choice, ns=best.ns)
     strategy = space.strategy(found.choice)
@@ -125,7 +141,7 @@ def pipelined(request: Request, train: Train) -> Alternative:
     objective = request.objective
     try:
         found = best_pipeline(
-            micro, request.machine, request.costs, Budget(seconds=request.seconds / 2),
+            micro, request.machine, request.costs, Budget(seconds=request.allowed(0.5, 0.8)),
             synchronization=request.synchronization, slots=objective.slots,
         )  # fmt: skip
     except PlanError:

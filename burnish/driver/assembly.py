@@ -306,7 +306,7 @@ def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout], target: Tar
             "choice": dict(s.kernel.choice),
             "recorded": s.recorded,
             "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
-            **({"slow": why} if (why := slowness(s.task, s.kernel, target.driver)) else {}),
+            **slowness(s.task, s.kernel, target.driver),
         }
         for s in stages
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,14 @@ import numpy as np
 
 from burnish.arguments import check_common, check_count, check_flag, check_model, refusal
 from burnish.driver.api import compile
+from burnish.driver.companions import companions_of, with_rows
 from burnish.driver.importing import import_model
 from burnish.driver.torch.module import TorchModule
 from burnish.errors import CheckpointError
 from burnish.frontend.onnx import Imported
 from burnish.frontend.torch.dtypes import to_torch
-from burnish.frontend.torch.export import Signature, import_torch, is_network
+from burnish.frontend.torch.export import Signature, first_rows, import_torch, is_network
+from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
 from burnish.runtime.module import Module
 from burnish.train.checkpoint import Checkpoint
@@ -104,8 +107,8 @@ def fit(
 
     ``model`` and ``arguments``: as for :func:`burnish.compile`, with fixed shapes, whose first extent is the batch.
     ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them, labels last; the path
-    of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by ``seed`` and epoch, and
-    what is left of a batch at the end of an epoch is left out. ``batch``: the first extent of inputs where the model
+    of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by ``seed`` and epoch;
+    what is left at the end of an epoch is a smaller batch. ``batch``: the first extent of inputs where the model
     leaves it open. ``valid``: data to evaluate with, after each epoch or ``evaluate_every`` calls; ``metrics`` are
     names of ``burnish.train.evaluation.METRICS``, or functions of output and labels by name. ``patience``: training
     ends after so many evaluations without a smaller loss.
@@ -115,7 +118,7 @@ def fit(
     newest, to the same losses bit for bit. ``progress``: True draws a bar on a terminal; a function is called with a
     :class:`Progress` after each call, and ends training by returning true.
 
-    A loss that is not finite raises DivergenceError, which names the step; parameters stay as they were before it.
+    A loss or gradients that are not finite raise DivergenceError, which names the step; parameters stay as they were.
     Raises ParameterError, DataError, ModelError, UnsupportedOperator, CheckpointError and OSError before work is lost.
     """
     if not callable(progress):
@@ -155,19 +158,28 @@ def prepare(
     check_flag("shuffle", shuffle)
     chosen = metrics_named(metrics if isinstance(metrics, Mapping) else tuple(metrics))
     graph, train, signature, origins = _imported(model, example_inputs, train, batch, shapes, fix)
-    step: Module = compile(graph, train=replace(train, guard=True), **arguments)
+    with_rows_of = partial(_with_rows, model, example_inputs, batch, shapes, fix, graph)
+    infers, inference_of = graph, with_rows_of
+    if is_network(model) and asks_for_mode(model):
+        found = import_torch(model, example_inputs, training=True, inference=True)
+        infers, signature, origins = found.graph, found.signature, found.origins
+        inference_of = partial(with_rows_of, inference=True)
+    guarded = replace(train, guard=True)
+    step: Module = compile(graph, train=guarded, **arguments)
     batches = source(data, step.inputs, shuffle=shuffle, seed=seed)
     checked: Source | None = None
     evaluation = None
     if valid is not None:
-        evaluation = compile(evaluation_graph(graph, train), **{**arguments, "rewrite": False})
-        evaluation.note(labels=noted_labels(graph, train), indices=noted_indices(graph))
+        changed = {state.name for state in step.states}
+        evaluation = compile(evaluation_graph(infers, train, changed), **{**arguments, "rewrite": False})
+        evaluation.note(labels=noted_labels(infers, train), indices=noted_indices(infers))
         checked = source(valid, evaluation.inputs, shuffle=False)
     trainer = Trainer(
         step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,
         progress=progress, facts={"train": str(train), "parameters": sorted(trained_constants(graph, train))},
+        companions=companions_of(step, graph, guarded, with_rows_of, inference_of, **arguments),
     )  # fmt: skip
-    return Prepared(trainer, step, graph, signature, origins)
+    return Prepared(trainer, step, infers, signature, origins)
 
 
 def _imported(
@@ -197,6 +209,28 @@ def _imported(
         found = import_batch(model, batch, shapes, fix)
     train = replace(train, parameters=parameters_of(found.graph, train, found.weights))
     return found.graph, train, None, {}
+
+
+def _with_rows(
+    model: Any,
+    example_inputs: Any,
+    batch: int | None,
+    shapes: Mapping[str, Sequence[int | str]] | None,
+    fix: Mapping[str, Any] | None,
+    graph: Graph,
+    rows: int,
+    inference: bool = False,
+) -> Graph:
+    """The model for batches of ``rows`` rows: imported anew where it can be, else derived from its ``graph``.
+
+    Raises ModelError, UnsupportedOperator and PlanError where there is none.
+    """
+    if is_network(model) and example_inputs is not None:
+        size = graph.types[graph.inputs[0]].shape[0]
+        return import_torch(model, first_rows(example_inputs, size, rows), training=True, inference=inference).graph
+    if batch is not None:
+        return import_batch(model, rows, shapes, fix).graph
+    return with_rows(graph, rows)
 
 
 def import_batch(

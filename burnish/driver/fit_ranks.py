@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from burnish.comm.ray import launch_ray
 from burnish.comm.torch import launch_torch
 from burnish.driver.api import compile
 from burnish.driver.assembly import make_module
+from burnish.driver.companions import step_companions
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.ranks import Settings, rank_programs
 from burnish.errors import DataError
@@ -31,7 +32,7 @@ from burnish.target import target as find_target
 from burnish.train.checkpoint import Folder, ReadFolder
 from burnish.train.data import Source, bound, read_npz, source
 from burnish.train.evaluation import evaluation_graph, metrics_named, trained
-from burnish.train.loop import Limits, Trainer
+from burnish.train.loop import Companions, Limits, Trainer
 from burnish.train.report import Evaluation, Progress, Report
 from burnish.train.step import Train, trained_constants
 
@@ -59,6 +60,7 @@ class RankTask:
     valid: Any = None
     metrics: tuple[str, ...] = ()
     watch: Callable[[Progress], object] | None = None  # on device 0
+    beside: Mapping[str, str] = field(default_factory=dict)  # artifacts of companions, see :func:`_companions`
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,18 +120,58 @@ def fit_ranks(
         if valid is not None:
             evaluation = f"{folder}/evaluation.bn"
             make_module(compile_kernels(evaluation_graph(graph, train), machine, exact, cache_dir), 1).save(evaluation)
+        beside = _saved(
+            step_companions(graph, guarded, exact=exact, cache_dir=cache_dir, threads=1), graph, data, valid, folder
+        )
         tasks = []
         for rank, executable in enumerate(made):
             path = f"{folder}/rank{rank}.bn"
             modules.artifact.save(executable, path)
             tasks.append(RankTask(
                 path, _plain(data), limits, shuffle, seed, threads, None if checkpoint is None else str(checkpoint),
-                facts, evaluation, None if valid is None else _plain(valid), tuple(metrics), watch,
+                facts, evaluation, None if valid is None else _plain(valid), tuple(metrics), watch, beside,
             ))  # fmt: skip
         found = LAUNCHERS[kind](train_rank, [(task,) for task in tasks], timeout)
     report, states = _report(found[0]["report"]), found[0]["states"]
     kept = {name: value for name, value in states.items() if name in graph.constants}
     return RanksFitted(report, states, trained(graph, kept), tuple(told["report"]["memory"] for told in found))
+
+
+def _saved(found: Companions, graph: Graph, data: Any, valid: Any, folder: str) -> dict[str, str]:
+    """Artifacts of the companions that training will need: of the whole model, which every device then has for a call.
+
+    ``last``, and ``step`` and ``evaluation`` for the rows that fill no batch.
+    """
+    size = graph.types[graph.inputs[0]].shape[0]
+    made: dict[str, Module | None] = {"last": found.last()}
+    for name, given, of_rows in (("step", data, found.step), ("evaluation", valid, found.evaluation)):
+        rows = 0 if given is None else _rows(given) % size
+        made[name] = of_rows(rows) if rows else None
+    for name, module in made.items():
+        if module is not None:
+            module.save(f"{folder}/{name}.beside.bn")
+    return {name: f"{folder}/{name}.beside.bn" for name, module in made.items() if module is not None}
+
+
+def _rows(data: Any) -> int:
+    given = _plain(data)
+    arrays = _given(given)
+    first = next(iter(arrays.values() if isinstance(arrays, Mapping) else arrays), np.zeros(0))
+    return len(first) if np.ndim(first) else 0
+
+
+def _companions(task: RankTask) -> Companions:
+    """The companions of a device's step, from their artifacts."""
+
+    @lru_cache(maxsize=4)
+    def loaded(name: str) -> Module | None:
+        return modules.load(task.beside[name], task.threads) if name in task.beside else None
+
+    def of_rows(name: str, rows: int) -> Module | None:
+        found = loaded(name)
+        return found if found is not None and found.inputs[0].shape[0] == rows else None
+
+    return Companions(partial(of_rows, "step"), partial(of_rows, "evaluation"), lambda: loaded("last"))
 
 
 def _plain(data: Any) -> Any:
@@ -158,6 +200,7 @@ def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
     trainer = Trainer(
         step, batches, task.limits, evaluation=evaluation, valid=valid, metrics=metrics_named(task.metrics),
         checkpoint=folder, progress=task.watch if comm.rank == 0 else None, facts=task.facts,
+        companions=_companions(task),
     )  # fmt: skip
     report = trainer.run()
     states = {name: step.state[name] for name in step.state}
@@ -220,7 +263,7 @@ def time_rank(comm: Comm, paths: Sequence[str], data: Any, threads: int, steps: 
     made = [RankStep(modules.load(path, threads, comm=comm), comm) for path in paths]
     batches = source(_given(data), made[0].inputs, shuffle=False).epoch(0)
     arrays = bound(next(iter(batches)), made[0].inputs)
-    if arrays is None:
+    if any(array.shape != spec.shape for array, spec in zip(arrays, made[0].inputs, strict=True)):
         raise DataError("data: found no whole batch; allowed: one or more")
     tasks = [partial(step, *arrays) for step in made]
     return [float(seconds) for seconds in seconds_in_turns(tasks, comm, steps, clock)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -69,6 +70,7 @@ def plan(
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[Event], None] | None = None,
     measure: bool | Ranks = False,
+    deadline: float | None = None,
 ) -> Plan:
     """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
 
@@ -79,7 +81,8 @@ def plan(
     ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search. ``recompute``: whether
     a strategy beyond a device's memory may compute results again; None: where memory binds, as one of data parallelism,
     an expert's or a layer a device does not fit. ``pipelines``: whether pipelines (1F1B) are looked for as well, for
-    half the seconds, if micro-batches of the model can be computed apart.
+    half the seconds, if micro-batches of the model can be computed apart. ``deadline``: when all searches end, by
+    ``time.monotonic``, but for a fifth of the seconds that each of them has in any case; measuring puts it off.
 
     ``measure``: on cores of this machine, links and parts of operations are timed first, and the best splits, the best
     pipeline and data parallelism last, of which the fastest is returned; :class:`burnish.driver.calibration.Ranks` says
@@ -98,12 +101,15 @@ def plan(
     found = operations(graph, parameters, groups)
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
     if ranks is not None:
+        began = time.monotonic()
         known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
         machine, costs = known.machine, known.costs
+        deadline = None if deadline is None else deadline + time.monotonic() - began
         objective = replace(objective, slots=optimizer_slots(ranks.train))
     request = Request(
-        graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress
-    )
+        graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress,
+        deadline,
+    )  # fmt: skip
     train = Train() if ranks is None else ranks.train
     considered: dict[str, float | str] = {}
     made: list[Alternative] = []

@@ -225,7 +225,7 @@ def _table(firsts: Floats) -> Floats:
     return np.triu((before - np.diag(before)).T)
 
 
-@njit(cache=True, light=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _first_reads(offsets, sources, block, first, blocks, firsts):  # type: ignore[no-untyped-def]
     """Adds to ``firsts`` as `_table` takes it. blocks (V,): 0 in, 1 + the last block that read each vertex's row.
 
@@ -240,7 +240,7 @@ def _first_reads(offsets, sources, block, first, blocks, firsts):  # type: ignor
                 blocks[u] = b + 1
 
 
-@njit(cache=True, light=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _features(offsets, sources, width, cached, before, last, out):  # type: ignore[no-untyped-def]
     """``out[v + 1]``: the features of row v. last (columns,): -1 in, the place of the last edge from each source.
 

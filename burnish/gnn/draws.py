@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from burnish.boost.threads import Workers
 from burnish.jit import njit
 
-kernel = njit(cache=True, light=True, nogil=True, error_model="numpy")
+kernel = njit(cache=True, nogil=True, error_model="numpy")
 _part = njit(error_model="numpy", inline="always")
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the increment of SplitMix64

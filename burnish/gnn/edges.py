@@ -5,7 +5,7 @@ An array of weights with no element stands for edges without weights.
 
 from burnish.jit import njit
 
-kernel = njit(cache=True, light=True, nogil=True, error_model="numpy")
+kernel = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @kernel

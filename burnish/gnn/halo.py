@@ -154,7 +154,7 @@ def _localized(rows: CSR, begin: int, end: int) -> tuple[CSR, Numbers]:
     return local, halo
 
 
-@njit(cache=True, light=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def _renumber(offsets, sources, given, begin, end, place, out, weights):  # type: ignore[no-untyped-def]
     """Rows with own sources first, then those of the halo: each row's two ends change places, and it ascends again."""
     for v in range(offsets.shape[0] - 1):

@@ -67,7 +67,7 @@ def grouped(groups: NDArray[Any], count: int | None = None) -> tuple[NDArray[np.
     return new, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
 
 
-@njit(cache=True, light=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True, error_model="numpy")
 def propagate(offsets, sources, order, loads, largest, labels, sums):  # type: ignore[no-untyped-def]
     """One sweep: vertices that move to the label most frequent around them, if it has room. Returns how many.
 

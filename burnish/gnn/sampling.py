@@ -21,7 +21,7 @@ from burnish.gnn.models import FEATURES, LOOP, SCALE, Extents, Network, structur
 from burnish.jit import njit
 from burnish.train.data import Batch
 
-kernel = njit(cache=True, light=True, nogil=True, error_model="numpy")
+kernel = njit(cache=True, nogil=True, error_model="numpy")
 
 
 @dataclass(frozen=True)

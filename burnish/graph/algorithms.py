@@ -125,7 +125,9 @@ def _transformed(weight: np.ndarray, chosen: Estimate) -> np.ndarray:
 def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     """The algorithms of a node with weights, the one it has among them; none for other nodes.
 
-    Where the weights are no constant, an estimate includes the time to transform and pack them at every call.
+    Where the weights are no constant, an estimate includes the time to transform and pack them at every call, and only
+    algorithms that round about as the definition does are considered: such weights are trained, by gradients that
+    thousands of steps add up.
     """
     if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32":
         return []
@@ -142,7 +144,7 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     found = estimates(window, pads, target)
     if constant:
         return found
-    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found]
+    return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found if e.steady]
 
 
 def _band_block(graph: Graph, node: Node, target: Target) -> int:

@@ -16,7 +16,7 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import dims_of
 
 SMALL_BYTES = 1 << 20  # results up to this size are folded whatever they are made from
-GROWTH = 2  # larger ones only if they hold at most this many times the bytes of their inputs
+GROWTH = 4  # larger ones only if they hold at most this many times the bytes of their inputs: bytes as floats
 
 
 def fold(graph: Graph) -> Graph:

@@ -16,9 +16,10 @@ _NONE: Partials = {}
 def partials(body: Expr, wanted: AbstractSet[str]) -> Partials:
     """The derivative of ``body`` by each floating-point element that it loads from the buffers named ``wanted``.
 
-    Conditions count as constant, so do functions that round. Where ``max`` or ``min`` meets two equal numbers, the
-    second gets all: a relu has no slope at 0. A branch that is not taken adds nothing, whatever its slope is there.
-    Raises UnsupportedOperator for a function without a derivative.
+    Conditions count as constant, so do functions that round. A branch that is not taken adds nothing, whatever its
+    slope is there. Conventions at ties are PyTorch's: ``max`` and ``min`` of two elements give each a half; beside a
+    number, the second operand gets all (so ``max(x, 0)``, a relu, has no slope at 0, and ``max(0, x)``, a clip, has 1);
+    NaN is no reason to stop. Raises UnsupportedOperator for a function without a derivative.
     """
     found: dict[Expr, Partials] = {}
 
@@ -54,10 +55,13 @@ def _partials(e: Expr, of: Callable[[Expr], Partials], wanted: AbstractSet[str])
             return _sum(_scaled(of(a), b), _scaled(of(b), a))
         case Binary("/", a, b):
             return _sum(_scaled(of(a), 1.0 / b), _scaled(of(b), -(e / b)))
+        case Binary("max" | "min" as op, a, b) if a.buffers and b.buffers:
+            less, more = (a < b, b < a) if op == "max" else (b < a, a < b)
+            return _sum(_shared(less, equal(a, b), of(a)), _shared(more, equal(a, b), of(b)))
         case Binary("max", a, b):
-            return _either(e > b, of(a), of(b), e.dtype)
+            return _either(e <= b, of(b), of(a), e.dtype)
         case Binary("min", a, b):
-            return _either(e < b, of(a), of(b), e.dtype)
+            return _either(e >= b, of(b), of(a), e.dtype)
         case Select(cond, a, b):
             return _either(cond, of(a), of(b), e.dtype)
         case Cast(dtype, value):
@@ -105,6 +109,14 @@ def _plus(a: Expr | None, b: Expr | None) -> Expr:
         assert one is not None
         return one
     return a + b
+
+
+def _shared(loses: Expr, ties: Expr, slopes: Partials) -> Partials:
+    """The slopes of an operand of an extreme: none where it loses, half of them where both are equal."""
+    return {
+        load: select(loses, 0.0, select(ties, times(slope, wrap(0.5, slope.dtype)), slope))
+        for load, slope in slopes.items()
+    }
 
 
 def _either(cond: Expr, a: Partials, b: Partials, dtype: str) -> Partials:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.loops.expr import INDEX, Binary, Expr, Reduce, Select, Var
+from burnish.loops.expr import INDEX, Binary, Expr, Reduce, Select, Var, wrap
 from burnish.loops.linear import from_linear, to_linear
 from burnish.loops.reduction import is_neutral
 from burnish.loops.tensor import Tensor
@@ -19,7 +19,7 @@ def demanded(conditions: Sequence[Expr], name: str) -> tuple[Expr, tuple[Expr, .
     for number, cond in enumerate(conditions):
         if not (isinstance(cond, Binary) and cond.op == "==" and cond.a.dtype == INDEX):
             continue
-        terms, const = to_linear(cond.a - cond.b)
+        terms, const = to_linear(wrap(cond.a - cond.b))
         rest = {atom: c for atom, c in terms.items() if atom != Var(name)}
         factor = terms.get(Var(name), 0)
         if abs(factor) == 1 and not any(name in atom.variables for atom in rest):

@@ -149,7 +149,7 @@ class _System:
 
     def _linear(self, left: Expr, right: Expr) -> tuple[dict[str, int], Expr]:
         """The equation as factors of unknowns and what they add up to; no unknowns if one hides in another term."""
-        form, const = to_linear(simplify(left - right, {**self.known, **self.unknown}))
+        form, const = to_linear(simplify(wrap(left - right), {**self.known, **self.unknown}))
         own = {atom.name: c for atom, c in form.items() if isinstance(atom, Var) and atom.name in self.unknown}
         others = {a: -c for a, c in form.items() if not (isinstance(a, Var) and a.name in self.unknown)}
         rest = from_linear(others, -const)

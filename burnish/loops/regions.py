@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from burnish.loops.bounds import Ranges, bounds, facts_of, linear_bounds, prove, symbolic_extent
-from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, all_of
+from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Not, Select, all_of, wrap
 from burnish.loops.hashcons import immutable, union
 from burnish.loops.linear import Linear, from_linear, to_linear
 from burnish.loops.loaded import is_loaded
@@ -296,7 +296,7 @@ def _hull(p: Span | None, q: Span | None, ranges: Ranges) -> Span | None:
 
 def _constant(a: Expr, b: Expr, ranges: Ranges) -> int | None:
     """``a - b`` when it is a constant."""
-    terms, const = to_linear(simplify(a - b, ranges))
+    terms, const = to_linear(simplify(wrap(a - b), ranges))
     return None if terms else const
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import BLOCK_SCOPES, Binary, Const, Expr, Load, Var
+from burnish.loops.expr import BLOCK_SCOPES, Binary, Const, Expr, Load, Var, wrap
 from burnish.loops.linear import Linear, to_linear
 from burnish.loops.program import (
     BARRIER,
@@ -284,7 +284,7 @@ def _other_copies(a: Access, b: Access, common: Ranges) -> bool:
     for i, j, extent in zip(a.indices, b.indices, a.buffer.shape, strict=True):
         x, y = _around(simplify(i, a.ranges), extent), _around(simplify(j, b.ranges), extent)
         if (x.variables | y.variables) <= {*common}:
-            terms, apart = to_linear(simplify(x - y, common))
+            terms, apart = to_linear(simplify(wrap(x - y), common))
             if not terms and apart % extent:
                 return True
     return False

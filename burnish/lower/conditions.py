@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 
-from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select
+from burnish.loops.expr import COMPARISONS, INDEX, Binary, Const, Expr, Select, wrap
 from burnish.loops.linear import Linear, to_linear
 from burnish.loops.traverse import walk
 
@@ -27,9 +27,9 @@ def nonnegative_forms(cond: Expr) -> list[Linear]:
         return []
     match cond.op:
         case "<=" | "<":
-            terms, const = to_linear(cond.b - cond.a)
+            terms, const = to_linear(wrap(cond.b - cond.a))
         case ">=" | ">":
-            terms, const = to_linear(cond.a - cond.b)
+            terms, const = to_linear(wrap(cond.a - cond.b))
         case _:
             return []
     return [_undivided(terms, const - (1 if cond.op in ("<", ">") else 0))]

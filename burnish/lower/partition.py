@@ -73,11 +73,17 @@ class _Partition:
         """A loop whose main range is symbolic, or is part of a symbolic one: whole tiles, then what is left."""
         if (low, high) == (0, loop.extent) or not at_least(high, low):
             return self._inside(loop, ranges)
-        rest = remainders(loop, ranges)
-        if rest is None:
+        found = remainders(loop, ranges)
+        if found is None:
             ends = ((0, low), (low, high), (high, loop.extent))
             return seq(*(self._piece(loop, begin, end, ranges) for begin, end in ends if begin != end))
-        return seq(self._piece(loop, 0, high, ranges), *(self.of(simplify_stmt(s, ranges), ranges) for s in rest))
+        whole, rest = found
+        # Conditions other than the end's may hold in fewer tiles than are whole: triangles, bands. All of those are
+        # cut here, for what is left begins behind the last of them
+        main = high if at_least(whole, high) else whole
+        parts = ((0, main), (main, whole))
+        pieces = (self._piece(loop, begin, end, ranges) for begin, end in parts if begin != end)
+        return seq(*pieces, *(self.of(simplify_stmt(s, ranges), ranges) for s in rest))
 
     def _inside(self, loop: For, ranges: Ranges) -> For:
         """The loop with those in it cut."""

@@ -29,8 +29,8 @@ MOST_ROWS = 32  # of a tile: what is left of a larger one is no register tile
 APART = 8  # rows: of what is left, fewer have code for every number of them, which is faster than one for each bit
 
 
-def remainders(loop: For, ranges: Ranges) -> list[Stmt] | None:
-    """What is left behind the whole tiles of ``loop``, in order; None where it is not of this form."""
+def remainders(loop: For, ranges: Ranges) -> tuple[int, list[Stmt]] | None:
+    """The number of whole tiles of ``loop``, and what is left behind them, in order; None where it has another form."""
     tail = find_tail(loop, ranges)
     if tail is None or not is_size(tail.last) or tail.step > MOST_ROWS:
         return None
@@ -44,12 +44,13 @@ def remainders(loop: For, ranges: Ranges) -> list[Stmt] | None:
         return None
     moved = tail._replace(places={begin_at(c, loop.var, place, tail.step): p for c, p in tail.places.items()})
     size = tail.last + tail.step
-    last = wrap(size // tail.step)  # the iteration whose rows these are: hints count by it
+    whole = size // tail.step
+    last = wrap(whole)  # the iteration whose rows these are: hints count by it
     found: list[Stmt] = []
     for rows, left, cond in _versions(size % tail.step, tail.step):
         begin = {place.name: wrap(size - left), loop.var: last}
         found.append(If(cond, substitute_stmt(_of_rows(body, moved, rows), begin)))
-    return found
+    return whole, found
 
 
 def versions_inside(loop: For, ranges: Ranges) -> For | None:
@@ -61,11 +62,10 @@ def versions_inside(loop: For, ranges: Ranges) -> For | None:
     """
     for index, extent in _tile_indices(loop, ranges):
         tile = For(f"{loop.var}.tile", extent, "serial", map_exprs(loop.body, partial(_replaced, index, loop.var)))
-        rest = remainders(tile, {**ranges, loop.var: loop.extent})
-        tail = find_tail(tile, ranges)
-        if rest is None or tail is None:
+        left = remainders(tile, {**ranges, loop.var: loop.extent})
+        if left is None:
             continue
-        whole = (tail.last + tail.step) // tail.step
+        whole, rest = left
         known = {**ranges, loop.var: loop.extent, tile.var: whole}
         main = If(Var(tile.var) < whole, simplify_stmt(tile.body, known))
         body = seq(main, If(Var(tile.var) >= whole, seq(*rest)))

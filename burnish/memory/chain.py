@@ -136,7 +136,7 @@ def _forward_live(work: Work) -> Any:
     return forward.copies(range(work.boundary))[3]
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _solve(
     forward: Any, backward: Any, crossing: Any, kept: Any, passing: Any, keeping: Any, returning: Any, slots: Any
 ) -> tuple[Any, Any]:

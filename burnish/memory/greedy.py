@@ -71,7 +71,7 @@ def _uses(work: Work) -> tuple[Any, Any]:
     return starts, np.array([n for r in readers for n in r], np.int64)
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _missing_seconds(
     value: Any, read_starts: Any, reads: Any, costs: Any, producer: Any, present: Any, seen: Any, stamp: Any, stack: Any
 ) -> Any:
@@ -94,7 +94,7 @@ def _missing_seconds(
     return total
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _withdraw(value: Any, candidates: Any, where: Any, count: Any) -> Any:
     """Takes a value from the candidates for eviction, if it is one; returns how many are left."""
     if where[value] < 0:
@@ -106,7 +106,7 @@ def _withdraw(value: Any, candidates: Any, where: Any, count: Any) -> Any:
     return count - 1
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _simulate(
     read_starts: Any,
     reads: Any,

@@ -9,7 +9,7 @@ import numpy as np
 from burnish.jit import njit
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def copies_of(
     order: Any,
     read_starts: Any,

@@ -113,7 +113,7 @@ def best_fit(lives: Lives, start: int = 0) -> tuple[dict[str, int], int]:
     return lives.placed(offsets)
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _sweep(births: Any, deaths: Any, born: Any, dead: Any, size: Any, offsets: Any, least: Any, end: Any) -> Any:
     """Sets the offsets of ``births``; the end of the arena, which was ``end`` and is in use up to ``least``."""
     begins = np.empty(len(deaths) + 2, np.int64)  # of the free blocks, ascending
@@ -208,7 +208,7 @@ def _width(lives: Lives) -> tuple[int, int]:
     return least[0], least[1] + SORTING * int(beside.sum())
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _stack(order: Any, first: Any, last: Any, size: Any, width: Any, tightest: Any) -> Any:
     """Offsets, each buffer between those before it in ``order``: in the lowest gap, or the ``tightest``."""
     total = 0

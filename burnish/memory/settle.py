@@ -9,7 +9,7 @@ import numpy as np
 from burnish.jit import njit
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def settled(order: Any, read_starts: Any, reads: Any, producer: Any, after_starts: Any, after: Any) -> Any:
     """The order, with operations put off that others (``after``) may not run behind until these have run for the last
     time, and so what reads their results.
@@ -51,7 +51,7 @@ def settled(order: Any, read_starts: Any, reads: Any, producer: Any, after_start
     return result
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _is_free(
     n: Any, left: Any, late: Any, read_starts: Any, reads: Any, producer: Any, after_starts: Any, after: Any
 ) -> Any:

@@ -39,7 +39,7 @@ def _read_runs(work: Work, order: Ints) -> Ints:
     return order[_needed(order, read_starts, reads, write_starts, writes, sized & ever, again, kept)]
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _needed(
     order: Any, read_starts: Any, reads: Any, write_starts: Any, writes: Any, counted: Any, again: Any, needed: Any
 ) -> Any:
@@ -79,7 +79,7 @@ def _spared(work: Work, order: Ints, limit: int) -> Any:
     return _taken_out(candidates, born, last, previous, sizes, live, limit)
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _previous(value: Any, values: Any) -> Any:
     """Of each copy the one before it of the same value; -1 for none."""
     previous = np.empty(len(value), np.int64)
@@ -90,7 +90,7 @@ def _previous(value: Any, values: Any) -> Any:
     return previous
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any:
     """Of each run its seconds for the bytes that would have to stay, and for how long; 0 for a run that is needed."""
     worth = np.zeros(len(seconds))
@@ -108,7 +108,7 @@ def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any
     return worth
 
 
-@njit(cache=True, light=True, nogil=True)
+@njit(cache=True, nogil=True)
 def _taken_out(candidates: Any, born: Any, last: Any, previous: Any, sizes: Any, live: Any, limit: Any) -> Any:
     """Of each run whether it is taken out; ``last`` and ``live`` are changed."""
     home = np.arange(len(last))  # the copy that stands for another one that is not made

@@ -174,14 +174,14 @@ UNARY = tuple(_unary(name, dtypes, fn) for name, (dtypes, fn) in _UNARY.items())
 def leaky_relu(name: str, x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """``x`` where positive, else ``alpha * x``."""
     require_float(x, "x")
-    return _map(name, x, lambda e: select(e < 0, alpha * e, e))
+    return _map(name, x, lambda e: select(e > 0, e, alpha * e))
 
 
 @operator
 def elu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
     require_float(x, "x")
-    return _map(name, x, lambda e: select(e < 0, alpha * math("expm1", e), e))
+    return _map(name, x, lambda e: select(e > 0, e, alpha * math("expm1", e)))
 
 
 @operator
@@ -222,13 +222,17 @@ def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
 
 @declare(finite=True)
 @operator
-def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None) -> Tensor:
-    """``x`` limited to [min, max]; a missing bound does not limit."""
+def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None, strict: bool = False) -> Tensor:
+    """``x`` limited to [min, max]; a missing bound does not limit. At a bound the slope is 1, ``strict`` 0."""
     require_number(x, "x")
 
+    def limited(bound: Number | None, e: Expr, extreme: Callable[..., Expr]) -> Expr:
+        if bound is None:
+            return e
+        return extreme(e, bound) if strict else extreme(wrap(bound, e.dtype), e)
+
     def element(e: Expr) -> Expr:
-        e = e if min is None else maximum(e, min)
-        return e if max is None else minimum(e, max)
+        return limited(max, limited(min, e, maximum), minimum)
 
     return _map(name, x, element)
 

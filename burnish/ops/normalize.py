@@ -225,10 +225,12 @@ def batch_norm(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.1,
+    frozen: bool = False,
 ) -> Tensor:
     """Inference form on ``x`` [N, C, ...] with statistics [C]: one multiplication and addition per element.
 
-    ``momentum``: how far a step of training moves the statistics towards those of its batch.
+    ``momentum``: how far a step of training moves the statistics towards those of its batch; a ``frozen`` one computes
+    with them as they are there too, and leaves them.
 
     ``name.scale`` and ``name.shift`` depend on the parameters only. Source: Ioffe and Szegedy 2015, algorithm 2.
     """

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, math, select, wrap
+from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, equal, math, select, wrap
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import is_size
 from burnish.loops.tensor import HALVES, Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
+    Application,
+    Composed,
     Ints,
     Operator,
     Shape,
     accumulator_dtype,
     declare,
+    differentiated,
     named_operator,
     normal_axes,
     normal_axis,
@@ -101,14 +104,30 @@ def _mean(total: Expr, count: int) -> Expr:
     return total / number if total.dtype in FLOATS else truncated_quotient(total, number)
 
 
+def _root(total: Expr, _: int) -> Expr:
+    """The square root, whose slope at 0 is 0: that of a norm, of all directions the middle."""
+    return select(equal(total, 0.0), 0.0, math("sqrt", total))
+
+
+def _mean_of_attained(a: Application) -> list[str | None]:
+    """An extreme as the mean of all elements that attain it: its gradient is shared, as that of PyTorch's ``amax``."""
+    (shape, dtype), keepdims = a.types[0], a.attrs["keepdims"]
+    axes = normal_axes(a.attrs["axes"], len(shape))
+    kept = tuple(1 if d in axes else n for d, n in enumerate(shape))
+    extreme = a.outputs[0] if keepdims else a.add("reshape", a.outputs[0], shape=kept)
+    attained = a.add("cast", a.add("equal", a.inputs[0], extreme), to=dtype)
+    share = a.add("div", attained, a.add("reduce_sum", attained, axes=axes, keepdims=True))
+    return [a.add("reduce_sum", a.add("mul", a.inputs[0], share), axes=axes, keepdims=keepdims)]
+
+
 REDUCTIONS = (
     _reduction("reduce_sum", "sum", NUMBERS, _same, None),
     _reduction("reduce_prod", "prod", NUMBERS, _same, None),
-    _reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None),
-    _reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None),
+    differentiated(Composed(_mean_of_attained))(_reduction("reduce_max", "max", (*NUMBERS, "bool"), _same, None)),
+    differentiated(Composed(_mean_of_attained))(_reduction("reduce_min", "min", (*NUMBERS, "bool"), _same, None)),
     declare(layout_affinity=1.0)(_reduction("reduce_mean", "sum", NUMBERS, _same, _mean)),
     _reduction("reduce_l1", "sum", NUMBERS, absolute, None),
-    _reduction("reduce_l2", "sum", FLOATS, _square, lambda total, _: math("sqrt", total)),
+    _reduction("reduce_l2", "sum", FLOATS, _square, _root),
     _reduction("reduce_sumsq", "sum", NUMBERS, _square, None),
 )
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.errors import ArtifactError, InputError
+from burnish.errors import ArtifactError, InputError, UnknownStateError
 from burnish.ops.part import Box, extents_of
 from burnish.runtime.buffers import aligned_array, numpy_dtype
 from burnish.runtime.collectives import copied_bytes
@@ -88,7 +88,10 @@ class SplitState(Mapping[str, np.ndarray]):
         self._specs = {spec.name: spec for spec in specs}
 
     def __getitem__(self, name: str) -> np.ndarray:
-        """Raises KeyError for an unknown name, WorkerError where a device is gone."""
+        """Raises UnknownStateError for an unknown name, WorkerError where a device is gone."""
+        if name not in self._specs:
+            known = ", ".join(self._specs) or "none"
+            raise UnknownStateError(f"state: found '{name}', which is unknown; allowed: {known}")
         spec = self._specs[name]
         dtype = numpy_dtype(spec.dtype)
         own = self._own[name].reshape(-1) if name in self._own else np.zeros(0, dtype)

@@ -289,7 +289,8 @@ class Simulator:
             result = walk.metropolis(
                 self.t, begun, self.problem.space.first, self.problem.space.count, flat, pointer, proposals,
                 temperature, seed, stop, self.state, self._known, self._changed, self._every if resume else 0,
-                self._ck, self.no_trace, self.room, self._counters, best,
+                self._ck, self.no_trace, self.room, self._counters, best, begun.copy(),
+                np.zeros(len(begun), np.int64),
             )  # fmt: skip
             if result[0] == OVERFLOW:
                 self.room.inside[:] = False

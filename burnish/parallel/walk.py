@@ -156,25 +156,41 @@ def propose(
     return time + after if time + after <= limit else EXCEEDED
 
 
-@njit(cache=True)
+@njit(cache=True, inner=True)
+def put(to: Array, values: Array) -> None:
+    """Copies values, (n,). An assignment of arrays would compile the text of an error of shapes."""
+    for i in range(values.size):
+        to[i] = values[i]
+
+
+@njit(cache=True, inner=True)
+def put_known(to: Known, known: Known) -> None:
+    """Copies what is known of a strategy, but for its tail."""
+    put(to.load, known.load)
+    for g in range(known.sync.shape[0]):
+        put(to.sync[g], known.sync[g])
+    for g in range(known.hop.shape[0]):
+        put(to.hop[g], known.hop[g])
+
+
+@njit(cache=True, counted=False)
 def metropolis(
     t: Tables, choice: Array, first_number: Array, numbers: Array, moves: Array, move_pointer: Array, proposals: int,
     temperature: float, seed: int, stop: bool, s: State, known: Known, changed: Known, every: int, ck: Checkpoints,
-    trace: Trace, room: Scratch, counters: Array, best: Array,
+    trace: Trace, room: Scratch, counters: Array, best: Array, new: Array, first: Array,
 ) -> tuple[Any, Any]:  # fmt: skip
     """Proposals at one temperature, from ``choice``, which becomes the last accepted strategy, ``best`` the best.
 
     A time T is accepted with probability exp((now - T) / (temperature * now)). Returns the times of both, at least
     one proposal later; OVERFLOW
-    where the heap is too small (nothing is lost: ``choice`` and ``best`` hold the walk so far).
+    where the heap is too small (nothing is lost: ``choice`` and ``best`` hold the walk so far). ``new``: the same as
+    ``choice``; ``first``: room for when each operation first ran, (operations,).
     """
     np.random.seed(seed)
     loads(t, choice, known, room)
-    changed.load[:], changed.sync[:], changed.hop[:] = known.load, known.sync, known.hop
-    first = np.zeros(choice.size, np.int64)
+    put_known(changed, known)
     now = least = np.int64(UNLIMITED)
-    best[:] = choice
-    new = choice.copy()
+    put(best, choice)
     moved = True  # whether the current strategy has not been simulated with checkpoints
     for _ in range(proposals):
         if moved and (every > 0 or now == UNLIMITED):
@@ -184,10 +200,11 @@ def metropolis(
                 return time, least
             for g in range(known.sync.shape[0]):
                 time += known.sync[g, known.sync.shape[1] - 1]
-            now, first[:], moved = time, s.first, False
+            now, moved = time, False
+            put(first, s.first)
             if now < least:
                 least = now
-                best[:] = choice
+                put(best, choice)
         u = np.random.random()
         move = np.random.randint(0, move_pointer.size - 1)
         ops = moves[move_pointer[move] : move_pointer[move + 1]]
@@ -218,7 +235,7 @@ def metropolis(
             moved = True
             if now < least:
                 least = now
-                best[:] = choice
+                put(best, choice)
         else:
             for i in ops:
                 new[i] = choice[i]

@@ -270,19 +270,20 @@ def compile_program(
     return Kernel(program.name, machine, code.scratch_bytes, packed, template, choice, code.dims, seconds)
 
 
-def slowness(task: Task, kernel: Kernel, target: Target) -> str:
-    """Why a kernel is expected to be slow; empty where it is not. By the static estimate of its time, beside the time
-    that its arithmetic and its traffic take at the machine's rates.
+def slowness(task: Task, kernel: Kernel, target: Target) -> dict[str, str | float]:
+    """Why a kernel is expected to be ``slow``, and how many ``times`` what the machine could take; empty where it is
+    not. By the static estimate of its time, beside what its arithmetic and its traffic take at the machine's rates.
     """
+    if kernel.seconds < SHORT or target.kind != "cpu":
+        return {}
     static = task.hinted
     bound = roofline_seconds(flops(static.outputs), traffic(static.outputs), target, 1.0) + KERNEL
-    if kernel.seconds < SHORT or target.kind != "cpu":
-        return ""
     times = kernel.seconds / bound
     general = kernel.template == general_template(target).name and static.anchor() is not None
     if not general and times < SLOW:
-        return ""
-    return f"{'the general schedule of a contraction, ' * general}about {times:.0f} times what the machine could take"
+        return {}
+    what = "the general schedule of a contraction, " * general
+    return {"slow": f"{what}about {times:.0f} times what the machine could take", "times": round(times, 1)}
 
 
 def scheduled(template: str, choice: Choice, trace: Iterable[Call], program: Program) -> str:

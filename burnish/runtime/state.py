@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.errors import InputError
+from burnish.errors import InputError, UnknownStateError
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Executable
 
@@ -24,13 +24,16 @@ class State(Mapping[str, np.ndarray]):
             self._views[spec.name] = own.reshape(spec.shape)
 
     def __getitem__(self, name: str) -> np.ndarray:
+        """Raises UnknownStateError for an unknown name."""
+        if name not in self._views:
+            raise self._unknown(name)
         with self._lock:
             return self._views[name].copy()
 
     def __setitem__(self, name: str, value: np.ndarray) -> None:
-        """Raises InputError for an unknown name, and an array of another shape or dtype."""
+        """Raises UnknownStateError for an unknown name, InputError for an array of another shape or dtype."""
         if name not in self._views:
-            raise InputError(f"state '{name}' is unknown; the model's states: {', '.join(self._views) or 'none'}")
+            raise self._unknown(name)
         view, array = self._views[name], np.asarray(value)
         if (array.shape, array.dtype) != (view.shape, view.dtype):
             found, allowed = f"{array.dtype}{list(array.shape)}", f"{view.dtype}{list(view.shape)}"
@@ -41,8 +44,15 @@ class State(Mapping[str, np.ndarray]):
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._views
+
     def __len__(self) -> int:
         return len(self._views)
 
     def __repr__(self) -> str:
         return f"State({', '.join(f'{name}: {v.dtype}{list(v.shape)}' for name, v in self._views.items())})"
+
+    def _unknown(self, name: str) -> UnknownStateError:
+        known = ", ".join(self._views) or "none"
+        return UnknownStateError(f"state: found '{name}', which is unknown; allowed: {known}")

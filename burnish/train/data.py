@@ -1,6 +1,6 @@
 """Training data: batches from arrays, .npz files, PyTorch's DataLoader and other iterables, at a place to go on from.
 
-A step is compiled for batches of one size: a smaller one, at the end of an epoch, is left out.
+The last batch of an epoch may be smaller than the others.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Arrays:
         rows = {name: a.shape[0] if a.ndim else 0 for name, a in self._named()}
         if not rows or len(set(rows.values())) > 1:
             raise DataError(f"data: found rows {rows or 'of no arrays'}; allowed: as many in all arrays")
-        if self.rows < self.batch:
-            raise DataError(f"data: found {self.rows} rows; allowed: {self.batch} or more, one batch")
+        if not self.rows:
+            raise DataError("data: found 0 rows; allowed: 1 or more")
 
     @property
     def rows(self) -> int:
@@ -74,8 +74,8 @@ class Arrays:
 
     @property
     def batches(self) -> int:
-        """Whole batches in an epoch."""
-        return self.rows // self.batch
+        """Batches in an epoch, the last of which may be smaller."""
+        return -(-self.rows // self.batch)
 
     def facts(self) -> dict[str, Any]:
         """Rows, batch, seed and whether they are shuffled."""
@@ -89,7 +89,7 @@ class Arrays:
         """Nothing is to be set."""
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
-        """Whole batches in the epoch's order."""
+        """Batches in the epoch's order."""
         order = np.arange(self.rows)
         if self.shuffle:
             order = np.random.default_rng((self.seed, number)).permutation(self.rows)
@@ -203,8 +203,8 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             raise DataError(f"{path}: found no readable .npz file: {error}") from error
 
 
-def bound(batch: Batch, inputs: Sequence[TensorSpec]) -> list[np.ndarray] | None:
-    """A batch as arrays in the order of the step's inputs, with their dtypes; None for a batch of fewer rows.
+def bound(batch: Batch, inputs: Sequence[TensorSpec]) -> list[np.ndarray]:
+    """A batch as arrays in the order of the step's inputs, with their dtypes. It may have fewer rows, one or more.
 
     Raises DataError for missing arrays, other shapes, and dtypes that would lose more than precision.
     """
@@ -218,7 +218,7 @@ def bound(batch: Batch, inputs: Sequence[TensorSpec]) -> list[np.ndarray] | None
     arrays = [_array(value, spec) for value, spec in zip(values, inputs, strict=True)]
     rows, size = {a.shape[0] if a.ndim else 0 for a in arrays}, inputs[0].shape[0] if inputs[0].shape else 0
     if len(rows) == 1 and 0 < (found := rows.pop()) < size and _alike(arrays, inputs, found):
-        return None
+        return arrays
     for array, spec in zip(arrays, inputs, strict=True):
         if array.shape != spec.shape:
             raise DataError(f"batch: '{spec.name}': found shape {list(array.shape)}; allowed: {list(spec.shape)}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -15,12 +15,12 @@ from burnish.train.step import Train, trained_constants
 Metric = Callable[[np.ndarray, np.ndarray], float]  # of the model's output and the labels: a mean over the batch
 
 
-def evaluation_graph(graph: Graph, train: Train) -> Graph:
+def evaluation_graph(graph: Graph, train: Train, changed: Collection[str] | None = None) -> Graph:
     """The model's inference graph with loss and output; what training changes are states, which it leaves as they are.
 
-    Inputs are those of the training step.
+    Inputs are those of the training step. ``changed``: the states of the step, where it is that of another form.
     """
-    changed = trained_constants(graph, train)
+    changed = trained_constants(graph, train) if changed is None else changed
     b = GraphBuilder()
     for name in graph.inputs:
         b.input(name, graph.types[name].shape, graph.types[name].dtype)

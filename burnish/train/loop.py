@@ -7,7 +7,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ from burnish.train.checkpoint import Checkpoint, Folder
 from burnish.train.data import Batch, Source, bound
 from burnish.train.evaluation import Metric
 from burnish.train.report import Evaluation, Progress, Report, StopReason
-from burnish.train.updates import RATE, SCALE, SKIPPED, STEP
+from burnish.train.updates import CALLS, RATE, SCALE, SKIPPED, STEP
 
 
 @dataclass(frozen=True)
@@ -59,12 +59,13 @@ class Limits:
 
 @dataclass
 class _Place:
-    """Where training is. ``begun``: the random state with which the epoch began."""
+    """Where training is. ``begun``: the random state with which the epoch began; ``left_out``: rows of no call."""
 
     call: int = 0
     epoch: int = 0
     batch: int = 0
     begun: Mapping[str, np.ndarray] = field(default_factory=dict)
+    left_out: int = 0
     losses: list[float] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
 
@@ -116,12 +117,26 @@ class Step(Protocol):
         """The loss."""
 
 
+@dataclass(frozen=True)
+class Companions:
+    """Modules beside a step, made when they are first needed: None where there can be none.
+
+    ``step`` and ``evaluation``: those for a batch of so many rows. ``last``: the update by what is accumulated when
+    training ends (``updates.remaining_update``). Their states are the step's, by name.
+    """
+
+    step: Callable[[int], Module | None] = lambda rows: None
+    evaluation: Callable[[int], Module | None] = lambda rows: None
+    last: Callable[[], Module | None] = lambda: None
+
+
 class Trainer:
     """Runs a compiled training step over data until its limits, see :class:`Limits`.
 
     ``step``: a module of ``burnish.compile(model, train=)``. ``evaluation``: one of ``evaluation_graph``, for
     ``valid``. ``checkpoint``: a folder, or one that is open; ``facts`` of the training are kept in it, JSON.
-    ``progress`` is called after every call of the step, and ends training by returning true.
+    ``progress`` is called after every call of the step, and ends training by returning true. A batch of fewer rows goes
+    to the step that ``companions`` has for it, with the present states; without one it is left out, and counted.
     """
 
     def __init__(
@@ -136,8 +151,11 @@ class Trainer:
         checkpoint: str | Path | Folder | None = None,
         progress: Callable[[Progress], object] | None = None,
         facts: Mapping[str, Any] | None = None,
+        companions: Companions | None = None,
     ) -> None:
-        """Raises ParameterError; CheckpointError for a checkpoint that is not to go on from; OSError."""
+        """Raises ParameterError; DataError for ``valid`` that does not fit; CheckpointError for a checkpoint that is
+        not to go on from; OSError.
+        """
         if (evaluation is None) != (valid is None):
             raise ParameterError("evaluation, valid: found one of them; allowed: both or none")
         if limits.patience is not None and valid is None:
@@ -147,8 +165,14 @@ class Trainer:
         self.step, self._data, self.limits = step, data, limits
         self._evaluation, self._valid, self._metrics = evaluation, valid, dict(metrics or {})
         self._progress, self._facts = progress, dict(facts or {})
+        self._companions = companions or Companions()
+        if valid is not None and evaluation is not None:
+            self._check_valid(valid, evaluation)
         self._place = _Place()
         self._initial_rate = float(step.state[RATE])
+        self._given = {
+            spec.name for spec in step.states if not _is_finite(step.state[spec.name])
+        }  # not finite at first
         self._resumed = 0
         self._now: Progress | None = None  # after the latest call
         self._folder: Folder | None = None
@@ -174,13 +198,36 @@ class Trainer:
         if reason not in ("interrupted", "early stop") and not any(e.call == place.call for e in place.evaluations):
             self._evaluate()
         if self._folder is not None and place.call:
-            self._save()
+            self._save()  # with what is accumulated, to go on from
+        if reason != "interrupted" and self._update_by_the_rest():
+            self._evaluate()
         state = self.step.state
         return Report(
             np.array(place.losses), tuple(place.evaluations), place.call, int(state[STEP]), place.epoch,
             int(state[SKIPPED]) if SKIPPED in state else 0, time.monotonic() - began, reason, place.best, self._written,
-            self.step.memory, tuple(self.step.info.get("live", ())), self._resumed,
+            self.step.memory, tuple(self.step.info.get("live", ())), self._resumed, place.left_out,
+            int(state[CALLS]) if CALLS in state else 0,
         )  # fmt: skip
+
+    def _update_by_the_rest(self) -> bool:
+        """Makes the update by gradients that are accumulated since the last one; whether there was one."""
+        state = self.step.state
+        if CALLS not in state or not int(state[CALLS]):
+            return False
+        last = self._companions.last()
+        if last is not None:
+            self._with_states(last, ())
+        return last is not None
+
+    def _with_states(self, module: Module, arrays: Sequence[np.ndarray]) -> Any:
+        """The result of a companion's call; its states are the step's, before and after."""
+        own, given = self.step.state, module.state
+        for name in given:
+            given[name] = own[name]
+        result = module(*arrays)
+        for name in given:
+            own[name] = given[name]
+        return result
 
     def _run(self, began: float, interrupted: Callable[[], bool]) -> StopReason:
         place, limits = self._place, self.limits
@@ -199,7 +246,7 @@ class Trainer:
                 if (reason := self._after(interrupted)) is not None:
                     return reason
             if not called and not start:
-                raise DataError(f"data: found no batch of {self.step.inputs[0].shape[0]} rows in epoch {place.epoch}")
+                raise DataError(f"data: found no batch of {self._size} rows in epoch {place.epoch}")
             place.epoch, place.batch = place.epoch + 1, 0
             if limits.evaluate_every is None and self._evaluate():
                 return "early stop"
@@ -207,23 +254,32 @@ class Trainer:
                 self._save()
 
     def _call(self, batch: Batch, began: float) -> bool:
-        """One call of the step; False for a batch of too few rows."""
+        """One call of the step; False for a batch of fewer rows that no step takes."""
         place = self._place
         place.batch += 1
         arrays = bound(batch, self.step.inputs)
-        if arrays is None:
+        rows = arrays[0].shape[0] if arrays[0].ndim else 0
+        other = None if rows == self._size else self._companions.step(rows)
+        if rows != self._size and other is None:
+            place.left_out += rows
             return False
         try:
-            loss = float(self.step(*arrays))
+            loss = float(self.step(*arrays) if other is None else self._with_states(other, arrays))
         except InputError as error:
             raise self._refused(error) from error
-        self._check(loss)
+        self._check(loss, arrays)
         place.call += 1
         place.losses.append(loss)
         self._now = Progress(
             place.call, place.epoch, place.batch, self._data.batches, self._calls(), loss, time.monotonic() - began
         )
         return True
+
+    @property
+    def _size(self) -> int:
+        """Rows of a whole batch."""
+        shape = self.step.inputs[0].shape
+        return shape[0] if shape else 0
 
     def _refused(self, error: InputError) -> DataError:
         """The error of a batch that the step refuses; what was trained before it is kept."""
@@ -238,18 +294,29 @@ class Trainer:
             self._save()
         return f"; the last checkpoint is '{self._written}'" if self._written is not None else ""
 
-    def _check(self, loss: float) -> None:
-        """Raises DivergenceError for a loss that is not finite, unless a smaller loss scale may help."""
+    def _check(self, loss: float, arrays: Sequence[np.ndarray]) -> None:
+        """Raises DivergenceError for a loss or gradients that are not finite, unless a smaller loss scale may help."""
         if math.isfinite(loss):
             return
         state, call = self.step.state, self._place.call + 1
-        if SCALE in state and float(state[SCALE]) > 1.0:
+        given = self._not_finite(arrays)
+        if not given and SCALE in state and float(state[SCALE]) > 1.0:
             return
         saved = self._rescue()
+        found = f"a loss of {loss}" if math.isinf(loss) else "a loss or gradients that are not finite"
         raise DivergenceError(
-            call, f"step {call}: found a loss of {loss}; allowed: finite numbers. Parameters are as before this step, "
-            f"after {int(state[STEP])} updates{saved}; try a smaller rate, or clip_norm",
+            call, f"step {call}: found {found}; allowed: finite numbers. Parameters are as before this step, "
+            f"after {int(state[STEP])} updates{saved}; {given or 'try a smaller rate, or clip_norm'}",
         )  # fmt: skip
+
+    def _not_finite(self, arrays: Sequence[np.ndarray]) -> str:
+        """Words that say where a batch has numbers that are not finite; none where it has none."""
+        for spec, array in zip(self.step.inputs, arrays, strict=True):
+            if not _is_finite(array):
+                first = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+                where = f"batch {self._place.batch} of epoch {self._place.epoch + 1}"
+                return f"the data are not finite: '{spec.name}' in {where}: {array[first]} at {list(first)}"
+        return ""
 
     def _after(self, interrupted: Callable[[], bool]) -> StopReason | None:
         """What is due after a call; why training ends, if it does."""
@@ -313,22 +380,41 @@ class Trainer:
 
     def _evaluated(self, module: Module, valid: Source) -> Evaluation:
         sums = dict.fromkeys(self._metrics, 0.0)
-        loss, count, rows = 0.0, 0, 0
-        for batch in valid.epoch(0):
+        size = module.inputs[0].shape[0] if module.inputs[0].shape else 0
+        loss, rows, left = 0.0, 0, 0
+        for number, batch in enumerate(valid.epoch(0)):
             arrays = bound(batch, module.inputs)
-            if arrays is None:
+            found = arrays[0].shape[0] if arrays[0].ndim else 1
+            other = module if found == size or not size else self._companions.evaluation(found)
+            if other is None:
+                left += found
                 continue
+            if other is not module:
+                for name in other.state:
+                    other.state[name] = module.state[name]
             try:
-                value, output = module(*arrays)
+                value, output = other(*arrays)
             except InputError as error:
-                raise DataError(f"valid: batch {count + 1}: {error}") from error
-            loss, count, rows = loss + float(value), count + 1, rows + len(arrays[0])
+                raise DataError(f"valid: batch {number + 1}: {error}") from error
+            loss, rows = loss + float(value) * found, rows + found
             for name, metric in self._metrics.items():
-                sums[name] += metric(output, arrays[-1])
-        if not count:
+                sums[name] += metric(output, arrays[-1]) * found
+        if not rows:
             raise DataError("valid: found no whole batch; allowed: one or more")
-        means = {name: total / count for name, total in sums.items()}
-        return Evaluation(self._place.call, self._place.epoch, loss / count, means, rows)
+        means = {name: total / rows for name, total in sums.items()}
+        return Evaluation(self._place.call, self._place.epoch, loss / rows, means, rows, left)
+
+    def _check_valid(self, valid: Source, evaluation: Module) -> None:
+        """Raises DataError for data to evaluate with whose first batch does not fit."""
+        random = self._data.random()
+        try:
+            for batch in valid.epoch(0):
+                bound(batch, evaluation.inputs)
+                return
+        except DataError as error:
+            raise DataError(f"valid: {error}") from None
+        finally:
+            self._data.restore(random)
 
     # --- checkpoints ---
 
@@ -336,11 +422,17 @@ class Trainer:
         place, state = self._place, self.step.state
         facts = {
             **self._facts, "rate": self._initial_rate, "call": place.call, "epoch": place.epoch, "batch": place.batch,
-            "data": self._data.facts(),
+            "left_out": place.left_out, "data": self._data.facts(),
             "evaluations": [asdict(e) for e in place.evaluations],
         }  # fmt: skip
         history = {"loss": np.array(place.losses, np.float64)}
-        return Checkpoint({name: state[name] for name in state}, facts, place.begun, history)
+        states = {name: state[name] for name in state}
+        for name, value in states.items():
+            if name not in self._given and not _is_finite(value):
+                last = f"; the last checkpoint is '{self._written}'" if self._written is not None else ""
+                found = f"step {place.call}: found state '{name}' that is not finite"
+                raise DivergenceError(place.call, f"{found}; allowed: finite numbers. It is not kept{last}")
+        return Checkpoint(states, facts, place.begun, history)
 
     def _save(self) -> None:
         assert self._folder is not None
@@ -371,9 +463,14 @@ class Trainer:
                 state[name] = value
         self._place = _Place(
             kept.facts["call"], kept.facts["epoch"], kept.facts["batch"], kept.random,
+            kept.facts.get("left_out", 0),
             kept.history["loss"].tolist(), [Evaluation(**e) for e in kept.facts["evaluations"]],
         )  # fmt: skip
         self._resumed = self._place.call
+
+
+def _is_finite(array: np.ndarray) -> bool:
+    return array.dtype.kind in "biu" or bool(np.isfinite(array).all())
 
 
 def _is_due(call: int, every: int | None) -> bool:

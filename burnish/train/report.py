@@ -15,13 +15,17 @@ StopReason = Literal["steps", "epochs", "early stop", "interrupted", "callback"]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation: after how many calls, the mean loss, metrics by name, and the rows that they are of."""
+    """One evaluation: after how many calls, the mean loss, metrics by name, and the rows that they are of.
+
+    ``left_out``: rows that are not among them, as they fill no batch and the model is compiled for no other size.
+    """
 
     call: int
     epoch: int
     loss: float
     metrics: Mapping[str, float]
     rows: int
+    left_out: int = 0
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ class Progress:
 class Report:
     """What came of training. ``losses`` [calls], float64; ``seconds`` are those of this process alone.
 
+    ``left_out``: rows that were to be trained on but fill no batch, over all epochs, where the model is compiled for no
+    other size; ``calls_left``: calls whose accumulated gradients were not applied, as after an interruption.
     ``memory``: bytes by kind; ``live``: bytes of activations that are live at each kernel of a step, in order.
     """
 
@@ -58,6 +64,8 @@ class Report:
     memory: Mapping[str, int]
     live: tuple[int, ...]
     resumed: int = 0  # calls made before this process
+    left_out: int = 0
+    calls_left: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """The report as JSON."""

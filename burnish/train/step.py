@@ -41,8 +41,8 @@ class Train:
     ``schedule``: how the rate moves from step to step. ``clip_norm``: gradients are scaled down where the norm of all
     of them is larger; ``clip_value``: each of their elements is limited to it, before that. ``accumulate``: the mean
     gradient of so many calls makes one step. ``precision``: "bfloat16" or "float16" computes products in it, see
-    :class:`MixedPrecision`. ``guard``: a call whose loss is not finite changes no state, nor does one whose gradients
-    are not where their norm is known, which then returns NaN.
+    :class:`MixedPrecision`. ``guard``: a call whose loss or gradients are not finite changes no state, and returns a
+    loss that is not finite.
     """
 
     loss: str | Loss | Graph = "softmax_cross_entropy"
@@ -90,7 +90,7 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     parameters; UnsupportedOperator for an operator without a gradient.
     """
     b, parameters = forward_pass(graph, train, weights)
-    return _with_update(b, b.source.outputs, parameters, train)
+    return _with_update(b, results_of(b.source), parameters, train)
 
 
 def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[Rewrite, tuple[str, ...]]:
@@ -98,8 +98,11 @@ def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = N
     are running statistics and the seed of dropout. Arguments and errors are those of :func:`training_graph`.
     """
     _check(graph)
-    resolved(train.loss).labels([graph.types[name] for name in graph.outputs])
+    resolved(train.loss).labels([graph.types[name] for name in results_of(graph)])
     precision = mixed_precision("Train: precision", train.precision)
+    if graph.states and precision is not None:
+        found = f"precision {precision.dtype} for a model with states {[*graph.states]}"
+        raise ModelError(f"Train: found {found}; allowed: None, or a model without")
     graph = graph if precision is None else in_half(graph, precision.dtype)
     running = _running_statistics(graph)
     if train.batch_statistics:
@@ -108,7 +111,10 @@ def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = N
     moving = running if train.batch_statistics else set[str]()
     b = Rewrite(graph)  # which gives no name that a later node of the model has
     for name in graph.inputs:
-        b.input(name, graph.types[name].shape, graph.types[name].dtype)
+        if name in graph.states:
+            b.state(name, graph.states[name].initial)
+        else:
+            b.input(name, graph.types[name].shape, graph.types[name].dtype)
     for name, value in graph.constants.items():
         if name in parameters or name in moving:
             b.state(name, value)
@@ -116,14 +122,22 @@ def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = N
             b.constant(value, name)
     dropped = 0
     for node in graph.nodes:
-        if node.op == "batch_norm" and set(node.inputs[3:]) <= moving:
+        if node.op == "batch_norm" and set(node.inputs[3:]) <= moving and not node.attrs.get("frozen"):
             _normalize(b, node, train.batch_norm_momentum)
         elif node.op == "dropout":
             _drop(b, node, dropped, train.seed)
             dropped += 1
         else:
             b.add_many(node.op, *node.inputs, names=node.outputs, node=node.name, **node.attrs)
+    for name, state in graph.states.items():
+        b.update(name, graph.outputs[state.output])
     return b, tuple(parameters)
+
+
+def results_of(graph: Graph) -> tuple[str, ...]:
+    """The outputs of a model that are no states."""
+    kept = {state.output for state in graph.states.values()}
+    return tuple(name for number, name in enumerate(graph.outputs) if number not in kept)
 
 
 def noted_labels(graph: Graph, train: Train) -> list[list[int | None]]:
@@ -131,8 +145,9 @@ def noted_labels(graph: Graph, train: Train) -> list[list[int | None]]:
 
     Inputs are those of :func:`training_graph` of ``graph``, or of its evaluation.
     """
-    found = label_classes(train.loss, [graph.types[name] for name in graph.outputs])
-    return [[len(graph.inputs) + number, classes, ignore] for number, (classes, ignore) in sorted(found.items())]
+    found = label_classes(train.loss, [graph.types[name] for name in results_of(graph)])
+    inputs = [name for name in graph.inputs if name not in graph.states]
+    return [[len(inputs) + number, classes, ignore] for number, (classes, ignore) in sorted(found.items())]
 
 
 def noted_indices(graph: Graph) -> list[list[int]]:
@@ -149,12 +164,13 @@ def trained_constants(graph: Graph, train: Train) -> set[str]:
     """The constants that training changes: parameters and running statistics. Raises ModelError."""
     _check(graph)
     running = _running_statistics(graph)
-    return (running if train.batch_statistics else set()) | {*_parameters(graph, train, running, None)}
+    moving = running if train.batch_statistics else set()
+    return moving | {*_parameters(graph, train, running, None)} | graph.states.keys()
 
 
 def lasting(graph: Graph, train: Train) -> Node | None:
     """The first node that keeps something from one call of a step to the next: running statistics, dropout's seed."""
-    moving = _running_statistics(graph) if train.batch_statistics else set[str]()
+    moving = (_running_statistics(graph) if train.batch_statistics else set[str]()) | graph.states.keys()
     return next((n for n in graph.nodes if n.op == "dropout" or moving & {*n.inputs}), None)
 
 
@@ -176,7 +192,7 @@ def _normalize(b: GraphBuilder, node: Node, momentum: float | None) -> None:
     """Batch normalization by the batch's own statistics, which move the running ones."""
     x, scale, bias, mean, variance = node.inputs
     attrs = {**OPERATORS[node.op].complete(node.attrs)}
-    moves = attrs.pop("momentum")
+    moves, _ = attrs.pop("momentum"), attrs.pop("frozen")
     momentum = moves if momentum is None else momentum
     own = b.add_many("batch_norm_training", x, scale, bias, names=node.outputs, node=node.name, **attrs)
     shape, channels = b.types[x].shape, b.types[mean].size
@@ -244,8 +260,6 @@ def _parameters(
 
 
 def _check(graph: Graph) -> None:
-    if graph.states:
-        raise ModelError(f"Train: found a model with states {[*graph.states]}; allowed: a model without")
     if graph.dims:
         dims = ", ".join(d.name for d in graph.dims)
         raise ModelError(f"Train: found open dimensions {dims}; allowed: a model with fixed shapes")

@@ -6,13 +6,14 @@ the optimizer remembers and, as ``parameter.sum``, the gradients that are accumu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from burnish.graph.gradient import backpropagate
-from burnish.graph.graph import GraphBuilder
+from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.ops import OPERATORS
 from burnish.train.optimizers import Optimizer, Progress
 from burnish.train.precision import MixedPrecision
 from burnish.train.schedules import Schedule
@@ -64,8 +65,40 @@ def apply_gradients(
 
     ``scale``: the state that is the loss scale, where there is one.
     """
-    running = [*b.updates]
+    running, read = [*b.updates], _finite_by(b, found) if plan.guard else ()
     due, found = _accumulated(b, parameters, found, plan.accumulate)
+    return _applied(b, loss, parameters, found, plan, scale, due, running, read)
+
+
+def remaining_update(parameters: Mapping[str, np.ndarray], plan: UpdatePlan) -> Graph:
+    """The update by what is accumulated since the last one, the mean of as many calls as there were; none after none.
+
+    ``parameters``: by name. The states are a step's of the same plan: parameters, what the optimizer remembers, sums
+    and counts. The output is NaN where the gradients are not finite, and nothing has changed then, else 0.
+    """
+    b, found = GraphBuilder(), []
+    for name, value in parameters.items():
+        b.state(name, value)
+    scale = None if plan.scale is None else b.state(b.fresh(SCALE), np.array(plan.scale))
+    calls = b.state(b.fresh(CALLS), np.zeros((), np.int64))
+    due = b.add("greater", calls, b.constant(0))
+    share = b.add("div", _real(b, plan.accumulate), b.add("maximum", b.add("cast", calls, to="float64"), _real(b, 1.0)))
+    for name, value in parameters.items():
+        zeros = np.zeros(value.shape, value.dtype)
+        held = b.state(b.fresh(f"{name}.sum"), zeros)
+        found.append(b.add("mul", held, _as(b, share, b.types[held].dtype)))
+        b.update(held, b.constant(zeros))
+    b.update(calls, b.constant(0))
+    read = found if plan.guard else ()
+    done = _applied(b, _real(b, 0.0), [*parameters], found, plan, scale, due, [*b.updates], read)
+    return b.build(b.add("identity", done, name=b.fresh("loss")))
+
+
+def _applied(
+    b: GraphBuilder, loss: str, parameters: Sequence[str], found: Sequence[str], plan: UpdatePlan, scale: str | None,
+    due: str | None, running: Sequence[str], read: Sequence[str],
+) -> str:  # fmt: skip
+    """Updates by the gradients of one, where they are ``due``, finite where what is ``read`` is; returns the loss."""
     found = [b.add("clip", g, min=-plan.clip_value, max=plan.clip_value) for g in found] if plan.clip_value else found
     norm = _norm(b, found) if plan.clip_norm is not None or scale is not None else None
     finite = None if norm is None else _is_finite(b, norm)
@@ -78,6 +111,8 @@ def apply_gradients(
         _keep(b, running, _is_finite(b, loss))
         _rescale(b, scale, due, applied, plan.precision.growth)
         return loss
+    if plan.guard and finite is None:
+        finite = _is_finite(b, _norm(b, read))
     sound = _both(b, finite, _is_finite(b, loss)) if plan.guard else None
     _keep(b, [*b.updates], sound)  # running statistics, and gradients that are accumulated
     add_optimizer(b, parameters, found, plan, due if sound is None else _both(b, due, sound))
@@ -135,11 +170,36 @@ def add_optimizer(
         progress.remember(b, parameter, plan.optimizer.update(b, parameter, gradient, progress))
 
 
+def _finite_by(b: GraphBuilder, found: Sequence[str]) -> Sequence[str]:
+    """Tensors that are finite only where the gradients are, with few elements.
+
+    A product of finite tensors is finite, but for sums beyond the dtype's range. Where its operands are smaller than
+    itself, as those of a weight's gradient from a small batch are, they are read instead: it then need not be stored.
+    """
+    made, sources = {name: node for node in b.nodes for name in node.outputs}, dict[str, None]()
+    for name in found:
+        node = made.get(name)
+        operands = node.inputs if node is not None and _is_product(node) else ()
+        fewer = 0 < sum(b.types[n].size for n in operands) < b.types[name].size
+        sources |= dict.fromkeys(operands if fewer else (name,))
+    return [*sources]
+
+
+def _is_product(node: Node) -> bool:
+    known = OPERATORS.get(node.op)
+    return known is not None and known.traits.weight_channel is not None
+
+
 def _norm(b: GraphBuilder, found: Sequence[str]) -> str:
     """The Euclidean norm of all gradients together, float64."""
     total = None
     for gradient in found:
-        square = b.add("cast", b.add("reduce_sumsq", gradient, keepdims=False), to="float64")
+        if len(b.types[gradient].shape) > 1:  # by rows first: one sum of many is slower, and loses more digits
+            rows = b.add("reduce_sumsq", gradient, axes=(-1,), keepdims=False)
+            square = b.add("reduce_sum", rows, keepdims=False)
+        else:
+            square = b.add("reduce_sumsq", gradient, keepdims=False)
+        square = b.add("cast", square, to="float64")
         total = square if total is None else b.add("add", total, square)
     assert total is not None, "there are parameters"
     return b.add("sqrt", total)

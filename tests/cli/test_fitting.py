@@ -76,7 +76,7 @@ def test_a_compiled_model_is_written(files: Path) -> None:
     page = files / "report.html"
     text = run(files, "--steps", 3, "--optimizer", "sgd", "--accumulate", 2, "-o", files / "m.bn", "--report", page)
     assert page.read_text().count("<svg") == 2  # the loss, and live memory over a step
-    assert "in 3 batches, 1 updates" in text and bn.load(files / "m.bn")(np.zeros((32, 6), "f4")).shape == (32, 3)
+    assert "in 3 batches, 2 updates" in text and bn.load(files / "m.bn")(np.zeros((32, 6), "f4")).shape == (32, 3)
 
 
 def test_going_on_from_a_folder(files: Path) -> None:
@@ -100,6 +100,7 @@ def test_going_on_from_a_folder(files: Path) -> None:
         (["-o", "m.txt"], ParameterError, "allowed: a name that ends in .onnx or .bn"),
         (["--valid", "none.npz"], ParameterError, "--valid: no file 'none.npz'"),
         (["--metric", "auc"], ParameterError, "metrics: found 'auc'"),
+        (["--momentum", 0.5], ParameterError, "--momentum: found 0.5 for adamw; allowed: with --optimizer sgd"),
     ],
 )
 def test_what_cannot_be_is_refused(files: Path, more: list[str], kind: type[BurnishError], message: str) -> None:

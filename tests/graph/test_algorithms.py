@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from burnish.graph import Graph, GraphBuilder
-from burnish.graph.algorithms import choose_algorithms
+from burnish.graph.algorithms import alternatives, choose_algorithms
 from burnish.graph.estimates import Window, estimates, split_rows
 from burnish.graph.evaluate import evaluate
 from burnish.graph.verify import verify
@@ -165,6 +165,33 @@ def test_a_weight_that_two_layers_share_is_transformed_once() -> None:
     first, second = (n.inputs[1] for n in after.nodes[1:])
     assert first == second
     assert len(after.constants) == 1
+
+
+def test_weights_that_are_trained_take_no_algorithm_that_rounds_more() -> None:
+    def tiles(constant: bool) -> set[tuple[str, object]]:
+        g = GraphBuilder()
+        weight = g.constant(array(64, 64, 3, 3)) if constant else g.input("w", (64, 64, 3, 3))
+        graph = g.build(g.add("conv2d", g.input("x", (1, 64, 56, 56)), weight, pads=(1, 1, 1, 1)))
+        return {(e.op, e.attrs.get("m")) for e in alternatives(graph, graph.nodes[0], AVX512)}
+
+    assert tiles(constant=True) - tiles(constant=False) == {("winograd_conv2d", 4)}
+
+
+@pytest.mark.parametrize(("m", "most"), [(2, 1.5), (4, 4.0)])
+def test_how_much_further_off_tiles_are(m: int, most: float) -> None:
+    """What ``Estimate.steady`` says, of the same convolution in float32 beside float64."""
+    g, x, w = GraphBuilder(), array(1, 64, 16, 16), array(32, 64, 3, 3)
+    y = g.add("conv2d", g.input("x", x.shape), g.constant(w), pads=(1, 1, 1, 1))
+    graph = g.build(y)
+    (exact,) = evaluate(graph, {"x": x}, "float64").values()
+    errors = []
+    for op in ("conv2d", "winograd_conv2d"):
+        found = alternatives(graph, graph.nodes[0], AVX512)
+        own = next(e for e in found if e.op == op and e.attrs.get("m") in (None, m))
+        (value,) = evaluate(choose_algorithms(graph, AVX512, False, lambda *_, own=own: own), {"x": x}).values()
+        errors.append(float(np.sqrt(np.mean((value - exact) ** 2))))
+    assert errors[1] < most * errors[0]
+    assert own.steady == (m == 2) == (errors[1] < 1.5 * errors[0])
 
 
 def test_estimates_follow_the_work() -> None:

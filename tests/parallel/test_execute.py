@@ -216,6 +216,18 @@ def test_clipping_and_accumulation_by_a_plan() -> None:
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
 
 
+def test_rows_and_calls_that_are_left_are_trained_by_a_plan() -> None:
+    train = Train(optimizer=SGD(0.1, momentum=0.9), accumulate=4)
+    model, data = NETWORKS["mlp"](), {name: value[:-3] for name, value in rows().items()}
+    alone = fit(model, data, train, epochs=1, valid=data)
+    found = fit_ranks(model, data, train, Limits(epochs=1), MIXED, 2, kind="thread", valid=data)
+    np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
+    assert found.report.updates == alone.report.updates and found.report.left_out == found.report.calls_left == 0
+    assert len(data["label"]) % model.types["x"].shape[0] and found.report.evaluations[-1].rows == len(data["label"])
+    for name in ("w1", "w2", "b1", "w1.velocity"):
+        np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
+
+
 DEAD_AT = 7
 DEATH = "BURNISH_TEST_DEATH"  # the environment's name for a file that holds the time of the death
 

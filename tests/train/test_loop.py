@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import signal
@@ -15,8 +16,11 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.driver.fit import prepare
 from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
 from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import GraphBuilder
+from burnish.train.loop import Limits
 from burnish.train.progress import shown
 from burnish.train.report import Progress
 from tests.train.networks import perceptron, rows
@@ -36,12 +40,12 @@ def test_epochs_lower_the_loss_and_are_reported() -> None:
     done = fit(epochs=8, valid=VALID, metrics=["accuracy"], progress=seen.append)
     report = done.report
     assert report.stop_reason == "epochs" and report.epochs == 8
-    assert report.calls == report.updates == len(report.losses) == 8 * 6  # the rest of 100 rows is left out
-    assert [e.call for e in report.evaluations] == [6 * n for n in range(1, 9)]
+    assert report.calls == report.updates == len(report.losses) == 8 * 7  # of 16 rows, the last of 4
+    assert [e.call for e in report.evaluations] == [7 * n for n in range(1, 9)]
     assert report.evaluations[-1].rows == 48 and report.best in report.evaluations
-    assert report.losses[-6:].mean() < 0.6 * report.losses[:6].mean()
+    assert report.losses[-7:].mean() < 0.6 * report.losses[:7].mean()
     assert report.evaluations[-1].metrics["accuracy"] > 0.6
-    assert [p.call for p in seen if p.evaluation is None] == [*range(1, 49)] and seen[0].calls == 48
+    assert [p.call for p in seen if p.evaluation is None] == [*range(1, 57)] and seen[0].calls == 56
     assert report.live and max(report.live) <= report.memory["arena"]
     plain = json.loads(json.dumps(report.as_json()))
     assert plain["losses"] == report.losses.tolist() and plain["best"]["loss"] == report.best.loss
@@ -113,7 +117,8 @@ def test_accumulated_and_scaled_training_goes_on(tmp_path: Path) -> None:
     fit(train=train, steps=6, checkpoint=tmp_path)  # in the middle of four
     rest = fit(train=train, steps=11, checkpoint=tmp_path, resume=True)
     assert rest.report.losses.tobytes() == whole.report.losses.tobytes()
-    assert whole.report.updates + whole.report.skipped == 11 // 4
+    assert whole.report.updates + whole.report.skipped == 3 and whole.report.calls_left == 0  # of 4, 4 and 3 calls
+    assert all(np.array_equal(rest.step.state[name], whole.step.state[name]) for name in whole.step.state)
 
 
 def test_a_loader_of_torch_goes_on(tmp_path: Path) -> None:
@@ -200,7 +205,7 @@ def test_a_loss_that_is_not_finite_names_the_step_and_loses_nothing(tmp_path: Pa
     bad = {"x": DATA["x"].copy(), "label": DATA["label"]}
     bad["x"][20] = np.nan
     with pytest.raises(
-        DivergenceError, match=r"step 2: found a loss of nan; .* after 1 updates; the last check"
+        DivergenceError, match=r"step 2: .* after 1 updates; the last check.*'x' in batch 2 of epoch 1: nan at \[4, 0\]"
     ) as told:
         fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path)
     assert told.value.step == 2
@@ -271,9 +276,113 @@ def test_wrong_arguments_are_refused_before_work() -> None:
             fit(**wrong)
     with pytest.raises(ParameterError, match="train: found None"):
         bn.fit(perceptron(), DATA, None, steps=1)  # type: ignore[arg-type]
-    short = [(DATA["x"][:8], DATA["label"][:8])]
+
+
+def test_rows_that_fill_no_batch_are_trained_by_their_own_mean_and_the_last_sum_is_applied() -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 5))
+    net, own = net.double(), copy.deepcopy(net).double()
+    data = {"input": DATA["x"][:27].astype("f8"), "label": DATA["label"][:27]}
+    train = bn.Train(optimizer=bn.AdamW(0.02), accumulate=4, clip_norm=1.0)
+    more: dict[str, Any] = {"example_inputs": torch.zeros(8, 12).double(), "shuffle": False, "epochs": 3}
+    valid = {"input": VALID["x"][:11].astype("f8"), "label": VALID["label"][:11]}
+    done = bn.fit(net, data, train, valid=valid, metrics=["accuracy"], threads=1, **more)
+    optimizer, losses, calls = torch.optim.AdamW(own.parameters(), 0.02), [], 0
+    for start in [0, 8, 16, 24] * 3:
+        x, y = (torch.tensor(data[name][start : start + 8]) for name in ("input", "label"))
+        losses.append(torch.nn.functional.cross_entropy(own(x), y))
+        losses[-1].backward()
+        calls += 1
+        if calls == 4 or len(losses) == 12:
+            for p in own.parameters():
+                p.grad /= calls
+            torch.nn.utils.clip_grad_norm_(own.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            calls = 0
+    np.testing.assert_allclose(done.report.losses, [v.item() for v in losses], rtol=1e-10)
+    done.copy_to(net)
+    for p, q in zip(net.state_dict().values(), own.state_dict().values(), strict=True):
+        if p.is_floating_point():
+            np.testing.assert_allclose(p, q, rtol=1e-7, atol=1e-9)
+    logits, labels = own.eval()(torch.tensor(valid["input"])), torch.tensor(valid["label"])
+    last = done.report.evaluations[-1]
+    assert last.rows == 11 and last.left_out == 0
+    assert last.loss == pytest.approx(torch.nn.functional.cross_entropy(logits, labels).item(), rel=1e-9)
+    assert last.metrics["accuracy"] == pytest.approx((logits.argmax(1) == labels).double().mean().item())
+
+
+@pytest.mark.parametrize("steps", [2, 6])
+def test_the_last_calls_of_an_accumulation_are_applied(steps: int) -> None:
+    """As one update by the mean of their gradients."""
+    done = fit(train=bn.Train(optimizer=bn.SGD(0.5), accumulate=5), steps=steps, shuffle=False)
+    plain = bn.compile(perceptron(), train=bn.Train(optimizer=bn.SGD(0.5)), threads=1)
+    now = {name: plain.state[name] for name in ("w1", "b1", "w2", "b2")}
+    for first in range(0, steps, 5):
+        ends = []
+        for call in range(first, min(first + 5, steps)):
+            for name, value in now.items():
+                plain.state[name] = value
+            plain(*(array[16 * call : 16 * call + 16] for array in DATA.values()))
+            ends.append({name: plain.state[name] for name in now})
+        now = {name: np.mean([end[name] for end in ends], axis=0) for name in now}
+    for name, value in now.items():
+        np.testing.assert_allclose(done.step.state[name], value, atol=1e-6)
+    assert done.report.updates == -(-steps // 5) and done.step.state["optimizer.calls"] == 0
+
+
+def test_rows_that_no_step_takes_are_reported() -> None:
+    b = GraphBuilder()  # which mixes the rows of a batch: there is no graph of fewer
+    x = b.add("sub", b.input("x", (16, 12)), b.constant(np.ones((16, 12), "f4") * np.arange(16, dtype="f4")[:, None]))
+    model = b.build(b.add("matmul", b.add("cumsum", x, axis=0), b.constant(np.ones((12, 5), "f4"), "w")))
+    report = fit(model=model, epochs=2, valid=VALID).report
+    assert report.calls == 12 and report.left_out == 8 and report.as_json()["left_out"] == 8
+    assert report.evaluations[-1].rows == 48 and report.evaluations[-1].left_out == 0
     with pytest.raises(DataError, match="found no batch of 16 rows in epoch 0"):
-        fit(data=short, steps=3)
+        fit(model=model, data=[(DATA["x"][:8], DATA["label"][:8])], steps=3)
+
+
+def test_data_to_evaluate_with_are_checked_before_training() -> None:
+    seen: list[Progress] = []
+    with pytest.raises(DataError, match=r"valid: batch: 'x': found shape \[16, 3\]; allowed: \[16, 12\]"):
+        fit(epochs=1, valid={"x": VALID["x"][:, :3], "label": VALID["label"]}, progress=seen.append)
+    assert not seen
+
+
+def test_gradients_that_are_not_finite_leave_everything_as_it_was(tmp_path: Path) -> None:
+    """Where the loss is finite: at zeros, whose root has no slope."""
+    torch = pytest.importorskip("torch")
+
+    class Rooted(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(5, 12))
+            self.c = torch.nn.Parameter(torch.zeros(5))
+
+        def forward(self, x: Any) -> Any:
+            return x @ self.w.T + self.c.sqrt()
+
+    data, example = (DATA["x"], DATA["label"]), torch.zeros(16, 12)
+    with pytest.raises(DivergenceError, match="step 1: found a loss or gradients that are not finite") as told:
+        bn.fit(Rooted(), data, bn.Train(optimizer=bn.AdamW(0.1)), example_inputs=example, steps=4, checkpoint=tmp_path)
+    module = told.value.module
+    assert np.array_equal(module.state["p_w"], np.ones((5, 12))) and np.array_equal(module.state["p_c"], np.zeros(5))
+    assert all(np.isfinite(module.state[name]).all() for name in module.state) and module.state["optimizer.step"] == 0
+    assert not [*tmp_path.glob("*.safetensors")]
+
+
+def test_a_state_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
+    def poison(now: Progress) -> None:
+        if now.call == 2:
+            trainer.step.state["b1"] = np.full(24, np.nan, "f4")
+
+    trainer = prepare(
+        perceptron(), DATA, TRAIN, Limits(steps=2, save_every=1), checkpoint=tmp_path, progress=poison, threads=1
+    ).trainer
+    with pytest.raises(DivergenceError, match=r"found state 'b1.*' that is not finite.*step-0000000001"):
+        trainer.run()
+    assert [path.name for path in tmp_path.glob("*")] == ["step-0000000001.safetensors"]
 
 
 def test_progress_in_lines(capsys: pytest.CaptureFixture[str]) -> None:

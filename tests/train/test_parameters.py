@@ -179,13 +179,6 @@ def test_whole_channels_layers_and_what_is_refused() -> None:
         bn.compile(Channels(nn.AlphaDropout(0.3)), x, train=bn.Train("squared"))
 
 
-def test_dropout_of_attention_is_left_out_with_a_warning() -> None:
-    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.1, batch_first=True)
-    with pytest.warns(UserWarning, match="dropout of attention weights is left out, in 'self_attn'"):
-        graph = import_torch(layer, torch.randn(2, 3, 8), training=True).graph
-    assert sum(node.op == "dropout" for node in graph.nodes) == 3
-
-
 def test_dropout_of_onnx() -> None:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Dropout", ["h", "rate"], ["y", "mask"])]
     weights = [numpy_helper.from_array(np.ones((4, 4), "f4"), "w"), numpy_helper.from_array(np.float32(0.25), "rate")]

@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import onnx
 
 import burnish as bn
-from burnish.errors import UnsupportedOperator
+from burnish.errors import BurnishError, UnsupportedOperator
 from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
-from burnish.runtime.module import IN_PYTHON
+from burnish.pipeline.kernel import SLOW as SLOW_KERNEL
 from tools.fuzz.oracles import MANY_SAMPLES, Expected, expect, judge
 from tools.fuzz.pages import run_fenced
 from tools.fuzz.standard import NotComputable
@@ -29,7 +30,7 @@ FAILURES = ("slow", "definition", "wrong", "error", "crash", "hang")
 @dataclass(frozen=True)
 class Way:
     """How a model is compiled and run. ``edge``: on which side of forbidden pages its memory lies, if at all. ``open``:
-    with the first extents of inputs left open.
+    with extents of inputs left open, drawn by ``draw``.
     """
 
     exact: bool = False
@@ -37,6 +38,7 @@ class Way:
     threads: int = 1
     edge: str = ""
     open: bool = False
+    draw: int = 0
 
     def __str__(self) -> str:
         words = ["exact"] * self.exact + ["rewrite"] * self.rewrite + ["open"] * self.open
@@ -63,7 +65,7 @@ def ways(seed: int, pages: bool, opened: bool = False) -> list[Way]:
     """The ways in which the model of a seed is tried: exactly, and freely; one in eight with rewriting."""
     threads = 1 + seed % 2
     if opened:
-        return [Way(exact=seed % 3 == 0, threads=threads, open=True)]
+        return [Way(exact=seed % 3 == 0, threads=threads, open=True, draw=seed)]
     if pages:
         edge = ("end", "start")[seed // 2 % 2]
         return [Way(exact=seed % 3 == 0, threads=threads, edge=edge)]
@@ -88,26 +90,17 @@ def attempt(
         mark("compile")
         began = time.perf_counter()
         with warned() as warnings:
-            source, shapes = opened(model) if way.open else (model, None)
+            source, shapes = opened(model, way.draw) if way.open else (model, None)
             module: Any = bn.compile(
                 source, threads=way.threads, exact=way.exact, rewrite=way.rewrite, cache_dir=cache_dir, shapes=shapes
             )
         seconds = time.perf_counter() - began
-        mark("run")
-        ordered = [feeds[spec.name] for spec in module.inputs]
-        if way.edge:
-            found = run_fenced(module, ordered, way.edge)
-        else:
-            results = module(*ordered)
-            found = list(results) if isinstance(results, tuple) else [results]
-        mark("judge")
-        relative = EXACT_TOLERANCE if way.exact else TOLERANCE
-        outcome, detail = judge(model, feeds, found, expected, relative)
-        if outcome != "right":
-            expected = expect(model, feeds, samples=MANY_SAMPLES, relative=relative)
-            outcome, detail = judge(model, feeds, found, expected, relative)
-        if outcome == "wrong" and any(holds_no_number(array) for array in feeds.values()):
-            outcome, detail = _excused(model, feeds, way, found, expected) or (outcome, detail)
+        outcome, detail = _called(module, model, feeds, way, mark, expected)
+        for resized, others, values in at_sizes(model, feeds, source, shapes or {}, way.draw):
+            if outcome != "right":
+                break
+            outcome, detail = _called(module, resized, others, way, mark, values)
+            detail = detail and f"at {[list(array.shape) for array in others.values()]}: {detail}"
     except NotComputable as error:
         return Result("no oracle", str(error))
     except UnsupportedOperator as error:
@@ -116,8 +109,10 @@ def attempt(
         return Result("error", *describe(error), seconds)
     if outcome == "right" and seconds > SLOW:
         return Result("slow", f"compiled in {seconds:.1f} s", "slow", seconds)
-    if outcome == "right" and (far := {label: why for label, why in module.slow.items() if why != IN_PYTHON}):
-        return Result("slow", f"kernel {next(iter(far))}: {next(iter(far.values()))}", "slow kernel", seconds)
+    if outcome == "right" and isinstance(module, bn.Module):
+        far = [row for row in module.info.get("kernels", ()) if row.get("times", 0.0) >= SLOW_KERNEL]
+        if far:
+            return Result("slow", f"kernel {far[0]['kernel']}: {far[0]['slow']}", "slow kernel", seconds)
     if outcome == "right" and not isinstance(module, bn.Module):
         return Result("by size", "", "", seconds)
     if outcome == "right" and warnings:
@@ -126,9 +121,37 @@ def attempt(
     return Result(outcome, detail, kind, seconds)
 
 
-def opened(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]:
-    """The model with the first extents of its inputs open, equal ones under one name, and their bounds: the kernels are
-    made to suit another size than the trial's.
+def _called(
+    module: Any,
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    way: Way,
+    mark: Callable[[str], None],
+    expected: Sequence[Expected],
+) -> tuple[str, str]:
+    """The outcome of one call of a compiled model, and what is wrong."""
+    mark("run")
+    ordered = [feeds[spec.name] for spec in module.inputs]
+    if way.edge:
+        found = run_fenced(module, ordered, way.edge)
+    else:
+        results = module(*ordered)
+        found = list(results) if isinstance(results, tuple) else [results]
+    mark("judge")
+    relative = EXACT_TOLERANCE if way.exact else TOLERANCE
+    outcome, detail = judge(model, feeds, found, expected, relative)
+    if outcome != "right":
+        expected = expect(model, feeds, samples=MANY_SAMPLES, relative=relative)
+        outcome, detail = judge(model, feeds, found, expected, relative)
+    if outcome == "wrong" and any(holds_no_number(array) for array in feeds.values()):
+        outcome, detail = _excused(model, feeds, way, found, expected) or (outcome, detail)
+    return outcome, detail
+
+
+def opened(model: onnx.ModelProto, draw: int) -> tuple[onnx.ModelProto, dict[str, tuple[int, ...]]]:
+    """The model with extents of its inputs open, equal ones under one name, and their bounds and hints by ``draw``.
+
+    The first extents, or in one of three draws any, each by its input's name and axis alone: a smaller model's stay.
     """
     made = onnx.ModelProto()
     made.CopyFrom(model)
@@ -138,13 +161,48 @@ def opened(model: onnx.ModelProto) -> tuple[onnx.ModelProto, dict[str, tuple[int
     for value in made.graph.output:
         value.type.tensor_type.ClearField("shape")
     for value in made.graph.input:
-        dims = value.type.tensor_type.shape.dim
-        if value.name in constants or not dims or not dims[0].dim_value:
+        if value.name in constants:
             continue
-        extent = dims[0].dim_value
-        dims[0].dim_param = f"open{extent}"
-        shapes[f"open{extent}"] = (1, extent + 5, 1, extent + 2)
+        for axis, d in enumerate(value.type.tensor_type.shape.dim):
+            extent = d.dim_value
+            of_axis = np.random.default_rng((draw, crc32(value.name.encode()), axis))
+            if not extent or (axis if draw % 3 else of_axis.random() < 0.5):
+                continue
+            random = np.random.default_rng((draw, extent))
+            low, high = int(random.choice((1, 1, extent))), extent + int(random.choice((0, 1, 5, 32)))
+            if low == high:
+                high += 1
+            d.dim_param = f"open{extent}"
+            shapes[d.dim_param] = (low, high, 1, int(random.choice((low, high, random.integers(low, high + 1)))))
     return made, shapes
+
+
+def at_sizes(
+    model: onnx.ModelProto,
+    feeds: Mapping[str, np.ndarray],
+    source: onnx.ModelProto,
+    shapes: Mapping[str, Sequence[int]],
+    seed: int,
+) -> Iterator[tuple[onnx.ModelProto, dict[str, np.ndarray], list[Expected]]]:
+    """The model at the least, the greatest and the hinted sizes of open extents that it can have, its inputs repeated
+    or cut to those, and what its outputs must be.
+    """
+    for column in (0, 1, 3) if shapes else ():
+        sizes = {name: bounds[column] for name, bounds in shapes.items()}
+        resized, others = onnx.ModelProto(), dict(feeds)
+        resized.CopyFrom(source)
+        for value in resized.graph.input:
+            for axis, d in enumerate(value.type.tensor_type.shape.dim):
+                if d.dim_param in sizes:
+                    old, new = feeds[value.name].shape[axis], sizes[d.dim_param]
+                    others[value.name] = np.take(others[value.name], np.arange(new) % old, axis)
+                    d.dim_value = new
+        if all(others[name].shape == array.shape for name, array in feeds.items()):
+            continue
+        try:
+            yield resized, others, expect(resized, others, seed, samples=1)
+        except (NotComputable, BurnishError):
+            continue  # constants of the model may demand the size that was drawn
 
 
 def _excused(

@@ -11,7 +11,7 @@ from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import send_range, split_entries, split_segment
 from burnish.boost.histogram import add_group, add_sparse
-from burnish.boost.kernels import lean
+from burnish.boost.kernels import lean, wide
 
 _WORDS = NODE.itemsize // 8
 _LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignore[union-attr]
@@ -59,7 +59,7 @@ class Scratch(NamedTuple):
         return cls(floats, sums, np.empty(codes + 1, np.uint8), np.empty(nodes, np.int64))
 
 
-@lean
+@wide
 def grow_subtrees(
     nodes: NDArray[Any],
     count: int,

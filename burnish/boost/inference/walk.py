@@ -8,14 +8,14 @@ faster than those of named ones, and that counts where one row is predicted.
 import numpy as np
 
 from burnish.boost.inference.lanes import LANES, SQUARE, add_vector, subtree, transpose
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, lean, wide
 
 _DEEPEST = 4  # levels whose tests and selections are written out; a deeper tree is two of them, one below the other
 _select1, _select2, _select3, _select4 = (subtree(height, True) for height in range(1, _DEEPEST + 1))
 _combine1, _combine2, _combine3, _combine4 = (subtree(height, False) for height in range(1, _DEEPEST + 1))
 
 
-@lean
+@wide
 def fill_dense(table, first_row, last_row, columns, groups, places, blocks, size):  # type: ignore[no-untyped-def]
     """Fills blocks, `size` floats apart, with rows of a table; slot c is column columns[c].
 

@@ -187,6 +187,8 @@ class CompiledGraph:
         self._record = add_graph(_count(graph), direction)
         self._symbolic = _symbols(self._holders)
         self._run: Function | None = None  # for all sizes
+        self._seen: list[tuple[int, ...]] = []  # values of the symbols, by which those are told that are always equal
+        self._equal: tuple[tuple[int, ...], ...] = ()  # places of symbols that the code for all sizes takes as one
         self._sized: OrderedDict[tuple[int, ...], Function] = OrderedDict()  # for some, if there is none for all
         self._ready = False
         self._lock = threading.RLock()
@@ -199,7 +201,7 @@ class CompiledGraph:
                     self._prepare(args)
         run = self._run
         if run is None or (self._symbolic and not self._fits(args)):
-            run = self._for_sizes(args)
+            run = self._again(args) or self._for_sizes(args)
         return run(args)
 
     def _prepare(self, args: Sequence[Any]) -> None:
@@ -213,19 +215,53 @@ class CompiledGraph:
         if not self._symbolic:
             self._run = self._compiled(args, {}, None)
             return
-        values = {name: args[place] for name, (place, _, _) in self._symbolic.items()}
-        extents = {
-            name: dim(name, low, high, hint=min(max(values[name], low), high))
-            for name, (_, low, high) in self._symbolic.items()
-        }
+        self._seen = [self._values(args)]
+        self._compile_open(args, [[name] for name in self._symbolic])
+        if self._run is None:  # lengths that are equal by construction, as those of a cache's keys and values
+            self._compile_open(args, self._groups())
+
+    def _compile_open(self, args: Sequence[Any], groups: Sequence[Sequence[str]]) -> None:
+        """Compiles the graph for all sizes at which the symbols of each group are equal, if it can be."""
+        extents: dict[str, int] = {}
+        for group in groups:
+            bounds = [self._symbolic[name] for name in group]
+            low, high = max(b[1] for b in bounds), min(b[2] for b in bounds)
+            own = dim(group[0], low, high, hint=min(max(args[bounds[0][0]], low), high))
+            extents.update(dict.fromkeys(group, own))
+        self._equal = tuple(tuple(self._symbolic[name][0] for name in group) for group in groups if len(group) > 1)
         try:
             self._run, refused = compile_whole(self._graph.graph, self._setting(args, extents, None))
             self._record.specialized = "; ".join(f"{k}: {why}" for k, why in refused.items())[:500]
         except BurnishError as error:
             self._record.specialized = str(error)[:500]
 
-    def _fits(self, args: Sequence[Any]) -> bool:
+    def _values(self, args: Sequence[Any]) -> tuple[int, ...]:
+        return tuple(args[place] for place, _, _ in self._symbolic.values())
+
+    def _groups(self) -> list[list[str]]:
+        """The symbols in groups of those that were equal at every call that was looked at."""
+        groups: dict[tuple[int, ...], list[str]] = {}
+        for name, own in zip(self._symbolic, zip(*self._seen, strict=True), strict=True):
+            groups.setdefault(own, []).append(name)
+        return list(groups.values())
+
+    def _again(self, args: Sequence[Any]) -> Function | None:
+        """The graph compiled for all sizes once more, if symbols that it takes as one are not equal now."""
+        with self._lock:
+            if self._run is None or not self._equal or not self._in_bounds(args):
+                return None
+            self._seen.append(self._values(args))
+            self._run = None
+            self._record.recompilations += 1
+            self._compile_open(args, self._groups())
+            return self._run
+
+    def _in_bounds(self, args: Sequence[Any]) -> bool:
         return all(low <= args[place] <= high for place, low, high in self._symbolic.values())
+
+    def _fits(self, args: Sequence[Any]) -> bool:
+        equal = all(args[places[0]] == args[place] for places in self._equal for place in places[1:])
+        return equal and self._in_bounds(args)
 
     def _for_sizes(self, args: Sequence[Any]) -> Function:
         """The graph compiled for the sizes of these arguments."""

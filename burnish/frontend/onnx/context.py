@@ -16,7 +16,7 @@ from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import dims_of, extent_of, greatest
+from burnish.loops.sizes import dims_of, extent_of, greatest, is_size
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
 MOST_BYTES = min(1 << 47, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # of a tensor: what there is
@@ -199,7 +199,7 @@ class Context:
             return  # which the operator refuses
         value = self.builder.constants.get(index)
         for k, d in enumerate(dims):
-            if value is not None and shape[d] not in dims_of((shape[d],)):
+            if value is not None and not is_size(shape[d]):
                 own = value if len(dims) == 1 else value[..., k]
                 self.require_range(
                     own, "indices", -shape[d], shape[d], f"positions along dimension {d} of '{x}' {list(shape)}"

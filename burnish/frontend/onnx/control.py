@@ -6,6 +6,7 @@ Else they, and operators whose results have shapes that depend on values, wait f
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx
 
@@ -75,7 +76,7 @@ def _scan(c: Context, n: OnnxNode) -> list[str]:
     return [*carried, *outputs]
 
 
-def _one(c: Context, name: str, what: str) -> object:
+def _one(c: Context, name: str, what: str) -> Any:
     """The one element of a value that is known."""
     found = c.static(name, what)
     if found.size != 1:

@@ -14,6 +14,7 @@ from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.domains import DEFAULT, key_of, split_key
 from burnish.frontend.onnx.dtypes import element_type
 from burnish.frontend.onnx.nodes import attributes, subgraphs, translate_nodes
+from burnish.loops.sizes import is_size
 
 FUNCTIONS = (
     "Attention", "CausalConvWithState", "LinearAttention", "MeanVarianceNormalization",
@@ -98,7 +99,8 @@ def _body(c: Context, n: OnnxNode) -> onnx.FunctionProto:
     types = []
     for tensor in n.inputs:
         element = element_type(c.dtype(tensor)) if tensor else 0
-        types.append(onnx.helper.make_tensor_type_proto(element, c.shape(tensor) if tensor else None))
+        shape = [str(e) if is_size(e) else e for e in c.shape(tensor)] if tensor else None
+        types.append(onnx.helper.make_tensor_type_proto(element, shape))
     found = schema.get_context_dependent_function_with_opset_version(
         version, node.SerializeToString(), [t.SerializeToString() if t.tensor_type.elem_type else b"" for t in types]
     )

@@ -39,6 +39,10 @@ def _flatten(c: Context, n: OnnxNode) -> str:
 def _squeeze(c: Context, n: OnnxNode) -> str:
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     axes = c.ints_of("axes", 1)
+    unsure = [d for d, extent in enumerate(shape) if extent != 1 and least(extent) <= 1 <= greatest(extent)]
+    if axes is None and unsure:  # then the result's rank depends on the call
+        found = f"none, where extents of the input's shape {list(shape)} may be 1"
+        c.refuse("axes", found, "axes, or numbers for those extents")
     dropped = [d for d, extent in enumerate(shape) if extent == 1] if axes is None else [c.axis(x, a) for a in axes]
     wrong = [d for d in dropped if shape[d] != 1]
     if wrong:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.loops.expr import FLOATS
@@ -44,7 +44,7 @@ def _einsum(c: Context, n: OnnxNode) -> str:
     simple = all(len(t) == c.rank(x) for t, x in zip(terms, n.inputs, strict=True))
     if not simple or not set(result) <= set(left) or len(set(result)) != len(result):
         c.invalid("attribute 'equation'", equation, "one letter a dimension, and results of those, each once")
-    operands = [_diagonal(c, x, term) for x, term in zip(n.inputs, terms, strict=True)]
+    operands = _broadcast(c, [_diagonal(c, x, term) for x, term in zip(n.inputs, terms, strict=True)])
     x, labels = operands[0]
     for position in range(1, len(terms)):
         needed = set(result).union(*terms[position + 1 :])
@@ -87,6 +87,25 @@ def _diagonal(c: Context, x: str, labels: str) -> tuple[str, str]:
             x = c.add("slice", flat, starts=(0,) * len(steps), extents=(*rest, extent), steps=steps)
             labels = "".join(labels[d] for d in order[:-1])
     return x, labels
+
+
+def _broadcast(c: Context, operands: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """The operands without dimensions of extent 1 that are longer in others: those hold the same for all of them."""
+    extents: dict[str, int] = {}
+    for x, labels in operands:
+        for label, extent in zip(labels, c.shape(x), strict=True):
+            known = extents.get(label, 1)
+            if known != 1 and extent not in (1, known):
+                c.invalid(
+                    "attribute 'equation'", f"{label} of extents {known} and {extent}", "one extent a letter, or 1"
+                )
+            extents[label] = extent if known == 1 else known
+    found = []
+    for x, labels in operands:
+        shape = c.shape(x)
+        kept = [d for d, label in enumerate(labels) if shape[d] == extents[label]]
+        found.append((c.reshape(x, [shape[d] for d in kept]), "".join(labels[d] for d in kept)))
+    return found
 
 
 def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, str]:

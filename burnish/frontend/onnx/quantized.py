@@ -132,11 +132,12 @@ def _per_channel(c: Context, parameter: str, rank: int) -> str:
 def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str:
     """The convolution of ``x - x_zero`` with ``weight - w_zero`` in int32; the node's attributes say how.
 
-    An image stays as it is, padded with its zero point, if the weight is a constant of signed bytes without its own.
+    An image stays as it is, padded with its zero point, if the weight is a constant: of bytes without its zero point,
+    or of such and a number for each output channel, which is multiplied by the sum of the window.
     """
-    signed = _signed_weight(c, weight, w_zero) if c.rank(x) == 4 else None
-    if signed is not None:
-        return _byte_convolution(c, x, signed, x_zero)
+    known = _signed_weight(c, weight, w_zero) if c.rank(x) == 4 else None
+    if known is not None:
+        return _byte_convolution(c, x, *known, x_zero)
     if not is_zero(c, x_zero):
         x = c.add("sub", c.cast(x, "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
     if not is_zero(c, w_zero):
@@ -148,35 +149,49 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
     return convolution(c, x, weight, "")
 
 
-def _signed_weight(c: Context, weight: str, w_zero: str) -> np.ndarray | None:
-    """A constant weight less its zero point as signed bytes; None where it does not fit, or is known at a call only."""
+def _signed_weight(c: Context, weight: str, w_zero: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """A constant weight less its zero point as signed bytes plus a number for each output channel, 0 where the bytes
+    hold it alone; None where it is known at a call only, or several groups would need sums of windows of their own.
+    """
     known = c.builder.constants.get(weight)
     if known is None or not (is_zero(c, w_zero) or w_zero in c.builder.constants):
         return None
     whole = known.astype(np.int64)
     if not is_zero(c, w_zero):
         whole = whole - c.builder.constants[w_zero].astype(np.int64).reshape(-1, *[1] * (known.ndim - 1))
-    fits = whole.min(initial=0) >= -128 and whole.max(initial=0) <= 127
-    return whole.astype(np.int8) if fits else None
+    channels = whole.reshape(len(whole), -1)
+    fits = (channels.min(1, initial=0) >= -128) & (channels.max(1, initial=0) <= 127)
+    moved = np.where(fits, 0, channels.min(1, initial=0) + 128)  # bytes reach from one end of 255 numbers to the other
+    if moved.any() and c.node.attr("group", 1) != 1:
+        return None
+    return (whole - moved.reshape(-1, *[1] * (known.ndim - 1))).astype(np.int8), moved
 
 
-def _byte_convolution(c: Context, x: str, weight: np.ndarray, x_zero: str) -> str:
-    """The convolution of bytes, less what the image's zero point adds: it times the sum of each channel's weights."""
+def _byte_convolution(c: Context, x: str, weight: np.ndarray, moved: np.ndarray, x_zero: str) -> str:
+    """The convolution of bytes with ``weight + moved``, less what the image's zero point adds: it times the sum of each
+    channel's weights. ``moved`` times a channel is it times the sum of the window.
+    """
     strides, pads, dilations = window_of(c, weight.shape[2:])
     attrs = {"strides": tuple(strides), "dilations": tuple(dilations), "groups": c.node.attr("group", 1)}
-    image, known = x, c.builder.constants.get(x_zero)
-    if is_zero(c, x_zero):
-        return c.add("conv2d", x, c.constant(weight), pads=tuple(pads), **attrs)
-    if any(pads):
+    image, known, zero = x, c.builder.constants.get(x_zero), is_zero(c, x_zero)
+    if zero:
+        attrs["pads"] = tuple(pads)
+    elif any(pads):
         widths = (0, 0, *pads[:2], 0, 0, *pads[2:])
         if known is not None:
             image = c.add("pad", x, pads=widths, value=int(known.reshape(())))
         else:
             inside = c.constant(np.pad(np.ones(c.shape(x)[2:], bool), [pads[0::2], pads[1::2]])[None, None])
             image = c.add("where", inside, c.add("pad", x, pads=widths), c.reshape(x_zero, ()))
-    sums = c.constant(weight.astype(np.int32).sum((1, 2, 3), dtype=np.int32).reshape(1, -1, 1, 1))
-    moved = c.add("mul", sums, c.cast(c.reshape(x_zero, ()), "int32"))
-    return c.add("sub", c.add("conv2d", image, c.constant(weight), **attrs), moved)
+    total = c.add("conv2d", image, c.constant(weight), **attrs)
+    sums = weight.astype(np.int64).sum((1, 2, 3)) + moved * weight[0].size
+    if moved.any():
+        window = c.add("conv2d", image, c.constant(np.ones((1, *weight.shape[1:]), np.int8)), **attrs)
+        total = c.add("add", total, c.add("mul", window, c.constant(moved.reshape(1, -1, 1, 1), "int32")))
+    if zero:
+        return total
+    whole = c.add("mul", c.constant(sums.reshape(1, -1, 1, 1), "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
+    return c.add("sub", total, whole)
 
 
 def _conv_integer(c: Context, n: OnnxNode) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode
-from burnish.loops.sizes import larger, least, smaller
+from burnish.loops.sizes import greatest, is_size, larger, least, smaller
 
 Known = np.ndarray  # of objects: integers, booleans and sizes
 Rule = Callable[[Context, OnnxNode, Sequence[Known | None]], Sequence[Known]]
@@ -102,6 +102,15 @@ def _remainder(a: Any, b: Any) -> Any:
     raise _Undecided
 
 
+def _equal(a: Any, b: Any) -> bool:
+    """Whether two values are equal; undecided where that depends on the dimensions."""
+    if least(a - b) > 0 or greatest(a - b) < 0:
+        return False
+    if is_size(a - b):
+        raise _Undecided
+    return bool(a - b == 0)
+
+
 def _extreme(choose: Callable[[int, int], int | None], *values: Any) -> Any:
     """The value that ``choose`` prefers of every two; undecided where that depends on the dimensions."""
     found = values[0]
@@ -179,7 +188,7 @@ _RULES: Mapping[str, Rule] = {
     "Neg": _elementwise(lambda a: -a),
     "Max": _elementwise(partial(_extreme, larger)),
     "Min": _elementwise(partial(_extreme, smaller)),
-    "Equal": _elementwise(lambda a, b: bool(a == b)),
+    "Equal": _elementwise(_equal),
     "Greater": _elementwise(lambda a, b: bool(a > b)),
     "GreaterOrEqual": _elementwise(lambda a, b: bool(a >= b)),
     "Less": _elementwise(lambda a, b: bool(a < b)),

@@ -16,10 +16,11 @@ REFUSED = ("alpha_dropout", "feature_alpha_dropout")
 
 
 @contextlib.contextmanager
-def kept_dropout(program: Any) -> Iterator[None]:
+def kept_dropout(program: Any, own: bool) -> Iterator[None]:
     """The exported program with operators of ours in place of its dropout, which decompositions keep; then as it was.
 
-    Raises UnsupportedOperator for kinds of dropout that have no translation.
+    Dropout in eval mode stays, unless no module has a mode of its ``own``. Raises UnsupportedOperator for kinds of
+    dropout that have no translation.
     """
     import torch
 
@@ -28,27 +29,28 @@ def kept_dropout(program: Any) -> Iterator[None]:
     try:
         for node in program.graph.nodes:
             name = aten.get(node.target) if node.op == "call_function" else None
-            if name is None or node.args[1] == 0:
+            if name is None or node.args[1] == 0 or (own and not node.args[2]):
                 continue
             if name in REFUSED:
                 where = f"aten.{name} ('{node.name}')"
                 raise UnsupportedOperator(f"{where}: p: found {node.args[1]}; allowed: 0 in training")
             before.append((node, node.target))
             node.target = _operators()[name]
+        for node in [n for n in program.graph.nodes if n.target in _draws()]:
+            if [*node.args[0].users] != [node]:
+                words = "allowed: with only its result read"
+                raise UnsupportedOperator(
+                    f"aten.bernoulli_ ('{node.name}'): found a tensor that is read itself; {words}"
+                )
+            warnings.warn(
+                f"train: '{node.name}' draws random numbers of the step's own seed, not torch's", stacklevel=6
+            )
+            before.append((node, node.target))
+            node.target = _operators()["bernoulli"]
         yield
     finally:
         for node, target in before:
             node.target = target
-
-
-def warn_of_attention(network: Any) -> None:
-    """Warns of dropout inside of attention, which a network in eval mode does not show."""
-    import torch
-
-    found = [n for n, m in network.named_modules() if isinstance(m, torch.nn.MultiheadAttention) and m.dropout > 0]
-    if found:
-        words = ", ".join(f"'{name}'" for name in found[:4]) + ", …" * (len(found) > 4)
-        warnings.warn(f"train: dropout of attention weights is left out, in {words}", stacklevel=4)
 
 
 @lru_cache(maxsize=1)
@@ -60,8 +62,25 @@ def _operators() -> Mapping[str, Any]:
     for name in NAMES:
         library.define(f"{name}(Tensor x, float p, bool train) -> Tensor")
         library.impl(name, lambda x, p, train: x.clone(), "CompositeExplicitAutograd")
-    found = {name: getattr(torch.ops.burnish, name).default for name in NAMES}
+    library.define("bernoulli(Tensor x, float p=0.5) -> Tensor")
+    library.impl("bernoulli", lambda x, p=0.5: torch.zeros_like(x), "CompositeExplicitAutograd")
+    found = {name: getattr(torch.ops.burnish, name).default for name in (*NAMES, "bernoulli")}
     return {**found, "": library}  # which lasts as long as this is kept
+
+
+def _draws() -> tuple[Any, ...]:
+    """Operators that fill a tensor with zeros and ones by chance."""
+    import torch
+
+    return torch.ops.aten.bernoulli_.float, torch.ops.aten.bernoulli.p
+
+
+def _bernoulli(c: Context, x: Ref, p: float) -> Ref:
+    """Ones, of which a share of ``1 - p`` is dropped."""
+    one, zero = (c.expand(c.scalar(value, x), c.shape(x)) for value in (1, 0))
+    if p == 0:
+        return zero
+    return c.add("where", c.add("greater", c.dropout(one, 1 - p), c.scalar(0, x)), one, zero)
 
 
 def _dropout(c: Context, x: Ref, p: float, train: bool) -> Ref:
@@ -80,6 +99,6 @@ def _inference(c: Context, input: Ref, p: float, train: bool) -> Ref:
 
 
 TRANSLATORS: Mapping[str, Translator] = {
-    "burnish.dropout": _dropout, "burnish.feature_dropout": _feature_dropout,
+    "burnish.bernoulli": _bernoulli, "burnish.dropout": _dropout, "burnish.feature_dropout": _feature_dropout,
     **{f"aten.{name}": _inference for name in (*NAMES, *REFUSED)},
 }  # fmt: skip

@@ -188,11 +188,13 @@ def _hard_sigmoid(c: Context, x: Ref) -> Ref:
 
 
 def _hard_tanh(c: Context, x: Ref, min_val: float, max_val: float) -> Ref:
-    return _clamp(c, x, min_val, max_val)
+    if not c.is_real(x):
+        return _clamp(c, x, min_val, max_val)
+    return c.add("clip", x, min=float(min_val), max=float(max_val), strict=True)
 
 
 def _relu6(c: Context, x: Ref) -> Ref:
-    return _clamp(c, x, 0, 6)
+    return _hard_tanh(c, x, 0, 6)
 
 
 def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None) -> Ref:

@@ -16,11 +16,13 @@ import numpy as np
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref
 from burnish.frontend.torch.detached import detached_regions
-from burnish.frontend.torch.dropout import kept_dropout, warn_of_attention
+from burnish.frontend.torch.dropout import kept_dropout
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
 from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
+from burnish.frontend.torch.functions import own_backward
 from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
 from burnish.frontend.torch.symbols import Symbols
+from burnish.frontend.torch.training import check_hooks, is_training, kept_modes, training_modes, watched
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.rewrite import drop_dead
 from burnish.loops.sizes import MOST, dim
@@ -62,32 +64,34 @@ def is_network(model: Any) -> bool:
     return bool(names & {"torch.nn.modules.module.Module", "torch.export.exported_program.ExportedProgram"})
 
 
-def import_torch(model: Any, example_inputs: Any = None, dynamic: Any = None, training: bool = False) -> TorchModel:
+def import_torch(
+    model: Any, example_inputs: Any = None, dynamic: Any = None, training: bool = False, inference: bool = False
+) -> TorchModel:
     """The network in its form of inference as a graph, whatever its mode is, which stays.
 
     ``example_inputs``: a tensor, a tuple of positional arguments, or a mapping of arguments by name; an
     ``ExportedProgram`` needs none. ``dynamic``: extents that stay open; see :func:`burnish.compile`. Buffers that the
     network changes become states of the graph. ``training``: nothing is computed of parameters that require a gradient
-    but in the graph, where those that are one tensor are one constant, and dropout is there. Raises
+    but in the graph, where those that are one tensor are one constant, and every module is in its mode of training, see
+    :mod:`burnish.frontend.torch.training`; with ``inference``, in that of inference. Raises
     ModelError for what torch.export refuses, and UnsupportedOperator naming all operators that cannot be translated.
     """
     require("torch", "torch")
     if hasattr(model, "graph_signature"):
         if example_inputs is not None or dynamic is not None:
             raise ModelError("example_inputs and dynamic: found for an ExportedProgram; allowed: None, it has its own")
-        return _imported(model, (), Dynamic(), training)
+        return _imported(model, (), Dynamic(), training, is_training(model))
     if example_inputs is None:
         raise ModelError("example_inputs: found None; allowed: a tensor, a tuple, or a mapping of arguments by name")
-    if training:
-        warn_of_attention(model)
+    if training and not inference:
         _check_momentum(model)
     args, kwargs = _arguments(example_inputs)
     names = _names(model, args, kwargs)
     ranks = {name: value.dim() for name, value in names.items() if hasattr(value, "dim")}
     opened = read_dynamic(dynamic, ranks)
     args, kwargs = _apart(*_enlarged(names, args, kwargs, opened))
-    program = _exported(model, args, kwargs, opened.shapes([*names]), training)
-    return _imported(program, tuple(names), opened, training)
+    program = _exported(model, args, kwargs, opened.shapes([*names]), training and not inference)
+    return _imported(program, tuple(names), opened, training, not inference)
 
 
 # --- torch.export -----------------------------------------------------------------------------------------------------
@@ -100,6 +104,17 @@ def _arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(example, (tuple, list)):
         return tuple(_tensor(v) for v in example), {}
     return (_tensor(example),), {}
+
+
+def first_rows(example: Any, size: int, rows: int) -> Any:
+    """Example inputs with ``rows`` rows of those tensors and arrays that have ``size`` of them."""
+    from torch.utils import _pytree
+
+    def cut(leaf: Any) -> Any:
+        shape: tuple[int, ...] = getattr(leaf, "shape", ())
+        return leaf[:rows] if len(shape) and shape[0] == size else leaf
+
+    return _pytree.tree_map(cut, example)
 
 
 def _tensor(value: Any) -> Any:
@@ -169,10 +184,20 @@ def _check_momentum(model: Any) -> None:
 def _exported(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shapes: Any, training: bool) -> Any:
     import torch
 
-    with _inference(model), torch.set_grad_enabled(training), warnings.catch_warnings():
+    if training:
+        check_hooks(model)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
+        stack.enter_context(training_modes(model) if training else _inference(model))
+        stack.enter_context(torch.set_grad_enabled(training))
         try:
-            return torch.export.export(model, args, dict(kwargs), dynamic_shapes=shapes)
+            if not training:
+                return torch.export.export(model, args, dict(kwargs), dynamic_shapes=shapes)
+            with watched(model), own_backward(model, args, dict(kwargs)):
+                return torch.export.export(model, args, dict(kwargs), dynamic_shapes=shapes)
+        except UnsupportedOperator:
+            raise
         except Exception as error:  # of Dynamo, Python and the network itself: no common base but this one
             raise ModelError(f"model: torch.export refuses it: {_brief(error)}") from error
 
@@ -242,10 +267,12 @@ def _decomposed(program: Any) -> Any:
 # --- the program as a graph -------------------------------------------------------------------------------------------
 
 
-def _imported(program: Any, names: tuple[str, ...], opened: Dynamic, training: bool = False) -> TorchModel:
+def _imported(
+    program: Any, names: tuple[str, ...], opened: Dynamic, training: bool = False, own: bool = False
+) -> TorchModel:
     """The program as it is if all of it is known, which spares torch to trace it again, else its decomposition."""
     if training:
-        with kept_dropout(program), detached_regions(program):
+        with kept_modes(program, own), kept_dropout(program, own), detached_regions(program):
             return _translated(_decomposed(program), names, opened, training)
     calls = [node.target for node in program.graph.nodes if node.op == "call_function"]
     if all(target is operator.getitem or operator_name(target) in TRANSLATORS for target in calls):
@@ -267,7 +294,8 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
         value = _given(program, spec, node)
         if spec.target in changed:
             array = to_numpy(value, f"buffer '{spec.target}'")
-            work.values[node] = states[spec.target] = Ref(work.builder.state(f"state.{spec.target}", array))
+            name = node.name if training else f"state.{spec.target}"  # as a step has parameters
+            work.values[node] = states[spec.target] = Ref(work.builder.state(name, array))
         elif training and spec.kind.name == "PARAMETER" and program.state_dict[spec.target].requires_grad:
             place = (value.data_ptr(), tuple(value.shape), value.stride())
             work.values[node] = lifted.setdefault(place, work.context.constant_of(value, node.name))

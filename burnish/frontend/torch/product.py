@@ -72,7 +72,7 @@ def _attention(
     A bool mask says what takes part, one of floats is added; a row that nothing takes part in is 0. ``enable_gqa``:
     several heads of the query share one of key and value.
     """
-    if dropout_p != 0:
+    if dropout_p != 0 and not c.training:
         c.refuse("dropout_p", dropout_p, "0: random numbers are not supported")
     if enable_gqa:
         heads = c.shape(query)[-3]
@@ -81,7 +81,7 @@ def _attention(
     weights = c.add("softmax", scores, axis=-1)
     if attn_mask is not None:
         weights = zero_where_none(c, weights, attn_mask)
-    return c.add("matmul", weights, value)
+    return c.add("matmul", c.dropout(weights, dropout_p), value)
 
 
 def attention_scores(

@@ -20,6 +20,7 @@ from burnish.frontend.torch import (
     product,
     recurrent,
     reduction,
+    training,
     window,
 )
 from burnish.frontend.torch.context import Context, Ref, Translator
@@ -37,6 +38,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **reduction.TRANSLATORS,
     **window.TRANSLATORS,
     **backward.TRANSLATORS,
+    **training.TRANSLATORS,
 }
 CHECKS = ("_assert", "sym_constrain_range")  # operators that compute nothing begin with these
 # Arguments that say where and how a tensor lies in memory, or how its gradient is computed: no matter of values.
@@ -250,7 +252,7 @@ def _evaluated(work: Translation, node: Any, result: Any) -> Any:
         return _ABSENT
     if operator_name(node.target).startswith("burnish."):  # of training, where a constant is not what it stays
         return _ABSENT
-    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()):
+    if torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) and _draws(node):
         raise UnsupportedOperator("random numbers are not supported")
     if not hasattr(node.target, "_schema") or _has_sizes(work, node) or not _is_small(work, node, result):
         return _ABSENT
@@ -258,6 +260,15 @@ def _evaluated(work: Translation, node: Any, result: Any) -> Any:
     keywords = {key: _mapped(value, lambda n: work.values[n]) for key, value in node.kwargs.items()}
     with torch.no_grad():
         return node.target(*arguments, **keywords)
+
+
+def _draws(node: Any) -> bool:
+    """Whether an operator that may draw random numbers does: not with a probability of 0, nor outside of training."""
+    given = {a.name: a.default_value for a in node.target._schema.arguments if a.has_default_value()}
+    given.update(zip((a.name for a in node.target._schema.arguments), node.args, strict=False))
+    given.update(node.kwargs)
+    chances, modes = ([given[n] for n in names if n in given] for names in (("p", "dropout_p"), ("train", "training")))
+    return 0.0 not in chances and not any(mode is False for mode in modes)
 
 
 def _bind_extents(work: Translation, result: Any, known: Any) -> None:

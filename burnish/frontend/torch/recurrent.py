@@ -131,7 +131,7 @@ def _layers(
             sequences.append(sequence)
             finals.append(final)
         x = c.concat(sequences, 2)
-        x = c.dropout(x, dropout) if c.training and layer < num_layers - 1 else x
+        x = c.dropout(x, dropout) if c.training and train and layer < num_layers - 1 else x
     x = c.transpose(x, (1, 0, 2)) if batch_first and batched else x
     x = x if batched else c.reshape(x, (steps, c.shape(x)[-1]))
     return [x, *(_stacked(c, parts, batched) for parts in zip(*finals, strict=True))]

@@ -38,7 +38,12 @@ def _extreme(which: str, c: Context, x: Ref, dim: int | None = None, keepdim: bo
     """The greatest or least element of all; along ``dim`` its position, too."""
     if dim is None:
         return _reduced(c, f"reduce_{which}", x, c.axes(x, None))
-    return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), _position(f"arg{which}", c, x, dim)]
+    place = _position(f"arg{which}", c, x, dim)
+    if not c.training or not c.rank(x):
+        return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), place]
+    axis, kept = c.axis(x, dim), [1 if d == c.axis(x, dim) else n for d, n in enumerate(c.shape(x))]
+    chosen = c.add("gather_elements", x, c.reshape(place, tuple(kept)), axis=axis)  # the gradient goes to this one
+    return [c.reshape(chosen, c.shape(place)), place]
 
 
 def _position(op: str, c: Context, x: Ref, dim: int | None = None, keepdim: bool = False) -> Ref:
@@ -62,7 +67,10 @@ def _variance(
 def _deviation(
     c: Context, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
 ) -> Ref:
-    return c.add("sqrt", _moments(c, x, dim, unbiased, correction)[0])
+    """The norm of deviations, over the root of what the variance is divided by: its gradient is 0 where it is 0."""
+    away, axes, divisor, _ = _deviations(c, x, dim, unbiased, correction)
+    norm = c.add("reduce_l2", away, axes=axes, keepdims=True)
+    return c.reshape(c.add("div", norm, c.add("sqrt", divisor)), c.out_shape)
 
 
 def _variance_and_mean(
@@ -73,14 +81,19 @@ def _variance_and_mean(
 
 def _moments(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, Ref]:
     """Variance and mean, from the squares of deviations: two passes, which lose nothing."""
+    away, axes, divisor, mean = _deviations(c, x, dim, unbiased, correction)
+    total = c.add("reduce_sum", c.add("mul", away, away), axes=axes, keepdims=True)
+    return c.reshape(c.add("div", total, divisor), c.out_shape), c.reshape(mean, c.out_shape)
+
+
+def _deviations(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, tuple[int, ...], Ref, Ref]:
+    """Deviations from the mean, along which axes, what the sum of their squares is divided by, and the mean."""
     axes = c.axes(x, dim)
     less = correction if correction is not None else 1 if "correction" in c.raw or unbiased else 0
     count = math.prod(c.shape(x)[a] for a in axes)
     mean = c.add("reduce_mean", x, axes=axes, keepdims=True)
-    away = c.add("sub", x, mean)
-    total = c.add("reduce_sum", c.add("mul", away, away), axes=axes, keepdims=True)
     divisor = c.operand(count - less if is_open(count) else max(count - less, 0), c.dtype(x))
-    return c.reshape(c.add("div", total, divisor), c.out_shape), c.reshape(mean, c.out_shape)
+    return c.add("sub", x, mean), axes, divisor, mean
 
 
 def _log_sum_exp(c: Context, x: Ref, dim: Any, keepdim: bool = False) -> Ref:
@@ -167,15 +180,16 @@ def _fused_rms_norm(
     return [_rms_norm(c, input, normalized_shape, weight, eps), None]
 
 
-def _batch_norm(
+def batch_norm(
     c: Context, input: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref | None, running_var: Ref | None,
-    momentum: float, eps: float, training: bool = False, cudnn_enabled: bool = True, cudnn_enable: bool = True,
+    momentum: float | None, eps: float, training: bool = False, cudnn_enabled: bool = True, cudnn_enable: bool = True,
 ) -> Ref:  # fmt: skip
+    """Batch normalization in its form of inference; without a ``momentum`` a step of training has it so too."""
     if training or running_mean is None or running_var is None:
         c.refuse("training", True, "False, with running statistics")
     shape = c.shape(input)[1:2]
     scale, shift = (_parameter(c, p, shape, neutral, input) for p, neutral in ((weight, 1), (bias, 0)))
-    moves = {"momentum": momentum} if c.training else {}
+    moves = ({"frozen": True} if momentum is None else {"momentum": momentum}) if c.training else {}
     return c.add("batch_norm", input, scale, shift, running_mean, running_var, epsilon=eps, **moves)
 
 
@@ -183,7 +197,7 @@ def _native_batch_norm(
     c: Context, input: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref | None, running_var: Ref | None,
     momentum: float, eps: float, training: bool = False,
 ) -> list[Ref | None]:  # fmt: skip
-    return [_batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps, training), None, None]
+    return [batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps, training), None, None]
 
 
 def _batch_norm_of_batch(
@@ -192,7 +206,7 @@ def _batch_norm_of_batch(
 ) -> list[Ref | None]:  # fmt: skip
     """Batch normalization by the statistics of the batch itself, without running ones: those of instances, too."""
     if running_mean is not None or running_var is not None:
-        return [_batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps, training), None, None]
+        return [batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps, training), None, None]
     rank, channels = c.rank(input), c.shape(input)[1]
     scale, shift = (_parameter(c, p, (channels,), neutral, input) for p, neutral in ((weight, 1), (bias, 0)))
     if c.shape(input)[0] == 1:
@@ -228,7 +242,7 @@ def _instance_norm(
     use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
 ) -> Ref:  # fmt: skip
     if not use_input_stats:
-        return _batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps)
+        return batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps)
     shape = c.shape(input)[1:2]
     scale, shift = (_parameter(c, p, shape, neutral, input) for p, neutral in ((weight, 1), (bias, 0)))
     return c.add("instance_norm", input, scale, shift, epsilon=eps)
@@ -261,7 +275,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten._safe_softmax": _safe_softmax, "aten._native_batch_norm_legit": _batch_norm_of_batch,
     "aten.log_softmax": partial(_softmax, "log_softmax"), "aten._log_softmax": partial(_softmax, "log_softmax"),
     "aten.layer_norm": _layer_norm, "aten.native_layer_norm": _native_layer_norm, "aten.rms_norm": _rms_norm,
-    "aten._fused_rms_norm": _fused_rms_norm, "aten.batch_norm": _batch_norm,
+    "aten._fused_rms_norm": _fused_rms_norm, "aten.batch_norm": batch_norm,
     "aten._native_batch_norm_legit_no_training": _native_batch_norm, "aten.native_batch_norm": _native_batch_norm,
     "aten.group_norm": _group_norm, "aten.native_group_norm": _native_group_norm, "aten.instance_norm": _instance_norm,
     "aten.sort": _sort, "aten.argsort": _argsort, "aten.topk": _top_k,

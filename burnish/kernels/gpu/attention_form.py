@@ -29,6 +29,7 @@ from burnish.loops.expr import (
     cast,
     math,
     select,
+    wrap,
 )
 from burnish.loops.layout import row_major
 from burnish.loops.linear import to_linear
@@ -257,7 +258,7 @@ def hides(score: Expr, ranges: Mapping[str, int]) -> Expr | None:
         if not isinstance(part, Binary) or part.op not in ("<", "<=", ">", ">="):
             continue
         less, more = (part.a, part.b) if part.op in ("<", "<=") else (part.b, part.a)
-        terms, const = to_linear(simplify(less - more))
+        terms, const = to_linear(simplify(wrap(less - more)))
         least: Expr = Const(const)
         for atom, n in terms.items():
             if isinstance(atom, Var) and atom.name in ranges:

@@ -106,13 +106,14 @@ def _scatter_caches(past: Any, update: Any, start: Any, out: Any, circular: int,
 
 
 def _unpool(x: Any, indices: Any, out: Any, begin: int, end: int) -> None:
-    """Elements of each channel at their flat positions in an image of zeros."""
+    """Elements of each channel at their flat positions in all images, within their own, which is zero elsewhere."""
     size = out.shape[1]
+    last = out.shape[0] * size - 1
     for channel in range(begin, end):
         for i in range(size):
             out[channel, i] = 0
         for i in range(x.shape[1] if size > 0 else 0):
-            out[channel, indices[channel, i] % size] = x[channel, i]
+            out[channel, min(max(indices[channel, i], 0), last) % size] = x[channel, i]
 
 
 def _fold(columns: Any, out: Any, s0: int, s1: int, p0: int, p1: int, d0: int, d1: int, begin: int, end: int) -> None:
@@ -150,13 +151,13 @@ def scatter_elements_call(
     axis, dtype = normal_axis(attrs["axis"], len(data)), kinds[0][1]
     code, work = REDUCTIONS.index(attrs["reduction"]), hinted(prod(data)) + hinted(prod(indices))
     if data[:axis] == indices[:axis] and data[axis + 1 :] == indices[axis + 1 :]:
-        lines = [(prod(s[:axis]), s[axis], prod(s[axis + 1 :])) for s in (data, indices)]
-        views = ((lines[0], dtype), (lines[1], index), (lines[1], dtype), (lines[0], dtype))
-        return NativeCall(_scatter_lines, views, (code,), lines[0][0], work)
+        whole, some = ((prod(s[:axis]), s[axis], prod(s[axis + 1 :])) for s in (data, indices))
+        lines = ((whole, dtype), (some, index), (some, dtype), (whole, dtype))
+        return NativeCall(_scatter_lines, lines, (code,), whole[0], work)
     if len(data) > MOST_RANK:
         return None
-    some = [(*s, *[1] * (MOST_RANK - len(s))) for s in (data, indices)]
-    views = ((some[0], dtype), (some[1], index), (some[1], dtype), (some[0], dtype))
+    first, second = ((*s, *[1] * (MOST_RANK - len(s))) for s in (data, indices))
+    views = ((first, dtype), (second, index), (second, dtype), (first, dtype))
     return NativeCall(_scatter_some, views, (code, axis))
 
 

@@ -187,6 +187,36 @@ def test_sizes_that_cannot_stay_open_are_compiled_one_by_one() -> None:
     assert not graph.specialized or len(graph.parts) == 3
 
 
+class Caches(nn.Module):
+    """Attention to keys and values that each grow by a row, and the sum of something as long as it likes."""
+
+    def forward(self, x, keys, values, other):
+        keys, values = torch.cat([keys, x], 2), torch.cat([values, x], 2)
+        found = nn.functional.scaled_dot_product_attention(x, keys, values)
+        return found + other.relu().sum(0), keys, values
+
+
+@torch.no_grad()
+def test_lengths_that_are_equal_by_construction_are_one_symbol() -> None:
+    """Torch gives the keys' and the values' lengths symbols of their own; a third happens to be equal."""
+    f = torch.compile(Caches(), backend="burnish", options={"threads": 1})
+    before = len(report())
+    keys, values = torch.randn(1, 2, 5, 8), torch.randn(1, 2, 5, 8)
+    other = torch.randn(5, 8)
+    for tensor, axis in ((keys, 2), (values, 2), (other, 0)):
+        torch._dynamo.mark_dynamic(tensor, axis)
+    for step in range(6):
+        x = torch.randn(1, 2, 1, 8)
+        expected = Caches()(x, keys, values, other)
+        found = f(x, keys, values, other)
+        assert_same(found, expected, f"step {step}")
+        keys, values = expected[1:]
+        other = torch.randn(5 + step % 2 * 3, 8)
+    (graph,) = report()[before:]
+    assert graph.whole and not graph.specialized
+    assert graph.recompilations == 1, "once, when the third length is another"
+
+
 def test_gradients_are_left_to_torch_where_that_is_asked_for() -> None:
     import burnish.driver.torch.backend as backend
 

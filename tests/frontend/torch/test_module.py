@@ -271,3 +271,16 @@ def test_tuning_and_rewriting_take_networks() -> None:
     module = bn.compile(network, x, threads=1)
     assert module.rewrites is not None
     assert_same(module(x), network(x))
+
+
+def test_attention_of_constants_draws_no_random_numbers() -> None:
+    class Queries(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.q = nn.Parameter(torch.randn(1, 2, 3, 4))
+
+        def forward(self, x):
+            return x + nn.functional.scaled_dot_product_attention(self.q, self.q, self.q)
+
+    network, x = Queries().eval(), torch.randn(1, 2, 3, 4)
+    assert_same(torch.from_numpy(bn.compile(network, (x,))(x.numpy())), network(x))

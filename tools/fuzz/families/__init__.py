@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tools.fuzz.families import elementwise, movement, product, reduction, window
+from tools.fuzz.families import elementwise, movement, placement, product, reduction, window
 from tools.fuzz.families.common import Draw
 
 FAMILIES: Mapping[str, Mapping[str, Draw]] = {
@@ -13,6 +13,7 @@ FAMILIES: Mapping[str, Mapping[str, Draw]] = {
     "logic": elementwise.LOGIC_DRAWS,
     "movement": movement.DRAWS,
     "gather": movement.GATHER_DRAWS,
+    "placement": placement.DRAWS,
     "structure": movement.STATIC_DRAWS,
     "reduction": reduction.DRAWS,
     "normalization": reduction.NORMALIZATION_DRAWS,
@@ -25,12 +26,14 @@ FAMILIES: Mapping[str, Mapping[str, Draw]] = {
 THEMES: Mapping[str, Mapping[str, float]] = {
     "mixed": {
         "elementwise": 6, "integer": 1, "logic": 1.5, "movement": 5, "gather": 1, "structure": 0.5, "reduction": 2,
-        "normalization": 1, "window": 2, "product": 1.5, "recurrent": 0.2,
+        "normalization": 1, "window": 2, "product": 1.5, "recurrent": 0.2, "placement": 1.5,
     },
     "arithmetic": {"elementwise": 6, "logic": 2, "reduction": 1, "movement": 1},
     "convnet": {"window": 6, "elementwise": 4, "normalization": 1, "movement": 2, "reduction": 0.5},
-    "joins": {"movement": 6, "reduction": 2, "elementwise": 2, "gather": 1, "normalization": 0.5},
-    "integers": {"integer": 5, "gather": 3, "logic": 1, "movement": 2, "reduction": 1, "structure": 0.3},
+    "joins": {"movement": 6, "placement": 2, "reduction": 2, "elementwise": 2, "gather": 1, "normalization": 0.5},
+    "integers": {
+        "integer": 5, "placement": 1, "gather": 3, "logic": 1, "movement": 2, "reduction": 1, "structure": 0.3,
+    },
     "transformer": {"product": 4, "normalization": 2, "elementwise": 3, "movement": 3, "logic": 1, "gather": 1},
     "recurrent": {"recurrent": 3, "movement": 1, "elementwise": 2, "product": 1},
 }  # fmt: skip

@@ -36,7 +36,8 @@ def _plain(op_type: str, w: Writer, n: Operation) -> str:
 def _batch_norm(w: Writer, n: Operation) -> str:
     """What moves the running statistics here keeps them there."""
     moves = {"momentum": 1 - n.attrs["momentum"]} if "momentum" in n.attrs else {}
-    return w.emit("BatchNormalization", *n.inputs, **{**n.attrs, **moves})
+    known = {key: value for key, value in n.attrs.items() if key != "frozen"}
+    return w.emit("BatchNormalization", *n.inputs, **{**known, **moves})
 
 
 def _layer_norm(w: Writer, n: Operation) -> str:

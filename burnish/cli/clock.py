@@ -1,0 +1,34 @@
+"""Time since a command began: limits of seconds count from then, with imports and compilation."""
+
+import os
+import time
+
+_began: float | None = None
+
+
+def process_began() -> float:
+    """When this process began, on the clock of ``time.monotonic``; now, where the system does not say."""
+    now = time.monotonic()
+    try:
+        with open("/proc/self/stat", encoding="ascii") as file:
+            ticks = int(file.read().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return now
+    return now - max(age, 0.0)
+
+
+def begin(at: float | None = None) -> None:
+    """Notes when a command began: now, unless ``at`` says."""
+    global _began
+    _began = time.monotonic() if at is None else at
+
+
+def began() -> float:
+    """When the command began, on the clock of ``time.monotonic``; now, if nobody has noted it."""
+    return time.monotonic() if _began is None else _began
+
+
+def left(seconds: float) -> float:
+    """What is left of a limit of seconds for the command; half of it at least, so that something is found."""
+    return max(began() + seconds - time.monotonic(), seconds / 2)
