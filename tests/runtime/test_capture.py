@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from burnish.codegen.gridcode import GridCode
 from burnish.errors import TargetError
 from burnish.runtime.gpu.driver import Gpu
 
@@ -49,3 +50,18 @@ def test_a_failed_capture_is_ended_and_the_next_one_goes() -> None:
     assert (driver.capturing, driver.graphs) == (False, 0)
     assert gpu.captured(lambda: None) == "executable"
     assert (driver.capturing, driver.graphs) == (False, 0)
+
+
+@pytest.mark.parametrize(
+    ("have", "cpu", "runs"),
+    [((8, 0), "sm_80", True), ((8, 9), "sm_80", True), ((9, 0), "sm_80", False), ((8, 0), "sm_89", False),
+     ((9, 0), "sm_90a", True), ((9, 1), "sm_90a", False), ((10, 0), "sm_90", False)],
+)  # fmt: skip
+def test_machine_code_is_loaded_where_the_gpu_runs_it_else_ptx(
+    have: tuple[int, int], cpu: str, runs: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu, loaded = object.__new__(Gpu), []
+    monkeypatch.setattr(gpu, "capability", lambda: have, raising=False)
+    monkeypatch.setattr(gpu, "ask", lambda name, *args: loaded.append(args[0]), raising=False)
+    gpu.module(GridCode((), (), (), 0, cpu, "ptx", "", b"machine code"))
+    assert loaded == [b"machine code" if runs else b"ptx\0"]
