@@ -33,7 +33,7 @@ from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.target import target as find_target
-from burnish.train.step import Train, noted_labels, training_graph
+from burnish.train.step import Train, noted_indices, noted_labels, training_graph
 
 if TYPE_CHECKING:
     from burnish.driver.tuned import Tuned
@@ -156,6 +156,7 @@ def compile(
         labels: list[list[int | None]] = []
         try:
             found = import_model(model, shapes, fix, training=train is not None)
+            limits = noted_indices(found.graph)
             if train is not None:
                 labels = noted_labels(found.graph, train)
                 found = replace(found, graph=training_graph(found.graph, train, found.weights))
@@ -208,6 +209,8 @@ def compile(
             made = plain()
         if labels:
             made.note(labels=labels)
+        if limits:
+            made.note(indices=limits)
         if stored is not None:
             counts = {"weights": stored.weights, "elements": stored.elements}
             made.note(stored={"dtype": weights, **counts, "error": stored.error})

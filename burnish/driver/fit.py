@@ -29,7 +29,7 @@ from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, tr
 from burnish.train.loop import Limits, Trainer
 from burnish.train.progress import shown
 from burnish.train.report import Progress, Report
-from burnish.train.step import Train, noted_labels, parameters_of, trained_constants
+from burnish.train.step import Train, noted_indices, noted_labels, parameters_of, trained_constants
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +172,7 @@ def prepare(
     if valid is not None:
         changed = {state.name for state in step.states}
         evaluation = compile(evaluation_graph(infers, train, changed), **{**arguments, "rewrite": False})
-        evaluation.note(labels=noted_labels(infers, train))
+        evaluation.note(labels=noted_labels(infers, train), indices=noted_indices(infers))
         checked = source(valid, evaluation.inputs, shuffle=False)
     trainer = Trainer(
         step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,

@@ -80,7 +80,8 @@ class Graph:
     """Graph of operators: nodes in topological order, and the types of all tensors by name.
 
     ``inputs`` and ``outputs`` name tensors in the order of a call; ``constants`` holds arrays by name; ``states`` those
-    inputs that last from call to call. :func:`burnish.graph.verify.verify` says what fits together.
+    inputs that last from call to call; ``limits`` bounds of integer inputs, lowest and one past the highest, that a
+    call is to check. :func:`burnish.graph.verify.verify` says what fits together.
     """
 
     inputs: tuple[str, ...]
@@ -89,6 +90,7 @@ class Graph:
     types: Mapping[str, TensorType]
     constants: Mapping[str, np.ndarray]
     states: Mapping[str, State] = field(default_factory=dict)
+    limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         head = ", ".join(f"{n}: {self.types[n]}" for n in self.inputs)
@@ -169,6 +171,9 @@ def _inferred(
     return tuple(TensorType(tuple(s), d) for s, d in inferred)
 
 
+_MOVES = ("cast", "expand", "identity", "reshape", "transpose")  # operators that keep every element of an index
+
+
 class GraphBuilder:
     """Builds a graph one node at a time; types are inferred at once, so an error names the node that causes it."""
 
@@ -178,6 +183,7 @@ class GraphBuilder:
         self._inputs: list[str] = []
         self._nodes: list[Node] = []
         self._initial: dict[str, np.ndarray] = {}  # of each state
+        self._limits: dict[str, tuple[int, int]] = {}
         self._next: dict[str, str] = {}  # the tensor that each state becomes
         self._born: dict[str, int] = {}  # how many nodes there were when a tensor was defined
         self._serial = 0
@@ -198,6 +204,7 @@ class GraphBuilder:
         for name, state in graph.states.items():
             builder._initial[name] = state.initial
             builder._next[name] = graph.outputs[state.output]
+        builder._limits.update(graph.limits)
         return builder
 
     @property
@@ -224,6 +231,17 @@ class GraphBuilder:
         self.input(name, initial.shape, str(initial.dtype))
         self._initial[name] = np.array(initial)
         return name
+
+    def limit(self, index: str, low: int, high: int) -> None:
+        """Makes calls refuse integers below ``low`` and from ``high`` on where ``index`` is an input, or one that was
+        only moved and cast; of what a graph computes nothing is checked.
+        """
+        makers = {name: node for node in self._nodes for name in node.outputs}
+        while index in makers and makers[index].op in _MOVES:
+            index = makers[index].inputs[0]
+        if index in self._inputs and index not in self._initial and "int" in self.types[index].dtype:
+            least, most = self._limits.get(index, (low, high))
+            self._limits[index] = max(least, low), min(most, high)
 
     def update(self, state: str, value: str) -> None:
         """Makes a state ``value`` at the end of a call. Raises ModelError for another type, and a second update."""
@@ -315,7 +333,9 @@ class GraphBuilder:
         after = [self._next.get(name, name) for name in self._initial]
         states = {name: State(len(outputs) + i, value) for i, (name, value) in enumerate(self._initial.items())}
         outputs = (*outputs, *after)
-        graph = Graph(tuple(self._inputs), outputs, tuple(self._nodes), self.types, self.constants, states)
+        graph = Graph(
+            tuple(self._inputs), outputs, tuple(self._nodes), self.types, self.constants, states, self._limits
+        )
         return graph.with_nodes(graph.nodes)
 
     def _taken(self, name: str) -> bool:

@@ -150,4 +150,5 @@ def renamed_tensors(graph: Graph, names: Mapping[str, str]) -> Graph:
         {names[name]: t for name, t in graph.types.items()},
         {names[name]: array for name, array in graph.constants.items()},
         {names[name]: state for name, state in graph.states.items()},
+        {names[name]: bounds for name, bounds in graph.limits.items()},
     )

@@ -11,6 +11,7 @@ import numpy as np
 from burnish.loops.sizes import hinted
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import TensorSpec
+from burnish.runtime.integers import known_integers
 from burnish.runtime.module import Module
 
 Interval = tuple[float, float]  # inclusive
@@ -36,7 +37,11 @@ def random_inputs(
 
 def module_inputs(module: Module, seed: int = 0) -> dict[str, np.ndarray]:
     """Random inputs for a compiled module, which knows its inputs' domains, and which of them are offsets of rows."""
-    found = random_inputs(module.inputs, seed, known_domains(module.executable.info))
+    domains = known_domains(module.executable.info)
+    for position, low, high, _ in known_integers(module.executable.info, len(module.inputs)):
+        if low is not None:  # indices, of which calls refuse those out of range
+            domains[module.inputs[position].name] = float(low), float(high - 1)
+    found = random_inputs(module.inputs, seed, domains)
     random = np.random.default_rng(seed)
     for name, limit in module.row_offsets.items():
         found[name] = draw_offsets(found[name].shape, str(found[name].dtype), limit, random)

@@ -122,7 +122,7 @@ def archive(machine: str, kernels: Mapping[str, bytes]) -> Image:
 def unpacked(image: Image) -> dict[str, bytes]:
     """The kernels of an :func:`archive`."""
     begins = sorted(image.symbols.items(), key=lambda item: item[1])
-    ends = [*(begin for _, begin in begins[1:]), len(image.data)]
+    ends = [*(begin for _, begin in begins), len(image.data)][1:]  # none of a model of nothing but Python's operators
     return {name: image.data[begin:end] for (name, begin), end in zip(begins, ends, strict=True)}
 
 

@@ -28,7 +28,7 @@ from burnish.runtime.executable import Executable, Host, TensorSpec
 from burnish.runtime.gpu.arrays import is_on_gpu
 from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
-from burnish.runtime.labels import check_labels, known_labels
+from burnish.runtime.integers import check_integers, known_integers
 from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode
@@ -97,7 +97,7 @@ class Module:
     ) -> None:
         self.executable = executable
         self._structures = Structures(executable)
-        self._labels = known_labels(executable.info, len(self.inputs))
+        self._integers = known_integers(executable.info, len(self.inputs))
         self._arguments = Arguments(self.inputs, executable.info)
         self._pool, self._code, self._params = code.workers, code, params
         self._state_bytes = allocate(state.nbytes)
@@ -215,7 +215,7 @@ class Module:
         """Adds facts to what the artifact keeps as ``info``: anything that JSON can hold."""
         self.executable = replace(self.executable, info={**self.executable.info, **facts})
         self._all = tuple(v.noted(facts) for v in self._all)
-        self._labels = known_labels(self.executable.info, len(self.executable.inputs))
+        self._integers = known_integers(self.executable.info, len(self.inputs))
         self._arguments = Arguments(self.inputs, self.executable.info)
         self._quick = QuickCall(self) if QuickCall.suits(self) else None
 
@@ -348,7 +348,8 @@ class Module:
 
     def _run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""
-        if self._labels or self._structures.count != len(self.executable.inputs):
+        labels = any(each.low is None for each in self._integers)
+        if labels or self._structures.count != len(self.executable.inputs):
             raise InputError("found arrays of a GPU for a model whose labels or rows are checked; allowed: of the CPU")
         if len(inputs) != self._arguments.count or (outputs is not None and len(outputs) != len(self.outputs)):
             has = f"the model has {self._arguments.count}, and {len(self.outputs)} outputs"
@@ -357,8 +358,14 @@ class Module:
             value if is_on_gpu(value) else np.ascontiguousarray(self._arguments.converted(spec, value))
             for spec, value in zip(self.inputs, inputs, strict=True)
         ]
+        self.check_integers([None if is_on_gpu(value) else value for value in given])
         with self._lock:
             return list(self._there(given, outputs))  # type: ignore[misc]
+
+    def check_integers(self, arrays: Sequence[np.ndarray | None]) -> None:
+        """Raises InputError for labels and indices out of range among the inputs; None for one not to be checked."""
+        if self._integers:
+            check_integers(self._integers, [spec.name for spec in self.inputs], arrays)
 
     def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
         # Python runs handlers of signals and finalizers between any two steps, also here: they find the lock their own,
@@ -402,8 +409,7 @@ class Module:
         """The values as arrays that kernels can read, and what their shapes decide. Raises InputError."""
         known = self._fixed or self._seen.get(tuple([getattr(value, "shape", None) for value in values]))
         arrays = self._arguments.arrays(values, known.inputs if known else None)
-        if self._labels:
-            check_labels(self._labels, [spec.name for spec in self.inputs], arrays)
+        self.check_integers(arrays)
         now = known or self._sized(arrays)
         return self._structures.complete(values, arrays), now
 

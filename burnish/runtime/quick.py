@@ -42,7 +42,7 @@ class QuickCall:
     def suits(module: Any) -> bool:
         """Whether all calls of a module may be made so."""
         own, runner = module.executable, module._runner
-        alone = len(module.inputs) == len(own.inputs) and not module._labels and not own.states and not own.dims
+        alone = len(module.inputs) == len(own.inputs) and not own.states and not own.dims
         return alone and isinstance(runner, CpuRunner) and runner._only is not None and not own.info.get("structures")
 
     def __call__(self, args: Sequence[Any]) -> Any:
@@ -55,6 +55,8 @@ class QuickCall:
                 return None
             addresses.append(address_of(value))
         module = self._module
+        if module._integers:
+            module.check_integers(args)
         with module._lock:
             if module._caller or not self._pool.running:  # in a signal handler or a finalizer; after a fork
                 return None

@@ -141,13 +141,18 @@ def results_of(graph: Graph) -> tuple[str, ...]:
 
 
 def noted_labels(graph: Graph, train: Train) -> list[list[int | None]]:
-    """What a step's module notes of labels that are classes, see :class:`burnish.runtime.labels.Labels`.
+    """What a step's module notes of labels that are classes, see :class:`burnish.runtime.integers.known_integers`.
 
     Inputs are those of :func:`training_graph` of ``graph``, or of its evaluation.
     """
     found = label_classes(train.loss, [graph.types[name] for name in results_of(graph)])
     inputs = [name for name in graph.inputs if name not in graph.states]
     return [[len(inputs) + number, classes, ignore] for number, (classes, ignore) in sorted(found.items())]
+
+
+def noted_indices(graph: Graph) -> list[list[int]]:
+    """What a module of ``graph`` notes of inputs that are indices, see :mod:`burnish.runtime.integers`."""
+    return [[graph.inputs.index(name), low, high] for name, (low, high) in graph.limits.items()]
 
 
 def parameters_of(graph: Graph, train: Train, weights: Collection[str] | None = None) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,10 @@ from tests.gpu.test_rounds import running
 
 class Books:
     """A driver: memory is numbers, copies and launches are lists."""
+
+    CUdevice_attribute = SimpleNamespace(
+        CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR=0, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR=1
+    )
 
     def __init__(self, codes: list[GridCode]) -> None:
         self.counts = {launch.name: len(code.nbytes) for code in codes for launch in code.launches}

@@ -7,7 +7,7 @@ from typing import Any
 
 from burnish.driver.torch.tensors import TensorModule
 from burnish.errors import InputError
-from burnish.frontend.torch.export import Signature
+from burnish.frontend.torch.export import Signature, children_of
 from burnish.runtime.module import Module
 
 
@@ -36,9 +36,9 @@ class TorchModule(TensorModule):
         from torch.utils import _pytree
 
         self._signature, self._tree = signature, _pytree
-        positional, named = signature.in_spec.children()
+        positional, named = children_of(signature.in_spec)
         plain = all(number >= 0 for number, _ in signature.inputs) and not named.num_children
-        flat = plain and all(leaf.is_leaf() for leaf in positional.children())
+        flat = plain and all(leaf.is_leaf() for leaf in children_of(positional))
         self._leaves = positional.num_children if flat else -1  # of arguments that are just tensors
         out, count = signature.out_spec, len(self.outputs)
         each = [number for number, _ in signature.outputs] == list(range(count))

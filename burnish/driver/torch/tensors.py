@@ -37,6 +37,9 @@ class TensorModule(Module):
             given = [to_numpy(t, f"input {i}") if isinstance(t, self._tensor) else t for i, t in enumerate(tensors)]
             found = super().__call__(*given)
             return [to_torch(a) for a in found] if isinstance(found, tuple) else [to_torch(found)]
+        if self._integers:
+            places = {each.position for each in self._integers}
+            self.check_integers([t.numpy() if i in places else None for i, t in enumerate(tensors)])
         empty = self._empty
         results = [empty(s, dtype=d) for (s, _), d in zip(now.outputs, self._output_dtypes, strict=True)]
         addresses += [r.data_ptr() for r in results]

@@ -212,12 +212,35 @@ def _inference(model: Any) -> Iterator[None]:
     try:
         model.eval()
         torch.backends.mha.set_fastpath_enabled(False)
-        with torch.no_grad():
+        with torch.no_grad(), _whole_batches():
             yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
         for module, mode in modes:
             module.training = mode
+
+
+@contextlib.contextmanager
+def _whole_batches() -> Iterator[None]:
+    """Up to PyTorch 2.11 its LSTM of one layer (``one_layer_lstm``) leaves a dimension too many in the states of
+    batches above 1, by which torch knows the shapes of all that follows: while it traces, they have two.
+    """
+    from torch._decomp import decompositions
+
+    plain = getattr(decompositions, "one_layer_lstm", None)
+    if plain is None:
+        yield
+        return
+
+    def mended(*args: Any, **kwargs: Any) -> Any:
+        out, states = plain(*args, **kwargs)
+        return out, tuple(s.squeeze(0) if s.dim() == 3 else s for s in states)
+
+    decompositions.one_layer_lstm = mended
+    try:
+        yield
+    finally:
+        decompositions.one_layer_lstm = plain
 
 
 def _brief(error: Exception) -> str:
@@ -233,7 +256,7 @@ def _decomposed(program: Any) -> Any:
     table = torch.export.default_decompositions()
     for op in [op for op in table if operator_name(op) in TRANSLATORS]:
         table.pop(op)
-    with warnings.catch_warnings():
+    with _whole_batches(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             return program.run_decompositions(table)
@@ -403,9 +426,14 @@ def _output_names(spec: Any) -> list[str]:
     return [".".join(k) if k and not k[0].isdigit() else ".".join(["output", *k]) for k in keys]
 
 
+def children_of(spec: Any) -> list[Any]:
+    """The children of a structure of arguments (TreeSpec), whose name differs with PyTorch's version."""
+    return list(spec.children() if hasattr(spec, "children") else spec.children_specs)
+
+
 def _order(program: Any, names: Sequence[str]) -> tuple[int, tuple[str, ...]]:
     """How many arguments the example gave by position, and the names of all arguments."""
-    positional, named = program.call_spec.in_spec.children()
+    positional, named = children_of(program.call_spec.in_spec)
     own = list(named.context or [])
     if not names:
         lead = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]

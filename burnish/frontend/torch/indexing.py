@@ -11,8 +11,10 @@ from burnish.frontend.torch.context import Context, Ref, Translator
 from burnish.frontend.torch.symbols import is_open
 
 
-def _integers(c: Context, index: Ref) -> Ref:
-    """Positions as the operators take them."""
+def _integers(c: Context, index: Ref, extent: int, lowest: int = 0) -> Ref:
+    """Positions below ``extent`` as the operators take them; calls refuse others, as torch does."""
+    if not is_open(extent):
+        c.builder.limit(index, lowest, extent)
     return index if c.dtype(index) in ("int64", "int32") else c.cast(index, "int64")
 
 
@@ -22,7 +24,7 @@ def embedding(
     """Rows of a table by their numbers. In training the row ``padding_idx`` gets no gradient."""
     if c.training and scale_grad_by_freq:
         c.refuse("scale_grad_by_freq", True, "False in training")
-    numbers = _integers(c, indices)
+    numbers = _integers(c, indices, c.shape(weight)[0])
     rows = c.add("gather", weight, numbers, axis=0)
     if not c.training or padding_idx < 0:
         return rows
@@ -33,14 +35,14 @@ def embedding(
 def _index_select(c: Context, x: Ref, dim: int, index: Ref) -> Ref:
     if not c.rank(x):
         return x
-    return c.add("gather", x, c.flat(_integers(c, index)), axis=c.axis(x, dim))
+    return c.add("gather", x, c.flat(_integers(c, index, c.shape(x)[c.axis(x, dim)])), axis=c.axis(x, dim))
 
 
 def gather(c: Context, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
     """Elements along ``dim`` at the places in ``index``."""
     if not c.rank(x):
         return c.reshape(x, c.out_shape)
-    return c.add("gather_elements", x, _integers(c, index), axis=c.axis(x, dim))
+    return c.add("gather_elements", x, _integers(c, index, c.shape(x)[c.axis(x, dim)]), axis=c.axis(x, dim))
 
 
 def index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
@@ -49,7 +51,9 @@ def index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
     """
     indices = [part for index in indices for part in _as_positions(c, index)]
     used = [d for d, index in enumerate(indices) if index is not None]
-    given = [_integers(c, index) for index in indices if index is not None]
+    extents = [c.shape(x)[d] for d in used]
+    taken = zip((i for i in indices if i is not None), extents, strict=True)
+    given = [_integers(c, index, n, 0 if is_open(n) else -n) for index, n in taken]
     if len(used) == 1:
         return c.add("gather", x, given[0], axis=used[0])
     shape = _broadcast(c, given)

@@ -86,11 +86,9 @@ class CudaBench:
         """Raises TargetError where the GPU does not run code for ``cpu``, such as ``sm_90a``."""
         self.gpu = gpu
         gpu.enter()
-        have = tuple(gpu.attribute(f"COMPUTE_CAPABILITY_{part}") for part in ("MAJOR", "MINOR"))
-        number = int(cpu.removeprefix("sm_").rstrip("a"))
-        wanted = divmod(number, 10)
-        if have != wanted if cpu.endswith("a") else (have[0] != wanted[0] or have < wanted):
-            raise TargetError(f"the GPU of this machine has compute capability {have[0]}.{have[1]}, not {cpu}")
+        if not gpu.runs(cpu):
+            have = ".".join(map(str, gpu.capability()))
+            raise TargetError(f"the GPU of this machine has compute capability {have}, not {cpu}")
         self._flush: CudaBuffer | None = None
 
     def buffer(self, nbytes: int) -> CudaBuffer:

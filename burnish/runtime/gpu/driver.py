@@ -57,9 +57,20 @@ class Gpu:
         """The launches of a kernel, loaded: what :meth:`launch` takes."""
         return self.module(code)[1]
 
+    def capability(self) -> tuple[int, int]:
+        """The GPU's compute capability, major and minor."""
+        return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
+
+    def runs(self, cpu: str) -> bool:
+        """Whether the GPU runs machine code for ``cpu``, such as ``sm_90a``: of its major version, and no newer one."""
+        have, wanted = self.capability(), divmod(int(cpu.removeprefix("sm_").rstrip("a")), 10)
+        return have == wanted if cpu.endswith("a") else have[0] == wanted[0] and have >= wanted
+
     def module(self, code: GridCode) -> tuple[Any, Functions]:
-        """The driver's module of a kernel, and its launches."""
-        module = self.ask("cuModuleLoadData", code.cubin or code.ptx.encode() + b"\0")
+        """The driver's module of a kernel, from machine code or, where it is of another GPU, PTX; and its launches."""
+        module = self.ask(
+            "cuModuleLoadData", code.cubin if code.cubin and self.runs(code.target) else code.ptx.encode() + b"\0"
+        )
         found = [(launch, self.ask("cuModuleGetFunction", module, launch.name.encode())) for launch in code.launches]
         for launch, function in found:
             if launch.dynamic:
@@ -79,13 +90,23 @@ class Gpu:
         return values, pointers
 
     def captured(self, ask: Callable[[], object]) -> Any:
-        """What ``ask`` asks for as a graph, which :meth:`replay` executes."""
+        """What ``ask`` asks for as a graph, which :meth:`replay` executes.
+
+        A capture ends also where ``ask`` fails: else all that is asked of the stream after would fail, too.
+        """
         self.ask("cuStreamBeginCapture", self.stream, self.driver.CUstreamCaptureMode(STREAM_CAPTURE_THREAD))
-        ask()
+        try:
+            ask()
+        except BaseException:
+            code, *graphs = self.driver.cuStreamEndCapture(self.stream)  # it fails itself where the capture is invalid
+            if int(code) == 0 and graphs[0] is not None:
+                self.driver.cuGraphDestroy(graphs[0])
+            raise
         graph = self.ask("cuStreamEndCapture", self.stream)
-        found = self.ask("cuGraphInstantiate", graph, 0)
-        self.ask("cuGraphDestroy", graph)
-        return found
+        try:
+            return self.ask("cuGraphInstantiate", graph, 0)
+        finally:
+            self.ask("cuGraphDestroy", graph)
 
     def replay(self, graph: Any) -> None:
         """Asks for all of a graph."""
