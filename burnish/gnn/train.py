@@ -33,6 +33,7 @@ from burnish.train.optimizers import Adam
 from burnish.train.progress import shown
 from burnish.train.report import Progress, Report
 from burnish.train.step import Train, training_graph
+from burnish.train.updates import GRADIENTS
 
 SAVE_EVERY = 10  # epochs between checkpoints
 PLANNER = "best"
@@ -79,7 +80,7 @@ def recipe_of(train: Train | None, network: Network, multilabel: bool) -> Train:
     """How a network is trained: Adam at 0.01 unless it is said, cross-entropy of its labels, all of its weights."""
     made = Train(optimizer=Adam(0.01)) if train is None else train
     loss = (KnownLogistic() if multilabel else CrossEntropy(wide=True)) if made.loss == Train().loss else made.loss
-    return replace(made, loss=loss, parameters=tuple(network.weights), guard=True)
+    return replace(made, loss=loss, parameters=tuple(network.weights), guard=GRADIENTS)
 
 
 def fit(

@@ -9,7 +9,7 @@ import numpy as np
 
 from burnish.errors import InputError
 
-_UNSIGNED = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32), 8: np.dtype(np.uint64)}
+_UNSIGNED: Mapping[int, np.dtype[Any]] = {n: np.dtype(f"uint{8 * n}") for n in (1, 2, 4, 8)}
 
 
 class Allowed(NamedTuple):

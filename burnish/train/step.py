@@ -18,7 +18,7 @@ from burnish.train.losses import Loss, add_loss, check_loss, label_classes, reso
 from burnish.train.optimizers import SGD, Optimizer
 from burnish.train.precision import MixedPrecision, in_half, mixed_precision
 from burnish.train.schedules import Schedule, check_schedule
-from burnish.train.updates import UpdatePlan, add_updates
+from burnish.train.updates import GRADIENTS, UpdatePlan, add_updates
 
 SEED = "random.seed"
 
@@ -42,7 +42,7 @@ class Train:
     of them is larger; ``clip_value``: each of their elements is limited to it, before that. ``accumulate``: the mean
     gradient of so many calls makes one step. ``precision``: "bfloat16" or "float16" computes products in it, see
     :class:`MixedPrecision`. ``guard``: a call whose loss or gradients are not finite changes no state, and returns a
-    loss that is not finite.
+    loss that is not finite; "gradients" makes the same step for any number of rows of a batch, which may cost a pass.
     """
 
     loss: str | Loss | Graph = "softmax_cross_entropy"
@@ -57,7 +57,7 @@ class Train:
     clip_value: float | None = None
     accumulate: int = 1
     precision: str | MixedPrecision | None = None
-    guard: bool = False
+    guard: bool | str = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -76,7 +76,8 @@ class Train:
                 check_number(f"Train: {name}", getattr(self, name), 0, open_below=True)
         check_count("Train: accumulate", self.accumulate, 1)
         mixed_precision("Train: precision", self.precision)
-        check_flag("Train: guard", self.guard)
+        if self.guard != GRADIENTS:
+            check_flag("Train: guard", self.guard)
 
 
 def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:

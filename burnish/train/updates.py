@@ -23,6 +23,7 @@ CALLS = "optimizer.calls"  # calls since the last update, where gradients are ac
 SCALE, SOUND, SKIPPED = "optimizer.scale", "optimizer.sound", "optimizer.skipped"
 """The loss scale, the updates since it has changed, and the updates left out as a gradient was not finite."""
 
+GRADIENTS = "gradients"  # a guard that reads nothing in their place
 _NORM_MARGIN = 1e-6  # added to the norm that gradients are divided by, as PyTorch's clip_grad_norm_ does
 
 
@@ -36,7 +37,7 @@ class UpdatePlan:
     clip_value: float | None = None
     accumulate: int = 1
     precision: MixedPrecision | None = None
-    guard: bool = False
+    guard: bool | str = False
 
     @property
     def scale(self) -> float | None:
@@ -65,7 +66,7 @@ def apply_gradients(
 
     ``scale``: the state that is the loss scale, where there is one.
     """
-    running, read = [*b.updates], _finite_by(b, found) if plan.guard else ()
+    running, read = [*b.updates], _finite_by(b, found, plan.guard) if plan.guard else ()
     due, found = _accumulated(b, parameters, found, plan.accumulate)
     return _applied(b, loss, parameters, found, plan, scale, due, running, read)
 
@@ -170,12 +171,15 @@ def add_optimizer(
         progress.remember(b, parameter, plan.optimizer.update(b, parameter, gradient, progress))
 
 
-def _finite_by(b: GraphBuilder, found: Sequence[str]) -> Sequence[str]:
+def _finite_by(b: GraphBuilder, found: Sequence[str], guard: bool | str) -> Sequence[str]:
     """Tensors that are finite only where the gradients are, with few elements.
 
     A product of finite tensors is finite, but for sums beyond the dtype's range. Where its operands are smaller than
     itself, as those of a weight's gradient from a small batch are, they are read instead: it then need not be stored.
+    ``guard`` "gradients": these themselves, so that the graph is the same for any number of rows.
     """
+    if guard == GRADIENTS:
+        return found
     made, sources = {name: node for node in b.nodes for name in node.outputs}, dict[str, None]()
     for name in found:
         node = made.get(name)
