@@ -12,7 +12,7 @@ import inspect
 import logging
 import os
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import cache, partial
 from pathlib import Path
 from sys import implementation
@@ -30,18 +30,10 @@ from numba.core.types.misc import unliteral
 import burnish
 from burnish.cache import Archive, ObjectCache, cache_key
 from burnish.files import cache_folder, read_regular
+from burnish.machines.baselines import BASELINES
 
 _LOG = logging.getLogger("burnish")
 _NUMBERS = (IntegerLiteral, BooleanLiteral)
-_AVX2 = {"avx", "avx2", "bmi", "bmi2", "cx16", "f16c", "fma", "lzcnt", "movbe", "popcnt", "sahf", "sse4.2", "xsave"}
-_AVX512 = {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
-
-# Baseline CPUs that code is compiled for ahead, the best first, by architecture: LLVM's name of one, and the features
-# that a CPU needs to run its code. Older CPUs compile their own.
-BASELINES: Mapping[str, Mapping[str, frozenset[str]]] = {
-    "x86_64": {"x86-64-v4": frozenset(_AVX2 | _AVX512), "x86-64-v3": frozenset(_AVX2)},
-    "aarch64": {"generic": frozenset()},
-}
 
 
 def njit(

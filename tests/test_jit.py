@@ -13,7 +13,8 @@ import burnish
 from burnish.ahead.bake import bake
 from burnish.ahead.tasks import TASKS
 from burnish.cache import Archive, ObjectCache
-from burnish.jit import BASELINES, Cache, _levels, _machine, njit
+from burnish.jit import Cache, _levels, _machine, njit
+from burnish.machines.baselines import BASELINES
 from burnish.machines.probe import host_features, host_triple
 
 _MODULE = """
