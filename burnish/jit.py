@@ -28,9 +28,9 @@ from numba.core.types import BooleanLiteral, IntegerLiteral
 from numba.core.types.misc import unliteral
 
 import burnish
+from burnish.baselines import BASELINES
 from burnish.cache import Archive, ObjectCache, cache_key
 from burnish.files import cache_folder, read_regular
-from burnish.machines.baselines import BASELINES
 
 _LOG = logging.getLogger("burnish")
 _NUMBERS = (IntegerLiteral, BooleanLiteral)

@@ -7,8 +7,8 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "dump", "optional", "files", "cache", "jit", "workers", "comm", "search", "boost", "loops", "machines",
-    "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
+    "errors", "dump", "optional", "files", "cache", "baselines", "jit", "workers", "comm", "search", "boost", "loops",
+    "machines", "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
     "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array", "gnn", "report",
     "ahead", "cli", "__main__",
 )  # fmt: skip

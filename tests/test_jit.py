@@ -12,9 +12,9 @@ import pytest
 import burnish
 from burnish.ahead.bake import bake
 from burnish.ahead.tasks import TASKS
+from burnish.baselines import BASELINES
 from burnish.cache import Archive, ObjectCache
 from burnish.jit import Cache, _levels, _machine, njit
-from burnish.machines.baselines import BASELINES
 from burnish.machines.probe import host_features, host_triple
 
 _MODULE = """

@@ -17,9 +17,9 @@ from typing import Any
 
 import burnish
 from burnish.ahead.tasks import TASKS
+from burnish.baselines import BASELINES
 from burnish.cache import Archive, ObjectCache
 from burnish.jit import Cache, archive_path
-from burnish.machines.baselines import BASELINES
 from burnish.machines.probe import host_features, host_triple
 
 _LOG = logging.getLogger("burnish")

@@ -10,8 +10,9 @@ from pathlib import Path
 import burnish
 
 HOUSE = Path(burnish.__file__).parent
-# Whose subject is a binary format, the operating system's word for a processor, or one that is emulated.
+# Whose subject is a binary format, baseline CPUs, the system's word for a processor, or one that is emulated.
 FORMATS = {
+    "baselines.py",
     "runtime/device_pool/emulated.py",
     "runtime/device_pool/native.py",
     "runtime/elf.py",
