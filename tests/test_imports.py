@@ -8,9 +8,9 @@ import burnish
 
 FLOORS = (
     "errors", "dump", "optional", "files", "cache", "baselines", "jit", "workers", "comm", "search", "boost", "loops",
-    "machines", "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure", "frontend",
-    "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array", "gnn", "report",
-    "ahead", "cli", "__main__",
+    "machines", "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure",
+    "frontend", "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array", "gnn",
+    "report", "ahead", "cli", "__main__",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 
