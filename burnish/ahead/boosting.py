@@ -20,7 +20,7 @@ from burnish.boost.shap import contributions, interactions
 
 ROWS, FEATURES, ROUNDS = 3000, 8, 2
 SIZES = (1000, 8), (1000, 30), (3000, 8), (3000, 30)  # rows and features between which kernels differ
-MANY = 30_000, 70  # so many that several threads grow a tree, level by level
+MANY = 30_000, 70  # rows and features, enough for multithreaded level-wise tree growth
 METRICS = ("logloss", "error", "auc", "aucpr")
 
 

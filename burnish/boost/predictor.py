@@ -76,7 +76,7 @@ class TreeEnsemble(Protocol):
 
     @property
     def infinite(self) -> str:
-        """What an infinite value is: an "error", "missing" or the "largest"."""
+        """Policy for infinite feature values: "error", "missing" or "largest"."""
 
     @property
     def forest(self) -> Forest:

@@ -107,7 +107,7 @@ def advice(key: str) -> str | None:
 
 
 def contradiction(given: Mapping[str, Any]) -> str | None:
-    """What a mapping asks for that would be done otherwise, as rows that LightGBM samples only with a frequency."""
+    """Error message for parameters that contradict each other, such as row sampling at frequency 0; or None."""
     for key in ("bagging_freq", "subsample_freq"):
         share = given.get("bagging_fraction", given.get("subsample"))
         if str(given.get(key)) == "0" and share is not None and float(share) < 1.0:

@@ -30,5 +30,5 @@ def began() -> float:
 
 
 def left(seconds: float) -> float:
-    """What is left of a limit of seconds for the command; half of it at least, so that something is found."""
+    """Remaining time budget in seconds, at least half of the limit, so that the search finds something."""
     return max(began() + seconds - time.monotonic(), seconds / 2)

@@ -53,7 +53,7 @@ def _kinds(call: NativeCall) -> tuple[list[tuple[str, int]], list[str]]:
 
 @cache
 def _source(function: Callable[..., None]) -> bytes:
-    """What decides the IR of a function: its file, its place in it, and the versions of what compiles it."""
+    """Cache key of a function's LLVM IR: its file, its place in it, and the versions of what compiles it."""
     import llvmlite
     import numba
 

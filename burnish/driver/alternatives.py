@@ -27,7 +27,7 @@ from burnish.search.budget import Budget, Event
 from burnish.train.step import Train
 
 SPLITS, RECOMPUTED = "splits", "splits, recomputed"
-LEAST = 0.2  # share of all seconds that each search has, whatever is left of them
+MIN_SHARE = 0.2  # of the time budget that each search has, whatever is left of it
 SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 
@@ -80,7 +80,7 @@ class Request:
         if self.deadline is None:
             return share * self.seconds
         left = self.deadline - time.monotonic()
-        return max(min(share * self.seconds, of_left * left), LEAST * self.seconds)
+        return max(min(share * self.seconds, of_left * left), MIN_SHARE * self.seconds)
 
     def problem(self, model: Model, starts: Mapping[str, Strategy], recompute: bool) -> Problem:
         """The problem of a model's splits."""

@@ -18,7 +18,7 @@ EXTRA = "pyg"
 
 
 @dataclass(frozen=True)
-class Arguments:
+class ForwardSignature:
     """How a model's forward is called: with one ``Data`` if ``whole``, else with x, edges and perhaps weights.
 
     ``reads``: whether weights are given where edges may have none; ``third``: whether they must be; ``key``: their name
@@ -48,7 +48,7 @@ class Arguments:
             ) from error
 
 
-def arguments_of(model: Any, weighted: bool) -> Arguments:
+def arguments_of(model: Any, weighted: bool) -> ForwardSignature:
     """How a model is called; ``weighted``: with weights of edges also where they are optional.
 
     Raises ModelError for a forward of other arguments.
@@ -63,7 +63,7 @@ def arguments_of(model: Any, weighted: bool) -> Arguments:
         )
     whole, third = len(places) == 1 and not several, len(needed) == 3
     key = "edge_attr" if weighted and not third and "edge_attr" in named else ""
-    return Arguments(whole, weighted or whole or third, third, key)
+    return ForwardSignature(whole, weighted or whole or third, third, key)
 
 
 def random_graph(features: int, weights: bool) -> Graph:

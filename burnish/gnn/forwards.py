@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from burnish.errors import ModelError, UnsupportedOperator
-from burnish.gnn.calls import EXTRA, Arguments
+from burnish.gnn.calls import EXTRA, ForwardSignature
 from burnish.gnn.layers import ACTIVATIONS
 from burnish.optional import require
 
@@ -61,7 +61,7 @@ Value = Given | Called | Applied
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerCall:
     """A convolution in the chain that a forward is, and what follows it until the next one."""
 
     convolution: str
@@ -71,7 +71,9 @@ class Step:
     dropout: float  # of what it reads
 
 
-def steps_of(model: Any, names: Sequence[str], tensors: tuple[Any, Any, Any], arguments: Arguments) -> list[Step]:
+def steps_of(
+    model: Any, names: Sequence[str], tensors: tuple[Any, Any, Any], arguments: ForwardSignature
+) -> list[LayerCall]:
     """The convolutions of a forward in its order. ``names``: of the model's convolutions, whose calls get recorded;
     ``tensors``: features, edges and weights of a graph, with which ``arguments`` calls the model.
 
@@ -185,16 +187,16 @@ def _simple(value: Applied) -> Value:
     return value.operands[0] if nothing and len(value.operands) == 1 else value
 
 
-def _chain(value: Value) -> list[Step]:
+def _chain(value: Value) -> list[LayerCall]:
     """The steps that lead to a model's result."""
-    steps: list[Step] = []
+    steps: list[LayerCall] = []
     rate, rest = _dropped(value)
     if rate:
         raise UnsupportedOperator("model: found dropout of its result; allowed: none")
     while rest != Given("x"):
         step, read = _step(rest)
         rate, rest = _dropped(read)
-        steps.insert(0, Step(step.convolution, step.activation, step.residual, step.weighted, rate))
+        steps.insert(0, LayerCall(step.convolution, step.activation, step.residual, step.weighted, rate))
     if not steps:
         raise ModelError("model: its forward calls no convolution; allowed: one or more")
     names = [step.convolution for step in steps]
@@ -203,7 +205,7 @@ def _chain(value: Value) -> list[Step]:
     return steps
 
 
-def _step(value: Value) -> tuple[Step, Value]:
+def _step(value: Value) -> tuple[LayerCall, Value]:
     """The last convolution of a value with what follows it, and what it reads."""
     if isinstance(value, Applied) and value.operator == "sum":
         for first, second in (value.operands, value.operands[::-1]):
@@ -212,14 +214,14 @@ def _step(value: Value) -> tuple[Step, Value]:
             except UnsupportedOperator:
                 continue
             if read == second and not step.residual:
-                return Step(step.convolution, step.activation, True, step.weighted, 0.0), read
+                return LayerCall(step.convolution, step.activation, True, step.weighted, 0.0), read
         raise _unsaid(value)
     activation, inner = "none", value
     if isinstance(inner, Applied) and inner.operator in ACTIVATIONS:
         activation, inner = inner.operator, inner.operands[0]
     if not isinstance(inner, Called):
         raise _unsaid(inner)
-    return Step(inner.name, activation, False, inner.weighted, 0.0), inner.read
+    return LayerCall(inner.name, activation, False, inner.weighted, 0.0), inner.read
 
 
 def _dropped(value: Value) -> tuple[float, Value]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import ModelError, UnsupportedOperator
-from burnish.gnn.calls import Arguments, arguments_of, random_graph, tensors_of
+from burnish.gnn.calls import ForwardSignature, arguments_of, random_graph, tensors_of
 from burnish.gnn.feeds import inputs_of
 from burnish.gnn.forwards import steps_of
 from burnish.gnn.graph import Graph
@@ -174,7 +174,7 @@ def _width_in(layer: Layer, own: Weights) -> int:
     return int(own[first].shape[0])
 
 
-def _compare(model: Any, network: Network, graph: Graph, arguments: Arguments, compiled: bool = False) -> None:
+def _compare(model: Any, network: Network, graph: Graph, arguments: ForwardSignature, compiled: bool = False) -> None:
     """Raises ModelError where the model itself gives something else. ``compiled``: else by operators' definitions."""
     torch = require("torch", EXTRA)
     model.eval()

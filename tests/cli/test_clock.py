@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import burnish
 from burnish.cli import app, clock
-from burnish.driver.alternatives import LEAST, Request
+from burnish.driver.alternatives import MIN_SHARE, Request
 
 
 @pytest.fixture(autouse=True)
@@ -88,4 +88,4 @@ def test_searches_share_what_is_left_until_the_deadline(monkeypatch: pytest.Monk
         Request(*[None] * 9, seconds=10.0, seed=0, deadline=deadline).allowed(0.5, 0.8)  # type: ignore[arg-type]
         for deadline in (None, 120.0, 105.0, 99.0)
     ]
-    assert ends == [5.0, 5.0, 4.0, LEAST * 10.0]
+    assert ends == [5.0, 5.0, 4.0, MIN_SHARE * 10.0]

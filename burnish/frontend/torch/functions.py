@@ -18,7 +18,7 @@ SCALES = (1e-3, 1e6)  # by which a linear backward may be scaled
 CHECKPOINT = "CheckpointFunction"  # torch.utils.checkpoint: its gradient is that of the function it calls
 
 
-class Call:
+class FunctionContext:
     """The context of one call, as ``forward`` and ``backward`` have it."""
 
     def __init__(self, name: str, arguments: Sequence[Any]) -> None:
@@ -118,12 +118,12 @@ def _is_real(value: Any) -> bool:
     return hasattr(value, "detach") and value.is_floating_point()
 
 
-def _forward(kind: Any, values: Sequence[Any]) -> tuple[Call, Any]:
+def _forward(kind: Any, values: Sequence[Any]) -> tuple[FunctionContext, Any]:
     """The context of a call with detached arguments, and what it gives."""
     from torch.autograd import Function
 
     given = [v.detach() if hasattr(v, "detach") else v for v in values]
-    call = Call(kind.__qualname__, values)
+    call = FunctionContext(kind.__qualname__, values)
     if kind.setup_context is Function.setup_context:
         return call, kind.forward(call, *given)
     result = kind.forward(*given)
@@ -131,7 +131,7 @@ def _forward(kind: Any, values: Sequence[Any]) -> tuple[Call, Any]:
     return call, result
 
 
-def _backward(kind: Any, call: Call, gradients: Sequence[Any]) -> tuple[Any, ...]:
+def _backward(kind: Any, call: FunctionContext, gradients: Sequence[Any]) -> tuple[Any, ...]:
     backward = getattr(kind.backward, "__wrapped__", kind.backward)  # that of once_differentiable
     found = backward(call, *gradients)
     return found if isinstance(found, tuple) else (found,)
