@@ -27,8 +27,9 @@ from burnish.gnn.values import Values
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
-from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, live_bytes, load_solver, swap_problem
+from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, live_bytes, swap_problem
 from burnish.runtime.steps import TensorSpec
+from burnish.search.integer import load_solver
 
 INDEX_BYTES = 8
 MARGIN = 24 << 20  # bytes of a budget left to what cannot be counted before: stacks, small arrays, the allocator

@@ -6,14 +6,13 @@ next. Memory is counted behind every run. For up to about 48 operations; beyond,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from burnish.errors import ParameterError
 from burnish.memory.work import Work
-from burnish.optional import require
-from burnish.search.integer import milp
+from burnish.search.integer import Program
 
 LARGEST = 64  # operations: beyond, the program has hundreds of thousands of variables
 
@@ -31,29 +30,6 @@ class Optimum:
     proven: bool
 
 
-@dataclass
-class _Program:
-    """Rows ``low <= sum(coefficient * variable) <= high`` of a program under construction."""
-
-    cost: list[float] = field(default_factory=list)
-    integer: list[bool] = field(default_factory=list)
-    upper: list[float] = field(default_factory=list)
-    rows: list[dict[int, float]] = field(default_factory=list)
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-
-    def variable(self, cost: float = 0.0, integer: bool = False, upper: float = 1.0) -> int:
-        self.cost.append(cost)
-        self.integer.append(integer)
-        self.upper.append(upper)
-        return len(self.cost) - 1
-
-    def row(self, terms: dict[int, float], low: float, high: float) -> None:
-        self.rows.append(terms)
-        self.low.append(low)
-        self.high.append(high)
-
-
 def optimum(work: Work, budget: int, seconds: float = 60.0, known: float | None = None) -> Optimum:
     """The order of fewest seconds whose live bytes are at most ``budget``, or the best that ``seconds`` allow to find.
 
@@ -64,28 +40,19 @@ def optimum(work: Work, budget: int, seconds: float = 60.0, known: float | None 
         raise ParameterError(f"optimum: found {len(work)} operations; allowed: up to {LARGEST}")
     made = _Formulation(work, budget)
     program = made.program
-    scale = work.seconds or 1.0
-    if known is not None:
-        terms = {i: c / scale for i, c in enumerate(program.cost) if c}
-        program.row(terms, -np.inf, max(0.0, known - work.seconds) / scale + 1e-9)
-    optimize, sparse = require("scipy.optimize", "memory"), require("scipy.sparse", "memory")
-    entries = [(i, j, x) for i, row in enumerate(program.rows) for j, x in row.items()]
-    if not program.cost:
+    if known is not None and (terms := {i: c for i, c in enumerate(program.costs) if c}):
+        scale = work.seconds or 1.0
+        most = max(0.0, known - work.seconds) / scale + 1e-9
+        program.row({i: c / scale for i, c in terms.items()}, high=most)
+    if not len(program):
         fits = work.live(range(len(work))) <= budget
         return Optimum(tuple(range(len(work))) if fits else None, work.seconds, work.seconds, True)
-    i, j, x = zip(*entries, strict=True)
-    matrix = sparse.csr_matrix((x, (i, j)), shape=(len(program.rows), len(program.cost)))
-    answer = milp(
-        np.array(program.cost) / scale, "memory", integrality=np.array(program.integer, np.uint8),
-        bounds=optimize.Bounds(0, np.array(program.upper)),
-        constraints=optimize.LinearConstraint(matrix, program.low, program.high),
-        options={"time_limit": seconds, "mip_rel_gap": 1e-6},
-    )  # fmt: skip
-    bound = work.seconds + scale * float(getattr(answer, "mip_dual_bound", None) or 0.0)
-    if answer.x is None:
-        return Optimum(None, np.inf, bound, answer.status == 2)
-    order = made.order(answer.x)
-    return Optimum(tuple(order), work.order_seconds(order), bound, answer.status == 0)
+    answer = program.solve(seconds)
+    bound = work.seconds + max(answer.bound, 0.0)
+    if answer.values is None:
+        return Optimum(None, np.inf, bound, answer.infeasible)
+    order = made.order(answer.values)
+    return Optimum(tuple(order), work.order_seconds(order), bound, answer.optimal)
 
 
 class _Formulation:
@@ -93,7 +60,7 @@ class _Formulation:
 
     def __init__(self, work: Work, budget: int) -> None:
         self.work, self.budget = work, budget
-        self.program = _Program()
+        self.program = Program()
         self.size = [float(n) / max(budget, 1) for n in work.rounded]
         self.readers: list[list[int]] = [[] for _ in work.nbytes]
         for n, operation in enumerate(work.operations):
@@ -115,14 +82,14 @@ class _Formulation:
                 made = work.operations[n].writes
                 used = any(r >= stage or (stage, r) in self.run for v in made for r in self.readers[v])
                 if work.operations[n].again and used and any(self.size[v] for v in made):
-                    self.run[stage, n] = self.program.variable(work.operations[n].seconds, integer=True)
+                    self.run[stage, n] = self.program.variable(work.operations[n].seconds)
         for v in self.sized:
             later = [stage for (stage, n) in self.run if n in self.readers[v]]
             last = max([*self.readers[v], *later], default=-1)
             last = count if v in work.keep else last
             for stage in range(work.producer[v] + 1, last + 1):
                 if stage < count:
-                    self.kept[stage, v] = self.program.variable(integer=True)
+                    self.kept[stage, v] = self.program.variable()
             if v in work.keep:
                 self.program.row(self._kept(count - 1, v)[0], 1.0, 1.0) if work.producer[v] < count - 1 else None
 
@@ -142,7 +109,7 @@ class _Formulation:
         for more, _ in others:
             for i, x in more.items():
                 terms[i] = terms.get(i, 0.0) - x
-        self.program.row(terms, -np.inf, sum(number for _, number in others) - one[1])
+        self.program.row(terms, high=sum(number for _, number in others) - one[1])
 
     def _dependences(self) -> None:
         work = self.work
@@ -181,10 +148,10 @@ class _Formulation:
             first = self.size[operation.writes[0]] if operation.writes else 0.0
             fitting = [x for v in operation.in_place if (x := freed.get(v)) is not None and self.size[v] >= first > 0]
             if fitting:
-                saved = program.variable()
-                program.row({saved: 1.0, **dict.fromkeys(fitting, -1.0)}, -np.inf, 0.0)
+                saved = program.variable(integer=False)
+                program.row({saved: 1.0, **dict.fromkeys(fitting, -1.0)}, high=0.0)
                 peak[saved] = -first
-            program.row(peak, -np.inf, 1.0 - number)
+            program.row(peak, high=1.0 - number)
             for v, variable in freed.items():
                 if variable is not None:
                     level[variable] = level.get(variable, 0.0) - self.size[v]
@@ -195,7 +162,7 @@ class _Formulation:
             return None
         if v in self.work.keep and stage == len(self.work) - 1:
             return None
-        freed = self.program.variable()
+        freed = self.program.variable(integer=False)
         one: tuple[dict[int, float], float] = ({freed: 1.0}, 0.0)
         self._at_most(one, self._runs(stage, n))
         others = [self._kept(stage + 1, v)] if stage + 1 < len(self.work) else []

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish.parallel.bound_program import MS, Floats, Program, Splits
+from burnish.parallel.bound_program import MS, Floats, Splits, at_least_after, moments
 from burnish.parallel.bound_transfers import Sent, always_covered, transfers
 from burnish.parallel.core import SPLIT
 from burnish.parallel.sharing import SOURCE, TARGET
 from burnish.parallel.taskgraph import Problem
 from burnish.parallel.weight_sums import synchronization
+from burnish.search.integer import Program
 
 _SAFE = 1 - 1e-6  # of what a solver says: its tolerances are no part of a bound
 
@@ -46,8 +47,9 @@ def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) 
     """
     splits = Splits(problem)
     program = Program()
-    shares = [program.variables(len(own), True) for own in splits.numbers]
-    step, makespan = program.variables(1)[0], program.variables(1)[0]
+    shares = [program.variables(len(own)) for own in splits.numbers]
+    step = program.variable(1.0, integer=False, upper=np.inf)
+    (makespan,) = moments(program, 1)
     for own in shares:
         program.row(dict.fromkeys(own, 1.0), 1.0, 1.0)
     _work(problem, splits, program, shares, makespan)
@@ -55,9 +57,10 @@ def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) 
     between = _links_between_nodes(problem)
     sent = transfers(problem, splits, program, shares, forward, gradient, between)
     _synchronization(problem, splits, program, shares, gradient, makespan, step, between, sent)
-    value, solved = program.solve(step, seconds, integer)
+    found = program.solve(seconds, gap=1e-4, relaxed=not integer)
+    value = max(found.bound, 0.0) if integer else found.cost if found.optimal else 0.0
     parts = {"work": _work_alone(problem, splits), "program": value / MS}
-    return Bound(max(parts["work"], value / MS * _SAFE), parts, solved)
+    return Bound(max(parts["work"], value / MS * _SAFE), parts, found.optimal)
 
 
 def _work_alone(problem: Problem, splits: Splits) -> float:
@@ -81,21 +84,21 @@ def _paths(
     """
     t = problem.tables
     count = len(shares)
-    forward, backward = program.variables(count), program.variables(count)
+    forward, backward = moments(program, count), moments(program, count)
     ahead = [e for e in range(t.geometry.edges.shape[0]) if always_covered(problem, e, 0)]
     back = [e for e in range(t.geometry.edges.shape[0]) if always_covered(problem, e, 1)]
     for i in range(count):
         own = splits.numbers[i]
-        program.after(forward[i], None, shares[i], splits.forward[own])
+        at_least_after(program, forward[i], None, shares[i], splits.forward[own])
         # What is run backward ends after its own forward task: every part's does.
-        program.after(backward[i], forward[i], shares[i], splits.backward[own])
+        at_least_after(program, backward[i], forward[i], shares[i], splits.backward[own])
         program.row({makespan: 1.0, backward[i]: -1.0}, 0.0)
     for e in ahead:
         i, j = int(t.geometry.edges[e, SOURCE]), int(t.geometry.edges[e, TARGET])
-        program.after(forward[j], forward[i], shares[j], splits.forward[splits.numbers[j]])
+        at_least_after(program, forward[j], forward[i], shares[j], splits.forward[splits.numbers[j]])
     for e in back:
         i, j = int(t.geometry.edges[e, SOURCE]), int(t.geometry.edges[e, TARGET])
-        program.after(backward[i], backward[j], shares[i], splits.backward[splits.numbers[i]])
+        at_least_after(program, backward[i], backward[j], shares[i], splits.backward[splits.numbers[i]])
     return forward, backward
 
 
@@ -116,8 +119,8 @@ def _synchronization(
         leader = int(members[0])
         costs = _alone(problem, splits, g, leader, between) if alone else _shared(problem, splits, g)
         for i in members:
-            end = program.variables(1)[0]
-            program.after(end, gradient[int(i)], shares[int(i)], costs[int(i)].link)
+            (end,) = moments(program, 1)
+            at_least_after(program, end, gradient[int(i)], shares[int(i)], costs[int(i)].link)
             program.row({makespan: 1.0, end: -1.0}, 0.0)
         for v, far, late in zip(shares[leader], costs[leader].between, costs[leader].after, strict=True):
             load[v] = load.get(v, 0.0) + float(far) * MS

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.jit import njit
-from burnish.parallel.bound_program import MS, Floats, Program, Splits
+from burnish.parallel.bound_program import MS, Floats, Splits, moments
 from burnish.parallel.core import SPLIT, Scratch, Tables
 from burnish.parallel.loads import add_edge
 from burnish.parallel.operations import MAX_AXES
 from burnish.parallel.paths import find_hops
 from burnish.parallel.sharing import CLASS, DRIVE, LEVEL, SOURCE, TARGET, Array
 from burnish.parallel.taskgraph import Problem
+from burnish.search.integer import Program
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the links between nodes in a row that mixes them with those within
 MOST = 1 << 22  # tasks of pairs of configurations that are looked at for one kind
@@ -135,7 +136,7 @@ def _pairs(
     problem: Problem, program: Program, shares: list[list[int]], edges: Sequence[int], shape: tuple[int, ...]
 ) -> list[int]:
     """Variables of pairs of degrees, row-major, whose sums are those of the operations at either end."""
-    variables = program.variables(shape[0] * shape[1])
+    variables = moments(program, shape[0] * shape[1])
     table = np.array(variables).reshape(shape)
     for side in range(2):
         count: dict[int, int] = {}

@@ -12,13 +12,46 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from burnish.search.integer import milp
+from burnish.search.integer import Program, milp
+
+
+def knapsack() -> Program:
+    """Two binaries of which one fits; the second is worth more."""
+    program = Program()
+    first, second = program.variable(-1e6), program.variable(-2e6)
+    program.row({first: 2.0, second: 2.0}, high=3.0)
+    return program
 
 
 def test_a_program_is_solved() -> None:
-    rows = optimize.LinearConstraint(np.array([[2.0, 2.0]]), -np.inf, 3.0)
-    answer = milp(np.array([-1.0, -2.0]), "memory", integrality=[1, 1], constraints=rows, bounds=optimize.Bounds(0, 9))
-    assert answer.x.tolist() == [0, 1]
+    answer = knapsack().solve(10.0)
+    assert answer.values is not None and answer.values.tolist() == [0, 1]
+    assert answer.cost == pytest.approx(-2e6) and answer.bound == pytest.approx(-2e6)
+    assert answer.optimal and not answer.infeasible
+
+
+def test_without_integrality_it_is_a_linear_program() -> None:
+    assert knapsack().solve(10.0, relaxed=True).cost == pytest.approx(-2.5e6)
+
+
+def test_rows_may_come_after_a_solution() -> None:
+    program = knapsack()
+    program.solve(10.0)
+    program.row({1: 1.0}, high=0.0)
+    assert program.solve(10.0).cost == pytest.approx(-1e6)
+    program.row({0: 1.0}, low=2.0)
+    answer = program.solve(10.0)
+    assert answer.values is None and answer.infeasible and answer.cost == np.inf
+
+
+def test_continuous_variables_have_bounds_of_their_own() -> None:
+    program = Program()
+    x, y = program.variable(1.0, integer=False, upper=np.inf), program.variable(-1.0, integer=False, upper=2.5)
+    program.row({x: 1.0, y: -2.0}, low=0.0)
+    program.row({y: 1.0}, low=1.0)
+    answer = program.solve(10.0, largest=1e4, constant=7.0)
+    assert answer.values is not None and answer.values.tolist() == pytest.approx([2, 1])
+    assert answer.cost == pytest.approx(8.0)  # with the constant
 
 
 def test_what_the_solver_prints_goes_to_standard_error(

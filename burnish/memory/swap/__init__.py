@@ -7,11 +7,10 @@ from burnish.memory.swap.plan import Action, SwapPlan, live_bytes, replay
 from burnish.memory.swap.planners import PLANNERS
 from burnish.memory.swap.policies import least_recently_used, streaming
 from burnish.memory.swap.problem import SwapProblem, live_tensors, swap_problem, valid_states
-from burnish.memory.swap.solver import load_solver
 from burnish.memory.swap.store import Store, execute
 
 __all__ = [
     "PLANNERS", "Action", "Rates", "Store", "SwapPlan", "SwapProblem", "choose", "exact", "execute", "fixed",
-    "least_recently_used", "live_bytes", "live_tensors", "load_solver", "replay", "streaming", "swap_problem",
+    "least_recently_used", "live_bytes", "live_tensors", "replay", "streaming", "swap_problem",
     "valid_states",
 ]  # fmt: skip

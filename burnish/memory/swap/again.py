@@ -10,10 +10,10 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.errors import VerificationError
-from burnish.memory.swap.fixed import TO_THE_BYTE, TOLERANCE
+from burnish.memory.swap.fixed import TO_THE_BYTE, TOLERANCE, UNIT
 from burnish.memory.swap.plan import SwapPlan, replay, write_out
 from burnish.memory.swap.problem import SwapProblem
-from burnish.memory.swap.solver import UNIT, Rows, solve
+from burnish.search.integer import Program
 
 
 def possible_slots(problem: SwapProblem, may_repeat: list[bool]) -> list[tuple[int, bool]]:
@@ -36,8 +36,11 @@ def possible_slots(problem: SwapProblem, may_repeat: list[bool]) -> list[tuple[i
     return slots
 
 
-class Program:
-    """Variables: ``run`` by slot, ``keep`` and ``load`` by tensor and slot of use, ``store`` by tensor."""
+class RepeatedSteps:
+    """Integer program of a problem.
+
+    Variables: ``run`` by slot, ``keep`` and ``load`` by tensor and slot of use, ``store`` by tensor.
+    """
 
     def __init__(self, problem: SwapProblem, capacity: int, bandwidth: float, seconds: tuple[float, ...]) -> None:
         self.problem, self.capacity = problem, capacity
@@ -46,15 +49,15 @@ class Program:
             # A step that takes as long as storing and loading what it wrote never runs again.
             seconds[i] < 2 * sum(self.moving[n] for n in step.writes) for i, step in enumerate(problem.steps)
         ])  # fmt: skip
-        self.cost: list[float] = []
-        self.pending: list[tuple[dict[int, float], float]] = []
+        self.program = Program()
         self.held: list[dict[int, float]] = [{} for _ in self.slots]  # bytes by variable
         self.over: list[list[tuple[int, str]]] = [[] for _ in self.slots]  # variables that keep a tensor over a slot
-        self.continuous: list[int] = []
-        self.run = [self._variable(0.0 if first else seconds[i]) for i, first in self.slots]
-        self.pending += [({v: -1.0}, -1.0) for v, (_, first) in zip(self.run, self.slots, strict=True) if first]
+        self.run = [self.program.variable(0.0 if first else seconds[i]) for i, first in self.slots]
+        for v, (_, first) in zip(self.run, self.slots, strict=True):
+            if first:
+                self.program.row({v: 1.0}, low=1.0)
         self.store = {
-            name: self._variable(self.moving[name])
+            name: self.program.variable(self.moving[name])
             for name in problem.producer
             if problem.readers[name] and name not in problem.results
         }
@@ -65,11 +68,8 @@ class Program:
         for name, found in uses.items():
             self._tensor(name, found)
         for sizes in self.held:
-            self.pending.append(({v: UNIT * s / capacity for v, s in sizes.items()} if capacity else {}, UNIT))
-
-    def _variable(self, cost: float) -> int:
-        self.cost.append(cost)
-        return len(self.cost) - 1
+            if capacity:
+                self.program.row({v: UNIT * s / capacity for v, s in sizes.items()}, high=UNIT)
 
     def _hold(self, slot: int, variable: int, nbytes: int) -> None:
         self.held[slot][variable] = self.held[slot].get(variable, 0.0) + nbytes
@@ -83,19 +83,19 @@ class Program:
             step = self.slots[slot][0]
             here: list[int] = []
             if before:
-                keep = self._variable(0.0)
-                self.pending.append(({**dict.fromkeys(before, -1.0), keep: 1.0}, 0.0))
+                keep = self.program.variable()
+                self.program.row({**dict.fromkeys(before, -1.0), keep: 1.0}, high=0.0)
                 here.append(keep)
                 for between in range(previous + 1, slot):
                     self._hold(between, keep, nbytes)
                     self.over[between].append((keep, name))
                 self.over[slot].append((keep, name))
             if name in self.problem.steps[step].reads:
-                load = self._variable(self.moving[name])
+                load = self.program.variable(self.moving[name])
                 here.append(load)
-                self.pending.append(({**dict.fromkeys(here, -1.0), self.run[slot]: 1.0}, 0.0))
+                self.program.row({**dict.fromkeys(here, -1.0), self.run[slot]: 1.0}, high=0.0)
                 if name in self.store:
-                    self.pending.append(({load: 1.0, self.store[name]: -1.0}, 0.0))
+                    self.program.row({load: 1.0, self.store[name]: -1.0}, high=0.0)
             else:
                 here.append(self.run[slot])
             self._present(slot, here, nbytes)
@@ -107,20 +107,15 @@ class Program:
             for v in variables:
                 self._hold(slot, v, nbytes)
             return
-        present = self._variable(0.0)
-        self.continuous.append(present)
-        self.pending += [({v: 1.0, present: -1.0}, 0.0) for v in variables]
+        present = self.program.variable(integer=False)
+        for v in variables:
+            self.program.row({v: 1.0, present: -1.0}, high=0.0)
         self._hold(slot, present, nbytes)
 
     def solve(self, seconds: float, method: str) -> SwapPlan | None:
         """The best plan found, or None if there is none in time, or rounding overfilled fast memory."""
-        rows = Rows(len(self.cost))
-        for coefficients, bound in self.pending:
-            rows.at_most(coefficients, bound)
-        integral = np.ones(len(self.cost))
-        integral[self.continuous] = 0
-        gap = TOLERANCE if len(self.cost) > TO_THE_BYTE else 0.0
-        found = solve(np.array(self.cost), rows, seconds, integral, gap)
+        gap = TOLERANCE if len(self.program) > TO_THE_BYTE else 0.0
+        found = self.program.solve(seconds, gap=gap, largest=UNIT)
         if found.values is None:
             return None
         values = np.round(found.values)
@@ -132,7 +127,7 @@ class Program:
         stored = {name: bool(values[v]) for name, v in self.store.items()}
         try:
             return replay(
-                self.problem, self.capacity, write_out(self.problem, order, kept, stored), method, found.proven
+                self.problem, self.capacity, write_out(self.problem, order, kept, stored), method, found.optimal
             )
         except VerificationError:
             return None

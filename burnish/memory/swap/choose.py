@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from burnish.errors import ParameterError
-from burnish.memory.swap.again import Program
+from burnish.memory.swap.again import RepeatedSteps
 from burnish.memory.swap.fixed import SECONDS, fixed
 from burnish.memory.swap.plan import SwapPlan, replay
 from burnish.memory.swap.problem import SwapProblem
@@ -49,7 +49,8 @@ def choose(
     best = replace(min((p for p in plans if p is not None), key=rates.extra), proven=False)
     if len(problem.steps) > most:
         return best
-    found = Program(problem, capacity, rates.bandwidth, rates.seconds).solve(seconds, "moves and recomputation")
+    formulation = RepeatedSteps(problem, capacity, rates.bandwidth, rates.seconds)
+    found = formulation.solve(seconds, "moves and recomputation")
     return found if found is not None and rates.extra(found) <= rates.extra(best) else best
 
 

@@ -20,9 +20,10 @@ import numpy as np
 from burnish.memory.swap.plan import SwapPlan, replay, write_out
 from burnish.memory.swap.policies import least_recently_used
 from burnish.memory.swap.problem import SwapProblem
-from burnish.memory.swap.solver import UNIT, Rows, solve
+from burnish.search.integer import Program
 
 METHOD = "fixed order"
+UNIT = 1e4  # the largest cost, and the room of a row, handed to the solver, whose tolerances are absolute
 SECONDS = 60.0
 # Variables: with more, tensors of some hundred bytes beside ones of megabytes keep the solver for minutes.
 TO_THE_BYTE = 200
@@ -59,7 +60,7 @@ def fixed(problem: SwapProblem, capacity: int, seconds: float = SECONDS) -> Swap
     simple = least_recently_used(problem, capacity, drop_dead=True)
     every = gaps(problem)
     rows = crossings(problem, every, capacity)
-    closed, proven = _Program(problem, every, rows).solve(seconds) if rows else (set[int](), True)
+    closed, proven = _Formulation(problem, every, rows).solve(seconds) if rows else (set[int](), True)
     if closed is None or (not proven and _moved(problem, every, closed) > simple.moved):
         return replace(simple, method=METHOD)
     kept: list[set[str]] = [set() for _ in problem.steps]
@@ -106,7 +107,7 @@ def crossings(problem: SwapProblem, every: Sequence[Gap], capacity: int) -> list
     return kept
 
 
-class _Program:
+class _Formulation:
     """Which gaps are bridged: a binary for each that can be, and one for each tensor that may have to be stored."""
 
     def __init__(self, problem: SwapProblem, every: Sequence[Gap], rows: Sequence[Row]) -> None:
@@ -147,31 +148,32 @@ class _Program:
         if not self.columns:
             return self.never, True
         end = monotonic() + seconds
-        entries = self._entries()
-        cost, integral = np.array(self.cost), np.ones(len(self.cost), np.uint8)
-        tolerance = TOLERANCE if len(cost) > TO_THE_BYTE else 0.0
+        program = self._program()
+        gap = TOLERANCE if len(program) > TO_THE_BYTE else 0.0
         while True:
-            found = solve(cost, entries, end - monotonic(), integral, tolerance, self.constant)
+            found = program.solve(end - monotonic(), gap=gap, largest=UNIT, constant=self.constant)
             if found.values is None:
                 return None, False
             stay = {i for i, k in self.column.items() if found.values[k] > 0.5}
             broken = [over & stay for over, room in self.rows if self._bytes(over & stay) > room]
             if not broken:
-                return {*self.columns, *self.never} - self._filled(stay), found.proven
+                return {*self.columns, *self.never} - self._filled(stay), found.optimal
             for together in broken:  # more bytes than fit, within the solver's tolerance: not all of these at once
-                entries.at_most({self.column[i]: 1.0 for i in together}, len(together) - 1.0)
+                program.row({self.column[i]: 1.0 for i in together}, high=len(together) - 1.0)
 
-    def _entries(self) -> Rows:
-        """All rows."""
-        entries = Rows(len(self.cost))
+    def _program(self) -> Program:
+        """All variables and rows."""
+        program = Program()
+        for cost in self.cost:
+            program.variable(cost)
         for i, store in self.pairs:
-            entries.at_most({self.column[i]: -1.0, store: -1.0}, -1.0)
+            program.row({self.column[i]: 1.0, store: 1.0}, low=1.0)
         for over, room in self.rows:
             if room:
-                entries.at_most({self.column[i]: UNIT * self.size[i] / room for i in over if i in self.column}, UNIT)
+                program.row({self.column[i]: UNIT * self.size[i] / room for i in over if i in self.column}, high=UNIT)
         for inner, outer in self._nested():
-            entries.at_most({outer: 1.0, inner: -1.0}, 0.0)
-        return entries
+            program.row({outer: 1.0, inner: -1.0}, high=0.0)
+        return program
 
     def _nested(self) -> list[tuple[int, int]]:
         """Pairs of columns of which the first is bridged if the second is, without those that others imply.

@@ -9,14 +9,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import numpy as np
-
-from burnish.optional import require
 from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.states import State, start
 from burnish.rewrite.search.table import Table
-from burnish.search.integer import milp
+from burnish.search.integer import Program
 
 ROUNDS = 4
 MOST = 2000  # values in classes: larger programs take minutes
@@ -95,51 +92,39 @@ class _Classes:
 
     def extract(self, roots: Sequence[int], seconds: float) -> tuple[int, ...] | None:
         """The cheapest values equal to these; None where no program was solved in time."""
-        optimize, sparse = require("scipy.optimize", "rewrite"), require("scipy.sparse", "rewrite")
         values = list(self.members)
         place = {value: i for i, value in enumerate(values)}
         groups: dict[int, list[int]] = {}
         for value in values:
             groups.setdefault(self.find(value), []).append(value)
-        rows, low = self._rows(roots, values, place, groups)
-        cuts: list[list[int]] = []
-        costs = np.array([self.table.cost(v) for v in values])
-        scale = costs.max() or 1.0
+        program = Program("rewrite")
+        costs = [self.table.cost(v) for v in values]
+        little = 1e-9 * max(costs, default=0.0)  # of values that cost nothing, as few as may be
+        for cost in costs:
+            program.variable(cost + little)
+        self._add_rows(program, roots, place, groups)
         for _ in range(CUTS):
-            entries = [(i, j, x) for i, row in enumerate(rows) for j, x in row]
-            entries += [(len(rows) + i, place[v], -1.0) for i, cut in enumerate(cuts) for v in cut]
-            i, j, x = zip(*entries, strict=True)
-            matrix = sparse.csr_matrix((x, (i, j)), shape=(len(rows) + len(cuts), len(values)))
-            bounds = [*low, *(1.0 - len(cut) for cut in cuts)]
-            answer = milp(
-                costs / scale + 1e-9, "rewrite", integrality=np.ones(len(values)), bounds=optimize.Bounds(0, 1),
-                constraints=optimize.LinearConstraint(matrix, bounds, np.inf), options={"time_limit": seconds},
-            )  # fmt: skip
-            if answer.x is None:
+            answer = program.solve(seconds, gap=1e-4)
+            if answer.values is None:
                 return None
-            taken = {self.find(v): v for v in values if answer.x[place[v]] > 0.5}
+            taken = {self.find(v): v for v in values if answer.values[place[v]] > 0.5}
             cycle = self._cycle(roots, taken)
             if cycle is None:
                 return self._built(roots, taken)
-            cuts.append(cycle)
+            program.row(dict.fromkeys((place[v] for v in cycle), 1.0), high=len(cycle) - 1.0)
         return None
 
-    def _rows(
-        self, roots: Sequence[int], values: Sequence[int], place: dict[int, int], groups: dict[int, list[int]]
-    ) -> tuple[list[list[tuple[int, float]]], list[float]]:
+    def _add_rows(
+        self, program: Program, roots: Sequence[int], place: dict[int, int], groups: dict[int, list[int]]
+    ) -> None:
         """One of each output's class is taken; with a value, one of the class of each of its arguments."""
-        rows: list[list[tuple[int, float]]] = []
-        low: list[float] = []
         for root in dict.fromkeys(self.find(r) for r in roots if r in place):
-            rows.append([(place[v], 1.0) for v in groups[root]])
-            low.append(1.0)
-        for value in values:
+            program.row(dict.fromkeys((place[v] for v in groups[root]), 1.0), low=1.0)
+        for value in place:
             for group in dict.fromkeys(self.find(a) for a in self.table.args[value] if not self.table.fixed[a]):
                 row = {place[v]: 1.0 for v in groups[group]}
                 row[place[value]] = row.get(place[value], 0.0) - 1.0
-                rows.append(list(row.items()))
-                low.append(0.0)
-        return rows, low
+                program.row(row, low=0.0)
 
     def _cycle(self, roots: Sequence[int], taken: dict[int, int]) -> list[int] | None:
         """Values taken that are made of one another; None if there are none."""
