@@ -25,8 +25,9 @@ _solving: list[int] = []  # one duplicate of stdout's descriptor for each solve 
 class Solution:
     """Solution of an integer program, in the units of its costs.
 
-    ``values``: of the variables, None if none were found in time. ``cost``: theirs, with the constant; infinite without values. ``bound``:
-    no solution costs less. ``optimal``: proven to be the best; ``infeasible``: proven that there is none.
+    ``values``: of the variables, None if none were found in time. ``cost``: theirs, with the constant; infinite
+    without values. ``bound``: no solution costs less. ``optimal``: proven to be the best; ``infeasible``: proven that
+    there is none.
     """
 
     values: np.ndarray | None
