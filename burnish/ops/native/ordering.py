@@ -70,16 +70,12 @@ def _top_rows(x: Any, values: Any, order: Any, best: Any, descending: int, in_or
             if k > 0 and _comes_first(x[o, p, i], x[o, best[0], i], descending):
                 best[0] = p
                 _sift_down(x, best, o, i, k, descending)
-        for left in range(k - 1, 0, -1):  # heap sort: the last of them to the end
-            best[0], best[left] = best[left], best[0]
-            _sift_down(x, best, o, i, left, descending)
-        if not in_order:
-            for p in range(1, k):
-                found, at = best[p], p
-                while at > 0 and best[at - 1] > found:
-                    best[at] = best[at - 1]
-                    at -= 1
-                best[at] = found
+        if in_order:
+            for left in range(k - 1, 0, -1):  # heap sort: the last of them to the end
+                best[0], best[left] = best[left], best[0]
+                _sift_down(x, best, o, i, left, descending)
+        else:
+            _sort_positions(best, k)
         for p in range(k):
             order[o, p, i] = best[p]
             values[o, p, i] = x[o, best[p], i]
@@ -102,6 +98,25 @@ def _sift_down(x: Any, best: Any, o: int, i: int, count: int, descending: int) -
             break
         best[at], best[below] = best[below], best[at]
         at = below
+
+
+def _sort_positions(best: Any, count: int) -> None:
+    """Heap sort of the first ``count`` numbers."""
+    for step in range(count + count // 2 - 1):
+        # First a heap, from the last that has others below it; then the greatest goes to the end, again and again.
+        at = count // 2 - 1 - step
+        size = count
+        if at < 0:
+            size, at = count + at, 0
+            best[0], best[size] = best[size], best[0]
+        while 2 * at + 1 < size:
+            below = 2 * at + 1
+            if below + 1 < size and best[below + 1] > best[below]:
+                below += 1
+            if best[below] <= best[at]:
+                break
+            best[at], best[below] = best[below], best[at]
+            at = below
 
 
 def _rows(types: Sequence[TensorType], axis: int) -> list[TensorType]:
