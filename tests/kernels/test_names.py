@@ -54,6 +54,7 @@ BY_TABLE = {
 CASES = {  # by the template's name
     "depthwise_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 1, 3, 3)}, {"groups": 32}, IMAGES),
     "grouped_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 4, 3, 3)}, {"groups": 8}, IMAGES),
+    "few_outputs": Case("conv2d", {"x": (1, 32, 20, 20), "w": (3, 32, 3, 3)}),
     "pointwise_conv2d": Case("conv2d", {"x": (1, 64, 1, 3136), "w": (64, 64, 1, 1)}),
     "direct_conv2d": Case("conv2d", IMAGE, {}, IMAGES),
     "depthwise_rows": Case("conv2d", {"x": (1, 8, 32, 32), "w": (8, 1, 3, 3)}, {"groups": 8}),

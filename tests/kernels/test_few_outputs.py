@@ -1,0 +1,61 @@
+"""Convolutions to few channels against the definition, between forbidden pages: from rows, and from channel blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from burnish.kernels.cpu.few_outputs import FEW_OUTPUTS
+from burnish.kernels.task import Task
+from burnish.loops.expr import maximum
+from burnish.loops.layout import layout
+from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.ops import OPERATORS
+from burnish.pipeline.kernel import schedule
+from burnish.target import host, target
+
+FORMS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((1, 32, 9, 21), (3, 3, 3), {"pads": (1, 1, 1, 1)}),
+    ((2, 16, 5, 37), (1, 3, 3), {"pads": (0, 2, 2, 0)}),
+    ((1, 48, 11, 40), (2, 5, 1), {"strides": (2, 2), "pads": (2, 0, 2, 0)}),
+    ((1, 32, 7, 33), (4, 3, 5), {"dilations": (1, 2), "pads": (1, 3, 1, 3)}),
+    ((1, 64, 8, 19), (1, 1, 1), {}),
+]
+
+
+def parts(shape: tuple[int, ...], taps: tuple[int, ...], attrs: dict[str, Any]) -> tuple[Tensor, Tensor, Tensor]:
+    """An image, its weight, and their convolution with a bias and a relu behind it."""
+    x, w = placeholder(shape, name="x"), placeholder((taps[0], shape[1], *taps[1:]), name="w")
+    bias = placeholder((taps[0], 1, 1), name="b")
+    (y,) = OPERATORS["conv2d"].define("y", [x, w], attrs)
+    return x, w, compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j] + bias[c, 0, 0], 0.0), "out")
+
+
+@pytest.mark.parametrize("blocked", [False, True])
+@pytest.mark.parametrize(("shape", "taps", "attrs"), FORMS)
+def test_few_channels_agree_with_the_definition(
+    check: Callable[..., object], shape: tuple[int, ...], taps: tuple[int, ...], attrs: dict[str, Any], blocked: bool
+) -> None:
+    _, _, out = parts(shape, taps, attrs)
+    layouts = {"x": f"ABCD{host().lanes}b"} if blocked else None
+    check(FEW_OUTPUTS, "conv2d", [out], ["w", "b"], layouts, edge="start" if blocked else "end")
+
+
+def test_every_tile(check: Callable[..., object]) -> None:
+    """Tiles that divide neither rows nor columns; rows of several vectors."""
+    _, w, out = parts((1, 16, 7, 37), (2, 3, 3), {"pads": (1, 1, 1, 1)})
+    assert w.shape[0] == 2
+    for rows, vectors in ((2, 1), (3, 2), (5, 1)):
+        check(FEW_OUTPUTS, "conv2d", [out], ["w", "b"], choice={"rows": rows, "vectors": vectors})
+    for tile in (1, 3, 6):
+        check(FEW_OUTPUTS, "conv2d", [out], ["w", "b"], {"x": f"ABCD{host().lanes}b"}, choice={"tile_ow": tile})
+
+
+@pytest.mark.parametrize(("outputs", "depth", "template"), [(3, 64, "few_outputs"), (12, 64, "direct_conv2d")])
+def test_it_is_taken_where_blocks_of_outputs_are_nearly_empty(outputs: int, depth: int, template: str) -> None:
+    x, w, out = parts((1, depth, 32, 32), (outputs, 3, 3), {"pads": (1, 1, 1, 1)})
+    bias = next(t for t in out.inputs if t.name == "b")
+    task = Task("kernel", (x, w, bias), (out,), "conv2d", {"x": layout("ABCD16b")}, frozenset({"w", "b"}))
+    assert schedule(task, target("x86-64-v4"))[1] == template
