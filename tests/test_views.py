@@ -72,3 +72,28 @@ def test_a_contraction_without_a_template_is_named_by_repr_and_profile(tmp_path:
     assert {row.kernel: row.slow for row in rows if row.slow} == module.slow
     module.save(tmp_path / "m.bn")
     assert bn.load(tmp_path / "m.bn").slow == module.slow
+
+
+BEHIND: dict[str, Callable[[GraphBuilder, str], str]] = {
+    "parts of a column exchanged": lambda g, y: g.add(
+        "transpose", g.add("reshape", y, shape=(26, 2, 51)), perm=(2, 0, 1)
+    ),
+    "the other way round": lambda g, y: g.add("transpose", y, perm=(1, 0)),
+    "every third column": lambda g, y: g.add("slice", y, starts=(0, 0), extents=(26, 34), steps=(1, 3)),
+    "rows in two halves, with a relu": lambda g, y: g.add(
+        "relu", g.add("transpose", g.add("reshape", y, shape=(13, 2, 102)), perm=(1, 2, 0))
+    ),
+}
+
+
+@pytest.mark.parametrize("view", BEHIND)
+def test_a_product_in_front_of_views_has_a_template_of_its_own(view: str, tmp_path: Path) -> None:
+    g = GraphBuilder()
+    graph = g.build(BEHIND[view](g, g.add("matmul", g.input("x", (26, 400)), g.constant(array(400, 102)))))
+    for machine in ("x86-64-v4", "x86-64-v3"):
+        made = compile_kernels(graph, target(machine), cache_dir=tmp_path)
+        anchored = [stage.kernel.template for stage in made.stages if stage.task.anchor() is not None]
+        assert anchored and "generic" not in anchored, machine
+    x = array(26, 400)
+    (expected,) = evaluate(graph, {"x": x}).values()
+    assert scaled_error(bn.compile(graph, cache_dir=tmp_path)(x), expected) < 1e-4

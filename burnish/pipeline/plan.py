@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -155,38 +155,54 @@ def within(made: KernelPlan, prefix: str) -> KernelPlan:
 
 
 def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
-    """Groups that only the general template takes because of the views in front of their anchor, as these views and the
+    """Groups that only the general template takes because of the views around their anchor, as these views and the
     rest: a copy, and a kernel of the anchor's own template. As few views as possible are copied.
     """
-    driver = target.driver
 
     def general_in(found: Sequence[Group]) -> Callable[[Group], bool]:
         layouts = choose_layouts(graph, found, target.lanes, target.machine.blocked)
         made = KernelPlan(graph, graph, tuple(found), layouts, {}, {})
-        return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], driver)
+        return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], target.driver)
 
     general = general_in(groups)
-    found = {group.outputs[0]: fronts(group) for group in groups if fronts(group) and general(group)}
+    found = {group.outputs[0]: group for group in groups if _contracts_beside(graph, group) and general(group)}
     if not found:
         return list(groups)
     fusion = Fusion(graph, lanes=1)
 
-    def parted(group: Group, chains: Sequence[tuple[Node, ...]]) -> list[Group]:
+    def without(group: Group, chains: Sequence[tuple[Node, ...]]) -> list[Group]:
         parts = detached(graph, group, chains, fusion)
         return parts if all(len(part.outputs) == 1 for part in parts[:-1]) else [group]
 
     def replaced(ways: Mapping[str, Sequence[Group]]) -> list[Group]:
         return [part for group in groups for part in ways.get(group.outputs[0], (group,))]
 
-    whole = {group.outputs[0]: group for group in groups if group.outputs[0] in found}
-    apart = {name: parted(group, found[name]) for name, group in whole.items()}
+    apart = {name: without(group, fronts(group)) for name, group in found.items()}
     general = general_in(replaced(apart))
     better = {name: parts for name, parts in apart.items() if len(parts) > 1 and not general(parts[-1])}
     for name in better:
-        chains = found[name]
-        fewer = (parted(whole[name], some) for n in range(1, len(chains)) for some in combinations(chains, n))
+        chains = fronts(found[name])
+        fewer = (without(found[name], some) for n in range(1, len(chains)) for some in combinations(chains, n))
         better[name] = next((parts for parts in fewer if len(parts) > 1 and not general(parts[-1])), better[name])
+    for name in found.keys() - better.keys():
+        for parts in _beginnings(graph, found[name]):
+            if not general_in(replaced({**better, name: parts}))(parts[0]):
+                better[name] = list(parts)
+                break
     return replaced(better)
+
+
+def _contracts_beside(graph: Graph, group: Group) -> bool:
+    """Whether a group holds a contraction and something that may keep a template from it."""
+    return len(group.nodes) > 1 and group.anchor is not None and facts_of(graph, group.anchor).kind == "complex"
+
+
+def _beginnings(graph: Graph, group: Group) -> Iterator[tuple[Group, Group]]:
+    """A group as its nodes up to one behind its anchor, and what follows it: the longest beginning first."""
+    for count in range(len(group.nodes) - 1, group.nodes.index(group.anchor), -1) if group.anchor else ():
+        parts = divided(graph, group, count)
+        if parts is not None:
+            yield parts
 
 
 def grouped(graph: Graph, lanes: int, fused: bool) -> list[Group]:
