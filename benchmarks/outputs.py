@@ -21,8 +21,8 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 
 import burnish as bn
 from benchmarks import models
+from benchmarks.paired import paired
 from burnish.measure import peers
-from burnish.runtime.timing import paired
 from burnish.target import target
 
 ALLOWED_ERROR = 1e-3

@@ -22,21 +22,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks.two_memories_networks import GRAPHS, chain, resnet, small_step
+from benchmarks.yardsticks.swap_choice import MOST_EXACT, Rates, choose
+from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import ParameterError
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.memory.swap import (
-    Rates,
     Store,
     SwapPlan,
     SwapProblem,
-    choose,
-    exact,
     execute,
     fixed,
     least_recently_used,
     streaming,
 )  # fmt: skip
-from burnish.memory.swap.choose import MOST_EXACT
 from burnish.memory.swap.problem import of_graph
 
 FACTORS = (1.05, 1.3, 1.6, 2.0)

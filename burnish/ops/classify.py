@@ -5,7 +5,7 @@ Source of the classes: thesis-chen section 4.2, operator fusion (injective, redu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -276,17 +276,3 @@ def axis_inputs(output: Tensor) -> tuple[frozenset[str], ...]:
     return tuple(
         frozenset(a.source.name for a in found if any(v.name in free_vars(i) for i in a.indices)) for v in output.axes
     )
-
-
-def axis_roles(output: Tensor, parameters: Collection[str] = ()) -> tuple[str, ...]:
-    """For every axis of ``output`` what splitting it over devices splits (thesis-jia section 3.3, table 3.1).
-
-    ``parameter`` if it selects elements of an input named in ``parameters``; ``sample`` if it is the first axis and the
-    first index of all that is read of the other inputs; else ``attribute``.
-    """
-    found = [a for a in accesses(output) if a.source.name not in parameters]
-    roles = []
-    for d, (v, names) in enumerate(zip(output.axes, axis_inputs(output), strict=True)):
-        independent = d == 0 and all(a.indices[:1] == (v,) for a in found)
-        roles.append("parameter" if names & set(parameters) else "sample" if independent else "attribute")
-    return tuple(roles)

@@ -1,1 +1,1 @@
-"""Runs compiled models: linker, thread pool, module, artifact, object cache, paired timing. Loading needs no LLVM."""
+"""Runs compiled models: linker, thread pool, module, artifact, object cache. Loading needs no LLVM."""

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import burnish.gnn.program as programs
+from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import ParameterError
 from burnish.gnn.blocked import BlockedStep
 from burnish.gnn.feeds import inputs_of, labels_of
@@ -25,7 +26,7 @@ from burnish.gnn.structures import adapted, structures_of
 from burnish.gnn.train import fit, recipe_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph as Operators
-from burnish.memory.swap import PLANNERS, exact, replay
+from burnish.memory.swap import PLANNERS, replay
 from burnish.runtime.steps import TensorSpec
 from burnish.train.step import training_graph
 from tests.gnn.references import small, weighted

@@ -8,7 +8,6 @@ from burnish.ops import OPERATORS
 from burnish.ops.classify import (
     accesses,
     axis_inputs,
-    axis_roles,
     elementwise_inputs,
     flops,
     fusion_class,
@@ -105,19 +104,6 @@ def test_traffic_counts_only_what_is_read():
     assert traffic(define("gather", (1000, 8), (2,), dtypes=["float32", "int64"])) == 4 * 16 + 8 * 2 + 4 * 16
     assert traffic(define("slice", (100,), starts=(2,), extents=(3,))) == 4 * (3 + 3)
     assert traffic(define("add", (2, 3), (3,))) == 4 * (6 + 3 + 6)
-
-
-@pytest.mark.parametrize(
-    ("outputs", "roles"),
-    [  # thesis-jia table 3.1
-        (define("conv2d", IMAGE, KERNEL, (6,), pads=(1, 1, 1, 1)), ("sample", "parameter", "attribute", "attribute")),
-        (define("max_pool2d", IMAGE, kernel=(2, 2)), ("sample", "attribute", "attribute", "attribute")),
-        (define("matmul", (2, 3), (3, 4)), ("sample", "parameter")),
-        (define("transpose", (2, 3)), ("attribute", "attribute")),
-    ],
-)
-def test_axis_roles(outputs, roles):
-    assert axis_roles(outputs[0], parameters=("x1", "x2")) == roles
 
 
 def test_axis_inputs():

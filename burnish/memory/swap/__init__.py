@@ -1,7 +1,5 @@
 """Two memories: which tensors stay in a small fast memory, and which move to a large slow one and back, as a plan."""
 
-from burnish.memory.swap.choose import Rates, choose
-from burnish.memory.swap.exact import exact
 from burnish.memory.swap.fixed import fixed
 from burnish.memory.swap.plan import Action, SwapPlan, live_bytes, replay
 from burnish.memory.swap.planners import PLANNERS
@@ -10,7 +8,7 @@ from burnish.memory.swap.problem import SwapProblem, live_tensors, swap_problem,
 from burnish.memory.swap.store import Store, execute
 
 __all__ = [
-    "PLANNERS", "Action", "Rates", "Store", "SwapPlan", "SwapProblem", "choose", "exact", "execute", "fixed",
+    "PLANNERS", "Action", "Store", "SwapPlan", "SwapProblem", "execute", "fixed",
     "least_recently_used", "live_bytes", "live_tensors", "replay", "streaming", "swap_problem",
     "valid_states",
 ]  # fmt: skip

@@ -6,8 +6,10 @@ regions, then on neighbours together, and last on the whole.
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from burnish.graph.graph import Graph
@@ -19,7 +21,6 @@ from burnish.rewrite.search.regions import Region, cuts, independent, placed, re
 from burnish.rewrite.search.saturate import saturate
 from burnish.rewrite.search.states import State, start
 from burnish.rewrite.search.table import Cost
-from burnish.runtime.timing import no_garbage_collection
 from burnish.search.best_first import best_first
 from burnish.search.budget import Budget, Event, Report, StopReason, Tally
 
@@ -58,7 +59,18 @@ class Rewritten:
     walks: tuple[int, ...] = ()
 
 
-@no_garbage_collection()  # a search makes no cycles, but so many values that looking for some takes a fifth of it
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_no_garbage_collection()  # a search makes no cycles, but so many values that looking for some takes a fifth of it
 def rewrite_graph(
     graph: Graph,
     rules: Sequence[Rule],

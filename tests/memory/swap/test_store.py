@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.yardsticks.swap_choice import Rates, choose
+from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import InputError, ParameterError
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
 from burnish.memory.lifetimes import Step
 from burnish.memory.swap import (
-    Rates,
     Store,
     SwapPlan,
-    choose,
-    exact,
     execute,
     fixed,
     least_recently_used,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from benchmarks.yardsticks.swap_choice import Rates, choose
+from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import ParameterError, VerificationError
 from burnish.memory.lifetimes import Step
 from burnish.memory.swap import (
     Action,
-    Rates,
-    choose,
-    exact,
     fixed,
     least_recently_used,
     live_tensors,

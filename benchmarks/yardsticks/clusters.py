@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.yardsticks.reorder import communities, grouped, settle
 from burnish.errors import ParameterError
 from burnish.gnn.csr import CSR, inverse
 from burnish.gnn.partition import balanced, check_parts
-from burnish.gnn.reorder import communities, grouped, settle
 from burnish.optional import require
 
 METHODS = ("greedy", "metis")

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from benchmarks.yardsticks.reorder import by_community, by_degree, communities, grouped
 from burnish.errors import ParameterError
 from burnish.gnn.csr import CSR, inverse
 from burnish.gnn.generators import block_model
-from burnish.gnn.reorder import by_community, by_degree, communities, grouped
 
 
 def test_hubs_first() -> None:

@@ -42,7 +42,7 @@ def paired(functions: Mapping[str, Callable[[], object]], rounds: int = 21, min_
         raise ValueError(f"paired: {len(functions)} functions, {rounds} rounds, allowed: at least one of each")
     names = list(functions)
     samples: dict[str, list[float]] = {name: [] for name in names}
-    with no_garbage_collection():
+    with _no_garbage_collection():
         calls = {name: _calls_for(functions[name], min_time) for name in names}
         for number in range(rounds):
             for name in names if number % 2 == 0 else reversed(names):
@@ -87,7 +87,7 @@ def _seconds(function: Callable[[], object], calls: int) -> float:
 
 
 @contextmanager
-def no_garbage_collection() -> Iterator[None]:
+def _no_garbage_collection() -> Iterator[None]:
     """A time in which Python does not look for cycles of dead objects."""
     enabled = gc.isenabled()
     gc.disable()

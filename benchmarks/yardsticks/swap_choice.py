@@ -1,18 +1,19 @@
 """Keep, recompute or move: for every tensor that does not fit until its next use, whichever takes the least time.
 
-Small problems are an integer program (``again.py``); others are simulated (``simulate.py``), or moved only.
+Small problems are an integer program (``swap_repeats.py``); others are simulated (``swap_simulation.py``), or only
+moved.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from benchmarks.yardsticks.swap_repeats import RepeatedSteps
+from benchmarks.yardsticks.swap_simulation import NoRoom, Simulation
 from burnish.errors import ParameterError
-from burnish.memory.swap.again import RepeatedSteps
 from burnish.memory.swap.fixed import SECONDS, fixed
 from burnish.memory.swap.plan import SwapPlan, replay
 from burnish.memory.swap.problem import SwapProblem
-from burnish.memory.swap.simulate import NoRoom, Simulation
 
 MOST_EXACT = 60  # steps that the integer program takes
 CAUTION = (1.0, 1.5, 3.0, 10.0)  # times what running steps again seems to cost, as inputs may leave until then

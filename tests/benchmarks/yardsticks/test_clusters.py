@@ -5,8 +5,8 @@ import sys
 import numpy as np
 import pytest
 
+from benchmarks.yardsticks.clusters import clusters, crossing
 from burnish.errors import MissingDependencyError, ParameterError
-from burnish.gnn.clusters import clusters, crossing
 from burnish.gnn.csr import CSR
 from burnish.gnn.generators import block_model
 from burnish.gnn.partition import equal_edges

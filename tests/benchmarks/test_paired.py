@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from burnish.runtime import timing
-from burnish.runtime.timing import Interval, Paired, interval, paired
+from benchmarks import paired as timing
+from benchmarks.paired import Interval, Paired, interval, paired
 
 
 class Clock:
