@@ -27,7 +27,7 @@ from burnish.parallel.memory_programs import program_bytes
 from burnish.parallel.operations import Model, operations
 from burnish.parallel.plans import splits_of
 from burnish.parallel.presets import machine
-from burnish.parallel.search import Objective, search
+from burnish.parallel.search import PlanObjective, search
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.taskgraph import Problem
@@ -81,7 +81,7 @@ def within(step: Graph, model: Model, most: float, share: float) -> Row:
     starts = {"data": space.choice(plain), "random": space.random(0)}
     row: Row = {"share": share, "room": room}
     try:
-        found = search(sim, starts, Budget(trials=2000), objective=Objective(slots=SLOTS))
+        found = search(sim, starts, Budget(trials=2000), objective=PlanObjective(slots=SLOTS))
     except PlanError as error:
         return {**row, "refused": str(error).split(";", maxsplit=1)[0]}
     plan = splits_of(model, space.strategy(found.choice))

@@ -34,7 +34,7 @@ from burnish.parallel.costs import Roofline
 from burnish.parallel.operations import Model
 from burnish.parallel.pipelines import best_pipeline
 from burnish.parallel.presets import machine
-from burnish.parallel.search import FASTEST, Found, Objective, search
+from burnish.parallel.search import FASTEST, Found, PlanObjective, search
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.taskgraph import SYNCHRONIZATIONS, Problem
@@ -135,7 +135,7 @@ def placement(seconds: float) -> list[Row]:
         found = search(whole, starts_of(whole), cpu(seconds))
         only = simulated(model, "k80:1x4", degrees=1)
         drawn = {str(seed): only.problem.space.random(seed) for seed in range(4)}
-        placed = search(only, drawn, cpu(seconds), objective=Objective(memory=False))
+        placed = search(only, drawn, cpu(seconds), objective=PlanObjective(memory=False))
         rows.append(show({
             "network": name, "machine": "k80:1x4", "synchronization": "overlapped", "found": found.ns / 1e6,
             "placement": placed.ns / 1e6, "x placement": placed.ns / found.ns, "thesis x": "3.4-3.8",
@@ -147,7 +147,7 @@ def penalized(seconds: float) -> list[Row]:
     """NMT on 64 K80 where a byte costs time as well."""
     sim = simulated(NETWORKS["nmt"](64), "k80:16x4")
     rows = []
-    for objective in (FASTEST, Objective(per_byte=PENALTY)):
+    for objective in (FASTEST, PlanObjective(per_byte=PENALTY)):
         found = search(sim, starts_of(sim), cpu(seconds), objective=objective)
         row = row_of("nmt", "k80:16x4", sim, found, False)
         less = row["GB data"] / row["GB"]

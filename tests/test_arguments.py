@@ -40,7 +40,7 @@ def graph() -> Graph:
         ({"threads": True}, ParameterError, "threads: found True"),
         ({"threads": 1.5}, ParameterError, "threads: found 1.5"),
         ({"exact": "yes"}, ParameterError, "exact: found 'yes'; allowed: True or False"),
-        ({"rewrite": "x"}, ParameterError, "rewrite: found 'x'; allowed: True, False or a burnish.Objective"),
+        ({"rewrite": "x"}, ParameterError, "rewrite: found 'x'; allowed: True, False or a burnish.RewriteObjective"),
         ({"tune": 120}, ParameterError, r"tune: found 120; allowed: burnish.Tune\(seconds=120\)"),
         ({"tune": True}, ParameterError, r"tune: found True; allowed: burnish.Tune\(seconds=120\)"),
         ({"shapes": [(1, 4)]}, ParameterError, "shapes: found"),

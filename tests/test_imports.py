@@ -7,10 +7,10 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "dump", "optional", "files", "cache", "baselines", "jit", "workers", "comm", "search", "boost", "loops",
-    "machines", "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime", "measure",
-    "frontend", "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array", "gnn",
-    "report", "ahead", "cli", "__main__",
+    "errors", "lazy", "dump", "optional", "files", "cache", "baselines", "jit", "workers", "comm", "search", "boost",
+    "loops", "machines", "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime",
+    "measure", "frontend", "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array",
+    "gnn", "report", "ahead", "cli", "__main__",
 )  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 

@@ -37,6 +37,21 @@ def test_public_names_resolve(name: str) -> None:
     assert callable(found) or isinstance(found, ModuleType)
 
 
+@pytest.mark.parametrize("package", [burnish, burnish.boost, burnish.gnn, burnish.train, burnish.nd, burnish.sym])
+def test_a_face_shows_its_public_names_and_no_others(package: ModuleType) -> None:
+    assert dir(package) == sorted(package.__all__) and len({*package.__all__}) == len(package.__all__)
+    for name in package.__all__:
+        found = getattr(package, name)
+        assert isinstance(found, ModuleType) or (found.__doc__ and not name.startswith("_")), name
+
+
+def test_operators_of_passes_are_not_shown() -> None:
+    for name in ("winograd_weight", "byte_words", "split_stem", "aggregate_ties", "address_of", "as_number"):
+        assert name not in dir(burnish.nd) and name not in dir(burnish.sym)
+    with pytest.raises(AttributeError, match="'split_stem'"):
+        _ = burnish.nd.split_stem
+
+
 def test_compile_stays_a_function_when_its_module_is_imported() -> None:
     import burnish.driver.api
 

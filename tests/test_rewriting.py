@@ -20,7 +20,7 @@ from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.plan import DEFAULTS
 from burnish.rewrite.search.match import both_ways
-from burnish.rewrite.search.objective import Objective
+from burnish.rewrite.search.objective import RewriteObjective
 from burnish.runtime.executable import Executable
 from burnish.runtime.link import link as link_objects
 from burnish.runtime.module import Module
@@ -177,7 +177,7 @@ def test_recorded_kernels_are_known_to_the_first_search(
 
 
 def test_fewer_operations_win_without_a_measurement(chain: Graph, tmp_path: Path) -> None:
-    asked = Objective(time=0.0, flops=1.0)
+    asked = RewriteObjective(time=0.0, flops=1.0)
     chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked)
     assert len(chosen.graph.nodes) == 1 and chosen.gain is not None and not chosen.gain.times[0]
     report = chosen.module.rewrites
@@ -191,7 +191,7 @@ def test_time_and_operations_are_weighed(
 ) -> None:
     """Half of the operations are gone: some more time is allowed for that."""
     judged(monkeypatch, ratio)
-    asked = Objective(flops=10.0)
+    asked = RewriteObjective(flops=10.0)
     chosen = rewrite_model(chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked)
     assert (chosen.graph is not chain) == kept
 
@@ -201,7 +201,7 @@ def test_a_limit_of_memory_is_met_or_refused(monkeypatch: pytest.MonkeyPatch, ch
     judged(monkeypatch, 1.5)
 
     def compiled(limit: int) -> Module:
-        asked = Objective(memory_limit=limit)
+        asked = RewriteObjective(memory_limit=limit)
         return rewrite_model(
             chain, rule("product is associative"), target=CPU, cache_dir=tmp_path, objective=asked
         ).module
@@ -297,9 +297,9 @@ def test_a_rewriting_that_fails_is_not_taken(
     assert len(again.module.executable.calls) == 2
 
 
-@pytest.mark.parametrize("objective", [None, Objective(time=0.0, flops=1.0)])
+@pytest.mark.parametrize("objective", [None, RewriteObjective(time=0.0, flops=1.0)])
 def test_a_model_that_crashes_is_compiled_as_it_is(
-    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, objective: Objective | None
+    monkeypatch: pytest.MonkeyPatch, chain: Graph, tmp_path: Path, objective: RewriteObjective | None
 ) -> None:
     planted(monkeypatch, 2, TRAP)
     with pytest.warns(RuntimeWarning, match="rewriting: the model as it is crashed on made-up inputs: the process was"):

@@ -1,4 +1,4 @@
-"""Functions of operators: every one of the registry, by its name or NumPy's, for whatever kind of operand there is."""
+"""Functions of operators: those of the registry that are a user's, by name or NumPy's name, for any kind of operand."""
 
 from __future__ import annotations
 
@@ -22,14 +22,15 @@ def function_named(name: str, make: Make, is_operand: Callable[[Any], bool]) -> 
     if name in REDUCTIONS:
         return _reduction(ops.operator_named(REDUCTIONS[name]), name, make)
     operator = ops.OPERATORS.get(ALIASES.get(name, name))
-    if operator is None:
+    if operator is None or operator.traits.internal:
         return None
     return _positions(operator, make) if name in POSITIONS else _function(operator, name, make, is_operand)
 
 
 def names() -> list[str]:
     """All names that :func:`function_named` knows."""
-    return sorted({*ops.OPERATORS, *ALIASES, *REDUCTIONS})
+    public = (name for name, operator in ops.OPERATORS.items() if not operator.traits.internal)
+    return sorted({*public, *ALIASES, *REDUCTIONS})
 
 
 def _reduction(operator: Operator, name: str, make: Make) -> Callable[..., Any]:

@@ -158,8 +158,14 @@ def __getattr__(name: str) -> Callable[..., Any]:
     return found
 
 
+__all__ = [
+    "Array", "arange", "array", "from_dlpack", "full", "ones", "ones_like", "random", "stack", "wait_all", "zeros",
+    "zeros_like", *names(),
+]  # fmt: skip
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *names()})
+    return sorted(__all__)
 
 
 for _name in METHODS:

@@ -97,5 +97,12 @@ def __getattr__(name: str) -> Callable[..., Any]:
     return found
 
 
+__all__ = [
+    "Arrays", "Executor", "Extent", "Symbol", "batch_normalization", "bind", "constant", "convolution", "dot",
+    "fully_connected", "graph", "infer_shape", "load", "loss", "memory", "mode", "save", "state", "svg", "variable",
+    *(name for name in names() if name != "dot"),
+]  # fmt: skip
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *names()})
+    return sorted(__all__)

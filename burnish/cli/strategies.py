@@ -15,7 +15,7 @@ from burnish.driver.planned import plan as find_plan
 from burnish.files import write_atomic
 from burnish.memory.sizes import text_of
 from burnish.parallel.export_torch import torch_annotations
-from burnish.parallel.search import Objective
+from burnish.parallel.search import PlanObjective
 from burnish.train.step import Train
 
 
@@ -51,7 +51,7 @@ def plan(wanted: Wanted, options: Options) -> None:
             check_output(path, option, inputs=[wanted.model], is_ours=is_ours, force=wanted.force)
     found = find_plan(
         str(wanted.model), wanted.devices, seconds=wanted.seconds, seed=wanted.seed,
-        synchronization=wanted.synchronization, sparse=wanted.sparse, objective=Objective(wanted.byte_penalty),
+        synchronization=wanted.synchronization, sparse=wanted.sparse, objective=PlanObjective(wanted.byte_penalty),
         shapes=options.arguments["shapes"], measure=_ranks(wanted, options), pipelines=wanted.pipelines,
         deadline=clock.began() + wanted.seconds,
     )  # fmt: skip

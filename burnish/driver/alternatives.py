@@ -17,7 +17,7 @@ from burnish.parallel.machine import Machine
 from burnish.parallel.micro import micro_graph
 from burnish.parallel.operations import Model, operations
 from burnish.parallel.pipelines import best_pipeline
-from burnish.parallel.search import Found, Objective, search
+from burnish.parallel.search import Found, PlanObjective, search
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.stages import check_pipeline
@@ -63,7 +63,7 @@ class Request:
     costs: Costs
     synchronization: str
     sparse: bool
-    objective: Objective
+    objective: PlanObjective
     strided: bool
     parameters: Collection[str] | None
     groups: Sequence[Sequence[str]]

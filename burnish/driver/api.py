@@ -27,7 +27,7 @@ from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.graph.weights import HALVES, store_weights
 from burnish.pipeline.plan import DEFAULTS, Choices
-from burnish.rewrite.search.objective import Objective
+from burnish.rewrite.search.objective import RewriteObjective
 from burnish.runtime.devices import device_for, is_timed, usual_threads
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
@@ -51,7 +51,7 @@ def compile(
     target: str | Target | Sequence[str | Target] = "cpu",
     threads: int | None = None,
     exact: bool = False,
-    rewrite: bool | Objective = True,
+    rewrite: bool | RewriteObjective = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     fix: Mapping[str, Any] | None = None,
     cache_dir: str | Path | None = None,
@@ -77,7 +77,7 @@ def compile(
     ``threads``: threads it will run on, also when it is loaded again (default: one a core). ``exact``: no
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
     that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
-    :class:`Objective` says what else shall be less, and how much memory the model may take. ``shapes``: extents of
+    :class:`RewriteObjective` says what else shall be less, and what memory a model may take. ``shapes``: extents of
     inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
     dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
     any value of it, and no substitutions are looked for; nor are they for a graph with states. ``fix``: values of
@@ -224,7 +224,7 @@ def tuned(
     target: str | Target = "cpu",
     threads: int | None = None,
     exact: bool = False,
-    rewrite: bool | Objective = True,
+    rewrite: bool | RewriteObjective = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     fix: Mapping[str, Any] | None = None,
     cache_dir: str | Path | None = None,
@@ -289,16 +289,16 @@ def read_choices(graph: Graph, records: str | Path, machine: Target, threads: in
     return recorded_choices(usable_records(records, machine, count, cold), machine, count, cold)
 
 
-def _objective(rewrite: bool | Objective) -> Objective | None:
-    return rewrite if isinstance(rewrite, Objective) else None
+def _objective(rewrite: bool | RewriteObjective) -> RewriteObjective | None:
+    return rewrite if isinstance(rewrite, RewriteObjective) else None
 
 
 def _check_rewrite(rewrite: Any) -> None:
-    if not isinstance(rewrite, Objective):
+    if not isinstance(rewrite, RewriteObjective):
         try:
             check_flag("rewrite", rewrite)
         except ParameterError:
-            raise refusal("rewrite", rewrite, "True, False or a burnish.Objective") from None
+            raise refusal("rewrite", rewrite, "True, False or a burnish.RewriteObjective") from None
 
 
 def _device(machine: Target) -> Any | None:

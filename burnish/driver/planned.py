@@ -31,7 +31,7 @@ from burnish.parallel.micro import micro_graph
 from burnish.parallel.operations import Model, operations
 from burnish.parallel.plans import Splits, Stages, splits_of, stages_of
 from burnish.parallel.presets import machine as find_machine
-from burnish.parallel.search import Objective
+from burnish.parallel.search import PlanObjective
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.strategy import Strategy, micro_batches_of, parse_strategy
@@ -46,7 +46,7 @@ BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
 }  # fmt: skip
 
 
-ROOFLINE, FASTEST = Roofline(), Objective()
+ROOFLINE, FASTEST = Roofline(), PlanObjective()
 PLAIN = "data parallelism"
 AGAIN = 2  # searches more where the programs of what was found have no room, each within less
 
@@ -62,7 +62,7 @@ def plan(
     costs: Costs = ROOFLINE,
     synchronization: str = "overlapped",
     sparse: bool = False,
-    objective: Objective = FASTEST,
+    objective: PlanObjective = FASTEST,
     bound: bool = True,
     strided: bool = True,
     recompute: bool | None = None,

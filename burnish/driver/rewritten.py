@@ -34,7 +34,7 @@ from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
 from burnish.rewrite.search.cost import TargetCost
 from burnish.rewrite.search.match import both_ways, forwards, reassociates
 from burnish.rewrite.search.measured import MeasuredCost
-from burnish.rewrite.search.objective import Objective, operations, total
+from burnish.rewrite.search.objective import RewriteObjective, operations, total
 from burnish.rewrite.search.table import Cost
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
@@ -85,7 +85,7 @@ def rewrite_model(
     progress: Progress | None = None,
     choices: Choices = DEFAULTS,
     seconds: float = SECONDS,
-    objective: Objective | None = None,
+    objective: RewriteObjective | None = None,
 ) -> Chosen:
     """Compiles a model and, if substitutions should make it faster, the rewritten model too; the faster one is chosen.
 
@@ -105,7 +105,7 @@ def rewrite_model(
 
     tell = progress or (lambda stage, done, total: None)
     tell("optimize", 0, 1)
-    ready, objective = optimize(graph, exact), objective or Objective()
+    ready, objective = optimize(graph, exact), objective or RewriteObjective()
     store = ObjectCache(cache_dir)
     key = _key(ready, rules, target, threads, f"{exact} {seconds} {objective} {choices.name}")
     allowed, cost = [rule for rule in rules if not exact or reassociates(rule)], MeasuredCost(TargetCost(target))
@@ -223,7 +223,7 @@ def _choose(
     plain: _Compiled,
     rules: Sequence[Rule],
     cost: MeasuredCost,
-    objective: Objective,
+    objective: RewriteObjective,
     target: Target,
     seconds: float,
     compiled: Callable[[Graph, bool], _Compiled],
@@ -272,7 +272,7 @@ def _choose(
 
 
 def _is_better(
-    plain: _Compiled, other: _Compiled, gain: Comparison | None, objective: Objective, target: Target
+    plain: _Compiled, other: _Compiled, gain: Comparison | None, objective: RewriteObjective, target: Target
 ) -> bool:
     """Whether a rewriting wins: it fits, and the model does not, or what shall be less surely is; and where both could
     be tried, it gives the same answers.

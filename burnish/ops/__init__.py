@@ -42,7 +42,7 @@ from burnish.ops import (
     trees,
     winograd,
 )
-from burnish.ops.operator import REQUIRED, Operator, TensorType
+from burnish.ops.operator import REQUIRED, Operator, TensorType, internal
 from burnish.ops.scan import scan_over
 
 __all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "is_opaque", "operator_named"]
@@ -96,7 +96,7 @@ def operator_named(name: str) -> Operator:
 _ADJOINT = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
 _SCAN = scan_over({**_PLAIN, _ADJOINT.name: _ADJOINT})
 _PART = part.part_of(operator_named)
-_DEFINED.update({_SCAN.name: _SCAN, _ADJOINT.name: _ADJOINT, _PART.name: _PART})
+_DEFINED.update({op.name: op for op in internal(_SCAN, _ADJOINT, _PART)})
 
 
 def is_opaque(name: str) -> bool:

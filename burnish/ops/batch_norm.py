@@ -15,6 +15,7 @@ from burnish.ops.operator import (
     Shape,
     composed,
     differentiated,
+    internal,
     operator,
     require,
     require_dtype,
@@ -157,4 +158,4 @@ def batch_norm_training(
     return result, batch_mean, compute(total.shape, lambda c: cast(x.dtype, square[c] / count), f"{name}.2")
 
 
-OPERATORS = (batch_norm_training, plane_moments, plane_products)
+OPERATORS = (batch_norm_training, *internal(plane_moments, plane_products))

@@ -24,7 +24,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.machines.unit import MatrixUnit
 from burnish.ops.convolution import window_extent
-from burnish.ops.operator import Ints, declare, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
 
 TERMS = 3  # products: (lo, hi), (hi, hi), (hi, lo)
 ROWS, COLUMNS, DEPTH = 16, 16, 32  # output pixels, output channels and input channels of a matrix unit's tile
@@ -221,4 +221,4 @@ def _unflatten(flat: Expr, shape: Sequence[int]) -> tuple[Expr, ...]:
     return tuple(reversed(index))
 
 
-OPERATORS = (split_conv2d, split_stem, split_matmul)
+OPERATORS = internal(split_conv2d, split_stem, split_matmul)

@@ -13,7 +13,7 @@ from burnish.loops.expr import BYTE_DOT, Const, Expr, Var, all_of, cast, math, s
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import convolve, require_groups, require_window
-from burnish.ops.operator import Ints, declare, normal_axis, operator, require, require_dtype, require_rank
+from burnish.ops.operator import Ints, declare, internal, normal_axis, operator, require, require_dtype, require_rank
 
 BYTES = 4  # of a word
 
@@ -99,4 +99,4 @@ def byte_conv2d(
     return convolve(name, x, weight, None, strides, pads, dilations, first, lambda a, b: math(BYTE_DOT, a, b))
 
 
-OPERATORS = (byte_words, byte_matmul, byte_conv2d)
+OPERATORS = internal(byte_words, byte_matmul, byte_conv2d)

@@ -16,6 +16,7 @@ from burnish.ops.operator import (
     accumulator_dtype,
     declare,
     differentiated,
+    internal,
     operator,
     require,
     require_dtype,
@@ -264,4 +265,4 @@ def band_depth(outputs: int, depth: int, groups: int, block: int) -> int:
     return max(last // per_group - first // per_group + 1 for first, last in ends) * depth
 
 
-OPERATORS = (conv2d, banded_conv2d)
+OPERATORS = (conv2d, *internal(banded_conv2d))

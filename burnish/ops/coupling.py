@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import Refused, differentiated, opaque, require, require_dtype, require_rank
+from burnish.ops.operator import Refused, differentiated, internal, opaque, require, require_dtype, require_rank
 
 _ROUNDS = 100
 
@@ -50,4 +50,4 @@ def coupled_probabilities(name: str, pairs: Tensor) -> Tensor:
     return placeholder(pairs.shape[:2], pairs.dtype, name)
 
 
-OPERATORS = (coupled_probabilities,)
+OPERATORS = internal(coupled_probabilities)

@@ -16,6 +16,7 @@ from burnish.ops.operator import (
     Application,
     declare,
     differentiated,
+    internal,
     opaque,
     require,
     require_dtype,
@@ -196,7 +197,7 @@ def transposed_order(a: Application, at: int) -> str:
     )
 
 
-OPERATORS = (
+OPERATORS = internal(
     csr_offsets,
     csr_order,
     csr_targets,

@@ -16,6 +16,7 @@ from burnish.ops.operator import (
     Refused,
     composed,
     differentiated,
+    internal,
     operator,
     require,
     require_dtype,
@@ -332,7 +333,7 @@ def attention_weighted_edges(
     return compute(weights.shape, element, name)
 
 
-OPERATORS = (
+OPERATORS = internal(
     attention_weighted,
     attention_weighted_max,
     attention_weighted_sum,

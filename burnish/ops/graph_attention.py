@@ -20,6 +20,7 @@ from burnish.ops.operator import (
     Refused,
     composed,
     differentiated,
+    internal,
     operator,
     require,
     require_dtype,
@@ -286,4 +287,4 @@ def attention_total(
     return compute(near.shape, element, name)
 
 
-OPERATORS = (attention, attention_sum, attention_sum_blocks, attention_total)
+OPERATORS = internal(attention, attention_sum, attention_sum_blocks, attention_total)

@@ -18,6 +18,7 @@ from burnish.ops.operator import (
     broadcast_load,
     declare,
     differentiated,
+    internal,
     normal_axes,
     normal_axis,
     operator,
@@ -315,5 +316,6 @@ def trilu(name: str, x: Tensor, *, upper: bool = True, diagonal: int = 0) -> Ten
 
 
 OPERATORS = (
-    reshape, transpose, shape_of, iota, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth, trilu,
+    reshape, transpose, *internal(shape_of), iota, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth,
+    trilu,
 )  # fmt: skip

@@ -8,7 +8,7 @@ import numpy as np
 from burnish.loops.expr import DTYPES, ITEM_BYTES, NARROW
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import Composed, Refused, differentiated, opaque, require
+from burnish.ops.operator import Composed, Refused, differentiated, internal, opaque, require
 
 _EXPONENTS = "float8_e8m0fnu"  # powers of two, without a sign
 
@@ -80,4 +80,4 @@ def bitcast(name: str, x: Tensor, *, to: str) -> Tensor:
     return placeholder(x.shape, to, name)
 
 
-OPERATORS = (convert, bitcast)
+OPERATORS = (*internal(convert), bitcast)

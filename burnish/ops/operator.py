@@ -39,6 +39,7 @@ class Traits:
     a matrix's column. ``finite``: element-wise, and makes no infinity or NaN of zeros. ``recurrent``: one step of a
     layer that reads its own result. ``moves_pixels``: it moves elements from one position of an image to another.
     ``structure``: opaque, it makes a structure of structures (offsets and rows of edges), once for the same arrays.
+    ``internal``: only passes and frontends make it; ``burnish.nd`` and ``burnish.sym`` do not show it.
     """
 
     layout_affinity: float = 0.0
@@ -48,6 +49,7 @@ class Traits:
     recurrent: bool = False
     moves_pixels: bool = False
     structure: bool = False
+    internal: bool = False
 
 
 class Emitter(Protocol):
@@ -230,6 +232,11 @@ def opaque(
 def declare(**traits: Any) -> Callable[[Operator], Operator]:
     """A decorator that gives an operator :class:`Traits`."""
     return lambda op: replace(op, traits=Traits(**traits))
+
+
+def internal(*operators: Operator) -> tuple[Operator, ...]:
+    """Operators that only passes and frontends make."""
+    return tuple(replace(op, traits=replace(op.traits, internal=True)) for op in operators)
 
 
 def differentiated(gradient: Gradient) -> Callable[[Operator], Operator]:

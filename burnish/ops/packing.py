@@ -11,7 +11,7 @@ from burnish.loops.tensor import sum as sum_over
 from burnish.ops.bf16x3 import COLUMNS, DEPTH, part
 from burnish.ops.convolution import band_depth, require_groups
 from burnish.ops.interpolation import entry, matrices
-from burnish.ops.operator import Ints, operator, require, require_dtype, require_rank
+from burnish.ops.operator import Ints, internal, operator, require, require_dtype, require_rank
 from burnish.ops.polyphase import taps_of
 
 
@@ -134,7 +134,7 @@ def _or_zero(inside: list[Expr], value: Expr) -> Expr:
     return select(all_of(*inside), value, Const(0.0, "float32")) if inside else value
 
 
-OPERATORS = (
+OPERATORS = internal(
     winograd_weight,
     polyphase_weight,
     banded_weight,

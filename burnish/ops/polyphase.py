@@ -12,7 +12,7 @@ from burnish.loops.expr import Const, Expr, Var, all_of, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.interpolation import POINTS, entry, matrices
-from burnish.ops.operator import Ints, declare, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
 
 
 def taps_of(kernel: int, stride: int) -> int:
@@ -92,4 +92,4 @@ def polyphase_conv2d(
     return compute((batch, outputs, out_h, out_w), output_of, name)
 
 
-OPERATORS = (polyphase_conv2d,)
+OPERATORS = internal(polyphase_conv2d)

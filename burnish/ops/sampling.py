@@ -24,6 +24,7 @@ from burnish.ops.operator import (
     accumulator_dtype,
     composed,
     differentiated,
+    internal,
     opaque,
     operator,
     require,
@@ -349,4 +350,4 @@ def deformed_columns(
     return compute((*x.shape[:2], prod(kernel), offset.shape[2] * columns), element, name)
 
 
-OPERATORS = (grid_sample, roi_align, region_samples, deformed_columns)
+OPERATORS = (grid_sample, roi_align, *internal(region_samples, deformed_columns))

@@ -21,6 +21,7 @@ from burnish.ops.operator import (
     Refused,
     composed,
     differentiated,
+    internal,
     opaque,
     operator,
     require,
@@ -273,4 +274,4 @@ def segment_reduce(name: str, values: Tensor, segments: Tensor, *, extent: int, 
     return placeholder((extent, values.shape[1]), values.dtype, name)
 
 
-OPERATORS = (aggregate, aggregate_blocks, aggregate_equal, csr_degrees, segment_reduce)
+OPERATORS = (*internal(aggregate, aggregate_blocks, aggregate_equal, csr_degrees), segment_reduce)

@@ -11,6 +11,7 @@ from burnish.ops.csr import transposed, transposed_order
 from burnish.ops.operator import (
     Application,
     differentiated,
+    internal,
     operator,
     require,
     require_dtype,
@@ -158,4 +159,4 @@ def edge_dot(
     return compute(sources.shape, element, name)
 
 
-OPERATORS = (aggregate_ties, aggregate_weighted, edge_dot)
+OPERATORS = internal(aggregate_ties, aggregate_weighted, edge_dot)

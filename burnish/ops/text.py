@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import Floats, Ints, opaque, require, require_dtype
+from burnish.ops.operator import Floats, Ints, internal, opaque, require, require_dtype
 
 
 def _count_ngrams(
@@ -66,4 +66,4 @@ def count_ngrams(
     return placeholder((*x.shape[:-1], max(indexes, default=-1) + 1), "float32", name)
 
 
-OPERATORS = (count_ngrams,)
+OPERATORS = internal(count_ngrams)

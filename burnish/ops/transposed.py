@@ -15,6 +15,7 @@ from burnish.ops.operator import (
     Ints,
     declare,
     differentiated,
+    internal,
     operator,
     require,
     require_dtype,
@@ -297,4 +298,4 @@ def _phase_kernel(name: str, weight: Tensor, window: _Window) -> Tensor:
     return compute((window.groups * per_group, *window.strides, depth, *window.taps), element, name)
 
 
-OPERATORS = (conv2d_transpose, transposed_weight)
+OPERATORS = (conv2d_transpose, *internal(transposed_weight))

@@ -6,7 +6,7 @@ import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.trees import AGGREGATES, tree_ensemble_call
-from burnish.ops.operator import Refused, differentiated, opaque, require, require_dtype, require_rank
+from burnish.ops.operator import Refused, differentiated, internal, opaque, require, require_dtype, require_rank
 
 
 def _tree_ensemble(
@@ -66,4 +66,4 @@ def tree_ensemble(
     return placeholder((x.shape[0], weights.shape[1]), dtype, name)
 
 
-OPERATORS = (tree_ensemble,)
+OPERATORS = internal(tree_ensemble)

@@ -13,7 +13,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import require_groups
 from burnish.ops.interpolation import entry, matrices
-from burnish.ops.operator import Ints, declare, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
 
 TILES = (2, 4)  # the sizes m there are
 
@@ -107,4 +107,4 @@ def winograd_conv2d(
     return compute((batch, outputs, out_h, out_w), output_of, name)
 
 
-OPERATORS = (winograd_conv2d,)
+OPERATORS = internal(winograd_conv2d)

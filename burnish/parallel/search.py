@@ -33,7 +33,7 @@ _HOT, _COLD = 0.02, 0.002  # temperatures, relative to the time of a step, divid
 
 
 @dataclass(frozen=True)
-class Objective:
+class PlanObjective:
     """What is least: nanoseconds of a step, and ``per_byte`` nanoseconds for every byte that crosses a link.
 
     ``memory``: only strategies that fit this ``share`` of the devices' memory, with ``slots`` arrays of optimizer state
@@ -47,8 +47,8 @@ class Objective:
 
     def __post_init__(self) -> None:
         """Raises ParameterError."""
-        check_number("Objective: per_byte", self.per_byte, 0)
-        check_number("Objective: share", self.share, 0, open_below=True)
+        check_number("PlanObjective: per_byte", self.per_byte, 0)
+        check_number("PlanObjective: share", self.share, 0, open_below=True)
 
     def cost(self, simulator: Simulator, choice: Choice, ns: int) -> float:
         """The cost of a strategy that takes so long."""
@@ -62,7 +62,7 @@ class Objective:
         return float((simulator.memory(choice, self.slots) / np.maximum(self.share * held, 1.0)).max())
 
 
-FASTEST = Objective()
+FASTEST = PlanObjective()
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +84,7 @@ def search(
     budget: Budget,
     *,
     seed: int = 0,
-    objective: Objective = FASTEST,
+    objective: PlanObjective = FASTEST,
     blocks: bool = True,
     summed: bool = True,
     progress: Callable[[Event], None] | None = None,
@@ -150,7 +150,7 @@ def _runs(block: Sequence[int]) -> list[list[int]]:
 class _Walker:
     """Sweeps and walks that share a budget and the best strategy."""
 
-    def __init__(self, simulator: Simulator, objective: Objective, tally: Tally[Choice], seed: int) -> None:
+    def __init__(self, simulator: Simulator, objective: PlanObjective, tally: Tally[Choice], seed: int) -> None:
         self.simulator, self.objective, self.tally, self.seed = simulator, objective, tally, seed
         space = simulator.problem.space
         self.first, self.count = space.first, space.plain

@@ -24,7 +24,7 @@ from burnish.parallel.operations import micro_batches, operations
 from burnish.parallel.parts import part_program, parts_of
 from burnish.parallel.plans import splits_of
 from burnish.parallel.presets import machine
-from burnish.parallel.search import Objective
+from burnish.parallel.search import PlanObjective
 from burnish.parallel.space import Space
 from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
@@ -173,7 +173,7 @@ def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkey
 def test_a_plan_whose_programs_have_no_room_is_looked_for_in_less(monkeypatch):
     model, here = layers(2), machine("host:2")
     room = here.devices[0].memory
-    request = Request(model.graph, here, Roofline(), "overlapped", False, Objective(), True, None, (), 1.0, 0)
+    request = Request(model.graph, here, Roofline(), "overlapped", False, PlanObjective(), True, None, (), 1.0, 0)
     first = split(request, model, {"data parallel": data_parallel(model, here)}, False)
     second = replace(first, trials=-1)
     needs = [(room, 2 * room), (room, room), (4 * room, room), (4 * room, room)]

@@ -24,7 +24,7 @@ from burnish.parallel.operations import operations
 from burnish.parallel.plans import Splits
 from burnish.parallel.presets import machine
 from burnish.parallel.program import programs
-from burnish.parallel.search import Objective, blocks_of, search
+from burnish.parallel.search import PlanObjective, blocks_of, search
 from burnish.parallel.simulate import Simulator
 from burnish.parallel.space import Space
 from burnish.parallel.strategy import Configuration, Strategy
@@ -113,7 +113,7 @@ def test_a_plan_beyond_memory_is_never_proposed(simulator: Simulator) -> None:
 def test_a_penalty_on_bytes_moves_fewer(simulator: Simulator) -> None:
     start = simulator.problem.space.choice(data_parallel(simulator.problem.model, simulator.problem.machine))
     fast = search(simulator, {"data": start}, Budget(trials=200))
-    frugal = search(simulator, {"data": start}, Budget(trials=200), objective=Objective(per_byte=1e3))
+    frugal = search(simulator, {"data": start}, Budget(trials=200), objective=PlanObjective(per_byte=1e3))
     assert sum(simulator.bytes(frugal.choice)) <= sum(simulator.bytes(fast.choice))
 
 

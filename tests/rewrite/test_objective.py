@@ -9,7 +9,7 @@ import pytest
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.search.backtracking import rewrite_graph
-from burnish.rewrite.search.objective import Objective, objective, operations, stored, total
+from burnish.rewrite.search.objective import RewriteObjective, objective, operations, stored, total
 from burnish.rewrite.search.table import Operation
 from burnish.search.budget import Budget
 from tests.rewrite.rules import rule
@@ -43,11 +43,11 @@ def residual() -> Graph:
 )
 def test_nonsense_is_refused(given: dict[str, Any], named: str) -> None:
     with pytest.raises(ParameterError, match=named):
-        Objective(**given)
+        RewriteObjective(**given)
 
 
 def test_names_are_known() -> None:
-    assert objective("time+flops", 1000) == Objective(1.0, 1.0, 1000)
+    assert objective("time+flops", 1000) == RewriteObjective(1.0, 1.0, 1000)
     with pytest.raises(ParameterError, match=r"'speed' is unknown; known: time, flops, time\+flops"):
         objective("speed")
 
@@ -55,14 +55,14 @@ def test_names_are_known() -> None:
 @pytest.mark.parametrize(
     ("asked", "pressure", "products"),
     [
-        (Objective(), 0.0, 1),
-        (Objective(time=0.0, flops=1.0), 0.0, 2),
-        (Objective(flops=1.0), 0.0, 1),  # a millisecond less, and 0.13 ms of operations more
-        (Objective(flops=100.0), 0.0, 2),
-        (Objective(), 1.0, 2),  # the product of the matrices takes 40 KB, they themselves 8 KB
+        (RewriteObjective(), 0.0, 1),
+        (RewriteObjective(time=0.0, flops=1.0), 0.0, 2),
+        (RewriteObjective(flops=1.0), 0.0, 1),  # a millisecond less, and 0.13 ms of operations more
+        (RewriteObjective(flops=100.0), 0.0, 2),
+        (RewriteObjective(), 1.0, 2),  # the product of the matrices takes 40 KB, they themselves 8 KB
     ],
 )
-def test_weights_lead_to_other_graphs(asked: Objective, pressure: float, products: int) -> None:
+def test_weights_lead_to_other_graphs(asked: RewriteObjective, pressure: float, products: int) -> None:
     price = asked.cost(launches, PEAK, pressure)
     found = rewrite_graph(residual(), rule("product is associative"), price, Budget(trials=50)).graph
     assert len(found.nodes) == products

@@ -1,4 +1,4 @@
-"""Objective of a rewriting: time, operations, or both, within a limit of memory."""
+"""RewriteObjective of a rewriting: time, operations, or both, within a limit of memory."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from burnish.rewrite.search.table import Cost, Operation
 
 
 @dataclass(frozen=True)
-class Objective:
+class RewriteObjective:
     """``time`` and ``flops`` are weights of a second, and of as many operations as the machine's peak does in one.
 
     ``memory_limit``: bytes that a compiled model may take, of activations, parameters and scratch; None for no limit.
@@ -54,11 +54,11 @@ class Objective:
 MINIMIZE = {"time": (1.0, 0.0), "flops": (0.0, 1.0), "time+flops": (1.0, 1.0)}
 
 
-def objective(minimize: str = "time", memory_limit: int | None = None) -> Objective:
+def objective(minimize: str = "time", memory_limit: int | None = None) -> RewriteObjective:
     """The objective of a name. Raises ParameterError naming those there are."""
     if minimize not in MINIMIZE:
         raise ParameterError(f"objective: '{minimize}' is unknown; known: {', '.join(MINIMIZE)}")
-    return Objective(*MINIMIZE[minimize], memory_limit)
+    return RewriteObjective(*MINIMIZE[minimize], memory_limit)
 
 
 def operations(operation: Operation) -> float:

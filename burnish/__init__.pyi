@@ -1,0 +1,36 @@
+"""Public names, of which each is loaded on first use (``burnish/lazy.py``)."""
+
+from burnish import boost as boost
+from burnish import errors as errors
+from burnish import gnn as gnn
+from burnish import torch as torch
+from burnish import train as train
+from burnish.array import nd as nd
+from burnish.array import sym as sym
+from burnish.driver.api import compile as compile
+from burnish.driver.fit import fit as fit
+from burnish.driver.loading import load as load
+from burnish.driver.paged import compile_paged as compile_paged
+from burnish.driver.parallel_plan import Plan as Plan
+from burnish.driver.planned import plan as plan
+from burnish.graph.gradient import gradients as gradients
+from burnish.graph.graph import Graph as Graph
+from burnish.parallel.search import PlanObjective as PlanObjective
+from burnish.rewrite.search.objective import RewriteObjective as RewriteObjective
+from burnish.runtime.module import Module as Module
+from burnish.target import Target as Target
+from burnish.train.losses import CrossEntropy as CrossEntropy
+from burnish.train.losses import Huber as Huber
+from burnish.train.losses import Squared as Squared
+from burnish.train.optimizers import SGD as SGD
+from burnish.train.optimizers import Adam as Adam
+from burnish.train.optimizers import AdamW as AdamW
+from burnish.train.precision import MixedPrecision as MixedPrecision
+from burnish.train.schedules import CosineDecay as CosineDecay
+from burnish.train.schedules import LinearDecay as LinearDecay
+from burnish.train.schedules import StepDecay as StepDecay
+from burnish.train.schedules import WarmUp as WarmUp
+from burnish.train.step import Train as Train
+from burnish.tune.session import Tune as Tune
+
+__version__: str

@@ -1,0 +1,32 @@
+"""Public names, of which each is loaded on first use (``burnish/lazy.py``)."""
+
+from burnish.gnn.csr import CSR as CSR
+from burnish.gnn.disjoint import union as union
+from burnish.gnn.formats import read as read
+from burnish.gnn.generators import block_model as block_model
+from burnish.gnn.generators import dataset as dataset
+from burnish.gnn.generators import ppi_graphs as ppi_graphs
+from burnish.gnn.generators import rmat as rmat
+from burnish.gnn.generators import write_dataset as write_dataset
+from burnish.gnn.graph import Graph as Graph
+from burnish.gnn.inference import logits_of as logits_of
+from burnish.gnn.layers import GAT as GAT
+from burnish.gnn.layers import GCN as GCN
+from burnish.gnn.layers import GIN as GIN
+from burnish.gnn.layers import SAGE as SAGE
+from burnish.gnn.layers import CommNet as CommNet
+from burnish.gnn.models import Network as Network
+from burnish.gnn.models import initial_weights as initial_weights
+from burnish.gnn.models import network as network
+from burnish.gnn.partition import Partitioner as Partitioner
+from burnish.gnn.partition import equal_edges as equal_edges
+from burnish.gnn.partition import equal_vertices as equal_vertices
+from burnish.gnn.pyg import from_pyg as from_pyg
+from burnish.gnn.sampling import Sampling as Sampling
+from burnish.gnn.store import GraphFile as GraphFile
+from burnish.gnn.store import load as load
+from burnish.gnn.store import save as save
+from burnish.gnn.train import Trained as Trained
+from burnish.gnn.train import fit as fit
+from burnish.gnn.train import score as score
+from burnish.gnn.workers import fit_workers as fit_workers
