@@ -203,6 +203,22 @@ def test_views_and_positions_of_open_extents(tmp_path: Path) -> None:
             np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-5)
 
 
+def part_and_mean(rows: Any) -> Graph:
+    """A slice whose place in an open input is known, and the mean of integers whose number is open."""
+    b = GraphBuilder()
+    x = b.input("x", (rows, 3), "int64")
+    later = b.add("slice", x, starts=(2, 0), extents=(rows - 2, 3))
+    return b.build(later, b.add("reduce_mean", x, axes=(0, 1), keepdims=False))
+
+
+def test_a_part_of_an_open_input_and_a_mean_of_integers(tmp_path: Path) -> None:
+    module = bn.compile(part_and_mean(dim("rows", 3, 9)), threads=1, cache_dir=tmp_path)
+    for rows in (3, 4, 9):
+        x = np.arange(-7, 3 * rows - 7).reshape(rows, 3)
+        for found, expected in zip(module(x), evaluate(part_and_mean(rows), {"x": x}).values(), strict=True):
+            np.testing.assert_array_equal(found, expected)
+
+
 def test_an_open_extent_is_not_resampled() -> None:
     b = GraphBuilder()
     rows = dim("rows", 1, 32)

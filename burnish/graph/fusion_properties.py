@@ -24,6 +24,7 @@ from burnish.ops.classify import (
     inlined,
     is_elementwise,
     is_view,
+    value_variables,
 )
 
 
@@ -42,7 +43,8 @@ class Facts:
     sums over images. What it selects in the other operand, channels, it can compute in blocks.
     ``own``: operands that are read at the output's own index alone, without broadcasting. ``reads``: at how many places
     each operand is read for one element of the output, or of what is reduced. ``depth``: of the deepest expression.
-    ``steps``: a rounding error in an operand may change the output by much more.
+    ``steps``: a rounding error in an operand may change the output by much more. ``pixelwise``: of an image, the two
+    last axes are only where its operands are read, at the same row and column; it is the same on all pixels in a row.
     """
 
     kind: str
@@ -58,6 +60,7 @@ class Facts:
     reads: tuple[int, ...] = ()
     depth: int = 0
     steps: bool = False
+    pixelwise: bool = False
 
 
 def facts_of(graph: Graph, node: Node) -> Facts:
@@ -111,7 +114,20 @@ def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
     bijection = view and prod(inputs[0].shape) == prod(output.shape)
     alias = bijection and _keeps_order(inputs[0], output)
     channels = alias and _splits_channels(inputs[0].shape, output.shape)
-    return Facts("injective", is_elementwise([output]), view, bijection, alias, channels, once)
+    facts = Facts("injective", is_elementwise([output]), view, bijection, alias, channels, once)
+    return replace(facts, pixelwise=_is_pixelwise(output))
+
+
+def _is_pixelwise(output: Tensor) -> bool:
+    pixel = output.axes[2:]
+    names = {v.name for v in pixel}
+    if len(pixel) != 2 or names & value_variables(output):
+        return False
+    read = accesses(output)
+    return all(
+        not names & set().union(*(free_vars(i) for i in (a.indices[:-2] if a.indices[-2:] == pixel else a.indices)))
+        for a in read
+    )
 
 
 def _index_vars(access: Access) -> set[str]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from burnish.errors import ModelError
 from burnish.graph.fuse import Group
+from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node, TensorType, infer_types
 from burnish.loops.layout import Layout
 from burnish.ops import OPERATORS
@@ -66,7 +67,7 @@ def _keeps_rows(layout: Layout) -> bool:
 
 
 def _collapse(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> Graph:
-    """[N, C, H, W] as [N, C, 1, H * W] throughout, where every node but a 1x1 convolution is element-wise.
+    """[N, C, H, W] as [N, C, 1, H * W] throughout, where every node but a 1x1 convolution is the same at each.
 
     The bytes are the same in any layout of N and C, and a row of all pixels cuts into better register tiles.
     """
@@ -87,7 +88,7 @@ def _collapse(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> Grap
         if name in layouts and not _keeps_rows(layouts[name]):
             return graph
         types[name] = TensorType((*t.shape[:2], 1, height * width), t.dtype)
-    if any(OPERATORS[node.op].traits.moves_pixels for node in group.nodes):
+    if not all(node is group.anchor or facts_of(graph, node).pixelwise for node in group.nodes):
         return graph
     return replace(graph, types=types) if all(_stays(node, types) for node in group.nodes) else graph
 

@@ -197,12 +197,22 @@ def _reads_own_index(access: Access, output: Tensor) -> bool:
 
 
 def is_elementwise(outputs: Sequence[Tensor]) -> bool:
-    """Injective, and every input is read at the output's own index, at least one of them in full."""
+    """Injective, and every input is read at the output's own index, at least one of them in full.
+
+    What an element is does not depend on where it stands: a triangle's mask is not element-wise.
+    """
     if fusion_class(outputs) != "injective":
         return False
     inputs = {t.name: t for t in stages(outputs) if t.body is None}
     own = elementwise_inputs(outputs)
-    return own == inputs.keys() and any(inputs[n].shape == outputs[0].shape for n in own)
+    full = any(inputs[n].shape == outputs[0].shape for n in own)
+    return own == inputs.keys() and full and not any(map(value_variables, outputs))
+
+
+def value_variables(output: Tensor) -> frozenset[str]:
+    """Axes that an injective output names outside the indices of what it reads: those of a triangle's mask."""
+    value = transform(inlined(output), lambda e: Const(0, e.dtype) if isinstance(e, Load) else e)
+    return frozenset(value.variables)
 
 
 # --- work and traffic -------------------------------------------------------------------------------------------------

@@ -270,6 +270,7 @@ def _unequal(a: Expr, b: Expr) -> Expr:
 
 
 def _differ(a: Expr, b: Expr) -> Expr:
+    a, b = wrap(a, "bool"), wrap(b, "bool")  # a comparison of open sizes may be a number already
     return any_of(all_of(a, Not(b)), all_of(Not(a), b))
 
 

@@ -79,7 +79,7 @@ def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[
     return tuple(out)
 
 
-@declare(layout_affinity=-2.0, moves_pixels=True)
+@declare(layout_affinity=-2.0)
 @operator
 def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     """``x`` with its elements in the same row-major order; one extent may be -1."""
@@ -92,7 +92,7 @@ def reshape(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     return compute(full, lambda *i: x[reshaped_index(i, full, x.shape)], name)
 
 
-@declare(layout_affinity=-1.0, moves_pixels=True)
+@declare(layout_affinity=-1.0)
 @operator
 def transpose(name: str, x: Tensor, *, perm: Ints | None = None) -> Tensor:
     """``x`` with dimension ``perm[d]`` at place ``d``; reversed for None."""
@@ -141,7 +141,6 @@ def expand(name: str, x: Tensor, *, shape: Ints) -> Tensor:
     return compute(full, lambda *i: broadcast_load(x, i), name)
 
 
-@declare(moves_pixels=True)
 @operator
 def slice_(name: str, x: Tensor, *, starts: Ints, extents: Ints, steps: Ints | None = None) -> Tensor:
     """Elements ``starts[d] + i * steps[d]``, ``i`` in ``range(extents[d])``, in every dimension (steps of any sign)."""
@@ -172,7 +171,7 @@ def _inside(start: int, extent: int, step: int, size: int) -> bool:
 # --- joins and padding ------------------------------------------------------------------------------------------------
 
 
-@declare(layout_affinity=0.5, moves_pixels=True)
+@declare(layout_affinity=0.5)
 @operator
 def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
     """The inputs one after the other along ``axis``."""
@@ -214,7 +213,6 @@ def _padded(a: Application) -> list[str | None] | None:
 
 
 @differentiated(Composed(_padded))
-@declare(moves_pixels=True)
 @operator
 def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: Number = 0.0) -> Tensor:
     """``x`` with ``pads`` (all lows, then all highs) elements around it: ``value``, or mirrored, or the edge repeated.

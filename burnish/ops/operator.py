@@ -37,8 +37,8 @@ class Traits:
     (dense), where the channels fill no whole blocks (ragged), or always.
     ``weight_channel``: the dimension of its second operand, in which it is linear, that is the output's channel; -1 is
     a matrix's column. ``finite``: element-wise, and makes no infinity or NaN of zeros. ``recurrent``: one step of a
-    layer that reads its own result. ``moves_pixels``: it moves elements from one position of an image to another.
-    ``structure``: opaque, it makes a structure of structures (offsets and rows of edges), once for the same arrays.
+    layer that reads its own result. ``structure``: opaque, it makes a structure of structures (offsets and rows of
+    edges), once for the same arrays.
     ``internal``: only passes and frontends make it; ``burnish.nd`` and ``burnish.sym`` do not show it.
     """
 
@@ -47,7 +47,6 @@ class Traits:
     weight_channel: int | None = None
     finite: bool = False
     recurrent: bool = False
-    moves_pixels: bool = False
     structure: bool = False
     internal: bool = False
 

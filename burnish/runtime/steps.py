@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from burnish.loops.sizes import Dim, dims_of, is_size, valued
+from burnish.loops.sizes import Dim, dims_of, is_size, least, valued
 from burnish.runtime.buffers import numpy_dtype
 
 REDUCING = ("all_reduce", "reduce_scatter")  # collectives that combine what workers have, by sum, max or min
@@ -31,6 +31,11 @@ class TensorSpec:
     def nbytes(self) -> int:
         """Bytes; 0 if they depend on dimensions."""
         return 0 if self.dims else prod(self.shape) * numpy_dtype(self.dtype).itemsize
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes, of an open shape at its least."""
+        return prod(map(least, self.shape)) * numpy_dtype(self.dtype).itemsize
 
     @property
     def dims(self) -> frozenset[Dim]:

@@ -276,10 +276,10 @@ def _overlap(a: Slot, b: Slot) -> bool:
 
 
 def _bytes_of(executable: Executable, slot: Slot) -> int | None:
-    """Size of what the slot points into; None if there is no such thing."""
+    """Size of what the slot points into, the least one of open shapes; None if there is no such thing."""
     specs = {"input": executable.inputs, "output": executable.outputs, "state": executable.states}.get(slot.memory)
     if specs is not None:
-        return specs[slot.index].nbytes if 0 <= slot.index < len(specs) else None
+        return specs[slot.index].least_bytes if 0 <= slot.index < len(specs) else None
     if slot.memory == "size":
         return 0 if 0 <= slot.index < len(executable.dims) else None
     if slot.memory == "arena" and executable.buffers:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+import burnish as bn
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.fuse import Group, fuse
@@ -99,6 +100,17 @@ def test_pixels_keep_their_rows_where_an_operator_knows_its_shape() -> None:
     alone = isolate(graph, group)[0]
     verify(alone)
     assert alone.types[alone.outputs[0]].shape == (2, 8, 6, 5)
+
+
+def test_pixels_keep_their_rows_where_a_mask_knows_them() -> None:
+    g = GraphBuilder()
+    y = g.add("conv2d", g.input("x", (1, 4, 6, 5)), g.constant(array(8, 4, 1, 1)))
+    graph = g.build(g.add("trilu", y))
+    group = Group(graph.nodes, ("x", *graph.constants), graph.outputs, graph.nodes[0])
+    assert isolate(graph, group)[0].types["p0"].shape == (1, 4, 6, 5)
+    x = array(1, 4, 6, 5)
+    module = bn.compile(graph, threads=1, rewrite=False)
+    np.testing.assert_allclose(module(x), evaluate(graph, {"x": x})[graph.outputs[0]], rtol=1e-5, atol=1e-5)
 
 
 def test_a_copy_keeps_rows_apart_that_its_layout_pads() -> None:

@@ -145,3 +145,15 @@ def test_the_tile_of_a_wide_row_hides_latency() -> None:
     positions, vectors = register_tile(target("x86-64-v4"), 56, 4)
     assert positions * vectors >= 10
     assert 56 % positions == 0
+
+
+@pytest.mark.parametrize("channels", [17, 24, 40])
+def test_a_sum_with_rows_of_ragged_channels_is_stored_by_masks(check: Callable[..., object], channels: int) -> None:
+    """What is added is a row-major image, which whole blocks of the output would read beyond its end."""
+    lanes = host().lanes
+    x, w = placeholder((1, 32, 6, 9), name="x"), placeholder((channels, 32, 3, 3), name="w")
+    r = placeholder((1, channels, 6, 9), name="r")
+    (y,) = OPERATORS["conv2d"].define("y", [x, w], {"pads": (1, 1, 1, 1)})
+    out = compute(y.shape, lambda n, c, i, j: y[n, c, i, j] + r[n, c, i, j], "out")
+    blocks = f"ABCD{lanes}b"
+    check(DIRECT_CONV, "conv2d", [out], ["w"], {"x": blocks, "out": blocks})

@@ -62,6 +62,7 @@ def test_fusion_class(outputs, expected):
         (define("add", (2, 1), (1, 3)), False, False),  # neither operand has the output's shape
         (define("batch_norm", IMAGE, (4,), (4,), (4,), (4,)), False, False),
         (define("where", (2, 3), (2, 3), (2, 3), dtypes=["bool", "float32", "float32"]), False, True),
+        (define("trilu", (2, 3)), False, False),  # what an element is depends on where it stands
         (define("reshape", (2, 6), shape=(3, 4)), True, False),
         (define("transpose", (2, 6)), True, False),
         (define("slice", (8,), starts=(2,), extents=(3,)), True, False),

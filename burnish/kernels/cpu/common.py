@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.elements import element_step, fits_elements
@@ -70,13 +70,16 @@ def is_blocked(own: Layout, dim: int, block: int) -> bool:
     return last is not None and last.dim == dim and last.block == block and last.step == 1
 
 
-def pad_channels(s: Schedule, loops: Sequence[str], block: int) -> None:
-    """Extends channel loops to whole blocks: that of the output first, then those of the accumulator it reads.
+def pad_channels(s: Schedule, loops: Sequence[str], block: int, vectors: int = 1) -> None:
+    """Extends channel loops to whole blocks of ``vectors``: that of the output first, then those of the accumulator.
 
-    Where that would read outside of an input, the accumulator keeps its extent, and its last block a mask.
+    Where that would read outside of an input, a loop keeps its extent, and its last block a mask. Raises ScheduleError
+    for an output whose vectors are no whole blocks.
     """
     output, *accumulator = loops
-    s.pad(output, block)
+    whole = -(-s.extent(output) // (block // vectors)) % vectors == 0
+    with suppress(ScheduleError) if whole else nullcontext():
+        s.pad(output, block)
     for loop in accumulator:
         with suppress(ScheduleError):
             s.pad(loop, block)

@@ -247,7 +247,7 @@ def _schedule_nest(
     out = result or single_output(task)
     group = int(choice["vectors"]) * target.lanes
     n, oc, oh, ow = s.loops(out)
-    pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group)
+    pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group, group // target.lanes)
     oc_group, oc = s.split(oc, group)
     whole = s.extent(ow) % int(choice["tile_ow"]) == 0
     ow_tile = _tile_stores(s, target, choice, (n, oc_group, oh), oc, ow)
@@ -276,7 +276,7 @@ def _schedule_bands(
     else:
         partial = s.cache_write(acc, "register")
         channels = [s.loops(acc)[1], s.loops(partial)[1], s.init_loops(partial)[1]]
-    pad_channels(s, channels if _is_plain(task) else [oc, *channels], group)
+    pad_channels(s, channels if _is_plain(task) else [oc, *channels], group, group // target.lanes)
     oc_group, oc = s.split(oc, group)
     if s.extent(oh) > 1:
         band, oh = s.split(oh, int(choice["band"]))

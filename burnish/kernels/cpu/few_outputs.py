@@ -43,7 +43,7 @@ def _form(task: Task, target: Target) -> Few | None:
         return None
     conv, weight, _ = found
     outputs, depth, *window = weight.shape
-    few = 2 * outputs <= target.lanes and conv.shape[3] >= target.lanes and conv.shape == task.outputs[0].shape
+    few = 2 * outputs <= target.lanes and 2 * conv.shape[3] >= target.lanes and conv.shape == task.outputs[0].shape
     blocks = [layout for layout in task.layouts.values() if not layout.plain]
     if (
         not few
@@ -124,10 +124,11 @@ def _sum_along_channels(s: Schedule, task: Task, target: Target, acc: str, tile:
 def _sum_along_columns(s: Schedule, task: Task, target: Target, acc: str, choice: Choice) -> tuple[str, ...]:
     """``parallel(n, row tile) -> column tile -> ic, kh, kw -> channels, rows``: vectors of columns in registers."""
     vectors = int(choice["vectors"])
+    columns = min(target.lanes * vectors, s.extent(s.loops(single_output(task))[3]))
 
     def tile(column: str, *outer: str) -> None:
         inner = [*outer, column]
-        if vectors > 1:
+        if columns > target.lanes:
             inner[-1:] = s.split(column, target.lanes)
         s.reorder(*inner)
         mark(s, "unroll", *inner[len(outer) - 2 : -1])
@@ -135,7 +136,7 @@ def _sum_along_columns(s: Schedule, task: Task, target: Target, acc: str, choice
 
     n, oc, oh, ow = s.loops(single_output(task))
     oh, row = s.split(oh, int(choice["rows"]))
-    over, column = s.split(ow, target.lanes * vectors)
+    over, column = s.split(ow, columns)
     tile(column, n, oh, over, oc, row)
     s.compute_at(acc, over)
     s.set_scope(acc, "register")

@@ -92,7 +92,9 @@ def _apply(task: Task, target: Target, found: Chain, choice: Choice) -> Schedule
     apply_layouts(s, task, {**channel_constants(task, group), weight: f"EABCD{group}e"})
 
     batch, oc, oh, ow = s.loops(out)
-    pad_channels(s, (s.loops(result)[1] if plain else oc, s.loops(sums)[1], s.init_loops(sums)[1]), group)
+    pad_channels(
+        s, (s.loops(result)[1] if plain else oc, s.loops(sums)[1], s.init_loops(sums)[1]), group, group // lanes
+    )
     oc_group, oc = s.split(oc, group)
     band, oh = s.split(oh, int(choice["band"]))
     outer: tuple[str, ...] = (batch, band, oc_group, oh)

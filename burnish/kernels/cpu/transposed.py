@@ -80,7 +80,7 @@ def _apply_phases(task: Task, target: Target, found: Products, choice: Choice) -
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: f"ABCDEF{depth_block}d{group}a"})
 
     n, oc, oh, ow = s.loops(out)
-    pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group)
+    pad_channels(s, (oc, s.loops(acc)[1], s.init_loops(acc)[1]), group, group // lanes)
     oc_group, oc = s.split(oc, group)
     block, lane = s.split(oc, lanes)
     qh, rh = s.split(oh, anchor.shape[2])
