@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnish.boost import readers
 from burnish.errors import DataError
-from tests.boost.readers.reading import NAN, check_chunks, dense, relaxed
+from tests.boost.readers.reading import NAN, check_chunks, dense, relaxed, same
 
 
 @st.composite
@@ -54,6 +54,19 @@ def test_libsvm_round_trip(
     if queries:
         changes = np.flatnonzero(np.diff(queries)) + 1
         assert data.group_start.tolist() == [0, *changes.tolist(), len(rows)]
+
+
+@pytest.mark.parametrize("text", ["+1:2 qid:3 2:5 1:2\r\n\n-1 qid:3 # 4:5\n", "1e1 1:.5\t3:-0 4:nan# c\n 0 2:1\n2"])
+def test_libsvm_tokens_one_by_one_are_what_pyarrow_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "data.svm"
+    path.write_text(text, newline="")
+    with monkeypatch.context() as patch:
+        patch.delattr("burnish.boost.readers.libsvm._read_lines")
+        data = readers.read(path)
+    monkeypatch.setattr("burnish.boost.readers.libsvm._read_by_arrow", lambda text: None)
+    same(readers.read(path), data)
 
 
 def test_libsvm_counts_from_the_smallest_feature(tmp_path: Path) -> None:
