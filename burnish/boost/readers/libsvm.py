@@ -147,8 +147,9 @@ def _read_lines(block: Block, numbering: Numbering) -> _Rows:
     label: list[np.float32] = []
     weight: list[np.float32] = []
     qid: list[int] = []
-    start, columns, values = [0], [], []
-    at, weighted = 0, False
+    columns: list[int] = []
+    values: list[np.float32] = []
+    start, at, weighted = [0], 0, False
     for line in block.text.split(NEWLINE):
         found = line.partition(b"#")[0].split()
         if found:
