@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.factors import Factor
-from burnish.boost.readers.digits import exact, has_payload, marked, shown, single
+from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
 from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, Roles, in_order
@@ -103,10 +103,9 @@ def _read_by_arrow(text: bytes, layout: Layout) -> _Columns | None:
     quoted = b'"' in text
     if b"\r" in text and text.count(b"\r") != text.count(b"\r\n"):
         return None
+    text = _unpadded(text, layout.separator)
     if has_payload(text) or (quoted and not _quoted_regularly(text, layout.separator)):
         return None
-    if not quoted and _padded(text, layout.separator):
-        text = _grammar(layout.separator)[0].sub(b"", text)
     arrow, csv = require("pyarrow", "boost"), require("pyarrow.csv", "boost")
     kept = [field for field, role in enumerate(layout.roles.tolist()) if role != SKIPPED]
     as_text = arrow.dictionary(arrow.int32(), arrow.binary())
@@ -139,12 +138,8 @@ def _read_by_arrow(text: bytes, layout: Layout) -> _Columns | None:
             continue
         coded = column.combine_chunks()
         coded = coded.chunk(0) if isinstance(coded, arrow.ChunkedArray) else coded
-        values = coded.dictionary.to_pylist()
-        if quoted and any(value != value.strip(b" \t") for value in values):
-            return None  # blanks within quotes, which count, or around them, which do not
-        texts[role] = Factor(
-            coded.indices.fill_null(_NO_CODE).to_numpy(), [value.decode("utf-8", "replace") for value in values]
-        )
+        values = [value.decode("utf-8", "replace") for value in coded.dictionary.to_pylist()]
+        texts[role] = Factor(coded.indices.fill_null(_NO_CODE).to_numpy(), values)
     return _Columns(found.num_rows, numbers, texts)
 
 
@@ -163,28 +158,36 @@ def _quoted_regularly(text: bytes, separator: str) -> bool:
     return bool(starts.all() and ends.all())
 
 
-def _padded(text: bytes, separator: str) -> bool:
-    """Whether there are blanks before or after a field; where tabs separate, they are none."""
-    mark = separator.encode()
-    blanks = [blank for blank in (b" ", b"\t") if blank != mark and blank in text]
-    return any(
-        text.startswith(blank) or any(pair in text for end in (mark, b"\n") for pair in (blank + end, end + blank))
-        or blank + b"\r" in text
-        for blank in blanks
-    )  # fmt: skip
+def _unpadded(text: bytes, separator: str) -> bytes:
+    """The text less blanks before and after fields, but within quotes; where tabs separate, they are none."""
+    if b" " not in text and (separator == "\t" or b"\t" not in text):
+        return text
+    characters = np.frombuffer(text, np.uint8)
+    blank = characters == ord(" ")
+    if separator != "\t":
+        blank |= characters == ord("\t")
+    if b'"' in text:
+        blank &= np.cumsum(characters == ord('"'), dtype=np.uint8) % 2 == 0
+    edges = np.flatnonzero(np.diff(blank, prepend=False, append=False))
+    begin, end = edges[::2], edges[1::2]  # of runs of blanks; a newline is last
+    ends = np.isin(np.arange(256), [ord(separator), ord("\n"), ord("\r")])
+    padding = ends[characters[begin - 1]] | ends[characters[end]]
+    if not padding.any():
+        return text
+    steps = np.zeros(len(text) + 1, np.int8)
+    steps[begin[padding]], steps[end[padding]] = 1, -1
+    return characters[np.cumsum(steps[:-1], dtype=np.int8) == 0].tobytes()
 
 
 @lru_cache
-def _grammar(separator: str) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
-    """Regular expressions of blanks around fields without quotes, and of a field.
+def _field(separator: str) -> re.Pattern[bytes]:
+    """The regular expression of a field, with what ends it.
 
-    The latter's groups: what is within quotes, the closing quote, or what is without quotes; and the separator or
-    newline that ends the field, empty if something else follows.
+    Groups: what is within quotes, the closing quote, or what is without quotes; then the separator or newline, empty if
+    something else follows.
     """
-    mark, blank = re.escape(separator.encode()), b" " if separator == "\t" else b" \t"
-    padding = rb"(?<=[%b\n])[%b]+|[%b]+(?=[%b\r\n])|\A[%b]+" % (mark, blank, blank, mark, blank)
-    field = rb'[%b\r]*(?:"([^"]*(?:""[^"]*)*)("?)[%b\r]*|([^%b\n]*))([%b\n]?)' % (blank, blank, mark, mark)
-    return re.compile(padding), re.compile(field)
+    mark, blank = re.escape(separator.encode()), rb" \r" if separator == "\t" else rb" \t\r"
+    return re.compile(rb'[%b]*(?:"([^"]*(?:""[^"]*)*)("?)[%b]*|([^%b\n]*))([%b\n]?)' % (blank, blank, mark, mark))
 
 
 def _records(block: Block, separator: str) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
@@ -192,7 +195,7 @@ def _records(block: Block, separator: str) -> Iterator[tuple[int, list[tuple[int
 
     Raises DataError for quotes that do not end a field.
     """
-    field, blanks = _grammar(separator)[1], b" \r" if separator == "\t" else b" \t\r"
+    field, blanks = _field(separator), b" \r" if separator == "\t" else b" \t\r"
     text, at = block.text, 0
     while at < len(text):
         begin, fields, end = at, [], b""
@@ -263,7 +266,7 @@ def _number(block: Block, layout: Layout, field: int, place: int, token: bytes) 
         hint = "" if layout.roles[field] < 0 else "; list the column in categorical= if its values are categories"
         found = f"{_name(layout, field)} is {shown(token)}"
         raise block.error(place, f"{found}, which is not a number{hint}") from None
-    if np.isinf(single(value)):
+    if infinite(value):
         raise block.error(place, f"{_name(layout, field)} is {shown(token)}; allowed are finite numbers of float32")
     return value
 

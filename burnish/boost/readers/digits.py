@@ -5,6 +5,7 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
+_BEYOND = 2.0**128 - 2.0**103  # the middle between the largest float32 and what would come next, to which ties go
 _NUMBER = re.compile(rb"[+-]?(\d+\.?\d*([eE][+-]?\d+)?|\.\d+([eE][+-]?\d+)?|nan|inf|infinity)", re.IGNORECASE)
 
 
@@ -26,10 +27,9 @@ def shown(token: bytes) -> str:
     return repr(text if len(text) <= 40 else text[:37] + "…")
 
 
-def single(value: float) -> np.float32:
-    """The nearest float32, infinite if it is beyond."""
-    with np.errstate(over="ignore", under="ignore"):
-        return np.float32(value)
+def infinite(value: float) -> bool:
+    """Whether the nearest float32 of a number is infinite."""
+    return abs(value) >= _BEYOND
 
 
 def marked(table: NDArray[np.float32], marks: NDArray[np.float32]) -> NDArray[np.bool_]:

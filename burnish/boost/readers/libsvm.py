@@ -1,8 +1,8 @@
-"""LibSVM text by pyarrow's compute functions: lines of ``label[:weight] [qid:query] feature:value … [# comment]``.
+"""LibSVM text by pyarrow: lines of ``label[:weight] [qid:query] feature:value … [# comment]``.
 
-`parse` splits a block of lines at white space and at colons, and casts. What that refuses `_read_lines` reads token by
-token: slow, but it knows the line of every error. scikit-learn's `load_svmlight_file` takes four times as long as
-pyarrow, one thread at a time, and knows neither weights nor features out of order.
+`parse` hands the tokens of a block of lines to pyarrow's reader of CSV as a table of two columns. What that refuses
+`_read_lines` reads token by token: slow, but it knows the line of every error. (scikit-learn's `load_svmlight_file`
+takes six times as long as pyarrow, one thread at a time, and knows neither weights nor features out of order.)
 """
 
 import re
@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.tables import Sparse
-from burnish.boost.readers.digits import exact, has_payload, marked, shown, single
+from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
 from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.errors import DataError
@@ -25,6 +24,10 @@ from burnish.optional import require
 LARGEST = np.iinfo(np.int32).max - 1  # feature numbers are int32
 _COMMENT = re.compile(rb"#[^\n]*")
 _QUERY = re.compile(rb"qid:([0-9]{1,18})")  # which int64 holds
+_QUERIES = re.compile(rb"\nqid:([0-9]{1,18})(?=\n)")
+_WEIGHTS = re.compile(rb"\n:([^\n:]+):(?=[^\n:])")
+_LINES = bytes.maketrans(b" \t\r", b"\n\n\n")
+_LABEL_KEY, _WEIGHT_KEY, _QUERY_KEY = 1 << 60, 2 << 60, 3 << 60  # of tokens that are no feature, which are smaller
 _FEATURE = re.compile(rb"(-?[0-9]+)(?:(:)(.*))?", re.DOTALL)
 
 
@@ -97,69 +100,82 @@ def _read_by_arrow(text: bytes) -> _Rows | None:
     """The lines by pyarrow, or None if it refuses them or may read them otherwise."""
     if b"#" in text:
         text = _COMMENT.sub(b"", text)
-    if len(text) > np.iinfo(np.int32).max or b"x" in text or b"X" in text or has_payload(text):
+    if b"x" in text or b"X" in text or has_payload(text):
         return None  # pyarrow reads hexadecimal numbers of features
-    arrow, compute = require("pyarrow", "boost"), require("pyarrow.compute", "boost")
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == NEWLINE[0]) + 1
-    offsets = np.concatenate([[0], ends]).astype(np.int32)
-    lines = arrow.StringArray.from_buffers(len(ends), arrow.py_buffer(offsets), arrow.py_buffer(text))
-    lines = compute.ascii_trim_whitespace(lines)
-    lines = lines.filter(compute.not_equal(lines, ""))
-    tokens = compute.ascii_split_whitespace(lines)
-    halves = compute.split_pattern(tokens.values, ":", max_splits=1)  # one of a label, else two
-    start, place = tokens.offsets.to_numpy(), halves.offsets.to_numpy()
-    begin, count = place[:-1], np.diff(place)
-    labels = start[:-1]
-    entry = np.ones(len(begin), np.bool_)
-    entry[labels] = False
-    queries = np.zeros(0, np.int64)
-    if b"q" in text:
-        queries = np.flatnonzero(entry & compute.starts_with(tokens.values, "qid:").to_numpy(zero_copy_only=False))
-        entry[queries] = False
-    features = np.flatnonzero(entry)
-    weighted = count[labels] == 2
-    if len(queries) not in (0, len(labels)) or (count[features] != 2).any():
+    # A line for each token: `:label`, `feature:value`; of a blank line `:` is left.
+    tokens = (b"\n:" + text[:-1].replace(b"\n", b"\n:") + b"\n").translate(_LINES)
+    qid = _QUERIES.findall(tokens) if b"q" in text else []
+    if qid:
+        tokens = tokens.replace(b"\nqid:", b"\n%d:" % _QUERY_KEY)
+    found, weights = _table(tokens), 0
+    if found is None:
+        tokens, weights = _WEIGHTS.subn(rb"\n:\1\n%d:" % _WEIGHT_KEY, tokens)
+        found = _table(tokens) if weights else None
+    if found is None:
         return None
+    keys, numbers, absent = found
+    entry, head, weighted = keys < _LABEL_KEY, keys == _LABEL_KEY, np.flatnonzero(keys == _WEIGHT_KEY)
+    query = np.flatnonzero(keys == _QUERY_KEY)
+    if np.count_nonzero(head) != text.count(NEWLINE) or len(weighted) != weights or len(query) != len(qid):
+        return None  # a feature without a number, or one of these
+    if absent.any():
+        if (absent & ~(head & np.append(head[1:], True))).any():
+            return None  # a feature without a value, or blanks before a label
+        head &= ~absent  # blank lines
+    with np.errstate(over="ignore", under="ignore"):  # rounded to float64 first, as np.float32(float(text)) is
+        singles = numbers.astype(np.float32)
+    places = np.flatnonzero(head)
+    if qid and not np.array_equal(np.searchsorted(places, query), np.arange(1, len(places) + 1)):
+        return None  # not one in each row
+    weight = np.ones(len(places), np.float32)
+    weight[np.searchsorted(places, weighted) - 1] = singles[weighted]
+    before = places - np.searchsorted(np.flatnonzero(~entry), places)
+    return _Rows(
+        singles[places],
+        weight if weights else None,
+        np.array(qid, np.int64) if qid else None,
+        np.append(before, np.count_nonzero(entry)),
+        keys[entry],
+        singles[entry],
+    )
 
-    def cast(places: NDArray[Any], kind: Any) -> NDArray[Any]:
-        found: NDArray[Any] = halves.values.take(arrow.array(places)).cast(kind).to_numpy()
-        return found
 
+def _table(tokens: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]] | None:
+    """The key of each token, its number, and whether there is no number; None if pyarrow refuses them."""
+    arrow, csv = require("pyarrow", "boost"), require("pyarrow.csv", "boost")
     try:
-        with np.errstate(over="ignore", under="ignore"):  # rounded to float64 first, as np.float32(float(text)) is
-            label = cast(begin[labels], arrow.float64()).astype(np.float32)
-            weight = np.ones(len(labels), np.float32)
-            weight[weighted] = cast(begin[labels[weighted]] + 1, arrow.float64())
-            qid = cast(begin[queries] + 1, arrow.int64())
-            columns = cast(begin[features], arrow.int64())
-            values = cast(begin[features] + 1, arrow.float64()).astype(np.float32)
+        table = csv.read_csv(
+            arrow.BufferReader(tokens),
+            csv.ReadOptions(use_threads=False, block_size=len(tokens) + 1, column_names=["key", "number"]),
+            csv.ParseOptions(delimiter=":", quote_char=False),
+            csv.ConvertOptions(
+                column_types={"key": arrow.int64(), "number": arrow.float64()}, null_values=[""], check_utf8=False
+            ),
+        )
     except arrow.ArrowInvalid:
         return None
-    inner = np.searchsorted(features, start).astype(np.int64)
-    one_each = np.array_equal(np.searchsorted(queries, start), np.arange(len(start)))
-    if len(queries) and (not one_each or qid.min() < 0):
-        return None
-    return _Rows(label, weight if weighted.any() else None, qid if len(queries) else None, inner, columns, values)
+    keys = table.column("key").fill_null(_LABEL_KEY).to_numpy()
+    return keys, table.column("number").to_numpy(), table.column("number").is_null().to_numpy()
 
 
 def _read_lines(block: Block, numbering: Numbering) -> _Rows:
     """The lines token by token. Raises DataError, which names file and line."""
-    label: list[np.float32] = []
-    weight: list[np.float32] = []
+    label: list[float] = []
+    weight: list[float] = []
     qid: list[int] = []
     columns: list[int] = []
-    values: list[np.float32] = []
+    values: list[float] = []
     start, at, weighted = [0], 0, False
     for line in block.text.split(NEWLINE):
         found = line.partition(b"#")[0].split()
         if found:
             head, colon, tail = found[0].partition(b":")
             label.append(_number(block, at, "label", head))
-            weight.append(_number(block, at, "weight", tail) if colon else np.float32(1))
+            weight.append(_number(block, at, "weight", tail) if colon else 1.0)
             weighted |= bool(colon)
             if weight[-1] < 0:
                 raise block.error(at, "the weight is negative; allowed is 0 or more")
-            entries: dict[int, np.float32] = {}
+            entries: dict[int, float] = {}
             for token in found[1:]:
                 if token.startswith(b"q"):
                     qid.append(_query(block, at, token))
@@ -185,12 +201,12 @@ def _read_lines(block: Block, numbering: Numbering) -> _Rows:
     )
 
 
-def _number(block: Block, at: int, what: str, token: bytes) -> np.float32:
+def _number(block: Block, at: int, what: str, token: bytes) -> float:
     try:
-        value = single(exact(token))
+        value = exact(token)
     except ValueError:
         raise block.error(at, f"the {what} {shown(token)} is not a number") from None
-    if np.isinf(value) or (what != "value" and np.isnan(value)):
+    if infinite(value) or (what != "value" and value != value):
         raise block.error(at, f"the {what} is {shown(token)}; allowed are finite numbers of float32")
     return value
 
