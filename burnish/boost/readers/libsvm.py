@@ -2,7 +2,7 @@
 
 `parse` hands the tokens of a block of lines to pyarrow's reader of CSV as a table of two columns. What that refuses
 `_read_lines` reads token by token: slow, but it knows the line of every error. (scikit-learn's `load_svmlight_file`
-takes six times as long as pyarrow, one thread at a time, and knows neither weights nor features out of order.)
+takes three times as long, one thread at a time, and knows neither weights nor features out of order.)
 """
 
 import re
