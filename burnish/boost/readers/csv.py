@@ -127,7 +127,7 @@ def _read_by_arrow(text: bytes, layout: Layout) -> _Columns | None:
                 check_utf8=False,
             ),
         )
-    except arrow.ArrowInvalid:
+    except (arrow.ArrowInvalid, OverflowError):  # the latter beyond 2 GiB
         return None
     numbers: dict[int, NDArray[np.float64]] = {}
     texts: dict[int, Factor] = {}

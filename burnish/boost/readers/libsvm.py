@@ -152,7 +152,7 @@ def _table(tokens: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArr
                 column_types={"key": arrow.int64(), "number": arrow.float64()}, null_values=[""], check_utf8=False
             ),
         )
-    except arrow.ArrowInvalid:
+    except (arrow.ArrowInvalid, OverflowError):  # the latter beyond 2 GiB
         return None
     keys = table.column("key").fill_null(_LABEL_KEY).to_numpy()
     return keys, table.column("number").to_numpy(), table.column("number").is_null().to_numpy()
