@@ -9,7 +9,7 @@ import burnish as bn
 from burnish.boost import Dataset, GBTClassifier, predict, train
 from burnish.boost.inference.emit import emit
 from burnish.boost.inference.forest import Forest
-from burnish.boost.links import KINDS, LINKS
+from burnish.boost.links import LINKS
 from burnish.boost.model import Model
 from burnish.boost.params import OBJECTIVES
 from burnish.codegen.objects import compile_ir
@@ -126,7 +126,7 @@ def test_what_predict_returns_is_compiled_for_every_objective(cache: Path, objec
     expected = predict(model, table)
     margin = bn.compile(model, threads=2, cache_dir=cache, output="margin")
     assert np.array_equal(margin(table), predict(model, table, output="margin"))
-    if KINDS.get(objective) == "softplus":
+    if LINKS.get(objective) == "softplus":
         with pytest.raises(ParameterError, match="output='margin'"):
             bn.compile(model, cache_dir=cache)
         return

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.booster import train
-from burnish.boost.data import Dataset
+from burnish.boost.data import Dataset, Sparse
 from burnish.boost.external import train_external
 from burnish.boost.model import Model
 from burnish.boost.prediction import predict
-from burnish.boost.readers import read
 from burnish.boost.shap import contributions, interactions
 
 ROWS, FEATURES, ROUNDS = 3000, 8, 2
@@ -143,14 +140,11 @@ def ranking() -> None:
 
 
 def sparse() -> None:
-    """Tables of which most is absent, from a file, and features of which no two are there at once, in bundles."""
+    """Tables of which most is absent, and features of which no two are there at once, in bundles."""
     draw = np.random.default_rng(0)
     full = np.where(draw.random((ROWS, 20)) < 0.1, draw.normal(size=(ROWS, 20)), np.nan).astype(np.float32)
     label = np.nansum(full, 1)
-    with tempfile.TemporaryDirectory() as folder:
-        text = Path(folder) / "table.libsvm"
-        text.write_text("\n".join(_libsvm(label, full)) + "\n")
-        data = read(text)
+    data = _sparse_rows(label, full)
     for method in ("hist", "approx", "exact"):
         _used({"tree_method": method}, data)
     contributions(train({}, data, ROUNDS), data)
@@ -169,20 +163,17 @@ def explained() -> None:
 
 
 def files() -> None:
-    """Text files, and training out of core."""
+    """Training out of core, on a dense table and a sparse one."""
     table = _table(missing=True)
     label = _label(table)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "table.csv"
-        np.savetxt(path, np.column_stack([label, table]), delimiter=",", fmt="%.5g")
-        read(path, label=0)
-        text = Path(folder) / "table.libsvm"
-        text.write_text("\n".join(_libsvm(label, table)) + "\n")
-        for given, reading in ((path, {"label": 0}), (text, {})):
-            store = Path(folder) / "store"
-            train_external({}, given, ROUNDS, folders=store, memory_budget=1 << 28, read=reading)
+    for data in (Dataset.of(table, label), _sparse_rows(label, table)):
+        with tempfile.TemporaryDirectory() as folder:
+            train_external({}, [data], ROUNDS, folders=folder, memory_budget=1 << 28)
 
 
-def _libsvm(label: NDArray[np.float32], table: NDArray[np.float32]) -> Iterator[str]:
-    for value, row in zip(label, table, strict=True):
-        yield " ".join([f"{value:.5g}", *(f"{k}:{x:.5g}" for k, x in enumerate(row) if not np.isnan(x))])
+def _sparse_rows(label: NDArray[np.float32], table: NDArray[np.float32]) -> Dataset:
+    """The rows as a LibSVM file gives them."""
+    there = ~np.isnan(table)
+    start = np.concatenate([[0], np.cumsum(there.sum(1))]).astype(np.int64)
+    rows = Sparse(start, np.nonzero(there)[1].astype(np.int32), table[there])
+    return Dataset(rows, len(table), table.shape[1], np.asarray(label, np.float32))

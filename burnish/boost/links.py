@@ -37,27 +37,8 @@ def signed_square(margin: Floats) -> Floats:
     return np.asarray(np.sign(margin) * margin.astype(np.float64) ** 2, np.float32)
 
 
-# The name of an objective in `Model.objective`, where it is none of those that `train` has.
-LINKS: dict[str, Callable[[Floats], Floats]] = {
-    "reg:gamma": exponential,
-    "reg:tweedie": exponential,
-    "survival:cox": exponential,
-    "survival:aft": exponential,
-    "binary:hinge": hinge,
-    "lightgbm:multiclassova": sigmoid,
-    "lightgbm:cross_entropy_lambda": softplus,
-    "lightgbm:regression_sqrt": signed_square,
-}
-
-
-def predicted(objective: str, margin: Floats) -> Floats:
-    """What a model with the objective predicts at margins, any shape; the margins themselves without a link."""
-    link = LINKS.get(objective)
-    return margin if link is None else link(margin)
-
-
-# How each objective's predictions come of its margins, where not as they are: names of `burnish.boost.inference`.
-KINDS = {
+# The name of an objective in `Model.objective` -> its link, as `burnish.boost.inference` calls it; others have none.
+LINKS = {
     "logistic": "sigmoid",
     "poisson": "exponential",
     "softmax": "softmax",
@@ -70,3 +51,12 @@ KINDS = {
     "lightgbm:cross_entropy_lambda": "softplus",
     "lightgbm:regression_sqrt": "signed_square",
 }
+_FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
+    function.__name__: function for function in (sigmoid, exponential, hinge, softplus, signed_square)
+}
+
+
+def predicted(objective: str, margin: Floats) -> Floats:
+    """What a model predicts at margins, any shape, by a link of one margin each; the margins themselves without one."""
+    link = _FUNCTIONS.get(LINKS.get(objective, ""))
+    return margin if link is None else link(margin)

@@ -50,30 +50,23 @@ def dot(model: Ensemble, tree: int) -> str:
 
 def svg(model: Ensemble, tree: int) -> str:
     """One tree as an SVG drawing. Raises ParameterError."""
-    chosen = _tree(model, tree)
-    x, y = _places(chosen)
-    width, height = max(x) + _WIDTH + _GAP_X, max(y) + _HEIGHT + _GAP_X
+    boxes, lines, (width, height) = picture(model, tree)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" '
         f'viewBox="0 0 {width:g} {height:g}" font-family="sans-serif" font-size="11" text-anchor="middle">'
     ]
-    middle = _WIDTH / 2
-    for node in range(chosen.size):
-        if chosen.left[node] < 0:
-            continue
-        for child, name in zip((chosen.left[node], chosen.right[node]), _branches(chosen, node), strict=True):
-            x1, y1, x2, y2 = x[node] + middle, y[node] + _HEIGHT, x[child] + middle, y[child]
-            parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="#888"/>')
-            parts.append(f'<text x="{(x1 + x2) / 2:g}" y="{(y1 + y2) / 2:g}" fill="#666">{escape(name)}</text>')
-    for node in range(chosen.size):
-        leaf = chosen.left[node] < 0
+    for (x1, above), (x2, below), name in lines:
+        y1, y2 = above + _HEIGHT / 2, below - _HEIGHT / 2
+        parts.append(f'<line x1="{x1:g}" y1="{y1:g}" x2="{x2:g}" y2="{y2:g}" stroke="#888"/>')
+        parts.append(f'<text x="{(x1 + x2) / 2:g}" y="{(y1 + y2) / 2:g}" fill="#666">{escape(name)}</text>')
+    for x, y, label, leaf in boxes:
+        left, top = x - _WIDTH / 2, y - _HEIGHT / 2
         parts.append(
-            f'<rect x="{x[node]:g}" y="{y[node]:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="{16 if leaf else 3}" '
+            f'<rect x="{left:g}" y="{top:g}" width="{_WIDTH}" height="{_HEIGHT}" rx="{16 if leaf else 3}" '
             f'fill="{"#e6f2e6" if leaf else "#e6ecf5"}" stroke="#555"/>'
         )
-        lines = (_label(model, chosen, node), f"cover {chosen.cover[node]:.5g}")
-        for line, offset in zip(lines, (17, 32), strict=True):
-            parts.append(f'<text x="{x[node] + middle:g}" y="{y[node] + offset:g}">{escape(line)}</text>')
+        for line, offset in zip(label.rsplit("\n", 1), (17, 32), strict=True):
+            parts.append(f'<text x="{x:g}" y="{top + offset:g}">{escape(line)}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
 

@@ -48,9 +48,9 @@ def compile_trees(
     Warns of a model that knows another number than NaN for a missing value. Raises ParameterError for another
     `output`, an estimator that is not fitted, or a link that has no code.
     """
+    from burnish.boost import links
     from burnish.boost.inference.emit import emit
     from burnish.boost.inference.emit_links import LINKS, emit_link
-    from burnish.boost.links import KINDS
 
     if output not in OUTPUTS:
         raise ParameterError(f"output: found {output!r}; allowed: {', '.join(map(repr, OUTPUTS))} for boosted trees")
@@ -68,7 +68,7 @@ def compile_trees(
             "numbers; allowed for missing values: NaN",
             stacklevel=3,
         )
-    link = KINDS.get(model.objective) if output == "prediction" else None
+    link = links.LINKS.get(model.objective) if output == "prediction" else None
     if link not in (None, *LINKS):
         raise ParameterError(f"output: objective {model.objective!r} has no compiled link; allowed: output='margin'")
     report = progress or (lambda stage, done, total: None)

@@ -1,27 +1,31 @@
-"""CSV text: a row of fields in each line, quoted where need be (RFC 4180), with a header or without."""
+"""CSV text by pyarrow: a row of fields in each line, quoted where need be (RFC 4180), with a header or without.
 
+`parse` hands a block of lines to pyarrow. What that refuses, or would read otherwise than a plain reader does (blanks
+around quotes, a quote within a field), `_read_fields` reads field by field: slow, but it knows the line of every error.
+"""
+
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.factors import Factor
-from burnish.boost.kernels import always_inlined
-from burnish.boost.readers.digits import exact, marked, number, shown, single
-from burnish.boost.readers.files import QUOTE, Block, ahead, blocks
+from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
+from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
-from burnish.boost.readers.roles import LABEL, QUERY, WEIGHT, Roles, in_order
+from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, Roles, in_order
 from burnish.errors import DataError
-from burnish.jit import njit
+from burnish.optional import require
 
 MISSING = frozenset((b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"NAN", b"null", b"NULL", b"None", b"?"))
 SEPARATORS = (",", "\t", ";", "|")
-RAGGED, OPEN_QUOTE, AFTER_QUOTE = 1, 2, 3  # errors of a line
-_ONE = np.uint64(1)
+_ORDER_MARK = b"\xef\xbb\xbf"  # of bytes, in UTF-8
+_NO_CODE = -1  # of a missing category
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,8 @@ class Layout:
 
     names: tuple[str, ...]  # of the features; empty if there is no header
     roles: NDArray[np.int64]  # (fields,): the feature's number; or a negative code of label, weight, query, skipped
-    textual: NDArray[np.int64]  # (fields,): its place among the fields that are kept as text, or -1
-    separator: int
+    textual: NDArray[np.bool_]  # (fields,): whether the field is kept as text
+    separator: str
     header: bool
     missing: frozenset[bytes]
     marks: NDArray[np.float32]
@@ -42,300 +46,229 @@ class Layout:
         return int(np.count_nonzero(self.roles >= 0))
 
 
-class _Form(NamedTuple):
-    """`Layout` as kernels take it."""
+@dataclass(frozen=True)
+class _Columns:
+    """The fields of some rows: numbers by role, (rows,) float64 with NaN where missing, and texts by role."""
 
-    separator: int
-    slots: NDArray[np.int64]
-    textual: NDArray[np.int64]
-
-
-class _Rows(NamedTuple):
-    """Where the fields of row r go: to ``table[r, slot]``, to ``extra[r, -2 - slot]`` of a slot below -1, or as a span
-    of the text (begin, end) to ``spans[r, textual]``. What is no plain number goes to ``doubts`` as (row, field, begin,
-    end) too. ``lines[r]`` is the row's line.
-    """
-
-    table: NDArray[np.float32]
-    extra: NDArray[np.float32]
-    spans: NDArray[np.int64]
-    lines: NDArray[np.int64]
-    doubts: NDArray[np.int64]
-
-
-@always_inlined
-def _after_blanks(text: Any, at: Any, separator: Any) -> Any:
-    """The position after spaces and tabs, unless tabs separate."""
-    while text[at] == 32 or (text[at] == 9 and separator != 9):
-        at += _ONE
-    return at
-
-
-@always_inlined
-def _after_padding(text: Any, at: Any, separator: Any) -> Any:
-    """The same, after carriage returns too."""
-    while text[at] == 32 or text[at] == 13 or (text[at] == 9 and separator != 9):
-        at += _ONE
-    return at
-
-
-@always_inlined
-def _before_padding(text: Any, begin: Any, at: Any, separator: Any) -> Any:
-    """The end of a field of which padding is taken off."""
-    while at > begin:
-        last = text[at - _ONE]
-        if last != 32 and last != 13 and (last != 9 or separator == 9):
-            break
-        at -= _ONE
-    return at
-
-
-@always_inlined
-def _ends(character: Any, separator: Any) -> Any:
-    return character == separator or character == 10
-
-
-@always_inlined
-def _plain(text: Any, at: Any, separator: Any, numeric: Any) -> Any:
-    """A field without quotes: its end, the position of what ends it, its number, whether that is certain."""
-    begin = at
-    value, certain = np.float32(0.0), False
-    if numeric:
-        value, at, certain = number(text, at)
-    finish = at
-    at = _after_padding(text, at, separator)
-    if not _ends(text[at], separator):
-        certain = False
-        while not _ends(text[at], separator):
-            at += _ONE
-    if not certain:
-        finish = _before_padding(text, begin, at, separator)
-    return finish, at, value, certain
-
-
-@always_inlined
-def _quoted(text: Any, at: Any, separator: Any, numeric: Any) -> Any:
-    """What `_plain` returns, of a field after its opening quote; then lines that end in it, and the error."""
-    end = np.uint64(len(text))
-    value, certain, lines = np.float32(0.0), False, 0
-    if numeric:
-        value, at, certain = number(text, at)
-    while at < end and (text[at] != 34 or (at + _ONE < end and text[at + _ONE] == 34)):
-        lines += text[at] == 10
-        certain = False
-        at += _ONE if text[at] != 34 else _ONE + _ONE
-    if at >= end:
-        return at, at, value, certain, lines, OPEN_QUOTE
-    finish = at
-    at = _after_padding(text, at + _ONE, separator)
-    return finish, at, value, certain, lines, 0 if _ends(text[at], separator) else AFTER_QUOTE
-
-
-@always_inlined
-def _parse_row(text: Any, at: Any, row: Any, doubt: Any, form: Any, rows: Any) -> Any:
-    """Parses one row: the position of what ends it, fields found, doubts so far, lines that end in it, the error."""
-    found, fields = np.uint64(0), np.uint64(len(form.slots))
-    separator, lines = form.separator, 0
-    while True:
-        slot, place = np.int64(-1), np.int64(-1)
-        if found < fields:
-            slot, place = form.slots[found], form.textual[found]
-        numeric = place < 0 and slot != -1
-        begin = _after_blanks(text, at, separator)
-        if text[begin] == 34:
-            begin += _ONE
-            finish, at, value, certain, more, error = _quoted(text, begin, separator, numeric)
-            lines += more
-            if error:
-                return at, found, doubt, lines, error
-        else:
-            finish, at, value, certain = _plain(text, begin, separator, numeric)
-        if place >= 0:
-            rows.spans[row, place, 0] = begin
-            rows.spans[row, place, 1] = finish
-        elif numeric:
-            if not certain:
-                value = np.float32(np.nan)
-                if finish > begin:
-                    entry = rows.doubts[doubt]
-                    entry[0], entry[1], entry[2], entry[3] = row, found, begin, finish
-                    doubt += _ONE
-            if slot >= 0:
-                rows.table[row, slot] = value
-            else:
-                rows.extra[row, -2 - slot] = value
-        found += _ONE
-        if text[at] == 10:
-            return at, found, doubt, lines, 0 if found == fields else RAGGED
-        at += _ONE
-
-
-@njit(cache=True, nogil=True)
-def _parse(text: Any, form: Any, rows: Any, flags: Any) -> Any:
-    """Parses lines. `flags`: rows, doubts, error (RAGGED, …), the position of its line, fields found there."""
-    at, end = np.uint64(0), np.uint64(len(text))
-    row, doubt, line = np.uint64(0), np.uint64(0), 0
-    error, found, position = 0, np.uint64(0), np.uint64(0)
-    while at < end:
-        position = at
-        at = _after_padding(text, at, form.separator)
-        if text[at] != 10:  # no blank line
-            rows.lines[row] = line
-            at, found, doubt, more, error = _parse_row(text, at, row, doubt, form, rows)
-            line += more
-            if error:
-                break
-            row += _ONE
-        at += _ONE
-        line += 1
-    flags[0], flags[1], flags[2], flags[3], flags[4] = row, doubt, error, position, found
+    rows: int
+    numbers: dict[int, NDArray[np.float64]]
+    texts: dict[int, Factor]
 
 
 def parse(block: Block, layout: Layout) -> Part:
     """The rows of a block of text, after the header. Raises DataError, which names file and line."""
-    text, fields = block.text, len(layout.roles)
-    most_rows = int(np.count_nonzero(text == 10))
-    kept = int(layout.textual.max()) + 1
-    table = np.empty((most_rows, layout.features), np.float32)
-    extra = np.full((most_rows, 2), np.nan, np.float32)
-    spans = np.empty((most_rows, kept, 2), np.int64)
-    lines, flags = np.empty(most_rows, np.int64), np.zeros(5, np.int64)
-    doubts = np.empty((min(most_rows * fields, len(text)), 4), np.int64)
-    form = _Form(layout.separator, layout.roles, layout.textual)
-    _parse(text, form, _Rows(table, extra, spans, lines, doubts), flags)
-    rows, doubt, error, position, found = flags.tolist()
-    if error == RAGGED:
-        raise block.error(position, f"{found} fields; allowed is {fields}, as in the first line")
-    if error:
-        what = "does not end" if error == OPEN_QUOTE else "goes on after its closing quote"
-        raise block.error(position, f"a quoted field {what}")
-    table, extra, lines = table[:rows], extra[:rows], lines[:rows] + block.line
-    _resolve(block, layout, doubts[:doubt], table, extra)
+    part = None
+    columns = _read_by_arrow(block.text, layout)
+    if columns is not None:
+        part = _part(columns, layout)
+    if part is None:
+        part = _part(_read_fields(block, layout), layout)
+    assert part is not None  # `_read_fields` has raised what `_part` returns None for
+    return part
+
+
+def _part(columns: _Columns, layout: Layout) -> Part | None:
+    """The rows, or None if a number is infinite in float32, a label or weight is missing, or a weight is negative."""
+    table = np.empty((columns.rows, layout.features), np.float32)
+    special: dict[int, NDArray[np.float32]] = {}
+    with np.errstate(over="ignore", under="ignore"):  # rounded to float64 first, as np.float32(float(text)) is
+        for role, numbers in columns.numbers.items():
+            if role >= 0:
+                table[:, role] = numbers
+            else:
+                special[role] = numbers.astype(np.float32)
+    for role in columns.texts:
+        if role >= 0:
+            table[:, role] = np.nan
+    weight = special.get(WEIGHT)
+    if np.isinf(table).any() or not all(np.isfinite(numbers).all() for numbers in special.values()):
+        return None
+    if weight is not None and (weight < 0).any():
+        return None
     if len(layout.marks):
         table[marked(table, layout.marks)] = np.nan
-    factors: dict[int, Factor] = {}
+    factors = dict(columns.texts)
+    queries = factors.pop(QUERY, None)
     qid = None
-    for field in np.flatnonzero(layout.textual >= 0).tolist():
-        column = _texts(text, spans[:rows], int(layout.textual[field]), layout.missing)
-        if layout.roles[field] != QUERY:
-            factors[int(layout.roles[field])] = column
-        elif rows and (column.codes < 0).any():
-            raise _wrong(block, lines, column.codes < 0, "the query is missing")
-        else:
-            qid = np.array(column.values, np.str_)[column.codes] if rows else np.empty(0, np.str_)
-    roles = layout.roles.tolist()
-    label = _required(block, lines, extra[:, 0], "label") if LABEL in roles else None
-    weight = _required(block, lines, extra[:, 1], "weight") if WEIGHT in roles else None
-    if weight is not None and rows and weight.min() < 0:
-        raise _wrong(block, lines, weight < 0, "the weight is negative; allowed is 0 or more")
-    return Part(table, rows, layout.features, label, weight, qid, factors, layout.names, textual=True)
+    if queries is not None:
+        if (queries.codes == _NO_CODE).any():
+            return None
+        qid = np.array(queries.values, np.str_)[queries.codes] if columns.rows else np.empty(0, np.str_)
+    label = special.get(LABEL)
+    return Part(table, columns.rows, layout.features, label, weight, qid, factors, layout.names, textual=True)
 
 
-def _required(block: Block, lines: NDArray[np.int64], column: NDArray[np.float32], what: str) -> NDArray[np.float32]:
-    if np.isnan(column).any():
-        raise _wrong(block, lines, np.isnan(column), f"the {what} is missing; allowed are finite numbers")
-    return np.ascontiguousarray(column)
-
-
-def _wrong(block: Block, lines: NDArray[np.int64], rows: NDArray[np.bool_], message: str) -> DataError:
-    return DataError(f"{block.file}, line {lines[int(np.argmax(rows))]}: {message}")
-
-
-def _resolve(
-    block: Block, layout: Layout, doubts: NDArray[np.int64], table: NDArray[np.float32], extra: NDArray[np.float32]
-) -> None:
-    """Reads the fields that the fast way left: marks of missing values, rare numbers; refuses the rest."""
-    text = block.text.tobytes() if len(doubts) else b""
-    for row, field, begin, end in doubts.tolist():
-        token = text[begin:end]
-        if token in layout.missing:
-            continue
-        role = int(layout.roles[field])
-        name = {LABEL: "the label", WEIGHT: "the weight"}.get(role) or (
-            f"column {layout.names[role]!r}" if layout.names else f"column {field}"
+def _read_by_arrow(text: bytes, layout: Layout) -> _Columns | None:
+    """The fields by pyarrow, or None if it refuses the text or may read it otherwise."""
+    quoted = b'"' in text
+    if b"\r" in text and text.count(b"\r") != text.count(b"\r\n"):
+        return None
+    text = _unpadded(text, layout.separator)
+    if has_payload(text) or (quoted and not _quoted_regularly(text, layout.separator)):
+        return None
+    arrow, csv = require("pyarrow", "boost"), require("pyarrow.csv", "boost")
+    kept = [field for field, role in enumerate(layout.roles.tolist()) if role != SKIPPED]
+    as_text = arrow.dictionary(arrow.int32(), arrow.binary())
+    types = {str(field): as_text if layout.textual[field] else arrow.float64() for field in kept}
+    try:
+        found = csv.read_csv(
+            arrow.BufferReader(text),
+            csv.ReadOptions(
+                use_threads=False, block_size=len(text) + 1, column_names=[str(k) for k in range(len(layout.roles))]
+            ),
+            csv.ParseOptions(
+                delimiter=layout.separator, quote_char='"' if quoted else False, newlines_in_values=quoted
+            ),
+            csv.ConvertOptions(
+                column_types=types,
+                include_columns=list(types),
+                null_values=[token.decode() for token in layout.missing],
+                strings_can_be_null=True,
+                check_utf8=False,
+            ),
         )
-        try:
-            value = single(exact(token.strip()))
-        except ValueError:
-            hint = "" if role < 0 else "; list the column in categorical= if its values are categories"
-            raise block.error(begin, f"{name} is {shown(token)}, which is not a number{hint}") from None
-        if np.isinf(value):
-            raise block.error(begin, f"{name} is {shown(token)}; allowed are finite numbers of float32")
-        if role >= 0:
-            table[row, role] = value
-        else:
-            extra[row, -2 - role] = value
+    except (arrow.ArrowInvalid, OverflowError):  # the latter beyond 2 GiB
+        return None
+    numbers: dict[int, NDArray[np.float64]] = {}
+    texts: dict[int, Factor] = {}
+    for field in kept:
+        role, column = int(layout.roles[field]), found.column(str(field))
+        if not layout.textual[field]:
+            numbers[role] = column.to_numpy()
+            continue
+        coded = column.combine_chunks()
+        coded = coded.chunk(0) if isinstance(coded, arrow.ChunkedArray) else coded
+        values = [value.decode("utf-8", "replace") for value in coded.dictionary.to_pylist()]
+        texts[role] = Factor(coded.indices.fill_null(_NO_CODE).to_numpy(), values)
+    return _Columns(found.num_rows, numbers, texts)
 
 
-@njit(cache=True, nogil=True)
-def _number_texts(text: Any, spans: Any, place: Any, codes: Any, first: Any, slots: Any) -> Any:
-    """Numbers the distinct texts of a column in the order they come: `codes` (rows,), and `first`, the row that each
-    occurs in first; returns how many there are. `slots` is a hash table of -1, in size a power of 2 above the rows.
+def _quoted_regularly(text: bytes, separator: str) -> bool:
+    """Whether quotes open at the start of a field and close at its end, or before a second quote."""
+    characters = np.frombuffer(text, np.uint8)
+    places = np.flatnonzero(characters == ord('"'))
+    if len(places) % 2:
+        return False
+    opening, closing = places[::2], places[1::2]
+    before = characters[opening - 1]
+    after = characters[closing + 1]  # there is a newline at the end
+    starts = (before == ord(separator)) | (before == ord("\n")) | (opening == 0)
+    starts[1:] |= opening[1:] == closing[:-1] + 1
+    ends = (after == ord(separator)) | (after == ord("\n")) | (after == ord("\r")) | (after == ord('"'))
+    return bool(starts.all() and ends.all())
+
+
+def _unpadded(text: bytes, separator: str) -> bytes:
+    """The text less blanks before and after fields, but within quotes; where tabs separate, they are none."""
+    if b" " not in text and (separator == "\t" or b"\t" not in text):
+        return text
+    characters = np.frombuffer(text, np.uint8)
+    blank = characters == ord(" ")
+    if separator != "\t":
+        blank |= characters == ord("\t")
+    if b'"' in text:
+        blank &= np.cumsum(characters == ord('"'), dtype=np.uint8) % 2 == 0
+    edges = np.flatnonzero(np.diff(blank, prepend=False, append=False))
+    begin, end = edges[::2], edges[1::2]  # of runs of blanks; a newline is last
+    ends = np.isin(np.arange(256), [ord(separator), ord("\n"), ord("\r")])
+    padding = ends[characters[begin - 1]] | ends[characters[end]]
+    if not padding.any():
+        return text
+    steps = np.zeros(len(text) + 1, np.int8)
+    steps[begin[padding]], steps[end[padding]] = 1, -1
+    return characters[np.cumsum(steps[:-1], dtype=np.int8) == 0].tobytes()
+
+
+@lru_cache
+def _field(separator: str) -> re.Pattern[bytes]:
+    """The regular expression of a field, with what ends it.
+
+    Groups: what is within quotes, the closing quote, or what is without quotes; then the separator or newline, empty if
+    something else follows.
     """
-    mask = np.uint64(len(slots) - 1)
-    count = 0
-    for row in range(len(codes)):
-        begin, end = spans[row, place, 0], spans[row, place, 1]
-        code = np.uint64(0xCBF29CE484222325)  # Fowler, Noll and Vo's hash
-        for at in range(begin, end):
-            code = (code ^ np.uint64(text[at])) * np.uint64(0x100000001B3)
-        slot = (code ^ (code >> np.uint64(32))) & mask
-        while True:
-            found = slots[slot]
-            if found < 0:
-                slots[slot] = count
-                first[count] = row
-                found = count
-                count += 1
-                break
-            other = spans[first[found], place, 0]
-            same = spans[first[found], place, 1] - other == end - begin
-            at = 0
-            while same and at < end - begin:
-                same = text[other + at] == text[begin + at]
-                at += 1
-            if same:
-                break
-            slot = (slot + np.uint64(1)) & mask
-        codes[row] = found
-    return count
+    mark, blank = re.escape(separator.encode()), rb" \r" if separator == "\t" else rb" \t\r"
+    return re.compile(rb'[%b]*(?:"([^"]*(?:""[^"]*)*)("?)[%b]*|([^%b\n]*))([%b\n]?)' % (blank, blank, mark, mark))
 
 
-def _texts(text: NDArray[np.uint8], spans: NDArray[np.int64], place: int, missing: frozenset[bytes]) -> Factor:
-    """The texts of a column."""
-    rows = len(spans)
-    codes, first = np.empty(rows, np.int64), np.empty(rows, np.int64)
-    count = _number_texts(text, spans, place, codes, first, np.full(2 << rows.bit_length(), -1, np.int64))
-    values: list[str] = []
-    numbers = np.empty(count, np.int64)
-    for index, (begin, end) in enumerate(spans[first[:count], place].tolist()):
-        token = text[begin:end].tobytes()
-        numbers[index] = -1 if token in missing else len(values)
-        if token not in missing:
-            values.append(token.replace(b'""', b'"').decode("utf-8", "replace"))
-    return Factor(numbers[codes], values)
+def _records(block: Block, separator: str) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
+    """The rows that are not blank: where each begins, and its fields, each with its position.
+
+    Raises DataError for quotes that do not end a field.
+    """
+    field, blanks = _field(separator), b" \r" if separator == "\t" else b" \t\r"
+    text, at = block.text, 0
+    while at < len(text):
+        begin, fields, end = at, [], b""
+        while end != NEWLINE:
+            found = field.match(text, at)
+            assert found is not None  # every part of it may be empty
+            quoted, closed, plain, end = found.groups()
+            if quoted is not None and not (closed and end):
+                what = "goes on after its closing quote" if closed else "does not end"
+                raise block.error(begin, f"a quoted field {what}")
+            if quoted is not None:
+                fields.append((found.start(1), quoted))
+            else:
+                fields.append((found.start(3), plain.rstrip(blanks)))
+            at = found.end()
+        if text[begin:at].strip(blanks + NEWLINE):
+            yield begin, fields
 
 
-def fields_of(line: bytes, separator: int) -> list[str]:
-    """The fields of one line."""
-    found, at, mark = [], 0, bytes([separator])
-    line = line.rstrip(b"\r\n")
-    while True:
-        while line[at : at + 1] == b" ":
-            at += 1
-        if line[at : at + 1] == b'"':
-            end = at + 1
-            while end < len(line) and (line[end] != QUOTE or line[end + 1 : end + 2] == b'"'):
-                end += 2 if line[end] == QUOTE else 1
-            found.append(line[at + 1 : end].replace(b'""', b'"'))
-            at = line.find(mark, end)
-        else:
-            end = line.find(mark, at)
-            found.append(line[at : end if end >= 0 else len(line)].strip())
-            at = end
-        if at < 0:
-            return [field.decode("utf-8", "replace") for field in found]
-        at += 1
+def _read_fields(block: Block, layout: Layout) -> _Columns:
+    """The fields one by one. Raises DataError, which names file and line."""
+    kept = [(field, role) for field, role in enumerate(layout.roles.tolist()) if role != SKIPPED]
+    columns: dict[int, list[Any]] = {role: [] for _, role in kept}
+    values: dict[int, dict[bytes, int]] = {role: {} for field, role in kept if layout.textual[field]}
+    rows = 0
+    for begin, fields in _records(block, layout.separator):
+        if len(fields) != len(layout.roles):
+            raise block.error(begin, f"{len(fields)} fields; allowed is {len(layout.roles)}, as in the first line")
+        for field, role in kept:
+            place, token = fields[field]
+            missing = token in layout.missing
+            if role in values:
+                codes = values[role]
+                value: Any = _NO_CODE if missing else codes.setdefault(token, len(codes))
+                absent = missing and role == QUERY
+            else:
+                value = np.nan if missing else _number(block, layout, field, place, token)
+                absent = role < 0 and value != value
+            if absent:
+                allowed = "" if role == QUERY else "; allowed are finite numbers"
+                raise block.error(begin, f"{_name(layout, field)} is missing{allowed}")
+            if role == WEIGHT and value < 0:
+                raise block.error(begin, "the weight is negative; allowed is 0 or more")
+            columns[role].append(value)
+        rows += 1
+    texts = {
+        role: Factor(
+            np.array(columns.pop(role), np.int64),
+            [token.replace(b'""', b'"').decode("utf-8", "replace") for token in codes],
+        )
+        for role, codes in values.items()
+    }
+    return _Columns(rows, {role: np.array(column, np.float64) for role, column in columns.items()}, texts)
+
+
+def _name(layout: Layout, field: int) -> str:
+    """How messages call a field."""
+    role = int(layout.roles[field])
+    named = {LABEL: "the label", WEIGHT: "the weight", QUERY: "the query"}.get(role)
+    return named or (f"column {layout.names[role]!r}" if layout.names else f"column {field}")
+
+
+def _number(block: Block, layout: Layout, field: int, place: int, token: bytes) -> float:
+    """The number of a field; raises DataError for what is none, and for what float32 does not hold."""
+    try:
+        value = exact(token.strip())
+    except ValueError:
+        hint = "" if layout.roles[field] < 0 else "; list the column in categorical= if its values are categories"
+        found = f"{_name(layout, field)} is {shown(token)}"
+        raise block.error(place, f"{found}, which is not a number{hint}") from None
+    if infinite(value):
+        raise block.error(place, f"{_name(layout, field)} is {shown(token)}; allowed are finite numbers of float32")
+    return value
 
 
 def layout_of(
@@ -345,24 +278,20 @@ def layout_of(
     """What the columns of a file are, from its first line."""
     if separator is not None and separator not in SEPARATORS:
         raise DataError(f"{file}: separator={separator!r}; allowed are {', '.join(map(repr, SEPARATORS))}")
-    line = _first_line(file)
+    start = _first_row(file)
     if separator is None:
-        separator = max(SEPARATORS, key=lambda mark: line.count(mark.encode()))  # the first of those as frequent
-    fields = fields_of(line, ord(separator))
+        separator = max(SEPARATORS, key=lambda mark: start.text.count(mark.encode()))  # the first of those as frequent
+    fields = [token for _, token in next(_records(start, separator))[1]]
     missing = MISSING | tokens
     if header is None:
         textual = {column for column in (*roles.categorical, *roles.ignore, roles.qid) if isinstance(column, int)}
-        header = any(
-            not _numeric(field.encode(), missing) for index, field in enumerate(fields) if index not in textual
-        )
-    names = tuple(fields) if header else ()
+        header = any(not _numeric(field, missing) for index, field in enumerate(fields) if index not in textual)
+    names = tuple(field.replace(b'""', b'"').decode("utf-8", "replace") for field in fields) if header else ()
     if len(set(names)) != len(names):
         twice = next(name for index, name in enumerate(names) if name in names[:index])
-        raise DataError(f"{file}, line 1: two columns {twice!r}; allowed are distinct names")
+        raise DataError(f"{file}, line {start.line}: two columns {twice!r}; allowed are distinct names")
     codes, chosen = roles.codes(names, len(fields), file)
-    kept = chosen | (codes == QUERY)
-    places = np.where(kept, np.cumsum(kept) - 1, -1)
-    return Layout(in_order(names, codes), codes, places.astype(np.int64), ord(separator), header, missing, marks)
+    return Layout(in_order(names, codes), codes, chosen | (codes == QUERY), separator, header, missing, marks)
 
 
 def _numeric(field: bytes, missing: frozenset[bytes]) -> bool:
@@ -375,42 +304,37 @@ def _numeric(field: bytes, missing: frozenset[bytes]) -> bool:
     return True
 
 
-def _first_line(file: Path) -> bytes:
-    for block in blocks(file, quoted=True, size=1 << 16):
-        text = block.text.tobytes().removeprefix(b"\xef\xbb\xbf")
-        lines = text.split(b"\n")
-        for index, line in enumerate(lines):
-            if line.strip(b" \t\r"):
-                while line.count(b'"') % 2 and index + 1 < len(lines):
-                    index += 1
-                    line += b"\n" + lines[index]
-                return line
+def _row_of(text: bytes) -> tuple[int, int]:
+    """Where the first row that is not blank begins, and where it ends."""
+    begin = len(text) - len(text.lstrip(b" \t\r\n"))
+    begin = text.rfind(NEWLINE, 0, begin) + 1
+    end = text.find(NEWLINE, begin) + 1
+    while 0 < end < len(text) and text.count(b'"', begin, end) % 2:
+        end = text.index(NEWLINE, end) + 1
+    return begin, end
+
+
+def _first_row(file: Path) -> Block:
+    """The first line that is not blank, and those after it that a quoted field goes on in."""
+    for block in _body(file, header=False, size=1 << 16):
+        begin, end = _row_of(block.text)
+        if end:
+            return Block(file, block.text[begin:end], block.line + block.text.count(NEWLINE, 0, begin))
     raise DataError(f"{file}: the file is empty; allowed are lines of fields")
 
 
-def _after_header(block: Block) -> Block:
-    """The block less its first record that is not blank."""
-    at, line = 0, block.line
-    whole = block.text.tobytes()
-    while True:
-        end = whole.index(b"\n", at) + 1
-        while whole.count(b'"', at, end) % 2 and end < len(whole):
-            end = whole.index(b"\n", end) + 1
-        blank, line = not whole[at:end].strip(b" \t\r\n"), line + whole.count(b"\n", at, end)
-        at = end
-        if not blank or at == len(whole):
-            return Block(block.file, block.text[at:], line)
-
-
-def _body(file: Path, layout: Layout) -> Iterator[Block]:
-    """The blocks of a file less its header and its byte-order mark."""
-    for number_, block in enumerate(blocks(file, quoted=True)):
-        if number_ == 0 and block.text[:3].tobytes() == b"\xef\xbb\xbf":
-            block = Block(file, block.text[3:], block.line)
-        yield _after_header(block) if number_ == 0 and layout.header else block
+def _body(file: Path, header: bool, size: int | None = None) -> Iterator[Block]:
+    """The blocks of a file less its byte-order mark, and its header if there is one."""
+    first = True
+    for block in blocks(file, quoted=True, size=size):
+        if block.line == 1:
+            block = Block(file, block.text.removeprefix(_ORDER_MARK), 1)
+        end = _row_of(block.text)[1] if header and first else 0
+        first &= header and not end  # the header is in a later block
+        yield Block(file, block.text[end:], block.line + block.text.count(NEWLINE, 0, end))
 
 
 def parts(files: list[Path], layouts: Sequence[Layout], threads: int) -> Iterator[Part]:
     """The rows of CSV files, block by block."""
     for file, layout in zip(files, layouts, strict=True):
-        yield from ahead(partial(parse, layout=layout), _body(file, layout), threads)
+        yield from ahead(partial(parse, layout=layout), _body(file, layout.header), threads)

@@ -23,7 +23,7 @@ _SUFFIXES = {
     ".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 _LIBSVM_LINE = re.compile(rb"\s*[^\s,:;]+(:\S+)?(\s+(qid|\d+):\S+)+\s*(#.*)?")
-NEWLINE, QUOTE = 10, 34
+NEWLINE = b"\n"
 
 T = TypeVar("T")
 S = TypeVar("S")
@@ -34,16 +34,12 @@ class Block:
     """Whole lines of a file: bytes that end in a newline, and the number of the first line, from 1."""
 
     file: Path
-    text: NDArray[np.uint8]
+    text: bytes
     line: int
 
-    def line_at(self, position: int) -> int:
-        """The line that a position of the text is in."""
-        return self.line + int(np.count_nonzero(self.text[:position] == NEWLINE))
-
     def error(self, position: int, message: str) -> DataError:
-        """The error for what stands at a position."""
-        return DataError(f"{self.file}, line {self.line_at(position)}: {message}")
+        """The error for what stands at a position, which names file and line."""
+        return DataError(f"{self.file}, line {self.line + self.text.count(NEWLINE, 0, position)}: {message}")
 
 
 def files_of(path: str | os.PathLike[str]) -> list[Path]:
@@ -95,63 +91,43 @@ def opened(file: Path) -> IO[bytes]:
     """The file's bytes, decompressed if its name ends in .gz."""
     if file.suffix.lower() == ".gz":
         return gzip.open(file, "rb")  # type: ignore[return-value]
-    return file.open("rb", buffering=0)
+    return file.open("rb")
 
 
 def blocks(file: Path, quoted: bool, size: int | None = None) -> Iterator[Block]:
     """The text of a file in blocks of about `size` bytes (BLOCK) that end with a line, not within a quoted field."""
     size = size or BLOCK
-    rest: NDArray[np.uint8] = np.empty(0, np.uint8)
-    line = 1
+    rest, line = b"", 1
     with opened(file) as stream:
         while True:
-            text = np.empty(len(rest) + size + 1, np.uint8)
-            text[: len(rest)] = rest
             try:
-                filled = len(rest) + _fill(stream, text.data[len(rest) : -1])
+                more = stream.read(size)
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise DataError(
                     f"{file}, line {line} or after: the compressed file is damaged or cut off; {error}"
                 ) from None
-            last = filled < len(text) - 1
-            if last and filled and text[filled - 1] != NEWLINE:
-                text[filled] = NEWLINE
-                filled += 1
-            end = filled if last else _last_line(text[:filled], quoted)
+            text = rest + more
+            if not more and text and not text.endswith(NEWLINE):
+                text += NEWLINE
+            end = _last_line(text, quoted) if more else len(text)
             if end:
-                block = Block(file, text[:end], line)
-                line += int(np.count_nonzero(block.text == NEWLINE))
-                yield block
-            if last:
+                yield Block(file, text[:end], line)
+                line += text.count(NEWLINE, 0, end)
+            if not more:
                 return
-            rest = text[end:filled]
+            rest = text[end:]
             size = size if end else 2 * size  # one line, or one quoted field, larger than a block
 
 
-def _fill(stream: IO[bytes], target: memoryview) -> int:
-    """Reads until the target is full or the file ends; returns the bytes read."""
-    filled = 0
-    while filled < len(target):
-        count = stream.readinto(target[filled:])  # type: ignore[attr-defined]
-        if not count:
-            break
-        filled += count
-    return filled
-
-
-def _last_line(text: NDArray[np.uint8], quoted: bool) -> int:
+def _last_line(text: bytes, quoted: bool) -> int:
     """The end of the last line that is complete: within a quoted field, the quotes before are odd in number."""
-    tail = text if quoted else text[-(1 << 16) :]
-    whole = tail.tobytes()
-    if not quoted and NEWLINE not in whole:
-        whole = text.tobytes()
-    end = whole.rfind(b"\n") + 1
-    quotes = whole.count(b'"', 0, end) if quoted else 0
+    end = text.rfind(NEWLINE) + 1
+    quotes = text.count(b'"', 0, end) if quoted else 0
     while end and quotes % 2:
-        before = whole.rfind(b"\n", 0, end - 1) + 1
-        quotes -= whole.count(b'"', before, end)
+        before = text.rfind(NEWLINE, 0, end - 1) + 1
+        quotes -= text.count(b'"', before, end)
         end = before
-    return len(text) - len(whole) + end if end else 0
+    return end
 
 
 def ahead(function: Callable[[T], S], items: Iterable[T], threads: int) -> Iterator[S]:

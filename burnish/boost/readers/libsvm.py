@@ -1,36 +1,34 @@
-"""LibSVM text: lines of ``label[:weight] [qid:query] feature:value … [# comment]``."""
+"""LibSVM text by pyarrow: lines of ``label[:weight] [qid:query] feature:value … [# comment]``.
 
+`parse` hands the tokens of a block of lines to pyarrow's reader of CSV as a table of two columns. What that refuses
+`_read_lines` reads token by token: slow, but it knows the line of every error. (scikit-learn's `load_svmlight_file`
+takes three times as long, one thread at a time, and knows neither weights nor features out of order.)
+"""
+
+import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.inputs.tables import Sparse
-from burnish.boost.kernels import always_inlined
-from burnish.boost.readers.digits import exact, marked, number, shown, single
-from burnish.boost.readers.files import Block, ahead, blocks
+from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
+from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.errors import DataError
-from burnish.jit import njit
+from burnish.optional import require
 
 LARGEST = np.iinfo(np.int32).max - 1  # feature numbers are int32
-LABEL, WEIGHT, VALUE = range(3)
-NO_FEATURE, NO_VALUE, OUT_OF_RANGE, NO_QUERY, BELOW_FIRST, TOO_MANY = range(1, 7)  # errors
-_ONE = np.uint64(1)
-_MOST_DIGITS = np.uint64(18)  # of a query, which int64 holds
-_MESSAGES = {
-    NO_FEATURE: "{token} is no feature number; allowed are lines of label[:weight] [qid:query] feature:value …",
-    NO_VALUE: "feature {token} has no value; allowed is feature:value",
-    OUT_OF_RANGE: f"feature {{token}} is out of range; allowed are 0 to {LARGEST}",
-    NO_QUERY: "{token} is no query; allowed is qid: and a whole number",
-    BELOW_FIRST: "feature {token} is numbered below the first, which is 1; "
-    "pass first_index=0 if the file counts from 0",
-    TOO_MANY: "feature {token} is more than the number of features allows",
-}
+_COMMENT = re.compile(rb"#[^\n]*")
+_QUERY = re.compile(rb"qid:([0-9]{1,18})")  # which int64 holds
+_QUERIES = re.compile(rb"\nqid:([0-9]{1,18})(?=\n)")
+_WEIGHTS = re.compile(rb"\n:([^\n:]+):(?=[^\n:])")
+_LINES = bytes.maketrans(b" \t\r", b"\n\n\n")
+_LABEL_KEY, _WEIGHT_KEY, _QUERY_KEY = 1 << 60, 2 << 60, 3 << 60  # of tokens that are no feature, which are smaller
+_FEATURE = re.compile(rb"(-?[0-9]+)(?:(:)(.*))?", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -41,238 +39,202 @@ class Numbering:
     features: int = LARGEST + 1
 
 
-class _Entries(NamedTuple):
-    """Rows and their entries, as `_parse` writes them."""
+@dataclass(frozen=True)
+class _Rows:
+    """The tokens of some lines as numbers. Entry j of row i has start[i] <= j < start[i + 1]."""
 
-    label: NDArray[np.float32]
-    weight: NDArray[np.float32]
-    qid: NDArray[np.int64]
-    start: NDArray[np.int64]
-    columns: NDArray[np.int32]
-    values: NDArray[np.float32]
-    doubts: NDArray[np.int64]  # (n, 4), of numbers that need `exact`: LABEL, WEIGHT or VALUE, index, begin, end
-
-
-@always_inlined
-def _space(character: Any) -> Any:
-    return character == 32 or character == 9 or character == 13
-
-
-@always_inlined
-def _ends(character: Any) -> Any:
-    """Whether a token ends: at a space, the end of the line or a comment."""
-    return _space(character) or character == 10 or character == 35
-
-
-@always_inlined
-def _after_spaces(text: Any, at: Any) -> Any:
-    """The position after spaces, and after a comment if that follows."""
-    while _space(text[at]):
-        at += _ONE
-    if text[at] == 35:
-        while text[at] != 10:
-            at += _ONE
-    return at
-
-
-@always_inlined
-def _note(doubts: Any, doubt: Any, kind: Any, index: Any, begin: Any, end: Any) -> Any:
-    """Leaves a number to `exact`; the number of these."""
-    doubts[doubt, 0], doubts[doubt, 1], doubts[doubt, 2], doubts[doubt, 3] = kind, index, begin, end
-    return doubt + _ONE
-
-
-@always_inlined
-def _label_part(text: Any, at: Any, kind: Any, row: Any, doubt: Any, doubts: Any) -> Any:
-    """A label or weight: its value, the position after it, the doubts so far."""
-    begin = at
-    value, at, certain = number(text, at)
-    if not certain or not (_ends(text[at]) or text[at] == 58):
-        while not (_ends(text[at]) or text[at] == 58):
-            at += _ONE
-        doubt = _note(doubts, doubt, kind, row, begin, at)
-    return value, at, doubt
-
-
-@always_inlined
-def _query(text: Any, at: Any) -> Any:
-    """What follows the q of ``qid:``: the query, the position after it, the error."""
-    if not (text[at + _ONE] == 105 and text[at + _ONE + _ONE] == 100 and text[at + np.uint64(3)] == 58):
-        return np.int64(0), at, NO_QUERY
-    at += np.uint64(4)
-    begin, query = at, np.int64(0)
-    while np.uint8(text[at] - np.uint8(48)) < 10 and at - begin < _MOST_DIGITS:
-        query = query * 10 + np.int64(text[at] - np.uint8(48))
-        at += _ONE
-    return query, at, 0 if at > begin and _ends(text[at]) else NO_QUERY
-
-
-@always_inlined
-def _column(text: Any, at: Any, first: Any, last: Any) -> Any:
-    """The number of a feature before its colon, the position after that, the error."""
-    begin = at
-    column: Any = 0
-    while np.uint8(text[at] - np.uint8(48)) < 10:
-        column = min(column * 10 + np.int64(text[at] - np.uint8(48)), 99999999999)
-        at += _ONE
-    if text[at] != 58 or at == begin:
-        if text[begin] == 45:
-            return column, at, OUT_OF_RANGE
-        return column, at, NO_VALUE if at > begin and _ends(text[at]) else NO_FEATURE
-    if column > LARGEST:
-        return column, at, OUT_OF_RANGE
-    return column, at + _ONE, BELOW_FIRST if column < first else TOO_MANY if column >= last else 0
-
-
-@always_inlined
-def _parse_entries(text: Any, at: Any, row: Any, entry: Any, doubt: Any, first: Any, last: Any, out: Any) -> Any:
-    """Parses the rest of a line after its label: the position of its end or of the token in error, entries and doubts
-    so far, queries, whether columns are out of order, the error.
-    """
-    queries, disorder, previous = 0, 0, np.int64(-1)
-    while True:
-        at = _after_spaces(text, at)
-        token = at
-        if text[at] == 10:
-            return at, entry, doubt, queries, disorder, 0
-        if text[at] == 113:
-            query, at, error = _query(text, at)
-            if error:
-                return token, entry, doubt, queries, disorder, error
-            out.qid[row] = query
-            queries += 1
-            continue
-        column, begin, error = _column(text, at, first, last)
-        if error:
-            return token, entry, doubt, queries, disorder, error
-        value, at, certain = number(text, begin)
-        if not certain or not _ends(text[at]):
-            while not _ends(text[at]):
-                at += _ONE
-            if at == begin:
-                return token, entry, doubt, queries, disorder, NO_VALUE
-            doubt = _note(out.doubts, doubt, VALUE, entry, begin, at)
-        column -= first
-        disorder |= column <= previous
-        previous = column
-        out.columns[entry] = column
-        out.values[entry] = value
-        entry += _ONE
-
-
-@njit(cache=True, nogil=True)
-def _parse(text: Any, first: Any, last: Any, out: Any, flags: Any) -> Any:
-    """Parses lines. `flags`: rows, entries, doubts, error, its position, weights, queries, rows out of order."""
-    at, end = np.uint64(0), np.uint64(len(text))
-    row, entry, doubt = np.uint64(0), np.uint64(0), np.uint64(0)
-    error, weights, queries, disorder = 0, 0, 0, 0
-    while at < end:
-        at = _after_spaces(text, at)
-        if text[at] != 10:
-            value, at, doubt = _label_part(text, at, LABEL, row, doubt, out.doubts)
-            out.label[row] = value
-            value, out.qid[row] = np.float32(1.0), 0
-            if text[at] == 58:
-                value, at, doubt = _label_part(text, at + _ONE, WEIGHT, row, doubt, out.doubts)
-                weights += 1
-            out.weight[row] = value
-            at, entry, doubt, more, wrong, error = _parse_entries(text, at, row, entry, doubt, first, last, out)
-            if error:
-                break
-            queries += more
-            disorder += wrong
-            row += _ONE
-            out.start[row] = entry
-        at += _ONE
-    flags[0], flags[1], flags[2], flags[3] = row, entry, doubt, error
-    flags[4], flags[5], flags[6], flags[7] = at, weights, queries, disorder
-
-
-@njit(cache=True, nogil=True)
-def _sort(start: Any, columns: Any, values: Any) -> Any:
-    """Puts the entries of every row in order of columns; the first row with a column twice, or -1."""
-    for row in range(len(start) - 1):
-        begin, end = start[row], start[row + 1]
-        for entry in range(begin + 1, end):
-            column, value = columns[entry], values[entry]
-            place = entry
-            while place > begin and columns[place - 1] > column:
-                columns[place], values[place] = columns[place - 1], values[place - 1]
-                place -= 1
-            columns[place], values[place] = column, value
-        for entry in range(begin + 1, end):
-            if columns[entry] == columns[entry - 1]:
-                return row
-    return -1
+    label: NDArray[np.float32]  # (rows,)
+    weight: NDArray[np.float32] | None
+    qid: NDArray[np.int64] | None
+    start: NDArray[np.int64]  # (rows + 1,)
+    columns: NDArray[np.int64]  # (entries,), as they are numbered in the file
+    values: NDArray[np.float32]  # NaN where missing
 
 
 def parse(block: Block, numbering: Numbering, marks: NDArray[np.float32]) -> Part:
     """The rows of a block of text. Raises DataError, which names file and line."""
-    text = block.text
-    most_rows = int(np.count_nonzero(text == 10))
-    colons = int(np.count_nonzero(text == 58))
-    label, weight = np.empty(most_rows, np.float32), np.empty(most_rows, np.float32)
-    qid, start = np.empty(most_rows, np.int64), np.zeros(most_rows + 1, np.int64)
-    columns, values = np.empty(colons, np.int32), np.empty(colons, np.float32)
-    doubts, flags = np.empty((most_rows + colons, 4), np.int64), np.zeros(8, np.int64)
-    last = numbering.first + numbering.features
-    _parse(text, numbering.first, last, _Entries(label, weight, qid, start, columns, values, doubts), flags)
-    rows, entries, doubt, error, position, weights, queries, disorder = flags.tolist()
-    if error:
-        raise block.error(position, _MESSAGES[error].format(token=shown(_token(text, position))))
-    label, weight, qid, start = label[:rows], weight[:rows], qid[:rows], start[: rows + 1]
-    columns, values = columns[:entries], values[:entries]
-    _resolve(block, doubts[:doubt], (label, weight, values))
-    if rows and weight.min() < 0:
-        raise block.error(
-            _row_position(block, int(np.argmax(weight < 0))), "the weight is negative; allowed is 0 or more"
-        )
-    if queries not in (0, rows):
-        raise DataError(
-            f"{block.file}, line {block.line} or after: found {queries} qid: in {rows} rows; allowed is one in each"
-        )
-    if disorder:
-        row = _sort(start, columns, values)
-        if row >= 0:
-            twice = columns[start[row] : start[row + 1]]
-            twice = twice[1:][twice[1:] == twice[:-1]][0] + numbering.first
-            raise block.error(_row_position(block, row), f"feature {twice} occurs twice; allowed is once in a line")
-    table = Sparse(start, columns, values).without(np.isnan(values))
+    found = _read_by_arrow(block.text)
+    rows = None if found is None else _ascending(found)
+    if rows is None or not _sound(rows, numbering):
+        rows = _ascending(_read_lines(block, numbering))
+    table = Sparse(rows.start, (rows.columns - numbering.first).astype(np.int32), rows.values)
+    table = table.without(np.isnan(rows.values))
     if len(marks):
         table = table.without(marked(table.values, marks))
-    features = int(columns.max()) + 1 if entries else 0
+    features = int(rows.columns.max()) - numbering.first + 1 if len(rows.columns) else 0
     if numbering.features <= LARGEST:
         features = numbering.features
-    return Part(table, rows, features, label, weight if weights else None, qid if queries else None)
+    return Part(table, len(rows.label), features, rows.label, rows.weight, rows.qid)
 
 
-def _token(text: NDArray[np.uint8], position: int) -> bytes:
-    return text[position : position + 200].tobytes().split(None, 1)[0]
+def _in_order(rows: _Rows) -> bool:
+    """Whether features ascend in each row, none twice."""
+    after = np.diff(rows.columns) > 0
+    begins = rows.start[(rows.start > 0) & (rows.start < len(rows.columns))]
+    after[begins - 1] = True
+    return bool(after.all())
 
 
-def _row_position(block: Block, row: int) -> int:
-    """Where a row stands in the text: blank and comment lines are none."""
-    at, found = 0, -1
-    for line in block.text.tobytes().splitlines(keepends=True):
-        found += bool(line.split(b"#")[0].strip())
-        if found == row:
-            return at
-        at += len(line)
-    return at
+def _ascending(rows: _Rows) -> _Rows:
+    """The same rows with features in ascending order."""
+    if _in_order(rows):
+        return rows
+    order = np.lexsort((rows.columns, np.repeat(np.arange(len(rows.label)), np.diff(rows.start))))
+    return replace(rows, columns=rows.columns[order], values=rows.values[order])
 
 
-def _resolve(block: Block, doubts: NDArray[np.int64], targets: tuple[NDArray[np.float32], ...]) -> None:
-    """Reads the numbers that the fast way left, and refuses what is none."""
-    for kind, index, begin, end in doubts.tolist():
-        token = block.text[begin:end].tobytes()
-        what = ("label", "weight", "value")[kind]
-        try:
-            value = exact(token)
-        except ValueError:
-            raise block.error(begin, f"the {what} {shown(token)} is not a number") from None
-        if np.isinf(single(value)) or (kind != VALUE and value != value):
-            raise block.error(begin, f"the {what} is {shown(token)}; allowed are finite numbers of float32") from None
-        targets[kind][index] = single(value)
+def _sound(rows: _Rows, numbering: Numbering) -> bool:
+    """Whether no feature is twice in a row, and all numbers are among the allowed ones."""
+    columns = rows.columns
+    first, last = numbering.first, min(numbering.first + numbering.features - 1, LARGEST)
+    return bool(
+        _in_order(rows)
+        and (not len(columns) or (columns.min() >= first and columns.max() <= last))
+        and np.isfinite(rows.label).all()
+        and not np.isinf(rows.values).any()
+        and (rows.weight is None or (np.isfinite(rows.weight).all() and rows.weight.min() >= 0))
+    )
+
+
+def _read_by_arrow(text: bytes) -> _Rows | None:
+    """The lines by pyarrow, or None if it refuses them or may read them otherwise."""
+    if b"#" in text:
+        text = _COMMENT.sub(b"", text)
+    if b"x" in text or b"X" in text or has_payload(text):
+        return None  # pyarrow reads hexadecimal numbers of features
+    # A line for each token: `:label`, `feature:value`; of a blank line `:` is left.
+    tokens = (b"\n:" + text[:-1].replace(b"\n", b"\n:") + b"\n").translate(_LINES)
+    qid = _QUERIES.findall(tokens) if b"q" in text else []
+    if qid:
+        tokens = tokens.replace(b"\nqid:", b"\n%d:" % _QUERY_KEY)
+    found, weights = _table(tokens), 0
+    if found is None:
+        tokens, weights = _WEIGHTS.subn(rb"\n:\1\n%d:" % _WEIGHT_KEY, tokens)
+        found = _table(tokens) if weights else None
+    if found is None:
+        return None
+    keys, numbers, absent = found
+    entry, head, weighted = keys < _LABEL_KEY, keys == _LABEL_KEY, np.flatnonzero(keys == _WEIGHT_KEY)
+    query = np.flatnonzero(keys == _QUERY_KEY)
+    if np.count_nonzero(head) != text.count(NEWLINE) or len(weighted) != weights or len(query) != len(qid):
+        return None  # a feature without a number, or one of these
+    if absent.any():
+        if (absent & ~(head & np.append(head[1:], True))).any():
+            return None  # a feature without a value, or blanks before a label
+        head &= ~absent  # blank lines
+    with np.errstate(over="ignore", under="ignore"):  # rounded to float64 first, as np.float32(float(text)) is
+        singles = numbers.astype(np.float32)
+    places = np.flatnonzero(head)
+    if qid and not np.array_equal(np.searchsorted(places, query), np.arange(1, len(places) + 1)):
+        return None  # not one in each row
+    weight = np.ones(len(places), np.float32)
+    weight[np.searchsorted(places, weighted) - 1] = singles[weighted]
+    before = places - np.searchsorted(np.flatnonzero(~entry), places)
+    return _Rows(
+        singles[places],
+        weight if weights else None,
+        np.array(qid, np.int64) if qid else None,
+        np.append(before, np.count_nonzero(entry)),
+        keys[entry],
+        singles[entry],
+    )
+
+
+def _table(tokens: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_]] | None:
+    """The key of each token, its number, and whether there is no number; None if pyarrow refuses them."""
+    arrow, csv = require("pyarrow", "boost"), require("pyarrow.csv", "boost")
+    try:
+        table = csv.read_csv(
+            arrow.BufferReader(tokens),
+            csv.ReadOptions(use_threads=False, block_size=len(tokens) + 1, column_names=["key", "number"]),
+            csv.ParseOptions(delimiter=":", quote_char=False),
+            csv.ConvertOptions(
+                column_types={"key": arrow.int64(), "number": arrow.float64()}, null_values=[""], check_utf8=False
+            ),
+        )
+    except (arrow.ArrowInvalid, OverflowError):  # the latter beyond 2 GiB
+        return None
+    keys = table.column("key").fill_null(_LABEL_KEY).to_numpy()
+    return keys, table.column("number").to_numpy(), table.column("number").is_null().to_numpy()
+
+
+def _read_lines(block: Block, numbering: Numbering) -> _Rows:
+    """The lines token by token. Raises DataError, which names file and line."""
+    label: list[float] = []
+    weight: list[float] = []
+    qid: list[int] = []
+    columns: list[int] = []
+    values: list[float] = []
+    start, at, weighted = [0], 0, False
+    for line in block.text.split(NEWLINE):
+        found = line.partition(b"#")[0].split()
+        if found:
+            head, colon, tail = found[0].partition(b":")
+            label.append(_number(block, at, "label", head))
+            weight.append(_number(block, at, "weight", tail) if colon else 1.0)
+            weighted |= bool(colon)
+            if weight[-1] < 0:
+                raise block.error(at, "the weight is negative; allowed is 0 or more")
+            entries: dict[int, float] = {}
+            for token in found[1:]:
+                if token.startswith(b"q"):
+                    qid.append(_query(block, at, token))
+                    continue
+                column, text = _feature(block, at, token, numbering)
+                if column in entries:
+                    raise block.error(at, f"feature {column} occurs twice; allowed is once in a line")
+                entries[column] = _number(block, at, "value", text)
+            columns += entries.keys()
+            values += entries.values()
+            start.append(len(columns))
+        at += len(line) + 1
+    if len(qid) not in (0, len(label)):
+        place = f"{block.file}, line {block.line} or after"
+        raise DataError(f"{place}: found {len(qid)} qid: in {len(label)} rows; allowed is one in each")
+    return _Rows(
+        np.array(label, np.float32),
+        np.array(weight, np.float32) if weighted else None,
+        np.array(qid, np.int64) if qid else None,
+        np.array(start, np.int64),
+        np.array(columns, np.int64),
+        np.array(values, np.float32),
+    )
+
+
+def _number(block: Block, at: int, what: str, token: bytes) -> float:
+    try:
+        value = exact(token)
+    except ValueError:
+        raise block.error(at, f"the {what} {shown(token)} is not a number") from None
+    if infinite(value) or (what != "value" and value != value):
+        raise block.error(at, f"the {what} is {shown(token)}; allowed are finite numbers of float32")
+    return value
+
+
+def _query(block: Block, at: int, token: bytes) -> int:
+    found = _QUERY.fullmatch(token)
+    if not found:
+        raise block.error(at, f"{shown(token)} is no query; allowed is qid: and a whole number")
+    return int(found[1])
+
+
+def _feature(block: Block, at: int, token: bytes, numbering: Numbering) -> tuple[int, bytes]:
+    """The number of a feature, and the text of its value."""
+    found = _FEATURE.fullmatch(token)
+    if not found:
+        allowed = "allowed are lines of label[:weight] [qid:query] feature:value …"
+        raise block.error(at, f"{shown(token)} is no feature number; {allowed}")
+    column = int(found[1][:12])  # digits enough for one that is out of range
+    if not found[3]:
+        raise block.error(at, f"feature {shown(token)} has no value; allowed is feature:value")
+    if not 0 <= column <= LARGEST:
+        raise block.error(at, f"feature {shown(token)} is out of range; allowed are 0 to {LARGEST}")
+    if column < numbering.first:
+        below = "is numbered below the first, which is 1; pass first_index=0 if the file counts from 0"
+        raise block.error(at, f"feature {shown(token)} {below}")
+    if column >= numbering.first + numbering.features:
+        raise block.error(at, f"feature {shown(token)} is more than the number of features allows")
+    return column, found[3]
 
 
 def parts(files: list[Path], numbering: Numbering, marks: NDArray[np.float32], threads: int) -> Iterator[Part]:

@@ -74,6 +74,8 @@ def test_csv_agrees_with_pandas(tmp_path: Path) -> None:
         ('"a ""x""","b"\n"1"," 2"\n', [[1, 2]], ('a "x"', "b")),
         ("\n\na\tb\n\t7\n", [[NAN, 7]], ("a", "b")),
         ("1,2,\n", [[1, 2, NAN]], ()),
+        ('\t"a" , "b",c\n\t"1"\t, "2" ,\r\n', [[1, 2, NAN]], ("a", "b", "c")),
+        ("a, b\n 1, NA\n ?\t,\t+2\n  \n", [[1, NAN], [NAN, 2]], ("a", "b")),
     ],
 )
 def test_csv_header_and_separator_are_found(tmp_path: Path, text: str, expected: Any, names: Any) -> None:
@@ -102,6 +104,38 @@ def test_csv_categories_that_are_all_numbers_are_numbers(tmp_path: Path) -> None
     data = check_chunks(path, 1, categorical=["a", "b"])
     assert data.categories == ((9, 10), ("1", "2", "x"))
     assert data.table.tolist() == [[1, 0], [0, 2], [1, 1]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('"u, v",1\n"w\nx",2\n"say ""no""",3\n', ["u, v", "w\nx", 'say "no"']),
+        ('" u",1\n v ,2\n"w "\t,3\n', [" u", "v", "w "]),  # blanks within quotes count, those around fields do not
+        ('5" pipe,1\n6",2\nu,3\n', ['5" pipe', '6"', "u"]),
+        ("a\rb,1\r\nv\r,2\n w,3", ["a\rb", "v", "w"]),
+        ("New York, 1\nNA , 2\n ?,3\n", ["New York", None, None]),
+    ],
+)
+def test_csv_texts_with_blanks_and_quotes(tmp_path: Path, text: str, expected: list[str | None]) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(text, newline="")
+    data = check_chunks(path, 1, header=False, separator=",", categorical=[0])
+    values = data.categories[0]
+    assert [None if np.isnan(code) else values[int(code)] for code in data.table[:, 0]] == expected
+    assert data.table[:, 1].tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("text", ["a,b,c\n1,,x y\n2.5,NA,\n-3e5,7,NA\n", 'a,b,c\r\n"1",2,"x\n""y"\r\n\r\n3,4,é\r\n'])
+def test_csv_fields_one_by_one_are_what_pyarrow_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(text, newline="", encoding="utf-8")
+    with monkeypatch.context() as patch:
+        patch.delattr("burnish.boost.readers.csv._read_fields")
+        data = readers.read(path, categorical=["c"], missing=[7])
+    monkeypatch.setattr("burnish.boost.readers.csv._read_by_arrow", lambda text, layout: None)
+    same(readers.read(path, categorical=["c"], missing=[7]), data)
 
 
 def test_csv_is_encoded_by_the_categories_of_a_model(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from burnish.boost import readers
 from burnish.errors import DataError
-from tests.boost.readers.reading import NAN, check_chunks, dense, relaxed
+from tests.boost.readers.reading import NAN, check_chunks, dense, relaxed, same
 
 
 @st.composite
@@ -54,6 +54,28 @@ def test_libsvm_round_trip(
     if queries:
         changes = np.flatnonzero(np.diff(queries)) + 1
         assert data.group_start.tolist() == [0, *changes.tolist(), len(rows)]
+
+
+@pytest.mark.parametrize("text", ["+1:2 qid:3 2:5 1:2\r\n\n-1 qid:3 # 4:5\n", "1e1 1:.5\t3:-0 4:nan# c\n0 2:1\n2"])
+def test_libsvm_tokens_one_by_one_are_what_pyarrow_reads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    path = tmp_path / "data.svm"
+    path.write_text(text, newline="")
+    with monkeypatch.context() as patch:
+        patch.delattr("burnish.boost.readers.libsvm._read_lines")
+        data = readers.read(path)
+    monkeypatch.setattr("burnish.boost.readers.libsvm._read_by_arrow", lambda text: None)
+    same(readers.read(path), data)
+
+
+def test_libsvm_weights_of_some_lines_after_blanks(tmp_path: Path) -> None:
+    path = tmp_path / "data.svm"
+    path.write_text(" 3:5 2:.5\n\n\t2 \t1:1\r\n# none\n4:0.5\n")
+    data = check_chunks(path, 1, first_index=1)
+    assert data.label.tolist() == [3, 2, 4]
+    assert data.weight.tolist() == [5, 1, 0.5]
+    np.testing.assert_array_equal(dense(data), [[NAN, 0.5], [1, NAN], [NAN, NAN]])
 
 
 def test_libsvm_counts_from_the_smallest_feature(tmp_path: Path) -> None:
@@ -109,6 +131,10 @@ def test_a_stored_nan_is_absent_and_a_mark_too(tmp_path: Path) -> None:
         ("1 quid:1 1:2\n", 1, "'quid:1' is no query"),
         ("1 qid:1 1:2\n1 1:2\n", 1, "found 1 qid: in 2 rows"),
         ("1,2 1:2\n", 1, "the label '1,2' is not a number"),
+        ("1 1:2\n1 :5 2:1\n", 2, "':5' is no feature number"),
+        ("1 1:2\n1 0x3:1\n", 2, "'0x3:1' is no feature number"),
+        ("1 1:2\n1 1:2:3\n", 2, "the value '2:3' is not a number"),
+        ("1 1:2\n 1:z 3:4\n", 2, "the weight 'z' is not a number"),
     ],
 )  # fmt: skip
 def test_libsvm_refusals_name_file_and_line(tmp_path: Path, text: str, line: int, message: str) -> None:
