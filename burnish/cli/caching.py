@@ -11,13 +11,10 @@ from burnish.cache import MAX_BYTES, ObjectCache
 from burnish.cli.output import print_json
 from burnish.errors import ParameterError
 
-app = typer.Typer(help="The folder of compiled kernels: where it is, what it holds; empty it.", no_args_is_help=True)
-
 CacheDir = Annotated[Path | None, typer.Option(help="Another folder than the default one.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command()
 def path(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Print the folder's path; it is made when something is first kept. The variable BURNISH_CACHE names another."""
     folder = _folder(cache_dir)
@@ -27,7 +24,6 @@ def path(cache_dir: CacheDir = None, as_json: Json = False) -> None:
         print(folder)
 
 
-@app.command()
 def info(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Show how many entries there are, how large they are, and when they were last used."""
     store = ObjectCache(_folder(cache_dir))
@@ -44,7 +40,6 @@ def info(cache_dir: CacheDir = None, as_json: Json = False) -> None:
         print(f"last used {_duration(min(ages))} to {_duration(max(ages))} ago")
 
 
-@app.command()
 def clear(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Remove all entries, and nothing else: models are compiled anew from now on."""
     store = ObjectCache(_folder(cache_dir))

@@ -11,7 +11,6 @@ from burnish.cli.output import print_json
 from burnish.errors import DeviceError, ParameterError
 
 # The device pool and the compiler take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Boards to measure on: name them, test them, share them among tuners.", no_args_is_help=True)
 
 Table = Annotated[
     Path | None, typer.Option("--devices", metavar="FILE", help="The table of devices. Default: the user's own.")
@@ -21,7 +20,6 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Pool = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Ask the pool that is served there.")]
 
 
-@app.command()
 def add(
     name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
     kind: Annotated[str, typer.Option(help="What tuners ask for, such as aarch64-cortex-a53.", show_default=False)],
@@ -50,7 +48,6 @@ def add(
         print(f"{path}: {name}, of kind {kind}, by {reach}; try `burnish device test {name}`")
 
 
-@app.command("list")
 def list_command(devices: Table = None, pool: Pool = None, key: Key = None, as_json: Json = False) -> None:
     """List the table's boards; of a pool that is served, who holds which, and what each tuner has used."""
     if pool is not None:
@@ -65,7 +62,6 @@ def list_command(devices: Table = None, pool: Pool = None, key: Key = None, as_j
         print(f"{device.name}: {device.kind}, {device.reach}{where}")
 
 
-@app.command()
 def test(
     names: Annotated[list[str] | None, typer.Argument(help="Which (default: all).", show_default=False)] = None,
     devices: Table = None,
@@ -94,7 +90,6 @@ def test(
         raise typer.Exit(1)
 
 
-@app.command()
 def serve(
     devices: Table = None,
     host: Annotated[str, typer.Option(help="The address to listen on; others than the loopback reach a network.")] = (

@@ -8,13 +8,11 @@ import typer
 from burnish.cli.output import check_input, check_output, check_records, print_json
 
 # The records of tuning take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Show, join and compact files of tuning records, and learn from them.", no_args_is_help=True)
 
 File = Annotated[Path, typer.Argument(help="A file of tuning records, such as records.jsonl.", show_default=False)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command()
 def show(
     file: File, won: Annotated[bool, typer.Option("--won", help="Only winners.")] = False, as_json: Json = False
 ) -> None:
@@ -30,7 +28,6 @@ def show(
         print(f"{row['key'][:12]} {setting}: {row['tried']} tried, {row['failed']} failed; {best}")
 
 
-@app.command()
 def merge(
     file: File,
     others: Annotated[list[Path], typer.Argument(help="Files to take records from.", show_default=False)],
@@ -49,7 +46,6 @@ def merge(
         print(f"{file}: {added} records added")
 
 
-@app.command()
 def compact(
     file: File,
     keep: Annotated[int, typer.Option(min=1, help="Candidates kept of every kernel and setting.")] = 8,
@@ -67,7 +63,6 @@ def compact(
         print(f"{file}: {dropped} records dropped")
 
 
-@app.command()
 def train(
     files: Annotated[list[Path], typer.Argument(help="Files of tuning records.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The model's file.")] = Path("prior.json"),

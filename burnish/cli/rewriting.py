@@ -16,12 +16,10 @@ if TYPE_CHECKING:
     from burnish.rewrite.language.terms import Rule, Term
 
 # The operators take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Graph substitutions: generate, list, verify and apply them.", no_args_is_help=True)
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command()
 def verify(
     file: Annotated[
         Path | None, typer.Argument(help="A file of substitutions; without it, the shipped ones.", show_default=False)
@@ -60,7 +58,6 @@ def verify(
         raise typer.Exit(1)
 
 
-@app.command("list")
 def list_(
     name: Annotated[str, typer.Argument(help="Only rules with this in their names.")] = "",
     axioms: Annotated[bool, typer.Option("--axioms", help="The axioms instead of the substitutions.")] = False,
@@ -77,7 +74,6 @@ def list_(
     print("\n\n".join(map(drawing, rules)))
 
 
-@app.command()
 def generate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     proofs: Annotated[
@@ -125,7 +121,6 @@ def generate(
         print(rule)
 
 
-@app.command("apply")
 def apply_(
     model: Annotated[Path, typer.Argument(help="An ONNX file.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],

@@ -1,13 +1,17 @@
-"""`burnish plan --devices`: a parallel strategy for a training step, and what is predicted of it."""
+"""`burnish plan devices`: a parallel strategy for a training step, and what is predicted of it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Any
 
+import typer
 from rich.table import Table
 
 from burnish.cli import clock
-from burnish.cli.compiling import Options
+from burnish.cli.compile_options import CompileOptions, OnnxModel
+from burnish.cli.options import OptionsOf
 from burnish.cli.output import check_input, check_output, is_json, print_json, print_table
 from burnish.driver.calibration import Ranks
 from burnish.driver.parallel_plan import Plan
@@ -16,55 +20,76 @@ from burnish.files import write_atomic
 from burnish.memory.sizes import text_of
 from burnish.parallel.export_torch import torch_annotations
 from burnish.parallel.search import Objective
+from burnish.train.losses import LOSSES
 from burnish.train.step import Train
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What the command was asked for."""
+class PlanFiles:
+    """The files that come of a plan.
 
-    model: Path
-    devices: str
-    seconds: float
-    seed: int
-    synchronization: str
-    sparse: bool
-    byte_penalty: float
-    output: Path | None
-    timeline: Path | None
-    annotations: Path | None
-    force: bool
-    measure: bool = False
-    pipelines: bool = True
-    loss: str = "softmax_cross_entropy"
+    ``output``: a file for the strategy, which `burnish train` reads. ``timeline``: a file for a picture of the
+    predicted step (.svg). ``annotations``: a file for placements of PyTorch's DTensor (.json), where these can say it.
+    ``force``: replaces an output file of another kind.
+    """
+
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None
+    timeline: Path | None = None
+    annotations: Path | None = None
+    force: bool = False
+
+    def check(self, inputs: Sequence[Path]) -> None:
+        """Raises ParameterError unless all can be written."""
+        for path, option, is_ours in (
+            (self.output, "--output", _is_strategy),
+            (self.timeline, "--timeline", _is_picture),
+            (self.annotations, "--annotations", is_json),
+        ):
+            if path is not None:
+                check_output(path, option, inputs=inputs, is_ours=is_ours, force=self.force)
 
 
-def plan(wanted: Wanted, options: Options) -> None:
-    """Searches, writes the files that were asked for, and prints the plan."""
-    check_input(wanted.model, "model")
-    for path, option, is_ours in (
-        (wanted.output, "--output", _is_strategy),
-        (wanted.timeline, "--timeline", _is_picture),
-        (wanted.annotations, "--annotations", is_json),
-    ):
-        if path is not None:
-            check_output(path, option, inputs=[wanted.model], is_ours=is_ours, force=wanted.force)
+def plan(
+    model: OnnxModel,
+    devices: Annotated[
+        str,
+        typer.Argument(
+            metavar="MACHINE", help="Devices: p100:4x4, k80:16x4, host:2, … or a file cluster.toml.", show_default=False
+        ),
+    ],
+    search: Annotated[
+        dict[str, Any],
+        OptionsOf(find_plan, only=("seconds", "seed", "synchronization", "sparse", "recompute", "pipelines")),
+    ],
+    files: PlanFiles,
+    train: Annotated[Train, OptionsOf(only=("loss",), choices={"loss": LOSSES})],
+    options: Annotated[CompileOptions, OptionsOf(only=("exact", "shapes", "dims", "cache_dir", "as_json"))],
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Links and operations are timed on this machine's cores, and the plan as well."),
+    ] = False,
+    byte_penalty: Annotated[
+        float, typer.Option(min=0, help="Nanoseconds that a transferred byte counts in the search.")
+    ] = 0.0,
+) -> None:
+    """Search for a parallel strategy of a training step on devices that need not be there: time, memory, bound."""
+    check_input(model, "model")
+    files.check([model])
+    ranks = Ranks(train=train, exact=options.exact, cache_dir=options.cache_dir)
     found = find_plan(
-        str(wanted.model), wanted.devices, seconds=wanted.seconds, seed=wanted.seed,
-        synchronization=wanted.synchronization, sparse=wanted.sparse, objective=Objective(wanted.byte_penalty),
-        shapes=options.arguments["shapes"], measure=_ranks(wanted, options), pipelines=wanted.pipelines,
-        deadline=clock.began() + wanted.seconds,
+        str(model), devices, **search, objective=Objective(byte_penalty), shapes=options.arguments["shapes"],
+        measure=ranks if measure else False, deadline=clock.began() + search["seconds"],
     )  # fmt: skip
     exported = torch_annotations(found.model, found.machine, found.strategy)
     texts = {
-        wanted.output: found.text, wanted.timeline: found.timeline.svg,
-        wanted.annotations: lambda: _json(exported.as_json()),
+        files.output: found.text, files.timeline: found.timeline.svg,
+        files.annotations: lambda: json.dumps(exported.as_json(), indent=1),
     }  # fmt: skip
     for path, text in texts.items():
         if path is not None:
             write_atomic(path, [text().encode()])
     if options.as_json:
-        print_json({"model": str(wanted.model), **found.as_json(), "torch": exported.as_json()})
+        print_json({"model": str(model), **found.as_json(), "torch": exported.as_json()})
         return
     print(found.text())
     print(found.timeline.text())
@@ -72,14 +97,6 @@ def plan(wanted: Wanted, options: Options) -> None:
     print_table(_memory(found))
     print(summary(found))
     print(exported.statement())
-
-
-def _ranks(wanted: Wanted, options: Options) -> bool | Ranks:
-    """How costs and the plan are measured, if they shall be."""
-    given = options.arguments
-    return (
-        Ranks(train=Train(wanted.loss), exact=given["exact"], cache_dir=given["cache_dir"]) if wanted.measure else False
-    )
 
 
 def summary(found: Plan) -> str:
@@ -119,10 +136,6 @@ def _memory(found: Plan) -> Table:
         needed, limit = text_of(int(nbytes)), text_of(int(device.memory))
         table.add_row(f"{number} {device.kind}", needed, limit, f"{busy[number]:.0%}")
     return table
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, indent=1)
 
 
 def _is_strategy(path: Path) -> bool:
