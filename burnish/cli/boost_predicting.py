@@ -14,7 +14,7 @@ from rich.console import Console
 
 from burnish.boost import Dataset, Model, readers
 from burnish.boost import predict as boosted
-from burnish.cli.boost import READING
+from burnish.cli.boost_options import READING
 from burnish.cli.output import check_input, check_output, print_json
 from burnish.errors import DataError, ParameterError
 
