@@ -81,7 +81,7 @@ def train(
         dict[str, Any],
         OptionsOf(
             network, omit=("features", "classes", "weighted", "weights"), defaults={"kind": "gcn"},
-            names={"kind": "--model", "depth": "--layers"}, choices={"kind": KINDS},
+            names={"kind": "--model", "depth": "--layers"}, choices={"kind": KINDS}, least={"heads": 1},
         ),
     ],
     optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"rate": 0.01, "weight_decay": 0.0})],
@@ -96,6 +96,7 @@ def train(
         OptionsOf(
             fit_workers, only=("workers", "kind", "partition"), defaults={"workers": 1, "kind": "process"},
             names={"kind": "--worker-kind"}, choices={"kind": WORKER_KINDS, "partition": PARTITIONS},
+            least={"workers": 1},
         ),
     ],
     files: NetworkFiles,

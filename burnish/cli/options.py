@@ -27,8 +27,8 @@ class OptionsOf:
     """Options of the parameters of ``target``: those ``only``, or all but those in ``omit``, that have a plain type.
 
     The command is given a dictionary of them; without a target, an instance of the dataclass that is its parameter's
-    type. ``defaults``, ``names`` and ``choices``, by parameter: defaults that differ from the target's, declarations
-    such as "--layers" in place of its name, and the names that its help lists.
+    type. By parameter, ``defaults`` that differ from the target's; ``names``: declarations such as "--layers" in their
+    place; ``choices``: the names that the help lists; ``least``: the least value, where the target checks none.
     """
 
     target: Callable[..., Any] | None = None
@@ -37,10 +37,14 @@ class OptionsOf:
     defaults: Mapping[str, Any] | None = None
     names: Mapping[str, str] | None = None
     choices: Mapping[str, Iterable[str]] | None = None
+    least: Mapping[str, float] | None = None
 
     def options(self, name: str, hint: Any) -> Options:
         """The options that stand for the command's parameter ``name`` of type ``hint``."""
         defaults, names, choices = self.defaults or {}, self.names or {}, self.choices or {}
+        known = {each.name for each in declared(self.target or hint)}
+        unknown = {*(self.only or ()), *self.omit, *defaults, *names, *choices, *(self.least or ())} - known
+        assert not unknown, f"{name}: no parameters {sorted(unknown)}; there are {sorted(known)}"
         made = {}
         for each in declared(self.target or hint):
             if each.name in self.omit or (self.only is not None and each.name not in self.only):
@@ -49,6 +53,8 @@ class OptionsOf:
             option = as_option(each, self.target or hint, names.get(each.name), choices.get(each.name))
             if option is not None:
                 made[each.name] = option
+                if self.least and each.name in self.least:
+                    get_args(option.annotation)[1].min = self.least[each.name]
         return made
 
     def value(self, name: str, hint: Any, given: dict[str, Any]) -> Any:
@@ -76,6 +82,7 @@ class ChoiceOf:
                 option = as_option(each.replace(annotation=each.annotation | None, default=None), target)
                 if option is not None:
                     made.setdefault(each.name, option)
+        assert made.keys() >= (self.defaults or {}).keys(), f"{name}: defaults {self.defaults}; there are {[*made]}"
         return made
 
     def value(self, name: str, hint: Any, given: dict[str, Any]) -> Any:

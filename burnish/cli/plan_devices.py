@@ -59,7 +59,11 @@ def plan(
     ],
     search: Annotated[
         dict[str, Any],
-        OptionsOf(find_plan, only=("seconds", "seed", "synchronization", "sparse", "recompute", "pipelines")),
+        OptionsOf(
+            find_plan,
+            only=("seconds", "seed", "synchronization", "sparse", "recompute", "pipelines"),
+            least={"seed": 0},
+        ),
     ],
     files: PlanFiles,
     train: Annotated[Train, OptionsOf(only=("loss",), choices={"loss": LOSSES})],

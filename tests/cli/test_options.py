@@ -117,6 +117,22 @@ def test_two_options_of_one_name_are_a_fault() -> None:
         command_of(twice, "twice")
 
 
+def test_a_parameter_that_is_none_is_a_fault() -> None:
+    with pytest.raises(AssertionError, match=r"kiln: no parameters \['hot'\]; there are \['door', 'heat'"):
+        OptionsOf(omit=("hot",)).options("kiln", Kiln)
+    with pytest.raises(AssertionError, match="defaults {'years': 7}; there are"):
+        ChoiceOf({"oak": Oak}, "oak", {"years": 7}).options("wood", Any)
+
+
+def test_a_least_value_is_held(capsys: pytest.CaptureFixture[str]) -> None:
+    def lit(times: Annotated[dict[str, Any], OptionsOf(fire, only=("times",), least={"times": 1})]) -> None:
+        """Lit."""
+
+    with pytest.raises(SystemExit) as end:
+        command_of(lit, "lit").main(["--times", "0"])
+    assert end.value.code == 2 and "--times" in capsys.readouterr().err
+
+
 def leaves() -> Iterator[list[str]]:
     """The words of every command."""
     for name, each in COMMANDS.items():
