@@ -47,7 +47,10 @@ class _Named(TyperCommand):
         found = next(n for n in tree.body if isinstance(n, ast.FunctionDef) and n.name == self._function)
         super().__init__(name, help=ast.get_docstring(found))
 
+    def made(self) -> Any:
+        """The command of the function, with its options."""
+        return command_of(getattr(import_module(f"burnish.cli.{self._module}"), self._function), self.name or "")
+
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the function's own command."""
-        function = getattr(import_module(f"burnish.cli.{self._module}"), self._function)
-        return command_of(function, self.name or "").make_context(info_name, args, parent, **extra)
+        return self.made().make_context(info_name, args, parent, **extra)
