@@ -8,7 +8,7 @@ import numpy as np
 import typer
 
 from burnish.cli.compile_options import CacheDir, Json, Threads
-from burnish.cli.output import check_input, check_output, print_json
+from burnish.cli.output import begins, check_input, check_output, is_svg, print_answer
 from burnish.errors import ParameterError
 from burnish.files import write_atomic
 from burnish.gnn.disjoint import union
@@ -61,14 +61,11 @@ def infer(
     labelled = source if isinstance(source, Graph) else None
     found = {} if labelled is None or labelled.labels is None else _scores(labelled, logits)
     told = {"network": str(net), "vertices": len(logits), "classes": logits.shape[1], "scores": found}
-    if as_json:
-        print_json({**told, "output": None if output is None else str(output)})
-        return
-    print(f"{net}: {len(logits)} vertices, {logits.shape[1]} classes")
+    lines = [f"{net}: {len(logits)} vertices, {logits.shape[1]} classes"]
     for mask, values in found.items():
-        print(f"{mask}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
-    if output is not None:
-        print(f"written to {output}")
+        lines.append(f"{mask}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+    lines += [] if output is None else [f"written to {output}"]
+    print_answer(as_json, {**told, "output": None if output is None else str(output)}, *lines)
 
 
 def partition(
@@ -82,18 +79,18 @@ def partition(
     if by not in ("edges", "vertices"):
         raise ParameterError(f"--by: found '{by}'; allowed: edges, vertices")
     if picture is not None:
-        check_output(picture, "--picture", is_ours=_is_svg)
+        check_output(picture, "--picture", is_ours=is_svg)
     csr = graph_of(graph).csr
     cuts = equal_edges(csr, workers) if by == "edges" else equal_vertices(csr.rows, workers)
     facts = partition_facts(csr, cuts.tolist())
     if picture is not None:
         drawn = partition_picture(facts).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
         write_atomic(picture, [drawn.encode()])
-    if as_json:
-        print_json({"by": by, "cuts": cuts.tolist(), "workers": facts})
-        return
-    for k, f in enumerate(facts):
-        print(f"worker {k}: vertices {f['begin']} to {f['end'] - 1}, {f['edges']:,} edges, halo of {f['halo']:,} rows")
+    lines = [
+        f"worker {k}: vertices {f['begin']} to {f['end'] - 1}, {f['edges']:,} edges, halo of {f['halo']:,} rows"
+        for k, f in enumerate(facts)
+    ]
+    print_answer(as_json, {"by": by, "cuts": cuts.tolist(), "workers": facts}, *lines)
 
 
 def info(
@@ -110,11 +107,7 @@ def info(
         }  # fmt: skip
     else:
         told = dict(graph_of(path).facts())
-    if as_json:
-        print_json(told)
-        return
-    for name, value in told.items():
-        print(f"{name}: {_words(value)}")
+    print_answer(as_json, told, *(f"{name}: {_words(value)}" for name, value in told.items()))
 
 
 def convert(
@@ -127,17 +120,15 @@ def convert(
     """Write a graph as a .bngraph file, whose features and edges training reads in blocks."""
     if output.suffix != SUFFIX:
         raise ParameterError(f"--output: found '{output}'; allowed: a name that ends in {SUFFIX}")
-    check_output(output, is_ours=_is_graph, force=force)
+    check_output(output, is_ours=begins(b"BNGRAPH1"), force=force)
     if graph.startswith(GENERATED) and graph != GENERATED + PPI:  # symmetric, and written piece by piece
         write_dataset(output, *_generated(graph))
     else:
         source = graph_of(graph)
         save(output, source.symmetrized() if symmetrize else source)
     size, file = output.stat().st_size, GraphFile.open(output)
-    if as_json:
-        print_json({"output": str(output), "bytes": size, **load(output, "file").facts()})
-    else:
-        print(f"{output}: {file.vertices:,} vertices, {file.edges:,} edges, {size / 1e6:.1f} MB")
+    report = {"output": str(output), "bytes": size, **(load(output, "file").facts() if as_json else {})}
+    print_answer(as_json, report, f"{output}: {file.vertices:,} vertices, {file.edges:,} edges, {size / 1e6:.1f} MB")
 
 
 def graph_of(source: str) -> Graph:
@@ -184,12 +175,3 @@ def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name} {_words(v)}" for name, v in value.items())
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
-
-
-def _is_svg(path: Path) -> bool:
-    return path.read_bytes()[:4] in (b"", b"<svg")
-
-
-def _is_graph(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(8) in (b"", b"BNGRAPH1")

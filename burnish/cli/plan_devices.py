@@ -12,7 +12,7 @@ from rich.table import Table
 from burnish.cli import clock
 from burnish.cli.compile_options import CompileOptions, OnnxModel
 from burnish.cli.options import OptionsOf
-from burnish.cli.output import check_input, check_output, is_json, print_json, print_table
+from burnish.cli.output import begins, check_input, check_output, is_json, is_svg, print_json, print_table
 from burnish.driver.calibration import Ranks
 from burnish.driver.parallel_plan import Plan
 from burnish.driver.planned import plan as find_plan
@@ -41,8 +41,8 @@ class PlanFiles:
     def check(self, inputs: Sequence[Path]) -> None:
         """Raises ParameterError unless all can be written."""
         for path, option, is_ours in (
-            (self.output, "--output", _is_strategy),
-            (self.timeline, "--timeline", _is_picture),
+            (self.output, "--output", begins(b"strategy of ")),
+            (self.timeline, "--timeline", is_svg),
             (self.annotations, "--annotations", is_json),
         ):
             if path is not None:
@@ -140,15 +140,3 @@ def _memory(found: Plan) -> Table:
         needed, limit = text_of(int(nbytes)), text_of(int(device.memory))
         table.add_row(f"{number} {device.kind}", needed, limit, f"{busy[number]:.0%}")
     return table
-
-
-def _is_strategy(path: Path) -> bool:
-    """Whether a file is a strategy, or empty."""
-    text = path.read_bytes()[:16]
-    return not text or text.startswith(b"strategy of ")
-
-
-def _is_picture(path: Path) -> bool:
-    """Whether a file is a picture, or empty."""
-    text = path.read_bytes()[:4]
-    return not text or text == b"<svg"
