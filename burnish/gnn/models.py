@@ -209,7 +209,7 @@ def network(
 ) -> Network:
     """A network of layers of one kind, with weights by ``seed`` or given.
 
-    ``kind``: the layers, one of :data:`KINDS`. ``hidden``: the width of hidden layers. ``depth``: layers. ``heads``: of
+    ``kind``: of layers (:data:`KINDS`). ``hidden``: the width of hidden layers. ``depth``: layers. ``heads``: of
     "gat", together as wide as ``hidden``, and one in the last layer, with ELU between them; others have ReLU.
     "deep_gcn": GCN layers with residuals (thesis-jia §4.7.5). ``reduction``: of GraphSAGE, mean, sum or max.
     ``weighted``: attention reads weights of edges, as other layers do where a graph has them. ``dropout``: its

@@ -32,9 +32,9 @@ class Limits:
 
     The first limit that is reached ends it. ``steps``: calls of the step, each of a batch. ``epochs``: passes over the
     data. ``evaluate_every``: calls between evaluations; None: the end of each epoch. ``patience``: evaluations in a row
-    without a smaller loss after which training ends. ``least_gain``: by how much a loss is smaller. ``save_every``:
-    calls between checkpoints, the last of which is at the end; None: the end of each epoch. ``keep``: checkpoints that
-    stay. ``resume``: goes on from the newest one, if there is one.
+    without a smaller loss after which training ends. ``least_gain``: by how much a smaller loss is less.
+    ``save_every``: calls between checkpoints, the last of which is at the end; None: the end of each epoch. ``keep``:
+    checkpoints that stay. ``resume``: goes on from the newest checkpoint, if there is one.
     """
 
     steps: int | None = None

@@ -48,8 +48,8 @@ class Optimizer(Protocol):
 class SGD:
     """Stochastic gradient descent: ``v = momentum * v + g``, ``w -= rate * v``, as PyTorch has it.
 
-    ``rate``: the learning rate. ``momentum``: the share of the velocity that a step keeps. ``weight_decay``: so often
-    the parameter is added to its gradient. ``nesterov``: looks ahead along the velocity.
+    ``rate``: the learning rate. ``momentum``: the share of the velocity that a step keeps. ``weight_decay``: the
+    multiple of the parameter that is added to its gradient. ``nesterov``: looks ahead along the velocity.
     """
 
     rate: float = 0.01

@@ -42,9 +42,9 @@ class Tune:
 
     ``seconds``: the time to tune; None: no limit. ``trials``: the most candidates to try; None: no limit.
     ``least_gain``: the share of the model's time; tuning stops when all further trials that the budget has room for are
-    expected to save less, and never so with 0. ``strategy``: the search, one of ``strategy.STRATEGIES``. ``cold``:
-    whether weights come from memory in every timed run, as of a model whose weights exceed the second cache; None: by
-    their size. ``seed``: of the search.
+    expected to save less, and never so with 0. ``strategy``: how candidates are found (``strategy.STRATEGIES``).
+    ``cold``: whether weights come from memory in every timed run, as of a model whose weights exceed the second cache;
+    None: by their size. ``seed``: of the search.
     """
 
     seconds: float | None = 120.0
