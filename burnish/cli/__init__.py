@@ -10,7 +10,7 @@ import typer
 
 import burnish
 from burnish.cli import clock
-from burnish.cli.commands import Group, group_class
+from burnish.cli.commands import CommandGroup, group_class
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
 
 __all__ = ["app", "main"]
@@ -21,44 +21,44 @@ INTERRUPTED = 128 + signal.SIGINT  # as shells report what Ctrl-C ended
 
 # Functions by the names of commands, and of groups with what they are for. A module is imported when its command is
 # called: the compiler takes a second to import.
-COMMANDS: Mapping[str, str | Group] = {
+COMMANDS: Mapping[str, str | CommandGroup] = {
     "compile": "models:compile_command",
     "tune": "tuning:tune",
     "bench": "models:bench",
     "check": "models:check",
     "inspect": "models:inspect",
-    "plan": Group(
+    "plan": CommandGroup(
         "Plan memory, parallel execution or paging of a model before it runs.",
         {"memory": "plan_memory:plan", "devices": "plan_devices:plan", "paging": "plan_paging:plan"},
     ),
     "train": "train:train",
-    "boost": Group(
+    "boost": CommandGroup(
         "Train boosted trees on files, predict with them, look into them.",
         {"train": "boost:train", "predict": "boost:predict", "inspect": "boost:inspect"},
     ),
-    "gnn": Group(
+    "gnn": CommandGroup(
         "Train graph neural networks on whole graphs, and use them.",
         {
             "train": "gnn_train:train", "infer": "gnn:infer", "partition": "gnn:partition", "info": "gnn:info",
             "convert": "gnn:convert",
         },
     ),
-    "records": Group(
+    "records": CommandGroup(
         "Show, join and compact files of tuning records, and learn from them.",
         {name: f"records:{name}" for name in ("show", "merge", "compact", "train")},
     ),
-    "rewrite": Group(
+    "rewrite": CommandGroup(
         "Graph substitutions: generate, list, verify and apply them.",
         {
             "verify": "rewriting:verify", "list": "rewriting:list_", "generate": "rewriting:generate",
             "apply": "rewriting:apply_",
         },
     ),
-    "device": Group(
+    "device": CommandGroup(
         "Boards to measure on: name them, test them, share them among tuners.",
         {"add": "devices:add", "list": "devices:list_command", "test": "devices:test", "serve": "devices:serve"},
     ),
-    "cache": Group(
+    "cache": CommandGroup(
         "The folder of compiled kernels: where it is, what it holds; empty it.",
         {name: f"caching:{name}" for name in ("path", "info", "clear")},
     ),

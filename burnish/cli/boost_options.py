@@ -13,7 +13,7 @@ from burnish.cli.compile_options import Json, Threads
 READING = "reading"  # the model's attribute that keeps how its training files were read, as JSON
 
 
-class Format(StrEnum):
+class FileFormat(StrEnum):
     """File formats of training data."""
 
     LIBSVM = "libsvm"
@@ -48,7 +48,7 @@ class ReadOptions:
     categorical: Sequence[str] | None = None
     policy: Policy = Policy.ERROR
     missing: Sequence[str] | None = None
-    format: Format | None = None
+    format: FileFormat | None = None
     header: bool | None = None
     separator: str | None = None
     first_index: Annotated[int | None, typer.Option(min=0, max=1)] = None

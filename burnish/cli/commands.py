@@ -15,14 +15,14 @@ from burnish.cli.options import command_of
 
 
 @dataclass(frozen=True)
-class Group:
+class CommandGroup:
     """Commands of one name: what they are for, and functions by command, as "module:function" of this package."""
 
     help: str
     commands: Mapping[str, str]
 
 
-def group_class(table: Mapping[str, str | Group]) -> type[TyperGroup]:
+def group_class(table: Mapping[str, str | CommandGroup]) -> type[TyperGroup]:
     """The class of a group with the commands of ``table``."""
 
     class Commands(TyperGroup):
@@ -31,7 +31,7 @@ def group_class(table: Mapping[str, str | Group]) -> type[TyperGroup]:
 
         def get_command(self, ctx: Any, cmd_name: str) -> Any:
             each = table.get(cmd_name)
-            if isinstance(each, Group):
+            if isinstance(each, CommandGroup):
                 return group_class(each.commands)(name=cmd_name, help=each.help, no_args_is_help=True)
             return None if each is None else _Named(cmd_name, each)
 

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 from burnish import boost, cli
 from burnish.boost import readers
+from burnish.boost.inputs.factors import POLICIES
 from burnish.cli import boost_training
+from burnish.cli.boost_options import FileFormat, Policy
 from burnish.errors import DataError, ParameterError
 
 COLUMNS = ("a", "b", "colour", "y")
@@ -60,6 +62,10 @@ def model(tmp_path: Path, table: Path) -> Path:
 @pytest.mark.parametrize("command", ["train", "predict", "inspect"])
 def test_every_command_explains_itself(command: str) -> None:
     assert "--json" in run(command, "--help")
+
+
+def test_the_help_names_what_there_is() -> None:
+    assert [*FileFormat] == [*readers.FORMATS] and [*Policy] == [*POLICIES]
 
 
 def test_training_is_that_of_the_function(tmp_path: Path, table: Path, model: Path) -> None:

@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from burnish.cli import COMMANDS, app
-from burnish.cli.commands import Group
+from burnish.cli.commands import CommandGroup
 from burnish.cli.options import ChoiceOf, OptionsOf, command_of, documented, plain_type
 from burnish.errors import ParameterError
 
@@ -136,7 +136,7 @@ def test_a_least_value_is_held(capsys: pytest.CaptureFixture[str]) -> None:
 def leaves() -> Iterator[list[str]]:
     """The words of every command."""
     for name, each in COMMANDS.items():
-        yield from ([name, inner] for inner in each.commands) if isinstance(each, Group) else [[name]]
+        yield from ([name, inner] for inner in each.commands) if isinstance(each, CommandGroup) else [[name]]
 
 
 @pytest.mark.parametrize("words", [*leaves()], ids=" ".join)
