@@ -1,14 +1,16 @@
-"""The command line: `burnish COMMAND`, one module for each command; `burnish --help` lists them."""
+"""The command line: `burnish COMMAND`; ``COMMANDS`` names the function of each, ``burnish --help`` lists them."""
 
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
 
 import burnish
-from burnish.cli import boost, caching, clock, devices, gnn, models, records, rewriting, train
+from burnish.cli import clock
+from burnish.cli.commands import CommandGroup, group_class
 from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
 
 __all__ = ["app", "main"]
@@ -17,21 +19,59 @@ FAILED, MISUSED = 1, 2  # exit status: the work failed, or what was asked for ca
 _in_main = False  # whether the command is all that the process does, so that both began at the same time
 INTERRUPTED = 128 + signal.SIGINT  # as shells report what Ctrl-C ended
 
+# Functions by the names of commands, and of groups with what they are for. A module is imported when its command is
+# called: the compiler takes a second to import.
+COMMANDS: Mapping[str, str | CommandGroup] = {
+    "compile": "models:compile_command",
+    "tune": "tuning:tune",
+    "bench": "models:bench",
+    "check": "models:check",
+    "inspect": "models:inspect",
+    "plan": CommandGroup(
+        "Plan memory, parallel execution or paging of a model before it runs.",
+        {"memory": "plan_memory:plan", "devices": "plan_devices:plan", "paging": "plan_paging:plan"},
+    ),
+    "train": "train:train",
+    "boost": CommandGroup(
+        "Train boosted trees on files, predict with them, look into them.",
+        {"train": "boost:train", "predict": "boost:predict", "inspect": "boost:inspect"},
+    ),
+    "gnn": CommandGroup(
+        "Train graph neural networks on whole graphs, and use them.",
+        {
+            "train": "gnn_train:train", "infer": "gnn:infer", "partition": "gnn:partition", "info": "gnn:info",
+            "convert": "gnn:convert",
+        },
+    ),
+    "records": CommandGroup(
+        "Show, join and compact files of tuning records, and learn from them.",
+        {name: f"records:{name}" for name in ("show", "merge", "compact", "train")},
+    ),
+    "rewrite": CommandGroup(
+        "Graph substitutions: generate, list, verify and apply them.",
+        {
+            "verify": "rewriting:verify", "list": "rewriting:list_", "generate": "rewriting:generate",
+            "apply": "rewriting:apply_",
+        },
+    ),
+    "device": CommandGroup(
+        "Boards to measure on: name them, test them, share them among tuners.",
+        {"add": "devices:add", "list": "devices:list_command", "test": "devices:test", "serve": "devices:serve"},
+    ),
+    "cache": CommandGroup(
+        "The folder of compiled kernels: where it is, what it holds; empty it.",
+        {name: f"caching:{name}" for name in ("path", "info", "clear")},
+    ),
+}  # fmt: skip
+
 app = typer.Typer(
+    cls=group_class(COMMANDS),
     help="Burnish compiles machine-learning models to fast native code, and boosts trees.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(models.app)
-app.add_typer(train.app)
-app.add_typer(boost.app, name="boost")
-app.add_typer(gnn.app, name="gnn")
-app.add_typer(records.app, name="records")
-app.add_typer(rewriting.app, name="rewrite")
-app.add_typer(devices.app, name="device")
-app.add_typer(caching.app, name="cache")
 
 
 def _print_version(asked: bool) -> None:

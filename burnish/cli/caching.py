@@ -8,43 +8,33 @@ from typing import Annotated
 import typer
 
 from burnish.cache import MAX_BYTES, ObjectCache
-from burnish.cli.output import print_json
+from burnish.cli.compile_options import Json
+from burnish.cli.output import print_answer
 from burnish.errors import ParameterError
 
-app = typer.Typer(help="The folder of compiled kernels: where it is, what it holds; empty it.", no_args_is_help=True)
-
 CacheDir = Annotated[Path | None, typer.Option(help="Another folder than the default one.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command()
 def path(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Print the folder's path; it is made when something is first kept. The variable BURNISH_CACHE names another."""
     folder = _folder(cache_dir)
-    if as_json:
-        print_json({"path": str(folder)})
-    else:
-        print(folder)
+    print_answer(as_json, {"path": str(folder)}, str(folder))
 
 
-@app.command()
 def info(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Show how many entries there are, how large they are, and when they were last used."""
     store = ObjectCache(_folder(cache_dir))
     entries = store.entries()
     ages = [max(0.0, time.time() - used) for used, _, _ in entries]
     total = sum(size for _, size, _ in entries)
-    if as_json:
-        ends = {"newest_seconds": round(min(ages)), "oldest_seconds": round(max(ages))} if ages else {}
-        report = {"path": str(store.directory), "entries": len(entries), "bytes": total, "max_bytes": MAX_BYTES}
-        print_json({**report, **ends})
-        return
-    print(f"{store.directory}: {len(entries)} entries, {total / 1e6:.1f} MB of at most {MAX_BYTES / 1e6:.0f} MB")
+    report = {"path": str(store.directory), "entries": len(entries), "bytes": total, "max_bytes": MAX_BYTES}
+    lines = [f"{store.directory}: {len(entries)} entries, {total / 1e6:.1f} MB of at most {MAX_BYTES / 1e6:.0f} MB"]
     if ages:
-        print(f"last used {_duration(min(ages))} to {_duration(max(ages))} ago")
+        report |= {"newest_seconds": round(min(ages)), "oldest_seconds": round(max(ages))}
+        lines.append(f"last used {_duration(min(ages))} to {_duration(max(ages))} ago")
+    print_answer(as_json, report, *lines)
 
 
-@app.command()
 def clear(cache_dir: CacheDir = None, as_json: Json = False) -> None:
     """Remove all entries, and nothing else: models are compiled anew from now on."""
     store = ObjectCache(_folder(cache_dir))
@@ -53,10 +43,8 @@ def clear(cache_dir: CacheDir = None, as_json: Json = False) -> None:
         with suppress(FileNotFoundError):  # another process may be removing it, too
             file.unlink()
             removed, freed = removed + 1, freed + size
-    if as_json:
-        print_json({"path": str(store.directory), "removed": removed, "bytes": freed})
-    else:
-        print(f"{store.directory}: {removed} entries removed, {freed / 1e6:.1f} MB")
+    report = {"path": str(store.directory), "removed": removed, "bytes": freed}
+    print_answer(as_json, report, f"{store.directory}: {removed} entries removed, {freed / 1e6:.1f} MB")
 
 
 def _folder(cache_dir: Path | None) -> Path:

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,57 +9,15 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 import burnish as bn
+from burnish.cli.compile_options import CompileOptions
 from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_json
 from burnish.cli.rewriting import rewriting_text
-from burnish.cli.sizes import parse_dims, parse_fixed, parse_shapes
-from burnish.errors import ModelError, ParameterError
+from burnish.errors import ModelError
 from burnish.loops.size_text import extent_text
 from burnish.runtime import variants
 
 
-@dataclass(frozen=True)
-class Options:
-    """How to compile, and whether to print JSON instead of text and bars. ``target``: a name, or several of CPUs.
-    ``shapes``: NAME=EXTENTS, as given; ``dims`` and ``fixed`` likewise.
-    """
-
-    target: Any = "cpu"
-    threads: int | None = None
-    exact: bool = False
-    cache_dir: Path | None = None
-    as_json: bool = False
-    records: Path | None = None
-    shapes: Sequence[str] = ()
-    rewrite: bool = True
-    dims: Sequence[str] = ()
-    fixed: Sequence[str] = ()
-    fuse: bool = True
-    arguments: Mapping[str, Any] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Makes ``arguments``, those of ``burnish.compile`` but for records, and ``fuse`` only where it is off, since
-        tuning has no such choice. Raises ParameterError.
-        """
-        known = {
-            "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
-            "shapes": parse_dims(self.dims, parse_shapes(self.shapes)), "rewrite": self.rewrite,
-            "fix": parse_fixed(self.fixed), **({} if self.fuse else {"fuse": False}),
-        }  # fmt: skip
-        object.__setattr__(self, "arguments", known)
-
-    def without_compiling(self, artifact: Path) -> None:
-        """Raises ParameterError where an option says how to compile what is compiled already."""
-        given = {
-            "--target": self.target != "cpu", "--exact": self.exact, "--records": self.records is not None,
-            "--shape": bool(self.shapes), "--dim": bool(self.dims), "--fix": bool(self.fixed),
-            "--no-rewrite": not self.rewrite, "--no-fuse": not self.fuse,
-        }  # fmt: skip
-        for option, is_given in given.items():
-            if is_given:
-                raise ParameterError(f"{option}: '{artifact}' is compiled already; allowed: with an ONNX file")
-
-
-def compile_model(model: Path, output: Path, options: Options, force: bool) -> None:
+def compile_model(model: Path, output: Path, options: CompileOptions, force: bool) -> None:
     """Compiles an ONNX file to the file `output`."""
     check_input(model, "model")
     check_output(output, inputs=[model], is_ours=is_artifact, force=force)
@@ -83,7 +40,7 @@ def compile_model(model: Path, output: Path, options: Options, force: bool) -> N
         print(records_text(module, options.records))
 
 
-def tell_segments(module: Any, output: Path, options: Options) -> None:
+def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
     """What was written of a model that is compiled at its calls."""
     size = output.stat().st_size
     if options.as_json:
@@ -134,7 +91,7 @@ def recorded_kernels(module: bn.Module) -> tuple[int, int]:
     return sum(bool(call.get("recorded")) for call in calls), len(calls)
 
 
-def inspect(model: Path, options: Options) -> None:
+def inspect(model: Path, options: CompileOptions) -> None:
     """Prints the graph, memory plan and kernels of a compiled file, or of an ONNX file that is compiled first."""
     check_input(model, "model")
     if model.suffix == ".bn":
@@ -173,7 +130,7 @@ def memory_text(module: bn.Module) -> str:
     return ", ".join(f"{part} {nbytes / 1e6:.2f} MB" for part, nbytes in module.memory.items())
 
 
-def compiled(model: Path, options: Options) -> bn.Module:
+def compiled(model: Path, options: CompileOptions) -> bn.Module:
     """Compiles the model with a progress bar on the terminal's error stream."""
     with progress_bar(options.as_json) as report:
         return whole(bn.compile(model, progress=report, records=options.records, **options.arguments), model)

@@ -1,27 +1,31 @@
 """`burnish device add | list | test | serve`: boards that kernels are measured on, and the server that shares them."""
 
 import signal
+import sys
 import threading
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from burnish.cli.output import print_json
+from burnish.cli.compile_options import Json
+from burnish.cli.output import print_answer, print_json
 from burnish.errors import DeviceError, ParameterError
-
-# The device pool and the compiler take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Boards to measure on: name them, test them, share them among tuners.", no_args_is_help=True)
+from burnish.runtime.device_pool.client import RemotePool
+from burnish.runtime.device_pool.pool import DevicePool
+from burnish.runtime.device_pool.secure import key_of
+from burnish.runtime.device_pool.server import PoolServer
+from burnish.runtime.device_pool.table import Device, default_path, read
+from burnish.runtime.device_pool.table import add as add_to
+from burnish.target import target as find_target
 
 Table = Annotated[
     Path | None, typer.Option("--devices", metavar="FILE", help="The table of devices. Default: the user's own.")
 ]
 Key = Annotated[Path | None, typer.Option(metavar="FILE", help="The pool's key. Default: beside the table.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Pool = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Ask the pool that is served there.")]
 
 
-@app.command()
 def add(
     name: Annotated[str, typer.Argument(help="Its name.", show_default=False)],
     kind: Annotated[str, typer.Option(help="What tuners ask for, such as aarch64-cortex-a53.", show_default=False)],
@@ -33,10 +37,6 @@ def add(
     as_json: Json = False,
 ) -> None:
     """Add a board to the table: by SSH, emulated, or else a process of this machine."""
-    from burnish.runtime.device_pool.table import Device
-    from burnish.runtime.device_pool.table import add as add_to
-    from burnish.target import target as find_target
-
     if ssh and emulator:
         raise ParameterError("device add: found --ssh and --emulator; allowed: one of them")
     reach = "ssh" if ssh else "emulator" if emulator else "local"
@@ -44,35 +44,28 @@ def add(
     find_target(device.target_name)
     path = _table(devices)
     add_to(path, device)
-    if as_json:
-        print_json({"devices": str(path), "name": name, "kind": kind, "reach": reach})
-    else:
-        print(f"{path}: {name}, of kind {kind}, by {reach}; try `burnish device test {name}`")
+    report = {"devices": str(path), "name": name, "kind": kind, "reach": reach}
+    print_answer(as_json, report, f"{path}: {name}, of kind {kind}, by {reach}; try `burnish device test {name}`")
 
 
-@app.command("list")
 def list_command(devices: Table = None, pool: Pool = None, key: Key = None, as_json: Json = False) -> None:
     """List the table's boards; of a pool that is served, who holds which, and what each tuner has used."""
     if pool is not None:
         _list_served(pool, key, devices, as_json)
         return
     rows = _devices(_table(devices))
-    if as_json:
-        print_json({"devices": [_plain(device) for device in rows]})
-        return
-    for device in rows:
-        where = f" at {device.address}" if device.address else ""
-        print(f"{device.name}: {device.kind}, {device.reach}{where}")
+    where = {device.name: f" at {device.address}" if device.address else "" for device in rows}
+    lines = [f"{device.name}: {device.kind}, {device.reach}{where[device.name]}" for device in rows]
+    print_answer(as_json, {"devices": [_plain(device) for device in rows]}, *lines)
 
 
-@app.command()
 def test(
     names: Annotated[list[str] | None, typer.Argument(help="Which (default: all).", show_default=False)] = None,
     devices: Table = None,
     as_json: Json = False,
 ) -> None:
     """Run a kernel on each board, check its answer, and time its link. Exit status 1 where one is not well."""
-    from burnish.driver.board_test import test_device
+    from burnish.driver.board_test import test_device  # the compiler takes a second to import
 
     known = _devices(_table(devices))
     strange = set(names or ()) - {device.name for device in known}
@@ -94,7 +87,6 @@ def test(
         raise typer.Exit(1)
 
 
-@app.command()
 def serve(
     devices: Table = None,
     host: Annotated[str, typer.Option(help="The address to listen on; others than the loopback reach a network.")] = (
@@ -106,12 +98,6 @@ def serve(
     as_json: Json = False,
 ) -> None:
     """Share the table's boards among tuners, in fair shares, until Ctrl-C or SIGTERM. Tuners need the same key."""
-    import sys
-
-    from burnish.runtime.device_pool.pool import DevicePool
-    from burnish.runtime.device_pool.secure import key_of
-    from burnish.runtime.device_pool.server import PoolServer
-
     known = _devices(_table(devices))
     path = _key(key, devices)
     secret = key_of(path, make=True)
@@ -123,35 +109,25 @@ def serve(
             print(f"burnish: {why}", file=sys.stderr, flush=True)
 
         with PoolServer(pool, secret, host, port, refused) as server:
-            if as_json:
-                print_json({"address": server.address, "key": str(path), "devices": [_plain(d) for d in known]})
-            else:
-                print(f"{server.address}: {len(known)} devices ({_names(known)}); key: {path}")
+            report = {"address": server.address, "key": str(path), "devices": [_plain(d) for d in known]}
+            print_answer(as_json, report, f"{server.address}: {len(known)} devices ({_names(known)}); key: {path}")
             sys.stdout.flush()
             while not ended.wait(0.5):
                 pass
 
 
 def _list_served(address: str, key: Path | None, devices: Path | None, as_json: bool) -> None:
-    from burnish.runtime.device_pool.client import RemotePool
-    from burnish.runtime.device_pool.secure import key_of
-
     found = RemotePool(address, key_of(_key(key, devices))).status()
-    if as_json:
-        print_json({"pool": address, **found})
-        return
+    lines, total = [], sum(found["used"].values()) or 1.0
     for row in found["devices"]:
         who = f" by {row['owner']}" if row["owner"] else ""
         why = f" ({row['reason']})" if row["state"] == "lost" else ""
-        print(f"{row['name']}: {row['kind']}, {row['state']}{who}, {row['served']} leases{why}")
-    total = sum(found["used"].values()) or 1.0
-    for owner, seconds in found["used"].items():
-        print(f"{owner}: {seconds:.1f} s of devices, {seconds / total:.0%}")
+        lines.append(f"{row['name']}: {row['kind']}, {row['state']}{who}, {row['served']} leases{why}")
+    lines += [f"{owner}: {seconds:.1f} s of devices, {seconds / total:.0%}" for owner, seconds in found["used"].items()]
+    print_answer(as_json, {"pool": address, **found}, *lines)
 
 
 def _table(given: Path | None) -> Path:
-    from burnish.runtime.device_pool.table import default_path
-
     return given or default_path()
 
 
@@ -161,8 +137,6 @@ def _key(given: Path | None, devices: Path | None) -> Path:
 
 def _devices(path: Path) -> list[Any]:
     """The devices of a table. Raises DeviceError where there is none."""
-    from burnish.runtime.device_pool.table import read
-
     if not path.exists():
         raise DeviceError(f"devices: no table '{path}'; make one by `burnish device add`")
     return read(path)

@@ -1,164 +1,177 @@
-"""The commands for graph neural networks: `burnish gnn train | infer | partition | info | convert`."""
+"""`burnish gnn infer | partition | info | convert`: graphs and networks of files, applied, cut and shown."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 import typer
 
-from burnish.cli.models import CacheDir, Json, Threads
+from burnish.cli.compile_options import CacheDir, Json, Threads
+from burnish.cli.output import begins, check_input, check_output, is_svg, print_answer
+from burnish.errors import ParameterError
+from burnish.files import write_atomic
+from burnish.gnn.disjoint import union
+from burnish.gnn.feeds import labels_of, mask_of
+from burnish.gnn.formats import read
+from burnish.gnn.generators import dataset, ppi_graphs, write_dataset
+from burnish.gnn.graph import MASKS, Graph
+from burnish.gnn.inference import logits_of
+from burnish.gnn.losses import scores
+from burnish.gnn.models import Network
+from burnish.gnn.partition import equal_edges, equal_vertices
+from burnish.gnn.picture import partition_facts, partition_picture
+from burnish.gnn.store import SUFFIX, GraphFile, load, save
 
-KINDS = ("gcn", "sage", "gin", "commnet", "gat", "deep_gcn")  # of burnish.gnn.models, which takes a while to import
-OPTIMIZERS = ("adam", "adamw", "sgd")
-PARTITIONS = ("edges", "vertices", "learned")
+GENERATED, PPI = "dataset:", "ppi"
 
-app = typer.Typer(help="Train graph neural networks on whole graphs, and use them.", no_args_is_help=True)
-
-GraphFile = Annotated[
+GraphPath = Annotated[
     str,
     typer.Argument(
         help="A graph: .bngraph, .npz, a text of edges, a folder in OGB's layout; or dataset:NAME, generated.",
         show_default=False,
     ),
 ]
-Budget = Annotated[
-    str | None, typer.Option(help="Most memory that the process may take, such as 700MB.", show_default=False)
-]
 
 
-@app.command()
-def train(
-    graph: GraphFile,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The network's file.")] = Path("network.safetensors"),
-    model: Annotated[str, typer.Option(help=f"One of {', '.join(KINDS)}.")] = "gcn",
-    hidden: Annotated[int, typer.Option(min=1, help="Width of hidden layers.")] = 128,
-    layers: Annotated[int, typer.Option(min=1, help="Layers.")] = 2,
-    heads: Annotated[int, typer.Option(min=1, help="Of gat, together as wide as --hidden.")] = 8,
-    dropout: Annotated[float, typer.Option(min=0, max=1, help="Probability, in front of hidden layers.")] = 0.5,
-    epochs: Annotated[int, typer.Option(min=1, help="Passes over the graph.")] = 200,
-    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}.")] = "adam",
-    rate: Annotated[float, typer.Option(min=0, help="The learning rate.")] = 0.01,
-    weight_decay: Annotated[float, typer.Option(min=0)] = 0.0,
-    seed: Annotated[int, typer.Option(min=0, help="Of weights, dropout and samples.")] = 0,
-    continue_from: Annotated[
-        Path | None, typer.Option("--continue", metavar="NETWORK", help="A network whose weights come first.")
-    ] = None,
-    patience: Annotated[
-        int | None, typer.Option(min=1, help="End after so many evaluations without a smaller loss.")
-    ] = None,
-    evaluate_every: Annotated[int | None, typer.Option(min=1, help="Steps. Default: after each epoch.")] = None,
-    sample: Annotated[
-        str | None, typer.Option(metavar="F1,F2", help="Sample so many neighbours a layer, such as 25,10.")
-    ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Vertices of a batch, with --sample.")] = 1024,
-    memory_budget: Budget = None,
-    planner: Annotated[str, typer.Option(help="With a budget: best, streaming, lru, or 'lru drop dead'.")] = "best",
-    workers: Annotated[int, typer.Option(min=1, help="Workers, each with a range of vertices.")] = 1,
-    worker_kind: Annotated[str, typer.Option(help="thread, process, torch or ray.")] = "process",
-    partition: Annotated[str, typer.Option(help=f"Of vertices: by {', '.join(PARTITIONS)}.")] = "edges",
-    checkpoint: Annotated[Path | None, typer.Option(help="A folder for checkpoints.")] = None,
-    save_every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 10,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
-    ] = False,
-    report: Annotated[
-        Path | None, typer.Option(help="A file for losses, evaluations, partition and memory: JSON, or .html.")
-    ] = None,
-    threads: Threads = None,
-    cache_dir: CacheDir = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an output file that is no network.")] = False,
-    as_json: Json = False,
-) -> None:
-    """Train a network on a graph with features, labels and masks. Ctrl-C ends it with what is trained so far."""
-    from burnish.cli import graph_training  # the compiler takes a second to import, which `--help` need not wait for
-
-    graph_training.train(
-        graph_training.Task(
-            graph,
-            output,
-            report,
-            model,
-            hidden,
-            layers,
-            heads,
-            dropout,
-            epochs,
-            optimizer,
-            rate,
-            weight_decay,
-            seed,
-            continue_from,
-            patience,
-            evaluate_every,
-            sample,
-            batch,
-            memory_budget,
-            planner,
-            workers,
-            worker_kind,
-            partition,
-            checkpoint,
-            save_every,
-            resume,
-            threads,
-            cache_dir,
-            force,
-            as_json,
-        )
-    )
-
-
-@app.command()
 def infer(
     network: Annotated[Path, typer.Argument(help="A network that `train` wrote.", show_default=False)],
-    graph: GraphFile,
+    graph: GraphPath,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Logits, .npy, or classes, .csv. Default: none.")
     ] = None,
-    memory_budget: Budget = None,
+    memory_budget: Annotated[
+        str | None, typer.Option(help="Most memory that the process may take, such as 700MB.", show_default=False)
+    ] = None,
     threads: Threads = None,
     cache_dir: CacheDir = None,
     as_json: Json = False,
 ) -> None:
     """Apply a network to a graph, also one that it has never seen, and score it where the graph has labels."""
-    from burnish.cli import graph_training
+    check_input(network, "network")
+    if output is not None and output.suffix not in (".npy", ".csv"):
+        raise ParameterError(f"--output: found '{output}'; allowed: a name that ends in .npy or .csv")
+    if output is not None:
+        check_output(output, inputs=[network], force=True)
+    net = Network.load(network)
+    source: Graph | Path = Path(graph) if memory_budget and is_file(graph) else graph_of(graph)
+    logits = logits_of(net, source, threads=threads, cache_dir=cache_dir, memory_budget=memory_budget)
+    if output is not None:
+        _write_logits(output, logits)
+    labelled = source if isinstance(source, Graph) else None
+    found = {} if labelled is None or labelled.labels is None else _scores(labelled, logits)
+    told = {"network": str(net), "vertices": len(logits), "classes": logits.shape[1], "scores": found}
+    lines = [f"{net}: {len(logits)} vertices, {logits.shape[1]} classes"]
+    for mask, values in found.items():
+        lines.append(f"{mask}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
+    lines += [] if output is None else [f"written to {output}"]
+    print_answer(as_json, {**told, "output": None if output is None else str(output)}, *lines)
 
-    graph_training.infer(network, graph, output, memory_budget, threads, cache_dir, as_json)
 
-
-@app.command()
 def partition(
-    graph: GraphFile,
+    graph: GraphPath,
     workers: Annotated[int, typer.Option(min=1, help="Ranges of vertices.")] = 2,
     by: Annotated[str, typer.Option(help="edges or vertices.")] = "edges",
     picture: Annotated[Path | None, typer.Option(help="An .svg file to draw it in.")] = None,
     as_json: Json = False,
 ) -> None:
     """Cut a graph into ranges of vertices, and show what each worker has and what it reads of others."""
-    from burnish.cli import graph_training
+    if by not in ("edges", "vertices"):
+        raise ParameterError(f"--by: found '{by}'; allowed: edges, vertices")
+    if picture is not None:
+        check_output(picture, "--picture", is_ours=is_svg)
+    csr = graph_of(graph).csr
+    cuts = equal_edges(csr, workers) if by == "edges" else equal_vertices(csr.rows, workers)
+    facts = partition_facts(csr, cuts.tolist())
+    if picture is not None:
+        drawn = partition_picture(facts).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
+        write_atomic(picture, [drawn.encode()])
+    lines = [
+        f"worker {k}: vertices {f['begin']} to {f['end'] - 1}, {f['edges']:,} edges, halo of {f['halo']:,} rows"
+        for k, f in enumerate(facts)
+    ]
+    print_answer(as_json, {"by": by, "cuts": cuts.tolist(), "workers": facts}, *lines)
 
-    graph_training.partition(graph, workers, by, picture, as_json)
 
-
-@app.command()
 def info(
     path: Annotated[str, typer.Argument(help="A graph, or a network that `train` wrote.", show_default=False)],
     as_json: Json = False,
 ) -> None:
     """Show what a graph or a network is."""
-    from burnish.cli import graph_training
+    if Path(path).suffix == ".safetensors":
+        check_input(Path(path), "network")
+        net = Network.load(path)
+        shapes = {name: list(np.shape(value)) for name, value in net.weights.items()}
+        told: dict[str, Any] = {
+            "network": str(net), "dropout": net.dropout, "parameters": net.parameters, "weights": shapes,
+        }  # fmt: skip
+    else:
+        told = dict(graph_of(path).facts())
+    print_answer(as_json, told, *(f"{name}: {_words(value)}" for name, value in told.items()))
 
-    graph_training.info(path, as_json)
 
-
-@app.command()
 def convert(
-    graph: GraphFile,
+    graph: GraphPath,
     output: Annotated[Path, typer.Option("--output", "-o", help="The .bngraph file to write.")],
     symmetrize: Annotated[bool, typer.Option("--symmetrize", help="Add the reverse of every edge.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace an output file that is no graph.")] = False,
     as_json: Json = False,
 ) -> None:
     """Write a graph as a .bngraph file, whose features and edges training reads in blocks."""
-    from burnish.cli import graph_training
+    if output.suffix != SUFFIX:
+        raise ParameterError(f"--output: found '{output}'; allowed: a name that ends in {SUFFIX}")
+    check_output(output, is_ours=begins(b"BNGRAPH1"), force=force)
+    if graph.startswith(GENERATED) and graph != GENERATED + PPI:  # symmetric, and written piece by piece
+        write_dataset(output, *_generated(graph))
+    else:
+        source = graph_of(graph)
+        save(output, source.symmetrized() if symmetrize else source)
+    size, file = output.stat().st_size, GraphFile.open(output)
+    report = {"output": str(output), "bytes": size, **(load(output, "file").facts() if as_json else {})}
+    print_answer(as_json, report, f"{output}: {file.vertices:,} vertices, {file.edges:,} edges, {size / 1e6:.1f} MB")
 
-    graph_training.convert(graph, output, symmetrize, force, as_json)
+
+def graph_of(source: str) -> Graph:
+    """A graph from a path, or a generated one by its name. Raises ParameterError, DataError, OSError."""
+    if not source.startswith(GENERATED):
+        if not Path(source).exists():
+            raise ParameterError(f"graph: no file or folder '{source}'; allowed also: dataset:reddit/10 and its kin")
+        return read(source)
+    return union(ppi_graphs()) if source == GENERATED + PPI else dataset(*_generated(source))
+
+
+def _generated(source: str) -> tuple[str, str]:
+    """The name and the kind of a graph that is generated."""
+    name, _, kind = source.removeprefix(GENERATED).partition(",")
+    return name, kind or "block"
+
+
+def is_file(source: str) -> bool:
+    """Whether a graph is a file that training reads in blocks."""
+    return not source.startswith(GENERATED) and Path(source).suffix == SUFFIX and Path(source).is_file()
+
+
+def _scores(graph: Graph, logits: np.ndarray) -> dict[str, dict[str, float]]:
+    """Scores by mask, of masks under which vertices are."""
+    found = {}
+    for name in MASKS:
+        mask = getattr(graph, name)
+        if mask is not None and mask.any():
+            labels = labels_of(graph, mask_of(graph, name))
+            found[name] = {key: metric(logits, labels) for key, metric in scores(graph.multilabel).items()}
+    return found
+
+
+def _write_logits(output: Path, logits: np.ndarray) -> None:
+    if output.suffix == ".npy":
+        with output.open("wb") as file:
+            np.save(file, logits)
+        return
+    classes: Sequence[int] = np.argmax(logits, 1).tolist()
+    write_atomic(output, ["".join(f"{c}\n" for c in classes).encode()])
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(v)}" for name, v in value.items())
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

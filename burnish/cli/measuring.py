@@ -15,7 +15,8 @@ import numpy as np
 import typer
 from rich.table import Table
 
-from burnish.cli.compiling import Options, compiled, facts, loaded, progress_bar, records_text
+from burnish.cli.compile_options import CompileOptions
+from burnish.cli.compiling import compiled, facts, loaded, progress_bar, records_text
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.check import KernelCheck, check_module
 from burnish.driver.check import check as check_kernels
@@ -32,7 +33,13 @@ WORST = 5  # rows that `check` prints
 
 
 def bench(
-    model: str, vs: str | None, onnx: Path | None, seconds: float, inputs: Path | None, seed: int, options: Options
+    model: str,
+    vs: str | None,
+    onnx: Path | None,
+    seconds: float,
+    inputs: Path | None,
+    seed: int,
+    options: CompileOptions,
 ) -> None:
     """Times a model and the peers of `vs` on the same inputs, in turn, and prints a table."""
     artifact = Path(model) if Path(model).suffix == ".bn" else None
@@ -98,7 +105,9 @@ def bench_table(title: str, rows: list[dict[str, Any]]) -> Table:
     return table
 
 
-def check(model: Path, against: str, onnx: Path | None, inputs: Path | None, seed: int, options: Options) -> None:
+def check(
+    model: Path, against: str, onnx: Path | None, inputs: Path | None, seed: int, options: CompileOptions
+) -> None:
     """Compares a model's answers with a reference, prints the worst, and ends with status 1 if they differ."""
     if against not in ("reference", "onnxruntime"):
         raise ParameterError(f"--against {against}: allowed are reference and onnxruntime")
@@ -151,7 +160,7 @@ def check_table(rows: list[KernelCheck]) -> Table:
     return table
 
 
-def check_source(artifact: Path | None, onnx: Path | None, options: Options) -> None:
+def check_source(artifact: Path | None, onnx: Path | None, options: CompileOptions) -> None:
     """Raises ParameterError for an artifact that is no file or comes with options of compiling, or a stray --onnx."""
     if artifact is None and onnx is not None:
         raise ParameterError(f"--onnx {onnx}: allowed with a .bn file, which it was made from")

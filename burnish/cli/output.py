@@ -22,6 +22,14 @@ def print_json(report: dict[str, Any]) -> None:
     print(json.dumps({"version": VERSION, "burnish": burnish.__version__, **report}, indent=2))
 
 
+def print_answer(as_json: bool, report: dict[str, Any], *lines: str) -> None:
+    """What a command answers: the report as JSON, or lines of text."""
+    if as_json:
+        print_json(report)
+    for line in lines if not as_json else ():
+        print(line)
+
+
 def print_table(table: Any) -> None:
     """A table on standard output."""
     Console(highlight=False).print(table)
@@ -97,11 +105,17 @@ def check_records(path: Path) -> None:
         raise ParameterError(f"--records: '{path}' is no file of tuning records; nothing is added to it")
 
 
-def is_artifact(path: Path) -> bool:
-    """Whether a file is a compiled model, or empty."""
-    with path.open("rb") as file:
-        start = file.read(8)
-    return start in (b"", b"BURNISH\n")
+def begins(mark: bytes) -> Callable[[Path], bool]:
+    """Whether a file begins with the mark, or is empty."""
+
+    def found(path: Path) -> bool:
+        with path.open("rb") as file:
+            return file.read(len(mark)) in (b"", mark)
+
+    return found
+
+
+is_artifact, is_svg = begins(b"BURNISH\n"), begins(b"<svg")
 
 
 def is_json(path: Path) -> bool:

@@ -5,69 +5,52 @@ from typing import Annotated, Any
 
 import typer
 
-from burnish.cli.output import check_input, check_output, check_records, print_json
-
-# The records of tuning take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Show, join and compact files of tuning records, and learn from them.", no_args_is_help=True)
+from burnish.cli.compile_options import Json
+from burnish.cli.output import check_input, check_output, check_records, print_answer
+from burnish.tune.records import Records
 
 File = Annotated[Path, typer.Argument(help="A file of tuning records, such as records.jsonl.", show_default=False)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command()
 def show(
     file: File, won: Annotated[bool, typer.Option("--won", help="Only winners.")] = False, as_json: Json = False
 ) -> None:
     """List the fastest candidate of every kernel, machine and setting, and how many were tried."""
     rows = _summary(file, won)
-    if as_json:
-        print_json({"records": str(file), "kernels": rows})
-        return
+    lines = []
     for row in rows:
         found = f"{row['best_us']} µs by {row['template']} {row['choice']}"
         best = "none succeeded" if row["best_us"] is None else found
         setting = f"{row['threads']} threads, {'cold' if row['cold'] else 'hot'}"
-        print(f"{row['key'][:12]} {setting}: {row['tried']} tried, {row['failed']} failed; {best}")
+        lines.append(f"{row['key'][:12]} {setting}: {row['tried']} tried, {row['failed']} failed; {best}")
+    print_answer(as_json, {"records": str(file), "kernels": rows}, *lines)
 
 
-@app.command()
 def merge(
     file: File,
     others: Annotated[list[Path], typer.Argument(help="Files to take records from.", show_default=False)],
     as_json: Json = False,
 ) -> None:
     """Add the records of other files that FILE does not hold."""
-    from burnish.tune.records import Records
-
     check_records(file)
     for other in others:
         check_input(other, "records")
     added = Records(file).merge(others)
-    if as_json:
-        print_json({"records": str(file), "added": added})
-    else:
-        print(f"{file}: {added} records added")
+    print_answer(as_json, {"records": str(file), "added": added}, f"{file}: {added} records added")
 
 
-@app.command()
 def compact(
     file: File,
     keep: Annotated[int, typer.Option(min=1, help="Candidates kept of every kernel and setting.")] = 8,
     as_json: Json = False,
 ) -> None:
     """Keep only winners and the fastest candidates of every kernel and setting."""
-    from burnish.tune.records import Records
-
     check_input(file, "records")
     check_records(file)
     dropped = Records(file).compact(keep)
-    if as_json:
-        print_json({"records": str(file), "dropped": dropped})
-    else:
-        print(f"{file}: {dropped} records dropped")
+    print_answer(as_json, {"records": str(file), "dropped": dropped}, f"{file}: {dropped} records dropped")
 
 
-@app.command()
 def train(
     files: Annotated[list[Path], typer.Argument(help="Files of tuning records.", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The model's file.")] = Path("prior.json"),
@@ -77,7 +60,6 @@ def train(
     """Train the cost model that searches start from, and say how well it ranks kernels it has not seen."""
     from burnish.tune.pretrained import save
     from burnish.tune.pretrained import train as trained_on
-    from burnish.tune.records import Records
 
     check_output(output, inputs=files)
     for file in files:
@@ -85,20 +67,16 @@ def train(
     document = trained_on([record for file in files for record in Records(file).all()], seed)
     save(document, output)
     how = document["trained"]
-    if as_json:
-        print_json({"output": str(output), **how})
-        return
     found = how["held_out"]
-    print(f"{output}: {output.stat().st_size / 1e3:.0f} kB, from {how['records']} records of {how['kernels']} kernels")
-    print(
+    print_answer(
+        as_json, {"output": str(output), **how},
+        f"{output}: {output.stat().st_size / 1e3:.0f} kB, from {how['records']} records of {how['kernels']} kernels",
         f"of kernels held out, {found['pairs_in_order']:.0%} of pairs are in order; the 8 that it would try first "
-        f"reach {found['reached_by_8']:.0%} of the best speed measured"
-    )
+        f"reach {found['reached_by_8']:.0%} of the best speed measured",
+    )  # fmt: skip
 
 
 def _summary(file: Path, won: bool) -> list[dict[str, Any]]:
-    from burnish.tune.records import Records
-
     check_input(file, "records")
     groups: dict[tuple[str, int, str, bool], list[Any]] = {}
     for record in Records(file).all():

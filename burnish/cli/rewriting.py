@@ -1,27 +1,23 @@
 """`burnish rewrite generate | list | verify | apply`: substitutions of graphs, their proofs, and models rewritten."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from burnish.cli import clock
-from burnish.cli.output import check_input, check_output, print_json
-from burnish.cli.sizes import parse_shapes
+from burnish.cli.compile_options import CompileOptions, Json, OnnxModel
+from burnish.cli.options import OptionsOf
+from burnish.cli.output import check_input, check_output, print_answer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from typing import Any
 
     from burnish.rewrite.language.terms import Rule, Term
 
 # The operators take a while to import, which `--help` need not wait for.
-app = typer.Typer(help="Graph substitutions: generate, list, verify and apply them.", no_args_is_help=True)
-
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
-@app.command()
 def verify(
     file: Annotated[
         Path | None, typer.Argument(help="A file of substitutions; without it, the shipped ones.", show_default=False)
@@ -46,21 +42,15 @@ def verify(
     report = verify_rules(rules, known=known, bindings=bindings, seed=seed)
     if proofs is not None:
         proofs.write_text("\n".join(map(str, report.proofs.values())), encoding="utf-8")
-    if as_json:
-        rows = [
-            {"rule": v.rule.name, "outcome": v.outcome, "reason": v.reason, "seconds": v.seconds}
-            for v in report.verdicts
-        ]
-        print_json({"rules": len(rules), "verdicts": rows})
-    else:
-        print(report)
-        for rule in report.offered:
-            print(f"  no proof found, no test fails; an axiom is missing, or:\n{rule}")
+    rows = [
+        {"rule": v.rule.name, "outcome": v.outcome, "reason": v.reason, "seconds": v.seconds} for v in report.verdicts
+    ]
+    offered = [f"  no proof found, no test fails; an axiom is missing, or:\n{rule}" for rule in report.offered]
+    print_answer(as_json, {"rules": len(rules), "verdicts": rows}, str(report), *offered)
     if len(report.of("proved")) < len(rules):
         raise typer.Exit(1)
 
 
-@app.command("list")
 def list_(
     name: Annotated[str, typer.Argument(help="Only rules with this in their names.")] = "",
     axioms: Annotated[bool, typer.Option("--axioms", help="The axioms instead of the substitutions.")] = False,
@@ -71,13 +61,10 @@ def list_(
     from burnish.rewrite.proofs.verify import load_substitutions
 
     rules = [r for r in (load_axioms().values() if axioms else load_substitutions()) if name in r.name]
-    if as_json:
-        print_json({"rules": [{"name": r.name, "origin": r.origin, "text": str(r)} for r in rules]})
-        return
-    print("\n\n".join(map(drawing, rules)))
+    listed = [{"name": r.name, "origin": r.origin, "text": str(r)} for r in rules]
+    print_answer(as_json, {"rules": listed}, "\n\n".join(map(drawing, rules)))
 
 
-@app.command()
 def generate(
     output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
     proofs: Annotated[
@@ -125,13 +112,11 @@ def generate(
         print(rule)
 
 
-@app.command("apply")
 def apply_(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    model: OnnxModel,
     output: Annotated[Path, typer.Option("--output", "-o", help="The ONNX file to write.")],
+    options: Annotated[CompileOptions, OptionsOf(only=("target", "threads", "exact", "shapes", "as_json"))],
     seconds: Annotated[float, typer.Option(min=0.001, help="Time to search for.")] = 5.0,
-    target: Annotated[str, typer.Option(help="The machine whose kernels are to be faster.")] = "cpu",
-    exact: Annotated[bool, typer.Option("--exact", help="Only substitutions that re-associate.")] = False,
     minimize: Annotated[str, typer.Option(help="time, flops, or time+flops.")] = "time",
     memory_limit: Annotated[
         int | None, typer.Option(help="Bytes that the compiled model may take.", show_default=False)
@@ -139,12 +124,6 @@ def apply_(
     measure: Annotated[
         bool, typer.Option("--measure", help="Also time the model without each of the substitutions.")
     ] = False,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads it will run on. Default: one a core.")] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=EXTENTS", help="An input's shape, such as x=8,3,224,224. Repeatable."),
-    ] = None,
-    as_json: Json = False,
 ) -> None:
     """Rewrite a model to what should take the least time, and write it as ONNX, for any runtime.
 
@@ -162,22 +141,22 @@ def apply_(
 
     check_input(model, "model")
     check_output(output, inputs=[model])
+    threads, exact = options.threads, options.exact
     check_common(threads=threads, exact=exact, shapes=None, cache_dir=None)
     check_model(model)
-    asked, machine, seconds = objective(minimize, memory_limit), find_target(target), clock.left(seconds)
-    graph, rules = import_graph(model, parse_shapes(shape or ())), shipped_rules()
-    chosen = rewrite_model(graph, rules, target=machine, threads=threads, exact=exact, seconds=seconds, objective=asked)
+    how: dict[str, Any] = {"target": find_target(options.target), "exact": exact, "seconds": clock.left(seconds)}
+    asked = objective(minimize, memory_limit)
+    graph, rules = import_graph(model, options.arguments["shapes"]), shipped_rules()
+    chosen = rewrite_model(graph, rules, threads=threads, objective=asked, **how)
     told = chosen.module.rewrites or {}
     if measure:
-        found = contributions(graph, chosen, rules, target=machine, exact=exact, seconds=seconds)
+        found = contributions(graph, chosen, rules, **how)
         told = {**told, "without": {n: {"ratio": c.ratio, "low": c.low, "high": c.high} for n, c in found.items()}}
     written = chosen.proposed or chosen.graph
     save(to_onnx(written), output)
-    if as_json:
-        print_json({"output": str(output), **told, "rewritten": written is not graph})
-        return
-    print(rewriting_text(told))
-    print(f"{output}: {len(graph.nodes)} to {len(written.nodes)} nodes")
+    report = {"output": str(output), **told, "rewritten": written is not graph}
+    sizes = f"{output}: {len(graph.nodes)} to {len(written.nodes)} nodes"
+    print_answer(options.as_json, report, rewriting_text(told), sizes)
 
 
 def rewriting_text(told: "Mapping[str, Any]") -> str:

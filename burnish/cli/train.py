@@ -1,110 +1,268 @@
-"""The command `burnish train`."""
+"""`burnish train`: an ONNX file and rows of data to the trained model, with checkpoints and a report."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import onnx
 import typer
 
-from burnish.cli.models import CacheDir, Exact, Fix, Json, OnnxModel, Shape, Threads
+import burnish as bn
+from burnish.arguments import check_count
+from burnish.cli.compile_options import CompileOptions, OnnxModel
+from burnish.cli.options import ChoiceOf, OptionsOf
+from burnish.cli.output import check_input, check_output, is_artifact, print_json
+from burnish.cli.plan_devices import summary
+from burnish.cli.reports import is_report, print_report, write_report
+from burnish.driver.calibration import Ranks as DeviceRanks
+from burnish.driver.fit import Fitted, import_batch, prepare
+from burnish.driver.fit_ranks import RanksFitted, faster_plan, fit_ranks
+from burnish.driver.importing import import_model
+from burnish.driver.planned import data_parallel_splits, read_plan
+from burnish.driver.planned import plan as find_plan
+from burnish.errors import DataError, ParameterError
+from burnish.files import write_atomic
+from burnish.frontend.onnx import to_onnx
+from burnish.parallel.plans import Splits, Stages
+from burnish.train.data import read_npz
+from burnish.train.evaluation import METRICS
+from burnish.train.loop import Limits
+from burnish.train.losses import LOSSES
+from burnish.train.optimizers import OPTIMIZERS, Optimizer
+from burnish.train.progress import shown
+from burnish.train.schedules import parse_schedule
+from burnish.train.step import parameters_of
 
-LOSSES = (
-    "softmax_cross_entropy",
-    "squared",
-    "binary_logistic",
-)  # of burnish.train.losses, which take a while to import
-METRICS = ("accuracy", "binary_accuracy", "absolute_error")  # of burnish.train.evaluation
-OPTIMIZERS = ("sgd", "adam", "adamw")
 
-app = typer.Typer()  # its command joins those of `burnish` itself
+@dataclass(frozen=True)
+class DataOptions:
+    """What is trained on and evaluated with.
+
+    ``data``: an .npz file with arrays of rows, by the names of the model's inputs and 'label'. ``valid``: an .npz file
+    to evaluate with. ``metric``: what is evaluated beside the loss. ``batch``: rows of a batch, where the model leaves
+    it open. ``seed``: of the order of rows. ``shuffle``: whether rows are shuffled.
+    """
+
+    data: Path
+    valid: Path | None = None
+    metric: Sequence[str] | None = None
+    batch: int | None = None
+    seed: int = 0
+    shuffle: bool = True
 
 
-@app.command("train")
-def train_command(
+@dataclass(frozen=True)
+class RateOptions:
+    """How the learning rate moves.
+
+    ``schedule``: one of constant, step:EVERY[:RATIO], cosine[:LEAST] or linear[:LEAST]. ``warm_up``: updates in which
+    the rate rises from 0.
+    """
+
+    schedule: str = "constant"
+    warm_up: int = 0
+
+
+@dataclass(frozen=True)
+class RankOptions:
+    """The devices that train.
+
+    ``plan``: a strategy of `burnish plan devices`, by which --ranks devices train, or auto for one that is searched for
+    with costs measured here, by default data parallelism. ``ranks``: processes that train, each a device of the plan.
+    ``ranks_on``: what ranks are, process or thread here, torch (gloo), or ray (a cluster's actors). ``compare``:
+    whether some steps by data parallelism are timed as well.
+    """
+
+    plan: Path | None = None
+    ranks: int = 1
+    ranks_on: str = "process"
+    compare: bool = True
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError for no rank."""
+        check_count("--ranks", self.ranks, 1)
+
+    @property
+    def is_auto(self) -> bool:
+        """Whether a plan is to be searched for."""
+        return self.plan is not None and str(self.plan) == "auto"
+
+
+@dataclass(frozen=True)
+class OutputOptions:
+    """The files that come of training.
+
+    ``output``: the trained model, .onnx, or .bn for a compiled one, by default MODEL.trained.onnx. ``report``: a file
+    for losses, evaluations and memory, JSON, or pictures (.html). ``checkpoint``: a folder for checkpoints. ``force``:
+    replaces an output file that is no model.
+    """
+
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None
+    report: Path | None = None
+    checkpoint: Path | None = None
+    force: bool = False
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """What the command was asked for."""
+
+    model: Path
+    rows: DataOptions
+    recipe: bn.Train
+    rates: RateOptions
+    limits: Limits
+    ranks: RankOptions
+    written: OutputOptions
+    options: CompileOptions
+
+    @property
+    def output(self) -> Path:
+        """The file of the trained model."""
+        assert self.written.output is not None
+        return self.written.output
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Those of burnish.compile that training takes."""
+        return {name: self.options.arguments[name] for name in ("threads", "exact", "cache_dir")}
+
+    @property
+    def loop(self) -> dict[str, Any]:
+        """Arguments of the loop, by one device or by several."""
+        rows = self.rows
+        return {"metrics": tuple(rows.metric or ()), "shuffle": rows.shuffle, "seed": rows.seed,
+                "checkpoint": self.written.checkpoint}  # fmt: skip
+
+
+def train(
     model: OnnxModel,
-    data: Annotated[
-        Path,
-        typer.Option(help="An .npz file with arrays of rows, by the names of the model's inputs and 'label'."),
+    rows: Annotated[DataOptions, OptionsOf(choices={"metric": METRICS})],
+    recipe: Annotated[
+        bn.Train, OptionsOf(omit=("optimizer", "parameters", "seed", "schedule", "guard"), choices={"loss": LOSSES})
     ],
-    loss: Annotated[str, typer.Option(help=f"One of {', '.join(LOSSES)}, and others of docs.")] = LOSSES[0],
-    optimizer: Annotated[str, typer.Option(help=f"One of {', '.join(OPTIMIZERS)}.")] = "adamw",
-    rate: Annotated[float | None, typer.Option(min=0, help="The learning rate. Default: the optimizer's.")] = None,
-    momentum: Annotated[float | None, typer.Option(min=0, max=1, help="Of sgd alone. Default: 0.9.")] = None,
-    weight_decay: Annotated[float | None, typer.Option(min=0, help="Default: the optimizer's.")] = None,
-    schedule: Annotated[
-        str, typer.Option(help="How the rate moves: constant, step:EVERY[:RATIO], cosine[:LEAST] or linear[:LEAST].")
-    ] = "constant",
-    warm_up: Annotated[int, typer.Option(min=0, help="Updates in which the rate rises from 0.")] = 0,
-    clip_norm: Annotated[float | None, typer.Option(help="Most that the norm of all gradients may be.")] = None,
-    clip_value: Annotated[float | None, typer.Option(help="Most that an element of a gradient may be.")] = None,
-    accumulate: Annotated[int, typer.Option(min=1, help="Batches whose mean gradient makes one update.")] = 1,
-    precision: Annotated[
-        str | None, typer.Option(help="bfloat16 or float16: products in half precision. Default: float32.")
-    ] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the data. Default: 1 without --steps.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Batches to train on.")] = None,
-    batch: Annotated[int | None, typer.Option(min=1, help="Rows of a batch, where the model leaves it open.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the order of rows.")] = 0,
-    shuffle: Annotated[bool, typer.Option("--shuffle/--no-shuffle", help="Whether rows are shuffled.")] = True,
-    valid: Annotated[Path | None, typer.Option(help="An .npz file to evaluate with.")] = None,
-    metric: Annotated[list[str] | None, typer.Option(help=f"Of {', '.join(METRICS)}. Repeatable.")] = None,
-    evaluate_every: Annotated[int | None, typer.Option(min=1, help="Batches. Default: after each epoch.")] = None,
-    patience: Annotated[
-        int | None, typer.Option(min=1, help="End after so many evaluations without a smaller loss.")
-    ] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="A folder for checkpoints.")] = None,
-    save_every: Annotated[int | None, typer.Option(min=1, help="Batches. Default: after each epoch.")] = None,
-    keep: Annotated[int, typer.Option(min=1, help="Checkpoints that stay.")] = 2,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on from the newest checkpoint, if there is one.")
-    ] = False,
-    memory_budget: Annotated[
-        str | None, typer.Option(help="Most memory that a step may take, such as 2GB.", show_default=False)
-    ] = None,
-    plan: Annotated[
-        Path | None,
-        typer.Option(
-            help="A strategy of `burnish plan --devices`, by which --ranks devices train; auto: searched for, with "
-            "costs measured here."
-        ),
-    ] = None,
-    ranks: Annotated[int, typer.Option(min=1, help="Processes that train, each a device of the plan.")] = 1,
-    ranks_on: Annotated[
-        str, typer.Option(help="What ranks are: process or thread here, torch (gloo), or ray (a cluster's actors).")
-    ] = "process",
-    compare: Annotated[
-        bool, typer.Option("--compare/--no-compare", help="Whether some steps by data parallelism are timed as well.")
-    ] = True,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "--output", "-o", help="The trained model: .onnx, or .bn for a compiled one. Default: MODEL.trained.onnx."
-        ),
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="A file for losses, evaluations and memory: JSON, or pictures (.html).")
-    ] = None,
-    threads: Threads = None,
-    exact: Exact = False,
-    shape: Shape = None,
-    fix: Fix = None,
-    cache_dir: CacheDir = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace an output file that is no model.")] = False,
-    as_json: Json = False,
+    optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adamw", {"momentum": 0.9})],
+    rates: RateOptions,
+    limits: Annotated[dict[str, Any], OptionsOf(Limits)],
+    ranks: RankOptions,
+    written: OutputOptions,
+    options: Annotated[CompileOptions, OptionsOf(only=("threads", "exact", "shapes", "fixed", "cache_dir", "as_json"))],
 ) -> None:
-    """Train a model on rows of data and write it with its new weights.
+    """Train a model on rows of data and write it with its new weights. Without --epochs and --steps, for one epoch.
 
     Ctrl-C ends training after the batch under way, with a checkpoint and what is trained so far; a second one at once.
     """
-    from burnish.cli import fitting  # the compiler takes a second to import, which `--help` need not wait for
+    epochs = 1 if limits["epochs"] is None and limits["steps"] is None else limits["epochs"]
+    written = replace(written, output=written.output or model.with_suffix(".trained.onnx"))
+    task = TrainTask(model, rows, recipe, rates, Limits(**{**limits, "epochs": epochs}), ranks, written, options)
+    _check(task)
+    shapes, fix = options.arguments["shapes"], options.arguments["fix"]
+    if rows.batch is None:
+        found = import_model(str(model), shapes, fix, training=True)
+    else:
+        found = import_batch(str(model), rows.batch, shapes, fix)
+    graph = found.graph
+    data = read_npz(rows.data)
+    valid = None if rows.valid is None else read_npz(rows.valid)
+    schedule = parse_schedule(rates.schedule, _updates(task, graph, data), rates.warm_up)
+    recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
+    recipe = replace(recipe, parameters=parameters_of(graph, recipe, found.weights))
+    fitted: Fitted | RanksFitted
+    if ranks.ranks > 1:
+        fitted = _by_ranks(task, graph, data, valid, recipe)
+    else:
+        fitted = _alone(task, graph, data, valid, recipe)
+    _write(fitted, task)
+    if fitted.report.stop_reason == "interrupted":
+        raise typer.Exit(130)  # as shells report what Ctrl-C ended
 
-    recipe = fitting.Recipe(
-        loss, optimizer, rate, momentum, weight_decay, schedule, warm_up, clip_norm, clip_value, accumulate, precision,
-        memory_budget,
-    )  # fmt: skip
-    task = fitting.Task(
-        model, data, valid, output or model.with_suffix(".trained.onnx"), report, recipe, epochs, steps, batch, seed,
-        shuffle, tuple(metric or ()), evaluate_every, patience, checkpoint, save_every, keep, resume, force, as_json,
-        {"threads": threads, "exact": exact, "cache_dir": cache_dir}, tuple(shape or ()), tuple(fix or ()),
-        fitting.Ranks(plan, ranks, ranks_on, compare),
-    )  # fmt: skip
-    fitting.train(task)
+
+def _alone(task: TrainTask, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Train) -> Fitted:
+    with shown(not task.options.as_json) as progress:
+        more = {**task.loop, **task.arguments}
+        return prepare(graph, data, recipe, task.limits, valid=valid, progress=progress, **more).run()
+
+
+def _by_ranks(task: TrainTask, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Train) -> RanksFitted:
+    """Trains on several devices by the plan, or by data parallelism where that is faster, and says which."""
+    ranks, count = task.ranks, task.ranks.ranks
+    common: dict[str, Any] = {**task.arguments, "kind": ranks.ranks_on, "threads": task.options.threads or 1}
+    chosen: Splits | Stages = data_parallel_splits(graph, count, recipe.parameters)
+    if ranks.is_auto:
+        measured = DeviceRanks(recipe, **common)
+        found = find_plan(graph, f"host:{count}", parameters=recipe.parameters, measure=measured)
+        chosen = found.placement
+        if not task.options.as_json:
+            print(summary(found))
+    elif ranks.plan is not None:
+        planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, count, recipe.parameters)
+        candidates: dict[str, Splits | Stages] = {"plan": planned, "data parallelism": chosen}
+        used, times = "plan", dict[str, float]()
+        if ranks.compare and planned != chosen:
+            used, times = faster_plan(graph, data, recipe, candidates, count, **common)
+        chosen = candidates[used]
+        if times and not task.options.as_json:
+            told = ", ".join(f"{name} {1e3 * seconds:.2f} ms a step" for name, seconds in times.items())
+            print(f"{told}: trained by {used}")
+    return fit_ranks(graph, data, recipe, task.limits, chosen, count, valid=valid, **task.loop, **common)
+
+
+def _check(task: TrainTask) -> None:
+    rows, written = task.rows, task.written
+    given = {"model": task.model, "--data": rows.data, "--valid": rows.valid}
+    inputs = {what: path for what, path in given.items() if path is not None}
+    for what, path in inputs.items():
+        check_input(path, what)
+    if task.output.suffix not in (".onnx", ".bn"):
+        raise ParameterError(f"--output: found '{task.output}'; allowed: a name that ends in .onnx or .bn")
+    is_ours = is_artifact if task.output.suffix == ".bn" else _is_onnx
+    check_output(task.output, inputs=[*inputs.values()], is_ours=is_ours, force=written.force)
+    if written.report is not None:
+        check_output(written.report, "--report", inputs=[*inputs.values()], is_ours=is_report, force=written.force)
+    if task.limits.resume and written.checkpoint is None:
+        raise ParameterError("--resume: found without a folder; allowed: with --checkpoint")
+    if task.ranks.plan is not None:
+        if not task.ranks.is_auto:
+            check_input(task.ranks.plan, "--plan")
+        if task.ranks.ranks == 1:
+            raise ParameterError("--plan: found with --ranks 1; allowed: with as many as the plan has devices")
+    if task.limits.patience is not None and rows.valid is None:
+        raise ParameterError("--patience: found without data to evaluate with; allowed: with --valid")
+
+
+def _updates(task: TrainTask, graph: bn.Graph, data: Mapping[str, Any]) -> int:
+    """How many updates there will be, which a schedule spreads over. Raises DataError."""
+    first = graph.inputs[0]
+    if first not in data:
+        raise DataError(f"{task.rows.data}: found arrays {sorted(data)}; allowed: {', '.join(graph.inputs)}, label")
+    shape = graph.types[first].shape
+    batches = -(-len(data[first]) // max(shape[0] if shape else 1, 1))
+    steps, epochs = task.limits.steps, task.limits.epochs
+    known = [n for n in (steps, None if epochs is None else epochs * batches) if n is not None]
+    return max(-(-min(known) // task.recipe.accumulate), 1)
+
+
+def _is_onnx(path: Path) -> bool:
+    """Whether a file is an ONNX model, or empty."""
+    if not path.stat().st_size:
+        return True
+    try:
+        return bool(onnx.load(path, load_external_data=False).graph.node)
+    except Exception:  # whatever protobuf raises for another file
+        return False
+
+
+def _write(fitted: Fitted | RanksFitted, task: TrainTask) -> None:
+    if task.output.suffix == ".bn":
+        fitted.compile(**task.arguments).save(task.output)
+    else:
+        write_atomic(task.output, [to_onnx(fitted.graph).SerializeToString()])
+    report = fitted.report
+    if task.written.report is not None:
+        write_report(task.written.report, report, {})
+    if task.options.as_json:
+        print_json({"output": str(task.output), **report.as_json()})
+        return
+    skipped = [f"{report.skipped} updates left out, as a gradient was not finite"] if report.skipped else []
+    print_report(task.output, report, f"{report.calls} batches, {report.updates} updates", skipped)

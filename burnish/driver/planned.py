@@ -78,11 +78,12 @@ def plan(
     "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
     operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
-    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``: of search. ``recompute``: whether
-    a strategy beyond a device's memory may compute results again; None: where memory binds, as one of data parallelism,
-    an expert's or a layer a device does not fit. ``pipelines``: whether pipelines (1F1B) are looked for as well, for
-    half the seconds, if micro-batches of the model can be computed apart. ``deadline``: when all searches end, by
-    ``time.monotonic``, but for a fifth of the seconds that each of them has in any case; measuring puts it off.
+    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``, ``seed``: of search.
+    ``recompute``: whether a strategy beyond a device's memory may compute results again; None: where memory binds,
+    as one of data parallelism, an expert's or a layer a device does not fit. ``pipelines``: whether pipelines
+    (1F1B) are looked for as well, for half the seconds, if micro-batches of the model can be computed apart.
+    ``deadline``: when all searches end, by ``time.monotonic``, but for a fifth of the seconds that each of them has
+    in any case; measuring puts it off.
 
     ``measure``: on cores of this machine, links and parts of operations are timed first, and the best splits, the best
     pipeline and data parallelism last, of which the fastest is returned; :class:`burnish.driver.calibration.Ranks` says

@@ -207,11 +207,14 @@ def network(
     seed: int = 0,
     weights: Mapping[str, np.ndarray] | None = None,
 ) -> Network:
-    """A network of ``depth`` layers of one of :data:`KINDS`, ``hidden`` wide, with weights by ``seed`` or given.
+    """A network of layers of one kind, with weights by ``seed`` or given.
 
-    "gat": ``heads`` of ``hidden / heads`` each, joined, and one head in the last layer, with ELU between them; others
-    have ReLU. "deep_gcn": GCN layers with residuals (thesis-jia §4.7.5). ``reduction``: of GraphSAGE. ``weighted``:
-    attention reads weights of edges, as other layers do where a graph has them. Raises ParameterError.
+    ``kind``: of layers (:data:`KINDS`). ``hidden``: the width of hidden layers. ``depth``: layers. ``heads``: of
+    "gat", together as wide as ``hidden``, and one in the last layer, with ELU between them; others have ReLU.
+    "deep_gcn": GCN layers with residuals (thesis-jia §4.7.5). ``reduction``: of GraphSAGE, mean, sum or max.
+    ``weighted``: attention reads weights of edges, as other layers do where a graph has them. ``dropout``: its
+    probability in front of hidden layers. ``input_dropout``: in front of the first layer, too. ``seed``: of weights,
+    dropout and samples. Raises ParameterError.
     """
     check_count("depth", depth, 1)
     check_count("hidden", hidden, 1)

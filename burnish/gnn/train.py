@@ -115,8 +115,8 @@ def fit(
     ``memory_budget``: the most memory that this process may take, all counted, in bytes or as in "700MB". If it holds
     less than training without a budget takes, or with ``block`` or a ``planner``, features, and of a graph that is
     given as a .bngraph file its edges, are read in blocks of ``block`` vertices, and what the budget does not hold
-    moves to a file in ``folder`` and back as ``planner`` says, one of "best", "streaming", "lru" and "lru drop dead".
-    Losses are those without a budget, but for rounding.
+    moves to a file in ``folder`` and back. ``planner``: the planner of moves between memory and a file: "best",
+    "streaming", "lru" or "lru drop dead". Losses are those without a budget, but for rounding.
 
     ``watch`` is given the compiled step before it runs. ``checkpoint``, ``save_every`` epochs, ``keep``, ``resume`` and
     ``progress`` are those of :func:`burnish.fit`. Raises ParameterError, among others for a budget that is too small,

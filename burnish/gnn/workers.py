@@ -89,9 +89,10 @@ def fit_workers(
     timeout: float = TIMEOUT,
     progress: Callable[[Progress], object] | None = None,
 ) -> Trained:
-    """Trains as :func:`burnish.gnn.train.fit` on a whole graph, by ``workers``: threads of this process, processes of
-    this machine ("process"), processes that talk through torch.distributed ("torch"), or actors of Ray ("ray").
+    """Trains as :func:`burnish.gnn.train.fit` on a whole graph, by several workers.
 
+    ``workers``: how many, each with a range of vertices. ``kind``: a "thread" of this process, a "process" of this
+    machine, one that talks through torch.distributed ("torch"), or an actor of Ray ("ray").
     ``partition``: ranges of as many "edges" or "vertices"; "learned" begins with edges, and moves ranges in training
     where a model that learns from each worker's seconds says that it pays (thesis-jia §4.4). ``memory_budget``: of each
     worker's process. ``progress`` is called by threads only. A worker that dies is named by WorkerError, and ``resume``

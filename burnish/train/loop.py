@@ -30,10 +30,11 @@ from burnish.train.updates import CALLS, RATE, SCALE, SKIPPED, STEP
 class Limits:
     """When training ends, and what it does on the way.
 
-    ``steps`` are calls of the step, ``epochs`` passes over the data; the first of both that is reached ends it.
-    ``evaluate_every`` calls, or at the end of each epoch where that is None, the model is evaluated; after ``patience``
-    evaluations in a row without a smaller loss, training ends. ``save_every`` calls, or at the end of each epoch where
-    that is None, and at the end, a checkpoint is written, of which ``keep`` stay.
+    The first limit that is reached ends it. ``steps``: calls of the step, each of a batch. ``epochs``: passes over the
+    data. ``evaluate_every``: calls between evaluations; None: the end of each epoch. ``patience``: evaluations in a row
+    without a smaller loss after which training ends. ``least_gain``: by how much a smaller loss is less.
+    ``save_every``: calls between checkpoints, the last of which is at the end; None: the end of each epoch. ``keep``:
+    checkpoints that stay. ``resume``: goes on from the newest checkpoint, if there is one.
     """
 
     steps: int | None = None

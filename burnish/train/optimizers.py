@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -47,7 +48,8 @@ class Optimizer(Protocol):
 class SGD:
     """Stochastic gradient descent: ``v = momentum * v + g``, ``w -= rate * v``, as PyTorch has it.
 
-    ``weight_decay`` times the parameter is added to its gradient. ``nesterov`` looks ahead along the velocity.
+    ``rate``: the learning rate. ``momentum``: the share of the velocity that a step keeps. ``weight_decay``: the
+    multiple of the parameter that is added to its gradient. ``nesterov``: looks ahead along the velocity.
     """
 
     rate: float = 0.01
@@ -74,7 +76,10 @@ class SGD:
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma and Ba 2015); ``weight_decay`` times the parameter is added to its gradient."""
+    """Adam (Kingma and Ba 2015); ``weight_decay`` times the parameter is added to its gradient.
+
+    ``beta1``, ``beta2``: the shares of the running moments that a step keeps. ``epsilon``: added to the divisor.
+    """
 
     rate: float = 0.001
     beta1: float = 0.9
@@ -120,6 +125,9 @@ class AdamW(Adam):
         decay = _scaled(b, progress.rate, self.weight_decay)
         kept = b.add("mul", parameter, _as(b, b.add("sub", b.constant(1.0, dtype="float64"), decay), dtype))
         return self._moved(b, parameter, kept, gradient, progress)
+
+
+OPTIMIZERS: Mapping[str, type[SGD] | type[Adam]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 
 
 def _as(b: GraphBuilder, scalar: str, dtype: str) -> str:

@@ -30,19 +30,20 @@ class Train:
 
     ``parameters``: the constants that are trained; by default the parameters of a network of PyTorch that require a
     gradient, of an ONNX model its initializers, of a graph all constants, of floating-point numbers with more than one
-    element, but for running statistics. Batch normalization computes with the statistics of the batch, and moves the
-    running ones by its own ``momentum`` of the way, or by ``batch_norm_momentum``; with ``batch_statistics=False``, as
-    is usual where a trained network is only tuned, it computes with the running ones and leaves them. ``seed`` is the
-    first of the seeds of dropout, one a step.
+    element, but for running statistics. ``batch_statistics``: batch normalization computes with those of the batch;
+    without, as is usual where a trained network is only tuned, with the running ones, and leaves them.
+    ``batch_norm_momentum``: the share of the way that it moves running statistics; None: its own ``momentum``.
+    ``seed``: the first of the seeds of dropout, one a step.
     ``memory_budget``: the most memory that the values of a step may take, in bytes or as in "2GB": what does not fit is
     computed again in the backward pass. It is the module's arena; parameters and other states come on top. In its
     place, a strategy ("drop-cheap", "sublinear", "least"), or how often each of some nodes, by name, is mirrored.
 
-    ``schedule``: how the rate moves from step to step. ``clip_norm``: gradients are scaled down where the norm of all
-    of them is larger; ``clip_value``: each of their elements is limited to it, before that. ``accumulate``: the mean
-    gradient of so many calls makes one step. ``precision``: "bfloat16" or "float16" computes products in it, see
-    :class:`MixedPrecision`. ``guard``: a call whose loss or gradients are not finite changes no state, and returns a
-    loss that is not finite; "gradients" makes the same step for any number of rows of a batch, which may cost a pass.
+    ``schedule``: how the rate moves from step to step. ``clip_norm``: the most that the norm of all gradients may be;
+    where it is more, they are scaled down. ``clip_value``: the most that an element of a gradient may be, before that.
+    ``accumulate``: calls whose mean gradient makes one step. ``precision``: "bfloat16" or "float16", in which products
+    are computed; see :class:`MixedPrecision`. ``guard``: a call whose loss or gradients are not finite changes no
+    state, and returns a loss that is not finite; "gradients" makes the same step for any number of rows of a batch,
+    which may cost a pass.
     """
 
     loss: str | Loss | Graph = "softmax_cross_entropy"

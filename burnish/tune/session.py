@@ -38,11 +38,13 @@ StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
 
 @dataclass(frozen=True)
 class Tune:
-    """How to tune: for so many seconds or trials (None: no limit), or until what remains is worth less.
+    """How to tune: until a budget is used up, or until what remains is worth less.
 
-    ``least_gain``: stop when all further trials that the budget has room for are expected to save less than this share
-    of the model's time; 0 never stops so. ``strategy`` is one of ``strategy.STRATEGIES``. ``cold``: weights come from
-    memory in every timed run (None: if those of the model exceed the second cache, as they then do when it runs).
+    ``seconds``: the time to tune; None: no limit. ``trials``: the most candidates to try; None: no limit.
+    ``least_gain``: the share of the model's time; tuning stops when all further trials that the budget has room for are
+    expected to save less, and never so with 0. ``strategy``: how candidates are found (``strategy.STRATEGIES``).
+    ``cold``: whether weights come from memory in every timed run, as of a model whose weights exceed the second cache;
+    None: by their size. ``seed``: of the search.
     """
 
     seconds: float | None = 120.0

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 from burnish import boost, cli
 from burnish.boost import readers
-from burnish.cli import training
+from burnish.boost.inputs.factors import POLICIES
+from burnish.cli import boost_training
+from burnish.cli.boost_options import FileFormat, Policy
 from burnish.errors import DataError, ParameterError
 
 COLUMNS = ("a", "b", "colour", "y")
@@ -60,6 +62,10 @@ def model(tmp_path: Path, table: Path) -> Path:
 @pytest.mark.parametrize("command", ["train", "predict", "inspect"])
 def test_every_command_explains_itself(command: str) -> None:
     assert "--json" in run(command, "--help")
+
+
+def test_the_help_names_what_there_is() -> None:
+    assert [*FileFormat] == [*readers.FORMATS] and [*Policy] == [*POLICIES]
 
 
 def test_training_is_that_of_the_function(tmp_path: Path, table: Path, model: Path) -> None:
@@ -115,7 +121,7 @@ def test_ctrl_c_keeps_the_finished_rounds(tmp_path: Path, table: Path, monkeypat
 
         yield callback
 
-    monkeypatch.setattr(training, "shown", pressed)
+    monkeypatch.setattr(boost_training, "shown", pressed)
     out = tmp_path / "m.json"
     report = json.loads(run("train", table, *CSV, "--rounds", 9, "-o", out, "--json", exit_code=130))
     assert report["interrupted"]
@@ -179,7 +185,7 @@ def test_predictions_do_not_depend_on_the_parts(
     tmp_path: Path, model: Path, table: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = run("predict", model, table)
-    monkeypatch.setattr("burnish.cli.predicting.ROWS", 7)
+    monkeypatch.setattr("burnish.cli.boost_predicting.ROWS", 7)
     assert run("predict", model, table) == whole
 
 
@@ -299,12 +305,12 @@ def test_a_missing_feature_is_one_line(
     ("text", "value"), [("512M", 512 << 20), ("2G", 2 << 30), ("1.5 GiB", 3 << 29), ("100", 100), ("4kb", 4096)]
 )
 def test_bytes(text: str, value: int) -> None:
-    assert training.parse_bytes(text) == value
+    assert boost_training.parse_bytes(text) == value
 
 
 def test_parameters_are_json_or_text() -> None:
     texts = ["max_depth=3", "monotone_constraints=[1,-1]", "objective=binary:logistic", "gamma=1e-3", "seed=null"]
-    assert training.parameters(texts) == {
+    assert boost_training.parameters(texts) == {
         "max_depth": 3, "monotone_constraints": [1, -1], "objective": "binary:logistic", "gamma": 1e-3, "seed": None,
     }  # fmt: skip
 

@@ -45,7 +45,7 @@ def test_a_command_within_a_process_begins_when_it_is_called(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("command", ["plan", "tune", "apply"])
 def test_commands_pass_on_what_is_left(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from burnish.cli import strategies, tuning
+    from burnish.cli import plan_devices, tuning
     from burnish.driver import rewritten
 
     seen: dict[str, Any] = {}
@@ -54,13 +54,13 @@ def test_commands_pass_on_what_is_left(command: str, tmp_path: Path, monkeypatch
         seen.update(given)
         raise SystemExit(9)
 
-    monkeypatch.setattr(strategies, "find_plan", look)
+    monkeypatch.setattr(plan_devices, "find_plan", look)
     monkeypatch.setattr(tuning, "tune_and_compile", lambda _, settings, **__: look(seconds=settings.seconds))
     monkeypatch.setattr(rewritten, "rewrite_model", look)
     path = tmp_path / "model.onnx"
     _model(path)
     given = {
-        "plan": ["plan", str(path), "--devices", "p100:1x2"],
+        "plan": ["plan", "devices", str(path), "p100:1x2"],
         "tune": ["tune", str(path)],
         "apply": ["rewrite", "apply", str(path), "-o", str(tmp_path / "new.onnx")],
     }[command]

@@ -66,7 +66,7 @@ def test_ranges_are_told_and_drawn(folder: Path) -> None:
     ("more", "kind", "message"),
     [
         (["train", "GRAPH", "--model", "gru"], ParameterError, "kind: found 'gru'; allowed: gcn"),
-        (["train", "GRAPH", "--optimizer", "lbfgs"], ParameterError, "--optimizer: found 'lbfgs'; allowed: adam"),
+        (["train", "GRAPH", "--optimizer", "lbfgs"], ParameterError, "--optimizer: found 'lbfgs'; allowed: sgd, adam"),
         (["train", "GRAPH", "-o", "x.bn"], ParameterError, "ends in .safetensors"),
         (["train", "GRAPH", "--resume"], ParameterError, "allowed: with --checkpoint"),
         (["train", "GRAPH", "--sample", "many"], ParameterError, "allowed: numbers such as 25,10"),

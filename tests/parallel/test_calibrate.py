@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from burnish.cache import ObjectCache
-from burnish.cli.strategies import summary
+from burnish.cli.plan_devices import summary
 from burnish.comm.local import thread_comms
 from burnish.driver import planned
 from burnish.driver.alternatives import Request, split

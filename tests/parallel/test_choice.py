@@ -112,11 +112,11 @@ def test_the_commands_plan_and_train_by_a_pipeline(tmp_path: Path) -> None:
 
     path, text, data = tmp_path / "mlp.onnx", tmp_path / "plan.txt", tmp_path / "rows.npz"
     path.write_bytes(to_onnx(NETWORKS["mlp"]()).SerializeToString())
-    found = CliRunner().invoke(app, ["plan", str(path), "--devices", "host:2", "--seconds", "0.2", "--json"])
+    found = CliRunner().invoke(app, ["plan", "devices", str(path), "host:2", "--seconds", "0.2", "--json"])
     assert found.exit_code == 0, found.output
     assert "pipeline of 2 stages" in found.output and '"considered"' in found.output
     without = CliRunner().invoke(
-        app, ["plan", str(path), "--devices", "host:2", "--seconds", "0.2", "--no-pipelines"]
+        app, ["plan", "devices", str(path), "host:2", "--seconds", "0.2", "--no-pipelines"]
     )  # fmt: skip
     assert (
         "the plan: splits (considered: splits" in without.output

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from burnish.cli import app
 from burnish.driver.parallel_plan import Plan
 from burnish.driver.planned import plan, read_plan
-from burnish.errors import ParameterError, PlanError
+from burnish.errors import PlanError
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.parallel.baselines import data_parallel
@@ -173,13 +173,12 @@ def test_the_command_prints_and_writes(tmp_path: Path) -> None:
     files = {option: tmp_path / f"x{suffix}" for option, suffix in
              (("--output", ".txt"), ("--timeline", ".svg"), ("--annotations", ".json"))}  # fmt: skip
     given = [word for option, file in files.items() for word in (option, str(file))]
-    found = CliRunner().invoke(app, ["plan", str(path), "--devices", "p100:1x2", "--seconds", "0.3", *given])
+    found = CliRunner().invoke(app, ["plan", "devices", str(path), "p100:1x2", "--seconds", "0.3", *given])
     assert found.exit_code == 0, found.output
     for word in ("strategy of 4 operations on 2 devices", "data parallel", "a gap of", "memory of devices"):
         assert word in found.output
     assert files["--output"].read_text().startswith("strategy of 4 operations")
     assert files["--timeline"].read_text().startswith("<svg")
-    refused = CliRunner().invoke(app, ["plan", str(path), "--memory", "--devices", "p100:1x2"])
-    assert isinstance(refused.exception, ParameterError)
-    unknown = CliRunner().invoke(app, ["plan", str(path), "--devices", "p1000"])
+    assert CliRunner().invoke(app, ["plan", str(path), "--memory"]).exit_code == 2
+    unknown = CliRunner().invoke(app, ["plan", "devices", str(path), "p1000"])
     assert isinstance(unknown.exception, PlanError)

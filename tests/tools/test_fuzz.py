@@ -269,7 +269,7 @@ def test_a_fenced_module_that_writes_beyond_its_output_is_killed() -> None:
 
 
 def test_nan_weights_beside_padding_are_told_apart(tmp_path: Path) -> None:
-    """A kernel may leave out NaN times padding, which README states; NaN times numbers must come."""
+    """A kernel may leave out NaN times padding, which docs/limits.md states; NaN times numbers must come."""
     x, w = np.ones((1, 1, 1, 3), np.float32), np.full((1, 1, 3, 3), 0.5, np.float32)
     node = helper.make_node("Conv", ["x", "w"], ["y"], pads=[1, 1, 1, 1])
     model = make_model([node], {"x": x, "w": w}, {}, {"y": x}, 17)

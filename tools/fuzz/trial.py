@@ -212,7 +212,7 @@ def _excused(
     found: Sequence[np.ndarray],
     expected: Sequence[Expected],
 ) -> tuple[str, str] | None:
-    """Which of the differences beside infinite and NaN inputs that README states explains all that is wrong."""
+    """Which of the differences beside infinite and NaN inputs that docs/limits.md states explains all that is wrong."""
     if not way.exact:
         numbers = [np.where(np.isnan(y), e.native, y) for y, e in zip(found, expected, strict=True)]
         if judge(model, feeds, numbers, expected, TOLERANCE)[0] == "right":

@@ -13,11 +13,12 @@ from onnx import helper, numpy_helper
 from typer.testing import CliRunner
 
 import burnish as bn
-from burnish.cli import app, fitting, train
+from burnish.cli import app, train
 from burnish.errors import BurnishError, CheckpointError, DataError, ParameterError
 from burnish.measure import together
 from burnish.train.evaluation import METRICS
 from burnish.train.losses import LOSSES
+from burnish.train.optimizers import OPTIMIZERS
 
 RNG = np.random.default_rng(0)
 
@@ -66,7 +67,7 @@ def test_a_model_is_trained_and_written(files: Path) -> None:
 
 def test_ranks_train_by_a_plan_that_is_searched_for(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
-    monkeypatch.setattr(fitting, "find_plan", partial(fitting.find_plan, seconds=0.3))
+    monkeypatch.setattr(train, "find_plan", partial(train.find_plan, seconds=0.3))
     text = run(files, "--steps", 4, "--ranks", 2, "--ranks-on", "thread", "--plan", "auto")
     assert "ms a step, predicted" in text and ("measured: plan" in text or "is the plan" in text)
     assert (files / "m.trained.onnx").exists()
@@ -122,4 +123,6 @@ def test_data_and_checkpoints_that_do_not_fit(files: Path) -> None:
 
 
 def test_the_help_names_what_there_is() -> None:
-    assert set(train.LOSSES) <= set(LOSSES) and set(train.METRICS) == set(METRICS)
+    told = " ".join(CliRunner(env={"COLUMNS": "300"}).invoke(app, ["train", "--help"]).stdout.split())
+    for names in (LOSSES, METRICS, OPTIMIZERS):
+        assert f"One of {', '.join(names)}." in told

@@ -1,15 +1,16 @@
-"""`burnish plan --main-memory`: what a call moves between main memory and a file, planned and then executed."""
+"""`burnish plan paging`: what a call moves between main memory and a file, planned and then executed."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.table import Table
 
-from burnish.cli.compiling import Options
+from burnish.cli.compile_options import CompileOptions, OnnxModel
+from burnish.cli.options import OptionsOf
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.api import compile as compile_model
 from burnish.driver.paged import PagedModule, compile_paged
@@ -20,20 +21,26 @@ from burnish.memory.swap import PLANNERS
 from burnish.runtime.module import Module
 
 
-def plan(model: Path, budgets: Sequence[str], options: Options) -> None:
-    """For every budget of main memory, what each planner moves in a call, and whether a call so gives the same answer.
+def plan(
+    model: OnnxModel,
+    budget: Annotated[list[str], typer.Option(metavar="BYTES", help="Of main memory, such as 20MB. Repeatable.")],
+    options: Annotated[
+        CompileOptions, OptionsOf(only=("target", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
+    ],
+) -> None:
+    """Plan and make a call within a budget of main memory, beside a file: the bytes that each planner moves.
 
-    A budget in which a kernel does not fit is a row that says so; the command then raises ParameterError.
+    A budget in which a kernel does not fit is a row that says so, and then an error.
     """
     check_input(model, "model")
-    limits = [parse_budget("--main-memory", budget) for budget in budgets]
+    limits = [parse_budget("--budget", text) for text in budget]
     given = options.arguments
     common: dict[str, Any] = {key: given[key] for key in ("shapes", "fix")}
     common |= {"target": options.target, "exact": options.exact, "threads": options.threads}
     common |= {"cache_dir": options.cache_dir}
     whole = compile_model(str(model), rewrite=False, **common)
     if not isinstance(whole, Module):
-        raise ParameterError(f"--main-memory: found {model}, which is compiled in segments; allowed: one static graph")
+        raise ParameterError(f"plan paging: found {model}, which is compiled in segments; allowed: one static graph")
     inputs = module_inputs(whole)
     wanted = _results(whole(**inputs))
     rows: list[dict[str, Any]] = []

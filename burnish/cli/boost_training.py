@@ -7,7 +7,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from burnish.boost import Dataset, Model, readers, train
 from burnish.boost.booster import Progress as Rounds
 from burnish.boost.external import train_external
-from burnish.cli.model_files import READING, load
+from burnish.cli.boost_options import READING, BoostOptions
 from burnish.cli.output import check_input, check_output, is_json, print_json
 from burnish.errors import DataError, ParameterError
 
@@ -27,24 +27,6 @@ UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 FIRST_ROWS = 1 << 10
 LINES = 10  # of progress where there is no terminal
 KEPT = ("label", "weight", "qid", "ignore", "first_index")  # options that `predict` goes by
-
-
-@dataclass(frozen=True)
-class Task:
-    """What the command was asked for."""
-
-    data: Path
-    output: Path
-    params: dict[str, Any]
-    rounds: int | None
-    valid: Sequence[Path]
-    early_stopping: int | None
-    continue_from: Path | None
-    memory_budget: int | None  # bytes
-    folders: Sequence[Path]
-    options: dict[str, Any]  # of burnish.boost.readers
-    quiet: bool
-    force: bool
 
 
 def parameters(texts: Sequence[str]) -> dict[str, Any]:
@@ -71,19 +53,21 @@ def parse_bytes(text: str) -> int:
     return int(float(match[1]) * UNITS[match[2]])
 
 
-def run(task: Task) -> None:
-    """Reads, trains, writes the model, and says what came of it."""
+def run(data: Path, task: BoostOptions, options: dict[str, Any]) -> None:
+    """Reads, trains, writes the model, and says what came of it. ``options``: those of `burnish.boost.readers`."""
     began = time.perf_counter()
-    given = [task.data, *task.valid]
+    params = parameters(task.param or [])
+    budget = None if task.memory_budget is None else parse_bytes(task.memory_budget)
+    given = [data, *(task.valid or [])]
     check_output(task.output, inputs=given, is_ours=is_json, force=task.force)
     for path in given:
         if not path.exists():
             raise ParameterError(f"{path}: no such file or folder")
     if task.continue_from is not None:
         check_input(task.continue_from, "--continue")
-    console = Console(stderr=True, quiet=task.quiet)
-    before = None if task.continue_from is None else load(task.continue_from)
-    options = _settled(task, before)
+    console = Console(stderr=True, quiet=task.as_json)
+    before = None if task.continue_from is None else Model.load(task.continue_from)
+    options = _settled(given, options, before)
     interrupted: list[bool] = []
     history: dict[str, dict[str, list[float]]] = {}
 
@@ -93,13 +77,18 @@ def run(task: Task) -> None:
             interrupted.append(True)
         return bool(interrupted)
 
-    with console.status(f"reading {task.data}"):
-        dataset = _training_set(task, options)
-        options = _by_name(task, dataset, options)
-        valid = _evaluation_sets(task.valid, dataset, options)
+    with console.status(f"reading {data}"):
+        dataset = _training_set(data, budget, options)
+        options = _by_name(data, dataset, options)
+        valid = _evaluation_sets(task.valid or [], dataset, options)
     if dataset.label is None:
-        raise DataError(f"{task.data}: found no label; pass --label with the name or number of its column")
-    with shown(console) as show, _trainer(task, dataset, options) as boost:
+        raise DataError(f"{data}: found no label; pass --label with the name or number of its column")
+    trainer: contextlib.AbstractContextManager[Callable[..., Model]]
+    if budget is None:
+        trainer = contextlib.nullcontext(partial(train, params, dataset))
+    else:
+        trainer = _out_of_core(params, data, budget, task, options | {"categories": dataset.categories})
+    with shown(console) as show, trainer as boost:
         model = boost(
             rounds=task.rounds,
             valid=valid,
@@ -111,64 +100,60 @@ def run(task: Task) -> None:
         )
     kept = {key: options[key] for key in KEPT}
     model = replace(model, attributes={**model.attributes, READING: json.dumps(kept)})
-    write(model, task.output)
+    model.save(task.output)  # whole or not at all; a name that ends in .ubj is XGBoost's UBJ
     _report(task, model, history, bool(interrupted), time.perf_counter() - began)
     if interrupted:
         raise typer.Exit(130)  # as shells report what Ctrl-C ended
 
 
-def _settled(task: Task, before: Model | None) -> dict[str, Any]:
+def _settled(files: Sequence[Path], options: dict[str, Any], before: Model | None) -> dict[str, Any]:
     """The options of reading, with what must agree with the model that is continued and between the files."""
-    options = dict(task.options)
+    options = dict(options)
     if before is not None:
         options |= {"columns": before.feature_names, "categories": before.categories, "policy": before.category_policy}
         saved = json.loads(before.attributes.get(READING, "{}"))
         for key in ("first_index", "label", "weight", "qid"):
             options[key] = saved.get(key) if options[key] is None else options[key]
-    if readers.kind_of(task.data, options["format"]) == "libsvm":
+    if readers.kind_of(files[0], options["format"]) == "libsvm":
         chosen = {key: options[key] for key in ("format", "first_index", "threads")}
-        found = [readers.numbering(path, **chosen) for path in (task.data, *task.valid)]
+        found = [readers.numbering(path, **chosen) for path in files]
         first = min(number for number, _ in found)
         ends = [number + count for number, count in found]
         options |= {"first_index": first, "features": max(ends) - first if before is None else before.features}
     return options
 
 
-def _by_name(task: Task, dataset: Dataset, options: dict[str, Any]) -> dict[str, Any]:
+def _by_name(data: Path, dataset: Dataset, options: dict[str, Any]) -> dict[str, Any]:
     """The options with names for numbers of columns, which speak of the training data: elsewhere, order may differ."""
     if not dataset.feature_names:
         return options
     look = {key: options[key] for key in ("format", "separator", "missing")}
-    names, _ = readers.columns_of(task.data, **look, header=True)
+    names, _ = readers.columns_of(data, **look, header=True)
     named = {key: names[options[key]] for key in ("label", "weight", "qid") if isinstance(options[key], int)}
     return options | named
 
 
-def _training_set(task: Task, options: dict[str, Any]) -> Dataset:
+def _training_set(data: Path, budget: int | None, options: dict[str, Any]) -> Dataset:
     """The training data; the first rows of them alone if all are not to be in memory, with the categories of all."""
-    if task.memory_budget is None:
-        return readers.read(task.data, **options)
-    with contextlib.closing(readers.chunks(task.data, FIRST_ROWS, **options)) as chunks:
+    if budget is None:
+        return readers.read(data, **options)
+    with contextlib.closing(readers.chunks(data, FIRST_ROWS, **options)) as chunks:
         return next(chunks)
 
 
 @contextmanager
-def _trainer(task: Task, dataset: Dataset, options: dict[str, Any]) -> Iterator[Callable[..., Model]]:
-    """The function that trains, in memory or out of core, where the store is gone afterwards."""
-    if task.memory_budget is None:
-        yield partial(train, task.params, dataset)
-        return
+def _out_of_core(
+    params: dict[str, Any], data: Path, budget: int, task: BoostOptions, read: dict[str, Any]
+) -> Iterator[Callable[..., Model]]:
+    """The function that trains from blocks on disk, which are gone afterwards."""
     with contextlib.ExitStack() as stack:
-        folders = list(task.folders)
+        folders = list(task.folder or [])
         if not folders:
             near = stack.enter_context(
                 tempfile.TemporaryDirectory(prefix=".burnish-", dir=task.output.absolute().parent)
             )
             folders = [Path(near) / "store"]
-        read = options | {"categories": dataset.categories}
-        yield partial(
-            train_external, task.params, task.data, folders=folders, memory_budget=task.memory_budget, read=read
-        )
+        yield partial(train_external, params, data, folders=folders, memory_budget=budget, read=read)
 
 
 def _evaluation_sets(paths: Sequence[Path], dataset: Dataset, options: dict[str, Any]) -> dict[str, Dataset]:
@@ -220,13 +205,8 @@ def score_text(scores: dict[str, dict[str, float]]) -> str:
     )
 
 
-def write(model: Model, path: Path) -> None:
-    """Writes the model file, whole or not at all; a name that ends in ``.ubj`` is XGBoost's UBJ."""
-    model.save(path)
-
-
 def _report(
-    task: Task, model: Model, history: dict[str, dict[str, list[float]]], interrupted: bool, seconds: float
+    task: BoostOptions, model: Model, history: dict[str, dict[str, list[float]]], interrupted: bool, seconds: float
 ) -> None:
     best = model.best_iteration
     chosen = -1 if best is None else best - model.rounds  # counted from the end: a continued model has more rounds
@@ -238,7 +218,7 @@ def _report(
         "output": str(task.output), "rounds": model.rounds, "best_iteration": best, "interrupted": interrupted,
         "features": model.features, "scores": scores, "history": history, "seconds": seconds,
     }  # fmt: skip
-    if task.quiet:
+    if task.as_json:
         print_json(report)
         return
     parts = [f"{model.rounds} rounds in {seconds:.1f} s"]

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from burnish.boost import Dataset, Model, readers
 from burnish.boost import predict as boosted
-from burnish.cli.model_files import READING, load
+from burnish.cli.boost_options import READING
 from burnish.cli.output import check_input, check_output, print_json
 from burnish.errors import DataError, ParameterError
 
@@ -36,7 +36,7 @@ def run(
     if output is not None:
         check_output(output, inputs=[model_file, data])
     kind = chosen[0] if chosen else "prediction"
-    model = load(model_file)
+    model = Model.load(model_file)
     console = Console(stderr=True, quiet=as_json or output is None)
     parts = _predictions(model, kind, data, _settled(model, data, options))
     with console.status(f"predicting {data}"):

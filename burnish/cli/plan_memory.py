@@ -1,14 +1,17 @@
-"""`burnish plan --memory`: what a training step needs by each strategy, within budgets, and over time."""
+"""`burnish plan memory`: what a training step needs by each strategy, within budgets, and over time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import typer
 from rich.table import Table
 
-from burnish.cli.compiling import Options, progress_bar
+from burnish.cli.compile_options import CompileOptions, OnnxModel
+from burnish.cli.compiling import progress_bar
+from burnish.cli.options import OptionsOf
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.compilation import compile_kernels, import_model
 from burnish.driver.recompute import Step, call_seconds, training_step
@@ -17,6 +20,7 @@ from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.sizes import parse_budget, text_of
 from burnish.memory.strategies import STRATEGIES, by_strategy
 from burnish.target import target
+from burnish.train.losses import LOSSES
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train, training_graph
 
@@ -25,16 +29,26 @@ COLUMNS = 72  # of the picture of live memory
 POINTS = 200  # of it in JSON
 
 
-def plan(model: Path, budgets: Sequence[str], loss: str, momentum: float, seconds: float, options: Options) -> None:
-    """Compiles a training step of an ONNX file, and prints the strategies, the budgets, and live memory over time.
+def plan(
+    model: OnnxModel,
+    train: Annotated[Train, OptionsOf(only=("loss",), choices={"loss": LOSSES})],
+    optimizer: Annotated[SGD, OptionsOf(only=("momentum",), defaults={"momentum": 0.9})],
+    options: Annotated[
+        CompileOptions, OptionsOf(only=("target", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
+    ],
+    budget: Annotated[
+        list[str] | None, typer.Option(metavar="BYTES", help="A budget, such as 2GB or 512MiB. Repeatable.")
+    ] = None,
+    solve: Annotated[float, typer.Option(min=0, help="Seconds for an integer program, if operations are few.")] = 0.0,
+) -> None:
+    """Plan the memory of a training step: each strategy, budgets, and live memory over time.
 
-    ``seconds``: how long an integer program may look for the fastest plan of few operations. A budget that cannot be
-    kept is a row that says so; the command then raises ParameterError.
+    A budget that cannot be kept is a row that says so, and then an error.
     """
     check_input(model, "model")
-    limits = [parse_budget("--budget", budget) for budget in budgets]
-    step = _compiled(model, Train(loss, SGD(momentum=momentum)), options)
-    planner = Planner(step.work, seconds=seconds)
+    limits = [parse_budget("--budget", text) for text in budget or ()]
+    step = _compiled(model, replace(train, optimizer=optimizer), options)
+    planner = Planner(step.work, seconds=solve)
     plans = [by_strategy(planner, name) for name in STRATEGIES]
     refused: list[str] = []
     for limit in limits:
@@ -53,7 +67,7 @@ def plan(model: Path, budgets: Sequence[str], loss: str, momentum: float, second
         raise ParameterError(refused[0])
 
 
-def _compiled(model: Path, train: Train, options: Options) -> Step:
+def _compiled(model: Path, train: Train, options: CompileOptions) -> Step:
     """The training step of a model."""
     machine = target(options.target)
     found = import_model(model, options.arguments["shapes"], options.arguments["fix"])

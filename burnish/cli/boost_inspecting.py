@@ -7,7 +7,6 @@ from typing import Any
 from rich.table import Table
 
 from burnish.boost import Model, importance, render
-from burnish.cli.model_files import load
 from burnish.cli.output import check_input, print_json, print_table
 
 KINDS = ("gain", "cover", "weight")
@@ -16,7 +15,7 @@ KINDS = ("gain", "cover", "weight")
 def run(path: Path, trees: Sequence[int], most: int, as_json: bool) -> None:
     """Prints the model's parameters, the importance of features, and the trees asked for."""
     check_input(path, "model")
-    model = load(path)
+    model = Model.load(path)
     texts = {number: render.text(model, number) for number in trees}
     summary = summary_of(model)
     scores = {kind: importance.importance_by_name(model, kind) for kind in KINDS}

@@ -1,0 +1,142 @@
+"""`burnish plan devices`: a parallel strategy for a training step, and what is predicted of it."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from burnish.cli import clock
+from burnish.cli.compile_options import CompileOptions, OnnxModel
+from burnish.cli.options import OptionsOf
+from burnish.cli.output import begins, check_input, check_output, is_json, is_svg, print_json, print_table
+from burnish.driver.calibration import Ranks
+from burnish.driver.parallel_plan import Plan
+from burnish.driver.planned import plan as find_plan
+from burnish.files import write_atomic
+from burnish.memory.sizes import text_of
+from burnish.parallel.export_torch import torch_annotations
+from burnish.parallel.search import PlanObjective
+from burnish.train.losses import LOSSES
+from burnish.train.step import Train
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """The files that come of a plan.
+
+    ``output``: a file for the strategy, which `burnish train` reads. ``timeline``: a file for a picture of the
+    predicted step (.svg). ``annotations``: a file for placements of PyTorch's DTensor (.json), where these can say it.
+    ``force``: replaces an output file of another kind.
+    """
+
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None
+    timeline: Path | None = None
+    annotations: Path | None = None
+    force: bool = False
+
+    def check(self, inputs: Sequence[Path]) -> None:
+        """Raises ParameterError unless all can be written."""
+        for path, option, is_ours in (
+            (self.output, "--output", begins(b"strategy of ")),
+            (self.timeline, "--timeline", is_svg),
+            (self.annotations, "--annotations", is_json),
+        ):
+            if path is not None:
+                check_output(path, option, inputs=inputs, is_ours=is_ours, force=self.force)
+
+
+def plan(
+    model: OnnxModel,
+    devices: Annotated[
+        str,
+        typer.Argument(
+            metavar="MACHINE", help="Devices: p100:4x4, k80:16x4, host:2, … or a file cluster.toml.", show_default=False
+        ),
+    ],
+    search: Annotated[
+        dict[str, Any],
+        OptionsOf(
+            find_plan,
+            only=("seconds", "seed", "synchronization", "sparse", "recompute", "pipelines"),
+            least={"seed": 0},
+        ),
+    ],
+    files: PlanFiles,
+    train: Annotated[Train, OptionsOf(only=("loss",), choices={"loss": LOSSES})],
+    options: Annotated[CompileOptions, OptionsOf(only=("exact", "shapes", "dims", "cache_dir", "as_json"))],
+    measure: Annotated[
+        bool,
+        typer.Option("--measure", help="Links and operations are timed on this machine's cores, and the plan as well."),
+    ] = False,
+    byte_penalty: Annotated[
+        float, typer.Option(min=0, help="Nanoseconds that a transferred byte counts in the search.")
+    ] = 0.0,
+) -> None:
+    """Search for a parallel strategy of a training step on devices that need not be there: time, memory, bound."""
+    check_input(model, "model")
+    files.check([model])
+    ranks = Ranks(train=train, exact=options.exact, cache_dir=options.cache_dir)
+    found = find_plan(
+        str(model), devices, **search, objective=PlanObjective(byte_penalty), shapes=options.arguments["shapes"],
+        measure=ranks if measure else False, deadline=clock.began() + search["seconds"],
+    )  # fmt: skip
+    exported = torch_annotations(found.model, found.machine, found.strategy)
+    texts = {
+        files.output: found.text, files.timeline: found.timeline.svg,
+        files.annotations: lambda: json.dumps(exported.as_json(), indent=1),
+    }  # fmt: skip
+    for path, text in texts.items():
+        if path is not None:
+            write_atomic(path, [text().encode()])
+    if options.as_json:
+        print_json({"model": str(model), **found.as_json(), "torch": exported.as_json()})
+        return
+    print(found.text())
+    print(found.timeline.text())
+    print_table(_comparison(found))
+    print_table(_memory(found))
+    print(summary(found))
+    print(exported.statement())
+
+
+def summary(found: Plan) -> str:
+    """The time of a step beside its bound, the alternatives that were considered, and if it is data parallelism."""
+    words = f"{found.milliseconds:.3f} ms a step, predicted"
+    if found.bound is not None:
+        words += f"; no strategy of this space takes less than {found.bound.ns / 1e6:.3f} ms: a gap of {found.gap:.1%}"
+    words += f"\nthe plan: {found.why}"
+    how = f"searched for {found.seconds:.1f} s, {found.trials} trials, ended: {found.stop_reason}"
+    if found.measured:
+        how += "\nmeasured: " + ", ".join(f"{name} {ms:.3f} ms a step" for name, ms in found.measured.items())
+        used = min(found.measured, key=lambda name: found.measured[name])
+        how += f": {'data parallelism' if found.is_data_parallel else 'the ' + used} is the plan"
+    elif found.is_data_parallel:
+        how += "; nothing was found that is faster than data parallelism, which is the plan"
+    return f"{words}\n{how}"
+
+
+def _comparison(found: Plan) -> Table:
+    table = Table(title=f"a training step on {found.machine.name}")
+    for heading in ("strategy", "ms", "of the plan's"):
+        table.add_column(heading, justify="left" if heading == "strategy" else "right")
+    table.add_row("plan", f"{found.milliseconds:.3f}", "1.00")
+    for name, ms in found.baselines.items():
+        fits = ms != float("inf")
+        table.add_row(name, f"{ms:.3f}" if fits else "no room", f"{ms / found.milliseconds:.2f}" if fits else "")
+    return table
+
+
+def _memory(found: Plan) -> Table:
+    table = Table(title="memory of devices")
+    for heading in ("device", "needed", "there is", "busy"):
+        table.add_column(heading, justify="left" if heading == "device" else "right")
+    busy = found.timeline.busy()
+    for number, (device, nbytes) in enumerate(zip(found.machine.devices, found.memory, strict=True)):
+        nbytes = found.allocated[number] if found.allocated else nbytes
+        needed, limit = text_of(int(nbytes)), text_of(int(device.memory))
+        table.add_row(f"{number} {device.kind}", needed, limit, f"{busy[number]:.0%}")
+    return table
