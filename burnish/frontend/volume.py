@@ -82,7 +82,8 @@ def convolution(
 ) -> str:
     """The convolution of ``x`` [N, C, D, ...] with ``weight`` [O, C / groups, KD, ...], without a bias.
 
-    The taps of the first spatial dimension are channels of one convolution over the others. The padded input is no smaller than the dilated kernel.
+    The taps of the first spatial dimension are channels of one convolution over the others.
+    The padded input is no smaller than the dilated kernel.
     """
     rank = len(strides)
     if rank == 2:

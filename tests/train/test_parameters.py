@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
@@ -17,7 +18,6 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from burnish.train.step import training_graph
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 TRAIN = bn.Train("squared", bn.SGD(0.1, momentum=0.9))
 

@@ -154,7 +154,7 @@ def _index_put(
 
 def _scatter_add(c: Context, x: Ref, dim: int, index: Ref, src: Ref) -> Ref:
     if c.shape(src) != c.shape(index):
-        c.refuse("src", f"shape {list(c.shape(src))}", f"shape {list(c.shape(index))}, that of index")
+        src = c.add("slice", src, starts=(0,) * c.rank(src), extents=c.shape(index))
     whole = _unknown(c, c.shape(x), x)
     (found,) = _pulled_back(c, src, [whole], lambda: indexing.gather(c, whole, dim, index))
     return c.add("add", x, found)

@@ -199,6 +199,10 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shap
         except UnsupportedOperator:
             raise
         except Exception as error:  # of Dynamo, Python and the network itself: no common base but this one
+            operator = getattr(error, "func", None)
+            if operator is not None and hasattr(operator, "_schema"):  # whose result depends on values
+                words = f"{operator_name(operator)}: its result depends on values in a way that torch cannot trace"
+                raise UnsupportedOperator(f"model uses operators that are not supported: {words}") from error
             raise ModelError(f"model: torch.export refuses it: {_brief(error)}") from error
 
 

@@ -252,6 +252,16 @@ def _cubic(
     )  # fmt: skip
 
 
+GRID_MODES, GRID_PADDINGS = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
+
+
+def _grid_sampler(
+    c: Context, input: Ref, grid: Ref, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Ref:
+    mode, padding = GRID_MODES[interpolation_mode], GRID_PADDINGS[padding_mode]
+    return c.add("grid_sample", input, grid, mode=mode, padding=padding, align_corners=align_corners)
+
+
 TRANSLATORS: Mapping[str, Translator] = {
     "aten.convolution": convolution, "aten.conv1d": _conv, "aten.conv2d": _conv, "aten.conv3d": _conv,
     "aten.conv_transpose1d": _conv_transpose, "aten.conv_transpose2d": _conv_transpose,
@@ -259,12 +269,14 @@ TRANSLATORS: Mapping[str, Translator] = {
     **{f"aten.max_pool{rank}d": partial(max_pool, rank) for rank in RANKS},
     **{f"aten.max_pool{rank}d_with_indices": partial(_max_pool_with_indices, rank) for rank in RANKS},
     **{f"aten.avg_pool{rank}d": partial(avg_pool, rank) for rank in RANKS},
-    **{f"aten.{mark}adaptive_avg_pool{rank}d": partial(adaptive_avg_pool, rank) for rank in RANKS for mark in ("", "_")},
+    **{f"aten.adaptive_avg_pool{rank}d": partial(adaptive_avg_pool, rank) for rank in RANKS},
+    **{f"aten._adaptive_avg_pool{rank}d": partial(adaptive_avg_pool, rank) for rank in RANKS},
     **{f"aten.adaptive_max_pool{rank}d": partial(_adaptive_max_pool, rank) for rank in RANKS},
     **{f"aten.upsample_nearest{rank}d": partial(_nearest, "asymmetric", rank) for rank in RANKS},
     **{f"aten._upsample_nearest_exact{rank}d": partial(_nearest, "half_pixel", rank) for rank in RANKS},
     "aten.upsample_linear1d": partial(_linear, 1), "aten.upsample_bilinear2d": partial(_linear, 2),
     "aten.upsample_trilinear3d": partial(_linear, 3),
+    "aten.grid_sampler_2d": _grid_sampler, "aten.grid_sampler_3d": _grid_sampler,
     "aten.upsample_bicubic2d": partial(_cubic, "upsample_bicubic2d"),
     "aten._upsample_bilinear2d_aa": partial(_cubic, "_upsample_bilinear2d_aa"),
     "aten._upsample_bicubic2d_aa": partial(_cubic, "_upsample_bicubic2d_aa"),

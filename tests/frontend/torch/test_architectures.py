@@ -3,14 +3,13 @@
 import warnings
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import burnish as bn  # noqa: E402
-from burnish.errors import UnsupportedOperator  # noqa: E402
-from burnish.torch import register, report  # noqa: E402
-from tests.frontend.torch.architectures import ARCHITECTURES, inputs_of, made  # noqa: E402
-from tests.frontend.torch.networks import assert_same, compiled  # noqa: E402
+import burnish as bn
+from burnish.errors import UnsupportedOperator
+from burnish.torch import register, report
+from tests.frontend.torch.architectures import ARCHITECTURES, inputs_of, made
+from tests.frontend.torch.networks import assert_same, compiled
 
 register()
 STAYS_OPEN = ("mlp", "resnet", "mobilenet", "convnext", "vit", "swin", "bert", "gpt", "llama", "unet")

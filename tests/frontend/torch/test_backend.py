@@ -4,15 +4,13 @@ import threading
 import warnings
 
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from burnish.errors import ParameterError  # noqa: E402
-from burnish.torch import register, report  # noqa: E402
-from tests.frontend.torch.cases import CASES  # noqa: E402
-from tests.frontend.torch.networks import Functions, assert_same  # noqa: E402
+from burnish.errors import ParameterError
+from burnish.torch import register, report
+from tests.frontend.torch.cases import CASES
+from tests.frontend.torch.networks import Functions, assert_same
 
 register()
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from burnish.frontend.torch.export import import_torch  # noqa: E402
