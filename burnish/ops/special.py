@@ -112,11 +112,6 @@ def _erfinv_gradient(a: Application) -> list[str | None]:
     return [a.add("mul", a.seeds[0], slope)]
 
 
-def _lgamma_gradient(a: Application) -> list[str | None]:
-    assert a.seeds[0] is not None
-    return [a.add("mul", a.seeds[0], a.add("digamma", a.inputs[0]))]
-
-
 def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: Gradient) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
         require_float(x, "x")
@@ -127,6 +122,6 @@ def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: 
 
 OPERATORS = (
     _operator("erfinv", "inverse of the error function", _erfinv, _erfinv_gradient),
-    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, _lgamma_gradient),
+    _operator("lgamma", "logarithm of the absolute value of the gamma function", _lgamma, "derived"),
     _operator("digamma", "derivative of the logarithm of the gamma function", _digamma, "derived"),
 )

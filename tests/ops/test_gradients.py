@@ -131,6 +131,16 @@ def cases() -> list[Case]:
     for exclusive, reverse in ((False, False), (True, False), (False, True), (True, True)):
         found.append(case("cumsum", normal(3, 7), axis=1, exclusive=exclusive, reverse=reverse))
     found.append(case("cumsum", normal(100, 2), axis=0))
+    found += [case(op, normal(2, 70), axis=1) for op in ("cummax", "cummin", "logcumsumexp")]
+    found.append(case("logcumsumexp", 40 * normal(3, 5), axis=0, reverse=True))
+    found += [case("erfinv", inner(9)), case("lgamma", positive(9)), case("digamma", normal(9) - 1.5)]
+    found.append(case("lgamma", np.array([-3.3, -0.2, 0.3, 1.0, 2.0, 7.9, 8.1, 30.0])))
+    square = normal(2, 4, 4)
+    found += [case("solve", square, normal(2, 4, 3)), case("log_determinant", square)]
+    found.append(case("cholesky", square @ square.transpose(0, 2, 1) + np.eye(4)))
+    ends = np.array([2, 2, 6])
+    found.append(case("grouped_matmul", normal(7, 3), normal(3, 3, 4), ends))
+    found.append(case("grouped_outer", normal(7, 3), normal(7, 4), ends))
     found += [case(op, normal(3, 4, 5), axis=axis) for op in ("softmax", "log_softmax") for axis in (-1, 1)]
     found += [case("layer_norm", normal(2, 3, 4), normal(3, 4), normal(3, 4), axis=1), case("layer_norm", normal(3, 6))]
     found += [
@@ -390,9 +400,11 @@ def has_rule(op: Operator) -> bool:
 
 
 def test_few_operators_have_a_rule_of_their_own() -> None:
-    """One rule may serve several; the gradients of all others follow from definitions, or from compositions."""
-    rules = {op.gradient for name, op in OPERATORS.items() if callable(op.gradient) and name not in SPARSE}
-    assert len(rules) <= 12
+    """One rule may serve several; the gradients of all others follow from definitions, or from compositions. What is
+    opaque has no definition.
+    """
+    own = [op for name, op in OPERATORS.items() if callable(op.gradient) and name not in SPARSE]
+    assert len({op.gradient for op in own if op.extern is None}) <= 10
 
 
 RULED = [c for c in CASES if has_rule(OPERATORS[c.op]) and OPERATORS[c.op].extern is None]
@@ -450,7 +462,6 @@ def test_every_operator_has_a_gradient_or_is_refused() -> None:
     tested = {case.op for case in CASES} | {"adjoint"}  # the adjoint by the second derivatives
     assert not tested & (INTEGER | REFUSED.keys() | CHOSEN | SPARSE)
     assert tested | INTEGER | REFUSED.keys() | CHOSEN | SPARSE == set(OPERATORS)
-    assert len({op.gradient for op in OPERATORS.values() if callable(op.gradient)}) <= 17
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

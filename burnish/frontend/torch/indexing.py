@@ -239,7 +239,9 @@ def _embedding_bag(
     padding_idx: int = -1,
 ) -> list[Ref | None]:  # fmt: skip
     """Sums, means or maxima of the rows of a table that are in one bag; an empty bag is 0."""
-    rows = embedding(c, weight, indices, -1, scale_grad_by_freq)
+    if c.training and scale_grad_by_freq:  # torch divides by counts of other rows
+        c.refuse("scale_grad_by_freq", True, "False in training")
+    rows = embedding(c, weight, indices)
     count, features = c.shape(rows)
     bags = c.out_shape[0]
     starts = c.slice(offsets, 0, 0, bags)
