@@ -137,7 +137,6 @@ def cases() -> list[Case]:
     found.append(case("lgamma", np.array([-3.3, -0.2, 0.3, 1.0, 2.0, 7.9, 8.1, 30.0])))
     square = normal(2, 4, 4)
     found += [case("solve", square, normal(2, 4, 3)), case("log_determinant", square)]
-    found.append(case("cholesky", square @ square.transpose(0, 2, 1) + np.eye(4)))
     ends = np.array([2, 2, 6])
     found.append(case("grouped_matmul", normal(7, 3), normal(3, 3, 4), ends))
     found.append(case("grouped_outer", normal(7, 3), normal(7, 4), ends))
@@ -332,6 +331,8 @@ INTEGER = set(
         "max_pool_indices stop_gradient random_uniform random_normal multinomial byte_words byte_matmul byte_conv2d"
     )
 )
+# The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
+SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
 # Forms that the compiler chooses, of operators that are here; they work on parts of numbers in half precision.
 CHOSEN = set(
     words(
@@ -404,7 +405,7 @@ def test_few_operators_have_a_rule_of_their_own() -> None:
     opaque has no definition.
     """
     own = [op for name, op in OPERATORS.items() if callable(op.gradient) and name not in SPARSE]
-    assert len({op.gradient for op in own if op.extern is None}) <= 10
+    assert len({op.gradient for op in own if op.extern is None}) <= 12
 
 
 RULED = [c for c in CASES if has_rule(OPERATORS[c.op]) and OPERATORS[c.op].extern is None]
@@ -460,8 +461,8 @@ def test_second_derivatives_equal_differences(case: Case) -> None:
 
 def test_every_operator_has_a_gradient_or_is_refused() -> None:
     tested = {case.op for case in CASES} | {"adjoint"}  # the adjoint by the second derivatives
-    assert not tested & (INTEGER | REFUSED.keys() | CHOSEN | SPARSE)
-    assert tested | INTEGER | REFUSED.keys() | CHOSEN | SPARSE == set(OPERATORS)
+    assert not tested & (INTEGER | REFUSED.keys() | CHOSEN | SPARSE | SYMMETRIC)
+    assert tested | INTEGER | REFUSED.keys() | CHOSEN | SPARSE | SYMMETRIC == set(OPERATORS)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))

@@ -259,7 +259,9 @@ def _grid_sampler(
     c: Context, input: Ref, grid: Ref, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Ref:
     mode, padding = GRID_MODES[interpolation_mode], GRID_PADDINGS[padding_mode]
-    return c.add("grid_sample", input, grid, mode=mode, padding=padding, align_corners=align_corners)
+    return c.add(
+        "grid_sample", input, grid, mode=mode, padding=padding, align_corners=align_corners, bounded=mode != "cubic"
+    )
 
 
 TRANSLATORS: Mapping[str, Translator] = {
