@@ -132,7 +132,7 @@ def grid_sample(
     """``x`` [N, C, D1, ...] at the places of ``grid`` [N, E1, ..., r]: r coordinates, the last dimension's first.
 
     -1 and 1 are the image's edges, or the centres of its outermost elements with ``align_corners``. Places outside are
-    zero, the nearest edge ("border"), or mirrored at it ("reflection"): ``bounded`` moves them there before the elements
+    zero, the nearest edge ("border"), or mirrored at it ("reflection"): ``bounded`` moves them before the elements
     around them are weighed, as ONNX does, and else moves each of the elements, as PyTorch does for "cubic". Source:
     Jaderberg et al. 2015.
     """

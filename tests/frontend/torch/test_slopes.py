@@ -116,7 +116,8 @@ CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
         lambda x, w: F.conv3d(x.view(1, 2, 2, 2, 2), w[:, :2].reshape(2, 2, 2, 1, 1), padding=1, stride=(1, 2, 1)),
         SHARES, SHARES),
     "transposed convolution of volumes": (
-        lambda x, w: F.conv_transpose3d(x.view(1, 2, 2, 2, 2), w.view(2, 1, 2, 2, 2), stride=2, padding=1), SHARES, SHARES),
+        lambda x, w: F.conv_transpose3d(x.view(1, 2, 2, 2, 2), w.view(2, 1, 2, 2, 2), stride=2, padding=1),
+        SHARES, SHARES),
     "max pool of volumes": (lambda x: F.max_pool3d(x.view(1, 1, 3, 2, 2), 2, 1), TIES),
     "adaptive max pool": (lambda x: F.adaptive_max_pool2d(x[None], (2, 3)), TIES),
     "all labels ignored": (lambda x: F.cross_entropy(x, torch.tensor([-100, -100, -100])), TIES),
