@@ -92,12 +92,12 @@ CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
     "cummax": (lambda x: x.cummax(1).values, TIES), "cummin": (lambda x: x.cummin(0).values, TIES),
     "cummax of NaN": (lambda x: x.cummax(1).values, [[1.0, NAN, 2.0, NAN], [1.0, 1.0, 0.0, 3.0]]),
     "logcumsumexp": (lambda x: x.logcumsumexp(1), TIES), "erfinv": (torch.erfinv, [0.0, 0.5, -0.9, 0.999, 1.0]),
-    "lgamma": (torch.lgamma, [0.3, -0.7, 2.0, 9.5, -3.2]), "digamma": (torch.digamma, [0.3, -0.7, 2.0, 9.5, -3.2]),
+    "lgamma": (torch.lgamma, [0.3, -0.7, 2.5, 9.5, -3.2]), "digamma": (torch.digamma, [0.3, -0.7, 2.0, 9.5, -3.2]),
     "inverse": (torch.linalg.inv, SQUARE), "determinant": (torch.linalg.det, SQUARE),
     "logarithm of a determinant": (lambda a: torch.linalg.slogdet(a)[1], SQUARE),
-    "solve": (torch.linalg.solve, SQUARE, SQUARE), "solve from the right": (
-        lambda a, b: torch.linalg.solve(a, b, left=False), SQUARE, SQUARE[:2]),
-    "triangular solve": (lambda a, b: torch.linalg.solve_triangular(a, b, upper=True), SQUARE, SQUARE),
+    "solve": (torch.linalg.solve, SQUARE, TIES), "solve from the right": (
+        lambda a, b: torch.linalg.solve(a, b, left=False), SQUARE, [[1.0, 2.0, 0.5], [0.3, -1.0, 0.7]]),
+    "triangular solve": (lambda a, b: torch.linalg.solve_triangular(a, b, upper=True), SQUARE, TIES),
     "cholesky": (lambda a: torch.linalg.cholesky(a @ a.T + torch.eye(3, dtype=a.dtype)), SQUARE),
     "cholesky of a parameter": (lambda a: torch.linalg.cholesky(a), [[4.0, 1.0], [1.0, 3.0]]),
     "bilinear": (lambda a, b: F.bilinear(a, b[:3], a[None] * b[:3, None, :3].sum(1)), SQUARE, SHARES),
