@@ -100,14 +100,14 @@ CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
     "triangular solve": (lambda a, b: torch.linalg.solve_triangular(a, b, upper=True), SQUARE, TIES),
     "cholesky": (lambda a: torch.linalg.cholesky(a @ a.T + torch.eye(3, dtype=a.dtype)), SQUARE),
     "cholesky of a parameter": (lambda a: torch.linalg.cholesky(a), [[4.0, 1.0], [1.0, 3.0]]),
-    "bilinear": (lambda a, b: F.bilinear(a, b[:3], a[None] * b[:3, None, :3].sum(1)), SQUARE, SHARES),
+    "bilinear": (lambda a, b: F.bilinear(a, b[:3], a[:2, :, None] * b[None, :3]), SQUARE, SHARES),
     **{f"bag {mode}": (lambda w, mode=mode: F.embedding_bag(BAG, w, torch.tensor([0, 3]), mode=mode), TIES)
        for mode in ("sum", "mean", "max")},
     "weighted bag": (lambda w, s: F.embedding_bag(
         BAG, w, torch.tensor([0, 0, 3]), mode="sum", per_sample_weights=s, padding_idx=1), TIES, [0.5, 2.0, -1.0, 3.0]),
     "embedding by frequency": (lambda w: F.embedding(BAG, w, scale_grad_by_freq=True), TIES),
     "put": (lambda x, v: put(x, v, False), TIES, TIES[:2]), "put among": (lambda x, v: put(x, v, True), TIES, TIES[:2]),
-    "scatter": (lambda x, s: x.scatter(1, (x[:, :2] > 100).long() + torch.tensor([2, 1]), s), TIES, TIES),
+    "scatter": (lambda x, s: x.scatter(1, (x[:, :2] > 100).long() + torch.tensor([2, 1]), s), TIES, [[5.0, 6.0]] * 3),
     "masked scatter": (lambda x, s: x.masked_scatter(x > 0.5, s), TIES, TIES),
     "diagonal scatter": (lambda x, s: x.diagonal_scatter(s, 1), TIES, [5.0, 6.0, 7.0]),
     **{f"samples {mode} {padding}": (sampled(mode, padding), SHARES, SHARES)
