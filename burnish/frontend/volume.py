@@ -165,8 +165,9 @@ def pool(
         )
     batch, channels, depth, *rest = c.shape(x)
     images = c.reshape(x, (batch, channels * depth, *rest))
-    inner = (kernel[1:], strides[1:], [*pads[1:rank], *pads[rank + 1 :]], dilations[1:])
-    sizes = c.shape(first := pool(c, op, images, *inner, **attrs))[2:]
+    around = [*pads[1:rank], *pads[rank + 1 :]]
+    first = pool(c, op, images, kernel[1:], strides[1:], around, dilations[1:], **attrs)
+    sizes = c.shape(first)[2:]
     flat = c.reshape(first, (batch, channels, depth, prod(sizes)))
     second = c.add(
         op, flat, kernel=(kernel[0], 1), strides=(strides[0], 1), pads=(pads[0], 0, pads[rank], 0),
