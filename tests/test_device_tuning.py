@@ -17,7 +17,6 @@ from burnish.runtime.device_pool.pool import DevicePool
 from burnish.runtime.device_pool.table import Device
 from burnish.tune.records import Records
 
-pytest.importorskip("unicorn")
 ARM = "aarch64-cortex-a53"
 
 

@@ -168,7 +168,6 @@ def test_constants_of_equal_packing_are_stored_once(saved: Path) -> None:
 
 def test_an_emulated_baseline_has_no_newer_instruction(saved: Path, wanted: np.ndarray) -> None:
     """The emulator's x86-64 has no AVX: the baseline runs on it, the others do not."""
-    pytest.importorskip("unicorn")
     found = bn.load(saved, variant="x86-64-v2", device=Emulator())(X)
     assert scaled_error([found], [wanted]) <= 1e-5
     assert scaled_error([bn.load(saved, variant=NAMES[-1], device=Emulator())(X)], [wanted]) <= 1e-5

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.booster import Evaluation, Training, training_of, workers_of
+from burnish.boost.booster import Evaluation, workers_of
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.metric import warn_nan
 from burnish.boost.params import Params
 from burnish.boost.sampling import FOLDS, stream
+from burnish.boost.training import Training, training_of
 from burnish.errors import DataError, ParameterError
 
 Rows = NDArray[np.int64]

@@ -6,6 +6,7 @@ workers. So all have the same weights and losses, and those of one worker but fo
 
 from __future__ import annotations
 
+import gc
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -22,6 +23,7 @@ from burnish.comm.protocol import Comm
 from burnish.comm.ray import launch_ray
 from burnish.comm.torch import launch_torch
 from burnish.errors import DataError
+from burnish.gnn.blocked import BudgetError
 from burnish.gnn.cost import FeatureSums, block_size
 from burnish.gnn.csr import CSR
 from burnish.gnn.feeds import check_weighted, mask_of, scales_of, some_of
@@ -33,11 +35,13 @@ from burnish.gnn.models import FEATURES, Network, structure_names
 from burnish.gnn.moving import Learner, Moving
 from burnish.gnn.outofcore import Shared, block_rows, file_labels
 from burnish.gnn.partition import Graphs, Partitioner, equal_edges, equal_vertices, occupied
+from burnish.gnn.regions import resident_bytes, trim
 from burnish.gnn.rows import check_finite
 from burnish.gnn.share import LEAST_ROWS, Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.store import SUFFIX, GraphFile, save
 from burnish.gnn.structures import adapted, mean_weights
 from burnish.gnn.train import Best, Made, Trained, blocked, finished
+from burnish.gnn.whole import NUMBER
 from burnish.memory.sizes import parse_budget
 from burnish.runtime.pool import available_cores
 from burnish.train.checkpoint import ReadFolder
@@ -65,6 +69,7 @@ class Job:
     block: int | None = None
     threads: int | None = None
     cache_dir: str | None = None
+    together: bool = False  # all workers are of one process
 
 
 def fit_workers(
@@ -95,9 +100,9 @@ def fit_workers(
     machine, one that talks through torch.distributed ("torch"), or an actor of Ray ("ray").
     ``partition``: ranges of as many "edges" or "vertices"; "learned" begins with edges, and moves ranges in training
     where a model that learns from each worker's seconds says that it pays (thesis-jia §4.4). ``memory_budget``: of each
-    worker's process. ``progress`` is called by threads only. A worker that dies is named by WorkerError, and ``resume``
-    goes on from the newest checkpoint, with any number of
-    workers. Raises ParameterError, DataError, WorkerError and OSError.
+    worker's process; where it holds less than training without one takes, shares are read in blocks. ``progress`` is
+    called by threads only. A worker that dies is named by WorkerError, and ``resume`` goes on from the newest
+    checkpoint, with any number of workers. Raises ParameterError, DataError, WorkerError and OSError.
     """
     _check(workers, kind, partition)
     budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
@@ -113,7 +118,7 @@ def fit_workers(
         own = max(available_cores() // workers, 1) if threads is None else threads
         job = Job(
             network, str(path), cuts, partition, train, limits, None if checkpoint is None else str(checkpoint), budget,
-            block, own, None if cache_dir is None else str(cache_dir),
+            block, own, None if cache_dir is None else str(cache_dir), kind == "thread",
         )  # fmt: skip
         orders: list[tuple[Any, ...]] = [(job,)] * workers
         if kind == "thread":
@@ -130,9 +135,26 @@ def train_share(comm: Comm, job: Job, progress: Callable[[Progress], object] | N
     file = GraphFile.open(job.graph)
     learner = _learner(comm, job, file) if job.partition == "learned" and comm.size > 1 else None
 
+    def made_by(own: Job, cuts: np.ndarray, stack: ExitStack) -> Made:
+        return blocked(own.network, _shared(comm, own, cuts), own.train, stack, budget=own.budget, threads=own.threads,
+                       cache_dir=own.cache_dir, comm=comm)  # fmt: skip
+
     def make(cuts: np.ndarray, stack: ExitStack) -> Made:
-        return blocked(job.network, _shared(comm, job, cuts), job.train, stack, budget=job.budget, threads=job.threads,
-                       cache_dir=job.cache_dir, comm=comm)  # fmt: skip
+        if job.budget is None or job.block is not None or _least(comm, job, cuts) > job.budget:
+            return made_by(job, cuts, stack)
+        with ExitStack() as tried:
+            found = made_by(replace(job, budget=None), cuts, tried)
+            whole = _working(comm, job, found)
+            if whole <= job.budget:
+                stack.enter_context(tried.pop_all())
+                return found
+        del found
+        try:
+            return made_by(job, cuts, stack)
+        except BudgetError as error:
+            if whole >= error.least:
+                raise
+            raise BudgetError(job.budget, whole, "what a whole share takes at once") from None
 
     with Moving(comm, make, job.cuts, job.limits.epochs or 0, file.vertices, learner) as moving:
         watch = Best(progress if comm.rank == 0 else None)
@@ -151,6 +173,31 @@ def train_share(comm: Comm, job: Job, progress: Callable[[Progress], object] | N
             return None
         made = finished(job.network, report, trainer.step, watch.best)
         return replace(made, cuts=tuple(int(c) for c in moving.cuts), moves=moving.moves)
+
+
+def _over_workers(comm: Comm, value: int, reduction: str) -> int:
+    """A number of bytes of all workers, which then do the same."""
+    return int(comm.all_reduce(np.array([float(value)]), reduction)[0])
+
+
+def _least(comm: Comm, job: Job, cuts: np.ndarray) -> int:
+    """Bytes without which no whole share is in memory: what is resident, its rows, and its in-edges; the most of all
+    workers.
+    """
+    begin, end = int(cuts[comm.rank]), int(cuts[comm.rank + 1])
+    edges = GraphFile.open(job.graph).part(begin, end).edges
+    return _over_workers(comm, resident_bytes() + NUMBER * ((end - begin) * job.network.features + edges), "max")
+
+
+def _working(comm: Comm, job: Job, made: Made) -> int:
+    """Bytes of a process while the step and the evaluation of a whole share are called; the most of all workers."""
+    gc.collect()
+    trim()
+    steps = [step for step in (made.step, made.evaluation) if step is not None]
+    own = max(step.memory["tensors"] for step in steps) + sum(step.memory["workspace"] for step in steps)
+    if job.together:
+        own = _over_workers(comm, own, "sum")
+    return _over_workers(comm, resident_bytes() + own, "max")
 
 
 def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:

@@ -139,6 +139,8 @@ def _derived(
     operands = (*node.inputs, *node.outputs, *seeds)
     if derived.copied is not None:
         return _as(builder, operands[derived.copied], types[wrt][1])
+    if not derived.reads:  # it has no elements
+        return builder.add("expand", builder.constant(0.0, dtype=types[wrt][1]), shape=types[wrt][0])
     given = [operands[number] for number in derived.reads]
     return builder.add("adjoint", *[name for name in given if name is not None], node=f"{node.name}.grad{wrt}", **attrs)
 

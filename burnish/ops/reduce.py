@@ -1,13 +1,13 @@
-"""Reductions over axes, positions of extremes, and running sums."""
+"""Reductions over axes, and positions of extremes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import FLOATS, Expr, Reduce, all_of, cast, equal, math, select, wrap
+from burnish.loops.expr import FLOATS, Expr, Reduce, cast, equal, math, select, wrap
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import is_size
-from burnish.loops.tensor import HALVES, Tensor, argreduce, compute, reduce_axis
+from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
 from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
 from burnish.ops.operator import (
     Application,
@@ -30,7 +30,6 @@ from burnish.ops.operator import (
 )
 
 Element = Callable[[Expr], Expr]
-BLOCK = 32  # elements that a running sum adds up one by one
 
 
 def reduced_shape(shape: Shape, axes: Sequence[int], keepdims: bool) -> Shape:
@@ -162,7 +161,7 @@ def row_index(index: Sequence[Expr], axes: Sequence[int]) -> tuple[Expr | int, .
     return tuple(0 if d in axes else i for d, i in enumerate(index))
 
 
-# --- positions and running sums ---------------------------------------------------------------------------------------
+# --- positions --------------------------------------------------------------------------------------------------------
 
 
 def _arg(name: str, kind: str) -> Operator:
@@ -182,58 +181,4 @@ def _arg(name: str, kind: str) -> Operator:
 ARG_REDUCTIONS = (_arg("argmax", "max"), _arg("argmin", "min"))
 
 
-@operator
-def cumsum(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """Running sum along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
-    require_number(x, "x")
-    dim = normal_axis(axis, len(x.shape))
-    n = x.shape[dim]
-
-    halves = x.dtype in HALVES
-
-    def element(*i: Expr) -> Expr:
-        own = x[(*i[:dim], n - 1 - i[dim], *i[dim + 1 :])] if reverse else x[i]
-        return wide(own) if halves else own
-
-    direct = not (exclusive or reverse or halves)
-    total = _running_sum(name if direct else f"{name}.total", x.shape, dim, element)
-    if direct:
-        return total
-
-    def moved(*i: Expr) -> Expr:
-        place = n - 1 - i[dim] if reverse else i[dim]
-        before = total[(*i[:dim], place - 1 if exclusive else place, *i[dim + 1 :])]
-        return cast(x.dtype, select(place > 0, before, 0) if exclusive else before)
-
-    return compute(x.shape, moved, name)
-
-
-def _running_sum(name: str, shape: Shape, dim: int, element: Callable[..., Expr]) -> Tensor:
-    """The sums of the elements up to each, along ``dim``: within blocks, and of the blocks before.
-
-    So an element takes ``BLOCK`` additions, however many there are. Stages ``name.within``, ``name.blocks``, ``name``.
-    """
-    n = shape[dim]
-    blocks = 1 if n <= 2 * BLOCK else -(-n // BLOCK)
-
-    def up_to(block: Expr | int, j: Expr, i: Sequence[Expr], size: int) -> Expr:
-        k = reduce_axis(size, "k")
-        place = block * size + k.var
-        taken = k.var <= j if blocks * size == n else all_of(k.var <= j, place < n)
-        return Reduce("sum", select(taken, element(*i[:dim], place, *i[dim:]), 0), (k,))
-
-    if blocks == 1:
-        return compute(shape, lambda *i: up_to(0, i[dim], (*i[:dim], *i[dim + 1 :]), n), name)
-    divided = (*shape[:dim], blocks, BLOCK, *shape[dim + 1 :])
-    within = compute(divided, lambda *i: up_to(i[dim], i[dim + 1], (*i[:dim], *i[dim + 2 :]), BLOCK), f"{name}.within")
-    whole = (*shape[:dim], blocks, *shape[dim + 1 :])
-    carried = _running_sum(f"{name}.blocks", whole, dim, lambda *i: within[(*i[: dim + 1], BLOCK - 1, *i[dim + 1 :])])
-
-    def summed(*i: Expr) -> Expr:
-        block, own = i[dim] // BLOCK, within[(*i[:dim], i[dim] // BLOCK, i[dim] % BLOCK, *i[dim + 1 :])]
-        return select(block > 0, own + carried[(*i[:dim], block - 1, *i[dim + 1 :])], own)
-
-    return compute(shape, summed, name)
-
-
-OPERATORS = (*REDUCTIONS, reduce_logsumexp, *ARG_REDUCTIONS, cumsum)
+OPERATORS = (*REDUCTIONS, reduce_logsumexp, *ARG_REDUCTIONS)

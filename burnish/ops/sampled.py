@@ -32,9 +32,9 @@ def grid_sample_terms(a: Application) -> list[str]:
         low, high = (0.0, size - 1.0) if corners else (-0.5, size - 0.5)
         if a.attrs["mode"] == "nearest":
             at = at.apply("round")
-        if padding == "border":
+        if padding == "border" and a.attrs["bounded"]:
             at = at.clip(0.0, size - 1.0)
-        elif padding == "reflection":
+        elif padding == "reflection" and a.attrs["bounded"]:
             at = ((at < low) | (at > high)).choose(_reflected(at, low, high), at)
         taps.append([_inside(t, size, padding, low, high) for t in _taps(a.attrs["mode"], at)])
     images = Term.of(a, 0).transpose(0, *range(2, rank + 2), 1).reshape(x[0] * prod(sizes), x[1])

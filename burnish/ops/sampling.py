@@ -87,7 +87,7 @@ def _live(at: Expr, size: int) -> Expr:
     return all_of(at >= 0.0, at <= _number(size, at.dtype) - 1.0)
 
 
-def _line(place: Expr, size: int, mode: str, padding: str, align_corners: bool) -> list[Tap]:
+def _line(place: Expr, size: int, mode: str, padding: str, align_corners: bool, bounded: bool) -> list[Tap]:
     """What is read along a dimension of ``size`` for one coordinate of a grid."""
     extent = _number(size, place.dtype)
     low, high = (extent * 0.0, extent - 1.0) if align_corners else (extent * 0.0 - 0.5, extent - 0.5)
@@ -95,9 +95,9 @@ def _line(place: Expr, size: int, mode: str, padding: str, align_corners: bool) 
     at = select(math("abs", at) <= FINITE, at, -1.0 - extent)
     if mode == "nearest":
         at = math("round", at)
-    if padding == "border":
+    if padding == "border" and bounded:
         at = minimum(maximum(at, 0.0), extent - 1.0)
-    elif padding == "reflection":
+    elif padding == "reflection" and bounded:
         at = select(any_of(at < low, at > high), _reflected(at, low, high), at)
     taps: list[Tap] = []
     for tap, weight in _places(mode, at):
@@ -121,12 +121,21 @@ def _blend(lines: Sequence[Sequence[Tap]], read: Callable[[Sequence[Expr]], Expr
 @differentiated(Composed(grid_sample_terms))
 @operator
 def grid_sample(
-    name: str, x: Tensor, grid: Tensor, *, mode: str = "linear", padding: str = "zeros", align_corners: bool = False
+    name: str,
+    x: Tensor,
+    grid: Tensor,
+    *,
+    mode: str = "linear",
+    padding: str = "zeros",
+    align_corners: bool = False,
+    bounded: bool = True,
 ) -> Tensor:
     """``x`` [N, C, D1, ...] at the places of ``grid`` [N, E1, ..., r]: r coordinates, the last dimension's first.
 
     -1 and 1 are the image's edges, or the centres of its outermost elements with ``align_corners``. Places outside are
-    zero, the nearest edge ("border"), or mirrored at it ("reflection"). Source: Jaderberg et al. 2015.
+    zero, the nearest edge ("border"), or mirrored at it ("reflection"): ``bounded`` moves them before the elements
+    around them are weighed, as ONNX does, and else moves each of the elements, as PyTorch does for "cubic". Source:
+    Jaderberg et al. 2015.
     """
     require_float(x, "x")
     require_float(grid, "grid")
@@ -141,7 +150,7 @@ def grid_sample(
 
     def element(*i: Expr) -> Expr:
         places = [cast(work, grid[(i[0], *i[2:], rank - 1 - d)]) for d in range(rank)]
-        lines = [_line(p, size, mode, padding, align_corners) for p, size in zip(places, sizes, strict=True)]
+        lines = [_line(p, size, mode, padding, align_corners, bounded) for p, size in zip(places, sizes, strict=True)]
         return cast(x.dtype, _blend(lines, lambda at: cast(work, x[(*i[:2], *at)])))
 
     return compute((*x.shape[:2], *grid.shape[1:-1]), element, name)

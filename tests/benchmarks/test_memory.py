@@ -62,7 +62,8 @@ def test_the_slope_is_that_of_logarithms() -> None:
 
 @pytest.mark.parametrize("form", [3, Residual((1, 2, 1, 1), False, 8), Residual((1, 2, 1, 1), True, 8)])
 def test_networks_are_those_that_pytorch_trains(form: Residual | int) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     network = Network(form, (2, 40) if isinstance(form, int) else (2, 3, 32, 32))
     graph = network.graph()
     verify(graph)

@@ -6,13 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.boost.booster import Progress, Training, train
+from burnish.boost.booster import Progress, train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps
 from burnish.boost.params import Params
 from burnish.boost.prediction import predict
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.threads import Workers
+from burnish.boost.training import Training
 from burnish.boost.tree import Tree, TreeBuilder
 from burnish.comm import thread_comms
 from burnish.errors import DataError, ParameterError

@@ -8,7 +8,6 @@ import pytest
 
 import burnish as bn
 from burnish.boost import Dataset, predict
-from burnish.boost.booster import Training
 from burnish.boost.distributed import train_distributed
 from burnish.boost.external import train_external
 from burnish.boost.formats.xgboost_format import dumps_xgboost, loads_xgboost
@@ -17,6 +16,7 @@ from burnish.boost.params import Params
 from burnish.boost.render import dot, svg, text
 from burnish.boost.shap import contributions
 from burnish.boost.threads import Workers
+from burnish.boost.training import Training
 from burnish.boost.tree import PRESENT
 
 Array = np.ndarray[Any, Any]

@@ -4,10 +4,12 @@ import math
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from scipy import sparse
 
 from burnish.boost import GBTRegressor, Model, predict, train
 from burnish.boost.data import Dataset, Sparse
@@ -267,9 +269,9 @@ def epochs(kind: str) -> tuple[Any, Any]:
     """Rows of a small number and of seconds since 1970, and what `Dataset.of` calls the latter."""
     table = np.stack([np.arange(50), SECONDS + np.arange(50)], axis=1)
     if kind == "frame":
-        return pytest.importorskip("pandas").DataFrame(table, columns=["small", "seconds"]), "seconds"
+        return pd.DataFrame(table, columns=["small", "seconds"]), "seconds"
     if kind == "sparse":
-        return pytest.importorskip("scipy.sparse").csr_matrix(table), "feature 1"
+        return sparse.csr_matrix(table), "feature 1"
     return table.astype(kind), "feature 1"
 
 

@@ -1,5 +1,6 @@
 from pathlib import Path
 
+import lightgbm
 import numpy as np
 import pytest
 
@@ -9,7 +10,6 @@ from burnish.boost.prediction import predict
 from burnish.boost.shap import contributions
 from burnish.errors import DataError
 
-lightgbm = pytest.importorskip("lightgbm")
 ROWS = 400
 OBJECTIVES = (
     "regression", "regression_l1", "huber", "poisson", "quantile", "mape", "gamma", "tweedie", "binary", "multiclass",

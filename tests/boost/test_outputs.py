@@ -83,7 +83,8 @@ def test_metrics_are_means_over_rows_and_outputs() -> None:
 @pytest.mark.parametrize("objective", THEIRS)
 @pytest.mark.parametrize("ending", ["json", "ubj"])
 def test_models_are_exchanged_with_xgboost(objective: str, ending: str, tmp_path: Path) -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
+
     matrix = xgboost.DMatrix(X, label=TARGETS[objective])
     theirs = xgboost.train({"objective": THEIRS[objective], "max_depth": 4, "nthread": 1}, matrix, 5)
     theirs.save_model(tmp_path / f"theirs.{ending}")
@@ -99,7 +100,8 @@ def test_models_are_exchanged_with_xgboost(objective: str, ending: str, tmp_path
 
 
 def test_trees_with_vectors_at_their_leaves_are_refused(tmp_path: Path) -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
+
     params = {"multi_strategy": "multi_output_tree", "tree_method": "hist", "nthread": 1}
     xgboost.train(params, xgboost.DMatrix(X, label=Y), 2).save_model(tmp_path / "m.json")
     with pytest.raises(DataError, match="vectors of 3 values at its leaves"):

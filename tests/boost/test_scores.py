@@ -24,7 +24,8 @@ def value(name: str, prediction: np.ndarray, label: np.ndarray, weighted: bool, 
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_row_wise_metrics_are_those_of_scikit_learn(weighted: bool) -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
+    from sklearn import metrics
+
     more = {"sample_weight": WEIGHT if weighted else None}
     y, p = LABEL.astype(np.float64), GUESS.astype(np.float64)
     wanted = {
@@ -42,7 +43,8 @@ def test_row_wise_metrics_are_those_of_scikit_learn(weighted: bool) -> None:
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_several_classes_have_the_area_of_each_against_the_rest(weighted: bool) -> None:
-    metrics = pytest.importorskip("sklearn.metrics")
+    from sklearn import metrics
+
     label = RANDOM.integers(0, 3, ROWS)
     score = RANDOM.random((ROWS, 3)) + 0.5 * np.eye(3)[label]
     share = (score / score.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -53,7 +55,7 @@ def test_several_classes_have_the_area_of_each_against_the_rest(weighted: bool) 
 
 
 def test_values_are_those_of_xgboost() -> None:
-    xgboost = pytest.importorskip("xgboost")
+    import xgboost
 
     def theirs(name: str, objective: str, label: np.ndarray, weighted: bool, **more: float) -> tuple[float, np.ndarray]:
         x = np.stack([GUESS, LABEL * RANDOM.random(ROWS)], axis=1)

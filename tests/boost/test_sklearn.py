@@ -275,7 +275,7 @@ def test_estimators_tell_of_whole_numbers_that_are_rounded(dtype: type) -> None:
 
 
 def test_folds_without_a_category_that_the_frame_lists() -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
     from sklearn.model_selection import cross_val_score
 
     rng = np.random.default_rng(0)

@@ -108,7 +108,8 @@ def exact_ulps(got: float, want: Any) -> float:
 @cache
 def exact_values(fn: str) -> tuple[np.ndarray, list]:
     """Arguments and results to 60 digits."""
-    mpmath = pytest.importorskip("mpmath")
+    import mpmath
+
     functions = {
         "log1p": lambda v: mpmath.log1p(v) if v > -1 else mpmath.mpf("-inf") if v == -1 else mpmath.nan,
         "log": lambda v: mpmath.log(v) if v > 0 else mpmath.mpf("-inf") if v == 0 else mpmath.nan,
@@ -130,7 +131,8 @@ def exact_values(fn: str) -> tuple[np.ndarray, list]:
 @pytest.mark.parametrize("lanes", [1, 8])
 @pytest.mark.parametrize("fn", APPROXIMATED)
 def test_float64_accuracy(fn: str, lanes: int, fused: bool, element_wise: Callable) -> None:
-    mpmath = pytest.importorskip("mpmath")
+    import mpmath
+
     x, want = exact_values(fn)
     got = element_wise(MATH[fn], ("float64",), "float64", lanes, fused)(x)
     with mpmath.workdps(60):
@@ -268,7 +270,8 @@ def test_float32_pow_accuracy(lanes: int, fused: bool, element_wise: Callable) -
 @pytest.mark.parametrize("fused", FUSED)
 @pytest.mark.parametrize("lanes", [1, 8])
 def test_float64_pow_accuracy(lanes: int, fused: bool, element_wise: Callable) -> None:
-    mpmath = pytest.importorskip("mpmath")
+    import mpmath
+
     rng = np.random.default_rng(6)
     near_one, wide = 1 + rng.uniform(-1e-3, 1e-3, 600), np.exp(rng.uniform(-744, 709, 600))
     x = np.concatenate([near_one, wide, rng.uniform(-20, 20, 600)])

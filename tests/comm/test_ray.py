@@ -8,7 +8,6 @@ from burnish.comm import WorkerError
 from burnish.errors import DataError
 from tests.comm import jobs
 
-pytest.importorskip("torch")
 if importlib.util.find_spec("ray") is None:  # not imported here: it reads its settings then
     pytest.skip("Ray is not installed", allow_module_level=True)
 

@@ -3,12 +3,9 @@
 import pytest
 
 from burnish.comm import WorkerError
+from burnish.comm.torch import launch_torch
 from burnish.errors import DataError
 from tests.comm import jobs
-
-pytest.importorskip("torch")
-
-from burnish.comm.torch import launch_torch
 
 pytestmark = pytest.mark.slow  # each process takes more than a second to import torch
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
+import torch
 
 from burnish.gnn.csr import CSR
 from burnish.gnn.generators import block_model
 from burnish.gnn.graph import Graph
 from burnish.gnn.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
 from burnish.gnn.models import Network
-
-torch = pytest.importorskip("torch")
 
 
 def weighted(graph: Graph, symmetric: bool = False, seed: int = 7) -> Graph:

@@ -54,7 +54,8 @@ def test_rows_of_edges(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["csr", "csc", "coo"])
 def test_matrices_of_scipy(tmp_path: Path, form: str) -> None:
-    sparse = pytest.importorskip("scipy.sparse")
+    from scipy import sparse
+
     matrix = sparse.coo_array((np.ones(4), (SOURCE, TARGET)), shape=(5, 5)).asformat(form)
     check(read(matrix), masks=False, fields=False)
     sparse.save_npz(tmp_path / "g.npz", matrix)
@@ -66,7 +67,8 @@ def test_matrices_of_scipy(tmp_path: Path, form: str) -> None:
 
 
 def test_files_of_the_gnn_benchmark(tmp_path: Path) -> None:
-    sparse = pytest.importorskip("scipy.sparse")
+    from scipy import sparse
+
     held = {}
     for prefix, matrix in (
         ("adj_", sparse.csr_array((np.ones(4), (SOURCE, TARGET)), shape=(5, 5))),

@@ -8,11 +8,13 @@ import threading
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import burnish.gnn.program as programs
+import burnish.gnn.workers as workers
 from burnish.comm.local import launch
 from burnish.comm.protocol import Comm
 from burnish.errors import ParameterError, WorkerError
@@ -149,10 +151,32 @@ def test_a_killed_worker_is_named_and_its_training_goes_on(tmp_path: Path) -> No
         np.testing.assert_array_equal(again.network.weights[name], weights, err_msg=name)
 
 
+def test_whole_shares_are_taken_where_a_budget_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(programs, "compile", Interpreted)
+    plain, budgets = workers.blocked, list[int | None]()
+
+    def noted(*arguments: Any, budget: int | None, **more: Any) -> Any:
+        budgets.append(budget)
+        return plain(*arguments, budget=budget, **more)
+
+    monkeypatch.setattr(workers, "blocked", noted)
+    graph, net = small(60, validation=True), network("gcn", 12, 4, hidden=8, dropout=0.0)
+    free = fit_workers(net, graph, workers=2, epochs=3)
+    held = fit_workers(net, graph, workers=2, epochs=3, memory_budget="20GB")
+    assert held.report.losses.tolist() == free.report.losses.tolist() and budgets == [None] * 4
+    monkeypatch.setattr(workers, "resident_bytes", lambda: 20_000_000_000 - 10_000)  # with shares of 10 kB, too much
+    parts = fit_workers(net, graph, workers=2, epochs=3, memory_budget="20GB")
+    np.testing.assert_allclose(parts.report.losses, free.report.losses, rtol=1e-5)
+    assert 20_000_000_000 in budgets
+    with pytest.raises(ParameterError, match="memory_budget: found 1000000 bytes"):
+        fit_workers(net, graph, workers=2, epochs=1, memory_budget="1MB")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["torch", "ray"])
 def test_other_ways_of_talking(kind: str) -> None:
-    pytest.importorskip("torch" if kind == "torch" else "ray")
+    if kind == "ray":
+        pytest.importorskip("ray")
     graph = small(60)
     net = network("gcn", 12, 4, hidden=8, dropout=0.4)
     found = fit_workers(net, graph, workers=2, kind=kind, epochs=3, threads=1, timeout=TIMEOUT)

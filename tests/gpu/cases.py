@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pytest
 
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
@@ -73,7 +72,6 @@ def execute(code: GridCode, case: Case, seed: int = 0) -> tuple[list[np.ndarray]
 
 def check(case: Case, tolerance: float = 1e-5) -> Counts:
     """Runs a case without ptxas and compares; its counts."""
-    pytest.importorskip("greenlet")
     results, expected, counts = execute(compile_grid(case.program()[0], SM80, assembled=False), case)
     for result, wanted in zip(results, expected, strict=True):
         scale = float(np.max(np.abs(wanted), initial=1e-6))

@@ -115,7 +115,6 @@ class EmulatedDriver:
 
 def emulated_gpu(monkeypatch: pytest.MonkeyPatch, codes: Iterable[GridCode]) -> tuple[driver.Gpu, EmulatedDriver]:
     """The first GPU of this machine, by such a driver."""
-    pytest.importorskip("greenlet")
     made = EmulatedDriver([*codes])
     monkeypatch.setattr(driver, "require", lambda name, extra: made)
     driver.first_gpu.cache_clear()

@@ -99,13 +99,11 @@ def run_changed(machine: Target, template: str, change: Callable[[Stmt], Stmt]) 
 
 @pytest.mark.parametrize("template", ["tensor_product", "warpgroup_product"])
 def test_reading_before_copies_have_arrived_is_found(template: str) -> None:
-    pytest.importorskip("greenlet")
     with pytest.raises(VerificationError, match=r"touches what a copy of thread|touch one place without a barrier"):
         run_changed(SM90, template, lambda body: without(body, WAIT_COPIES))
 
 
 def test_waiting_for_fewer_copies_than_are_read_is_found() -> None:
-    pytest.importorskip("greenlet")
 
     def later(s: Stmt) -> Stmt:
         if isinstance(s, Intrinsic) and s.name == WAIT_COPIES:
@@ -117,13 +115,11 @@ def test_waiting_for_fewer_copies_than_are_read_is_found() -> None:
 
 
 def test_overwriting_operands_of_products_under_way_is_found() -> None:
-    pytest.importorskip("greenlet")
     with pytest.raises(VerificationError, match=r"touches what a product of thread|touch one place without a barrier"):
         run_changed(SM90, "warpgroup_product", lambda body: without(body, WAIT_PRODUCTS, lambda s: not s.operands))
 
 
 def test_sums_that_are_read_before_products_have_ended_are_no_numbers() -> None:
-    pytest.importorskip("greenlet")
     found = run_changed(
         SM90, "warpgroup_product", lambda body: without(body, WAIT_PRODUCTS, lambda s: bool(s.operands))
     )
@@ -131,13 +127,11 @@ def test_sums_that_are_read_before_products_have_ended_are_no_numbers() -> None:
 
 
 def test_products_that_were_not_started_are_found() -> None:
-    pytest.importorskip("greenlet")
     with pytest.raises(VerificationError, match="is executed before 'start_products'"):
         run_changed(SM90, "warpgroup_product", lambda body: without(body, START_PRODUCTS))
 
 
 def test_barriers_between_groups_of_warps_are_needed() -> None:
-    pytest.importorskip("greenlet")
     (launch,) = lowered(program_of(LONG, SM90, "warpgroup_product"), SM90).launches
     number = count_barriers(launch.body)
     assert number == 2  # of an iteration: copies have arrived, products have ended

@@ -38,7 +38,6 @@ def test_attention_is_right(name: str) -> None:
 
 
 def test_every_barrier_of_a_block_of_keys_is_needed() -> None:
-    pytest.importorskip("greenlet")
     program, _ = attended(3, 64, 4, heads=1, rows_=2, warps=2).program()
     grids = lowered(program, SM80)
     (launch,) = grids.launches

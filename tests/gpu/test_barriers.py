@@ -47,7 +47,6 @@ def run(program: Program, grids: Grids) -> None:
 @pytest.mark.parametrize("name", CASES)
 def test_every_barrier_is_needed(name: str) -> None:
     """Without any one of them, two threads touch the same place, one writing."""
-    pytest.importorskip("greenlet")
     program, _ = CASES[name].program()
     grids = lowered(program, SM80)
     (launch,) = grids.launches
@@ -109,7 +108,6 @@ def test_barriers_that_not_all_threads_reach_are_refused() -> None:
 
 
 def test_the_runner_finds_threads_that_never_come() -> None:
-    pytest.importorskip("greenlet")
     launch = divergent(planted=True)
     program = Program("kernel", (Buffer("x", (64,)), Buffer("y", (64,))), bound(launch))
     with pytest.raises(VerificationError, match="32 of 64 threads ended, and never come to the barrier"):
@@ -117,7 +115,6 @@ def test_the_runner_finds_threads_that_never_come() -> None:
 
 
 def test_the_runner_finds_a_place_outside_of_a_buffer() -> None:
-    pytest.importorskip("greenlet")
     x, y = Buffer("x", (32,)), Buffer("y", (32,))
     i = Var("threadIdx.x")
     outside = Program("kernel", (Buffer("x", (33,)), y), Store(y, (i,), Load(Buffer("x", (33,)), (i + 1,))))
@@ -131,7 +128,6 @@ def test_the_runner_finds_a_place_outside_of_a_buffer() -> None:
 
 
 def test_blocks_that_depend_on_each_other_are_found() -> None:
-    pytest.importorskip("greenlet")
     y = Buffer("y", (8,))
     body = Store(y, (Const(0),), Const(1.0, "float32"))
     program = Program("kernel", (y,), If(equal(Var("threadIdx.x"), 0), body))

@@ -61,8 +61,6 @@ def test_a_gpt_block_of_real_size_spills_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("name", [*models.names(), "gpt"])
 def test_models_are_assembled_and_spill_nothing(name: str, machine: str, tmp_path: Path) -> None:
-    if name in models.EXPORTED:
-        pytest.importorskip("torch")
     check(launches_of(gpt() if name == "gpt" else models.build(name), machine, tmp_path))
 
 

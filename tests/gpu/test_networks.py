@@ -139,7 +139,6 @@ SLOW = ("residual", "attention", "inverted", "fire", "gpt")
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] if n in SLOW else []) for n in NETWORKS])
 def test_networks_are_right_on_coroutines(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("greenlet")
     assert compare(name, tmp_path) < 1e-4
 
 

@@ -34,7 +34,6 @@ def running(steps: int, reverse: bool, width: int = 4) -> Graph:
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("steps", [1, 4, 5])
 def test_rounds_are_those_of_a_cpu(steps: int, reverse: bool, tmp_path: Path) -> None:
-    pytest.importorskip("greenlet")
     rng = np.random.default_rng(steps)
     x, factor = rng.random((steps, 4), np.float32) + 0.5, rng.random(4, np.float32) + 0.5
     graph = running(steps, reverse)

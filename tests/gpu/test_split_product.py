@@ -40,7 +40,6 @@ def split(task: Task, parts: int) -> Match:
 
 
 def test_parts_add_up() -> None:
-    pytest.importorskip("greenlet")
     task = convolution(8, 3, 8)
     match = split(task, 2)
     choice = {**match.space.default, "tile_m": 16, "tile_n": 16, "depth": 8}

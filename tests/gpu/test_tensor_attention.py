@@ -58,7 +58,6 @@ def programmed(name: str, heads: int | None = None) -> tuple[Program, Attended, 
 
 def checked(name: str) -> Counts:
     """Runs a case on coroutines and compares; its counts."""
-    pytest.importorskip("greenlet")
     program, case, machine = programmed(name, 1 if name in ("groups", "panels", "long") else None)
     (result,), _, counts = execute(compile_grid(program, machine, assembled=False), case)
     (wanted,) = evaluate(case.task().outputs, case.arrays(), "float64")  # scores are not rounded to halves here either
@@ -90,7 +89,6 @@ def test_blocks_of_keys_that_no_row_sees_are_not_loaded() -> None:
 
 @pytest.mark.parametrize("name", ["plain", "groups"])
 def test_barriers_and_waits_are_needed(name: str) -> None:
-    pytest.importorskip("greenlet")
     program, _, machine = programmed(name, 1)
     grids = lowered(program, machine)
     (launch,) = grids.launches

@@ -33,7 +33,6 @@ def reading(index: tuple[Expr, ...]) -> Program:
 
 def run(program: Program, *arrays: np.ndarray) -> None:
     """Executes a program on coroutines."""
-    pytest.importorskip("greenlet")
     code = compile_grid(program, SM80, assembled=False)
     assert ".shared" not in code.ptx and "bar.sync" not in code.ptx
     Emulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in arrays])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
 from burnish.errors import ModelError
@@ -14,7 +15,6 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
 from burnish.measure.accuracy import scaled_error
 
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 Arrays = Mapping[str, np.ndarray]

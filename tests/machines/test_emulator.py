@@ -20,8 +20,6 @@ from burnish.runtime.emulator import Emulator, _laid_out
 from burnish.runtime.module import Module
 from burnish.target import host
 
-pytest.importorskip("unicorn")
-
 TARGETS = ("aarch64-cortex-a53", "aarch64-neoverse-n1")
 
 
@@ -57,7 +55,8 @@ def test_every_layer_is_right(name: str, exact: bool) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
 def test_whole_networks_are_right(name: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from benchmarks import models
 
     network, _ = models.network(name)

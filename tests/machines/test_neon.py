@@ -26,8 +26,6 @@ from burnish.runtime.module import Module
 from burnish.schedule.schedule import Schedule
 from burnish.target import target
 
-pytest.importorskip("unicorn")
-
 ROWS, COLUMNS, DEPTH = 2, 8, 12
 USDOT = 0x4E809C00  # usdot v.4s, v.16b, v.16b
 

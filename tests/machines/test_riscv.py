@@ -26,8 +26,6 @@ from burnish.runtime.spike import Spike
 from burnish.target import target
 from tests.machines.test_emulator import block
 
-pytest.importorskip("unicorn")
-
 
 def spike(isa: str = "rv64gcv") -> Spike:
     try:
@@ -109,7 +107,9 @@ def test_linked_objects_find_each_other() -> None:
     texts = {"first": LINKED, "other": "define i64 @other(i64 %x) { %y = add i64 %x, 7 ret i64 %y }"}
     image = link({name: made.emit_object(llvm.parse_assembly(text)) for name, text in texts.items()})
     assert image.machine == "riscv64" and image.absolute
-    unicorn, base = pytest.importorskip("unicorn"), 1 << 32
+    import unicorn
+
+    base = 1 << 32
     data = bytearray(image.data)
     for offset, place in image.absolute:
         struct.pack_into("<Q", data, offset, base + place)

@@ -121,7 +121,6 @@ def brute_force(work: Work, budget: int) -> float:
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_the_integer_program_finds_the_least_time(seed: int) -> None:
-    pytest.importorskip("scipy")
     plain = chain(4, seed)
     work = Work(
         tuple(Operation(o.reads, o.writes, o.seconds, name=o.name) for o in plain.operations), plain.nbytes,
@@ -142,7 +141,6 @@ def test_the_integer_program_finds_the_least_time(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_plans_are_close_to_the_optimum_and_no_further_with_time_to_solve(seed: int) -> None:
-    pytest.importorskip("scipy")
     work = chain(8, seed)
     planner = Planner(work)
     budget = (planner.unplanned.arena + planner.least.arena) // 2

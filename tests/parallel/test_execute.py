@@ -283,7 +283,6 @@ def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
 
 @pytest.mark.slow
 def test_training_on_gloo() -> None:
-    pytest.importorskip("torch")
     model, data = NETWORKS["mlp"](), rows()
     here = fit_ranks(model, data, TRAIN, Limits(steps=4), MIXED, 2, kind="thread")
     found = fit_ranks(model, data, TRAIN, Limits(steps=4), MIXED, 2, kind="torch")

@@ -58,7 +58,8 @@ def test_refusals() -> None:
 
 
 def test_torch_tensors() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     tensor = torch.arange(6, dtype=torch.float32).reshape(2, 3)
     view = from_dlpack(tensor.T)
     assert np.array_equal(view, tensor.numpy().T)
@@ -71,7 +72,8 @@ def test_torch_tensors() -> None:
 
 
 def test_a_lazily_negated_view_of_torch_has_its_sign() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     negated = torch._neg_view(torch.arange(4.0))
     np.testing.assert_array_equal(from_dlpack(negated), [0, -1, -2, -3])
     imaginary = torch.tensor([1 + 2j, 3 - 4j]).conj().imag

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 import burnish as bn  # noqa: E402

@@ -104,7 +104,8 @@ def test_an_iterable_goes_on_where_it_was() -> None:
 
 @pytest.mark.parametrize("own", [False, True])
 def test_a_loader_of_torch_goes_on_where_it_was(own: bool) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     tensors = torch.utils.data.TensorDataset(torch.arange(12.0).reshape(12, 1), torch.arange(12))
     more: dict[str, Any] = {"generator": torch.Generator().manual_seed(4)} if own else {}
     loader = source(torch.utils.data.DataLoader(tensors, batch_size=4, shuffle=True, **more), INPUTS)

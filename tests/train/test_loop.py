@@ -122,7 +122,7 @@ def test_accumulated_and_scaled_training_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_loader_of_torch_goes_on(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     def loader() -> Any:
         torch.manual_seed(3)
@@ -169,7 +169,8 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_network_of_torch_gets_its_weights_back() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     torch.manual_seed(0)
     network = nn.Sequential(nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 5))
@@ -279,7 +280,8 @@ def test_wrong_arguments_are_refused_before_work() -> None:
 
 
 def test_rows_that_fill_no_batch_are_trained_by_their_own_mean_and_the_last_sum_is_applied() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 5))
     net, own = net.double(), copy.deepcopy(net).double()
@@ -352,7 +354,7 @@ def test_data_to_evaluate_with_are_checked_before_training() -> None:
 
 def test_gradients_that_are_not_finite_leave_everything_as_it_was(tmp_path: Path) -> None:
     """Where the loss is finite: at zeros, whose root has no slope."""
-    torch = pytest.importorskip("torch")
+    import torch
 
     class Rooted(torch.nn.Module):  # type: ignore[misc, name-defined]
         def __init__(self) -> None:

@@ -57,7 +57,8 @@ def cases() -> list[tuple[Any, np.ndarray, np.ndarray, Callable[[Any, Any, Any],
 
 @pytest.mark.parametrize("case", cases(), ids=lambda c: str(c[0]))
 def test_losses_equal_those_of_torch(case: tuple[Any, np.ndarray, np.ndarray, Callable[[Any, Any, Any], Any]]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     loss, output, label, theirs = case
     x = torch.tensor(output, requires_grad=True)
     wanted = theirs(torch.nn.functional, x, torch.tensor(label))
@@ -131,7 +132,7 @@ def test_a_loss_that_is_a_graph() -> None:
 
 
 def test_a_model_that_gives_its_loss() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     class Own(torch.nn.Module):
         def __init__(self) -> None:

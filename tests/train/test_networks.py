@@ -8,17 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import Tensor, nn
 
 import burnish as bn
+from benchmarks import models, networks
+from benchmarks.architectures import inception, residual, searched
 from burnish.frontend.torch.export import import_torch
 from burnish.train.losses import CrossEntropy
 from burnish.train.step import training_graph
-
-torch = pytest.importorskip("torch")
-from torch import Tensor, nn  # noqa: E402
-
-from benchmarks import models, networks  # noqa: E402 - needs torch
-from benchmarks.architectures import inception, residual, searched  # noqa: E402
 
 Network = tuple[nn.Module, Tensor]
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import torch
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
@@ -17,7 +18,6 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from burnish.train.step import training_graph
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 TRAIN = bn.Train("squared", bn.SGD(0.1, momentum=0.9))
 
@@ -197,3 +197,43 @@ def test_a_network_without_parameters_that_require_a_gradient_is_refused() -> No
     network = nn.Linear(3, 3).requires_grad_(False)
     with pytest.raises(ModelError, match="without parameters"):
         bn.compile(network, torch.randn(2, 3), train=bn.Train("squared"))
+
+
+class PartlyFrozen(nn.Module):
+    """Frozen parameters that a compiler would compute with once, and one that is a trained one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 5), nn.Linear(5, 4)
+        self.first.weight.requires_grad_(False)
+        self.scale = nn.Parameter(torch.randn(4), requires_grad=False)
+        self.tied = nn.Parameter(self.second.weight.data, requires_grad=False)
+
+    def forward(self, x: Any) -> Any:
+        return self.second(self.first(x).tanh()) * self.scale.abs() + x @ self.tied @ self.first.weight
+
+
+def test_frozen_parameters_keep_names_and_values_and_follow_what_they_are_tied_to() -> None:
+    torch.manual_seed(0)
+    network, x, y = PartlyFrozen(), torch.randn(8, 4), torch.randn(8, 4)
+    before = {name: value.clone() for name, value in network.state_dict().items()}
+    train = bn.Train("squared", bn.SGD(0.1))
+    found = bn.fit(network, (x.numpy(), y.numpy()), train, example_inputs=x, epochs=4, threads=1)
+    assert {"p_first_weight", "p_scale", "p_second_weight"} <= found.graph.constants.keys()
+    assert not {"p_first_weight", "p_scale", "p_tied"} & {*found.step.state}
+    peer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], 0.1)
+    losses = []
+    for _ in range(4):
+        peer.zero_grad()
+        loss = nn.functional.mse_loss(network(x), y)
+        loss.backward()
+        peer.step()
+        losses.append(loss.item())
+    np.testing.assert_allclose(found.report.losses, losses, rtol=1e-5)
+    wanted = {name: value.clone() for name, value in network.state_dict().items()}
+    for name, value in network.state_dict().items():
+        value.copy_(before[name])
+    found.copy_to(network)
+    for name, value in network.state_dict().items():
+        torch.testing.assert_close(value, wanted[name], rtol=1e-5, atol=1e-6)
+    assert torch.equal(network.scale, before["scale"]) and torch.equal(network.first.weight, before["first.weight"])

@@ -29,7 +29,8 @@ PEERS: list[tuple[Schedule, Callable[[Any, Any], Any]]] = [
 @pytest.mark.filterwarnings("ignore")  # torch's own, of its scheduler of schedulers
 @pytest.mark.parametrize(("ours", "peer"), PEERS, ids=lambda v: str(v) if hasattr(v, "factor") else "")
 def test_rates_are_those_of_torch(ours: Schedule, peer: Callable[[Any, Any], Any]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.5)
     scheduler = peer(torch.optim.lr_scheduler, optimizer)
     wanted = []

@@ -48,7 +48,8 @@ OPTIMIZERS: list[tuple[Any, str, dict[str, Any]]] = [
 @pytest.mark.parametrize("loss", ["softmax_cross_entropy", "squared", "binary_logistic"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: str(o[0]))
 def test_steps_equal_those_of_torch(optimizer: tuple[Any, str, dict[str, Any]], loss: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     functional = torch.nn.functional
     functions: dict[str, Callable[..., Any]] = {
         "softmax_cross_entropy": functional.cross_entropy, "squared": functional.mse_loss,
@@ -83,7 +84,8 @@ def trains_alike(network: Any, step: Any, x: Any, y: Any, rate: float, steps: in
 
 
 def test_a_network_of_torch_with_batch_normalization() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     torch.manual_seed(0)
     network = nn.Sequential(
@@ -101,7 +103,8 @@ def test_a_network_of_torch_with_batch_normalization() -> None:
 
 
 def test_a_batch_normalization_that_is_applied_twice_moves_its_statistics_twice() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     torch.manual_seed(2)
     norm = nn.BatchNorm2d(16)
@@ -127,7 +130,8 @@ def test_running_statistics_that_are_something_else_too_are_refused() -> None:
 
 
 def test_batch_normalization_by_running_statistics() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     torch.manual_seed(1)
     network = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(), nn.Flatten(), nn.Linear(216, 5)).eval()
@@ -158,7 +162,8 @@ def test_a_weights_gradient_its_velocity_and_its_next_value_are_one_kernel() -> 
 
 
 def test_labels_that_are_left_out_or_no_class() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     step = bn.compile(perceptron(), train=bn.Train(optimizer=bn.SGD(0.0)), threads=1)
     label = labels("softmax_cross_entropy")[0].copy()
     label[::3] = -100
@@ -220,7 +225,8 @@ def test_what_cannot_be_trained_is_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["GRU", "LSTM"])
 def test_a_recurrent_network_whose_gradients_are_joined_from_every_step(kind: str) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     torch.manual_seed(3)
     more = {"num_layers": 2, "bidirectional": True} if kind == "LSTM" else {}
@@ -242,7 +248,8 @@ def test_a_recurrent_network_whose_gradients_are_joined_from_every_step(kind: st
 
 
 def test_what_is_detached_gets_no_gradient_nor_does_a_row_of_padding() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     torch.manual_seed(4)
 
@@ -268,7 +275,8 @@ def test_what_is_detached_gets_no_gradient_nor_does_a_row_of_padding() -> None:
 
 @pytest.mark.parametrize("momentum", [0.3, 0.0])
 def test_each_batch_normalization_moves_its_statistics_by_its_own_momentum(momentum: float) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     torch.manual_seed(5)
     network = nn.Sequential(nn.Linear(6, 16), nn.BatchNorm1d(16, momentum=momentum), nn.Linear(16, 5))
@@ -284,7 +292,8 @@ def test_each_batch_normalization_moves_its_statistics_by_its_own_momentum(momen
 
 
 def test_the_mean_of_all_batches_is_refused() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     nn = torch.nn
     network = nn.Sequential(nn.Linear(6, 4), nn.BatchNorm1d(4, momentum=None))
     with pytest.raises(

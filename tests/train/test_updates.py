@@ -54,7 +54,8 @@ def assert_same(step: Module, peer: Peer, atol: float = 1e-5) -> None:
 
 @pytest.mark.parametrize("clip", [{"norm": 0.05}, {"norm": 100.0}, {"value": 0.01}, {"value": 0.02, "norm": 0.05}])
 def test_clipped_steps_are_those_of_torch(clip: dict[str, float]) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     train = bn.Train(optimizer=bn.SGD(0.5, momentum=0.9), clip_norm=clip.get("norm"), clip_value=clip.get("value"))
     step, peer = bn.compile(perceptron(), train=train, threads=2), Peer(torch, lr=0.5, momentum=0.9)
     for x, label in batches(6):
@@ -63,7 +64,8 @@ def test_clipped_steps_are_those_of_torch(clip: dict[str, float]) -> None:
 
 
 def test_the_rate_follows_its_schedule_from_step_to_step() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     step = bn.compile(perceptron(), train=bn.Train(optimizer=bn.SGD(0.5), schedule=bn.CosineDecay(8)), threads=1)
     peer = Peer(torch, lr=0.5)
     scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(peer.optimizer, 8)
@@ -76,7 +78,8 @@ def test_the_rate_follows_its_schedule_from_step_to_step() -> None:
 
 
 def test_accumulated_batches_make_one_step() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     train = bn.Train(optimizer=bn.Adam(0.01), accumulate=3, clip_norm=0.5)
     step, peer = bn.compile(perceptron(), train=train, threads=2), Peer(torch, "Adam", lr=0.01)
     given = batches(9)

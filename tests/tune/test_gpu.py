@@ -31,7 +31,6 @@ HERE = emulated(SM80)
 
 @pytest.fixture(scope="module")
 def evaluator() -> Iterator[Evaluator]:
-    pytest.importorskip("greenlet")
     with Evaluator(HERE, workers=1, rule=Fixed(2)) as made:
         yield made
 
@@ -74,7 +73,6 @@ def test_winners_are_what_is_compiled(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:records. .*holds no winner")
 def test_a_model_is_tuned(tmp_path: Path) -> None:
-    pytest.importorskip("greenlet")
     records = tmp_path / "records.jsonl"
     options = bn.Tune(seconds=None, trials=3, strategy="random", least_gain=0.0)
     made = tuned(product(), options, target=HERE, records=records, rewrite=False, cache_dir=tmp_path)

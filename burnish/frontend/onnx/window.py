@@ -9,7 +9,8 @@ from functools import partial
 
 import numpy as np
 
-from burnish.frontend.onnx import sampling, volume
+from burnish.frontend import volume
+from burnish.frontend.onnx import sampling
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size
@@ -113,6 +114,10 @@ def convolution(c: Context, x: str, weight: str, bias: str) -> str:
     kernel = kernel_of(c, weight)
     strides, pads, dilations = window_of(c, kernel)
     if len(kernel) > 2:
+        for d, extent in enumerate(c.shape(x)[2:]):
+            room, reach = extent + pads[d] + pads[len(kernel) + d], (kernel[d] - 1) * dilations[d] + 1
+            if room < reach:
+                c.invalid("input 0", f"{room} padded positions", f"at least those of the dilated kernel of {reach}")
         y = volume.convolution(c, _image(c, x), weight, strides, pads, dilations, n.attr("group", 1))
         return _with_bias(c, y, bias)
     y = c.add(

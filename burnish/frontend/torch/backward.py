@@ -154,7 +154,7 @@ def _index_put(
 
 def _scatter_add(c: Context, x: Ref, dim: int, index: Ref, src: Ref) -> Ref:
     if c.shape(src) != c.shape(index):
-        c.refuse("src", f"shape {list(c.shape(src))}", f"shape {list(c.shape(index))}, that of index")
+        src = c.add("slice", src, starts=(0,) * c.rank(src), extents=c.shape(index))
     whole = _unknown(c, c.shape(x), x)
     (found,) = _pulled_back(c, src, [whole], lambda: indexing.gather(c, whole, dim, index))
     return c.add("add", x, found)
@@ -208,8 +208,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.convolution_backward": _convolution_backward,
     "aten._scaled_dot_product_flash_attention_for_cpu_backward": _attention_backward,
     "burnish.max_pool2d_backward": _max_pool_backward,
-    "aten.avg_pool2d_backward": partial(_avg_pool_backward, 2),
-    "aten._adaptive_avg_pool2d_backward": partial(_adaptive_avg_pool_backward, 2),
+    **{f"aten.avg_pool{rank}d_backward": partial(_avg_pool_backward, rank) for rank in (2, 3)},
+    **{f"aten._adaptive_avg_pool{rank}d_backward": partial(_adaptive_avg_pool_backward, rank) for rank in (2, 3)},
     "aten.embedding_dense_backward": _embedding_backward, "aten.slice_backward": _slice_backward,
     "aten.select_backward": _select_backward, "aten.index_put": _index_put, "aten._unsafe_index_put": _index_put,
     "aten.scatter_add": _scatter_add, "aten.nll_loss_forward": _nll_loss,

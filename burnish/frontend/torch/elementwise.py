@@ -13,7 +13,7 @@ UNARY = {  # one to one, of floats: integers become the result's dtype first
     "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "log": "log", "sqrt": "sqrt",
     "rsqrt": "rsqrt", "neg": "neg", "abs": "abs", "sin": "sin", "cos": "cos", "sinh": "sinh", "cosh": "cosh",
     "erf": "erf", "silu": "silu", "hardswish": "hard_swish", "mish": "mish", "reciprocal": "reciprocal",
-    "expm1": "expm1", "log1p": "log1p",
+    "expm1": "expm1", "log1p": "log1p", "erfinv": "erfinv", "lgamma": "lgamma", "digamma": "digamma",
     **{name: name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh")},
 }  # fmt: skip
 ROUNDING = {"floor": "floor", "ceil": "ceil", "round": "round"}  # integers stay what they are
@@ -278,9 +278,20 @@ def _floored(c: Context, a: Ref, b: Ref) -> Ref:
     return c.add("where", zero, c.add("div", a, b), whole)
 
 
-def _remainder(truncate: bool, c: Context, x: Any, other: Any) -> Ref:
+def _fmod(c: Context, x: Any, other: Any) -> Ref:
     dtype = c.out_dtype
-    return c.add("mod", c.operand(x, dtype), c.operand(other, dtype), truncate=truncate)
+    return c.add("mod", c.operand(x, dtype), c.operand(other, dtype), truncate=True)
+
+
+def _remainder(c: Context, x: Any, other: Any) -> Ref:
+    """The remainder with the sign of ``other``; one that is 0 has that of ``x``, unlike Python's."""
+    a, b = c.operand(x, c.out_dtype), c.operand(other, c.out_dtype)
+    if not c.is_real(a):
+        return c.add("mod", a, b)
+    rest, zero = c.add("mod", a, b, truncate=True), c.scalar(0, a)
+    apart = c.add("logical_xor", c.add("less", rest, zero), c.add("less", b, zero))
+    moved = c.add("logical_and", apart, c.add("not_equal", rest, zero))
+    return c.add("where", moved, c.add("add", rest, b), rest)
 
 
 def _compare(op: str, c: Context, x: Any, other: Any) -> Ref:
@@ -393,8 +404,8 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.relu6": _relu6, "aten.clamp": _clamp, "aten.clamp_min": _clamp_min, "aten.clamp_max": _clamp_max,
     "aten.threshold": _threshold, "aten.prelu": _prelu, "aten._prelu_kernel": _prelu, "aten.glu": _glu,
     "aten.softshrink": _soft_shrink, "aten.hardshrink": _hard_shrink, "aten.rsub": _reverse_sub, "aten.div": _div,
-    "aten.true_divide": _div, "aten.floor_divide": _floor_divide, "aten.remainder": partial(_remainder, False),
-    "aten.fmod": partial(_remainder, True), "aten.pow": _pow, "aten.xlogy": _xlogy,
+    "aten.true_divide": _div, "aten.floor_divide": _floor_divide, "aten.remainder": _remainder,
+    "aten.fmod": _fmod, "aten.pow": _pow, "aten.xlogy": _xlogy,
     "aten.where": _where, "aten.masked_fill": _masked_fill,
     "aten.lerp": _lerp, "aten.addcmul": partial(_addc, "mul"), "aten.addcdiv": partial(_addc, "div"),
     "aten.fill": _fill, "aten.copy": _copy,

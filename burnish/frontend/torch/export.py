@@ -199,6 +199,10 @@ def _exported(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], shap
         except UnsupportedOperator:
             raise
         except Exception as error:  # of Dynamo, Python and the network itself: no common base but this one
+            operator = getattr(error, "func", None)
+            if operator is not None and hasattr(operator, "_schema"):  # whose result depends on values
+                words = f"{operator_name(operator)}: its result depends on values in a way that torch cannot trace"
+                raise UnsupportedOperator(f"model uses operators that are not supported: {words}") from error
             raise ModelError(f"model: torch.export refuses it: {_brief(error)}") from error
 
 
@@ -288,6 +292,10 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     work = Translation(Context(GraphBuilder(), symbols, training=training))
     lifted: dict[tuple[Any, ...], Ref] = {}  # parameters by where they lie in memory
     changed = _changed(signature)
+    trained: dict[tuple[Any, ...], str] = {}  # the first name of those that require a gradient
+    for spec, node in zip(signature.input_specs, holders, strict=True):
+        if spec.kind.name == "PARAMETER" and program.state_dict[spec.target].requires_grad:
+            trained.setdefault(_place_of(_given(program, spec, node)), node.name)
     inputs: list[tuple[int, Any]] = []
     states: dict[str, Ref] = {}
     for spec, node in zip(signature.input_specs, holders, strict=True):
@@ -296,9 +304,11 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
             array = to_numpy(value, f"buffer '{spec.target}'")
             name = node.name if training else f"state.{spec.target}"  # as a step has parameters
             work.values[node] = states[spec.target] = Ref(work.builder.state(name, array))
-        elif training and spec.kind.name == "PARAMETER" and program.state_dict[spec.target].requires_grad:
-            place = (value.data_ptr(), tuple(value.shape), value.stride())
-            work.values[node] = lifted.setdefault(place, work.context.constant_of(value, node.name))
+        elif training and spec.kind.name == "PARAMETER":
+            own = trained.get(_place_of(value), node.name)
+            ref = lifted.setdefault(_place_of(value), work.context.constant_of(value, own))
+            tied = own != node.name and not program.state_dict[spec.target].requires_grad
+            work.values[node] = work.context.add("stop_gradient", ref) if tied else ref
         elif spec.kind.name != "USER_INPUT":
             work.values[node] = value
         elif type(spec.arg).__name__ == "ConstantArgument":
@@ -323,6 +333,11 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     )  # fmt: skip
     origins = {node.name: spec.target for spec, node in named if node.name in graph.constants}
     return TorchModel(graph, called, parameters, origins)
+
+
+def _place_of(tensor: Any) -> tuple[Any, ...]:
+    """Where a tensor lies in memory: parameters that are one tensor have one place."""
+    return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
 def _changed(signature: Any) -> frozenset[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,14 +23,24 @@ def embedding(
     c: Context, weight: Ref, indices: Ref, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
 ) -> Ref:
     """Rows of a table by their numbers. In training the row ``padding_idx`` gets no gradient."""
-    if c.training and scale_grad_by_freq:
-        c.refuse("scale_grad_by_freq", True, "False in training")
     numbers = _integers(c, indices, c.shape(weight)[0])
     rows = c.add("gather", weight, numbers, axis=0)
+    if c.training and scale_grad_by_freq:
+        rows = _by_frequency(c, rows, numbers, c.shape(weight)[0])
     if not c.training or padding_idx < 0:
         return rows
     padding = c.add("equal", c.reshape(numbers, (*c.shape(numbers), 1)), c.constant(padding_idx, c.dtype(numbers)))
     return c.add("where", padding, c.add("stop_gradient", rows), rows)
+
+
+def _by_frequency(c: Context, rows: Ref, numbers: Ref, extent: int) -> Ref:
+    """Rows whose gradients are divided by how often their numbers occur."""
+    flat = c.flat(numbers)
+    ones = c.expand(c.scalar(1, rows), c.shape(flat))
+    counts = c.add("scatter_elements", c.expand(c.scalar(0, rows), (extent,)), flat, ones, axis=0, reduction="add")
+    count = c.reshape(c.add("gather", counts, flat, axis=0), (*c.shape(numbers), 1))
+    fixed = c.add("stop_gradient", rows)
+    return c.add("add", fixed, c.add("div", c.add("sub", rows, fixed), count))
 
 
 def _index_select(c: Context, x: Ref, dim: int, index: Ref) -> Ref:
@@ -110,14 +121,9 @@ def _one_by_one(
     return x
 
 
-# --- writes at positions that are known -------------------------------------------------------------------------------
+# --- writes -----------------------------------------------------------------------------------------------------------
 
-
-def _positions(c: Context, index: Ref, what: str) -> np.ndarray:
-    found = c.known(index)
-    if found is None:
-        c.refuse(what, "positions computed at run time", "positions that are known statically")
-    return found
+REDUCTIONS = {None: "none", "add": "add", "multiply": "mul", "sum": "add", "prod": "mul"}
 
 
 def _written(c: Context, x: Ref, values: Ref, places: np.ndarray) -> Ref:
@@ -125,52 +131,191 @@ def _written(c: Context, x: Ref, values: Ref, places: np.ndarray) -> Ref:
 
     One gather from both, joined, whose positions are known.
     """
+    _require_numbers(c, x)
     shape = c.shape(x)
-    if any(is_open(extent) for extent in shape):
-        c.refuse("shape", ", ".join(map(str, shape)), "numbers")
     source = np.arange(math.prod(shape), dtype=np.int64)
     source[places.reshape(-1)] = len(source) + np.arange(places.size)
     joined = c.concat([c.flat(x), c.flat(values)], 0)
     return c.reshape(c.add("gather", joined, c.constant(source), axis=0), shape)
 
 
-def _scatter(c: Context, x: Ref, dim: int, index: Ref, src: Ref | None = None, value: float | None = None) -> Ref:
+def _require_numbers(c: Context, x: Ref) -> None:
+    if any(is_open(extent) for extent in c.shape(x)):
+        c.refuse("shape", ", ".join(map(str, c.shape(x))), "numbers")
+
+
+def _scatter(
+    c: Context, x: Ref, dim: int, index: Ref, src: Ref | None = None, value: float | None = None,
+    reduce: str | None = None,
+) -> Ref:  # fmt: skip
     """``x`` with values at positions along ``dim``."""
-    found, axis, shape = _positions(c, index, "index"), c.axis(x, dim), c.shape(x)
+    shape = c.shape(index)
+    if src is None:
+        values = c.expand(c.operand(value, c.dtype(x)), shape)
+    else:
+        values = c.cast(src, c.dtype(x))
+        values = values if c.shape(src) == shape else c.add("slice", values, starts=(0,) * c.rank(src), extents=shape)
+    if not c.rank(x):
+        x, index, values = (c.reshape(t, (1,)) for t in (x, index, values))
+    found, axis = c.known(index), c.axis(x, dim)
+    if found is None or reduce is not None:
+        numbers = _integers(c, index, c.shape(x)[axis])
+        y = c.add("scatter_elements", x, numbers, values, axis=axis, reduction=REDUCTIONS[reduce])
+        return c.reshape(y, c.out_shape)
     where: list[np.ndarray] = list(np.indices(found.shape))
     where[axis] = found
-    places = np.ravel_multi_index(tuple(where), shape) if found.size else np.zeros(0, np.int64)
-    if src is None:
-        values = c.expand(c.operand(value, c.dtype(x)), found.shape)
-    else:
-        starts = (0,) * c.rank(src)
-        values = c.add("slice", c.cast(src, c.dtype(x)), starts=starts, extents=found.shape)
-    return _written(c, x, values, places)
+    places = np.ravel_multi_index(tuple(where), c.shape(x)) if found.size else np.zeros(0, np.int64)
+    return c.reshape(_written(c, x, values, places), c.out_shape)
 
 
 def index_put(
     c: Context, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool = False, unsafe: bool = False
 ) -> Ref:
     """``x`` with values at positions, as ``x[indices] = values`` leaves it; a mask that is computed selects."""
-    if accumulate:
-        c.refuse("accumulate", True, "False")
     values = c.cast(values, c.dtype(x))
     first = indices[0]
     if len(indices) == 1 and first is not None and c.dtype(first) == "bool" and c.known(first) is None:
         if math.prod(c.shape(values)) != 1:
             c.refuse("values", f"shape {list(c.shape(values))} where a mask is computed", "one element")
         mask = c.reshape(first, (*c.shape(first), *(1,) * (c.rank(x) - c.rank(first))))
-        return c.add("where", mask, c.reshape(values, ()), x)
+        value = c.reshape(values, ())
+        return c.add("where", mask, c.add("add", x, value) if accumulate else value, x)
+    if accumulate or any(i is not None and c.known(i) is None for i in indices):
+        return _put(c, x, indices, values, accumulate)
+    _require_numbers(c, x)
     shape = c.shape(x)
-    if any(is_open(extent) for extent in shape):
-        c.refuse("shape", ", ".join(map(str, shape)), "numbers")
-    known = tuple(slice(None) if i is None else _positions(c, i, "indices") for i in indices)
+    known = tuple(slice(None) if i is None else c.known(i) for i in indices)
     places = np.asarray(np.arange(math.prod(shape), dtype=np.int64).reshape(shape)[known])
     return _written(c, x, c.expand(values, places.shape), places)
+
+
+def _put(c: Context, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool) -> Ref:
+    """:func:`index_put` at positions that are computed: dimensions that they index are moved to the front."""
+    indices = [part for index in indices for part in _as_positions(c, index)]
+    used = [d for d, index in enumerate(indices) if index is not None]
+    rest = [d for d in range(c.rank(x)) if d not in used]
+    extents = [c.shape(x)[d] for d in used]
+    taken = zip((i for i in indices if i is not None), extents, strict=True)
+    given = [_integers(c, index, n, 0 if is_open(n) else -n) for index, n in taken]
+    shape = _broadcast(c, given)
+    columns = [c.reshape(c.expand(c.cast(i, "int64"), shape), (*shape, 1)) for i in given]
+    lead = used[0] if used == list(range(used[0], used[-1] + 1)) else 0  # where the dimensions of positions stand
+    kept = [c.shape(x)[d] for d in rest]
+    values = c.expand(values, (*kept[:lead], *shape, *kept[lead:]))
+    places = range(lead, lead + len(shape))
+    values = c.transpose(values, [*places, *(d for d in range(c.rank(values)) if d not in places)])
+    moved = c.transpose(x, [*used, *rest])
+    y = c.add("scatter_nd", moved, c.concat(columns, len(shape)), values, reduction="add" if accumulate else "none")
+    return c.transpose(y, [[*used, *rest].index(d) for d in range(c.rank(x))])
+
+
+def _diagonal_scatter(c: Context, x: Ref, src: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
+    _require_numbers(c, x)
+    shape = c.shape(x)
+    places = np.diagonal(np.arange(math.prod(shape)).reshape(shape), offset, dim1, dim2)
+    return _written(c, x, c.cast(src, c.dtype(x)), places)
+
+
+def _masked_scatter(c: Context, x: Ref, mask: Ref, source: Ref) -> Ref:
+    """Elements of ``source`` in order where the mask holds."""
+    shape = c.out_shape
+    chosen = c.expand(mask, shape)
+    number = c.add("cumsum", c.cast(c.flat(chosen), "int64"), axis=0)
+    last = c.constant(math.prod(c.shape(source)) - 1, "int64")
+    place = c.add("maximum", c.add("sub", number, c.constant(1, "int64")), c.constant(0, "int64"))
+    place = c.add("minimum", place, last)
+    taken = c.add("gather", c.flat(c.cast(source, c.dtype(x))), place, axis=0)
+    return c.add("where", chosen, c.reshape(taken, shape), c.expand(x, shape))
+
+
+# --- bags, bins -------------------------------------------------------------------------------------------------------
+
+SUM, MEAN, MAX = range(3)  # what is made of the rows of a bag
+
+
+def _embedding_bag(
+    c: Context, weight: Ref, indices: Ref, offsets: Ref, scale_grad_by_freq: bool = False, mode: int = SUM,
+    sparse: bool = False, per_sample_weights: Ref | None = None, include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> list[Ref | None]:  # fmt: skip
+    """Sums, means or maxima of the rows of a table that are in one bag; an empty bag is 0."""
+    if c.training and scale_grad_by_freq:  # torch divides by counts of other rows
+        c.refuse("scale_grad_by_freq", True, "False in training")
+    rows = embedding(c, weight, indices)
+    count, features = c.shape(rows)
+    bags = c.out_shape[0]
+    starts = c.slice(offsets, 0, 0, bags)
+    numbers = c.iota(count, c.dtype(starts))
+    begun = c.add("less_equal", c.reshape(starts, (1, bags)), c.reshape(numbers, (count, 1)))
+    bag = c.add("sub", c.add("reduce_sum", c.cast(begun, "int64"), axes=(1,), keepdims=False), c.constant(1, "int64"))
+    if per_sample_weights is not None:
+        rows = c.add("mul", rows, c.reshape(per_sample_weights, (count, 1)))
+    lowest = -math.inf if mode == MAX else 0.0
+    counts = c.expand(c.scalar(1, rows), (count, 1))
+    if padding_idx >= 0:
+        taken = c.reshape(c.add("not_equal", indices, c.constant(padding_idx, c.dtype(indices))), (count, 1))
+        rows, counts = c.add("where", taken, rows, c.scalar(lowest, rows)), c.cast(taken, c.dtype(rows))
+    place = c.reshape(bag, (count, 1))
+    blank = c.expand(c.scalar(lowest, rows), (bags, features))
+    y = c.add("scatter_nd", blank, place, rows, reduction="max" if mode == MAX else "add")
+    if mode == SUM:
+        return [y, None, None, None]
+    zero = c.expand(c.scalar(0, rows), (bags, 1))
+    size = c.add("scatter_nd", zero, place, counts, reduction="add")
+    if mode == MEAN:
+        return [c.add("div", y, c.add("maximum", size, c.scalar(1, size))), None, None, None]
+    return [c.add("where", c.add("greater", size, c.scalar(0, size)), y, c.scalar(0, y)), None, None, None]
+
+
+def _place_in(c: Context, x: Ref, borders: Ref, right: bool) -> Ref:
+    """How many of the last dimension of ``borders`` lie before each element of ``x`` [..., 1]; NaN is behind all."""
+    behind = c.add("greater" if right else "greater_equal", borders, x)
+    before = c.cast(c.add("logical_not", behind), "int64")
+    return c.cast(c.add("reduce_sum", before, axes=(c.rank(before) - 1,), keepdims=False), c.out_dtype)
+
+
+def _bucketize(c: Context, x: Any, boundaries: Ref, out_int32: bool = False, right: bool = False) -> Ref:
+    dtype = c.common_dtype("x", "boundaries")
+    value = c.operand(x, dtype)
+    return _place_in(c, c.reshape(value, (*c.shape(value), 1)), c.cast(boundaries, dtype), right)
+
+
+def _search_sorted(
+    c: Context, sorted_sequence: Ref, x: Any, out_int32: bool = False, right: bool = False, side: str | None = None,
+    sorter: Ref | None = None,
+) -> Ref:  # fmt: skip
+    dtype = c.common_dtype("sorted_sequence", "x")
+    borders, value = c.cast(sorted_sequence, dtype), c.operand(x, dtype)
+    if sorter is not None:
+        borders = c.add("gather_elements", borders, sorter, axis=c.rank(borders) - 1)
+    if c.rank(borders) > 1:
+        borders = c.reshape(borders, (*c.shape(borders)[:-1], 1, c.shape(borders)[-1]))
+    return _place_in(c, c.reshape(value, (*c.shape(value), 1)), borders, right or side == "right")
+
+
+def _histogram(c: Context, x: Ref, bins: int = 100, min: float = 0, max: float = 0) -> Ref:
+    """Counts of elements in bins of one width between ``min`` and ``max``, those of ``x`` itself if these are equal."""
+    flat = c.flat(x)
+    one = c.scalar(1, x)
+    if min == max:
+        low, high = (c.add(f"reduce_{which}", flat, keepdims=False) for which in ("min", "max"))
+        same = c.add("equal", low, high)
+        low, high = (c.add("where", same, c.add(op, t, one), t) for op, t in (("sub", low), ("add", high)))
+    else:
+        low, high = c.scalar(min, x), c.scalar(max, x)
+    within = c.add("logical_and", c.add("greater_equal", flat, low), c.add("less_equal", flat, high))
+    share = c.add("div", c.add("mul", c.add("sub", flat, low), c.scalar(bins, x)), c.add("sub", high, low))
+    share = c.add("where", within, share, c.scalar(0, x))
+    place = c.add("minimum", c.cast(c.add("floor", share), "int64"), c.constant(bins - 1, "int64"))
+    blank = c.expand(c.scalar(0, x), (bins,))
+    return c.add("scatter_elements", blank, place, c.cast(within, c.dtype(x)), axis=0, reduction="add")
 
 
 TRANSLATORS: Mapping[str, Translator] = {
     "aten.embedding": embedding, "aten.index_select": _index_select, "aten.gather": gather, "aten.index": index,
     "aten._unsafe_index": index, "aten.scatter": _scatter, "aten.index_put": index_put,
-    "aten._unsafe_index_put": index_put,
+    "aten._unsafe_index_put": index_put, "aten.diagonal_scatter": _diagonal_scatter,
+    "aten.masked_scatter": _masked_scatter, "aten._embedding_bag": _embedding_bag,
+    "aten._embedding_bag_forward_only": _embedding_bag, "aten.bucketize": _bucketize,
+    "aten.searchsorted": _search_sorted, "aten.histc": _histogram,
 }  # fmt: skip

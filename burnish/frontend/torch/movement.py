@@ -330,9 +330,10 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.tril": partial(_triangle, False), "aten.triu": partial(_triangle, True), "aten.diagonal": _diagonal,
     "aten.cat": _cat, "aten.stack": _stack, "aten.repeat": _repeat, "aten.repeat_interleave": _repeat_interleave,
     "aten.slice_scatter": _slice_scatter, "aten.select_scatter": _select_scatter, "aten.pad": _pad,
-    "aten.constant_pad_nd": _pad, "aten.reflection_pad1d": partial(_padded, "reflect"),
-    "aten.reflection_pad2d": partial(_padded, "reflect"), "aten.replication_pad1d": partial(_padded, "replicate"),
-    "aten.replication_pad2d": partial(_padded, "replicate"), "aten.pixel_shuffle": _pixel_shuffle,
+    "aten.constant_pad_nd": _pad,
+    **{f"aten.reflection_pad{rank}d": partial(_padded, "reflect") for rank in (1, 2, 3)},
+    **{f"aten.replication_pad{rank}d": partial(_padded, "replicate") for rank in (1, 2, 3)},
+    "aten.pixel_shuffle": _pixel_shuffle,
     "aten.pixel_unshuffle": _pixel_unshuffle, "aten.channel_shuffle": _channel_shuffle,
     "aten.native_channel_shuffle": _channel_shuffle,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,20 @@ def _addmv(c: Context, x: Ref, mat: Ref, vec: Ref, beta: float, alpha: float) ->
 
 def _outer(c: Context, x: Ref, vec2: Ref) -> Ref:
     return c.add("mul", c.reshape(x, (*c.shape(x), 1)), c.reshape(vec2, (1, *c.shape(vec2))))
+
+
+def _trilinear(
+    c: Context, i1: Ref, i2: Ref, i3: Ref, expand1: Sequence[int], expand2: Sequence[int], expand3: Sequence[int],
+    sumdim: Sequence[int], unroll_dim: int = 1,
+) -> Ref:  # fmt: skip
+    """The sum over ``sumdim`` of the products of three tensors, each with extents of 1 added where ``expand`` says."""
+    given = []
+    for x, added in ((i1, expand1), (i2, expand2), (i3, expand3)):
+        extents = iter(c.shape(x))
+        rank = c.rank(x) + len(added)
+        given.append(c.reshape(x, [1 if d in added else next(extents) for d in range(rank)]))
+    y = c.add("mul", c.add("mul", given[0], given[2]), given[1])
+    return c.add("reduce_sum", y, axes=tuple(sumdim), keepdims=False)
 
 
 # --- attention --------------------------------------------------------------------------------------------------------
@@ -142,6 +156,7 @@ def _attention_of_cpu(
 TRANSLATORS: Mapping[str, Translator] = {
     "aten.matmul": _matmul, "aten.mm": _mm, "aten.bmm": _mm, "aten.dot": _dot, "aten.mv": _mv, "aten.linear": _linear,
     "aten.addmm": _addmm, "aten.baddbmm": _baddbmm, "aten.addmv": _addmv, "aten.outer": _outer,
+    "aten._trilinear": _trilinear,
     "aten.scaled_dot_product_attention": _attention,
     "aten._scaled_dot_product_flash_attention_for_cpu": _attention_of_cpu,
 }  # fmt: skip

@@ -131,6 +131,27 @@ def _cumsum(c: Context, x: Ref, dim: int, dtype: Any = None) -> Ref:
     return c.add("cumsum", c.real(x), axis=c.axis(x, dim))
 
 
+def _running(op: str, c: Context, x: Ref, dim: int) -> Ref:
+    return c.add(op, x, axis=c.axis(x, dim)) if c.rank(x) else c.add("identity", x)
+
+
+def _running_extreme(op: str, c: Context, x: Ref, dim: int) -> list[Ref]:
+    """Values, and of each the last position so far that holds it, or NaN."""
+    if not c.rank(x):
+        return [c.add("identity", x), c.constant(0, "int64")]
+    axis = c.axis(x, dim)
+    wide = c.cast(x, "int8") if c.dtype(x) == "bool" else x
+    y = c.add(op, wide, axis=axis)
+    found = c.add("equal", wide, y)
+    if c.is_real(x):
+        found = c.add("logical_or", found, c.add("isnan", x))
+    extent = c.shape(x)[axis]
+    line = c.reshape(c.iota(extent), [extent if d == axis else 1 for d in range(c.rank(x))])
+    places = c.expand(line, c.shape(x))
+    places = c.add("where", found, places, c.scalar(0, places))
+    return [c.cast(y, c.dtype(x)), c.add("cummax", places, axis=axis)]
+
+
 def _softmax(op: str, c: Context, x: Ref, dim: int, half_to_float: bool = False, dtype: Any = None) -> Ref:
     y = c.real(x)
     if not c.rank(y):
@@ -278,7 +299,10 @@ TRANSLATORS: Mapping[str, Translator] = {
     "aten.min": partial(_extreme, "min"), "aten.argmax": partial(_position, "argmax"),
     "aten.argmin": partial(_position, "argmin"), "aten.prod": _prod, "aten.var": _variance, "aten.std": _deviation,
     "aten.var_mean": _variance_and_mean, "aten.logsumexp": _log_sum_exp, "aten.linalg_vector_norm": vector_norm,
-    "aten.norm": _norm, "aten.cumsum": _cumsum, "aten.softmax": partial(_softmax, "softmax"),
+    "aten.norm": _norm, "aten.cumsum": _cumsum,
+    "aten.cummax": partial(_running_extreme, "cummax"), "aten.cummin": partial(_running_extreme, "cummin"),
+    "aten.logcumsumexp": partial(_running, "logcumsumexp"),
+    "aten.softmax": partial(_softmax, "softmax"),
     "aten._softmax": partial(_softmax, "softmax"),
     "aten._safe_softmax": _safe_softmax, "aten._native_batch_norm_legit": _batch_norm_of_batch,
     "aten.log_softmax": partial(_softmax, "log_softmax"), "aten._log_softmax": partial(_softmax, "log_softmax"),

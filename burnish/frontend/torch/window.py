@@ -9,22 +9,25 @@ from typing import Any
 
 import numpy as np
 
+from burnish.frontend import volume
 from burnish.frontend.torch.context import Context, Ref, Translator, pair
 from burnish.frontend.torch.dtypes import to_numpy
 from burnish.frontend.torch.symbols import is_open
 from burnish.graph.graph import Attribute
 
+RANKS = (1, 2, 3)  # spatial dimensions
+
 # --- convolutions -----------------------------------------------------------------------------------------------------
 
 
 def _image(c: Context, x: Ref, rank: int) -> Ref:
-    """``x`` [N, C, L] or [N, C, H, W] as an image, one without a batch as a batch of one. ``rank``: spatial ones."""
-    if rank not in (1, 2):
-        c.refuse("input", f"{rank} spatial dimensions", "1 or 2")
+    """``x`` [N, C, L], [N, C, H, W], … as an image or a volume, one without a batch as a batch of one. ``rank``:
+    spatial dimensions.
+    """
     shape = c.shape(x)
     if len(shape) == rank + 1:
         shape = (1, *shape)
-    return c.reshape(x, shape if rank == 2 else (*shape[:2], 1, shape[2]))
+    return c.reshape(x, (*shape[:2], 1, shape[2]) if rank == 1 else shape)
 
 
 def _wide(values: Sequence[int], neutral: int) -> tuple[int, ...]:
@@ -48,12 +51,27 @@ def convolution(
         "dilations": _wide(dilation, 1),
         "groups": groups,
     }
+    if rank > 2:
+        y = _over_volume(c, image, kernel, (stride, [*low, *high], dilation, groups),
+                         pair(output_padding, rank) if transposed else None)  # fmt: skip
+        y = y if bias is None else c.add("add", y, c.reshape(bias, (*c.shape(bias), *(1,) * rank)))
+        return c.reshape(y, c.out_shape)
     operands = [image, kernel] if bias is None else [image, kernel, bias]
     if transposed:
         y = c.add("conv2d_transpose", *operands, output_padding=_wide(pair(output_padding, rank), 0), **attrs)
     else:
         y = c.add("conv2d", *operands, **attrs)
     return c.reshape(y, c.out_shape)
+
+
+def _over_volume(
+    c: Context, x: Ref, weight: Ref, window: tuple[Any, Any, Any, int], output_padding: tuple[int, ...] | None
+) -> Ref:
+    """A convolution over three or more dimensions, transposed if it has an ``output_padding``."""
+    if output_padding is None:
+        return Ref(volume.convolution(c, x, weight, *window))
+    strides, pads, dilations, groups = window
+    return Ref(volume.transposed(c, x, weight, strides, pads, output_padding, dilations, groups))
 
 
 def _explicit_pads(
@@ -91,9 +109,9 @@ def _pool(
     kernel = pair(kernel_size, rank)
     step = pair(stride, rank) if stride not in (None, [], ()) else kernel
     pads = _wide(pair(padding, rank), 0)
-    y = c.add(
-        op, _image(c, x, rank), kernel=_wide(kernel, 1), strides=_wide(step, 1), pads=(*pads, *pads),
-        dilations=_wide(pair(dilation, rank), 1), ceil_mode=ceil_mode, **attrs,
+    y = volume.pool(
+        c, op, _image(c, x, rank), _wide(kernel, 1), _wide(step, 1), (*pads, *pads),
+        _wide(pair(dilation, rank), 1), ceil_mode=ceil_mode, **attrs,
     )  # fmt: skip
     return c.reshape(y, c.out_shape)
 
@@ -148,11 +166,16 @@ def adaptive_avg_pool(rank: int, c: Context, x: Ref, output_size: Any) -> Ref:
 
 
 def _adaptive_max_pool(rank: int, c: Context, x: Ref, output_size: Any) -> list[Ref | None]:
+    """Maxima of the same windows: of elements that are read once for each window, the last again in shorter ones."""
     extents, sizes = c.shape(x)[-rank:], c.out_shape[-rank:]
     _require_numbers(c, extents, sizes)
-    if any(n % m for n, m in zip(extents, sizes, strict=True)):
-        c.refuse("output_size", list(sizes), f"divisors of {list(extents)}")
-    kernel = tuple(n // m for n, m in zip(extents, sizes, strict=True))
+    kernel: list[int] = []
+    for position, (n, m) in enumerate(zip(extents, sizes, strict=True)):
+        ends = [(i * n // m, -(-(i + 1) * n // m)) for i in range(m)]
+        kernel.append(max(last - first for first, last in ends))
+        if n % m:
+            places = [min(first + k, last - 1) for first, last in ends for k in range(kernel[-1])]
+            x = c.add("gather", x, c.constant(np.array(places)), axis=c.rank(x) - rank + position)
     return [_pool("max_pool2d", c, x, kernel, kernel, 0, 1, False, rank), None]
 
 
@@ -166,8 +189,11 @@ def _mapped(c: Context, x: Ref, axis: int, matrix: np.ndarray) -> Ref:
     weight = c.constant(matrix, c.dtype(x))
     if axis == c.rank(x) - 1:
         return c.add("matmul", x, weight, transpose_b=True)
-    assert axis == c.rank(x) - 2, "one of the last two"
-    return c.add("matmul", weight, x)
+    if axis == c.rank(x) - 2:
+        return c.add("matmul", weight, x)
+    order = [*range(c.rank(x))]
+    order[axis], order[-1] = order[-1], order[axis]
+    return c.transpose(_mapped(c, c.transpose(x, order), c.rank(x) - 1, matrix), order)
 
 
 # --- resampling -------------------------------------------------------------------------------------------------------
@@ -186,17 +212,17 @@ def _upsample(mode: str, coordinates: str, c: Context, input: Ref, scales: Seque
 
 def _nearest(
     coordinates: str, rank: int, c: Context, input: Any = None, x: Any = None, output_size: Any = None,
-    scale_factors: Any = None, scales: Any = None, scales_h: Any = None, scales_w: Any = None,
+    scale_factors: Any = None, scales: Any = None, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None,
 ) -> Ref:  # fmt: skip
-    factors = scale_factors or ([scales] if rank == 1 else [scales_h, scales_w])
+    factors = scale_factors or ([scales] if rank == 1 else [scales_d, scales_h, scales_w][-rank:])
     return _upsample("nearest", coordinates, c, x if input is None else input, factors, rank)
 
 
 def _linear(
     rank: int, c: Context, align_corners: bool, input: Any = None, x: Any = None, output_size: Any = None,
-    scale_factors: Any = None, scales: Any = None, scales_h: Any = None, scales_w: Any = None,
+    scale_factors: Any = None, scales: Any = None, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None,
 ) -> Ref:  # fmt: skip
-    factors = scale_factors or ([scales] if rank == 1 else [scales_h, scales_w])
+    factors = scale_factors or ([scales] if rank == 1 else [scales_d, scales_h, scales_w][-rank:])
     coordinates = "align_corners" if align_corners else "half_pixel"
     return _upsample("linear", coordinates, c, x if input is None else input, factors, rank)
 
@@ -226,23 +252,33 @@ def _cubic(
     )  # fmt: skip
 
 
+GRID_MODES, GRID_PADDINGS = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
+
+
+def _grid_sampler(
+    c: Context, input: Ref, grid: Ref, interpolation_mode: int, padding_mode: int, align_corners: bool
+) -> Ref:
+    mode, padding = GRID_MODES[interpolation_mode], GRID_PADDINGS[padding_mode]
+    return c.add(
+        "grid_sample", input, grid, mode=mode, padding=padding, align_corners=align_corners, bounded=mode != "cubic"
+    )
+
+
 TRANSLATORS: Mapping[str, Translator] = {
     "aten.convolution": convolution, "aten.conv1d": _conv, "aten.conv2d": _conv, "aten.conv3d": _conv,
     "aten.conv_transpose1d": _conv_transpose, "aten.conv_transpose2d": _conv_transpose,
-    "aten.max_pool1d": partial(max_pool, 1), "aten.max_pool2d": partial(max_pool, 2),
-    "aten.max_pool1d_with_indices": partial(_max_pool_with_indices, 1),
-    "aten.max_pool2d_with_indices": partial(_max_pool_with_indices, 2),
-    "aten.avg_pool1d": partial(avg_pool, 1), "aten.avg_pool2d": partial(avg_pool, 2),
-    "aten.adaptive_avg_pool1d": partial(adaptive_avg_pool, 1),
-    "aten.adaptive_avg_pool2d": partial(adaptive_avg_pool, 2),
-    "aten._adaptive_avg_pool2d": partial(adaptive_avg_pool, 2),
-    "aten.adaptive_max_pool1d": partial(_adaptive_max_pool, 1),
-    "aten.adaptive_max_pool2d": partial(_adaptive_max_pool, 2),
-    "aten.upsample_nearest1d": partial(_nearest, "asymmetric", 1),
-    "aten.upsample_nearest2d": partial(_nearest, "asymmetric", 2),
-    "aten._upsample_nearest_exact1d": partial(_nearest, "half_pixel", 1),
-    "aten._upsample_nearest_exact2d": partial(_nearest, "half_pixel", 2),
+    "aten.conv_transpose3d": _conv_transpose,
+    **{f"aten.max_pool{rank}d": partial(max_pool, rank) for rank in RANKS},
+    **{f"aten.max_pool{rank}d_with_indices": partial(_max_pool_with_indices, rank) for rank in RANKS},
+    **{f"aten.avg_pool{rank}d": partial(avg_pool, rank) for rank in RANKS},
+    **{f"aten.adaptive_avg_pool{rank}d": partial(adaptive_avg_pool, rank) for rank in RANKS},
+    **{f"aten._adaptive_avg_pool{rank}d": partial(adaptive_avg_pool, rank) for rank in RANKS},
+    **{f"aten.adaptive_max_pool{rank}d": partial(_adaptive_max_pool, rank) for rank in RANKS},
+    **{f"aten.upsample_nearest{rank}d": partial(_nearest, "asymmetric", rank) for rank in RANKS},
+    **{f"aten._upsample_nearest_exact{rank}d": partial(_nearest, "half_pixel", rank) for rank in RANKS},
     "aten.upsample_linear1d": partial(_linear, 1), "aten.upsample_bilinear2d": partial(_linear, 2),
+    "aten.upsample_trilinear3d": partial(_linear, 3),
+    "aten.grid_sampler_2d": _grid_sampler, "aten.grid_sampler_3d": _grid_sampler,
     "aten.upsample_bicubic2d": partial(_cubic, "upsample_bicubic2d"),
     "aten._upsample_bilinear2d_aa": partial(_cubic, "_upsample_bilinear2d_aa"),
     "aten._upsample_bicubic2d_aa": partial(_cubic, "_upsample_bicubic2d_aa"),

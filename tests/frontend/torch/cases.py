@@ -104,6 +104,9 @@ UNARY = [
     torch.asinh,
     lambda x: torch.asin(x.clamp(-0.9, 0.9)) + torch.acos(x.clamp(-0.9, 0.9)) + torch.atanh(x.clamp(-0.9, 0.9)),
     lambda x: torch.acosh(x.abs() + 1.1),
+    lambda x: torch.erfinv(x.clamp(-0.99, 0.99)),
+    lambda x: torch.lgamma(x.abs() + 0.1),
+    lambda x: torch.digamma(x - 0.013),
 ]
 BINARY = [
     torch.add,
@@ -343,6 +346,19 @@ INDEXING = [
     lambda x, i: F.one_hot(torch.tensor([0, 2]), 4) + x[0, :2, :4].long(),
     lambda x, i: x[:, torch.tensor([True, False, True, True])],
     lambda x, i: x[-1, i % 4],
+    lambda x, i: x.index_put((i,), x[0, 0, 0]),
+    lambda x, i: x.index_put((torch.tensor(1), i % 4), x[:1, 0, 0, None], accumulate=True),
+    lambda x, i: _put_between(x, i),
+    lambda x, i: x.scatter(1, (i % 4).view(1, 3, 1), x[:1, :3, :1] * 2),
+    lambda x, i: x.scatter(1, (i % 2).view(1, 3, 1), x[:1, :3, :1], reduce="add"),
+    lambda x, i: x.masked_scatter(x > 0, x.flip(2)),
+    lambda x, i: x[0].diagonal_scatter(x[1, 0, :4], 1),
+    lambda x, i: F.embedding_bag(i % 2, x[0], torch.tensor([0, 0, 1]), mode="mean"),
+    lambda x, i: F.embedding_bag(i.view(1, 3) % 4, x[0], mode="max", padding_idx=2),
+    lambda x, i: torch.bucketize(x, torch.tensor([-0.5, 0.1, 0.9]), right=True),
+    lambda x, i: torch.searchsorted(x.sort().values, x[..., :2], out_int32=True),
+    lambda x, i: torch.histc(x, 7),
+    lambda x, i: torch.histc(x, 5, -1.0, 1.0),
 ]
 PRODUCTS = [
     lambda a, b: a @ b,
@@ -365,6 +381,13 @@ PRODUCTS = [
     lambda a, b: torch.addmv(a[0, :, 0], a[0], b[0, :, 0]),
     lambda a, b: torch.tensordot(a, b[0], 1),
     lambda a, b: torch.matmul(a.unsqueeze(1), b),
+    lambda a, b: F.bilinear(a[0], b[0, :4], b[:2, :, :] * 2, b[0, 0, :2]),
+    lambda a, b: torch.linalg.inv(a[0] @ a[0].mT + torch.eye(4)),
+    lambda a, b: torch.linalg.solve(a @ a.mT + torch.eye(4), a),
+    lambda a, b: torch.linalg.solve_triangular(a @ a.mT + torch.eye(4), a, upper=True),
+    lambda a, b: torch.linalg.cholesky(a @ a.mT + torch.eye(4), upper=True),
+    lambda a, b: torch.linalg.slogdet(a @ a.mT + torch.eye(4)),
+    lambda a, b: torch.linalg.det(a @ a.mT + torch.eye(4)),
 ]
 ATTENTION = [
     lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v),
@@ -405,8 +428,20 @@ CONVOLUTIONS = [
     lambda x, w, t: F.conv1d(x[:, :, 0], w[:, :, 0], padding="same"),
     lambda x, w, t: F.conv2d(x, w[:, :, :2, :2], padding="same"),
     lambda x, w, t: F.conv_transpose2d(x, t[:, :1], stride=2, groups=2),
+    lambda x, w, t: F.conv3d(x[:, :, None], w[:, :, None], w[:, 0, 0, 0], padding=(0, 1, 1), stride=(1, 2, 1)),
+    lambda x, w, t: F.conv3d(x.view(2, 2, 2, 7, 9), w[:4].view(4, 2, 2, 3, 3)[:, :1], groups=2, padding=1),
+    lambda x, w, t: F.conv_transpose3d(x.view(2, 2, 2, 7, 9), t.view(2, 4, 1, 3, 3), stride=2, output_padding=1),
 ]
 WINDOWS = [
+    lambda x: F.max_pool3d(x, 2, padding=1, ceil_mode=True),
+    lambda x: F.avg_pool3d(x, (1, 3, 2), 2, (0, 1, 1), count_include_pad=False),
+    lambda x: F.adaptive_avg_pool3d(x, (2, 3, 5)),
+    lambda x: F.adaptive_max_pool3d(x, (2, 3, 5)),
+    lambda x: F.adaptive_max_pool2d(x, (3, 5)),
+    lambda x: F.interpolate(x[None], scale_factor=2, mode="trilinear"),
+    lambda x: F.local_response_norm(x, 3),
+    lambda x: F.grid_sample(x, x[:, 0, :4, :2, None].expand(-1, -1, -1, 2), align_corners=False),
+    lambda x: F.grid_sample(x, x[:, 0, :4, :2, None].expand(-1, -1, -1, 2), "bicubic", "reflection", True),
     lambda x: F.max_pool2d(x, 2),
     lambda x: F.max_pool2d(x, 3, 2, 1),
     lambda x: F.max_pool2d(x, (2, 3), ceil_mode=True),
@@ -446,6 +481,13 @@ def _put(x: Tensor) -> Tensor:
     x[0, 1] = 7.0
     x[:, torch.tensor([0, 2])] = -x[:, 1:3]
     x[..., 1:3] = 0
+    return x
+
+
+def _put_between(x: Tensor, i: Tensor) -> Tensor:
+    x = x.clone()
+    x[:, i % 4] = x[:, :3] * 2
+    x[:, i % 4, i + 1] += 1.0
     return x
 
 

@@ -6,8 +6,8 @@ import copy
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from burnish.errors import ParameterError  # noqa: E402

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import burnish as bn  # noqa: E402
-from burnish.errors import InputError  # noqa: E402
-from burnish.measure.samples import module_inputs  # noqa: E402
+import burnish as bn
+from burnish.errors import InputError
+from burnish.measure.samples import module_inputs
 
 
 class _Table(torch.nn.Module):

@@ -4,15 +4,13 @@ from collections import namedtuple
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-import burnish as bn  # noqa: E402
-from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator  # noqa: E402
-from burnish.frontend.torch.export import import_torch  # noqa: E402
-from tests.frontend.torch.networks import Functions, assert_same, compiled  # noqa: E402
+import burnish as bn
+from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator
+from burnish.frontend.torch.export import import_torch
+from tests.frontend.torch.networks import Functions, assert_same, compiled
 
 Pair = namedtuple("Pair", "total parts")
 

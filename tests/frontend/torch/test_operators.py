@@ -2,10 +2,8 @@
 
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from tests.frontend.torch.cases import CASES  # noqa: E402
-from tests.frontend.torch.networks import Functions, assert_same, compiled  # noqa: E402
+from tests.frontend.torch.cases import CASES
+from tests.frontend.torch.networks import Functions, assert_same, compiled
 
 
 @pytest.mark.parametrize("name", CASES)

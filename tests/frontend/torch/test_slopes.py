@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from burnish.frontend.torch.export import import_torch  # noqa: E402
@@ -20,6 +20,22 @@ INF, NAN = math.inf, math.nan
 ONES, ZEROS = [[1.0] * 4] * 3, [[0.0] * 4] * 3
 EDGES = [[-1.0, 0.0, -0.0, 1.0, 2.0, 6.0, -3.0, 3.0, 0.5]]
 TIES = [[1.0, 3.0, 3.0, 2.0], [0.0, 0.0, 0.0, 0.0], [-1.0, 5.0, 2.0, 5.0]]
+SQUARE = [[2.0, 1.0, 0.5], [0.3, -1.5, 1.0], [1.0, 0.2, 3.0]]
+SHARES = [[0.5, -0.2, 3.0, 0.1], [1.5, 0.25, -1.0, 0.7], [0.0, 2.0, -2.5, 1.0], [1.0, 0.3, 0.9, -0.4]]
+BAG = torch.tensor([0, 2, 2, 1])
+
+
+def put(x: torch.Tensor, values: torch.Tensor, among: bool) -> torch.Tensor:
+    """Writes at positions that depend on the input, in the first or among the other dimensions."""
+    place = (x[0, :2] > 100).long() + torch.tensor([0, 2])
+    return x.index_put((place,), values) if not among else x[None].index_put((torch.tensor(0), place), values, True)
+
+
+def sampled(mode: str, padding: str) -> Callable[..., torch.Tensor]:
+    """Values of an image at places inside and outside."""
+    return lambda x, g: F.grid_sample(x.view(1, 1, 4, 4), g.view(1, 2, 4, 2), mode, padding, mode == "nearest")
+
+
 CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
     "maximum": (torch.maximum, ONES, ONES), "minimum": (torch.minimum, TIES, ONES),
     "maximum of NaN": (torch.maximum, [1.0, NAN, 2.0, NAN], [1.0, 1.0, NAN, NAN]),
@@ -72,6 +88,38 @@ CASES: dict[str, tuple[Any, ...]] = {  # a function, and its arguments
        for r in ("mean", "sum", "none") for ignored in (-100, 0) for smooth in (0.0, 0.1)},
     "cross entropy of maps": (lambda x: F.cross_entropy(
         x.reshape(1, 3, 2, 2), torch.tensor([[[1, 0], [2, 2]]]), torch.tensor([0.5, 1.0, 2.0], dtype=x.dtype)), TIES),
+    "remainder of 0": (lambda x, y: torch.remainder(x, y).log2(), [-4.0, 4.0, 0.0], [2.0, 2.0, -3.0]),
+    "cummax": (lambda x: x.cummax(1).values, TIES), "cummin": (lambda x: x.cummin(0).values, TIES),
+    "cummax of NaN": (lambda x: x.cummax(1).values, [[1.0, NAN, 2.0, NAN], [1.0, 1.0, 0.0, 3.0]]),
+    "logcumsumexp": (lambda x: x.logcumsumexp(1), TIES), "erfinv": (torch.erfinv, [0.0, 0.5, -0.9, 0.999, 1.0]),
+    "lgamma": (torch.lgamma, [0.3, -0.7, 2.5, 9.5, -3.2]), "digamma": (torch.digamma, [0.3, -0.7, 2.0, 9.5, -3.2]),
+    "inverse": (torch.linalg.inv, SQUARE), "determinant": (torch.linalg.det, SQUARE),
+    "logarithm of a determinant": (lambda a: torch.linalg.slogdet(a)[1], SQUARE),
+    "solve": (torch.linalg.solve, SQUARE, TIES), "solve from the right": (
+        lambda a, b: torch.linalg.solve(a, b, left=False), SQUARE, [[1.0, 2.0, 0.5], [0.3, -1.0, 0.7]]),
+    "triangular solve": (lambda a, b: torch.linalg.solve_triangular(a, b, upper=True), SQUARE, TIES),
+    "cholesky": (lambda a: torch.linalg.cholesky(a @ a.T + torch.eye(3, dtype=a.dtype)), SQUARE),
+    "cholesky of a parameter": (lambda a: torch.linalg.cholesky(a), [[4.0, 1.0], [1.0, 3.0]]),
+    "bilinear": (lambda a, b: F.bilinear(a, b[:3], a[:2, :, None] * b[None, :3]), SQUARE, SHARES),
+    **{f"bag {mode}": (lambda w, mode=mode: F.embedding_bag(BAG, w, torch.tensor([0, 3]), mode=mode), TIES)
+       for mode in ("sum", "mean", "max")},
+    "weighted bag": (lambda w, s: F.embedding_bag(
+        BAG, w, torch.tensor([0, 0, 3]), mode="sum", per_sample_weights=s, padding_idx=1), TIES, [0.5, 2.0, -1.0, 3.0]),
+    "embedding by frequency": (lambda w: F.embedding(BAG, w, scale_grad_by_freq=True), TIES),
+    "put": (lambda x, v: put(x, v, False), TIES, TIES[:2]), "put among": (lambda x, v: put(x, v, True), TIES, TIES[:2]),
+    "scatter": (lambda x, s: x.scatter(1, (x[:, :2] > 100).long() + torch.tensor([2, 1]), s), TIES, [[5.0, 6.0]] * 3),
+    "masked scatter": (lambda x, s: x.masked_scatter(x > 0.5, s), TIES, TIES),
+    "diagonal scatter": (lambda x, s: x.diagonal_scatter(s, 1), TIES, [5.0, 6.0, 7.0]),
+    **{f"samples {mode} {padding}": (sampled(mode, padding), SHARES, SHARES)
+       for mode in ("bilinear", "nearest", "bicubic") for padding in ("zeros", "border", "reflection")},
+    "convolution of volumes": (
+        lambda x, w: F.conv3d(x.view(1, 2, 2, 2, 2), w[:, :2].reshape(2, 2, 2, 1, 1), padding=1, stride=(1, 2, 1)),
+        SHARES, SHARES),
+    "transposed convolution of volumes": (
+        lambda x, w: F.conv_transpose3d(x.view(1, 2, 2, 2, 2), w.view(2, 1, 2, 2, 2), stride=2, padding=1),
+        SHARES, SHARES),
+    "max pool of volumes": (lambda x: F.max_pool3d(x.view(1, 1, 3, 2, 2), 2, 1), TIES),
+    "adaptive max pool": (lambda x: F.adaptive_max_pool2d(x[None], (2, 3)), TIES),
     "all labels ignored": (lambda x: F.cross_entropy(x, torch.tensor([-100, -100, -100])), TIES),
 }  # fmt: skip
 

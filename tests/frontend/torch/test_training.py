@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 from burnish.driver.torch import backend  # noqa: E402

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
 from burnish.errors import UnsupportedOperator
 from burnish.frontend.torch.export import import_torch
 from burnish.frontend.torch.training import asks_for_mode
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 F = torch.nn.functional
 X = torch.randn(8, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
 F = torch.nn.functional
 
 from burnish.torch import register, report  # noqa: E402

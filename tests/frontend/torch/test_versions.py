@@ -3,11 +3,10 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-torch = pytest.importorskip("torch")
-
-import burnish as bn  # noqa: E402
-from burnish.frontend.torch.export import children_of  # noqa: E402
+import burnish as bn
+from burnish.frontend.torch.export import children_of
 
 
 def test_the_children_of_a_structure_by_either_name() -> None:

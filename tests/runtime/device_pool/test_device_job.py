@@ -39,7 +39,6 @@ def board() -> Iterator[Board]:
 
 @pytest.fixture(scope="module")
 def emulated() -> Iterator[Board]:
-    pytest.importorskip("unicorn")
     one = Board(Device("arm", "aarch64-cortex-a53", "emulator"))
     yield one
     one.close()

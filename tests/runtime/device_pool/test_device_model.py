@@ -19,7 +19,6 @@ from burnish.runtime.device_pool.table import Device
 
 @pytest.fixture(scope="module")
 def boards() -> Iterator[dict[str, Board]]:
-    pytest.importorskip("unicorn")
     made = {"cpu": Board(Device("here", "cpu")), "aarch64-cortex-a53": Board(Device("arm", "a53", "emulator"))}
     yield made
     for board in made.values():

@@ -113,7 +113,6 @@ def test_an_incumbent_that_fails_on_a_board_takes_no_turns(boards: DevicePool, t
 
 
 def test_cross_compiled_kernels_are_measured_in_instructions(boards: DevicePool, task: Task) -> None:
-    pytest.importorskip("unicorn")
     arm = target(ARM)
     with remote(boards, ARM) as evaluator:
         prepared(evaluator, task)
@@ -164,7 +163,6 @@ def test_a_trial_that_takes_every_board_with_it_is_given_up(task: Task) -> None:
 
 
 def test_cold_runs_are_refused_where_caches_cannot_be_flushed(boards: DevicePool, task: Task) -> None:
-    pytest.importorskip("unicorn")
     devices = Devices(boards, ARM, "me")
     with Evaluator(target(ARM), workers=1, cold=True, devices=devices) as evaluator:
         made = prepared(evaluator, task)
@@ -173,7 +171,6 @@ def test_cold_runs_are_refused_where_caches_cannot_be_flushed(boards: DevicePool
 
 
 def test_three_tuners_share_four_boards_and_every_trial_ends_once(task: Task) -> None:
-    pytest.importorskip("unicorn")
     devices = [
         Device("killed-1", "cpu"),
         Device("b", "cpu"),

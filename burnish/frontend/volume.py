@@ -1,11 +1,35 @@
-"""Windows over three and more spatial dimensions, by those over two for every tap of the first one."""
+"""Windows over three and more spatial dimensions, by those over two."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
+from typing import Protocol
 
-from burnish.frontend.onnx.context import Context
 from burnish.graph.graph import Attribute
+from burnish.loops.tensor import HALVES
+
+
+class Context(Protocol):
+    """What a front end's translation builds with."""
+
+    def add(self, op: str, *inputs: str, **attrs: Attribute) -> str:
+        """The single output of ``op``."""
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """The shape of a tensor."""
+
+    def dtype(self, name: str) -> str:
+        """Its dtype."""
+
+    def rank(self, name: str) -> int:
+        """The number of its dimensions."""
+
+    def reshape(self, x: str, shape: Sequence[int]) -> str:
+        """``x`` in another shape."""
+
+    def transpose(self, x: str, perm: Sequence[int]) -> str:
+        """``x`` with permuted dimensions."""
 
 
 def _every(c: Context, x: str, axis: int, start: int, count: int, step: int) -> str:
@@ -15,6 +39,12 @@ def _every(c: Context, x: str, axis: int, start: int, count: int, step: int) -> 
     extents = tuple(count if d == axis else shape[d] for d in range(rank))
     steps = tuple(step if d == axis and count > 1 else 1 for d in range(rank))
     return c.add("slice", x, starts=starts, extents=extents, steps=steps)
+
+
+def _tap(c: Context, weight: str, tap: int) -> str:
+    """The weight of one tap of the first spatial dimension, without that."""
+    outputs, depth, _, *rest = c.shape(weight)
+    return c.reshape(_every(c, weight, 2, tap, 1, 1), (outputs, depth, *rest))
 
 
 def _padded(c: Context, x: str, axis: int, low: int, high: int) -> str:
@@ -50,24 +80,28 @@ def _unbatched(c: Context, x: str, batch: int) -> str:
 def convolution(
     c: Context, x: str, weight: str, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], groups: int
 ) -> str:
-    """The convolution of ``x`` [N, C, D, ...] with ``weight`` [O, C / groups, KD, ...], without a bias."""
+    """The convolution of ``x`` [N, C, D, ...] with ``weight`` [O, C / groups, KD, ...], without a bias.
+
+    The taps of the first spatial dimension are channels of one convolution over the others.
+    The padded input is no smaller than the dilated kernel.
+    """
     rank = len(strides)
     if rank == 2:
         return c.add(
             "conv2d", x, weight, strides=tuple(strides), pads=tuple(pads), dilations=tuple(dilations), groups=groups
         )
     x = _padded(c, x, 2, pads[0], pads[rank])
-    taps, depth, batch = c.shape(weight)[2], c.shape(x)[2], c.shape(x)[0]
+    batch, channels, depth, *rest = c.shape(x)
+    outputs, own, taps, *kernel = c.shape(weight)
     count = (depth - (taps - 1) * dilations[0] - 1) // strides[0] + 1
-    if count < 1:
-        c.invalid("input 0", f"{depth} padded positions", f"at least those of the dilated kernel of {taps}")
+    parts = [_batched(c, _every(c, x, 2, tap * dilations[0], count, strides[0])) for tap in range(taps)]
+    grouped = [c.reshape(part, (batch * count, groups, channels // groups, *rest)) for part in parts]
+    image = c.add("concat", *grouped, axis=2) if taps > 1 else grouped[0]
+    image = c.reshape(image, (batch * count, channels * taps, *rest))
+    flat = c.transpose(weight, (0, 2, 1, *range(3, 3 + len(kernel))))
+    flat = c.reshape(flat, (outputs, taps * own, *kernel))
     inner = (strides[1:], [*pads[1:rank], *pads[rank + 1 :]], dilations[1:], groups)
-    parts = []
-    for tap in range(taps):
-        part = _batched(c, _every(c, x, 2, tap * dilations[0], count, strides[0]))
-        own = c.slice(weight, 2, tap, tap + 1)
-        parts.append(convolution(c, part, c.reshape(own, (*c.shape(own)[:2], *c.shape(own)[3:])), *inner))
-    return _unbatched(c, _sum(c, parts), batch)
+    return _unbatched(c, convolution(c, image, flat, *inner), batch)
 
 
 def transposed(
@@ -84,28 +118,29 @@ def transposed(
 
     Every tap of the first dimension writes to positions ``strides[0]`` apart; ``extra`` is the output's padding.
     """
-    rank = len(strides)
+    rank, dtype = len(strides), c.dtype(x)
     if rank == 2:
         return c.add(
             "conv2d_transpose", x, weight, strides=tuple(strides), pads=tuple(pads), output_padding=tuple(extra),
             dilations=tuple(dilations), groups=groups,
         )  # fmt: skip
+    if c.dtype(x) in HALVES:  # taps add up
+        x, weight = (c.add("cast", t, to="float32") for t in (x, weight))
+        return c.add("cast", transposed(c, x, weight, strides, pads, extra, dilations, groups), to=dtype)
     batch, depth, taps, step = c.shape(x)[0], c.shape(x)[2], c.shape(weight)[2], strides[0]
     whole = (depth - 1) * step + (taps - 1) * dilations[0] + 1
     inner = (strides[1:], [*pads[1:rank], *pads[rank + 1 :]], extra[1:], dilations[1:], groups)
     parts = []
     for tap in range(taps):
-        own = c.slice(weight, 2, tap, tap + 1)
-        flat = c.reshape(own, (*c.shape(own)[:2], *c.shape(own)[3:]))
-        part = _unbatched(c, transposed(c, _batched(c, x), flat, *inner), batch)
+        part = _unbatched(c, transposed(c, _batched(c, x), _tap(c, weight, tap), *inner), batch)
         shape = c.shape(part)
         apart = _padded(c, c.reshape(part, (*shape[:3], 1, *shape[3:])), 3, 0, step - 1)
         spread = c.reshape(apart, (*shape[:2], depth * step, *shape[3:]))
         first = tap * dilations[0]
-        spread = c.slice(spread, 2, 0, (depth - 1) * step + 1)
+        spread = _every(c, spread, 2, 0, (depth - 1) * step + 1, 1)
         parts.append(_padded(c, spread, 2, first, whole - first - (depth - 1) * step - 1))
     total = _padded(c, _sum(c, parts), 2, 0, extra[0])
-    return c.slice(total, 2, pads[0], c.shape(total)[2] - pads[rank])
+    return _every(c, total, 2, pads[0], c.shape(total)[2] - pads[0] - pads[rank], 1)
 
 
 def pool(
@@ -118,10 +153,10 @@ def pool(
     dilations: Sequence[int],
     **attrs: Attribute,
 ) -> str:
-    """Pooling of ``x`` [N, C, D, ...]: along the first dimension, then along the others of its results.
+    """Pooling of ``x`` [N, C, D, ...]: over the last dimensions, then of those results along the first one.
 
     A maximum, and a mean whose windows hold as many elements in one dimension wherever they are in another, are the
-    same in any order.
+    same in any order; in this one the first of equal greatest elements is that of the window as a whole.
     """
     rank = len(kernel)
     if rank == 2:
@@ -129,19 +164,13 @@ def pool(
             op, x, kernel=tuple(kernel), strides=tuple(strides), pads=tuple(pads), dilations=tuple(dilations), **attrs
         )
     batch, channels, depth, *rest = c.shape(x)
-    flat = c.reshape(x, (batch, channels, depth, _product(rest)))
-    first = c.add(
+    images = c.reshape(x, (batch, channels * depth, *rest))
+    around = [*pads[1:rank], *pads[rank + 1 :]]
+    first = pool(c, op, images, kernel[1:], strides[1:], around, dilations[1:], **attrs)
+    sizes = c.shape(first)[2:]
+    flat = c.reshape(first, (batch, channels, depth, prod(sizes)))
+    second = c.add(
         op, flat, kernel=(kernel[0], 1), strides=(strides[0], 1), pads=(pads[0], 0, pads[rank], 0),
         dilations=(dilations[0], 1), **attrs,
     )  # fmt: skip
-    count = c.shape(first)[2]
-    images = c.reshape(first, (batch, channels * count, *rest))
-    second = pool(c, op, images, kernel[1:], strides[1:], [*pads[1:rank], *pads[rank + 1 :]], dilations[1:], **attrs)
-    return c.reshape(second, (batch, channels, count, *c.shape(second)[2:]))
-
-
-def _product(extents: Sequence[int]) -> int:
-    total = 1
-    for extent in extents:
-        total *= extent
-    return total
+    return c.reshape(second, (batch, channels, c.shape(second)[2], *sizes))
