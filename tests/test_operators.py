@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import burnish as bn
 from burnish.frontend.onnx import from_onnx
@@ -52,6 +53,22 @@ def test_sine_and_cosine_of_angles_of_any_size(machine: str, dtype: str) -> None
     for function, got in zip((math.sin, math.cos, math.tan), found, strict=True):
         want = np.array([math.nan, *(function(float(v)) for v in x[1:])])
         np.testing.assert_allclose(got, want, rtol=4 * info.eps)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("to", "zero"), [("uint8", 128), ("int8", -5), ("uint16", 7), ("int16", 3)])
+def test_quantized_nan_is_the_least_number(to: str, zero: int, dtype: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 1e4, -1e4, 0.5, 1.5, -np.nan, 40000.0], dtype)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])]
+    given = [numpy_helper.from_array(np.array(1, dtype), "scale"), numpy_helper.from_array(np.array(zero, to), "zero")]
+    types = (("x", dtype), ("y", to))
+    x_info, y_info = (
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), [9]) for n, t in types
+    )
+    model = helper.make_model(helper.make_graph(nodes, "g", [x_info], [y_info], given))
+    low, high = np.iinfo(to).min, np.iinfo(to).max
+    want = np.clip(np.nan_to_num(np.rint(x.astype(float)), nan=-np.inf, posinf=1e9, neginf=-1e9) + zero, low, high)
+    np.testing.assert_array_equal(bn.compile(model, threads=1)(x), want)
 
 
 # --- digits -----------------------------------------------------------------------------------------------------------

@@ -75,12 +75,16 @@ def _quantize_linear(c: Context, n: OnnxNode) -> str:
 
 
 def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
-    """Numbers rounded to nearest, ties to even, with an int32 zero point added, limited to what ``to`` holds."""
+    """Numbers rounded to nearest, ties to even, with an int32 zero point added, limited to what ``to`` holds.
+
+    NaN becomes the least of these, as in onnxruntime and PyTorch.
+    """
     if to not in RANGES:
         c.refuse("result", f"dtype {to}", ", ".join(RANGES))
     low, high = RANGES[to]
-    rounded = c.add("clip", c.cast(c.add("round", x), "float32"), min=-FARTHEST, max=FARTHEST)
-    whole = c.cast(rounded, "int32")
+    rounded, least = c.cast(c.add("round", x), "float32"), c.constant(np.float32(-FARTHEST))
+    known = c.add("where", c.add("greater", rounded, least), rounded, least)
+    whole = c.cast(c.add("clip", known, max=FARTHEST), "int32")
     whole = c.add("clip", c.add("add", whole, zero_point) if zero_point else whole, min=low, max=high)
     return c.add("convert", whole, to=to) if to in NARROW else c.cast(whole, to)
 

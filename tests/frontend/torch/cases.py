@@ -440,6 +440,28 @@ WINDOWS = [
     lambda x: F.max_pool2d(x[0], 2),
 ]
 
+_STEPS, _ZEROS = torch.tensor([0.1, 0.25, 1.0, 0.03]), torch.tensor([0, 3, 200, 5], dtype=torch.int32)
+QUANTIZATION = [
+    lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
+    lambda x: torch.fake_quantize_per_tensor_affine(x, _STEPS[1], _ZEROS[1], -8, 7),
+    lambda x: torch.fake_quantize_per_channel_affine(x, _STEPS, _ZEROS, 1, 0, 255),
+    lambda x: _decomposed().quantize_per_tensor(x, 0.1, 3, 0, 255, torch.uint8),
+    lambda x: _through("per_tensor", x, 0.1, 3, 0, 255, torch.uint8),
+    lambda x: _through("per_channel", x, _STEPS, _ZEROS, 1, -128, 127, torch.int8),
+]
+
+
+def _decomposed() -> Any:
+    import torch.ao.quantization.fx._decomposed
+
+    return torch.ops.quantized_decomposed
+
+
+def _through(kind: str, x: Tensor, *arguments: Any) -> Tensor:
+    """Quantized and back."""
+    quantize, dequantize = (getattr(_decomposed(), f"{word}_{kind}") for word in ("quantize", "dequantize"))
+    return dequantize(quantize(x, *arguments), *arguments)
+
 
 def _put(x: Tensor) -> Tensor:
     x = x.clone()
@@ -480,4 +502,5 @@ CASES: dict[str, Case] = {
     "norms": Case(NORMS, (CUBE, _made(4))),
     "convolutions": Case(CONVOLUTIONS, (_made(2, 4, 7, 9), _made(6, 4, 3, 3, seed=1), _made(4, 2, 3, 3, seed=2))),
     "windows": Case(WINDOWS, (_made(2, 4, 8, 9),)),
+    "quantization": Case(QUANTIZATION, (20 * _made(2, 4, 50),)),
 }
