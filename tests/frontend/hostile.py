@@ -1174,34 +1174,10 @@ def _other_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "Constant: data that is short", single("Constant", value=tensor("v", [4], b"\0" * 3))
     yield "Constant: dims below 0", single("Constant", value=tensor("v", [-4], b"\0" * 16))
     yield "Constant: dims whose product overflows", single("Constant", value=tensor("v", [1 << 33, 1 << 33], b""))
-    yield (
-        "MatMulNBits: other sizes",
-        single(
-            "MatMulNBits",
-            (1, 64),
-            np.ones((8, 2, 16), np.uint8),
-            ones(16),
-            K=99,
-            N=8,
-            bits=4,
-            block_size=32,
-            domain="com.microsoft",
-        ),
-    )
-    yield (
-        "MatMulNBits: bits of 99",
-        single(
-            "MatMulNBits",
-            (1, 64),
-            np.ones((8, 2, 16), np.uint8),
-            ones(16),
-            K=64,
-            N=8,
-            bits=99,
-            block_size=32,
-            domain="com.microsoft",
-        ),
-    )
+    for what, changed in {"other sizes": {"K": 99}, "bits of 99": {"bits": 99}}.items():
+        sizes = {"K": 64, "N": 8, "bits": 4, "block_size": 32, **changed}
+        packed = np.ones((8, 2, 16), np.uint8)
+        yield f"MatMulNBits: {what}", single("MatMulNBits", (1, 64), packed, ones(16), **sizes, domain="com.microsoft")
     yield (
         "Attention: heads of 0",
         single("Attention", (1, 2, 8), ones(8, 24), ones(24), num_heads=0, domain="com.microsoft"),
