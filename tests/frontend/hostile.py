@@ -745,10 +745,34 @@ def operator_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "RoiAlign: fewer batch indices", single("RoiAlign", image, ones(2, 4), vector(0))
     yield "RoiAlign: boxes of 3 numbers", single("RoiAlign", image, ones(2, 3), vector(0, 0))
     yield "RoiAlign: a line", single("RoiAlign", (1, 3, 8), *rois)
+    yield from _broadcast_models()
     yield from _resize_models()
     yield from _index_models()
     yield from _shape_models()
     yield from _other_models()
+
+
+def _broadcast_models() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Operands whose broadcast would change the shape that the standard says the result has."""
+    x, byte = (2, 3), np.ones((2, 3), np.uint8)
+    for shape in ((5, 4), (5,), (2, 4, 4), (1, 1, 4), (3,)):
+        yield f"Gemm: C of {shape}", single("Gemm", (2, 3), (3, 1), shape)
+    for op in ("Sum", "Mean", "Max", "Min"):
+        yield f"{op}: two shapes before opset 8", single(op, x, (1, 3), opset=7)
+    yield "Clip: a row of bounds", single("Clip", x, (3,))
+    yield "LayerNormalization: a scale of more dimensions", single("LayerNormalization", x, (1, 1, 3))
+    yield "LayerNormalization: a bias that would repeat x", single("LayerNormalization", (2, 1), (1,), (3,))
+    yield "Trilu: two diagonals", single("Trilu", x, np.array([1, 1]))
+    yield "OneHot: two depths", single("OneHot", [(2,), INT64], np.array([3, 3]), ones(2))
+    yield "Dropout: two ratios", single("Dropout", x, ones(2))
+    yield "MatMulInteger: a row of zero points of a", single("MatMulInteger", byte, byte.T, byte[:1], byte[0, 0])
+    yield (
+        "MatMulInteger: a column of zero points of b",
+        single("MatMulInteger", byte, byte.T, byte[0, 0], byte.T[:, :1]),
+    )
+    for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
+        yield f"{op}: one target for all", single(op, x, [(1,), INT64])
+        yield f"{op}: a column of weights", single(op, x, [(2,), INT64], (3, 1))
 
 
 def _resize_models() -> Iterator[tuple[str, onnx.ModelProto]]:

@@ -125,7 +125,9 @@ def _qlinear_matmul(c: Context, n: OnnxNode) -> str:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.inputs
     total = integer_matmul(c, a, b, a_zero, b_zero)
     scales = (_as_row(c, a_scale, a), c.reshape(b_scale, ()) if one(c, b_scale) else b_scale, _as_row(c, y_scale, a))
-    return requantized(c, total, scales, y_zero, c.dtype(y_zero))
+    if not one(c, b_scale):
+        c.require_onto(b_scale, "b_scale", (*c.shape(b)[:-2], 1, c.shape(b)[-1])[-c.rank(b) :])
+    return requantized(c, total, scales, _as_row(c, y_zero, a), c.dtype(y_zero))
 
 
 def _per_channel(c: Context, parameter: str, rank: int) -> str:
