@@ -82,7 +82,7 @@ def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
     if to not in RANGES:
         c.refuse("result", f"dtype {to}", ", ".join(RANGES))
     low, high = RANGES[to]
-    rounded, least = c.cast(c.add("round", x), "float32"), c.constant(np.float32(-FARTHEST))
+    rounded, least = c.cast(c.add("round", x), "float32"), c.constant(-FARTHEST, "float32")
     known = c.add("where", c.add("greater", rounded, least), rounded, least)
     whole = c.cast(c.add("clip", known, max=FARTHEST), "int32")
     whole = c.add("clip", c.add("add", whole, zero_point) if zero_point else whole, min=low, max=high)

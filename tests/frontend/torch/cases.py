@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.ao.quantization.fx._decomposed
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -445,21 +446,17 @@ QUANTIZATION = [
     lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
     lambda x: torch.fake_quantize_per_tensor_affine(x, _STEPS[1], _ZEROS[1], -8, 7),
     lambda x: torch.fake_quantize_per_channel_affine(x, _STEPS, _ZEROS, 1, 0, 255),
-    lambda x: _decomposed().quantize_per_tensor(x, 0.1, 3, 0, 255, torch.uint8),
+    lambda x: torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.1, 3, 0, 255, torch.uint8),
     lambda x: _through("per_tensor", x, 0.1, 3, 0, 255, torch.uint8),
     lambda x: _through("per_channel", x, _STEPS, _ZEROS, 1, -128, 127, torch.int8),
 ]
 
 
-def _decomposed() -> Any:
-    import torch.ao.quantization.fx._decomposed
-
-    return torch.ops.quantized_decomposed
-
-
 def _through(kind: str, x: Tensor, *arguments: Any) -> Tensor:
     """Quantized and back."""
-    quantize, dequantize = (getattr(_decomposed(), f"{word}_{kind}") for word in ("quantize", "dequantize"))
+    quantize, dequantize = (
+        getattr(torch.ops.quantized_decomposed, f"{word}_{kind}") for word in ("quantize", "dequantize")
+    )
     return dequantize(quantize(x, *arguments), *arguments)
 
 
