@@ -440,7 +440,6 @@ WINDOWS = [
     lambda x: F.channel_shuffle(x, 2),
     lambda x: F.max_pool2d(x[0], 2),
 ]
-
 _STEPS, _ZEROS = torch.tensor([0.1, 0.25, 1.0, 0.03]), torch.tensor([0, 3, 200, 5], dtype=torch.int32)
 QUANTIZATION = [
     lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
@@ -454,10 +453,8 @@ QUANTIZATION = [
 
 def _through(kind: str, x: Tensor, *arguments: Any) -> Tensor:
     """Quantized and back."""
-    quantize, dequantize = (
-        getattr(torch.ops.quantized_decomposed, f"{word}_{kind}") for word in ("quantize", "dequantize")
-    )
-    return dequantize(quantize(x, *arguments), *arguments)
+    known = torch.ops.quantized_decomposed
+    return getattr(known, f"dequantize_{kind}")(getattr(known, f"quantize_{kind}")(x, *arguments), *arguments)
 
 
 def _put(x: Tensor) -> Tensor:
