@@ -1,16 +1,22 @@
 """Every operator of the ONNX front end, compiled and run alone, against its definition in float64."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 
 import burnish as bn
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from burnish.measure.accuracy import scaled_error
+from burnish.runtime.emulator import Emulator
+from burnish.runtime.gpu.emulator import emulated
+from burnish.runtime.module import Module
+from burnish.target import target
 from tests.frontend.test_onnx_operators import CASES, Case, build
 
 
@@ -23,6 +29,46 @@ def test_a_compiled_operator_matches_its_definition(case: Case) -> None:
     expected = evaluate(graph, feeds, "float64")
     assert [str(array.dtype) for array in found] == [graph.types[name].dtype for name in graph.outputs]
     assert scaled_error(found, [expected[name] for name in graph.outputs]) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("machine", ["host", "aarch64-cortex-a53", "riscv64", "grid"])
+def test_sine_and_cosine_of_angles_of_any_size(machine: str, dtype: str) -> None:
+    """Machine code reads digits of 2 / pi from its own constants; 37 lanes leave a tail on every machine."""
+    info, random = np.finfo(dtype), np.random.default_rng(0)
+    x = np.ldexp(random.uniform(1, 2, 37), random.integers(info.minexp, info.maxexp, 37)).astype(dtype)
+    x[:4] = np.inf, -info.max, info.max, info.smallest_subnormal
+    b = GraphBuilder()
+    b.input("x", x.shape, dtype)
+    sine, cosine = b.add("sin", "x"), b.add("cos", "x")
+    graph = b.build(sine, cosine, b.add("div", sine, cosine))
+    if machine == "grid":
+        pytest.importorskip("greenlet")
+        found = bn.compile(graph, target=emulated(target("cuda:sm_80")))(x)
+    elif machine == "host":
+        found = bn.compile(graph, threads=1)(x)
+    else:
+        pytest.importorskip("unicorn")
+        found = Module(bn.compile(graph, target=machine, threads=1).executable, 1, device=Emulator())(x)
+    for function, got in zip((math.sin, math.cos, math.tan), found, strict=True):
+        want = np.array([math.nan, *(function(float(v)) for v in x[1:])])
+        np.testing.assert_allclose(got, want, rtol=4 * info.eps)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("to", "zero"), [("uint8", 128), ("int8", -5), ("uint16", 7), ("int16", 3)])
+def test_quantized_nan_is_the_least_number(to: str, zero: int, dtype: str) -> None:
+    x = np.array([np.nan, np.inf, -np.inf, 1e4, -1e4, 0.5, 1.5, -np.nan, 40000.0], dtype)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "scale", "zero"], ["y"])]
+    given = [numpy_helper.from_array(np.array(1, dtype), "scale"), numpy_helper.from_array(np.array(zero, to), "zero")]
+    types = (("x", dtype), ("y", to))
+    x_info, y_info = (
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), [9]) for n, t in types
+    )
+    model = helper.make_model(helper.make_graph(nodes, "g", [x_info], [y_info], given))
+    low, high = np.iinfo(to).min, np.iinfo(to).max
+    want = np.clip(np.nan_to_num(np.rint(x.astype(float)), nan=-np.inf, posinf=1e9, neginf=-1e9) + zero, low, high)
+    np.testing.assert_array_equal(bn.compile(model, threads=1)(x), want)
 
 
 # --- digits -----------------------------------------------------------------------------------------------------------

@@ -219,6 +219,25 @@ def test_a_part_of_an_open_input_and_a_mean_of_integers(tmp_path: Path) -> None:
             np.testing.assert_array_equal(found, expected)
 
 
+def framed(batch: Any, steps: Any) -> Graph:
+    """Normalizations over an open number of places, and a padded tensor with two open dimensions."""
+    b = GraphBuilder()
+    x = b.input("x", (batch, 4, steps))
+    scale, bias = (b.constant(np.linspace(low, 2, 4).astype(np.float32)) for low in (1, -1))
+    padded = b.add("pad", x, pads=(0, 0, 1, 0, 0, 2), value=3.0)
+    grouped = b.add("group_norm", x, scale, bias, groups=2)
+    return b.build(padded, grouped, b.add("instance_norm", x, scale, bias), b.add("layer_norm", x, axis=1))
+
+
+def test_normalizations_and_pads_of_open_extents(tmp_path: Path) -> None:
+    module = bn.compile(framed(dim("batch", 1, 4), dim("steps", 1, 33)), threads=1, cache_dir=tmp_path)
+    for batch, steps in ((1, 1), (2, 7), (4, 33)):
+        x = np.random.default_rng(steps).standard_normal((batch, 4, steps)).astype(np.float32)
+        expected = evaluate(framed(batch, steps), {"x": x}, "float64")
+        for found, name in zip(module(x), framed(batch, steps).outputs, strict=True):
+            np.testing.assert_allclose(found, expected[name], rtol=0, atol=1e-5)
+
+
 def test_an_open_extent_is_not_resampled() -> None:
     b = GraphBuilder()
     rows = dim("rows", 1, 32)

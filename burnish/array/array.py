@@ -15,6 +15,7 @@ from burnish.array.recording import apply, as_number, from_numpy, part, refuse_o
 from burnish.array.signs import binary, in_place, quick
 from burnish.array.types import array_type, dtype_name, fits
 from burnish.errors import InputError
+from burnish.runtime.dlpack import CPU, exported_array
 
 
 class Array:
@@ -91,10 +92,10 @@ class Array:
         """The memory itself: from now on changes are made there, and seen on both sides."""
         block = materialize(self.value)
         keep_apart(block)
-        return self._view().__dlpack__(**asked)
+        return exported_array(self._view(), **asked)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (1, 0)
+        return CPU
 
     def _view(self) -> np.ndarray:
         """The memory as an array of NumPy, for use while this array holds it."""
@@ -279,7 +280,7 @@ class View(Array):
 
     def __dlpack__(self, **asked: Any) -> Any:
         keep_apart(materialize(self.root.value))
-        return self._view().__dlpack__(**asked)
+        return exported_array(self._view(), **asked)
 
     def _derived(self, make: Callable[[np.ndarray], np.ndarray]) -> Array:
         return View(self, self.geometry.changed(make))

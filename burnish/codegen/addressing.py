@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
+from itertools import count, takewhile
 from math import gcd
 
 from burnish.codegen.builder import Builder, Value
@@ -80,12 +81,10 @@ class Addressing(Builder):
         self.loaded: set[str] = set()  # the buffers, and perhaps more, that there are such values of
         # What registers of an intrinsic's own hold in the basic block, the one used longest ago first
         self.held: dict[tuple[int, ...], dict[int, object]] = {}
-        self.block = "entry"
 
     def label(self, name: str) -> None:
-        """Starts a basic block."""
-        self.lines.append(f"{name}:")
-        self.block = name
+        """As :meth:`Builder.label`; nothing is available in the new block."""
+        super().label(name)
         self.forget()
 
     def forget(self) -> None:
@@ -116,6 +115,12 @@ class Addressing(Builder):
         if key not in self.local:
             self.local[key] = super().splat(v, lanes)
         return self.local[key]
+
+    def once(self, key: tuple[object, ...], make: Callable[[], tuple[Value, ...]]) -> tuple[Value, ...]:
+        """As :meth:`Builder.once`, within a basic block; ``make`` may begin one."""
+        if (*key, 0) not in self.local:
+            self.local.update({(*key, i): value for i, value in enumerate(make())})
+        return tuple(self.local[*key, i] for i in takewhile(lambda i: (*key, i) in self.local, count()))
 
     # --- index expressions --------------------------------------------------------------------------------------------
 

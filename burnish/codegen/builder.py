@@ -105,6 +105,7 @@ class Builder:
         self.lines: list[str] = []
         self.declarations: dict[str, str] = {}
         self.count = 0
+        self.block = "entry"  # the basic block in work
 
     def fresh(self, prefix: str = "v") -> str:
         """A name that no other value or block of the function has, without its ``%``."""
@@ -114,6 +115,15 @@ class Builder:
     def emit(self, text: str) -> None:
         """Adds an instruction that has no result, such as a store or a branch."""
         self.lines.append("  " + text)
+
+    def label(self, name: str) -> None:
+        """Starts a basic block."""
+        self.lines.append(f"{name}:")
+        self.block = name
+
+    def once(self, key: tuple[object, ...], make: Callable[[], tuple[Value, ...]]) -> tuple[Value, ...]:
+        """What ``make`` gives; a builder that knows what is still available does not make it twice for a ``key``."""
+        return make()
 
     def result(self, text: str, dtype: str, lanes: int = 1) -> Value:
         """Emits ``%fresh = text``."""

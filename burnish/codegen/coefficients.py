@@ -84,6 +84,30 @@ FORMATS: Mapping[str, Format] = {
 
 # pi / 2 in float64: the leading parts have 31 bits, so their products with integers below 2^22 are exact
 HALF_PI = (1.5707963267341256, 6.07710050359346e-11, 2.9127320548227e-20, 1.2706558760139879e-29)
+HALF_PI_PAIR = (1.5707963267948966, 6.123233995736766e-17)  # as near as two float64 can be
+# The binary digits of 2 / pi behind the point, behind a word of zeros: what the greatest float64 needs of them
+TWO_OVER_PI_WORDS = (
+    0,
+    0xA2F9836E4E441529,
+    0xFC2757D1F534DDC0,
+    0xDB6295993C439041,
+    0xFE5163ABDEBBC561,
+    0xB7246E3A424DD2E0,
+    0x06492EEA09D1921C,
+    0xFE1DEB1CB129A73E,
+    0xE88235F52EBB4484,
+    0xE99C7026B45F7E41,
+    0x3991D639835339F4,
+    0x9C845F8BBDF9283B,
+    0x1FF897FFDE05980F,
+    0xEF2F118B5A0A6D1F,
+    0x6D367ECF27CB09B7,
+    0x4F463F669E5FEA2D,
+    0x7527BAC7EBE5F17B,
+    0x3D0739F78A5292EA,
+    0x6BFB5FB11F8D5D08,
+    0x56033046FC7B6BAB,
+)
 
 # float32: tanh(x) / x and erf(x) / x in x^2, up to where the result rounds to 1; the last bits of the rounded
 # coefficients are from a random descent on the error of the code itself

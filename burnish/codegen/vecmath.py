@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from burnish.codegen import coefficients as data
+from burnish.codegen.angles import reduce_angle
 from burnish.codegen.arithmetic import Arithmetic, Pair
 from burnish.codegen.builder import Builder, Value
 from burnish.codegen.remainder import fmod, integer_power, normalize
 from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES
 
 INFINITY, NAN = float("inf"), float("nan")
-TRIG_LIMIT = 2.0**22  # up to this |x| sin and cos keep their bound
 
 # --- exp, expm1, sigmoid ----------------------------------------------------------------------------------------------
 
@@ -158,23 +158,9 @@ def _erf(m: Arithmetic, x: Value) -> Value:
 # --- sin, cos ---------------------------------------------------------------------------------------------------------
 
 
-def _reduce_angle(m: Arithmetic, x: Value) -> Pair:
-    """x = n pi/2 + r as r within about pi/4 and the bits of n, both of x's width; in float64, by Cody and Waite."""
-    b = m.builder
-    d = Arithmetic(b, "float64")
-    wide = b.cast(x, "float64")
-    shifted = d.fma(wide, data.TWO_OVER_PI, d.format.magic)
-    n = d.sub(shifted, d.format.magic)
-    r = wide
-    for part in data.HALF_PI[: m.format.half_pi_parts]:
-        r = d.fma(n, -part, r)
-    r = d.clamp(r, -0.8, 0.8)  # holds only for arguments too large to reduce
-    return b.cast(r, m.format.dtype), b.cast(d.bits(shifted), m.format.integer)
-
-
 def _sine(m: Arithmetic, x: Value, quarters: int) -> Value:
-    """sin(x + quarters pi/2). Beyond |x| = TRIG_LIMIT digits are lost, in the end all: some value within [-1, 1]."""
-    r, n = _reduce_angle(m, x)
+    """sin(x + quarters pi/2)."""
+    r, n = reduce_angle(m, x)
     if quarters:
         n = m.integer("+", n, quarters)
     z = m.mul(r, r)

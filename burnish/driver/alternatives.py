@@ -53,7 +53,7 @@ class Alternative:
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What is planned: a model's operations, and how they are simulated and searched.
+    """Arguments of a search for a parallelization strategy: the graph, the machine, the costs, limits and the seed.
 
     ``seconds``: of each search, or of all together where there is a ``deadline``, on the clock of ``time.monotonic``.
     """

@@ -28,8 +28,8 @@ def companions_of(
 ) -> Companions:
     """The companions of a ``step`` that trains ``graph`` by ``train``; ``arguments`` are those of its compilation.
 
-    ``of_rows``: the model for so many rows, whose constants have the same names; ``evaluated``: its form of inference.
-    Both may raise BurnishError where there is none.
+    ``of_rows``: from a batch size to the model's training graph for it, whose constants have the same names;
+    ``evaluated``: likewise to its inference graph. Both may raise BurnishError where there is none.
     """
     return _made(step.states, graph, train, of_rows, evaluated, **arguments)
 

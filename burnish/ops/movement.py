@@ -224,7 +224,7 @@ def pad(name: str, x: Tensor, *, pads: Ints, mode: str = "constant", value: Numb
     require(len(pads) == 2 * rank, "attribute 'pads'", list(pads), f"{2 * rank} integers: {rank} lows, {rank} highs")
     low, high = pads[:rank], pads[rank:]
     shape = tuple(d + lo + hi for d, lo, hi in zip(x.shape, low, high, strict=True))
-    ok = min(shape, default=0) >= 0
+    ok = all(extent >= 0 for extent in shape)
     require(ok, "attribute 'pads'", list(pads), f"pads that crop no more than {list(x.shape)} holds")
     for d, extent in enumerate(x.shape):
         reach = max(extent - 1, 0) if mode == "reflect" else max(low[d], high[d]) if extent else 0

@@ -20,7 +20,7 @@ from burnish.ops.operator import (
     require_shape,
     wide,
 )
-from burnish.ops.reduce import reduce_stage, row_index
+from burnish.ops.reduce import as_number, reduce_stage, row_index
 
 
 def _softmax_gradient(a: Application) -> list[str | None]:
@@ -85,14 +85,16 @@ def _row_statistics(name: str, x: Tensor, axes: Ints, epsilon: float) -> tuple[T
     for a in axes:
         count *= x.shape[a]
     total = reduce_stage(f"{name}.sum", "sum", x.shape, axes, lambda *i: wide(x[i]))
-    mean = compute(total.shape, lambda *i: total[i] / float(count), f"{name}.mean")
+    mean = compute(total.shape, lambda *i: total[i] / as_number(count, total.dtype), f"{name}.mean")
 
     def deviation(*i: Expr) -> Expr:
         centred = wide(x[i]) - mean[row_index(i, axes)]
         return centred * centred
 
     square = reduce_stage(f"{name}.square", "sum", x.shape, axes, deviation)
-    rstd = compute(total.shape, lambda *i: math("rsqrt", square[i] / float(count) + epsilon), f"{name}.rstd")
+    rstd = compute(
+        total.shape, lambda *i: math("rsqrt", square[i] / as_number(count, square.dtype) + epsilon), f"{name}.rstd"
+    )
     return mean, rstd
 
 
@@ -136,7 +138,9 @@ def rms_norm(name: str, x: Tensor, scale: Tensor | None = None, *, axis: int = -
     for a in axes:
         count *= x.shape[a]
     square = reduce_stage(f"{name}.square", "sum", x.shape, axes, lambda *i: wide(x[i]) * wide(x[i]))
-    rstd = compute(square.shape, lambda *i: math("rsqrt", square[i] / float(count) + epsilon), f"{name}.rstd")
+    rstd = compute(
+        square.shape, lambda *i: math("rsqrt", square[i] / as_number(count, square.dtype) + epsilon), f"{name}.rstd"
+    )
 
     def element(*i: Expr) -> Expr:
         value = wide(x[i]) * rstd[row_index(i, axes)]
@@ -182,7 +186,7 @@ def require_channels(x: Tensor, **parameters: Tensor) -> None:
 
 def _group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, per_group: int, epsilon: float) -> Tensor:
     shape = (x.shape[0], x.shape[1] // per_group)
-    count = float(per_group)
+    count = per_group
     for extent in x.shape[2:]:
         count *= extent
 
@@ -201,9 +205,10 @@ def _group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, per_group: in
         return centred * centred
 
     total = over_group(f"{name}.sum", lambda value, n, g: value)
-    mean = compute(shape, lambda n, g: total[n, g] / count, f"{name}.mean")
+    mean = compute(shape, lambda n, g: total[n, g] / as_number(count, total.dtype), f"{name}.mean")
     square = over_group(f"{name}.square", deviation)
-    rstd = compute(shape, lambda n, g: math("rsqrt", square[n, g] / count + epsilon), f"{name}.rstd")
+    number = as_number(count, square.dtype)
+    rstd = compute(shape, lambda n, g: math("rsqrt", square[n, g] / number + epsilon), f"{name}.rstd")
 
     def element(*i: Expr) -> Expr:
         n, c = i[:2]

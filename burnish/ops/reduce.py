@@ -97,9 +97,14 @@ def _square(x: Expr) -> Expr:
     return x * x
 
 
+def as_number(count: int, dtype: str) -> Expr:
+    """A number of elements, which an open dimension may decide, as ``dtype``."""
+    return cast(dtype, wrap(count)) if is_size(count) else wrap(count, dtype)
+
+
 def _mean(total: Expr, count: int) -> Expr:
     """The sum divided by the count; of integers truncated, as onnxruntime does."""
-    number = cast(total.dtype, wrap(count)) if is_size(count) else wrap(count, total.dtype)
+    number = as_number(count, total.dtype)
     return total / number if total.dtype in FLOATS else truncated_quotient(total, number)
 
 

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.buffers import address_of, numpy_dtype
 
 _CPU_DEVICES = (1, 3)  # kDLCPU, and kDLCUDAHost: pinned memory, which the CPU reads like any other
 _KINDS = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex"}  # DLDataTypeCode; 6 is bool
 _NAME = b"dltensor"
 CUDA = 2  # kDLCUDA
+CPU = (1, 0)  # kDLCPU and its number
 
 
 class _DLTensor(ctypes.Structure):
@@ -50,9 +51,9 @@ def from_dlpack(value: Any) -> np.ndarray:
     numbers as they lie in memory, with the wrong sign.
     Raises InputError if it is not in CPU memory, has a dtype that NumPy cannot hold, or refuses the export itself.
     """
-    device = value.__dlpack_device__()
+    device = device_of(value)
     if device[0] not in _CPU_DEVICES:
-        raise InputError(f"tensor on DLPack device {tuple(map(int, device))}, allowed: CPU memory; move it there first")
+        raise InputError(f"tensor on DLPack device {device}, allowed: CPU memory; move it there first")
     place, shape, strides, dtype, capsule = tensor_of(value)
     if 0 in shape:
         return np.empty(shape, dtype)
@@ -63,6 +64,15 @@ def from_dlpack(value: Any) -> np.ndarray:
     # The capsule is never renamed to "used_dltensor", so its destructor releases the tensor when the last view dies.
     memory.capsule = capsule
     return np.ndarray(shape, dtype, memory, before, tuple(s * dtype.itemsize for s in strides))
+
+
+def device_of(value: Any) -> tuple[int, int]:
+    """Kind and number of the device that a tensor is on. Raises InputError for what is on none, or no tensor."""
+    try:
+        kind, number = value.__dlpack_device__()
+    except (AttributeError, RuntimeError, BufferError, TypeError, ValueError) as error:
+        raise InputError(f"{type(value).__name__} is no tensor that DLPack can share: {error}") from error
+    return int(kind), int(number)
 
 
 def tensor_of(
@@ -133,13 +143,36 @@ def _destroy(capsule: int) -> None:
         _exported.pop(_pointer_in(capsule, _NAME), None)
 
 
-def exported(place: int, shape: tuple[int, ...], dtype: np.dtype[Any], device: tuple[int, int], owner: Any) -> Any:
-    """A capsule of a row-major tensor at an address of a device, which keeps ``owner`` as long as somebody has it."""
+def exported_array(array: np.ndarray, **asked: Any) -> Any:
+    """As ``array.__dlpack__(**asked)``, also of bfloat16, which NumPy does not export."""
+    if array.dtype.kind != "V":
+        return array.__dlpack__(**asked)
+    if asked.get("dl_device") not in (None, CPU):
+        raise BufferError(f"array in CPU memory, found device {asked['dl_device']}; allowed: {CPU}")
+    if asked.get("copy"):
+        array = array.copy()
+    strides = tuple(step // array.itemsize for step in array.strides)
+    return exported(address_of(array), array.shape, array.dtype, CPU, array, strides)
+
+
+def exported(
+    place: int,
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    device: tuple[int, int],
+    owner: Any,
+    strides: tuple[int, ...] | None = None,
+) -> Any:
+    """A capsule of a tensor at an address of a device, which keeps ``owner`` as long as somebody has it; row-major, if
+    ``strides`` (in elements) do not say otherwise.
+    """
     codes = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
     code = codes.get(dtype.kind, 4 if dtype.name == "bfloat16" else None)
     if code is None:
         raise BufferError(f"array of {dtype}, which DLPack has not")
-    extents, steps = ((ctypes.c_int64 * len(shape))(*values) for values in (shape, contiguous_strides(shape)))
+    extents, steps = (
+        (ctypes.c_int64 * len(shape))(*values) for values in (shape, strides or contiguous_strides(shape))
+    )
     tensor = _DLTensor(place, *device, len(shape), code, dtype.itemsize * 8, 1, extents, steps, 0)
     managed = _DLManagedTensor(tensor, None, ctypes.cast(_delete, ctypes.c_void_p))
     address = ctypes.addressof(managed)

@@ -284,6 +284,10 @@ class Module:
             raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.executable.outputs)}")
         for i, (array, (shape, dtype)) in enumerate(zip(outputs, now.outputs, strict=True)):
             spec = self.executable.outputs[i]
+            if not isinstance(array, np.ndarray):
+                raise InputError(
+                    f"output '{spec.name}' is a {type(array).__name__}, allowed: a NumPy array to write to"
+                )
             if array.shape != shape or array.dtype != dtype:
                 raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {spec.dtype}{list(shape)}")
             if not (array.flags.c_contiguous and array.flags.writeable):

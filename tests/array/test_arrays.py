@@ -165,6 +165,17 @@ def test_memory_shared_by_dlpack_is_written_where_it_is() -> None:
         nd.from_dlpack(mine[::2])
 
 
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "int64", "bool", "uint8"])
+def test_memory_is_shared_with_torch_in_every_dtype(dtype: str) -> None:
+    torch = pytest.importorskip("torch")
+    a = nd.array([[0, 1, 2], [3, 4, 5]], dtype)
+    whole, part = torch.from_dlpack(a), torch.from_dlpack(a.T[1:])
+    assert str(whole.dtype) == f"torch.{dtype}"
+    whole[1, 2] = 0
+    assert a.tolist() == whole.tolist()
+    assert part.tolist() == whole.T[1:].tolist()
+
+
 def test_empty_and_scalar_arrays() -> None:
     assert (nd.zeros((0, 3)) + 1).shape == (0, 3)
     assert nd.sum(nd.zeros((0, 3))).item() == 0

@@ -745,10 +745,34 @@ def operator_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "RoiAlign: fewer batch indices", single("RoiAlign", image, ones(2, 4), vector(0))
     yield "RoiAlign: boxes of 3 numbers", single("RoiAlign", image, ones(2, 3), vector(0, 0))
     yield "RoiAlign: a line", single("RoiAlign", (1, 3, 8), *rois)
+    yield from _broadcast_models()
     yield from _resize_models()
     yield from _index_models()
     yield from _shape_models()
     yield from _other_models()
+
+
+def _broadcast_models() -> Iterator[tuple[str, onnx.ModelProto]]:
+    """Operands whose broadcast would change the shape that the standard says the result has."""
+    x, byte = (2, 3), np.ones((2, 3), np.uint8)
+    for shape in ((5, 4), (5,), (2, 4, 4), (1, 1, 4), (3,)):
+        yield f"Gemm: C of {shape}", single("Gemm", (2, 3), (3, 1), shape)
+    for op in ("Sum", "Mean", "Max", "Min"):
+        yield f"{op}: two shapes before opset 8", single(op, x, (1, 3), opset=7)
+    yield "Clip: a row of bounds", single("Clip", x, (3,))
+    yield "LayerNormalization: a scale of more dimensions", single("LayerNormalization", x, (1, 1, 3))
+    yield "LayerNormalization: a bias that would repeat x", single("LayerNormalization", (2, 1), (1,), (3,))
+    yield "Trilu: two diagonals", single("Trilu", x, np.array([1, 1]))
+    yield "OneHot: two depths", single("OneHot", [(2,), INT64], np.array([3, 3]), ones(2))
+    yield "Dropout: two ratios", single("Dropout", x, ones(2))
+    yield "MatMulInteger: a row of zero points of a", single("MatMulInteger", byte, byte.T, byte[:1], byte[0, 0])
+    yield (
+        "MatMulInteger: a column of zero points of b",
+        single("MatMulInteger", byte, byte.T, byte[0, 0], byte.T[:, :1]),
+    )
+    for op in ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"):
+        yield f"{op}: one target for all", single(op, x, [(1,), INT64])
+        yield f"{op}: a column of weights", single(op, x, [(2,), INT64], (3, 1))
 
 
 def _resize_models() -> Iterator[tuple[str, onnx.ModelProto]]:
@@ -1174,34 +1198,10 @@ def _other_models() -> Iterator[tuple[str, onnx.ModelProto]]:
     yield "Constant: data that is short", single("Constant", value=tensor("v", [4], b"\0" * 3))
     yield "Constant: dims below 0", single("Constant", value=tensor("v", [-4], b"\0" * 16))
     yield "Constant: dims whose product overflows", single("Constant", value=tensor("v", [1 << 33, 1 << 33], b""))
-    yield (
-        "MatMulNBits: other sizes",
-        single(
-            "MatMulNBits",
-            (1, 64),
-            np.ones((8, 2, 16), np.uint8),
-            ones(16),
-            K=99,
-            N=8,
-            bits=4,
-            block_size=32,
-            domain="com.microsoft",
-        ),
-    )
-    yield (
-        "MatMulNBits: bits of 99",
-        single(
-            "MatMulNBits",
-            (1, 64),
-            np.ones((8, 2, 16), np.uint8),
-            ones(16),
-            K=64,
-            N=8,
-            bits=99,
-            block_size=32,
-            domain="com.microsoft",
-        ),
-    )
+    for what, changed in {"other sizes": {"K": 99}, "bits of 99": {"bits": 99}}.items():
+        sizes = {"K": 64, "N": 8, "bits": 4, "block_size": 32, **changed}
+        packed = np.ones((8, 2, 16), np.uint8)
+        yield f"MatMulNBits: {what}", single("MatMulNBits", (1, 64), packed, ones(16), **sizes, domain="com.microsoft")
     yield (
         "Attention: heads of 0",
         single("Attention", (1, 2, 8), ones(8, 24), ones(24), num_heads=0, domain="com.microsoft"),

@@ -229,6 +229,10 @@ CASES = [
     case("GroupNormalization", IMAGE, F((4,)), F((4,)), num_groups=2, opset=21),
     case("LayerNormalization", X, F((4,)), F((4,))), case("LayerNormalization", X, F((3, 4)), axis=1, epsilon=1e-3),
     case("RMSNormalization", X, F((4,)), opset=23), case("LpNormalization", X),
+    case("RMSNormalization", X, F((3, 1)), opset=23), case("RMSNormalization", X, F((1, 1)), opset=23),
+    case("LayerNormalization", X, F((3, 1)), F((2, 1, 4))), case("LayerNormalization", X, F((1,)), F((1, 1, 4))),
+    case("BatchNormalization", F((5,)), F((1,)), F((1,)), F((1,)), F((1,), 0.5, 2.0)),
+    case("Gemm", F((2, 3)), F((3, 1)), F((2, 1))), case("Gemm", F((2, 3)), F((3, 4)), F((1,))),
     case("LpNormalization", X, p=1, axis=1),
     case("LRN", F((1, 7, 2, 3)), size=3, alpha=0.2, beta=0.6), case("LRN", F((1, 7, 2, 3)), size=5, bias=2.0),
     # recurrent

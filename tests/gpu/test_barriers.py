@@ -90,6 +90,20 @@ def test_a_barrier_where_threads_read_what_others_wrote() -> None:
     assert count_barriers(launch.body) == 1
 
 
+def test_blocks_whose_rows_interleave_touch_elements_of_their_own() -> None:
+    """In every row of 64 a block has 16 places, which the number of the row does not change; rows of 56 overlap."""
+
+    def launch(row: int) -> Launch:
+        p, y = Buffer("p", (4 * 64,)), Buffer("y", (4 * 64,))
+        place = Var("e") * row + Var("blockIdx.x") * 16 + Var("threadIdx.x")
+        body = seq(Store(p, (place,), Const(1.0, "float32")), Store(y, (place,), Load(p, (place,))))
+        return Launch((4, 1, 1), (16, 1, 1), For("e", 4, "serial", body))
+
+    assert count_barriers(insert_barriers(launch(64), KNOWN).body) == 0
+    with pytest.raises(ScheduleError, match="'p' in global memory is written by one block and touched by another"):
+        insert_barriers(launch(56), KNOWN)
+
+
 def divergent(planted: bool) -> Launch:
     """A copy through shared memory that only the first half of the threads makes."""
     p, x, y = Buffer("p", (64,), scope="shared"), Buffer("x", (64,)), Buffer("y", (64,))

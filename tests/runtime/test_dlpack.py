@@ -5,7 +5,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import burnish as bn
 from burnish.errors import InputError
+from burnish.graph.graph import GraphBuilder
+from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.dlpack import from_dlpack
 
 
@@ -55,6 +58,8 @@ def test_refusals() -> None:
 
     with pytest.raises(InputError, match=r"Unwilling\.__dlpack__ failed: it requires gradients"):
         from_dlpack(Unwilling())
+    with pytest.raises(InputError, match="list is no tensor that DLPack can share"):
+        from_dlpack([1.0])
 
 
 def test_torch_tensors() -> None:
@@ -78,3 +83,28 @@ def test_a_lazily_negated_view_of_torch_has_its_sign() -> None:
     np.testing.assert_array_equal(from_dlpack(negated), [0, -1, -2, -3])
     imaginary = torch.tensor([1 + 2j, 3 - 4j]).conj().imag
     np.testing.assert_array_equal(from_dlpack(imaginary), [-2, 4])
+
+
+@pytest.mark.parametrize("name", ["float16", "bfloat16", "float32", "float64", "bool", "int8", "uint16", "int64"])
+def test_torch_tensors_of_every_dtype_and_layout_are_inputs(name: str) -> None:
+    """Whatever lies otherwise in memory is copied; what holds no numbers is refused by name."""
+    torch = pytest.importorskip("torch")
+    b = GraphBuilder()
+    module = bn.compile(b.build(b.add("transpose", b.input("x", (3, 4), name), perm=(1, 0))), threads=1)
+    dtype = getattr(torch, name)
+    plain = torch.arange(12).reshape(3, 4).to(dtype)
+    layouts = [plain, plain.T.contiguous().T, plain.repeat_interleave(2, 1)[:, ::2], plain[:1].expand(3, 4)]
+    if dtype.is_floating_point:
+        layouts.append(torch._neg_view(plain))
+    for tensor in layouts:
+        want = tensor.to(torch.float64).resolve_neg().numpy().T
+        np.testing.assert_array_equal(module(tensor).astype(float), want)
+        out = np.empty((4, 3), numpy_dtype(name))
+        module.run_into([tensor], [out])
+        np.testing.assert_array_equal(out.astype(float), want)
+        np.testing.assert_array_equal(bn.nd.array(tensor).numpy().astype(float), want.T)
+    for refused in [plain.to("meta"), plain[:2], plain.to(torch.complex64), torch.ones(3, 4).to_sparse()]:
+        with pytest.raises(InputError, match="input 'x'"):
+            module(refused)
+    with pytest.raises(InputError, match="is a Tensor, allowed: a NumPy array"):
+        module.run_into([plain], [plain])

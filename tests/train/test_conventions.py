@@ -44,6 +44,14 @@ CASES: dict[str, tuple[Callable[..., Any], list[list[float]]]] = {
     "softmax with -inf": (
         lambda x: x.masked_fill(torch.tensor([True, False, False, True]), -float("inf")).softmax(0), [[1, 2, 3, 0]]
     ),
+    "fake quantization at the ends of its range": (
+        lambda x: torch.fake_quantize_per_tensor_affine(x, 0.25, 2, 0, 15), [[-0.5, 3.25, -0.75, 0.3]]
+    ),
+    "fake quantization of channels": (
+        lambda x: torch.fake_quantize_per_channel_affine(
+            x.reshape(2, 2), torch.tensor([0.25, 0.5]), torch.tensor([0, 2], dtype=torch.int32), 0, 0, 3
+        ), [[0.75, 1.0, -1.0, -1.5]]
+    ),
 }  # fmt: skip
 
 

@@ -173,6 +173,30 @@ class Context:
             )  # fmt: skip
         return array
 
+    def number(self, name: str, what: str) -> Any:
+        """The only element of a tensor that must be known at compile time."""
+        self.require_one(name, what)
+        return self.static(name, what).reshape(-1)[0]
+
+    def require_one(self, name: str, what: str) -> None:
+        """Refuses a tensor that is not of one element."""
+        if any(e != 1 for e in self.shape(name)):
+            self.invalid(f"input '{what}'", f"shape {list(self.shape(name))}", "one element")
+
+    @staticmethod
+    def may_be(shape: Sequence[int], other: Sequence[int]) -> bool:
+        """Whether two shapes are the same, or may be for some values of dimensions."""
+        return len(shape) == len(other) and all(
+            a == b or is_size(a) or is_size(b) for a, b in zip(shape, other, strict=True)
+        )
+
+    def require_onto(self, name: str, what: str, shape: Sequence[int]) -> None:
+        """Refuses a tensor whose broadcast against one of ``shape`` would be of another shape."""
+        own = self.shape(name)
+        pairs = zip(own[::-1], shape[::-1], strict=False)
+        if len(own) > len(shape) or any(e not in (1, o) and not (is_size(e) and is_size(o)) for e, o in pairs):
+            self.invalid(f"input '{what}'", f"shape {list(own)}", f"one that broadcasts to {list(shape)}")
+
     def ints(self, name: str, what: str) -> tuple[int, ...]:
         """The integers of a tensor that must be known at compile time, but for the values of dimensions: sizes."""
         return tuple(extent_of(v) for v in self.static(name, what).reshape(-1))

@@ -50,7 +50,10 @@ def _with_alpha(op: str, default: float, c: Context, n: OnnxNode) -> str:
 
 
 def _variadic(op: str, c: Context, n: OnnxNode) -> str:
+    """Of all inputs, which before opset 8 are of one shape."""
     total = n.inputs[0]
+    if n.opset < 8 and not all(c.may_be(c.shape(name), c.shape(total)) for name in n.inputs):
+        c.invalid("inputs", f"shapes {[list(c.shape(name)) for name in n.inputs]}", "one shape before opset 8")
     for name in n.inputs[1:]:
         total = c.add(op, total, name)
     return total
@@ -74,13 +77,12 @@ def _clip(c: Context, n: OnnxNode) -> str:
     for position, key, op in ((1, "min", "maximum"), (2, "max", "minimum")):
         value = n.attrs.get(key)
         if n.input(position):
+            c.require_one(n.input(position), key)
             array = c.builder.constants.get(n.input(position))
             if array is None or not real:  # computed at run time, or of integers
-                x = c.add(op, c.add("clip", x, **bounds) if bounds else x, n.input(position))
+                x = c.add(op, c.add("clip", x, **bounds) if bounds else x, c.reshape(n.input(position), ()))
                 bounds = {}
                 continue
-            if array.size != 1:
-                c.invalid(f"input '{key}'", f"shape {list(array.shape)}", "one element")
             value = array.reshape(-1)[0].item()
         elif value is None and limits is not None:
             value = float(getattr(limits, key))

@@ -21,10 +21,13 @@ FUNCTIONS = (
     "NegativeLogLikelihoodLoss", "RotaryEmbedding", "Shrink", "SoftmaxCrossEntropyLoss", "SwiGLU",
     "ai.onnx.preview.FlexAttention",
 )  # fmt: skip
+LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 
 
 def expand(c: Context, n: OnnxNode) -> Sequence[str]:
     """The outputs of the standard's function for this node, by the translators of the operators it is made of."""
+    if n.op in LOSSES:
+        _check_loss(c, n)
     body = _body(c, n)
     given = dict(n.attrs)
     for name, attribute in _schema(n).attributes.items():
@@ -45,6 +48,15 @@ def expand(c: Context, n: OnnxNode) -> Sequence[str]:
     found = [names.get(prefix + name, "") for name in body.output]
     c.made |= set(found) - {"", *n.inputs}
     return found
+
+
+def _check_loss(c: Context, n: OnnxNode) -> None:
+    """Refuses a target that is not a class for each of the scores' places, and weights that are not one a class."""
+    scores, target = c.shape(n.inputs[0]), c.shape(n.inputs[1])
+    if len(scores) < 2 or not c.may_be(target, (scores[0], *scores[2:])):
+        c.invalid("scores and target", f"shapes {list(scores)} and {list(target)}", "[N, C, ...] and [N, ...]")
+    if n.input(2) and not c.may_be(c.shape(n.input(2)), scores[1:2]):
+        c.invalid("input 'weights'", f"shape {list(c.shape(n.input(2)))}", f"{list(scores[1:2])}, one for each class")
 
 
 def _own(node: onnx.NodeProto, given: Mapping[str, Any], prefix: str) -> onnx.NodeProto:

@@ -61,9 +61,7 @@ def _window(coefficients: Sequence[float], c: Context, n: OnnxNode) -> str:
 def _mel_weights(c: Context, n: OnnxNode) -> str:
     """Triangular filters of frequencies that are equally far apart on the mel scale."""
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
-    bins, length, rate, low, high = (
-        c.static(name, what).reshape(-1)[0].item() for name, what in zip(n.inputs, names, strict=True)
-    )
+    bins, length, rate, low, high = (c.number(name, what).item() for name, what in zip(n.inputs, names, strict=True))
     if bins < 1 or length < 1 or rate < 1:
         c.invalid("num_mel_bins, dft_length and sample_rate", f"{bins}, {length}, {rate}", "1 or more")
     dtype = dtype_name(n.attr("output_datatype", 1), str(n))
@@ -88,25 +86,25 @@ def _mel_weights(c: Context, n: OnnxNode) -> str:
 
 def _dft(c: Context, n: OnnxNode) -> str:
     x = n.inputs[0]
-    axis = int(c.static(n.input(2), "axis").reshape(-1)[0]) if n.input(2) else n.attr("axis", 1 if n.opset < 20 else -2)
+    axis = int(c.number(n.input(2), "axis")) if n.input(2) else n.attr("axis", 1 if n.opset < 20 else -2)
     axis = c.axis(x, axis)
     inverse, onesided = bool(n.attr("inverse", 0)), bool(n.attr("onesided", 0))
     extent = c.shape(x)[axis]
     length = 2 * (extent - 1) if inverse and onesided else extent
     if n.input(1):
-        length = int(c.static(n.input(1), "dft_length").reshape(-1)[0])
+        length = int(c.number(n.input(1), "dft_length"))
     return c.add("dft", x, axis=axis, length=length, inverse=inverse, onesided=onesided)
 
 
 def _stft(c: Context, n: OnnxNode) -> str:
     """The transform of every frame: [B, L, 1 or 2] to [B, frames, frequencies, 2]."""
     x, window = n.inputs[0], n.input(2)
-    step = int(c.static(n.inputs[1], "frame_step").reshape(-1)[0])
+    step = int(c.number(n.inputs[1], "frame_step"))
     x = x if c.rank(x) == 3 else c.reshape(x, (*c.shape(x), 1))
     length, parts = c.shape(x)[1:]
     size = c.shape(window)[0] if window else length
     if n.input(3):
-        size = int(c.static(n.input(3), "frame_length").reshape(-1)[0])
+        size = int(c.number(n.input(3), "frame_length"))
     if step < 1 or not 0 < size <= length or (window and c.shape(window) != (size,)):
         allowed = f"frames within {length}, and a window as long"
         c.invalid("frame_step, frame_length and window", f"{step}, {size}", allowed)

@@ -20,6 +20,8 @@ def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
     wide_a, wide_b = c.cast(a, "int32"), c.cast(b, "int32")
     depth = c.shape(a)[-1]
     first = "" if is_zero(c, a_zero) else c.cast(row_numbers(c, a_zero, a), "int32")
+    if b_zero and not one(c, b_zero):
+        c.require_onto(b_zero, "b_zero_point", (*c.shape(b)[:-2], 1, c.shape(b)[-1])[-c.rank(b) :])
     second = "" if is_zero(c, b_zero) else c.cast(c.reshape(b_zero, ()) if one(c, b_zero) else b_zero, "int32")
     vector_a, vector_b = c.rank(a) == 1, c.rank(b) == 1
     if first:
@@ -40,7 +42,9 @@ def one(c: Context, parameter: str) -> bool:
 
 
 def row_numbers(c: Context, zero: str, a: str) -> str:
-    """A zero point of the rows of ``a``: a number, or a column of them."""
+    """A scale or zero point of the rows of ``a``: a number, or a column of them."""
     if one(c, zero):
         return c.reshape(zero, ())
-    return c.reshape(zero, (*c.shape(zero), 1)) if c.rank(zero) == 1 and c.rank(a) > 1 else zero
+    column = c.reshape(zero, (*c.shape(zero), 1)) if c.rank(zero) == 1 and c.rank(a) > 1 else zero
+    c.require_onto(column, "scale or zero point of rows", (*c.shape(a)[:-1], 1))
+    return column

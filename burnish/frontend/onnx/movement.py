@@ -164,7 +164,7 @@ def _pad(c: Context, n: OnnxNode) -> str:
     given = c.ints_of("paddings" if "paddings" in n.attrs else "pads", 1) or ()
     value = n.attr("value", 0.0)
     if n.input(2):
-        value = c.static(n.input(2), "constant_value").reshape(-1)[0].item()
+        value = c.number(n.input(2), "constant_value").item()
     axes = c.ints(n.input(3), "axes") if n.input(3) else tuple(range(rank))
     if len(given) != 2 * len(axes):
         c.invalid("pads", f"{len(given)} integers", f"{2 * len(axes)}: a low one and a high one for each axis")
@@ -294,7 +294,7 @@ def _one_hot(c: Context, n: OnnxNode) -> str:
     indices, depth, values = n.inputs
     if c.dtype(indices) not in ("int32", "int64"):
         indices = c.cast(indices, "int64")
-    count = int(c.static(depth, "depth").reshape(-1)[0])
+    count = int(c.number(depth, "depth"))
     if count < 0 or c.shape(values) != (2,):
         c.invalid("depth and values", f"{count} and shape {list(c.shape(values))}", "no depth below 0, and two values")
     return c.add("one_hot", indices, values, depth=count, axis=n.attr("axis", -1))
@@ -309,15 +309,17 @@ def _space_to_depth(c: Context, n: OnnxNode) -> str:
 
 
 def _trilu(c: Context, n: OnnxNode) -> str:
-    diagonal = int(c.static(n.input(1), "k").reshape(-1)[0]) if n.input(1) else 0
+    diagonal = int(c.number(n.input(1), "k")) if n.input(1) else 0
     return c.add("trilu", n.inputs[0], upper=bool(n.attr("upper", 1)), diagonal=diagonal)
 
 
 def _dropout(c: Context, n: OnnxNode) -> list[str]:
     """The form of inference, which keeps everything; in training, elements by chance, and scales them."""
+    if n.input(1):
+        c.require_one(n.input(1), "ratio")
     if n.input(2):
-        training = bool(c.static(n.input(2), "training_mode").reshape(-1)[0])
-        ratio = float(c.static(n.input(1), "ratio").reshape(-1)[0]) if n.input(1) else 0.5
+        training = bool(c.number(n.input(2), "training_mode"))
+        ratio = float(c.number(n.input(1), "ratio")) if n.input(1) else 0.5
         if training and ratio != 0.0:
             return _random_dropout(c, n, ratio)
     ratio = _ratio(c, n) if c.training else 0.0
@@ -331,7 +333,7 @@ def _ratio(c: Context, n: OnnxNode) -> float:
     """An attribute up to version 11, then an input; version 6 and before have a form of inference of their own."""
     if n.attr("is_test", 0):
         return 0.0
-    return float(c.static(n.input(1), "ratio").reshape(-1)[0]) if n.input(1) else float(n.attr("ratio", 0.5))
+    return float(c.number(n.input(1), "ratio")) if n.input(1) else float(n.attr("ratio", 0.5))
 
 
 def _random_dropout(c: Context, n: OnnxNode, ratio: float) -> list[str]:

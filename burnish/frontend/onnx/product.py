@@ -24,6 +24,8 @@ def _gemm(c: Context, n: OnnxNode) -> str:
     if c.dtype(y) not in FLOATS and not (float(alpha).is_integer() and float(beta).is_integer()):
         c.refuse("attributes 'alpha' and 'beta'", f"{alpha} and {beta} for dtype {c.dtype(y)}", "whole numbers")
     y = c.cast(y, c.dtype(n.inputs[0]))
+    if bias:
+        c.require_onto(bias, "C", c.shape(y))
     if alpha != 1.0:
         y = c.add("mul", y, c.scalar(alpha, y))
     if not bias or beta == 0.0:

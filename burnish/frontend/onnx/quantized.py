@@ -75,12 +75,16 @@ def _quantize_linear(c: Context, n: OnnxNode) -> str:
 
 
 def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
-    """Numbers rounded to nearest, ties to even, with an int32 zero point added, limited to what ``to`` holds."""
+    """Numbers rounded to nearest, ties to even, with an int32 zero point added, limited to what ``to`` holds.
+
+    NaN becomes the least of these, as in onnxruntime and PyTorch.
+    """
     if to not in RANGES:
         c.refuse("result", f"dtype {to}", ", ".join(RANGES))
     low, high = RANGES[to]
-    rounded = c.add("clip", c.cast(c.add("round", x), "float32"), min=-FARTHEST, max=FARTHEST)
-    whole = c.cast(rounded, "int32")
+    rounded, least = c.cast(c.add("round", x), "float32"), c.constant(-FARTHEST, "float32")
+    known = c.add("where", c.add("greater", rounded, least), rounded, least)
+    whole = c.cast(c.add("clip", known, max=FARTHEST), "int32")
     whole = c.add("clip", c.add("add", whole, zero_point) if zero_point else whole, min=low, max=high)
     return c.add("convert", whole, to=to) if to in NARROW else c.cast(whole, to)
 
@@ -121,7 +125,9 @@ def _qlinear_matmul(c: Context, n: OnnxNode) -> str:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.inputs
     total = integer_matmul(c, a, b, a_zero, b_zero)
     scales = (_as_row(c, a_scale, a), c.reshape(b_scale, ()) if one(c, b_scale) else b_scale, _as_row(c, y_scale, a))
-    return requantized(c, total, scales, y_zero, c.dtype(y_zero))
+    if not one(c, b_scale):
+        c.require_onto(b_scale, "b_scale", (*c.shape(b)[:-2], 1, c.shape(b)[-1])[-c.rank(b) :])
+    return requantized(c, total, scales, _as_row(c, y_zero, a), c.dtype(y_zero))
 
 
 def _per_channel(c: Context, parameter: str, rank: int) -> str:

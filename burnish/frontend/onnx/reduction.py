@@ -70,7 +70,12 @@ def _batch_norm(c: Context, n: OnnxNode) -> str | list[str]:
         return _batch_norm_training(c, n)
     keeps = n.attr("momentum", 0.9)  # of the running statistics, where a step moves them
     moves = {} if abs(keeps - 0.9) < 1e-6 else {"momentum": 1 - float(keeps)}
-    return _in_one_dtype("batch_norm", c, n.inputs, c.dtype(n.inputs[0]), epsilon=n.attr("epsilon", 1e-5), **moves)
+    x, shape = n.inputs[0], c.shape(n.inputs[0])
+    if len(shape) == 1:  # a batch of one channel
+        x = c.reshape(x, (*shape, 1))
+    inputs = [x, *n.inputs[1:]]
+    y = _in_one_dtype("batch_norm", c, inputs, c.dtype(x), epsilon=n.attr("epsilon", 1e-5), **moves)
+    return c.reshape(y, shape)
 
 
 def _batch_norm_training(c: Context, n: OnnxNode) -> list[str]:
@@ -116,11 +121,20 @@ def _group_norm(c: Context, n: OnnxNode) -> str:
 def _layer_norm(op: str, c: Context, n: OnnxNode) -> str | list[str]:
     x = n.inputs[0]
     axis = c.axis(x, n.attr("axis", -1))
-    shape = c.shape(x)[axis:]
-    parameters = [p if c.shape(p) == shape else c.add("expand", p, shape=shape) for p in n.inputs[1:] if p]
+    shape, given = c.shape(x)[axis:], [p for p in n.inputs[1:] if p]
     result = c.dtype(n.inputs[1])  # of RMSNormalization-23, where it is the scale's; of others it is the only one
     epsilon = n.attr("epsilon", 1e-5)
-    y = _in_one_dtype(op, c, [x, *parameters], result, axis=axis, epsilon=epsilon)
+    for p, what in zip(given, ("Scale", "B"), strict=False):
+        c.require_onto(p, what, c.shape(x))
+    if all(e == 1 for p in given for e in c.shape(p)[: -len(shape)]):
+        own = [c.reshape(p, c.shape(p)[-len(shape) :]) for p in given]
+        parameters = [p if c.shape(p) == shape else c.add("expand", p, shape=shape) for p in own]
+        y = _in_one_dtype(op, c, [x, *parameters], result, axis=axis, epsilon=epsilon)
+    else:  # numbers of their own for every sample
+        ones = c.add("expand", c.scalar(1, x), shape=shape)
+        y = c.cast(_in_one_dtype(op, c, [x, ones], c.dtype(x), axis=axis, epsilon=epsilon), result)
+        for p, step in zip(given, ("mul", "add"), strict=False):
+            y = c.add(step, y, c.cast(p, result))
     if len(n.outputs) == 1 or op != "layer_norm":
         return y
     return [y, *statistics(c, x, tuple(range(axis, c.rank(x))), epsilon)]

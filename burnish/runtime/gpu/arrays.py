@@ -11,7 +11,7 @@ import numpy as np
 
 from burnish.errors import InputError
 from burnish.runtime.buffers import address_of, numpy_dtype
-from burnish.runtime.dlpack import CUDA, contiguous_strides, exported, tensor_of
+from burnish.runtime.dlpack import CUDA, contiguous_strides, device_of, exported, tensor_of
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.gpu.driver import Gpu
 
@@ -20,11 +20,12 @@ UNORDERED = -1  # in the place of a stream: nobody waits
 
 
 def is_on_gpu(value: Any) -> bool:
-    """Whether a value is an array in the memory of a GPU, by what it says of itself."""
+    """Whether a value is an array in the memory of a GPU, by what it says of itself. Raises InputError as device_of."""
     if type(value) is np.ndarray:
         return False
-    device = getattr(value, "__dlpack_device__", None)
-    return device()[0] == CUDA if device is not None else hasattr(value, "__cuda_array_interface__")
+    if hasattr(value, "__dlpack_device__"):
+        return device_of(value)[0] == CUDA
+    return hasattr(value, "__cuda_array_interface__")
 
 
 class GpuArray:
@@ -84,11 +85,11 @@ def viewed(gpu: Gpu, value: Any, followed: set[type]) -> GpuArray:
     """
     if isinstance(value, GpuArray):
         return value
-    device = getattr(value, "__dlpack_device__", None)
-    if device is None:
+    if not hasattr(value, "__dlpack_device__"):
         return _from_interface(gpu, value)
-    if device()[1] != DEVICE:
-        raise InputError(f"array of GPU {int(device()[1])}, allowed: of the first one")
+    number = device_of(value)[1]
+    if number != DEVICE:
+        raise InputError(f"array of GPU {number}, allowed: of the first one")
     stream = UNORDERED if type(value) in followed else int(gpu.stream)
     place, shape, strides, dtype, capsule = tensor_of(value, stream)
     followed.add(type(value))

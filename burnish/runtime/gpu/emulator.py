@@ -54,6 +54,9 @@ class _Built:
         self.sites, self.operations, self.queued = made.sites, made.operations, made.queued
         self.aligned = np.array(made.aligned, np.int64)
         self.shared = {name: (self.address(name), size) for name, size in made.shared.items()}
+        self.constants = [
+            Region(name, self.address(name), size, constant=True) for name, size in made.constants.items()
+        ]
 
     def address(self, name: str) -> int:
         """The address of a function or variable."""
@@ -147,16 +150,15 @@ class _LaunchRun:
         self.records = np.empty((RECORDS, RECORD), np.int64)
         self.drained: list[np.ndarray] = []
         shared = [Region(name, at, size, shared=True) for name, (at, size) in built.shared.items()]
-        zeros = Region("zeros", built.address("zeros"), 4096, constant=True)
-        self.regions = [*space.regions, *shared, zeros]
+        self.regions = [*space.regions, *shared, *built.constants]
         self.results: dict[int, bytes] = {}
         self.pending = Pending(built.sites, self._written)
         self.recorded = self.current = self.epoch = 0
         self.ending = False  # threads run to their end without waiting: the block has failed
-        self._connect(shared, zeros)
+        self._connect([*shared, *built.constants])
 
-    def _connect(self, shared: list[Region], zeros: Region) -> None:
-        """Tells the prelude where to write, what memory there is, and whom to call."""
+    def _connect(self, own: list[Region]) -> None:
+        """Tells the prelude where to write, what memory there is beside the launch's arguments, and whom to call."""
         hub = self.device.greenlet.getcurrent()
 
         def barrier() -> None:
@@ -196,8 +198,8 @@ class _LaunchRun:
         self.built.variable("gpu.records")[0] = address_of(self.records)
         self.built.variable("gpu.limit")[0] = RECORDS
         self.count[0] = 0
-        low = min(r.begin for r in (*shared, zeros))
-        high = max(r.begin + r.nbytes for r in (*shared, zeros))
+        low = min(r.begin for r in own)
+        high = max(r.begin + r.nbytes for r in own)
         known = self.built.variable("gpu.range", 4)
         known[:] = [*self.space.range, low, high - low]
 

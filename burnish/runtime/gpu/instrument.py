@@ -32,11 +32,12 @@ _ALIGN = re.compile(r", align (\d+)$")
 _ROUNDED = re.compile(r"fptrunc (?:<(\d+) x float>|float) (\S+) to (?:<\d+ x bfloat>|bfloat)")
 _TYPE = re.compile(r"^(<(\d+) x (\w+)>|\w+)")
 _SHARED = re.compile(r"^@([\w.]+) = internal addrspace\(\d+\) global \[(\d+) x i8\] poison", re.MULTILINE)
+_CONSTANT = re.compile(r"^@([\w.]+) = private unnamed_addr constant \[(\d+) x i(\d+)\]", re.MULTILINE)
 
 
 @dataclass(frozen=True)
 class Instrumented:
-    """LLVM IR, the names and bytes of its shared buffers, and what each site of an access is, as text.
+    """LLVM IR, the names and bytes of its shared buffers and constants, and what each site of an access is, as text.
 
     ``operations``: the functions that warps, or four of them, execute together. ``queued``: those that say when copies
     and products that go on meanwhile have to end.
@@ -44,6 +45,7 @@ class Instrumented:
 
     text: str
     shared: Mapping[str, int]
+    constants: Mapping[str, int]
     sites: tuple[str, ...]
     operations: tuple[str, ...]
     queued: tuple[str, ...]
@@ -71,7 +73,8 @@ def instrumented(ir: str) -> Instrumented:
     shared = {name: int(size) for name, size in _SHARED.findall(text)}
     text = _SHARED.sub(lambda m: f"@{m[1]} = global [{m[2]} x i8] zeroinitializer", text)
     text = re.sub(r"addrspacecast ptr addrspace\(\d+\) (\S+) to ptr", r"getelementptr i8, ptr \1, i64 0", text)
-    text = text.replace("@zeros = private unnamed_addr constant", "@zeros = constant")
+    constants = {name: int(count) * int(bits) // 8 for name, count, bits in _CONSTANT.findall(text)}
+    text = _CONSTANT.sub(lambda m: f"@{m[1]} = constant [{m[2]} x i{m[3]}]", text)
     grouped = {m[1]: m for m in _GROUPED.finditer(text)}
     queued = tuple(dict.fromkeys(m[1] for m in _QUEUED.finditer(text)))
     operations = (*OF_WARPS, *grouped)
@@ -80,7 +83,7 @@ def instrumented(ir: str) -> Instrumented:
     own = [_rounding(lanes) for lanes in rounded]
     own += [_together(len(OF_WARPS) + i, m) for i, m in enumerate(grouped.values())]
     own += [_queued(i, name) for i, name in enumerate(queued)]
-    return Instrumented("\n".join([text, _prelude(first), *own]), shared, tuple(sites), operations, queued)
+    return Instrumented("\n".join([text, _prelude(first), *own]), shared, constants, tuple(sites), operations, queued)
 
 
 def _typed(element: str, lanes: int) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.ao.quantization.fx._decomposed
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -474,6 +475,21 @@ WINDOWS = [
     lambda x: F.channel_shuffle(x, 2),
     lambda x: F.max_pool2d(x[0], 2),
 ]
+_STEPS, _ZEROS = torch.tensor([0.1, 0.25, 1.0, 0.03]), torch.tensor([0, 3, 200, 5], dtype=torch.int32)
+QUANTIZATION = [
+    lambda x: torch.fake_quantize_per_tensor_affine(x, 0.1, 3, 0, 255),
+    lambda x: torch.fake_quantize_per_tensor_affine(x, _STEPS[1], _ZEROS[1], -8, 7),
+    lambda x: torch.fake_quantize_per_channel_affine(x, _STEPS, _ZEROS, 1, 0, 255),
+    lambda x: torch.ops.quantized_decomposed.quantize_per_tensor(x, 0.1, 3, 0, 255, torch.uint8),
+    lambda x: _through("per_tensor", x, 0.1, 3, 0, 255, torch.uint8),
+    lambda x: _through("per_channel", x, _STEPS, _ZEROS, 1, -128, 127, torch.int8),
+]
+
+
+def _through(kind: str, x: Tensor, *arguments: Any) -> Tensor:
+    """Quantized and back."""
+    known = torch.ops.quantized_decomposed
+    return getattr(known, f"dequantize_{kind}")(getattr(known, f"quantize_{kind}")(x, *arguments), *arguments)
 
 
 def _put(x: Tensor) -> Tensor:
@@ -522,4 +538,5 @@ CASES: dict[str, Case] = {
     "norms": Case(NORMS, (CUBE, _made(4))),
     "convolutions": Case(CONVOLUTIONS, (_made(2, 4, 7, 9), _made(6, 4, 3, 3, seed=1), _made(4, 2, 3, 3, seed=2))),
     "windows": Case(WINDOWS, (_made(2, 4, 8, 9),)),
+    "quantization": Case(QUANTIZATION, (20 * _made(2, 4, 50),)),
 }
