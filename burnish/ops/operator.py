@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
+import numpy as np
+
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
 from burnish.loops.sizes import is_size
@@ -112,21 +114,33 @@ Gradient = Rule | Composed | Refused | Literal["derived", "none"]
 Parts = Callable[[Application], Sequence[str] | None]
 
 
+class Entropy:
+    """A number that is new in every call: see :data:`ENTROPY`."""
+
+    def __repr__(self) -> str:
+        return "ENTROPY"
+
+
+ENTROPY = Entropy()  # among the numbers of a native call: 64 bits, from the system's entropy
+
+
 class NativeCall(NamedTuple):
     """A kernel written as loops, for operands of certain types: ``function(*arrays, *numbers, begin, end)``.
 
     ``function`` is in the part of Python that numba compiles, and fills parts ``begin`` to ``end`` of ``extent`` parts,
     which are independent: threads share them. ``views``: the shape and dtype in which it sees each operand, inputs
     first; these have as many bytes as the operand. ``scratch``: arrays of its own behind them, undefined at its begin,
-    one for each thread. ``work``: about how many elements it handles. Extents and integers may be sizes.
+    one for each thread. ``tables``: constant arrays, behind those. ``work``: about how many elements it handles.
+    Extents and integers may be sizes.
     """
 
     function: Callable[..., None]
     views: tuple[TensorType, ...]
-    numbers: tuple[int | float, ...] = ()
+    numbers: tuple[int | float | Entropy, ...] = ()
     extent: int = 1
     work: int = 1
     scratch: tuple[TensorType, ...] = ()
+    tables: tuple[np.ndarray, ...] = ()
 
 
 Native = Callable[[Sequence[TensorType], Sequence[TensorType], Mapping[str, Any]], NativeCall | None]

@@ -8,6 +8,7 @@ import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.fourier import transform_parts
+from burnish.ops.native.lines import cumprod_call, determinant_call
 from burnish.ops.operator import (
     Application,
     Composed,
@@ -109,7 +110,7 @@ def _cumprod_terms(a: Application) -> list[str]:
 
 
 @differentiated(Composed(_cumprod_terms))
-@opaque(_cumprod)
+@opaque(_cumprod, cumprod_call)
 def cumprod(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running product along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
     require_number(x, "x")
@@ -139,7 +140,7 @@ def _determinant_gradient(a: Application) -> list[str | None]:
 
 
 @differentiated(_determinant_gradient)
-@opaque(_determinant)
+@opaque(_determinant, determinant_call)
 def determinant(name: str, x: Tensor) -> Tensor:
     """The determinants of square matrices ``x`` [..., N, N]."""
     require_float(x, "x")

@@ -12,7 +12,7 @@ from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.sizes import dims_of
 from burnish.ops import OPERATORS
-from burnish.ops.operator import NativeCall, TensorType
+from burnish.ops.operator import Entropy, NativeCall, TensorType
 from burnish.pipeline.kernel import Kernel, code_version
 from burnish.target import Target
 
@@ -47,7 +47,7 @@ def build(graph: Graph, node: Node, target: Target, store: ObjectCache | None) -
 
 
 def _extents(call: NativeCall) -> list[int]:
-    numbers = [n for n in call.numbers if not isinstance(n, float)]
+    numbers = [n for n in call.numbers if not isinstance(n, float | Entropy)]
     return [*(n for shape, _ in (*call.views, *call.scratch) for n in shape), *numbers, call.extent]
 
 

@@ -14,8 +14,8 @@ from burnish.runtime.pool_ir import pool_ir
 
 # The structures are laid out like those of abi.py.
 _TYPES = """
-; What kernels see: parallel, pool, scratch, bytes of scratch per thread, threads, time stamps or null.
-%Runtime = type { ptr, ptr, ptr, i64, i64, ptr }
+; What kernels see: parallel, pool, scratch, bytes of scratch per thread, threads, time stamps or null, entropy.
+%Runtime = type { ptr, ptr, ptr, i64, i64, ptr, i64 }
 ; Calls and their number, patches and their number, clock_gettime.
 %Plan = type { ptr, i64, ptr, i64, ptr }
 ; A kernel and its array of argument pointers.

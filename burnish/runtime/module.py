@@ -31,7 +31,7 @@ from burnish.runtime.image import LoadedImage
 from burnish.runtime.integers import check_integers, known_integers
 from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.quick import QuickCall
-from burnish.runtime.runner import CpuCode
+from burnish.runtime.runner import CpuCode, CpuRunner
 from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
 from burnish.runtime.state import State
 from burnish.runtime.structures import Structures
@@ -489,5 +489,7 @@ def _watch_forks() -> None:
 def _after_fork() -> None:
     """In a child, no other thread is left that could release a lock. The one that forked, in a handler, still can."""
     for module in _modules:
+        if isinstance(module._runner, CpuRunner):
+            module._runner.reseed()
         if module._caller != threading.get_ident():
             module._lock, module._caller = threading.RLock(), 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -80,6 +81,7 @@ class CpuRunner:
         self.executable, self._workers, self._code = executable, workers, code
         stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
         self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
+        self.reseed()
         tables = Tables(executable, self._entry, address_of(params), address_of(state))
         self._begins, self._table, self.args = tables.begins, tables.calls, tables.args
         self.patches, self.places, self.extents = tables.patches, tables.places, tables.extents
@@ -120,6 +122,10 @@ class CpuRunner:
             parts.append(_Segment(plan, run[0] if run else 0))
             done += len(run)
         return parts
+
+    def reseed(self) -> None:
+        """Gives draws without a seed other numbers than those of a process that this one was forked from."""
+        self.runtime.entropy = int.from_bytes(os.urandom(8), "little")
 
     def place(self, offsets: np.ndarray) -> None:
         """Makes steps find their arguments where they are for the sizes of a call: ``Sized.offsets``."""
