@@ -45,7 +45,7 @@ from burnish.pipeline.kernel import slowness
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.devices import device_for, device_maker
-from burnish.runtime.executable import Copy, Executable, Slot, Step
+from burnish.runtime.executable import Copy, Count, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.structures import NAME as STRUCTURES
@@ -90,6 +90,7 @@ def assemble(made: Compilation) -> Executable:
     row_major.update(dict.fromkeys((name, "") for name in moving_operands(made.steps)))
     params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
     dims = [d.name for d in graph.dims]
+    counted = {holder: d for d, holder in graph.counts.items()}
 
     def step_of(stage: Stage | HostStage | RepeatStage | MessageStage) -> Step:
         if isinstance(stage, Stage):
@@ -102,7 +103,12 @@ def assemble(made: Compilation) -> Executable:
         rounds = rounds_of(graph, stage.node)
         return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
 
-    steps = with_waits([step_of(stage) for stage in made.calls])
+    def counts_of(stage: Stage | HostStage | RepeatStage | MessageStage) -> list[Step]:
+        """What makes the value of a dimension known that a stage has counted."""
+        found = [(d, name) for name, d in counted.items() if name in stage.group.outputs]
+        return [Count(d, replace(place_of(constants, home, slots, n), nbytes=8), str(d)) for d, n in found]
+
+    steps = with_waits([step for stage in made.calls for step in (step_of(stage), *counts_of(stage))])
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)

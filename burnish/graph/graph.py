@@ -105,9 +105,17 @@ class Graph:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        """The dimensions in the shapes of inputs, in order of their names; none in a static graph."""
+        """The dimensions in the shapes of inputs, and those that nodes count, in order of their names; none in a static
+        graph.
+        """
         found = dims_of(d for name in self.inputs for d in self.types[name].shape)
-        return tuple(sorted(found, key=lambda d: d.name))
+        return tuple(sorted({*found, *self.counts}, key=lambda d: d.name))
+
+    @property
+    def counts(self) -> dict[Dim, str]:
+        """The dimensions whose values a call computes, each with the tensor that holds it."""
+        nodes = [node for node in self.nodes if node.op in ops.COUNTING]
+        return {d: node.outputs[-1] for node in nodes for d in dims_of((node.attrs["count"],))}  # type: ignore[arg-type]
 
     def producers(self) -> dict[str, Node]:
         """Tensor name -> the node that computes it."""

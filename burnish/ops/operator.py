@@ -41,6 +41,7 @@ class Traits:
     a matrix's column. ``finite``: element-wise, and makes no infinity or NaN of zeros. ``recurrent``: one step of a
     layer that reads its own result. ``moves_pixels``: it moves elements from one position of an image to another.
     ``structure``: opaque, it makes a structure of structures (offsets and rows of edges), once for the same arrays.
+    ``counts``: opaque, its last result is the value of the dimension that its attribute ``count`` is.
     """
 
     layout_affinity: float = 0.0
@@ -50,6 +51,7 @@ class Traits:
     recurrent: bool = False
     moves_pixels: bool = False
     structure: bool = False
+    counts: bool = False
 
 
 class Emitter(Protocol):

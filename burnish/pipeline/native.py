@@ -29,7 +29,7 @@ def build(graph: Graph, node: Node, target: Target, store: ObjectCache | None) -
     call = operator.native(inputs, outputs, attrs)
     if call is None:
         return None
-    _require_same_bytes(node.op, call, [*inputs, *outputs])
+    _require_same_bytes(node.op, call, inputs if operator.traits.counts else [*inputs, *outputs])
     dims = tuple(d.name for d in sorted(dims_of(_extents(call)), key=lambda d: d.name))
     key = cache_key(
         code_version(), target.key, node.op, version_of(call), repr((inputs, outputs, sorted(attrs.items())))
@@ -53,5 +53,6 @@ def _extents(call: NativeCall) -> list[int]:
 
 def _require_same_bytes(op: str, call: NativeCall, types: list[TensorType]) -> None:
     """A view of other bytes than its operand's is a fault of the operator's declaration."""
-    bytes_of = [[prod(shape) * ITEM_BYTES[dtype] for shape, dtype in kinds] for kinds in (call.views, types)]
+    seen = call.views[: len(types)]
+    bytes_of = [[prod(shape) * ITEM_BYTES[dtype] for shape, dtype in kinds] for kinds in (seen, types)]
     assert bytes_of[0] == bytes_of[1], f"{op}: views of {bytes_of[0]} bytes for operands of {bytes_of[1]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import threading
@@ -38,6 +39,7 @@ from burnish.runtime.structures import Structures
 from burnish.runtime.variants import Variant
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
+FEW_BYTES = 1 << 12  # of an array of which a part may keep the memory
 IN_PYTHON = "a step in Python"
 NAMED_SLOW = 3  # slow steps that a ``repr`` names
 
@@ -268,11 +270,15 @@ class Module:
             return there[0] if len(there) == 1 else tuple(there)
         arrays, now = self._accept_all(given)
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
-        self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
-        return results[0][0] if len(results) == 1 else tuple(array for array, _ in results)
+        counted = self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
+        found = [array for array, _ in results]
+        if counted:
+            found = beginnings(found, self.outputs, self._values(now) | counted)
+        return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other.
+        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other. Of those
+        whose extents a call counts, which are given with the greatest ones, the beginnings are written.
 
         Raises InputError.
         """
@@ -367,15 +373,18 @@ class Module:
         if self._integers:
             check_integers(self._integers, [spec.name for spec in self.inputs], arrays)
 
-    def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
+    def _values(self, now: Sized) -> dict[str, int]:
+        return {d.name: value for d, value in zip(self.executable.dims, now.values, strict=True)}
+
+    def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> dict[str, int]:
+        """Runs all steps; the dimensions that they have counted."""
         # Python runs handlers of signals and finalizers between any two steps, also here: they find the lock their own,
         # and the state in use. None of them runs within the native code.
         with self._lock:
             if self._caller:
                 if self.executable.states:
                     raise InputError("a model with state is called in the middle of a call of it; allowed: after it")
-                self.__copy__()._execute(addresses, now, profile)
-                return
+                return self.__copy__()._execute(addresses, now, profile)
             workspace = None
             try:
                 self._caller = threading.get_ident()
@@ -387,6 +396,7 @@ class Module:
                 if workspace and workspace is not self._workspace:
                     self._work_in(workspace)
                 self._run(addresses, now, profile)
+                return self._runner.counted() if self.executable.counted else {}  # type: ignore[union-attr]
             finally:
                 self._caller = 0
                 if workspace:
@@ -425,6 +435,18 @@ class Module:
     def _sizes(self, values: Mapping[str, int]) -> Sized:
         """What these values of the dimensions decide."""
         return sized(self.executable, values, self._planner, self._runner.places, self._runner.extents)
+
+
+def beginnings(arrays: Sequence[np.ndarray], specs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> list[np.ndarray]:
+    """The arrays of outputs with the shapes that these values of dimensions give them; what is much smaller is copied,
+    so that it does not keep the memory of all.
+    """
+    found = []
+    for array, spec in zip(arrays, specs, strict=True):
+        shape = spec.at(sizes)
+        own = array.reshape(-1)[: math.prod(shape)].reshape(shape) if shape != array.shape else array
+        found.append(own.copy() if own.nbytes * 2 <= array.nbytes and array.nbytes > FEW_BYTES else own)
+    return found
 
 
 def slow_text(slow: Mapping[str, str]) -> str:

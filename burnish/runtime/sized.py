@@ -118,14 +118,16 @@ def rounded_up(value: int, high: int) -> int:
 
 def sized(
     executable: Executable,
-    sizes: Mapping[str, int],
+    given: Mapping[str, int],
     arena: ArenaPlanner,
     places: np.ndarray,
     extents: Sequence[tuple[int, int]] = (),
 ) -> Sized:
-    """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
-    offset in what it points into. ``extents``: which of them are no addresses but the values of these sizes.
+    """What these values of the dimensions decide; those that a call counts have their greatest. ``places``: of each
+    address, its buffer in the arena or -1, and the offset in what it points into. ``extents``: which of them are no
+    addresses but the values of these sizes.
     """
+    sizes = {**given, **{d.name: d.high for d in executable.counted}}
     both = executable.inputs, executable.outputs
     inputs, outputs = ([(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in both)
     values = [sizes[d.name] for d in executable.dims]
