@@ -26,7 +26,7 @@ import numpy as np
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.loops.expr import ITEM_BYTES
-from burnish.loops.sizes import Dim, dims_of, extent_of
+from burnish.loops.sizes import Dim, dims_of, extent_of, is_size
 
 Attribute = bool | int | float | str | tuple["Attribute", ...]
 
@@ -116,6 +116,17 @@ class Graph:
         """The dimensions whose values a call computes, each with the tensor that holds it."""
         nodes = [node for node in self.nodes if node.op in ops.COUNTING]
         return {d: node.outputs[-1] for node in nodes for d in dims_of((node.attrs["count"],))}  # type: ignore[arg-type]
+
+    def dims_read(self, node: Node) -> frozenset[Dim]:
+        """The dimensions in the types of a node's results, and in its attributes."""
+        waiting, sizes = [*node.attrs.values()], [d for name in node.outputs for d in self.types[name].shape]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, tuple):
+                waiting += value
+            elif is_size(value):
+                sizes.append(value)
+        return dims_of(sizes)
 
     def producers(self) -> dict[str, Node]:
         """Tensor name -> the node that computes it."""
