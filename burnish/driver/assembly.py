@@ -27,7 +27,7 @@ from burnish.driver.stages import (
     stored,
     with_waits,
 )
-from burnish.errors import InputError, ModelError
+from burnish.errors import InputError, ModelError, UnsupportedOperator
 from burnish.graph.compose import overwritable
 from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group
@@ -35,7 +35,7 @@ from burnish.graph.graph import Graph
 from burnish.graph.rounds import rounds_of
 from burnish.graph.structures import relied_on
 from burnish.loops.layout import Layout, layout
-from burnish.loops.sizes import hinted, is_size
+from burnish.loops.sizes import dims_of, greatest, hinted, is_size
 from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
 from burnish.memory.lifetimes import Step as Access
@@ -52,6 +52,8 @@ from burnish.runtime.structures import NAME as STRUCTURES
 from burnish.runtime.structures import Check
 from burnish.target import Target
 
+MOST_COUNTED = 1 << 30  # bytes of a value whose extent a call counts
+
 
 def make_module(made: Compilation, threads: int | None = None) -> Module:
     """The module of a compilation, on the target's device where its machine has one. Errors as of ``Module``.
@@ -65,6 +67,7 @@ def make_module(made: Compilation, threads: int | None = None) -> Module:
 def assemble(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
+    _require_room(graph)
     natives = [s.kernel for s in made.computed if isinstance(s, HostStage) and s.kernel is not None]
     kernels = [*(s.kernel for s in stages), *natives]
     intervals, pairs, home = live_values(made)
@@ -139,6 +142,15 @@ def assemble(made: Compilation) -> Executable:
         own_form=device_maker(made.target.machine) is not None,
         driven_by=driver if made.target.machine.offloads else "",
     )
+
+
+def _require_room(graph: Graph) -> None:
+    """Refuses extents that a call counts where memory for the greatest of them is too much to have it at hand."""
+    counted = graph.counts
+    for name, t in graph.types.items() if counted else ():
+        if counted.keys() & dims_of(t.shape) and greatest(t.nbytes) > MOST_COUNTED:
+            allowed = f"{MOST_COUNTED} bytes, since a call computes the extent"
+            raise UnsupportedOperator(f"value '{name}': found up to {greatest(t.nbytes)} bytes; allowed: {allowed}")
 
 
 def structures_of(made: Compilation, inputs: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import statistics
 import threading
@@ -33,13 +32,12 @@ from burnish.runtime.integers import check_integers, known_integers
 from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode, CpuRunner
-from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
+from burnish.runtime.sized import KEPT, ArenaPlanner, Beginnings, Sized, bind, hints, sized
 from burnish.runtime.state import State
 from burnish.runtime.structures import Structures
 from burnish.runtime.variants import Variant
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
-FEW_BYTES = 1 << 12  # of an array of which a part may keep the memory
 IN_PYTHON = "a step in Python"
 NAMED_SLOW = 3  # slow steps that a ``repr`` names
 
@@ -110,7 +108,8 @@ class Module:
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
         self._planner = ArenaPlanner(executable)
         self._now = self._sizes(hints(executable.dims))
-        self._fixed = None if executable.dims else self._now
+        self._fixed = self._now if len(executable.dims) == len(executable.counted) else None
+        self._beginnings = Beginnings(executable.outputs)
         self._workspace: Workspace | None = None
         self._for(self._now)
         if self._workspace_bytes:
@@ -273,7 +272,7 @@ class Module:
         counted = self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
         found = [array for array, _ in results]
         if counted:
-            found = beginnings(found, self.outputs, self._values(now) | counted)
+            found = self._beginnings(found, self._values(now) | counted)
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
@@ -435,18 +434,6 @@ class Module:
     def _sizes(self, values: Mapping[str, int]) -> Sized:
         """What these values of the dimensions decide."""
         return sized(self.executable, values, self._planner, self._runner.places, self._runner.extents)
-
-
-def beginnings(arrays: Sequence[np.ndarray], specs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """The arrays of outputs with the shapes that these values of dimensions give them; what is much smaller is copied,
-    so that it does not keep the memory of all.
-    """
-    found = []
-    for array, spec in zip(arrays, specs, strict=True):
-        shape = spec.at(sizes)
-        own = array.reshape(-1)[: math.prod(shape)].reshape(shape) if shape != array.shape else array
-        found.append(own.copy() if own.nbytes * 2 <= array.nbytes and array.nbytes > FEW_BYTES else own)
-    return found
 
 
 def slow_text(slow: Mapping[str, str]) -> str:

@@ -15,6 +15,7 @@ from burnish.runtime.executable import Executable, TensorSpec
 
 Shape = tuple[int, ...]
 KEPT = 8  # sizes of which a module remembers what they decide
+FEW_BYTES = 1 << 12  # of an array of which a part may keep the memory
 KEPT_PLANS = 64  # arenas that it remembers, of some kilobytes each
 
 
@@ -76,6 +77,34 @@ def _range(extent: Size) -> str:
 
 def _list(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
+
+
+class Beginnings:
+    """The parts of outputs that a call fills: those whose extents it counts are as long as they may be at most."""
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self._open = [(i, self._extents(spec)) for i, spec in enumerate(specs) if spec.dims]
+
+    @staticmethod
+    def _extents(spec: TensorSpec) -> list[int | str | Size]:
+        """Numbers, names of dimensions, and sizes of other forms."""
+        alone = {((d,), 1): d.name for d in spec.dims}
+        plain = [is_size(e) and not e.constant and len(e.terms) == 1 for e in spec.shape]
+        return [alone.get(e.terms[0], e) if own else e for own, e in zip(plain, spec.shape, strict=True)]  # type: ignore[attr-defined]
+
+    def __call__(self, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """The arrays with the shapes that these values of dimensions give them; what is much smaller is copied, so that
+        it does not keep the memory of all.
+        """
+        found = list(arrays)
+        for i, extents in self._open:
+            shape = tuple([sizes[e] if isinstance(e, str) else valued(e, sizes) for e in extents])
+            array = found[i]
+            if shape == array.shape:
+                continue
+            own = np.ndarray(shape, array.dtype, array)
+            found[i] = own.copy() if array.nbytes > FEW_BYTES and own.nbytes * 8 <= array.nbytes else own
+        return found
 
 
 class ArenaPlanner:

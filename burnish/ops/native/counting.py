@@ -16,6 +16,8 @@ from burnish.ops.operator import NativeCall, TensorType, normal_axis
 
 MOST = 1 << 22  # elements that are sorted by a kernel: it has positions in scratch memory
 MOST_RANK = 6
+RUN = 8  # elements that are sorted by insertion
+BLOCK = 16  # boxes that another one is compared with before it is asked whether one covers it
 
 
 def _nonzero(
@@ -55,18 +57,19 @@ def nonzero_call(
 
 
 def _compress(x: Any, condition: Any, out: Any, count: Any, begin: int, end: int) -> None:
-    """[outer, extent, inner] along the middle."""
-    found, at = 0, 0
-    extent = min(x.shape[1], condition.shape[0])
-    for k in range(extent):
-        found += condition[k] != 0
+    """[outer, extent, inner] along the middle, to rows."""
+    row, extent = 0, min(x.shape[1], condition.shape[0])
     for o in range(x.shape[0]):
         for k in range(extent):
             if condition[k] != 0:
                 for i in range(x.shape[2]):
-                    out[at] = x[o, k, i]
-                    at += 1
-    count[0] = found
+                    out[row, i] = x[o, k, i]
+                row += 1
+    if x.shape[0] != 1:
+        row = 0
+        for k in range(extent):
+            row += condition[k] != 0
+    count[0] = row
 
 
 def compress_call(
@@ -80,7 +83,8 @@ def compress_call(
     else:
         axis = normal_axis(attrs["axis"], len(shape))
         lines = (prod(shape[:axis]), shape[axis], prod(shape[axis + 1 :]))
-    views = ((lines, own), (condition, "uint8"), ((greatest(prod(outputs[0][0])),), own), ((1,), outputs[1][1]))
+    rows = (greatest(lines[0] * attrs["count"]), lines[2])
+    views = ((lines, own), (condition, "uint8"), (rows, own), ((1,), outputs[1][1]))
     return NativeCall(_compress, views)
 
 
@@ -96,6 +100,21 @@ def _before(x: Any, a: int, b: int) -> int:
             if v < u or (u != u and v == v):
                 return -1
     return 0
+
+
+def _as_met(first: Any, which: Any, numbers: Any, order: Any, source: int, found: int, extent: int) -> None:
+    """Numbers groups as they are met: the new number of each is in one row of ``order``, its count in the other."""
+    for g in range(found):
+        order[source, g] = numbers[g]
+        order[1 - source, g] = -1
+    met = 0
+    for k in range(extent):
+        g = which[k]
+        if order[1 - source, g] < 0:
+            order[1 - source, g] = met
+            first[met], numbers[met] = k, order[source, g]
+            met += 1
+        which[k] = order[1 - source, g]
 
 
 def _unique(
@@ -131,24 +150,63 @@ def _unique(
             found += 1
         which[own] = found - 1
         numbers[found - 1] += 1
-    if not in_order:  # groups as they are met: the new number of each is in the other row, its count behind
-        for g in range(found):
-            order[source, g] = numbers[g]
-            order[1 - source, g] = -1
-        met = 0
-        for k in range(extent):
-            g = which[k]
-            if order[1 - source, g] < 0:
-                order[1 - source, g] = met
-                first[met], numbers[met] = k, order[source, g]
-                met += 1
-            which[k] = order[1 - source, g]
+    if not in_order:
+        _as_met(first, which, numbers, order, source, found, extent)
     at = 0
     for o in range(outer):
         for g in range(found):
             for i in range(inner):
                 values[at] = x[o, first[g], i]
                 at += 1
+    count[0] = found
+
+
+def _unique_elements(
+    x: Any, values: Any, first: Any, which: Any, numbers: Any, count: Any, order: Any, keys: Any, in_order: int,
+    begin: int, end: int,
+) -> None:  # fmt: skip
+    """As :func:`_unique`, of single elements: these are sorted with their positions."""
+    extent = x.shape[1]
+    for low in range(0, extent, RUN):  # runs, by insertion
+        for k in range(low, min(low + RUN, extent)):
+            key, at = x[0, k, 0], k
+            while at > low and (key < keys[0, at - 1] or (keys[0, at - 1] != keys[0, at - 1] and key == key)):
+                keys[0, at], order[0, at] = keys[0, at - 1], order[0, at - 1]
+                at -= 1
+            keys[0, at], order[0, at] = key, k
+    source, width = 0, RUN
+    while width < extent:
+        for low in range(0, extent, 2 * width):
+            middle, high = min(low + width, extent), min(low + 2 * width, extent)
+            left, right = low, middle
+            for to in range(low, high):
+                takes_right = left >= middle
+                if not takes_right and right < high:
+                    a, b = keys[source, left], keys[source, right]
+                    takes_right = b < a or (a != a and b == b)
+                if takes_right:
+                    keys[1 - source, to], order[1 - source, to] = keys[source, right], order[source, right]
+                    right += 1
+                else:
+                    keys[1 - source, to], order[1 - source, to] = keys[source, left], order[source, left]
+                    left += 1
+        source, width = 1 - source, 2 * width
+    found = 0
+    for k in range(extent):
+        own = order[source, k]
+        new = k == 0
+        if not new:
+            a, b = keys[source, k - 1], keys[source, k]
+            new = a != b and (a == a or b == b)
+        if new:
+            first[found], numbers[found] = own, 0
+            found += 1
+        which[own] = found - 1
+        numbers[found - 1] += 1
+    if not in_order:
+        _as_met(first, which, numbers, order, source, found, extent)
+    for g in range(found):
+        values[g] = x[0, first[g], 0]
     count[0] = found
 
 
@@ -165,8 +223,11 @@ def unique_call(
     if dtype not in SORTABLE or greatest(lines[1]) > MOST:
         return None
     flat = [((greatest(prod(found)),), kind) for found, kind in outputs]
-    scratch = (((2, lines[1]), "int64"),)
-    return NativeCall(_unique, ((lines, dtype), *flat), (int(attrs["sorted"]),), 1, 1, scratch)
+    scratch: tuple[TensorType, ...] = (((2, lines[1]), "int64"),)
+    function = _unique
+    if lines[0] == lines[2] == 1:
+        function, scratch = _unique_elements, (*scratch, ((2, lines[1]), dtype))  # type: ignore[assignment]
+    return NativeCall(function, ((lines, dtype), *flat), (int(attrs["sorted"]),), 1, 1, scratch)
 
 
 # --- non-max suppression ----------------------------------------------------------------------------------------------
