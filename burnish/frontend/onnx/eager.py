@@ -35,6 +35,13 @@ class EagerNode:
         found = self.inputs[position] if position < len(self.inputs) else None
         return default if found is None else found
 
+    def once(self, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives for the node's attributes alone, among which it is kept, under the empty name."""
+        kept: Any = self.attrs
+        if "" not in kept:
+            kept[""] = make()
+        return kept[""]
+
     def number(self, position: int, default: float) -> float:
         """The one element of an input, as a Python number."""
         found = self.input(position)
