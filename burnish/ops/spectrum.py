@@ -8,6 +8,7 @@ import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.fourier import transform_parts
+from burnish.ops.native.fourier import dft_call
 from burnish.ops.native.lines import cumprod_call, determinant_call
 from burnish.ops.operator import (
     Application,
@@ -66,7 +67,7 @@ def _dft_gradient(a: Application) -> list[str | None]:
 
 @composed(transform_parts)
 @differentiated(_dft_gradient)
-@opaque(_dft)
+@opaque(_dft, dft_call)
 def dft(name: str, x: Tensor, *, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Tensor:
     """The discrete Fourier transform along ``axis`` of ``x`` [..., 1] (real) or [..., 2] (real and imaginary parts).
 

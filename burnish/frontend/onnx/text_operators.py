@@ -168,7 +168,13 @@ def _zip_map(n: EagerNode) -> list[Any]:
     scores = n.inputs[0].reshape(-1, n.inputs[0].shape[-1]) if n.inputs[0].ndim else n.inputs[0].reshape(1, 1)
     if scores.shape[1] != len(labels):
         raise n.invalid("input 0", f"{scores.shape[1]} columns", f"{len(labels)}, one for each label")
-    return [[dict(zip(labels, row)) for row in scores.tolist()]]  # noqa: B905 - each row is as long as the labels
+    if len(scores) < len(labels):
+        return [[dict(zip(labels, row, strict=True)) for row in scores.tolist()]]
+    rows: list[dict[Any, float]] = [{} for _ in range(len(scores))]
+    for label, column in zip(labels, scores.T.tolist(), strict=True):
+        for row, score in zip(rows, column, strict=True):
+            row[label] = score
+    return [rows]
 
 
 # --- numbers and texts ------------------------------------------------------------------------------------------------

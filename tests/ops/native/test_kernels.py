@@ -280,6 +280,34 @@ def test_running_products(cache: Path, shape: tuple[int, ...]) -> None:
         compiled_beside_numpy(cache, "cumprod", [x], axis=1, exclusive=exclusive, reverse=reverse, within=1e-6)
 
 
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 12, 25, 77, 256])
+def test_fourier_transforms(cache: Path, length: int, inverse: bool) -> None:
+    """Lines that are as long, cut and filled; real ones in pairs, an odd number of them; halves to and from."""
+    for given, parts in ((length, 1), (length, 2), (length + 3, 2), (max(length - 1, 1), 1)):
+        x = RANDOM.standard_normal((3, given, 5, parts))
+        both = [False] if inverse or parts == 2 else [False, True]
+        for onesided in both:
+            compiled_beside_numpy(
+                cache, "dft", [x], axis=1, length=length, inverse=inverse, onesided=onesided, within=1e-10
+            )
+    if inverse:
+        half = RANDOM.standard_normal((3, length // 2 + 1, 2))
+        compiled_beside_numpy(cache, "dft", [half], axis=1, length=length, inverse=True, onesided=True, within=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_positions_of_keys(cache: Path, dtype: str) -> None:
+    keys = np.array([-3, 0, 2, 7, 40], dtype)
+    x = RANDOM.integers(-4, 9, (7, 90)).astype(dtype)
+    compiled_beside_numpy(cache, "find_keys", [x, keys])
+    compiled_beside_numpy(cache, "find_keys", [x, keys[:0]])
+    if dtype == "float32":
+        x[0, :3] = np.nan
+        compiled_beside_numpy(cache, "find_keys", [x, keys])
+        compiled_beside_numpy(cache, "find_keys", [x, np.append(keys, np.nan).astype(dtype)])
+
+
 def test_determinants(cache: Path) -> None:
     for matrices in (RANDOM.standard_normal((4, 7, 7)), np.zeros((2, 3, 3)), np.zeros((2, 0, 0))):
         compiled_beside_numpy(cache, "determinant", [matrices], within=1e-9)
