@@ -7,14 +7,17 @@ It describes each operand as the array that the function sees, and hands ranges 
 from __future__ import annotations
 
 import inspect
+import os
 import re
 from collections.abc import Callable, Sequence
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from burnish.cache import ObjectCache, cache_key
+from burnish.baselines import BASELINES, archive_path
+from burnish.cache import Archive, ObjectCache, cache_key
 from burnish.codegen.builder import Builder
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.sizes import Quotient, greatest, is_size, polynomial
@@ -22,6 +25,7 @@ from burnish.ops.operator import Entropy, NativeCall, TensorType
 
 ALIGNMENT = 64  # bytes, of scratch arrays
 GRAIN = 1 << 13  # elements of work below which waking the threads costs more than it saves
+IR_MARK = b"; native IR\n"  # what a kept function begins with
 ENTROPY_FIELD, NEXT_ENTROPY = 6, 0x632BE59BD9B4E019  # of ``struct Runtime``; what a call adds to it: any odd number
 _NATIVE = "native"  # the function's name in the module
 
@@ -33,10 +37,10 @@ def emit_native(name: str, call: NativeCall, dims: Sequence[str], store: ObjectC
     """
     kinds, numbers = _kinds(call)
     key = cache_key("native IR", version_of(call))
-    found = store.get(key) if store else None
+    found = (store.get(key) if store else None) or _ahead(key)
     text = found.decode() if found is not None else _compiled(call.function, kinds, numbers)
     if store and found is None:
-        store.put(key, text.encode())
+        store.put(key, IR_MARK + text.encode())
     wrapper = _Wrapper(name, call, dims)
     return f"{text}\n{wrapper.text()}\n", wrapper.scratch_bytes
 
@@ -55,13 +59,25 @@ def _kinds(call: NativeCall) -> tuple[list[tuple[str, int]], list[str]]:
 
 @cache
 def _source(function: Callable[..., None]) -> bytes:
-    """Cache key of a function's LLVM IR: its file, its place in it, and the versions of what compiles it."""
-    import llvmlite
-    import numba
-
+    """Cache key of a function's LLVM IR: its file, its place in it, and the versions of what compiles it, which is not
+    imported.
+    """
     code = function.__code__
-    head = f"{numba.__version__} {llvmlite.__version__} {function.__qualname__} {code.co_firstlineno}\n"
+    head = f"{version('numba')} {version('llvmlite')} {function.__qualname__} {code.co_firstlineno}\n"
     return head.encode() + Path(inspect.getfile(function)).read_bytes()
+
+
+def _ahead(key: str) -> bytes | None:
+    """The IR of a function that the installation brings along, for any CPU."""
+    return next((found for archive in _archives() if (found := archive.get(key)) is not None), None)
+
+
+@cache
+def _archives() -> list[Archive]:
+    if os.environ.get("BURNISH_AHEAD") == "0":
+        return []
+    paths = [archive_path(level) for levels in BASELINES.values() for level in levels]
+    return [Archive(path) for path in paths if path.exists()]
 
 
 def _enclosed(function: Callable[..., Any]) -> tuple[Any, ...]:
