@@ -240,8 +240,8 @@ class _Wrapper:
                 pointer = b.result(f"getelementptr i8, ptr {base}, i64 {offset}", "int64").text
                 operands += self._array(b, pointer, view)
                 offset += _padded_bytes(view)
-        for number, table in enumerate(self._call.tables):
-            operands += self._array(b, f"@{self._name}.table{number}", (table.shape, str(table.dtype)))
+        for at, table in enumerate(self._call.tables):
+            operands += self._array(b, f"@{self._name}.table{at}", (table.shape, str(table.dtype)))
         for number in self._call.numbers:
             if isinstance(number, Entropy):
                 operands.append(f"i64 {self._drawn(b, rt)}")

@@ -94,7 +94,8 @@ def unique(
 
     In order if ``sorted``, else as they are met first. NaN counts as the greatest value, and as one.
     """
-    extent, shape = prod(x.shape), (count,)
+    extent: int = prod(x.shape)
+    shape: tuple[int, ...] = (count,)
     if axis is not None:
         dim = normal_axis(axis, len(x.shape))
         extent, shape = x.shape[dim], (*x.shape[:dim], count, *x.shape[dim + 1 :])
@@ -113,14 +114,14 @@ def _non_max_suppression(
     count: int,
 ) -> tuple[np.ndarray, ...]:
     found: list[np.ndarray] = []
-    share, limit = float(overlap.reshape(-1)[0]), min(int(limit.reshape(-1)[0]), most)
+    share, allowed = float(overlap.reshape(-1)[0]), min(int(limit.reshape(-1)[0]), most)
     for batch in range(scores.shape[0]):
         low, high = _corners(boxes[batch].astype(np.float64), center)
         areas = np.prod(high - low, axis=1)
         for number, row in enumerate(scores[batch]):
             order = np.argsort(-row, kind="stable")
             order = order[row[order] > least[0]] if least.size else order
-            kept = _greedy(order, low, high, areas, limit, share)
+            kept = _greedy(order, low, high, areas, allowed, share)
             found.append(np.array([(batch, number, box) for box in kept], np.int64).reshape(-1, 3))
     result = np.concatenate(found) if found else np.zeros((0, 3), np.int64)
     return result, _number(len(result))
