@@ -77,7 +77,7 @@ def operators() -> None:
         ("cumprod", [matrix], {"axis": 1}), ("determinant", [((2, 3, 3), number)], {}),
         ("dft", [((4, 300, 1), number)], {"axis": 1, "length": 300}),
         ("dft", [((4, 300, 2), number)], {"axis": 1, "length": 300}),
-        ("dft", [whole], {"axis": 1, "length": 14, "inverse": True, "onesided": True}),
+        ("dft", [whole], {"axis": 1, "length": 30, "inverse": True, "onesided": True}),
         ("count_ngrams", [((2, 9), "int64")], {"pool": (1,), "starts": (0,), "indexes": (0,), "lengths": (1, 1)}),
         ("tree_ensemble", [matrix, *trees], {}), ("coupled_probabilities", [((2, 3, 3), number)], {}),
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """The discrete Fourier transform of short lines as one product with a constant matrix, which fuses with its neighbours.
 
 Up to 128 elements it is faster than a fast transform; longer lines stay a kernel of their own (``native/fourier.py``).
-So do inverses, in float64: the standard's test of one demands, where the answer is 0, that it is exact.
+So do inverses: the standard's test of one demands, where the answer is 0, the rounding errors of NumPy's transform.
 """
 
 from __future__ import annotations
