@@ -14,7 +14,7 @@ from burnish.graph.graph import Graph, Node, TensorType, type_of
 from burnish.loops.evaluate import evaluate as evaluate_tensors
 from burnish.loops.expr import FLOATS
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import dims_of, is_size, valued
+from burnish.loops.sizes import is_size
 from burnish.loops.tensor import placeholder
 from burnish.ops.operator import Operator
 
@@ -51,8 +51,9 @@ def _valued(value: Any, sizes: Mapping[str, int]) -> Any:
     """An attribute with the values of the dimensions that were counted."""
     if isinstance(value, tuple):
         return tuple(_valued(v, sizes) for v in value)
-    known = is_size(value) and {d.name for d in dims_of((value,))} <= sizes.keys()
-    return valued(value, sizes) if known else value
+    if not is_size(value) or not {d.name for d in value.dims} <= sizes.keys():
+        return value
+    return value.value(sizes)
 
 
 def evaluate_node(

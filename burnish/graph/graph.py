@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -119,7 +120,8 @@ class Graph:
 
     def dims_read(self, node: Node) -> frozenset[Dim]:
         """The dimensions in the types of a node's results, and in its attributes."""
-        waiting, sizes = [*node.attrs.values()], [d for name in node.outputs for d in self.types[name].shape]
+        waiting: list[Any] = [*node.attrs.values()]
+        sizes: list[Any] = [d for name in node.outputs for d in self.types[name].shape]
         while waiting:
             value = waiting.pop()
             if isinstance(value, tuple):

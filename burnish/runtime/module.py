@@ -395,7 +395,7 @@ class Module:
                 if workspace and workspace is not self._workspace:
                     self._work_in(workspace)
                 self._run(addresses, now, profile)
-                return self._runner.counted() if self.executable.counted else {}  # type: ignore[union-attr]
+                return self._runner.counted() if self.executable.counted else {}
             finally:
                 self._caller = 0
                 if workspace:

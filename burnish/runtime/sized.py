@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -86,11 +87,11 @@ class Beginnings:
         self._open = [(i, self._extents(spec)) for i, spec in enumerate(specs) if spec.dims]
 
     @staticmethod
-    def _extents(spec: TensorSpec) -> list[int | str | Size]:
+    def _extents(spec: TensorSpec) -> list[Any]:
         """Numbers, names of dimensions, and sizes of other forms."""
         alone = {((d,), 1): d.name for d in spec.dims}
         plain = [is_size(e) and not e.constant and len(e.terms) == 1 for e in spec.shape]
-        return [alone.get(e.terms[0], e) if own else e for own, e in zip(plain, spec.shape, strict=True)]  # type: ignore[attr-defined]
+        return [alone.get(e.terms[0], e) if own else e for own, e in zip(plain, spec.shape, strict=True)]
 
     def __call__(self, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
         """The arrays with the shapes that these values of dimensions give them; what is much smaller is copied, so that

@@ -19,6 +19,11 @@ def _counting(c: Context, op: str, bound: int, *inputs: str, **attrs: Attribute)
     return c.add_many(op, *inputs, count=count, **attrs)[:-1]
 
 
+def _along(axis: int | None) -> dict[str, Attribute]:
+    """The attribute of an operator that works along a dimension, or on the flat tensor."""
+    return {} if axis is None else {"axis": axis}
+
+
 def _nonzero(c: Context, n: OnnxNode) -> str:
     known = c.builder.constants.get(n.inputs[0])
     if known is not None:
@@ -32,7 +37,7 @@ def _compress(c: Context, n: OnnxNode) -> str:
     condition = c.cast(c.reshape(condition, (prod(c.shape(condition)),)), "bool")
     extent = prod(c.shape(x)) if axis is None else c.shape(x)[axis]
     bound = min(greatest(extent), greatest(c.shape(condition)[0]))
-    return _counting(c, "compress", bound, x, condition, axis=axis)[0]
+    return _counting(c, "compress", bound, x, condition, **_along(axis))[0]
 
 
 def _unique(c: Context, n: OnnxNode) -> list[str]:
@@ -40,7 +45,7 @@ def _unique(c: Context, n: OnnxNode) -> list[str]:
     own, axis = c.dtype(x), c.axis(x, n.attrs["axis"]) if "axis" in n.attrs else None
     wide = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}.get(own, own)
     extent = prod(c.shape(x)) if axis is None else c.shape(x)[axis]
-    found = _counting(c, "unique", extent, c.cast(x, wide), axis=axis, sorted=bool(n.attr("sorted", 1)))
+    found = _counting(c, "unique", extent, c.cast(x, wide), **_along(axis), sorted=bool(n.attr("sorted", 1)))
     return [c.cast(found[0], own), *found[1:]]
 
 

@@ -237,8 +237,11 @@ class Program:
             try:
                 translate_nodes(context, names, [self.nodes[at]], used)
             except RuntimeValue as error:
-                read = [name for name in self.reads[at] if name in names]
-                late = [name for name in read if dims_known(context, [names[name]]) & context.counted]
+                late = [
+                    name
+                    for name in self.reads[at] & names.keys()
+                    if dims_known(context, [names[name]]) & context.counted
+                ]
                 if late:
                     self.cuts.update((name, at) for name in late)
                     self.cut()
