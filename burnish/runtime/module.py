@@ -272,14 +272,13 @@ class Module:
         counted = self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
         found = [array for array, _ in results]
         if counted:
-            found = self._beginnings(found, self._values(now) | counted)
+            given = zip(self.executable.dims, now.values, strict=True)
+            found = self._beginnings(found, {d.name: value for d, value in given} | counted)
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other. Of those
-        whose extents a call counts, which are given with the greatest ones, the beginnings are written.
-
-        Raises InputError.
+        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other; with extents
+        that a call counts at their greatest, to their beginnings. Raises InputError.
         """
         if self._there is not None and any(map(is_on_gpu, (*inputs, *outputs))):
             self._run_there(inputs, outputs)
@@ -371,9 +370,6 @@ class Module:
         """Raises InputError for labels and indices out of range among the inputs; None for one not to be checked."""
         if self._integers:
             check_integers(self._integers, [spec.name for spec in self.inputs], arrays)
-
-    def _values(self, now: Sized) -> dict[str, int]:
-        return {d.name: value for d, value in zip(self.executable.dims, now.values, strict=True)}
 
     def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> dict[str, int]:
         """Runs all steps; the dimensions that they have counted."""

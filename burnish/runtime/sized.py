@@ -89,9 +89,9 @@ class Beginnings:
     @staticmethod
     def _extents(spec: TensorSpec) -> list[Any]:
         """Numbers, names of dimensions, and sizes of other forms."""
-        alone = {((d,), 1): d.name for d in spec.dims}
-        plain = [is_size(e) and not e.constant and len(e.terms) == 1 for e in spec.shape]
-        return [alone.get(e.terms[0], e) if own else e for own, e in zip(plain, spec.shape, strict=True)]
+        alone = {(((d,), 1),): d.name for d in spec.dims}
+        shape: list[Any] = [*spec.shape]
+        return [alone.get(e.terms, e) if is_size(e) and e.terms and not e.constant else e for e in shape]
 
     def __call__(self, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
         """The arrays with the shapes that these values of dimensions give them; what is much smaller is copied, so that
