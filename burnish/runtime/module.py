@@ -277,8 +277,8 @@ class Module:
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other; with extents
-        that a call counts at their greatest, to their beginnings. Raises InputError.
+        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other; to the
+        beginnings of those with extents that a call counts, given at their greatest. Raises InputError.
         """
         if self._there is not None and any(map(is_on_gpu, (*inputs, *outputs))):
             self._run_there(inputs, outputs)
