@@ -14,7 +14,6 @@ import os
 import pickle
 from collections.abc import Callable, Iterable
 from functools import cache, partial
-from pathlib import Path
 from sys import implementation
 from typing import Any
 
@@ -28,7 +27,7 @@ from numba.core.types import BooleanLiteral, IntegerLiteral
 from numba.core.types.misc import unliteral
 
 import burnish
-from burnish.baselines import BASELINES
+from burnish.baselines import BASELINES, archive_path
 from burnish.cache import Archive, ObjectCache, cache_key
 from burnish.files import cache_folder, read_regular
 
@@ -134,11 +133,6 @@ def _machine(magic: tuple[str, str, str]) -> tuple[str, ...]:
     """Names the CPU that code is compiled for: two words for a baseline, so that its code is found on all CPUs."""
     architecture, levels = _levels(magic)
     return (architecture, magic[1]) if magic[1] in levels and not magic[2] else magic
-
-
-def archive_path(level: str) -> Path:
-    """The file that holds what was compiled ahead for a baseline CPU; it need not exist."""
-    return Path(burnish.__file__).with_name(f"kernels-{level}.bnlib")
 
 
 @cache

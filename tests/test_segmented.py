@@ -257,11 +257,14 @@ def test_what_is_refused_is_named(tmp_path) -> None:
 
 
 def test_a_profile_names_segments_and_what_runs_between() -> None:
-    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("Unique", ["e"], ["u"])]
+    nodes = [helper.make_node("Exp", ["x"], ["e"]), helper.make_node("SequenceConstruct", ["e"], ["s"])]
+    nodes.append(helper.make_node("SequenceAt", ["s", "zero"], ["u"]))
     nodes.append(helper.make_node("Neg", ["u"], ["y"]))
-    module = compiled(model(nodes, [value("x", F32, [4])], [value("y", F32, None)]))
+    zero = const("zero", np.array(0))
+    module = compiled(model(nodes, [value("x", F32, [4])], [value("y", F32, None)], [zero]))
     rows = module.profile(np.ones(4, np.float32), repeat=2)
-    assert [row.kernel for row in rows] == ["segment of 1 nodes", "Unique (host)", "segment of 1 nodes"]
+    between = ["SequenceConstruct (host)", "SequenceAt (host)"]
+    assert [row.kernel for row in rows] == ["segment of 1 nodes", *between, "segment of 1 nodes"]
     assert sum(row.share for row in rows) == pytest.approx(1)
 
 

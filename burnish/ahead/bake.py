@@ -17,9 +17,10 @@ from typing import Any
 
 import burnish
 from burnish.ahead.tasks import TASKS
-from burnish.baselines import BASELINES
+from burnish.baselines import BASELINES, archive_path
 from burnish.cache import Archive, ObjectCache
-from burnish.jit import Cache, archive_path
+from burnish.codegen.native import IR_MARK
+from burnish.jit import Cache
 from burnish.machines.probe import host_features, host_triple
 
 _LOG = logging.getLogger("burnish")
@@ -57,6 +58,8 @@ def bake(tasks: Sequence[str] = tuple(TASKS), folder: Path | None = None) -> lis
 def again(folder: str) -> None:
     """Compiles for this process's CPU, without a call, those functions in a folder of compiled ones that are `wide`."""
     for data in _entries(Path(folder)).values():
+        if data[:1] != pickle.PROTO:
+            continue
         _, description, *_, signature = pickle.loads(data)[:4]  # noqa: S301 - this process's parent has written it
         found: Any = import_module(description.modname)
         for name in description.qualname.split("."):
@@ -86,12 +89,12 @@ def _run(level: str, made: Path, arguments: Sequence[str]) -> None:
 
 
 def _entries(folder: Path) -> dict[str, bytes]:
-    """The compiled functions in a cache folder, by key; a cache has models' kernels as well, which are no pickles."""
+    """The compiled functions in a cache folder and operators' loops as LLVM IR, by key, without kernels of models."""
     found = {}
     store = ObjectCache(folder)
     for _, _, path in store.entries():
         key = path.name.partition(".")[0]
         data = store.get(key)
-        if data is not None and data[:1] == pickle.PROTO:
+        if data is not None and (data[:1] == pickle.PROTO or data.startswith(IR_MARK)):
             found[key] = data
     return found

@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 # Of each task its module's name. Two or more run at the same time, in this order: those of one kind, which share
 # kernels, stand apart.
 TASKS = {
-    "planning": "tasks", "common": "boosting", "tuning": "tasks", "large": "boosting", "memory": "tasks",
+    "operators": "tasks", "planning": "tasks", "common": "boosting", "tuning": "tasks", "large": "boosting",
+    "memory": "tasks",
     "methods": "boosting", "whole_graphs": "tasks", "sparse": "boosting", "sampled_graphs": "tasks",
     "shapes": "boosting", "files": "boosting", "categories": "boosting", "ranking": "boosting",
     "objectives": "boosting", "explained": "boosting",
@@ -41,6 +42,49 @@ def planning() -> None:
 
     made = plan(_network(), "p100:2x2", seconds=1.0, pipelines=False)
     search(made.simulator, {made.name: made.choice}, Budget(trials=2), blocks=False)
+
+
+def operators() -> None:
+    """Loops of opaque operators, for the types that models have."""
+    from burnish.driver.compilation import compile_kernels
+    from burnish.graph.graph import GraphBuilder
+    from burnish.loops.sizes import dim
+    from burnish.target import target
+
+    number = "float32"
+    image, mask, line, matrix = ((2, 3, 8, 8), number), ((9,), "bool"), ((9,), "int64"), ((4, 9), number)
+    trees = ((1, 2), "uint32"), ((1, 4), "uint32"), ((1,), number), ((1, 1), number)
+    window = {"strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1)}
+    drawn, whole = {"shape": (9,), "dtype": number}, ((4, 8, 2), number)
+    boxes = ((1, 9, 4), number), ((1, 2, 9), number), ((1,), "int64"), ((1,), number), ((1,), number)
+    wanted: list[tuple[str, list[Any], dict[str, Any]]] = [
+        ("sort", [matrix], {}), ("top_k", [matrix], {"k": 3}), ("top_k", [line], {"k": 3}),
+        ("scatter_nd", [matrix, ((3, 1), "int64"), ((3, 9), number)], {}),
+        ("scatter_nd", [matrix, ((3, 1), "int64"), ((3, 9), number)], {"reduction": "add"}),
+        ("scatter_elements", [matrix, ((4, 2), "int64"), ((4, 2), number)], {"axis": 1}),
+        ("scatter_elements", [matrix, ((4, 2), "int64"), ((4, 2), number)], {"axis": 1, "reduction": "add"}),
+        ("scatter_rows", [image, ((2, 3, 1, 8), number), ((2,), "int64")], {"axis": 2}),
+        ("max_unpool", [image, (image[0], "int64")], {"size": (16, 16)}),
+        ("max_pool_indices", [image], {"kernel": (2, 2), "size": (4, 4), **window}),
+        ("fold_windows", [((1, 4, 16), number)], {"size": (8, 8), "block": (2, 2), **window}),
+        ("roi_align", [image, ((5, 4), number), ((5,), "int64")], {"size": (2, 2)}),
+        ("non_max_suppression", list(boxes), {"most": 9, "count": dim("boxes", 0, 18)}),
+        ("compress", [matrix, mask], {"axis": 1, "count": dim("rows", 0, 9)}),
+        *(("nonzero", [((9,), d)], {"count": dim(f"found_{d}", 0, 9)}) for d in ("bool", number, "int64")),
+        *(("unique", [((9,), d)], {"count": dim(f"distinct_{d}", 0, 9)}) for d in (number, "int64")),
+        *(("find_keys", [((9,), d), ((3,), d)], {}) for d in (number, "int64")),
+        ("random_uniform", [], drawn), ("random_normal", [], drawn), ("multinomial", [matrix], {"count": 2}),
+        ("cumprod", [matrix], {"axis": 1}), ("determinant", [((2, 3, 3), number)], {}),
+        ("dft", [((4, 300, 1), number)], {"axis": 1, "length": 300}),
+        ("dft", [((4, 300, 2), number)], {"axis": 1, "length": 300}),
+        ("dft", [whole], {"axis": 1, "length": 30, "inverse": True, "onesided": True}),
+        ("count_ngrams", [((2, 9), "int64")], {"pool": (1,), "starts": (0,), "indexes": (0,), "lengths": (1, 1)}),
+        ("tree_ensemble", [matrix, *trees], {}), ("coupled_probabilities", [((2, 3, 3), number)], {}),
+    ]  # fmt: skip
+    for op, types, attrs in wanted:
+        b = GraphBuilder()
+        given = [b.input(f"x{i}", shape, dtype) for i, (shape, dtype) in enumerate(types)]
+        compile_kernels(b.build(*b.add_many(op, *given, **attrs)), target("cpu"))
 
 
 def memory() -> None:

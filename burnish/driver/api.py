@@ -19,7 +19,7 @@ from burnish.driver.segmented import compile_segments
 from burnish.driver.torch.module import TorchModule
 from burnish.driver.trees import compile_trees, is_boosted
 from burnish.driver.variants import compile_variants
-from burnish.errors import ParameterError, UnsupportedOperator
+from burnish.errors import ArtifactError, ParameterError, TargetError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx.context import OpenDimensions, RuntimeValue
 from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.align import align_parts
@@ -193,10 +193,12 @@ def compile(
         if found.graph.dims:
             try:
                 made = plain()
-            except UnsupportedOperator as error:
-                if isinstance(model, Graph) or not fuse:
+            except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
+                counts = bool(found.graph.counts)  # which parts of the model may do with once they are numbers
+                if isinstance(model, Graph) or not fuse or not (counts or isinstance(error, UnsupportedOperator)):
                     raise
-                warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
+                if not counts:
+                    warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
                 return compile_segments(
                     model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
                 )  # type: ignore[return-value]
@@ -212,8 +214,8 @@ def compile(
         if limits:
             made.note(indices=limits)
         if stored is not None:
-            counts = {"weights": stored.weights, "elements": stored.elements}
-            made.note(stored={"dtype": weights, **counts, "error": stored.error})
+            parts = {"weights": stored.weights, "elements": stored.elements}
+            made.note(stored={"dtype": weights, **parts, "error": stored.error})
         return _kept(made, threads, found.assumed)
 
 

@@ -27,7 +27,7 @@ from burnish.driver.stages import (
     stored,
     with_waits,
 )
-from burnish.errors import InputError, ModelError
+from burnish.errors import InputError, ModelError, UnsupportedOperator
 from burnish.graph.compose import overwritable
 from burnish.graph.domain import input_domains
 from burnish.graph.fuse import Group
@@ -35,7 +35,7 @@ from burnish.graph.graph import Graph
 from burnish.graph.rounds import rounds_of
 from burnish.graph.structures import relied_on
 from burnish.loops.layout import Layout, layout
-from burnish.loops.sizes import hinted, is_size
+from burnish.loops.sizes import dims_of, greatest, hinted, is_size
 from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
 from burnish.memory.lifetimes import Step as Access
@@ -45,12 +45,14 @@ from burnish.pipeline.kernel import slowness
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.devices import device_for, device_maker
-from burnish.runtime.executable import Copy, Executable, Slot, Step
+from burnish.runtime.executable import Copy, Count, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.structures import NAME as STRUCTURES
 from burnish.runtime.structures import Check
 from burnish.target import Target
+
+MOST_COUNTED = 1 << 30  # bytes of a value whose extent a call counts
 
 
 def make_module(made: Compilation, threads: int | None = None) -> Module:
@@ -65,6 +67,7 @@ def make_module(made: Compilation, threads: int | None = None) -> Module:
 def assemble(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
+    _require_room(graph)
     natives = [s.kernel for s in made.computed if isinstance(s, HostStage) and s.kernel is not None]
     kernels = [*(s.kernel for s in stages), *natives]
     intervals, pairs, home = live_values(made)
@@ -90,6 +93,7 @@ def assemble(made: Compilation) -> Executable:
     row_major.update(dict.fromkeys((name, "") for name in moving_operands(made.steps)))
     params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
     dims = [d.name for d in graph.dims]
+    counted = {holder: d for d, holder in graph.counts.items()}
 
     def step_of(stage: Stage | HostStage | RepeatStage | MessageStage) -> Step:
         if isinstance(stage, Stage):
@@ -102,7 +106,12 @@ def assemble(made: Compilation) -> Executable:
         rounds = rounds_of(graph, stage.node)
         return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
 
-    steps = with_waits([step_of(stage) for stage in made.calls])
+    def counts_of(stage: Stage | HostStage | RepeatStage | MessageStage) -> list[Step]:
+        """What makes the value of a dimension known that a stage has counted."""
+        found = [(d, name) for name, d in counted.items() if name in stage.group.outputs]
+        return [Count(d, replace(place_of(constants, home, slots, n), nbytes=8), str(d)) for d, n in found]
+
+    steps = with_waits([step for stage in made.calls for step in (step_of(stage), *counts_of(stage))])
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
@@ -133,6 +142,15 @@ def assemble(made: Compilation) -> Executable:
         own_form=device_maker(made.target.machine) is not None,
         driven_by=driver if made.target.machine.offloads else "",
     )
+
+
+def _require_room(graph: Graph) -> None:
+    """Refuses extents that a call counts where memory for the greatest of them is too much to have it at hand."""
+    counted = graph.counts
+    for name, t in graph.types.items() if counted else ():
+        if counted.keys() & dims_of(t.shape) and greatest(t.nbytes) > MOST_COUNTED:
+            allowed = f"{MOST_COUNTED} bytes, since a call computes the extent"
+            raise UnsupportedOperator(f"value '{name}': found up to {greatest(t.nbytes)} bytes; allowed: {allowed}")
 
 
 def structures_of(made: Compilation, inputs: Sequence[str]) -> dict[str, Any]:

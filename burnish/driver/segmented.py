@@ -22,7 +22,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
-from burnish.errors import ArtifactError, InputError, ModelError
+from burnish.errors import ArtifactError, InputError, ModelError, TargetError, UnsupportedOperator, VerificationError
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.eager import EagerNode
 from burnish.frontend.onnx.nodes import attributes
@@ -31,6 +31,7 @@ from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
 from burnish.loops.numeric import numpy_dtype
+from burnish.loops.sizes import greatest
 from burnish.runtime.artifact import checked_key
 from burnish.runtime.container import Container, write_container
 from burnish.runtime.module import Module, ProfileRow, slow_text
@@ -233,20 +234,34 @@ class SegmentedModule:
             return variants.runs[key]
         types = {name: type_of(a) for name, a in arrays.items() if name not in values}
         graph = program.graph_of(segment, types, values)
-        small = sum(t.size for t in graph.types.values()) <= FEW_ELEMENTS
+        small = sum(greatest(t.size) for t in graph.types.values()) <= FEW_ELEMENTS
         run: Run
         if graph.nodes and small and variants.runs and key not in variants.met:
             variants.met.add(key)
             return _Interpreted(graph)
-        if graph.nodes:
+        module = self._made(program, segment, graph) if graph.nodes else None
+        if module is not None:
             self.compilations += 1
-            run = _Compiled(self._compiler(graph), graph.inputs)
+            run = _Compiled(module, graph.inputs)
         else:
             run = _Interpreted(graph)
         variants.runs[key] = run
         while len(variants.runs) > KEPT:
             variants.runs.popitem(last=False)
         return run
+
+    def _made(self, program: Program, segment: Segment, graph: Graph) -> Module | None:
+        """A compiled segment; None where the target has no code for one that only counts. Raises RuntimeValue where it
+        can do with the extents that it counts once they are numbers, and what the compiler raises.
+        """
+        try:
+            return self._compiler(graph)
+        except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
+            if not graph.counts:
+                raise
+            if program.separate(segment):
+                raise RuntimeValue(str(error), "") from error
+            return None
 
     def _array(self, program: Program, env: Mapping[str, Any], name: str) -> np.ndarray:
         """A value that a segment reads. Raises InputError for a sequence or nothing."""

@@ -20,13 +20,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from burnish import ops
 from burnish.errors import ModelError
 from burnish.loops.expr import ITEM_BYTES
-from burnish.loops.sizes import Dim, dims_of, extent_of
+from burnish.loops.sizes import Dim, dims_of, extent_of, is_size
 
 Attribute = bool | int | float | str | tuple["Attribute", ...]
 
@@ -105,9 +106,29 @@ class Graph:
 
     @property
     def dims(self) -> tuple[Dim, ...]:
-        """The dimensions in the shapes of inputs, in order of their names; none in a static graph."""
+        """The dimensions in the shapes of inputs, and those that nodes count, in order of their names; none in a static
+        graph.
+        """
         found = dims_of(d for name in self.inputs for d in self.types[name].shape)
-        return tuple(sorted(found, key=lambda d: d.name))
+        return tuple(sorted({*found, *self.counts}, key=lambda d: d.name))
+
+    @property
+    def counts(self) -> dict[Dim, str]:
+        """The dimensions whose values a call computes, each with the tensor that holds it."""
+        nodes = [node for node in self.nodes if node.op in ops.COUNTING]
+        return {d: node.outputs[-1] for node in nodes for d in dims_of((node.attrs["count"],))}  # type: ignore[arg-type]
+
+    def dims_read(self, node: Node) -> frozenset[Dim]:
+        """The dimensions in the types of a node's results, and in its attributes."""
+        waiting: list[Any] = [*node.attrs.values()]
+        sizes: list[Any] = [d for name in node.outputs for d in self.types[name].shape]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, tuple):
+                waiting += value
+            elif is_size(value):
+                sizes.append(value)
+        return dims_of(sizes)
 
     def producers(self) -> dict[str, Node]:
         """Tensor name -> the node that computes it."""

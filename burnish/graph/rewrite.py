@@ -100,13 +100,15 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
 
 
 def drop_dead(graph: Graph) -> Graph:
-    """``graph`` without the nodes that no output depends on."""
-    needed = set(graph.outputs)
+    """``graph`` without the nodes that no output depends on, be it by an extent alone."""
+    needed, counts = set(graph.outputs), graph.counts
     nodes = []
     for node in reversed(graph.nodes):
         if needed.intersection(node.outputs):
             nodes.append(node)
             needed.update(node.inputs)
+            if counts:
+                needed.update(counts[d] for d in graph.dims_read(node) if d in counts)
     return graph.with_nodes(nodes[::-1])
 
 

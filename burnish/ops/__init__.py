@@ -12,6 +12,7 @@ from burnish.ops import (
     bf16x3,
     byte_words,
     convolution,
+    counted,
     coupling,
     csr,
     edge_attention,
@@ -48,7 +49,7 @@ from burnish.ops import (
 from burnish.ops.operator import REQUIRED, Operator, TensorType, internal
 from burnish.ops.scan import scan_over
 
-__all__ = ["OPERATORS", "REQUIRED", "Operator", "infer", "is_opaque", "operator_named"]
+__all__ = ["COUNTING", "OPERATORS", "REQUIRED", "Operator", "infer", "is_opaque", "operator_named"]
 
 _FAMILIES = (
     elementwise,
@@ -79,6 +80,7 @@ _FAMILIES = (
     text,
     trees,
     coupling,
+    counted,
     packing,
     byte_words,
     csr,
@@ -90,6 +92,7 @@ _FAMILIES = (
 _PLAIN: Mapping[str, Operator] = {op.name: op for family in _FAMILIES for op in family.OPERATORS}
 _DEFINED: dict[str, Operator] = dict(_PLAIN)
 OPERATORS: Mapping[str, Operator] = _DEFINED
+COUNTING = frozenset(name for name, op in _PLAIN.items() if op.traits.counts)  # operators that count a dimension
 
 
 def operator_named(name: str) -> Operator:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops.native.lines import coupled_probabilities_call
 from burnish.ops.operator import Refused, differentiated, internal, opaque, require, require_dtype, require_rank
 
 _ROUNDS = 100
@@ -39,7 +40,7 @@ def _coupled_probabilities(pairs: np.ndarray) -> np.ndarray:
 
 
 @differentiated(Refused("an iteration that ends as soon as each row is close enough"))
-@opaque(_coupled_probabilities)
+@opaque(_coupled_probabilities, coupled_probabilities_call)
 def coupled_probabilities(name: str, pairs: Tensor) -> Tensor:
     """Probabilities [N, classes] from those of pairs [N, classes, classes]: of the class of the row against that of the
     column. The diagonal is not read.

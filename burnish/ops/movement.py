@@ -7,7 +7,7 @@ from itertools import accumulate
 from math import prod
 
 from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, select, wrap
-from burnish.loops.sizes import at_least, greatest, is_size, least
+from burnish.loops.sizes import at_least, greatest, hinted, is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
     Application,
@@ -43,7 +43,7 @@ def matched_groups(a: Shape, b: Shape) -> list[tuple[range, range]]:
         i0, j0 = i, j
         i, j = min(i + 1, len(a)), min(j + 1, len(b))
         while prod(a[i0:i]) != prod(b[j0:j]):
-            if _not_larger(prod(a[i0:i]), prod(b[j0:j])):
+            if j == len(b) or (i < len(a) and _not_larger(prod(a[i0:i]), prod(b[j0:j]))):
                 i += 1
             else:
                 j += 1
@@ -52,10 +52,10 @@ def matched_groups(a: Shape, b: Shape) -> list[tuple[range, range]]:
 
 
 def _not_larger(m: int, n: int) -> bool:
-    """Whether the first of two different counts is the smaller; of open ones also where they may be equal."""
-    if at_least(n, m):
-        return True
-    return False if at_least(m, n) else m < n
+    """Whether the first of two different counts is the smaller; of open ones also where they may be equal, or is so
+    where the dimensions have their hints.
+    """
+    return at_least(n, m) or (hinted(m) <= hinted(n) and not at_least(m, n))
 
 
 def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[Expr, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple, NoReturn, Protocol
 
+import numpy as np
+
 from burnish.errors import ModelError, ScheduleError, UnsupportedOperator
 from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
 from burnish.loops.sizes import is_size
@@ -40,6 +42,7 @@ class Traits:
     layer that reads its own result. ``structure``: opaque, it makes a structure of structures (offsets and rows of
     edges), once for the same arrays.
     ``internal``: only passes and frontends make it; ``burnish.nd`` and ``burnish.sym`` do not show it.
+    ``counts``: opaque, its last result is the value of the dimension that its attribute ``count`` is.
     """
 
     layout_affinity: float = 0.0
@@ -49,6 +52,7 @@ class Traits:
     recurrent: bool = False
     structure: bool = False
     internal: bool = False
+    counts: bool = False
 
 
 class Emitter(Protocol):
@@ -113,21 +117,33 @@ Gradient = Rule | Composed | Refused | Literal["derived", "none"]
 Parts = Callable[[Application], Sequence[str] | None]
 
 
+class Entropy:
+    """A number that is new in every call: see :data:`ENTROPY`."""
+
+    def __repr__(self) -> str:
+        return "ENTROPY"
+
+
+ENTROPY = Entropy()  # among the numbers of a native call: 64 bits, from the system's entropy
+
+
 class NativeCall(NamedTuple):
     """A kernel written as loops, for operands of certain types: ``function(*arrays, *numbers, begin, end)``.
 
     ``function`` is in the part of Python that numba compiles, and fills parts ``begin`` to ``end`` of ``extent`` parts,
     which are independent: threads share them. ``views``: the shape and dtype in which it sees each operand, inputs
     first; these have as many bytes as the operand. ``scratch``: arrays of its own behind them, undefined at its begin,
-    one for each thread. ``work``: about how many elements it handles. Extents and integers may be sizes.
+    one for each thread. ``tables``: constant arrays, behind those. ``work``: about how many elements it handles.
+    Extents and integers may be sizes.
     """
 
     function: Callable[..., None]
     views: tuple[TensorType, ...]
-    numbers: tuple[int | float, ...] = ()
+    numbers: tuple[int | float | Entropy, ...] = ()
     extent: int = 1
     work: int = 1
     scratch: tuple[TensorType, ...] = ()
+    tables: tuple[np.ndarray, ...] = ()
 
 
 Native = Callable[[Sequence[TensorType], Sequence[TensorType], Mapping[str, Any]], NativeCall | None]

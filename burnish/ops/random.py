@@ -10,6 +10,7 @@ import numpy as np
 from burnish.loops.expr import FLOATS, INTS, Expr, cast, math, select, wrap
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.ops.native.drawing import multinomial_call, random_normal_call, random_uniform_call
 from burnish.ops.operator import (
     Ints,
     opaque,
@@ -37,7 +38,7 @@ def _random_uniform(shape: Ints, dtype: str, low: float, high: float, seed: floa
     return (low + (high - low) * _generator(seed).random_sample(shape)).astype(numpy_dtype(dtype))
 
 
-@opaque(_random_uniform)
+@opaque(_random_uniform, random_uniform_call)
 def random_uniform(
     name: str,
     *,
@@ -56,7 +57,7 @@ def _random_normal(shape: Ints, dtype: str, mean: float, scale: float, seed: flo
     return (mean + scale * _generator(seed).standard_normal(shape)).astype(numpy_dtype(dtype))
 
 
-@opaque(_random_normal)
+@opaque(_random_normal, random_normal_call)
 def random_normal(
     name: str,
     *,
@@ -77,7 +78,7 @@ def _multinomial(x: np.ndarray, count: int, dtype: str, seed: float | None, stre
     return np.argmax(x.astype(np.float64)[:, None] + noise, 2).astype(numpy_dtype(dtype))
 
 
-@opaque(_multinomial)
+@opaque(_multinomial, multinomial_call)
 def multinomial(
     name: str, x: Tensor, *, count: int, dtype: str = "int32", seed: float | None = None, stream: int = 0
 ) -> Tensor:

@@ -16,6 +16,7 @@ from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
+from burnish.ops.native.windows import roi_align_call
 from burnish.ops.operator import (
     Application,
     Composed,
@@ -291,7 +292,7 @@ def _require_regions(x: Tensor, rois: Tensor, batch: Tensor, size: Ints, mode: s
 
 @composed(_fixed_regions)
 @differentiated(Composed(roi_align_terms))
-@opaque(_roi_align)
+@opaque(_roi_align, roi_align_call)
 def roi_align(
     name: str,
     x: Tensor,

@@ -16,6 +16,7 @@ from burnish.ops.native.scattering import (
     scatter_nd_call,
     scatter_rows_call,
 )
+from burnish.ops.native.windows import max_pool_indices_call
 from burnish.ops.operator import (
     Application,
     Composed,
@@ -338,7 +339,7 @@ def _max_pool_indices(
     return found + channels * int(np.prod(sizes))
 
 
-@opaque(_max_pool_indices)
+@opaque(_max_pool_indices, max_pool_indices_call)
 def max_pool_indices(
     name: str,
     x: Tensor,

@@ -1,4 +1,4 @@
-"""Opaque operators that order elements: sort and top-k."""
+"""Opaque operators that order elements, or find them in an order: sort, top-k, binary search."""
 
 from __future__ import annotations
 
@@ -7,7 +7,17 @@ import numpy as np
 from burnish.loops.sizes import least
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.ordering import sort_call, top_k_call
-from burnish.ops.operator import Application, Composed, differentiated, normal_axis, opaque, require
+from burnish.ops.native.tables import find_keys_call
+from burnish.ops.operator import (
+    Application,
+    Composed,
+    differentiated,
+    normal_axis,
+    opaque,
+    require,
+    require_dtype,
+    require_rank,
+)
 
 _INDEX = "int64"  # dtype of positions
 
@@ -66,4 +76,22 @@ def top_k(
     return placeholder(shape, x.dtype, f"{name}.0"), placeholder(shape, _INDEX, f"{name}.1")
 
 
-OPERATORS = (sort, top_k)
+def _find_keys(x: np.ndarray, keys: np.ndarray) -> np.ndarray:
+    place = np.minimum(np.searchsorted(keys, x), max(len(keys) - 1, 0))
+    found = keys[place] if len(keys) else np.zeros(x.shape, x.dtype)
+    same = (found == x) | ((found != found) & (x != x))
+    return np.where(same & (len(keys) > 0), place, -1).astype(np.int64)
+
+
+@differentiated("none")
+@opaque(_find_keys, find_keys_call)
+def find_keys(name: str, x: Tensor, keys: Tensor) -> Tensor:
+    """The position (int64) of every element of ``x`` among ``keys`` [K], which are different and in order, NaN last; -1
+    for what is none of them.
+    """
+    require_rank(keys, "keys", 1)
+    require_dtype(keys, "keys", (x.dtype,))
+    return placeholder(x.shape, _INDEX, name)
+
+
+OPERATORS = (sort, top_k, find_keys)

@@ -8,6 +8,8 @@ import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.fourier import transform_parts
+from burnish.ops.native.fourier import dft_call
+from burnish.ops.native.lines import cumprod_call, determinant_call
 from burnish.ops.operator import (
     Application,
     Composed,
@@ -65,7 +67,7 @@ def _dft_gradient(a: Application) -> list[str | None]:
 
 @composed(transform_parts)
 @differentiated(_dft_gradient)
-@opaque(_dft)
+@opaque(_dft, dft_call)
 def dft(name: str, x: Tensor, *, axis: int, length: int, inverse: bool = False, onesided: bool = False) -> Tensor:
     """The discrete Fourier transform along ``axis`` of ``x`` [..., 1] (real) or [..., 2] (real and imaginary parts).
 
@@ -109,7 +111,7 @@ def _cumprod_terms(a: Application) -> list[str]:
 
 
 @differentiated(Composed(_cumprod_terms))
-@opaque(_cumprod)
+@opaque(_cumprod, cumprod_call)
 def cumprod(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running product along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
     require_number(x, "x")
@@ -139,7 +141,7 @@ def _determinant_gradient(a: Application) -> list[str | None]:
 
 
 @differentiated(_determinant_gradient)
-@opaque(_determinant)
+@opaque(_determinant, determinant_call)
 def determinant(name: str, x: Tensor) -> Tensor:
     """The determinants of square matrices ``x`` [..., N, N]."""
     require_float(x, "x")

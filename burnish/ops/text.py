@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.ops.native.tokens import count_ngrams_call, pool_of
 from burnish.ops.operator import Floats, Ints, internal, opaque, require, require_dtype
 
 
@@ -19,10 +20,7 @@ def _count_ngrams(
     mode: str,
 ) -> np.ndarray:
     rows = x.reshape(-1, x.shape[-1]) if x.ndim == 2 else x.reshape(1, -1)
-    known: dict[tuple[int, ...], int] = {}
-    for size, (begin, end) in enumerate(zip(starts, (*starts[1:], len(pool)), strict=True), 1):
-        for at in range(begin, end, size):
-            known[tuple(pool[at : at + size])] = len(known)
+    known = pool_of(pool, starts)
     counts = np.zeros((len(rows), max(indexes, default=-1) + 1), np.float32)
     for row, tokens in zip(counts, rows.tolist(), strict=True):
         for size in range(lengths[0], lengths[1] + 1):
@@ -40,7 +38,7 @@ def _count_ngrams(
     return value.astype(np.float32).reshape(*x.shape[:-1], -1)
 
 
-@opaque(_count_ngrams)
+@opaque(_count_ngrams, count_ngrams_call)
 def count_ngrams(
     name: str,
     x: Tensor,

@@ -12,7 +12,7 @@ from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.sizes import dims_of
 from burnish.ops import OPERATORS
-from burnish.ops.operator import NativeCall, TensorType
+from burnish.ops.operator import Entropy, NativeCall, TensorType
 from burnish.pipeline.kernel import Kernel, code_version
 from burnish.target import Target
 
@@ -29,7 +29,7 @@ def build(graph: Graph, node: Node, target: Target, store: ObjectCache | None) -
     call = operator.native(inputs, outputs, attrs)
     if call is None:
         return None
-    _require_same_bytes(node.op, call, [*inputs, *outputs])
+    _require_same_bytes(node.op, call, inputs if operator.traits.counts else [*inputs, *outputs])
     dims = tuple(d.name for d in sorted(dims_of(_extents(call)), key=lambda d: d.name))
     key = cache_key(
         code_version(), target.key, node.op, version_of(call), repr((inputs, outputs, sorted(attrs.items())))
@@ -47,11 +47,12 @@ def build(graph: Graph, node: Node, target: Target, store: ObjectCache | None) -
 
 
 def _extents(call: NativeCall) -> list[int]:
-    numbers = [n for n in call.numbers if not isinstance(n, float)]
+    numbers = [n for n in call.numbers if not isinstance(n, float | Entropy)]
     return [*(n for shape, _ in (*call.views, *call.scratch) for n in shape), *numbers, call.extent]
 
 
 def _require_same_bytes(op: str, call: NativeCall, types: list[TensorType]) -> None:
     """A view of other bytes than its operand's is a fault of the operator's declaration."""
-    bytes_of = [[prod(shape) * ITEM_BYTES[dtype] for shape, dtype in kinds] for kinds in (call.views, types)]
+    seen = call.views[: len(types)]
+    bytes_of = [[prod(shape) * ITEM_BYTES[dtype] for shape, dtype in kinds] for kinds in (seen, types)]
     assert bytes_of[0] == bytes_of[1], f"{op}: views of {bytes_of[0]} bytes for operands of {bytes_of[1]}"

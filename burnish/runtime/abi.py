@@ -17,6 +17,7 @@ class Runtime(ctypes.Structure):
         ("scratch_stride", ctypes.c_int64),
         ("threads", ctypes.c_int64),
         ("profile", ctypes.c_void_p),
+        ("entropy", ctypes.c_int64),
     )
 
 

@@ -23,7 +23,7 @@ from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import Container, read_container, write_container
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.image import Image
-from burnish.runtime.steps import Call, Collective, Copy, Host, Pointer, Repeat, Slot, Step, Wait
+from burnish.runtime.steps import Call, Collective, Copy, Count, Host, Pointer, Repeat, Slot, Step, Wait
 
 
 class NotExecutableError(ArtifactError):
@@ -165,6 +165,8 @@ def _step_to_json(step: Step) -> list[Any]:
             return ["call", node, kernel, [_slot_to_json(s) for s in args]]
         case Copy(source, target, node):
             return ["copy", node, _slot_to_json(source), _slot_to_json(target)]
+        case Count(dim, source, node):
+            return ["count", node, dim.name, _slot_to_json(source)]
         case Host(operator, args, specs, results, attrs, node):
             typed = [_slot_to_json(s) for s in args], [_spec_to_json(spec) for spec in specs]
             return ["host", node, operator, *typed, results, dict(attrs)]
@@ -185,6 +187,8 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             return Call(kernel, tuple(map(_slot_from_json, slots)), node)
         case ["copy", node, source, target]:
             return Copy(_slot_from_json(source), _slot_from_json(target), node)
+        case ["count", node, name, source]:
+            return Count(dims[name], _slot_from_json(source), node)
         case ["host", node, operator, slots, specs, results, attrs]:
             types = tuple(_spec_from_json(spec, dims) for spec in specs)
             return Host(operator, tuple(map(_slot_from_json, slots)), types, results, attrs, node)
@@ -200,7 +204,7 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             first, even, others = parts
             moving = tuple(_pointer_from_json(p, dims) for p in pointers)
             return Repeat(_extent(count, dims), first, even, others, moving, node)
-    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat")
+    raise ValueError(f"a step is {data!r}, allowed: call, copy, count, host, collective, wait, repeat")
 
 
 def _call_from_json(data: Sequence[Any]) -> Call:

@@ -14,8 +14,8 @@ from burnish.runtime.pool_ir import pool_ir
 
 # The structures are laid out like those of abi.py.
 _TYPES = """
-; What kernels see: parallel, pool, scratch, bytes of scratch per thread, threads, time stamps or null.
-%Runtime = type { ptr, ptr, ptr, i64, i64, ptr }
+; What kernels see: parallel, pool, scratch, bytes of scratch per thread, threads, time stamps or null, entropy.
+%Runtime = type { ptr, ptr, ptr, i64, i64, ptr, i64 }
 ; Calls and their number, patches and their number, clock_gettime.
 %Plan = type { ptr, i64, ptr, i64, ptr }
 ; A kernel and its array of argument pointers.
@@ -123,6 +123,39 @@ exit:
 }
 """
 
+_COUNT = """
+; Makes an int64 the value of a dimension. Its arguments are where that is and, in place of addresses, its bound, how
+; many places the value goes to, and where their addresses are.
+define void @burnish_count(ptr %args, ptr %rt) nounwind {
+entry:
+  %source = load ptr, ptr %args
+  %given = load i64, ptr %source
+  %bound.at = getelementptr i64, ptr %args, i64 1
+  %bound = load i64, ptr %bound.at
+  %count.at = getelementptr i64, ptr %args, i64 2
+  %count = load i64, ptr %count.at
+  %places.at = getelementptr ptr, ptr %args, i64 3
+  %places = load ptr, ptr %places.at
+  %beyond = icmp sgt i64 %given, %bound
+  %most = select i1 %beyond, i64 %bound, i64 %given
+  %below = icmp slt i64 %most, 0
+  %value = select i1 %below, i64 0, i64 %most
+  br label %place
+place:
+  %p = phi i64 [ 0, %entry ], [ %p.next, %enter ]
+  %more = icmp slt i64 %p, %count
+  br i1 %more, label %enter, label %exit
+enter:
+  %where.at = getelementptr ptr, ptr %places, i64 %p
+  %where = load ptr, ptr %where.at
+  store i64 %value, ptr %where
+  %p.next = add i64 %p, 1
+  br label %place
+exit:
+  ret void
+}
+"""
+
 _REPEAT = """
 ; Makes calls in rounds. Its arguments are the number of rounds, that of the first calls that only round 0 makes, all
 ; calls, where those of even rounds end, those of odd ones begin and end, and the number of pointers; then of each
@@ -222,7 +255,7 @@ def driver_image(triple: str) -> Image:
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
-    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}{_REPEAT}'
+    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}{_COUNT}{_REPEAT}'
     text += pool_ir(system.calls, system.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

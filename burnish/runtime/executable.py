@@ -3,7 +3,8 @@
 executable ::= Executable(inputs, outputs, steps, driver, code, params, arena_bytes, scratch_bytes, target, graph, info,
                           buffers, in_place, states, state, initial)
 tensor     ::= TensorSpec(name, shape, dtype)
-step       ::= Call(kernel, args, node) | Copy(source, target, node) | Host(operator, args, specs, results, attrs, node)
+step       ::= Call(kernel, args, node) | Copy(source, target, node) | Count(dim, source, node)
+             | Host(operator, args, specs, results, attrs, node)
              | Collective(operation, reduce, source, target, spec, node, result, peer, tag) | Wait(step, node)
              | Repeat(count, once, calls, odd, pointers, node)
 slot       ::= Slot(memory, index, offset, nbytes)
@@ -12,9 +13,10 @@ State (``states``) is memory that outlives a call: a call reads it and leaves ne
 the values to begin with, ``initial`` those of a reset.
 
 The extents of a tensor are integers or sizes (``loops.sizes``): polynomials over dimensions, whose values follow from
-the shapes of a call's inputs. A slot of the memory "size" hands the value of a dimension to the kernel. Where sizes of
-values in the arena depend on dimensions, their places do: then ``buffers`` holds their lifetimes, by which they are
-planned when a module first sees the sizes of a call.
+the shapes of a call's inputs, or are counted by a step of the call: memory is then planned for the greatest, and
+outputs are the beginnings of larger ones. A slot of the memory "size" hands the value of a dimension to the kernel.
+Where sizes of values in the arena depend on dimensions, their places do: then ``buffers`` holds their lifetimes, by
+which they are planned when a module first sees the sizes of a call.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from burnish.runtime.image import Image
 from burnish.runtime.steps import Call as Call
 from burnish.runtime.steps import Collective as Collective
 from burnish.runtime.steps import Copy as Copy
+from burnish.runtime.steps import Count as Count
 from burnish.runtime.steps import Host as Host
 from burnish.runtime.steps import Pointer as Pointer
 from burnish.runtime.steps import Repeat as Repeat
@@ -89,6 +92,11 @@ class Executable:
 
     @cached_property
     def dims(self) -> tuple[Dim, ...]:
-        """The dimensions in the shapes of inputs, in order of their names."""
-        found = frozenset[Dim]().union(*(spec.dims for spec in self.inputs))
+        """The dimensions in the shapes of inputs, and those that steps count, in order of their names."""
+        found = frozenset[Dim](self.counted).union(*(spec.dims for spec in self.inputs))
         return tuple(sorted(found, key=lambda d: d.name))
+
+    @cached_property
+    def counted(self) -> tuple[Dim, ...]:
+        """The dimensions that steps count, in the order of these."""
+        return tuple(step.dim for step in self.steps if isinstance(step, Count))

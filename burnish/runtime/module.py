@@ -31,8 +31,8 @@ from burnish.runtime.image import LoadedImage
 from burnish.runtime.integers import check_integers, known_integers
 from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.quick import QuickCall
-from burnish.runtime.runner import CpuCode
-from burnish.runtime.sized import KEPT, ArenaPlanner, Sized, bind, hints, sized
+from burnish.runtime.runner import CpuCode, CpuRunner
+from burnish.runtime.sized import KEPT, ArenaPlanner, Beginnings, Sized, bind, hints, sized
 from burnish.runtime.state import State
 from burnish.runtime.structures import Structures
 from burnish.runtime.variants import Variant
@@ -108,7 +108,8 @@ class Module:
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
         self._planner = ArenaPlanner(executable)
         self._now = self._sizes(hints(executable.dims))
-        self._fixed = None if executable.dims else self._now
+        self._fixed = self._now if len(executable.dims) == len(executable.counted) else None
+        self._beginnings = Beginnings(executable.outputs)
         self._workspace: Workspace | None = None
         self._for(self._now)
         if self._workspace_bytes:
@@ -268,13 +269,16 @@ class Module:
             return there[0] if len(there) == 1 else tuple(there)
         arrays, now = self._accept_all(given)
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
-        self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
-        return results[0][0] if len(results) == 1 else tuple(array for array, _ in results)
+        counted = self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
+        found = [array for array, _ in results]
+        if counted:
+            given = zip(self.executable.dims, now.values, strict=True)
+            found = self._beginnings(found, {d.name: value for d, value in given} | counted)
+        return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other.
-
-        Raises InputError.
+        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other; to the
+        beginnings of those with extents that a call counts, given at their greatest. Raises InputError.
         """
         if self._there is not None and any(map(is_on_gpu, (*inputs, *outputs))):
             self._run_there(inputs, outputs)
@@ -371,15 +375,15 @@ class Module:
         if self._integers:
             check_integers(self._integers, [spec.name for spec in self.inputs], arrays)
 
-    def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
+    def _execute(self, addresses: list[int], now: Sized, profile: int | None = None) -> dict[str, int]:
+        """Runs all steps; the dimensions that they have counted."""
         # Python runs handlers of signals and finalizers between any two steps, also here: they find the lock their own,
         # and the state in use. None of them runs within the native code.
         with self._lock:
             if self._caller:
                 if self.executable.states:
                     raise InputError("a model with state is called in the middle of a call of it; allowed: after it")
-                self.__copy__()._execute(addresses, now, profile)
-                return
+                return self.__copy__()._execute(addresses, now, profile)
             workspace = None
             try:
                 self._caller = threading.get_ident()
@@ -391,6 +395,7 @@ class Module:
                 if workspace and workspace is not self._workspace:
                     self._work_in(workspace)
                 self._run(addresses, now, profile)
+                return self._runner.counted() if self.executable.counted else {}
             finally:
                 self._caller = 0
                 if workspace:
@@ -493,5 +498,7 @@ def _watch_forks() -> None:
 def _after_fork() -> None:
     """In a child, no other thread is left that could release a lock. The one that forked, in a handler, still can."""
     for module in _modules:
+        if isinstance(module._runner, CpuRunner):
+            module._runner.reseed()
         if module._caller != threading.get_ident():
             module._lock, module._caller = threading.RLock(), 0

@@ -1,4 +1,4 @@
-"""Quick call: a model without state and open sizes on arrays that kernels can read as they are, with few checks."""
+"""Quick call: a model without state and open inputs on arrays that kernels can read as they are, with few checks."""
 
 from __future__ import annotations
 
@@ -36,13 +36,15 @@ class QuickCall:
         count = len(self._inputs) + len(self._outputs)
         self._enter = struct.Struct(f"{count}Q").pack_into
         self._io, self._native, self._pool = runner.io, runner.native, module._pool
+        self._counted = runner.counted if module.executable.counted else None
         self._plan, (self._io_address, self._runtime) = runner._only, runner._shared
 
     @staticmethod
     def suits(module: Any) -> bool:
         """Whether all calls of a module may be made so."""
         own, runner = module.executable, module._runner
-        alone = len(module.inputs) == len(own.inputs) and not own.states and not own.dims
+        alone = len(module.inputs) == len(own.inputs) and not own.states
+        alone = alone and len(own.dims) == len(own.counted)
         return alone and isinstance(runner, CpuRunner) and runner._only is not None and not own.info.get("structures")
 
     def __call__(self, args: Sequence[Any]) -> Any:
@@ -69,6 +71,8 @@ class QuickCall:
                     module._work_in(workspace)
                 self._enter(self._io, 8, *addresses)
                 self._native(self._plan, self._io_address, self._runtime)
+                if self._counted is not None:
+                    results = module._beginnings(results, self._counted())
             finally:
                 module._caller = 0
                 if workspace is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Plan, Runtime
 from burnish.runtime.buffers import address_of, round_up
 from burnish.runtime.collectives import Collectives
-from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat
+from burnish.runtime.executable import Call, Copy, Count, Executable, Host, Repeat
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import Pool
 from burnish.runtime.sized import Sized
@@ -80,9 +81,11 @@ class CpuRunner:
         self.executable, self._workers, self._code = executable, workers, code
         stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
         self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
+        self.reseed()
         tables = Tables(executable, self._entry, address_of(params), address_of(state))
         self._begins, self._table, self.args = tables.begins, tables.calls, tables.args
         self.patches, self.places, self.extents = tables.patches, tables.places, tables.extents
+        self._counts = tables.counts
         self._given = tables.zero  # how many addresses a call has
         self.io = (ctypes.c_void_p * (1 + self._given))()  # arena, inputs, outputs, values of dimensions; null
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
@@ -103,7 +106,7 @@ class CpuRunner:
         clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)
         runs: list[list[int] | int] = [[]]
         for number, step in enumerate(self.executable.steps):
-            if not isinstance(step, (Call, Copy, Repeat)):
+            if not isinstance(step, (Call, Copy, Count, Repeat)):
                 runs += [number]
             elif isinstance(runs[-1], list):
                 runs[-1].append(number)
@@ -120,6 +123,10 @@ class CpuRunner:
             parts.append(_Segment(plan, run[0] if run else 0))
             done += len(run)
         return parts
+
+    def reseed(self) -> None:
+        """Gives draws without a seed other numbers than those of a process that this one was forked from."""
+        self.runtime.entropy = int.from_bytes(os.urandom(8), "little")
 
     def place(self, offsets: np.ndarray) -> None:
         """Makes steps find their arguments where they are for the sizes of a call: ``Sized.offsets``."""
@@ -148,9 +155,13 @@ class CpuRunner:
             self.runtime.profile = None
             self._collectives.abandon()
 
+    def counted(self) -> dict[str, int]:
+        """The dimensions that the last call has counted."""
+        return {d.name: int(self.args[at]) for d, at in self._counts.items()}
+
     def _step(self, number: int, now: Sized) -> None:
         step = self.executable.steps[number]
-        sizes = {d.name: value for d, value in zip(self.executable.dims, now.values, strict=True)}
+        sizes = {d.name: value for d, value in zip(self.executable.dims, now.values, strict=True)} | self.counted()
         begin = self._begins[number]
         addresses = self.args[begin : begin + len(step.slots)].tolist()
         if isinstance(step, Host):

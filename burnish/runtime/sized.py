@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from burnish.runtime.executable import Executable, TensorSpec
 
 Shape = tuple[int, ...]
 KEPT = 8  # sizes of which a module remembers what they decide
+FEW_BYTES = 1 << 12  # of an array of which a part may keep the memory
 KEPT_PLANS = 64  # arenas that it remembers, of some kilobytes each
 
 
@@ -78,6 +80,34 @@ def _list(values: Mapping[str, int]) -> str:
     return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
+class Beginnings:
+    """The parts of outputs that a call fills: those whose extents it counts are as long as they may be at most."""
+
+    def __init__(self, specs: Sequence[TensorSpec]) -> None:
+        self._open = [(i, self._extents(spec)) for i, spec in enumerate(specs) if spec.dims]
+
+    @staticmethod
+    def _extents(spec: TensorSpec) -> list[Any]:
+        """Numbers, names of dimensions, and sizes of other forms."""
+        alone = {(((d,), 1),): d.name for d in spec.dims}
+        shape: list[Any] = [*spec.shape]
+        return [alone.get(e.terms, e) if is_size(e) and e.terms and not e.constant else e for e in shape]
+
+    def __call__(self, arrays: Sequence[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """The arrays with the shapes that these values of dimensions give them; what is much smaller is copied, so that
+        it does not keep the memory of all.
+        """
+        found = list(arrays)
+        for i, extents in self._open:
+            shape = tuple([sizes[e] if isinstance(e, str) else valued(e, sizes) for e in extents])
+            array = found[i]
+            if shape == array.shape:
+                continue
+            own = np.ndarray(shape, array.dtype, array)
+            found[i] = own.copy() if array.nbytes > FEW_BYTES and own.nbytes * 8 <= array.nbytes else own
+        return found
+
+
 class ArenaPlanner:
     """Places in the arena of symbolic sizes: planned for sizes rounded up, so that a cache may grow from call to call.
 
@@ -118,14 +148,16 @@ def rounded_up(value: int, high: int) -> int:
 
 def sized(
     executable: Executable,
-    sizes: Mapping[str, int],
+    given: Mapping[str, int],
     arena: ArenaPlanner,
     places: np.ndarray,
     extents: Sequence[tuple[int, int]] = (),
 ) -> Sized:
-    """What these values of the dimensions decide. ``places``: of each address, its buffer in the arena or -1, and the
-    offset in what it points into. ``extents``: which of them are no addresses but the values of these sizes.
+    """What these values of the dimensions decide; those that a call counts have their greatest. ``places``: of each
+    address, its buffer in the arena or -1, and the offset in what it points into. ``extents``: which of them are no
+    addresses but the values of these sizes.
     """
+    sizes = {**given, **{d.name: d.high for d in executable.counted}}
     both = executable.inputs, executable.outputs
     inputs, outputs = ([(spec.at(sizes), numpy_dtype(spec.dtype)) for spec in specs] for specs in both)
     values = [sizes[d.name] for d in executable.dims]

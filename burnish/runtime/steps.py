@@ -110,6 +110,25 @@ class Copy:
 
 
 @dataclass(frozen=True)
+class Count:
+    """Makes the int64 at ``source`` the value of a dimension, for the steps behind it."""
+
+    dim: Dim
+    source: Slot
+    node: str = ""
+
+    @property
+    def label(self) -> str:
+        """What a profile calls the step."""
+        return "count"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """Where it reads."""
+        return (self.source,)
+
+
+@dataclass(frozen=True)
 class Host:
     """A call of an opaque operator in Python. ``specs``: what lies in the slots ``args``, of which the last ``results``
     are written. ``operator`` is found by its name when the executable is loaded: a file holds no Python code.
@@ -260,7 +279,7 @@ class Repeat:
         return (*own, *(slot for pointer in self.pointers for slot in pointer.slots))
 
 
-Step = Call | Copy | Host | Collective | Wait | Repeat
+Step = Call | Copy | Count | Host | Collective | Wait | Repeat
 
 
 def array_at(address: int, spec: TensorSpec, sizes: Mapping[str, int]) -> np.ndarray:

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from burnish.loops.sizes import dims_of
+from burnish.loops.sizes import Dim, dims_of
 from burnish.runtime.buffers import address_of
-from burnish.runtime.executable import Call, Copy, Executable, Pointer, Repeat, Slot
+from burnish.runtime.executable import Call, Copy, Count, Executable, Pointer, Repeat, Slot
 
 
 @dataclass
@@ -19,7 +19,8 @@ class Tables:
     ``args`` holds the arguments of all calls; those of step ``i`` begin at ``begins[i]``. ``calls`` holds an address
     and where its arguments are, of each native step in order, then of calls that are repeated. ``patches`` are entered
     by each call of the model: where, number in ``io``, offset; ``places`` says of each which buffer of the arena it is
-    in (-1: none) and at what offset, ``extents`` which are no addresses but sizes.
+    in (-1: none) and at what offset, ``extents`` which are no addresses but sizes. ``counts``: which argument holds the
+    value of each dimension that a step counts.
     """
 
     executable: Executable
@@ -28,11 +29,13 @@ class Tables:
     state: int
     begins: list[int] = field(default_factory=list)
     extents: list[tuple[int, int]] = field(default_factory=list)
+    counts: dict[Dim, int] = field(default_factory=dict)
     _args: list[int] = field(default_factory=list)
     _calls: list[tuple[int, int]] = field(default_factory=list)
     _repeated: list[tuple[int, int]] = field(default_factory=list)
     _patches: list[tuple[int, int, int]] = field(default_factory=list)
     _places: list[tuple[int, int]] = field(default_factory=list)
+    _uses: dict[Dim, list[int]] = field(default_factory=dict)  # arguments that are values of counted dimensions
     _to_args: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of others
     _to_repeated: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of repeated calls
 
@@ -42,18 +45,24 @@ class Tables:
         sizes = outputs + len(own.outputs)
         self._first_io = {"arena": 0, "input": 1, "output": outputs, "size": sizes}
         self.zero = sizes + len(own.dims)  # the number in ``io`` of a null pointer
+        self._uses = {d: [] for d in own.counted}
         for step in own.steps:
             if isinstance(step, Repeat):
                 self._repeat(step)
                 continue
             self.begins.append(len(self._args))
-            if isinstance(step, (Call, Copy)):
-                entry = step.kernel if isinstance(step, Call) else "burnish_copy"
+            if isinstance(step, (Call, Copy, Count)):
+                entry = step.kernel if isinstance(step, Call) else f"burnish_{step.label}"
                 self._calls.append((self.entry(entry), len(self._args)))
             for slot in step.slots:
                 self._enter(slot)
             if isinstance(step, Copy):
                 self._args.append(step.source.nbytes)
+            elif isinstance(step, Count):
+                self._args += [step.dim.high, 0, 0]
+                self.counts[step.dim] = len(self._args)
+                self._args.append(0)
+        self._enter_uses()
         self.args = np.array(self._args, np.uint64)
         begin = address_of(self.args)
         self.calls = np.array([(k, begin + 8 * at) for k, at in self._calls + self._repeated], np.uint64).reshape(-1, 2)
@@ -64,9 +73,22 @@ class Tables:
         for at, number in self._to_repeated:
             self.args[at] = address_of(self.calls) + 16 * (len(self._calls) + number)
 
+    def _enter_uses(self) -> None:
+        """Tells the steps that count where the values go."""
+        for d, own in self.counts.items():
+            self._args[own - 2] = 1 + len(self._uses[d])
+            self._to_args.append((own - 1, len(self._args)))
+            for at in (own, *self._uses[d]):
+                self._to_args.append((len(self._args), at))
+                self._args.append(0)
+
     def _enter(self, slot: Slot, offset: int = 0) -> None:
         """Appends the address of ``slot``, ``offset`` bytes on. That of parameters and state is final."""
         offset += slot.offset
+        if slot.memory == "size" and self.executable.dims[slot.index] in self._uses:
+            self._uses[self.executable.dims[slot.index]].append(len(self._args))
+            self._args.append(0)
+            return
         if slot.memory in ("param", "state"):
             base = self.params if slot.memory == "param" else self.state + self.executable.state_offsets[slot.index]
             self._args.append(base + offset)

@@ -21,6 +21,7 @@ from burnish.runtime.steps import (
     Call,
     Collective,
     Copy,
+    Count,
     Host,
     Repeat,
     Slot,
@@ -87,11 +88,16 @@ def _verify_tensor(role: str, spec: TensorSpec) -> None:
 
 
 def _verify_dims(executable: Executable) -> None:
-    """Whether every dimension is known from an input, and what lies in a symbolic arena is of some size."""
+    """Whether every dimension is known from an input, or from a step before it is used, and what lies in a symbolic
+    arena is of some size.
+    """
     names = [d.name for d in executable.dims]
     _require(len(set(names)) == len(names), f"two dimensions have the same name in {names}")
     solved = [solve(e, e.constant) for spec in executable.inputs for e in spec.shape if is_size(e)]
-    bound = {found[0] for found in solved if found is not None}
+    given = {found[0] for found in solved if found is not None}
+    _require(given.isdisjoint(executable.counted), "a step counts a dimension that an input has")
+    _require(len(set(executable.counted)) == len(executable.counted), "two steps count the same dimension")
+    bound = given.union(executable.counted)
     for d in executable.dims:
         _require(d in bound, f"no input has an extent that is a multiple of dimension '{d}' alone")
         ordered = all(map(_is_size, (d.low, d.high, d.hint))) and d.low <= d.hint <= d.high
@@ -99,11 +105,28 @@ def _verify_dims(executable: Executable) -> None:
     for spec in executable.outputs:
         for d in spec.dims:
             _require(d in executable.dims, f"an output has any number of {d}, but no input has")
+    _verify_counted(executable)
     owners = {b.name for b in executable.buffers}
     for b in executable.buffers:
         known = dims_of((b.nbytes,)) <= set(executable.dims) and _is_size(least(b.nbytes))
         _require(known and type(b.first) is type(b.last) is int, f"buffer '{b.name}' has {b.nbytes} bytes")
     _require(all(name in owners for pair in executable.in_place for name in pair), "in-place pairs name no buffers")
+
+
+def _verify_counted(executable: Executable) -> None:
+    """Whether no step uses a dimension before it is counted, and native code can enter it where it is used."""
+    late = {i for i, d in enumerate(executable.dims) if d in executable.counted}
+    for step in executable.steps:
+        early = [executable.dims[s.index] for s in step.slots if s.memory == "size" and s.index in late]
+        _require(not early, f"node '{step.node}' uses dimension {', '.join(map(str, early))} before it is counted")
+        if isinstance(step, Count):
+            late.discard(executable.dims.index(step.dim))
+            _require(step.source.nbytes == 8, f"node '{step.node}' counts by {step.source}, allowed: 8 bytes")
+        elif isinstance(step, Repeat):
+            fixed = dims_of((step.count, *(p.stride for p in step.pointers))).isdisjoint(executable.counted)
+            _require(fixed, f"node '{step.node}' repeats calls by a dimension that is counted")
+    counts = "burnish_count" in executable.driver.symbols
+    _require(not executable.counted or counts, "a dimension is counted, which the driver cannot")
 
 
 def _verify_images(executable: Executable) -> None:

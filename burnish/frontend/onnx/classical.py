@@ -10,6 +10,7 @@ import onnx
 from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import to_array
 
+FEW_KEYS = 16  # of a table that is compared with each element, which fuses with its neighbours
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
@@ -150,6 +151,14 @@ def _vectorizer(c: Context, n: OnnxNode) -> str:
     return c.add("concat", *cut, axis=1)
 
 
+def _by_search(c: Context, x: str, keys: np.ndarray, values: np.ndarray, other: np.ndarray) -> str:
+    """The value of each element's key, the first of equal ones; ``other`` for what is no key."""
+    ordered, first = np.unique(keys, return_index=True)
+    place = c.add("find_keys", x, c.constant(ordered))
+    table = np.concatenate([values[first], other.astype(values.dtype).reshape(1)])
+    return c.add("gather", c.constant(table), place, axis=0)  # -1 is the last one
+
+
 def _label_encoder(c: Context, n: OnnxNode) -> str:
     """A table of keys and values; what is no key has the default value."""
     no_texts(n, "keys_strings", "values_strings", "classes_strings")
@@ -174,6 +183,8 @@ def _label_encoder(c: Context, n: OnnxNode) -> str:
         other = n.attr("default_int64", -1) if whole else n.attr("default_float", -0.0)
     if c.dtype(x) != str(keys.dtype):
         c.invalid("input 0", f"dtype {c.dtype(x)}", f"{keys.dtype}, that of the keys")
+    if keys.size > FEW_KEYS:
+        return _by_search(c, x, keys.reshape(-1), values.reshape(-1), np.asarray(other))
     wide = c.reshape(x, (*c.shape(x), 1))
     hit = c.add("equal", wide, c.constant(keys.reshape(-1)))
     if keys.dtype.kind == "f" and np.isnan(keys).any():

@@ -16,7 +16,7 @@ from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import dims_of, extent_of, greatest, is_size
+from burnish.loops.sizes import Dim, dims_of, extent_of, greatest, is_size
 
 STATIC_ELEMENTS = 1 << 16  # results of constants up to this size are computed at import; folding decides on others
 MOST_BYTES = min(1 << 47, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))  # of a tensor: what there is
@@ -94,6 +94,7 @@ class Context:
     names: dict[str, str] = field(default_factory=dict)  # of the model where the node stands: those in the graph
     versions: Mapping[str, int] = field(default_factory=dict)  # of the other domains that the model imports
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
+    counted: set[Dim] = field(default_factory=set)  # dimensions whose values a call computes
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
     training: bool = False  # what drops elements by chance in training does so; nothing is computed of initializers
     weights: set[str] = field(default_factory=set)  # initializers that may be trained: see ``training``

@@ -118,7 +118,7 @@ def _at_run_time(c: Context, n: OnnxNode) -> list[str]:
 
 
 AT_RUN_TIME = (
-    "NonMaxSuppression", "Unique", "Compress", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",
+    "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",
     "SequenceAt", "SequenceLength", "SplitToSequence", "ConcatFromSequence", "SequenceMap", "Optional",
     "OptionalHasElement", "OptionalGetElement", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit",
     "TfIdfVectorizer", "ai.onnx.ml.CategoryMapper", "ai.onnx.ml.ZipMap", "com.microsoft.Tokenizer",

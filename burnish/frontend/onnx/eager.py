@@ -1,4 +1,4 @@
-"""ONNX operators that run between segments, on values: control flow, sequences, shapes that depend on values.
+"""ONNX operators that run between segments, on values: control flow and sequences.
 
 A value is an array; a sequence a list of them; an optional that holds nothing, or an input that is left out, is None.
 """
@@ -15,7 +15,6 @@ import onnx
 from burnish.errors import InputError
 from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.loops.numeric import numpy_dtype
-from burnish.ops import dynamic
 
 MOST_STEPS = 1 << 31  # of a loop without a limit
 
@@ -35,6 +34,13 @@ class EagerNode:
         """The value of an input, or ``default`` if it is left out."""
         found = self.inputs[position] if position < len(self.inputs) else None
         return default if found is None else found
+
+    def once(self, make: Callable[[], Any]) -> Any:
+        """What ``make`` gives for the node's attributes alone, among which it is kept, under the empty name."""
+        kept: Any = self.attrs
+        if "" not in kept:
+            kept[""] = make()
+        return kept[""]
 
     def number(self, position: int, default: float) -> float:
         """The one element of an input, as a Python number."""
@@ -195,20 +201,6 @@ def _optional_get(n: EagerNode) -> list[Any]:
     return [n.inputs[0]]
 
 
-# --- shapes that depend on values -------------------------------------------------------------------------------------
-
-
-def _unique(n: EagerNode) -> Sequence[Any]:
-    return dynamic.unique(n.inputs[0], n.attrs.get("axis"), bool(n.attrs.get("sorted", 1)))[: n.outputs]
-
-
-def _non_max_suppression(n: EagerNode) -> list[Any]:
-    boxes, scores = n.inputs[:2]
-    least = None if n.input(4) is None else n.number(4, 0)
-    center = bool(n.attrs.get("center_point_box", 0))
-    return [dynamic.non_max_suppression(boxes, scores, int(n.number(2, 0)), n.number(3, 0), least, center)]
-
-
 SEQUENCES: Mapping[str, Eager] = {
     "SequenceEmpty": lambda n: [[]],
     "SequenceConstruct": lambda n: [list(n.inputs)],
@@ -229,8 +221,4 @@ EAGER: Mapping[str, Eager] = {
     "If": _if,
     "Loop": _loop,
     "Scan": _scan,
-    "NonZero": lambda n: [dynamic.nonzero(n.inputs[0])],
-    "Compress": lambda n: [dynamic.compress(n.inputs[0], n.inputs[1].astype(bool), n.attrs.get("axis"))],
-    "Unique": _unique,
-    "NonMaxSuppression": _non_max_suppression,
 }

@@ -277,10 +277,6 @@ def _counting(dtype: np.dtype) -> str:
     return "int64" if dtype.kind in "iu" else "float64"
 
 
-def _non_zero(c: Context, n: OnnxNode) -> str:
-    return c.constant(np.array(np.nonzero(c.static(n.inputs[0], "X")), dtype=np.int64))
-
-
 def _eye_like(c: Context, n: OnnxNode) -> str:
     if c.rank(n.inputs[0]) != 2:
         c.invalid("input 0", f"shape {list(c.shape(n.inputs[0]))}", "2 dimensions")
@@ -377,7 +373,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Transpose": _transpose,
     "Concat": _concat, "Split": _split, "Slice": _slice, "Gather": _gather, "GatherElements": _gather_elements,
     "GatherND": _gather_nd, "Pad": _pad, "Expand": _expand, "Tile": _tile, "Shape": _shape, "Size": _size,
-    "Constant": _constant, "ConstantOfShape": _constant_of_shape, "Range": _range, "NonZero": _non_zero,
+    "Constant": _constant, "ConstantOfShape": _constant_of_shape, "Range": _range,
     "EyeLike": _eye_like, "OneHot": _one_hot, "DepthToSpace": _depth_to_space, "SpaceToDepth": _space_to_depth,
     "Trilu": _trilu, "Dropout": _dropout, "CenterCropPad": _center_crop_pad, "ReverseSequence": _reverse_sequence,
 }  # fmt: skip

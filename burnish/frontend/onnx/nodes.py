@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import onnx
 
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
@@ -13,7 +14,7 @@ from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.symbolic import note_sizes
 from burnish.frontend.onnx.validity import check_declared, check_dtypes, label_of
-from burnish.loops.sizes import dims_of
+from burnish.loops.sizes import Dim, dims_of
 
 
 def translate_nodes(
@@ -95,14 +96,15 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
         result = context.translators[key](context, n)
     except (ModelError, VerificationError) as error:
         text = str(error) if str(error).startswith("node '") else f"{n}: {error}"
-        if _open_dims(context, inputs) and not isinstance(error, UnsupportedOperator):
-            raise RuntimeValue(text, "") from error  # extents that may agree in a call
+        open_ = dims_known(context, inputs)
+        if open_ and (not isinstance(error, UnsupportedOperator) or open_ & context.counted):
+            raise RuntimeValue(text, getattr(error, "tensor", "")) from error  # extents that may agree in a call
         if text == str(error):
             raise
         kind = UnsupportedOperator if isinstance(error, UnsupportedOperator) else ModelError
         raise kind(text) from error
     except (KeyError, IndexError, ValueError, TypeError, ArithmeticError) as error:
-        words = _open_dims(context, inputs)
+        words = ", ".join(f"'{d}'" for d in sorted(map(str, dims_known(context, inputs))))
         if words and isinstance(error, TypeError):
             raise RuntimeValue(
                 f"{n}: not supported where extents depend on dimension {words} ({error}); allowed: a number for it", ""
@@ -116,10 +118,10 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
     note_sizes(context, n, [names.get(name, "") for name in node.output])
 
 
-def _open_dims(context: Context, inputs: Sequence[str]) -> str:
-    """The open dimensions in the shapes of tensors, for people; "" if there are none."""
-    found = {d for name in inputs if name for d in dims_of(context.shape(name))}
-    return ", ".join(f"'{d}'" for d in sorted(map(str, found)))
+def dims_known(context: Context, names: Sequence[str]) -> frozenset[Dim]:
+    """The open dimensions in the shapes of tensors, and in their elements, as far as these are known as sizes."""
+    elements = (v for name in names for v in context.sizes.get(name, np.zeros(0)).reshape(-1).tolist())
+    return dims_of((*(extent for name in names if name for extent in context.shape(name)), *elements))
 
 
 def _refuse_missing_outputs(node: OnnxNode, names: Collection[str], used: Collection[str]) -> None:

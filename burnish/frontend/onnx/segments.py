@@ -1,10 +1,11 @@
 """Segments of an ONNX graph that is no static graph: parts that are one each, and nodes that run between them.
 
-A node runs by itself (it is *eager*) if its results have shapes that depend on values, if it is control flow, or if it
-works on sequences or texts: ``eager.py``, ``texts.py``. All others of one *level* are a segment: what they read is
+A node runs by itself (it is *eager*) if it is control flow, or if it works on sequences or texts: ``eager.py``,
+``texts.py``. All others of one *level* are a segment: what they read is
 known once the eager nodes of the levels before have run. A segment becomes a graph for each combination of what it
 reads: types, and values where a translator wants to know them. A value that it wants to know and the segment computes
-itself is *cut*: the node that wants it moves to the next level, with all that follow.
+itself is *cut*: the node that wants it moves to the next level, with all that follow. So does a node that cannot do
+with an extent that the segment counts.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import onnx.helper
 import onnx.numpy_helper
 
 from burnish.errors import ModelError
+from burnish.frontend.onnx import counted
 from burnish.frontend.onnx.context import Context, RuntimeValue
 from burnish.frontend.onnx.domains import DEFAULT, key_of
 from burnish.frontend.onnx.dtypes import to_array
@@ -28,7 +30,7 @@ from burnish.frontend.onnx.external import ExternalData
 from burnish.frontend.onnx.load import load_model, opset_of, versions_of
 from burnish.frontend.onnx.local_functions import without_functions
 from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
-from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
+from burnish.frontend.onnx.nodes import dims_known, names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.text_operators import ON_TEXTS, texts_made
 from burnish.frontend.onnx.texts import separate_labels, stored_texts
 from burnish.frontend.onnx.validity import check_graph
@@ -150,6 +152,19 @@ class Program:
             self.cuts.add((name, node))
             self.cut()
 
+    def separate(self, segment: Segment) -> bool:
+        """Makes what reads results whose extent depends on values a segment of its own, for which it is a number.
+
+        False where nothing in the segment does.
+        """
+        makers = [at for at in segment.nodes if self.nodes[at].op_type in counted.TRANSLATORS and at not in self.fixed]
+        made = {name for at in makers for name in self.nodes[at].output if name}
+        new = {(n, at) for at in segment.nodes for n in self.reads[at] & made} - self.cuts
+        self.cuts |= new
+        if new:
+            self.cut()
+        return bool(new)
+
     def cut(self) -> None:
         """Finds levels and segments anew."""
         eager = set(self.eager)
@@ -222,7 +237,16 @@ class Program:
             try:
                 translate_nodes(context, names, [self.nodes[at]], used)
             except RuntimeValue as error:
-                self._ask(context, names, at, error)
+                late = [
+                    name
+                    for name in self.reads[at] & names.keys()
+                    if dims_known(context, [names[name]]) & context.counted
+                ]
+                if late:
+                    self.cuts.update((name, at) for name in late)
+                    self.cut()
+                else:
+                    self._ask(context, names, at, error)
                 raise
         outputs = [named(context.builder, names[name], name) for name in segment.writes]
         graph = drop_dead(context.builder.build(*outputs))

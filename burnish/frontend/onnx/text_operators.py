@@ -107,40 +107,55 @@ def _otherwise(n: EagerNode, dtype: np.dtype) -> Any:
     return n.attrs.get("default_int64", -1) if dtype.kind in "iu" else n.attrs.get("default_float", -0.0)
 
 
+_Table = tuple[Sequence[Any], Sequence[Any], np.dtype]  # keys, values and their type
+
+
 def _label_encoder(n: EagerNode) -> list[Any]:
+    return _mapped(n, _encoder_table)
+
+
+def _encoder_table(n: EagerNode) -> _Table:
     if "classes_strings" in n.attrs:  # of the first version: a position, or the text there
         classes = n.attrs["classes_strings"]
         if is_texts(n.inputs[0]):
-            return _mapped(n, classes, range(len(classes)), np.dtype(np.int64))
-        return _mapped(n, range(len(classes)), classes, np.dtype(object))
+            return classes, range(len(classes)), np.dtype(np.int64)
+        return range(len(classes)), classes, np.dtype(object)
     (keys, _), (values, dtype) = _column(n, "keys"), _column(n, "values")
     if len(keys) != len(values):
         raise n.invalid("attributes", f"{len(keys)} keys, {len(values)} values", "as many of both")
-    return _mapped(n, keys, values, dtype)
+    return keys, values, dtype
 
 
-def _mapped(n: EagerNode, keys: Sequence[Any], values: Sequence[Any], dtype: np.dtype) -> list[Any]:
-    table = {_key(key): value for key, value in zip(reversed(keys), reversed(values), strict=True)}
-    other = _otherwise(n, dtype)
-    return _each(n, lambda value: table.get(_key(value), other), dtype)
+def _mapped(n: EagerNode, table_of: Callable[[EagerNode], _Table]) -> list[Any]:
+    """The values of the keys that the elements of input 0 are, by a table that is made once; one NaN is any other."""
 
+    def make() -> tuple[dict[Any, Any], Any, Any, np.dtype]:
+        keys, values, dtype = table_of(n)
+        pairs, other = list(zip(keys, values, strict=True))[::-1], _otherwise(n, dtype)
+        missing = [value for key, value in pairs if key != key] or [other]
+        return {key: value for key, value in pairs if key == key}, other, missing[-1], dtype
 
-def _key(value: Any) -> Any:
-    """A value as what a table finds it by: one NaN is as any other."""
-    return "nan" if isinstance(value, float) and value != value else (value,)
+    table, other, missing, dtype = n.once(make)
+    if n.inputs[0].dtype.kind != "f":
+        return _each(n, lambda value: table.get(value, other), dtype)
+    return _each(n, lambda value: table.get(value, other) if value == value else missing, dtype)
 
 
 def _category_mapper(n: EagerNode) -> list[Any]:
+    return _mapped(n, _category_table)
+
+
+def _category_table(n: EagerNode) -> _Table:
     numbers, texts = n.attrs["cats_int64s"], n.attrs["cats_strings"]
     if len(numbers) != len(texts):
         raise n.invalid("attributes", f"{len(numbers)} numbers, {len(texts)} texts", "as many of both")
     if is_texts(n.inputs[0]):
-        return _mapped(n, texts, numbers, np.dtype(np.int64))
-    return _mapped(n, numbers, texts, np.dtype(object))
+        return texts, numbers, np.dtype(np.int64)
+    return numbers, texts, np.dtype(object)
 
 
 def _one_hot_encoder(n: EagerNode) -> list[Any]:
-    x, place = n.inputs[0], {text: at for at, text in enumerate(n.attrs["cats_strings"])}
+    x, place = n.inputs[0], n.once(lambda: {text: at for at, text in enumerate(n.attrs["cats_strings"])})
     at = np.array([place.get(text, -1) for text in x.reshape(-1).tolist()], np.int64).reshape(x.shape)
     if not n.attrs.get("zeros", 1) and (at < 0).any():
         raise n.invalid("input 0", f"{x[at < 0].tolist()[0]!r}", f"one of {list(place)}")
@@ -153,7 +168,13 @@ def _zip_map(n: EagerNode) -> list[Any]:
     scores = n.inputs[0].reshape(-1, n.inputs[0].shape[-1]) if n.inputs[0].ndim else n.inputs[0].reshape(1, 1)
     if scores.shape[1] != len(labels):
         raise n.invalid("input 0", f"{scores.shape[1]} columns", f"{len(labels)}, one for each label")
-    return [[dict(zip(labels, row, strict=True)) for row in scores.tolist()]]
+    if len(scores) < len(labels):
+        return [[dict(zip(labels, row, strict=True)) for row in scores.tolist()]]
+    rows: list[dict[Any, float]] = [{} for _ in range(len(scores))]
+    for label, column in zip(labels, scores.T.tolist(), strict=True):
+        for row, score in zip(rows, column, strict=True):
+            row[label] = score
+    return [rows]
 
 
 # --- numbers and texts ------------------------------------------------------------------------------------------------

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 
 import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.loops.sizes import dim
+from burnish.loops.sizes import dim, greatest
 from burnish.ops import OPERATORS
+from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Host
+from burnish.runtime.fenced import Fenced
 
 RANDOM = np.random.default_rng(3)
 Feeds = Mapping[str, np.ndarray]
@@ -25,7 +29,13 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def compiled_beside_numpy(
-    cache: Path, op: str, arrays: Sequence[np.ndarray], constants: Sequence[int] = (), threads: int = 2, **attrs: Any
+    cache: Path,
+    op: str,
+    arrays: Sequence[np.ndarray],
+    constants: Sequence[int] = (),
+    threads: int = 2,
+    within: float = 0.0,
+    **attrs: Any,
 ) -> None:
     """The operator on ``arrays``, those at ``constants`` known at compile time: as NumPy has it, without Python."""
     graph, feeds = graph_of(op, arrays, constants, **attrs)
@@ -36,9 +46,26 @@ def compiled_beside_numpy(
     with np.errstate(invalid="ignore"):
         expected = extern(*arrays, **OPERATORS[op].complete(attrs))
     expected = expected if isinstance(expected, tuple) else (expected,)
-    found = module(*feeds.values())
-    for own, other in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
-        assert own.dtype == other.dtype and np.array_equal(own, other, equal_nan=own.dtype.kind == "f")
+    for own, other in zip(between_pages(module, [*feeds.values()]), expected, strict=True):
+        assert own.dtype == other.dtype
+        np.testing.assert_allclose(own, other, rtol=within, atol=within)
+
+
+def between_pages(module: bn.Module, feeds: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """The outputs of a call whose inputs and outputs end at forbidden pages; of extents that it counts the greatest."""
+    shapes = [tuple(map(greatest, spec.shape)) for spec in module.outputs]
+    kinds = [numpy_dtype(spec.dtype) for spec in module.outputs]
+    read = [Fenced(a.nbytes) for a in feeds]
+    given = [memory.array(a.shape, a.dtype) for memory, a in zip(read, feeds, strict=True)]
+    for own, a in zip(given, feeds, strict=True):
+        own[...] = a
+    written = [Fenced(math.prod(s) * d.itemsize).fill() for s, d in zip(shapes, kinds, strict=True)]
+    found = [m.array(s, d) for m, s, d in zip(written, shapes, kinds, strict=True)]
+    module.run_into(given, found)
+    assert all(memory.untouched_around() for memory in (*read, *written))
+    for own, a in zip(given, feeds, strict=True):
+        np.testing.assert_array_equal(own, a)
+    return [own.copy() for own in found]
 
 
 def graph_of(op: str, arrays: Sequence[np.ndarray], constants: Sequence[int], **attrs: Any) -> tuple[Graph, Feeds]:
@@ -217,6 +244,134 @@ def test_one_kernel_for_any_number_of_rows(cache: Path, tmp_path: Path) -> None:
             found, positions = own(table)
             assert np.array_equal(positions, np.argsort(scores, 0, kind="stable"))
             assert np.array_equal(found, np.sort(scores, 0))
+
+
+def test_random_numbers_of_a_seed_are_numpy_s(cache: Path) -> None:
+    for dtype, within in (("float32", 1e-7), ("float64", 1e-14)):
+        compiled_beside_numpy(cache, "random_uniform", [], shape=(700,), dtype=dtype, seed=3.0, low=-1.0, high=2.0)
+        compiled_beside_numpy(cache, "random_normal", [], shape=(9, 77), dtype=dtype, seed=-7.0, within=within)
+    scores = RANDOM.standard_normal((3, 5), dtype=np.float32)
+    compiled_beside_numpy(cache, "multinomial", [scores], count=90, seed=5.0)
+    compiled_beside_numpy(cache, "multinomial", [scores[:0]], count=2, seed=5.0)
+
+
+def test_random_numbers_without_a_seed_differ(cache: Path) -> None:
+    b = GraphBuilder()
+    drawn = [b.add("random_normal", shape=(5000,), dtype="float32", stream=stream) for stream in (0, 1)]
+    module = bn.compile(b.build(*drawn), rewrite=False, cache_dir=cache)
+    found = np.stack([*module(), *module(), *copy.copy(module)()])
+    assert len(np.unique(found[:, :2])) == 12 and not module.slow
+    assert np.abs(np.corrcoef(found) - np.eye(6)).max() < 0.1
+    assert np.abs(found.mean(1)).max() < 0.1 and np.abs(found.std(1) - 1).max() < 0.1
+
+
+@pytest.mark.parametrize("column_major", [False, True])
+def test_max_pool_indices(cache: Path, column_major: bool) -> None:
+    attrs = {"kernel": (3, 2), "strides": (2, 1), "pads": (1, 1, 1, 0), "dilations": (1, 2), "size": (4, 7)}
+    compiled_beside_numpy(cache, "max_pool_indices", [drawn("float32", 2, 3, 9, 8)], column_major=column_major, **attrs)
+    line = {"kernel": (3,), "strides": (2,), "pads": (1, 1), "dilations": (1,), "size": (5,)}
+    compiled_beside_numpy(cache, "max_pool_indices", [drawn("int32", 2, 3, 9)], column_major=column_major, **line)
+
+
+@pytest.mark.parametrize("half_pixel", [False, True])
+@pytest.mark.parametrize("mode", ["avg", "max"])
+def test_roi_align(cache: Path, mode: str, half_pixel: bool) -> None:
+    """Regions within and across the edges, one that is turned around, one that is no number, one of no image."""
+    rois = np.concatenate([RANDOM.random((20, 2)) * 20 - 3, RANDOM.random((20, 2)) * 30], 1).astype(np.float32)
+    rois[:, 2:] += rois[:, :2] - 1
+    rois[3], rois[4] = (5, 5, 2, 2), np.nan
+    given = [RANDOM.standard_normal((2, 3, 17, 21), dtype=np.float32), rois, RANDOM.integers(-1, 3, 20)]
+    attrs = {"size": (3, 4), "mode": mode, "spatial_scale": 0.8, "half_pixel": half_pixel}
+    compiled_beside_numpy(cache, "roi_align", given, within=1e-6, **attrs)
+
+
+def test_a_region_far_larger_than_the_image_reads_the_image(cache: Path) -> None:
+    rois = np.array([[-1e9, -1e9, 1e9, 1e9], [0, 0, np.inf, 4]], np.float32)
+    given = [np.ones((1, 1, 4, 4), np.float32), rois, np.zeros(2, np.int64)]
+    graph, feeds = graph_of("roi_align", given, (), size=(1, 1), spatial_scale=1.0)
+    assert np.abs(bn.compile(graph, rewrite=False, cache_dir=cache)(*feeds.values())).max() < 1e-9
+
+
+@pytest.mark.parametrize("shape", [(3, 6, 5), (1, 1, 0)])
+def test_running_products(cache: Path, shape: tuple[int, ...]) -> None:
+    x = RANDOM.standard_normal(shape, dtype=np.float32)
+    for exclusive, reverse in ((False, False), (True, False), (True, True)):
+        compiled_beside_numpy(cache, "cumprod", [x], axis=1, exclusive=exclusive, reverse=reverse, within=1e-6)
+
+
+@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("length", [1, 2, 12, 25, 77, 256])
+def test_fourier_transforms(cache: Path, length: int, inverse: bool) -> None:
+    """Lines that are as long, cut and filled; real ones in pairs, an odd number of them; halves to and from."""
+    for given, parts in ((length, 1), (length, 2), (length + 3, 2), (max(length - 1, 1), 1)):
+        x = RANDOM.standard_normal((3, given, 5, parts))
+        both = [False] if inverse or parts == 2 else [False, True]
+        for onesided in both:
+            compiled_beside_numpy(
+                cache, "dft", [x], axis=1, length=length, inverse=inverse, onesided=onesided, within=1e-10
+            )
+    if inverse:
+        half = RANDOM.standard_normal((3, length // 2 + 1, 2))
+        compiled_beside_numpy(cache, "dft", [half], axis=1, length=length, inverse=True, onesided=True, within=1e-10)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int64"])
+def test_positions_of_keys(cache: Path, dtype: str) -> None:
+    keys = np.array([-3, 0, 2, 7, 40], dtype)
+    x = RANDOM.integers(-4, 9, (7, 90)).astype(dtype)
+    compiled_beside_numpy(cache, "find_keys", [x, keys])
+    compiled_beside_numpy(cache, "find_keys", [x, keys[:0]])
+    if dtype == "float32":
+        x[0, :3] = np.nan
+        compiled_beside_numpy(cache, "find_keys", [x, keys])
+        compiled_beside_numpy(cache, "find_keys", [x, np.append(keys, np.nan).astype(dtype)])
+
+
+def test_determinants(cache: Path) -> None:
+    for matrices in (RANDOM.standard_normal((4, 7, 7)), np.zeros((2, 3, 3)), np.zeros((2, 0, 0))):
+        compiled_beside_numpy(cache, "determinant", [matrices], within=1e-9)
+
+
+def test_coupled_probabilities(cache: Path) -> None:
+    compiled_beside_numpy(cache, "coupled_probabilities", [RANDOM.random((40, 5, 5), np.float32)], within=1e-6)
+
+
+@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
+def test_count_ngrams(cache: Path, mode: str) -> None:
+    pool = (2, 3, 5, 1, 1, 2, 3, 3, 4, 1, 2, 3)
+    attrs = {"pool": pool, "starts": (0, 3, 9), "indexes": (0, 1, 2, 3, 4, 6, 5), "mode": mode}
+    tokens = RANDOM.integers(0, 6, (9, 30))
+    weights = tuple(map(float, range(1, 8)))
+    compiled_beside_numpy(cache, "count_ngrams", [tokens], lengths=(1, 3), skips=2, weights=weights, **attrs)
+    compiled_beside_numpy(cache, "count_ngrams", [tokens[0].astype(np.int32)], lengths=(2, 2), **attrs)
+
+
+COUNTING = (
+    ("nonzero", [drawn("float32", 5, 9)], {}), ("nonzero", [drawn("float64", 3, 0)], {}),
+    ("compress", [drawn("float32", 4, 7), np.arange(5) % 2 == 0], {"axis": 1}),
+    ("compress", [drawn("int16", 4, 7), np.ones(28, bool)], {}), ("unique", [drawn("float32", 31)], {}),
+    ("unique", [drawn("int64", 4, 31)], {"axis": 1, "sorted": False}), ("unique", [drawn("int8", 9, 5)], {"axis": 0}),
+    ("non_max_suppression", [
+        RANDOM.random((2, 30, 4), np.float32), RANDOM.random((2, 3, 30), np.float32), np.array([9]),
+        np.array([0.2], np.float32), np.array([0.3], np.float32),
+    ], {"most": 9}),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "arrays", "attrs"), COUNTING)
+def test_results_of_an_extent_that_depends_on_values(
+    cache: Path, op: str, arrays: list[np.ndarray], attrs: dict[str, Any]
+) -> None:
+    """They fill the beginnings of the greatest ones, and no byte around these."""
+    bound = 2 * 3 * 9 if op == "non_max_suppression" else arrays[0].size
+    bound = arrays[0].shape[attrs["axis"]] if "axis" in attrs else bound
+    graph, feeds = graph_of(op, arrays, (), count=dim("found", 0, bound), **attrs)
+    extern = OPERATORS[op].extern
+    assert extern is not None
+    expected = extern(*arrays, **OPERATORS[op].complete({**attrs, "count": bound}))
+    found = between_pages(bn.compile(graph, threads=2, rewrite=False, cache_dir=cache), [*feeds.values()])
+    for own, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(own.reshape(-1)[: other.size].reshape(other.shape), other)
 
 
 def test_the_check_runs_the_kernel_itself(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
