@@ -1,5 +1,6 @@
-"""Models that are no static graph: segments compiled for what a call gives them, and control flow between them.
+"""Models that are no static graph: compiled for the sizes of a call, as a whole where that can be (``by_size.py``).
 
+Else they are segments, compiled for what a call gives them, and control flow in Python between them.
 A segment is compiled when it first meets a combination of types, and of values where its operators want to know them;
 what was compiled is kept, the last used ones of each segment. So a call never gives a wrong answer for a size or a
 value that was not foreseen: it may take as long as a compilation.
@@ -20,13 +21,14 @@ import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from burnish.driver.assembly import make_module
+from burnish.driver.by_size import BySize, Form, Make
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
 from burnish.errors import ArtifactError, InputError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.eager import EagerNode
 from burnish.frontend.onnx.nodes import attributes
-from burnish.frontend.onnx.segments import Program, Segment, read_program
+from burnish.frontend.onnx.segments import Program, Segment, inputs_behind, read_program
 from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
@@ -63,6 +65,7 @@ class SegmentedModule:
         self,
         program: Program,
         compiler: Callable[[Graph], Module],
+        make: Make,
         limits: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -73,8 +76,20 @@ class SegmentedModule:
         self._signature = OpenInputs(tuple(map(open_spec, program.inputs)), dict(limits or {}))
         self.inputs = self._signature.specs
         self.outputs = tuple(map(open_spec, program.graph.output))
-        self.compilations = 0
+        self._names = tuple(spec.name for spec in self.inputs)
+        self._whole = BySize(self.inputs, make, lambda name: inputs_behind(program, name))
+        self._segments = 0  # compiled
         self._facts: dict[str, Any] = {}
+
+    @property
+    def compilations(self) -> int:
+        """How many segments and wholes were compiled so far."""
+        return self._segments + self._whole.compilations
+
+    @property
+    def in_python(self) -> str:
+        """Why calls go from segment to segment in Python; "" where the model is compiled as a whole."""
+        return self._whole.refused
 
     @property
     def threads(self) -> int:
@@ -112,10 +127,17 @@ class SegmentedModule:
 
         Raises InputError for what is missing, unknown, or of another dtype or shape than the model declares.
         """
+        if kwargs and not args and kwargs.keys() == {*self._names}:
+            args, kwargs = tuple([kwargs[name] for name in self._names]), {}
+        if not kwargs and (form := self._whole.known(args)) is not None:
+            return form.run(args)
         values = self._signature.bind(args, kwargs)
         with self._lock:
-            results = self._run(self._program, values, {})
-        return results[0] if len(results) == 1 else tuple(results)
+            form = self._form(values)
+            if form is None:
+                results = self._run(self._program, values, {})
+                return results[0] if len(results) == 1 else tuple(results)
+        return form.run([values[name] for name in self._names])
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every segment and of every node that runs between them, summed over its calls: medians of
@@ -124,6 +146,10 @@ class SegmentedModule:
         values = self._signature.bind(args, kwargs)
         rounds: list[dict[tuple[str, str], float]] = []
         with self._lock:
+            form = self._form(values)
+            if form is not None:
+                given = [values[spec.name] for spec in form.module.inputs]
+                return form.module.profile(*given, repeat=repeat)
             for _ in range(repeat + 1):
                 with self._timed() as rows:
                     self._run(self._program, values, {})
@@ -150,10 +176,14 @@ class SegmentedModule:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         slow = slow_text(self.slow)
-        return f"SegmentedModule({inputs} -> {outputs}; {self.compilations} segments compiled{slow})"
+        compiled = f"{self._whole.compilations} sizes compiled"
+        if self.in_python:
+            compiled = f"{self.compilations} segments compiled, in Python between them: {self.in_python}"
+        return f"SegmentedModule({inputs} -> {outputs}; {compiled}{slow})"
 
     def prepare(self) -> None:
-        """Compiles what depends on no call: the first segment, where the model declares the types of its inputs.
+        """Compiles what depends on no call where the model declares the types of its inputs: the whole, or the first
+        segment.
 
         Raises what compilation raises.
         """
@@ -163,6 +193,8 @@ class SegmentedModule:
             closed = shape is not None and all(isinstance(d, int) for d in shape)
             if spec.kind == "tensor" and spec.dtype != TEXT and closed:
                 given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape or ()))
+        if not self._whole.refused and (len(given) < len(self.inputs) or self._form(given)):
+            return  # compiled, or at the first call
         program = self._program
         while set((segment := program.segments[0]).reads) <= given.keys() - program.wanted and segment.writes:
             try:
@@ -172,6 +204,10 @@ class SegmentedModule:
                 continue
 
     # --- running ---
+
+    def _form(self, values: Mapping[str, Any]) -> Form | None:
+        """The whole model for the sizes of these inputs, if it can be one."""
+        return self._whole.find([values[name] for name in self._names]) if not self._whole.refused else None
 
     def _run(self, program: Program, values: Mapping[str, Any], around: Mapping[str, Any]) -> list[Any]:
         """The outputs of a program on its inputs; ``around`` holds what a subgraph sees."""
@@ -239,7 +275,7 @@ class SegmentedModule:
             variants.met.add(key)
             return _Interpreted(graph)
         if graph.nodes:
-            self.compilations += 1
+            self._segments += 1
             run = _Compiled(self._compiler(graph), graph.inputs)
         else:
             run = _Interpreted(graph)
@@ -256,6 +292,7 @@ class SegmentedModule:
         return value
 
     def _modules(self) -> Iterator[Module]:
+        yield from self._whole.modules()
         for variants in self._variants.values():
             for run in variants.runs.values():
                 if isinstance(run, _Compiled):
@@ -319,7 +356,12 @@ def compile_segments(
 
     limits = {name: given if isinstance(given, int) else list(given) for name, given in (shapes or {}).items()}
     options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": limits}
-    made = SegmentedModule(read_program(model, fix), compiled, limits, options)
+    program, whole = read_program(model, fix)
+
+    def make(sizes: Mapping[str, Any], values: Mapping[str, Any]) -> Module:
+        return compiled(whole(sizes, values).graph)
+
+    made = SegmentedModule(program, compiled, make, limits, options)
     made.prepare()
     return made
 

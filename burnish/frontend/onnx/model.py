@@ -37,6 +37,7 @@ from burnish.frontend.onnx import (
 from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
 from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
+from burnish.frontend.onnx.external import ExternalData
 from burnish.frontend.onnx.load import load_model, opset_of, versions_of
 from burnish.frontend.onnx.local_functions import without_functions
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
@@ -113,7 +114,18 @@ def import_onnx(
     that is no static graph, nor one of open sizes.
     """
     proto, data = load_model(model)
-    proto = fixed_inputs(without_functions(proto), fix or {})
+    return import_loaded(without_functions(proto), data, shapes, fix, training)
+
+
+def import_loaded(
+    proto: onnx.ModelProto,
+    data: ExternalData,
+    shapes: Shapes | None = None,
+    fix: Mapping[str, Any] | None = None,
+    training: bool = False,
+) -> Imported:
+    """:func:`import_onnx` of a model that was read, without functions of its own; ``data``: where its weights are."""
+    proto = fixed_inputs(proto, fix or {})
     graph = proto.graph
     refuse_unsupported(graph)
     opset = opset_of(proto)

@@ -27,7 +27,14 @@ from burnish.frontend.onnx.eager import EAGER, SEQUENCES, Eager
 from burnish.frontend.onnx.external import ExternalData
 from burnish.frontend.onnx.load import load_model, opset_of, versions_of
 from burnish.frontend.onnx.local_functions import without_functions
-from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
+from burnish.frontend.onnx.model import (
+    TRANSLATORS,
+    Imported,
+    fixed_inputs,
+    import_loaded,
+    named,
+    refuse_unsupported,
+)
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.text_operators import ON_TEXTS, texts_made
 from burnish.frontend.onnx.texts import separate_labels, stored_texts
@@ -270,15 +277,52 @@ def _of_texts(value: onnx.ValueInfoProto) -> bool:
     return value.type.tensor_type.elem_type == onnx.TensorProto.STRING
 
 
-def read_program(model: Any, fix: Mapping[str, Any] | None = None) -> Program:
-    """A model as segments and what runs between them. Raises ModelError and UnsupportedOperator as import does."""
-    proto, data = load_model(model)
-    proto = fixed_inputs(without_functions(proto), fix or {})
+def read_program(
+    model: Any, fix: Mapping[str, Any] | None = None
+) -> tuple[Program, Callable[[Mapping[str, Any], Mapping[str, Any]], Imported]]:
+    """A model as segments and what runs between them, and what imports it as a whole, for shapes and values of inputs.
+
+    Raises ModelError and UnsupportedOperator as import does.
+    """
+    loaded, data = load_model(model)
+    loaded = without_functions(loaded)
+    proto = fixed_inputs(loaded, fix or {})
     refuse_unsupported(proto.graph)
     opset = opset_of(proto)
     check_graph(proto.graph, opset, versions_of(proto))
     proto = separate_labels(proto)
-    return Program(proto.graph, opset, versions_of(proto), data)
+    program = Program(proto.graph, opset, versions_of(proto), data)
+    return program, lambda shapes, values: import_loaded(loaded, data, shapes, {**(fix or {}), **values})
+
+
+def inputs_behind(program: Program, name: str) -> set[str] | None:
+    """The inputs of a program by whose values a tensor of it is known; None for one that it does not have.
+
+    Extents are known without values.
+    """
+    inputs = {value.name for value in program.inputs}
+    makers: dict[str, onnx.NodeProto] = {}
+    known = set(program.known)
+    queue = [program.graph]
+    while queue:
+        graph = queue.pop()
+        known.update(t.name for t in graph.initializer)
+        for node in graph.node:
+            makers.update(dict.fromkeys(node.output, node))
+            queue += subgraphs(node).values()
+    found, seen, names = set[str](), set[str](), [name]
+    while names:
+        at = names.pop()
+        if at in seen or at in known:
+            continue
+        seen.add(at)
+        if at in inputs:
+            found.add(at)
+        elif at not in makers:
+            return None
+        elif makers[at].op_type not in ("Shape", "Size"):
+            names += _reads(makers[at])
+    return found
 
 
 def wanted_nodes(program: Program) -> Sequence[str]:
