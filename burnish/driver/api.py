@@ -13,7 +13,8 @@ from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import Progress, compile_kernels
-from burnish.driver.importing import import_model
+from burnish.driver.importing import import_model, open_extents
+from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.torch.module import TorchModule
@@ -78,7 +79,7 @@ def compile(
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
     that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
     :class:`Objective` says what else shall be less, and how much memory the model may take. ``shapes``: extents of
-    inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
+    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come. ``{"batch": (1, 32)}`` keeps a
     dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
     any value of it, and no substitutions are looked for; nor are they for a graph with states. ``fix``: values of
     inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an initializer of its
@@ -155,7 +156,9 @@ def compile(
             _check_train(train, weights)
         labels: list[list[int | None]] = []
         try:
-            found = import_model(model, shapes, fix, training=train is not None)
+            sized = train is None and weights is None and fuse  # other sizes can be compiled as they come
+            again = unchanged(model)
+            found = import_model(model, shapes, fix, training=train is not None, tell=not sized)
             limits = noted_indices(found.graph)
             if train is not None:
                 labels = noted_labels(found.graph, train)
@@ -214,7 +217,14 @@ def compile(
         if stored is not None:
             counts = {"weights": stored.weights, "elements": stored.elements}
             made.note(stored={"dtype": weights, **counts, "error": stored.error})
-        return _kept(made, threads, found.assumed)
+        _kept(made, threads, found.assumed)
+        if not (found.assumed and sized):
+            return made
+        return OpenModule.of(
+            made, lambda: compile_segments(
+                again(), machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix, ahead=False
+            ), open_extents(found),
+        )  # fmt: skip
 
 
 def tuned(

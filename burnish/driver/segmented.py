@@ -33,11 +33,13 @@ from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
 from burnish.loops.numeric import numpy_dtype
+from burnish.runtime.arguments import described
 from burnish.runtime.artifact import checked_key
 from burnish.runtime.container import Container, write_container
 from burnish.runtime.module import Module, ProfileRow, slow_text
 from burnish.target import Target
 from burnish.target import target as find_target
+from burnish.train.step import noted_indices
 
 KIND = "segments"  # of file
 KEPT = 32  # compiled variants of a segment
@@ -138,6 +140,28 @@ class SegmentedModule:
                 results = self._run(self._program, values, {})
                 return results[0] if len(results) == 1 else tuple(results)
         return form.run([values[name] for name in self._names])
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+        """As calling the module, but writes to existing arrays. Raises InputError, as :meth:`Module.run_into`."""
+        form = self._whole.known(inputs)
+        if form is None:
+            values = self._signature.bind(tuple(inputs), {})
+            with self._lock:
+                form = self._form(values)
+        if form is not None:
+            form.module.run_into([inputs[self._names.index(spec.name)] for spec in form.module.inputs], outputs)
+            return
+        found = self(*inputs)
+        results = found if isinstance(found, tuple) else (found,)
+        if len(outputs) != len(results):
+            raise InputError(f"{len(outputs)} output arrays given, the model has {len(results)}")
+        for spec, array, result in zip(self.outputs, outputs, results, strict=True):
+            if not isinstance(result, np.ndarray) or array.shape != result.shape or array.dtype != result.dtype:
+                what = described(result) if isinstance(result, np.ndarray) else type(result).__name__
+                raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {what}")
+            if not (array.flags.c_contiguous and array.flags.writeable):
+                raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
+            array[...] = result
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every segment and of every node that runs between them, summed over its calls: medians of
@@ -345,24 +369,30 @@ def compile_segments(
     cache_dir: str | Path | None = None,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     fix: Mapping[str, Any] | None = None,
+    ahead: bool = True,
 ) -> SegmentedModule:
-    """A model that is no static graph, or whose sizes are open, compiled as far as it can be before a call.
+    """A model that is no static graph, or whose sizes are open, compiled as far as it can be before a call if that
+    shall be ``ahead``.
 
     Raises what ``compile`` raises.
     """
 
     def compiled(graph: Graph) -> Module:
-        return make_module(compile_kernels(graph, machine, exact, cache_dir), threads)
+        module = make_module(compile_kernels(graph, machine, exact, cache_dir), threads)
+        if limits := noted_indices(graph):
+            module.note(indices=limits)
+        return module
 
-    limits = {name: given if isinstance(given, int) else list(given) for name, given in (shapes or {}).items()}
-    options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": limits}
+    promised = {name: given if isinstance(given, int) else list(given) for name, given in (shapes or {}).items()}
+    options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": promised}
     program, whole = read_program(model, fix)
 
     def make(sizes: Mapping[str, Any], values: Mapping[str, Any]) -> Module:
         return compiled(whole(sizes, values).graph)
 
-    made = SegmentedModule(program, compiled, make, limits, options)
-    made.prepare()
+    made = SegmentedModule(program, compiled, make, promised, options)
+    if ahead:
+        made.prepare()
     return made
 
 
