@@ -23,7 +23,20 @@ from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import Container, read_container, write_container
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.image import Image
-from burnish.runtime.steps import Call, Collective, Copy, Host, Pointer, Repeat, Slot, Step, Wait
+from burnish.runtime.steps import (
+    Branch,
+    Call,
+    Collective,
+    Copy,
+    Host,
+    Native,
+    Pointer,
+    Repeat,
+    Slot,
+    Step,
+    Wait,
+    While,
+)
 
 
 class NotExecutableError(ArtifactError):
@@ -163,8 +176,15 @@ def _step_to_json(step: Step) -> list[Any]:
     match step:
         case Call(kernel, args, node):
             return ["call", node, kernel, [_slot_to_json(s) for s in args]]
-        case Copy(source, target, node):
-            return ["copy", node, _slot_to_json(source), _slot_to_json(target)]
+        case Copy(source, target, node, nbytes, number):
+            rest = [extent_text(nbytes), None if number is None else _slot_to_json(number)]
+            plain = number is None and type(nbytes) is int and not nbytes
+            return ["copy", node, _slot_to_json(source), _slot_to_json(target), *([] if plain else rest)]
+        case Branch(condition, then, other, node):
+            return ["branch", node, _slot_to_json(condition), *([_step_to_json(s) for s in p] for p in (then, other))]
+        case While(limit, condition, number, before, body, node):
+            places = [_slot_to_json(slot) for slot in (limit, condition, number)]
+            return ["while", node, *places, *([_step_to_json(s) for s in part] for part in (before, body))]
         case Host(operator, args, specs, results, attrs, node):
             typed = [_slot_to_json(s) for s in args], [_spec_to_json(spec) for spec in specs]
             return ["host", node, operator, *typed, results, dict(attrs)]
@@ -183,8 +203,17 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
     match data:
         case ["call", node, kernel, slots]:
             return Call(kernel, tuple(map(_slot_from_json, slots)), node)
-        case ["copy", node, source, target]:
-            return Copy(_slot_from_json(source), _slot_from_json(target), node)
+        case ["copy", node, source, target, *rest]:
+            nbytes, number = rest or (0, None)
+            where = None if number is None else _slot_from_json(number)
+            return Copy(_slot_from_json(source), _slot_from_json(target), node, _extent(nbytes, dims), where)
+        case ["branch", node, condition, then, other]:
+            lists = (tuple(_native_from_json(s, dims) for s in part) for part in (then, other))
+            return Branch(_slot_from_json(condition), *lists, node)
+        case ["while", node, limit, condition, number, before, body]:
+            places = map(_slot_from_json, (limit, condition, number))
+            lists = (tuple(_native_from_json(s, dims) for s in part) for part in (before, body))
+            return While(*places, *lists, node)  # type: ignore[arg-type]
         case ["host", node, operator, slots, specs, results, attrs]:
             types = tuple(_spec_from_json(spec, dims) for spec in specs)
             return Host(operator, tuple(map(_slot_from_json, slots)), types, results, attrs, node)
@@ -200,7 +229,14 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             first, even, others = parts
             moving = tuple(_pointer_from_json(p, dims) for p in pointers)
             return Repeat(_extent(count, dims), first, even, others, moving, node)
-    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat")
+    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat, branch, while")
+
+
+def _native_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Native:
+    found = _step_from_json(data, dims)
+    if not isinstance(found, Native):
+        raise ValueError(f"a step in another is {data!r}, allowed: call, copy, repeat, branch, while")
+    return found
 
 
 def _call_from_json(data: Sequence[Any]) -> Call:
