@@ -14,6 +14,7 @@ from burnish.arguments import check_common, check_flag, check_model, refusal
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import Progress, compile_kernels
 from burnish.driver.importing import import_model, open_extents
+from burnish.driver.nested import PythonStep
 from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
@@ -79,9 +80,10 @@ def compile(
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
     that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
     :class:`Objective` says what else shall be less, and how much memory the model may take. ``shapes``: extents of
-    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come. ``{"batch": (1, 32)}`` keeps a
-    dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
-    any value of it, and no substitutions are looked for; nor are they for a graph with states. ``fix``: values of
+    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come.
+    ``{"batch": (1, 32)}`` keeps a dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1,
+    512)}`` names one: the module takes any value of it, and no
+    substitutions are looked for; nor are they for a graph with states. ``fix``: values of
     inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an initializer of its
     name) is a constant and not among ``inputs``, unless ``fix`` gives None for it: then a call gives it. A model that
     is no static graph (control flow, shapes that depend on values, sizes that nobody has given) becomes a
@@ -193,23 +195,23 @@ def compile(
                 return trained_within(compiled, train.memory_budget, choices, threads)
             return make_module(compiled, threads)
 
-        if found.graph.dims:
-            try:
+        changed = rewrite and fuse and not (found.graph.dims or found.graph.states or stored) and not _device(machine)
+        try:
+            if changed:
+                made = rewrite_model(
+                    found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
+                    progress=progress, choices=choices, objective=_objective(rewrite),
+                ).module  # fmt: skip
+            else:
                 made = plain()
-            except UnsupportedOperator as error:
-                if isinstance(model, Graph) or not fuse:
-                    raise
+        except UnsupportedOperator as error:
+            if isinstance(model, Graph) or not fuse or not (found.graph.dims or isinstance(error, PythonStep)):
+                raise
+            if found.graph.dims:
                 warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
-                return compile_segments(
-                    model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
-                )  # type: ignore[return-value]
-        elif rewrite and fuse and not found.graph.states and stored is None and _device(machine) is None:
-            made = rewrite_model(
-                found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
-                progress=progress, choices=choices, objective=_objective(rewrite),
-            ).module  # fmt: skip
-        else:
-            made = plain()
+            return compile_segments(
+                model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
+            )  # type: ignore[return-value]
         if labels:
             made.note(labels=labels)
         if limits:

@@ -143,7 +143,9 @@ def build_group(
         found = []
         for number in range(len(bodies)):
             body = optimize(body_graph(made.graph, group.nodes[0], number), made.exact)
-            own = replace(plan_kernels(body, target, made.exact, choices.decide, choices.fused), repeated=len(bodies) < 2)
+            own = replace(
+                plan_kernels(body, target, made.exact, choices.decide, choices.fused), repeated=len(bodies) < 2
+            )
             planned = within(own, body_name(group.nodes[0], number, ""))
             found.append(build_kernels(planned, target, store, choices, make=make))
             constants.update(found[-1].constants)

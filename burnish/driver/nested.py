@@ -80,9 +80,8 @@ def make_nested(
             offsets = plan(inside, pairs).offsets
             slots |= {name: replace(block, offset=block.offset + at) for name, at in offsets.items()}
         first = moving(node)
-        given = dict(zip([n for n in body.graph.inputs[:first]], node.inputs[:first], strict=True))
-        rest = [i for i in range(first, len(node.inputs))]
-        names = {f"{i}": node.inputs[i] for i in rest}
+        given = dict(zip(body.graph.inputs[:first], node.inputs[:first], strict=True))
+        names = {f"{i}": value for i, value in enumerate(node.inputs)}
         given |= {n: names[n.rpartition("/")[2]] for n in body.graph.inputs[first:]}
         slots |= {name: place_of(value) for name, value in given.items()}
         inner.append((body, slots))
@@ -102,7 +101,9 @@ def make_nested(
     after: list[Native] = []
     for i in range(states):
         slots[body.graph.inputs[2 + i]] = place_of(node.outputs[i])
-        before += _copies(body, body.graph.inputs[2 + i], place_of(node.inputs[2 + i]), place_of(node.outputs[i]), label)
+        before += _copies(
+            body, body.graph.inputs[2 + i], place_of(node.inputs[2 + i]), place_of(node.outputs[i]), label
+        )
         new = body.graph.outputs[1 + i]
         after += _copies(body, new, buffers[new], place_of(node.outputs[i]), label)
     for i, name in enumerate(body.graph.outputs[1 + states :], states):

@@ -1,4 +1,4 @@
-"""Open first extents: a module of code for 1 that takes any, by code for other sizes that is compiled when these come."""
+"""Open first extents: a module of code for 1 that takes any, by code for other sizes, compiled when these come."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class OpenModule(Module):
 
 
 def unchanged(model: Any) -> Callable[[], Any]:
-    """What gives a model again that was read from a path, or is an object. Raises InputError for a file that changed."""
+    """What gives a model again, read from a path or an object. Raises InputError for a file that changed."""
     if not isinstance(model, (str, os.PathLike)):
         return lambda: model
 

@@ -23,6 +23,7 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from burnish.driver.assembly import make_module
 from burnish.driver.by_size import BySize, Form, Make
 from burnish.driver.compilation import compile_kernels
+from burnish.driver.nested import PythonStep
 from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
 from burnish.errors import ArtifactError, InputError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
@@ -388,7 +389,10 @@ def compile_segments(
     program, whole = read_program(model, fix)
 
     def make(sizes: Mapping[str, Any], values: Mapping[str, Any]) -> Module:
-        return compiled(whole(sizes, values).graph)
+        try:
+            return compiled(whole(sizes, values, True).graph)
+        except PythonStep:
+            return compiled(whole(sizes, values, False).graph)
 
     made = SegmentedModule(program, compiled, make, promised, options)
     if ahead:

@@ -70,5 +70,3 @@ def invariant_nodes(graph: Graph, fixed: Sequence[str]) -> list[Node]:
             same.update(node.outputs)
             found.append(node)
     return found
-
-

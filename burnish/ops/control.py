@@ -74,9 +74,7 @@ def loop_over(operators: Mapping[str, Operator]) -> Operator:
         further = found[1 + states :]
         require(not further or rounds != 0, "attribute 'rounds'", rounds, "1 or more for results of every round")
         kept = [placeholder(t.shape, t.dtype, f"{name}.{i}") for i, t in enumerate(xs[:states])]
-        return *kept, *(
-            placeholder((rounds, *t.shape), t.dtype, f"{name}.{i}") for i, t in enumerate(further, states)
-        )
+        return *kept, *(placeholder((rounds, *t.shape), t.dtype, f"{name}.{i}") for i, t in enumerate(further, states))
 
     def compute(
         limit: np.ndarray, condition: np.ndarray, *xs: np.ndarray, body: Body, states: int, rounds: int

@@ -88,8 +88,8 @@ class Call:
 
 @dataclass(frozen=True)
 class Copy:
-    """Moves the bytes of ``source`` to ``target``, which has as many: ``nbytes``, a number or a size; 0 of static slots,
-    whose own it is.
+    """Moves the bytes of ``source`` to ``target``, which has as many: ``nbytes``, a number or a size; 0 where they are
+    those of the slots.
 
     With ``round``, where a number (int64) lies, the target is that many times as many bytes behind ``target``.
     """

@@ -20,9 +20,9 @@ class Tables:
     """The steps as tables of numbers. ``entry``: the address of a function of the driver ("burnish_…") or a kernel.
 
     ``args`` holds the arguments of all calls; those of step ``i`` begin at ``begins[i]``. ``calls`` holds an address
-    and where its arguments are, of each native step in order, then of the steps that steps hold. ``patches`` are entered
-    by each call of the model: where, number in ``io``, offset; ``places`` says of each which buffer of the arena it is
-    in (-1: none) and at what offset, ``extents`` which are no addresses but sizes.
+    and where its arguments are, of each native step in order, then of the steps that steps hold. ``patches`` are
+    entered by each call of the model: where, number in ``io``, offset; ``places`` says of each which buffer of the
+    arena it is in (-1: none) and at what offset, ``extents`` which are no addresses but sizes.
     """
 
     executable: Executable

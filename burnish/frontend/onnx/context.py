@@ -95,6 +95,7 @@ class Context:
     versions: Mapping[str, int] = field(default_factory=dict)  # of the other domains that the model imports
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
+    flow: bool = True  # control flow that values decide may be a node with bodies
     training: bool = False  # what drops elements by chance in training does so; nothing is computed of initializers
     weights: set[str] = field(default_factory=set)  # initializers that may be trained: see ``training``
 

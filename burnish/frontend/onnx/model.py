@@ -123,8 +123,11 @@ def import_loaded(
     shapes: Shapes | None = None,
     fix: Mapping[str, Any] | None = None,
     training: bool = False,
+    flow: bool = True,
 ) -> Imported:
-    """:func:`import_onnx` of a model that was read, without functions of its own; ``data``: where its weights are."""
+    """:func:`import_onnx` of a model that was read, without functions of its own; ``data``: where its weights are.
+    ``flow``: control flow that values decide becomes nodes with bodies where it can, else it is no static graph.
+    """
     proto = fixed_inputs(proto, fix or {})
     graph = proto.graph
     refuse_unsupported(graph)
@@ -132,7 +135,7 @@ def import_loaded(
     versions = versions_of(proto)
     check_graph(graph, opset, versions)
     context = Context(
-        GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions, training=training
+        GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions, training=training, flow=flow
     )
     names = _add_constants(context, graph)
     assumed = _add_inputs(context, graph, names, dict(shapes or {}))

@@ -279,8 +279,9 @@ def _of_texts(value: onnx.ValueInfoProto) -> bool:
 
 def read_program(
     model: Any, fix: Mapping[str, Any] | None = None
-) -> tuple[Program, Callable[[Mapping[str, Any], Mapping[str, Any]], Imported]]:
-    """A model as segments and what runs between them, and what imports it as a whole, for shapes and values of inputs.
+) -> tuple[Program, Callable[[Mapping[str, Any], Mapping[str, Any], bool], Imported]]:
+    """A model as segments and what runs between them, and what imports it as a whole, for shapes and values of inputs,
+    with control flow as nodes or without.
 
     Raises ModelError and UnsupportedOperator as import does.
     """
@@ -292,7 +293,11 @@ def read_program(
     check_graph(proto.graph, opset, versions_of(proto))
     proto = separate_labels(proto)
     program = Program(proto.graph, opset, versions_of(proto), data)
-    return program, lambda shapes, values: import_loaded(loaded, data, shapes, {**(fix or {}), **values})
+
+    def whole(shapes: Mapping[str, Any], values: Mapping[str, Any], flow: bool) -> Imported:
+        return import_loaded(loaded, data, shapes, {**(fix or {}), **values}, flow=flow)
+
+    return program, whole
 
 
 def inputs_behind(program: Program, name: str) -> set[str] | None:
