@@ -181,7 +181,7 @@ def _step_to_json(step: Step) -> list[Any]:
             plain = number is None and type(nbytes) is int and not nbytes
             return ["copy", node, _slot_to_json(source), _slot_to_json(target), *([] if plain else rest)]
         case Branch(condition, then, other, node):
-            return ["branch", node, _slot_to_json(condition), *([_step_to_json(s) for s in p] for p in (then, other))]
+            return ["if", node, _slot_to_json(condition), *([_step_to_json(s) for s in p] for p in (then, other))]
         case While(limit, condition, number, before, body, node):
             places = [_slot_to_json(slot) for slot in (limit, condition, number)]
             return ["while", node, *places, *([_step_to_json(s) for s in part] for part in (before, body))]
@@ -207,7 +207,7 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             nbytes, number = rest or (0, None)
             where = None if number is None else _slot_from_json(number)
             return Copy(_slot_from_json(source), _slot_from_json(target), node, _extent(nbytes, dims), where)
-        case ["branch", node, condition, then, other]:
+        case ["if", node, condition, then, other]:
             lists = (tuple(_native_from_json(s, dims) for s in part) for part in (then, other))
             return Branch(_slot_from_json(condition), *lists, node)
         case ["while", node, limit, condition, number, before, body]:
@@ -229,13 +229,13 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             first, even, others = parts
             moving = tuple(_pointer_from_json(p, dims) for p in pointers)
             return Repeat(_extent(count, dims), first, even, others, moving, node)
-    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat, branch, while")
+    raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat, if, while")
 
 
 def _native_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Native:
     found = _step_from_json(data, dims)
     if not isinstance(found, Native):
-        raise ValueError(f"a step in another is {data!r}, allowed: call, copy, repeat, branch, while")
+        raise ValueError(f"a step in another is {data!r}, allowed: call, copy, repeat, if, while")
     return found
 
 
