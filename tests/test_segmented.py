@@ -45,8 +45,8 @@ def check(proto, module, *feeds):
 
 
 def branching(condition=None, kept=4):
-    """relu(x @ w) or x + 1, by the sign of the sum of x (or by ``condition``); a captured value in both branches. Of the
-    former the first ``kept`` columns, so that shapes may differ.
+    """relu(x @ w), of it the first ``kept`` columns, or x + 1, by the sign of the sum of x (or by ``condition``); a
+    captured value in both branches.
     """
     sliced = [helper.make_node("Relu", ["m"], ["r"]), helper.make_node("Slice", ["r", "from", "kept", "axis"], ["t"])]
     then = helper.make_graph(sliced, "then", [], [value("t", F32, None)])

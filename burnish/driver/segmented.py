@@ -391,8 +391,11 @@ def compile_segments(
     def make(sizes: Mapping[str, Any], values: Mapping[str, Any]) -> Module:
         try:
             return compiled(whole(sizes, values, True).graph)
-        except PythonStep:
-            return compiled(whole(sizes, values, False).graph)
+        except PythonStep as error:
+            try:
+                return compiled(whole(sizes, values, False).graph)
+            except RuntimeValue as missed:
+                raise RuntimeValue(str(error), missed.tensor) from error
 
     made = SegmentedModule(program, compiled, make, promised, options)
     if ahead:
