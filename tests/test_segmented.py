@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import burnish as bn
-from burnish.driver.segmented import KEPT, SegmentedModule
+from burnish.driver.segment_calls import KEPT
+from burnish.driver.segmented import SegmentedModule
 from burnish.errors import ArtifactError, InputError, ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.graph import GraphBuilder
 
@@ -163,7 +164,7 @@ def test_values_that_a_kernel_depends_on_are_known_at_a_call(kept) -> None:
     for n in [1, 2, 3, 4, 6, 12] * (kept // 3):
         for axis in (0, 1):
             check(proto, module, x, np.array([n]), np.array([axis]))
-    assert all(len(v.runs) <= KEPT for v in module._variants.values())
+    assert all(len(v.runs) <= KEPT for v in module._calls._variants.values())
 
 
 def test_a_value_computed_within_a_segment_is_cut_out_of_it() -> None:

@@ -9,11 +9,7 @@ value that was not foreseen: it may take as long as a compilation.
 from __future__ import annotations
 
 import threading
-import time
-from collections import ChainMap, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +21,11 @@ from burnish.driver.by_size import BySize, Form, Make
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.nested import PythonStep
 from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
+from burnish.driver.segment_calls import SegmentCalls
 from burnish.errors import ArtifactError, InputError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
-from burnish.frontend.onnx.eager import EagerNode
-from burnish.frontend.onnx.nodes import attributes
-from burnish.frontend.onnx.segments import Program, Segment, inputs_behind, read_program
-from burnish.frontend.onnx.validity import label_of
-from burnish.graph.evaluate import evaluate
-from burnish.graph.graph import Graph, type_of
+from burnish.frontend.onnx.segments import Program, inputs_behind, read_program
+from burnish.graph.graph import Graph
 from burnish.loops.numeric import numpy_dtype
 from burnish.runtime.arguments import described
 from burnish.runtime.artifact import checked_key
@@ -43,18 +36,7 @@ from burnish.target import target as find_target
 from burnish.train.step import noted_indices
 
 KIND = "segments"  # of file
-KEPT = 32  # compiled variants of a segment
-FEW_ELEMENTS = 1 << 14  # of all values of a graph: one that is met once is interpreted sooner than compiled
-
-Run = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
-
-
-@dataclass
-class _Variants:
-    """What was compiled of a segment, by types and wanted values; ``met``: combinations that were met once."""
-
-    runs: OrderedDict[Any, Run] = field(default_factory=OrderedDict)
-    met: set[Any] = field(default_factory=set)
+KINDS = 64  # of arguments that are remembered
 
 
 class SegmentedModule:
@@ -72,22 +54,21 @@ class SegmentedModule:
         limits: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._program, self._compiler, self._options = program, compiler, dict(options or {})
-        self._variants: dict[tuple[int, tuple[int, ...]], _Variants] = {}
+        self._program, self._options = program, dict(options or {})
+        self._calls = SegmentCalls(compiler)
         self._lock = threading.RLock()
-        self._rows: list[tuple[str, str, float]] | None = None
+        self._kinds: set[Any] = set()  # of arguments that were accepted as they are
         self._signature = OpenInputs(tuple(map(open_spec, program.inputs)), dict(limits or {}))
         self.inputs = self._signature.specs
         self.outputs = tuple(map(open_spec, program.graph.output))
         self._names = tuple(spec.name for spec in self.inputs)
         self._whole = BySize(self.inputs, make, lambda name: inputs_behind(program, name))
-        self._segments = 0  # compiled
         self._facts: dict[str, Any] = {}
 
     @property
     def compilations(self) -> int:
         """How many segments and wholes were compiled so far."""
-        return self._segments + self._whole.compilations
+        return self._calls.compilations + self._whole.compilations
 
     @property
     def in_python(self) -> str:
@@ -97,12 +78,12 @@ class SegmentedModule:
     @property
     def threads(self) -> int:
         """Threads that a call may use."""
-        return next((run.threads for run in self._modules()), 1)
+        return next((run.threads for run in self._modules), 1)
 
     @property
     def graph(self) -> str:
         """The graphs of all segments compiled so far, as text."""
-        return "\n".join(module.graph for module in self._modules())
+        return "\n".join(module.graph for module in self._modules)
 
     @property
     def rewrites(self) -> None:
@@ -112,14 +93,14 @@ class SegmentedModule:
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of arenas, parameters, scratch and code: the greatest of each over segments, the sum of parameters."""
-        found = [module.memory for module in self._modules()]
+        found = [module.memory for module in self._modules]
         keys = ("arena", "params", "scratch", "code")
         return {key: (sum if key in ("params", "code") else max)([m[key] for m in found] or [0]) for key in keys}
 
     @property
     def slow(self) -> dict[str, str]:
         """As of :class:`Module`, of all segments compiled so far, which Python calls one by one."""
-        return {label: why for module in self._modules() for label, why in module.slow.items()}
+        return {label: why for module in self._modules for label, why in module.slow.items()}
 
     def note(self, **facts: Any) -> None:
         """Adds facts to what the module tells."""
@@ -132,13 +113,18 @@ class SegmentedModule:
         """
         if kwargs and not args and kwargs.keys() == {*self._names}:
             args, kwargs = tuple([kwargs[name] for name in self._names]), {}
-        if not kwargs and (form := self._whole.known(args)) is not None:
+        key = None
+        if not kwargs and not self._whole.refused and (form := self._whole.known(args)) is not None:
             return form.run(args)
-        values = self._signature.bind(args, kwargs)
+        if not kwargs and self._whole.refused:
+            key = _kind(args)
+        values = dict(zip(self._names, args, strict=True)) if key in self._kinds else self._signature.bind(args, kwargs)
         with self._lock:
             form = self._form(values)
+            if key is not None and form is None:
+                self._kinds = {*self._kinds, key} if len(self._kinds) < KINDS else {key}
             if form is None:
-                results = self._run(self._program, values, {})
+                results = self._calls.run(self._program, values, {})
                 return results[0] if len(results) == 1 else tuple(results)
         return form.run([values[name] for name in self._names])
 
@@ -176,8 +162,8 @@ class SegmentedModule:
                 given = [values[spec.name] for spec in form.module.inputs]
                 return form.module.profile(*given, repeat=repeat)
             for _ in range(repeat + 1):
-                with self._timed() as rows:
-                    self._run(self._program, values, {})
+                with self._calls.timed() as rows:
+                    self._calls.run(self._program, values, {})
                 total: dict[tuple[str, str], float] = {}
                 for node, kernel, seconds in rows:
                     total[node, kernel] = total.get((node, kernel), 0.0) + seconds * 1e6
@@ -220,145 +206,24 @@ class SegmentedModule:
                 given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape or ()))
         if not self._whole.refused and (len(given) < len(self.inputs) or self._form(given)):
             return  # compiled, or at the first call
-        program = self._program
-        while set((segment := program.segments[0]).reads) <= given.keys() - program.wanted and segment.writes:
-            try:
-                self._compiled(program, segment, {name: given[name] for name in segment.reads})
-                return
-            except RuntimeValue:
-                continue
+        self._calls.prepare(self._program, given)
 
-    # --- running ---
+    @property
+    def _modules(self) -> list[Module]:
+        return [*self._whole.modules(), *self._calls.modules()]
 
     def _form(self, values: Mapping[str, Any]) -> Form | None:
         """The whole model for the sizes of these inputs, if it can be one."""
         return self._whole.find([values[name] for name in self._names]) if not self._whole.refused else None
 
-    def _run(self, program: Program, values: Mapping[str, Any], around: Mapping[str, Any]) -> list[Any]:
-        """The outputs of a program on its inputs; ``around`` holds what a subgraph sees."""
-        env: MutableMapping[str, Any] = ChainMap(dict(values), dict(around)) if around else dict(values)
-        level = 0
-        while level < program.depth:
-            self._run_segment(program, level, env)
-            for at in program.eager_at(level):
-                self._run_node(program, at, env)
-            level += 1
-        return [env[name] if name in env else program.array(name) for name in program.outputs]
 
-    def _run_node(self, program: Program, at: int, env: MutableMapping[str, Any]) -> None:
-        """Runs a node on its values, and puts its results into ``env``."""
-        node = program.nodes[at]
-        inputs = [_value(program, env, name) if name else None for name in node.input]
-
-        def run(name: str, feeds: Sequence[Any]) -> list[Any]:
-            child = program.children[at, name]
-            given = {value.name: feed for value, feed in zip(child.inputs, feeds, strict=False)}
-            return self._run(child, given, env)
-
-        label = f"node '{label_of(node, at)}' ({node.op_type})"
-        start = time.perf_counter()
-        call = EagerNode(label, inputs, dict(attributes(node)), len(node.output), program.opset, run)
-        results = program.runs[at](call)
-        if self._rows is not None and not any(key[0] == at for key in program.children):
-            self._rows.append((label_of(node, at), f"{node.op_type} (host)", time.perf_counter() - start))
-        for name, result in zip(node.output, results, strict=False):
-            if name:
-                env[name] = result
-
-    def _run_segment(self, program: Program, level: int, env: MutableMapping[str, Any]) -> None:
-        """Runs the segment of a level, after it is compiled if this is new, and cut where it turns out to be two."""
-        while (segment := program.segments[level]).writes:
-            arrays = {name: self._array(program, env, name) for name in segment.reads}
-            try:
-                run = self._compiled(program, segment, arrays)
-            except RuntimeValue:
-                continue  # the program knows now what it wants to know
-            start = time.perf_counter()
-            results = run(arrays)
-            if self._rows is not None:
-                first = segment.nodes[0]
-                what = f"segment of {len(segment.nodes)} nodes"
-                self._rows.append((label_of(program.nodes[first], first), what, time.perf_counter() - start))
-            env.update(zip(segment.writes, results, strict=True))
-            return
-
-    def _compiled(self, program: Program, segment: Segment, arrays: Mapping[str, np.ndarray]) -> Run:
-        """A segment for these types, and values that are wanted: compiled, or interpreted where it is small and may
-        be met but once.
-        """
-        values = {name: a for name, a in arrays.items() if name in program.wanted}
-        key = tuple((a.shape, a.dtype.str, a.tobytes() if name in values else b"") for name, a in arrays.items())
-        variants = self._variants.setdefault((id(program), segment.nodes), _Variants())
-        if key in variants.runs:
-            variants.runs.move_to_end(key)
-            return variants.runs[key]
-        types = {name: type_of(a) for name, a in arrays.items() if name not in values}
-        graph = program.graph_of(segment, types, values)
-        small = sum(t.size for t in graph.types.values()) <= FEW_ELEMENTS
-        run: Run
-        if graph.nodes and small and variants.runs and key not in variants.met:
-            variants.met.add(key)
-            return _Interpreted(graph)
-        if graph.nodes:
-            self._segments += 1
-            run = _Compiled(self._compiler(graph), graph.inputs)
-        else:
-            run = _Interpreted(graph)
-        variants.runs[key] = run
-        while len(variants.runs) > KEPT:
-            variants.runs.popitem(last=False)
-        return run
-
-    def _array(self, program: Program, env: Mapping[str, Any], name: str) -> np.ndarray:
-        """A value that a segment reads. Raises InputError for a sequence or nothing."""
-        value = _value(program, env, name)
-        if not isinstance(value, np.ndarray):
-            raise InputError(f"value '{name}': found {type(value).__name__}; allowed: an array")
-        return value
-
-    def _modules(self) -> Iterator[Module]:
-        yield from self._whole.modules()
-        for variants in self._variants.values():
-            for run in variants.runs.values():
-                if isinstance(run, _Compiled):
-                    yield run.module
-
-    @contextmanager
-    def _timed(self) -> Iterator[list[tuple[str, str, float]]]:
-        """Collects the time of every step."""
-        self._rows = rows = list[tuple[str, str, float]]()
-        try:
-            yield rows
-        finally:
-            self._rows = None
-
-
-@dataclass(frozen=True)
-class _Compiled:
-    """A compiled segment: its inputs by name."""
-
-    module: Module
-    inputs: tuple[str, ...]
-
-    def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-        found = self.module(*(given[name] for name in self.inputs))
-        return found if isinstance(found, tuple) else (found,)
-
-
-@dataclass(frozen=True)
-class _Interpreted:
-    """A segment that is computed by the definitions of its operators."""
-
-    graph: Graph
-
-    def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-        found = evaluate(self.graph, {name: given[name] for name in self.graph.inputs})
-        return [found[name] for name in self.graph.outputs]
-
-
-def _value(program: Program, env: Mapping[str, Any], name: str) -> Any:
-    """A value of a call, or a constant."""
-    return env[name] if name in env else program.array(name)
+def _kind(args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What decides whether arguments are accepted as they are: types, shapes and the order in memory; None for others
+    than arrays.
+    """
+    if not all(type(a) is np.ndarray and a.flags.c_contiguous and a.dtype.kind != "O" for a in args):
+        return None
+    return tuple([(a.shape, a.dtype) for a in args])
 
 
 def compile_segments(

@@ -73,6 +73,7 @@ class Program:
     runs: dict[int, Eager] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)
     depth: int = 0
+    version: int = 0  # how often what it is cut into or wants has changed
 
     def __post_init__(self) -> None:
         self.nodes = list(self.graph.node)
@@ -102,6 +103,12 @@ class Program:
     def known(self) -> set[str]:
         """Constants that this program sees."""
         return self.constants.keys() | (self.outer.known if self.outer else set())
+
+    @cached_property
+    def outside(self) -> set[str]:
+        """What this program reads of what is around it, constants excepted."""
+        own = {name for node in self.nodes for name in node.output} | {value.name for value in self.graph.input}
+        return set[str]().union(self.outputs, *self.reads) - own - self.known
 
     def array(self, name: str) -> np.ndarray:
         """The value of a constant, also of those around this program."""
@@ -152,6 +159,7 @@ class Program:
     def want(self, name: str, node: int) -> None:
         """Makes the segment of this node know a value: after another segment, if it is computed by one."""
         self.wanted.add(name)
+        self.version += 1
         maker = self.producer.get(name)
         if maker is not None and maker not in self.fixed and self.level[maker] == self.level[node]:
             self.cuts.add((name, node))
@@ -159,6 +167,7 @@ class Program:
 
     def cut(self) -> None:
         """Finds levels and segments anew."""
+        self.version += 1
         eager = set(self.eager)
         level = self.level = [0] * len(self.nodes)
         for at, _ in enumerate(self.nodes):
