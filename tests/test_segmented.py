@@ -75,6 +75,25 @@ def test_a_branch_is_taken_by_what_a_call_computes() -> None:
     assert module.compilations == 5  # before, each branch, after each
 
 
+def test_control_flow_of_static_types_is_part_of_a_segment() -> None:
+    """How many elements are positive is known after NonZero alone; the branch that this decides is in what follows."""
+    then = helper.make_graph([helper.make_node("Relu", ["x"], ["t"])], "then", [], [value("t", F32, None)])
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["e"])], "else", [], [value("e", F32, None)])
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("NonZero", ["r"], ["at"]),
+        helper.make_node("ReduceSum", ["at"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "few"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    proto = model(nodes, [value("x", F32, [3, 4])], [value("y", F32, None)], [const("few", np.array(20))])
+    module = compiled(proto)
+    x = np.ones((3, 4), np.float32)
+    for feed in (x, -x, x, np.eye(3, 4, dtype=np.float32)):
+        check(proto, module, feed)
+    assert [row.kernel for row in module.profile(x)] == ["segment of 1 nodes", "NonZero (host)", "segment of 3 nodes"]
+
+
 def test_a_condition_that_is_known_becomes_part_of_one_graph() -> None:
     proto = branching("yes")
     module = compiled(proto)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.driver.nested import PythonStep
 from burnish.errors import InputError
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.eager import EagerNode
@@ -210,8 +211,14 @@ class SegmentCalls:
             return _Interpreted(graph, places)
         run: Run = _Interpreted(graph, places)
         if graph.nodes:
+            try:
+                module = self._compiler(graph)
+            except PythonStep as error:
+                if program.apart(segment.nodes):
+                    raise RuntimeValue(str(error), "") from error
+                raise
             self.compilations += 1
-            run = _Compiled(self._compiler(graph), None if places == tuple(range(len(arrays))) else places)
+            run = _Compiled(module, None if places == tuple(range(len(arrays))) else places)
         variants.runs[key] = run
         while len(variants.runs) > KEPT:
             variants.runs.popitem(last=False)

@@ -1,7 +1,7 @@
 """Segments of an ONNX graph that is no static graph: parts that are one each, and nodes that run between them.
 
-A node runs by itself (it is *eager*) if its results have shapes that depend on values, if it is control flow, or if it
-works on sequences or texts: ``eager.py``, ``texts.py``. All others of one *level* are a segment: what they read is
+A node runs by itself (it is *eager*) if its results have shapes that depend on values, if it is control flow that is no
+node with bodies (``flow.py``), or if it works on sequences or texts: ``eager.py``, ``texts.py``. All others of one *level* are a segment: what they read is
 known once the eager nodes of the levels before have run. A segment becomes a graph for each combination of what it
 reads: types, and values where a translator wants to know them. A value that it wants to know and the segment computes
 itself is *cut*: the node that wants it moves to the next level, with all that follow.
@@ -59,7 +59,8 @@ class Program:
     """A graph, or a subgraph, as levels of one segment and eager nodes; it changes as cuts are found.
 
     ``wanted``: values that translators want to know. ``children``: the subgraphs of eager nodes, by node and attribute.
-    ``runs``: what computes the eager nodes. ``texts``: names of tensors of strings.
+    ``runs``: what computes the eager nodes. ``texts``: names of tensors of strings. ``flow``: control flow that is part
+    of segments until one of them shows that it cannot be: then it is eager.
     """
 
     graph: onnx.GraphProto
@@ -71,6 +72,7 @@ class Program:
     wanted: set[str] = field(default_factory=set)
     children: dict[tuple[int, str], Program] = field(default_factory=dict)
     runs: dict[int, Eager] = field(default_factory=dict)
+    flow: set[int] = field(default_factory=set)
     segments: dict[int, Segment] = field(default_factory=dict)
     depth: int = 0
     version: int = 0  # how often what it is cut into or wants has changed
@@ -84,11 +86,27 @@ class Program:
         self.reads = [_reads(node) for node in self.nodes]
         self.eager = self._eager_nodes()
         for at in self.eager:
-            for name, graph in subgraphs(self.nodes[at]).items():
-                self.children[at, name] = Program(graph, self.opset, self.versions, self.data, self)
+            self._add_children(at)
         self.fixed = self._constant_nodes()
         self.level: list[int] = []
         self.cut()
+
+    def _add_children(self, at: int) -> None:
+        for name, graph in subgraphs(self.nodes[at]).items():
+            self.children[at, name] = Program(graph, self.opset, self.versions, self.data, self)
+
+    def apart(self, flow: Collection[int]) -> bool:
+        """Makes nodes of control flow among these run by themselves; whether there are such."""
+        found = self.flow & {*flow}
+        for at in found:
+            self.runs[at] = EAGER[key_of(self.nodes[at].domain, self.nodes[at].op_type)]
+            self._add_children(at)
+        if found:
+            self.flow -= found
+            self.eager = sorted({*self.eager, *found})
+            self.fixed = self._constant_nodes()
+            self.cut()
+        return bool(found)
 
     def _own_constants(self) -> dict[str, Any]:
         """Initializers and constant nodes, as tensors of the file."""
@@ -134,7 +152,11 @@ class Program:
             on_texts, texts = texts_made(node, self.texts)
             self.texts.update(texts)
             sequences = key in SEQUENCES or (key == "Identity" and node.input[0] in listed)
-            if sequences or (key in EAGER and key != "Identity"):
+            bodies = subgraphs(node).values()
+            made = set[str]().union(*(_results(node, g, kind) for g in bodies for kind in (_is_list, _of_texts)))
+            if bodies and not sequences and not made and not self.reads[at] & (listed | self.texts):
+                self.flow.add(at)
+            elif sequences or (key in EAGER and key != "Identity"):
                 self.runs[at] = EAGER[key]
             elif on_texts:
                 self.runs[at] = ON_TEXTS[key]
@@ -238,8 +260,13 @@ class Program:
             try:
                 translate_nodes(context, names, [self.nodes[at]], used)
             except RuntimeValue as error:
-                self._ask(context, names, at, error)
+                if not self.apart([at]):
+                    self._ask(context, names, at, error)
                 raise
+            except ModelError as error:
+                if not self.apart([at]):
+                    raise
+                raise RuntimeValue(str(error), "") from error
         outputs = [named(context.builder, names[name], name) for name in segment.writes]
         graph = drop_dead(context.builder.build(*outputs))
         read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
