@@ -105,7 +105,7 @@ def test_tune_refuses(settings: dict[str, Any], message: str) -> None:
 
 
 def test_an_open_first_extent_is_any(tmp_path: Path) -> None:
-    """Code for 1 is there; other sizes are compiled when they come, and told of once; from the third on, for all."""
+    """Code for 1 is there; other sizes are compiled when they come, and told of once; from the second on, for all."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         module = bn.compile(relu(), threads=1)

@@ -1,6 +1,6 @@
 """Specialization by size: a whole model compiled for the sizes that calls bring, kept by least recent use.
 
-The first sizes of a call get code of their own. Where more come, code for all sizes is tried: extents that differ from
+The first sizes get code of their own. Where others come, code for all sizes is tried: extents that differ from
 call to call stay open in it, those that have always been equal are one. Inputs whose values decide shapes (a sampling
 rate, a number of steps) are constants of what is compiled for these values.
 """
@@ -20,7 +20,7 @@ from burnish.runtime.module import Module
 from burnish.runtime.sized import bind
 
 KEPT_SIZES = 16  # compiled forms, each for one combination of sizes
-FEW_SIZES = 2  # combinations that get code of their own before code for all sizes is tried
+FEW_SIZES = 1  # combinations that get code of their own before code for all sizes is tried
 MOST_VALUES = 8  # combinations of values that are constants of a form: more are no modes but data
 SMALL_VALUE = 16  # elements of an input that may be such a value
 ROOM = 8  # code for all sizes takes this many times the largest that was met

@@ -46,6 +46,8 @@ class OpenModule(Module):
         plain = len(args) == self._arguments.count and not kwargs
         if plain and self._quick is not None and (found := self._quick(args)) is not None:
             return found
+        if plain and self._others is not None and (form := self._others.form_of(args)) is not None:
+            return form.run(args)
         given = args if plain else self._arguments.bind(args, kwargs)
         others = self._of_other_sizes(given)
         return super().__call__(*given) if others is None else others(*given)

@@ -128,6 +128,10 @@ class SegmentedModule:
                 return results[0] if len(results) == 1 else tuple(results)
         return form.run([values[name] for name in self._names])
 
+    def form_of(self, args: Sequence[Any]) -> Form | None:
+        """The whole model for arguments of sizes that were met before; None where there is none."""
+        return self._whole.known(args)
+
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
         """As calling the module, but writes to existing arrays. Raises InputError, as :meth:`Module.run_into`."""
         form = self._whole.known(inputs)

@@ -121,7 +121,7 @@ class Module:
             give_back(workspace)
         self._lock = threading.RLock()
         self._caller = 0  # the thread whose call uses the state above
-        self._quick = QuickCall(self) if QuickCall.suits(self) else None
+        self._quick = QuickCall.of(self)
         _watch_forks()
         _modules.add(self)
 
@@ -217,7 +217,7 @@ class Module:
         self._all = tuple(v.noted(facts) for v in self._all)
         self._integers = known_integers(self.executable.info, len(self.inputs))
         self._arguments = Arguments(self.inputs, self.executable.info)
-        self._quick = QuickCall(self) if QuickCall.suits(self) else None
+        self._quick = QuickCall.of(self)
 
     @property
     def assumed(self) -> dict[str, str]:
