@@ -73,6 +73,10 @@ class OpenModule(Module):
         warnings.warn(f"{path} holds code for one size: {self._told}", stacklevel=2)
         super().save(path, key=key)
 
+    def __repr__(self) -> str:
+        count = self._others.compilations if self._others is not None else 0
+        return f"{super().__repr__()[:-1]}; first extents are open, {count} other sizes compiled)"
+
     def _of_other_sizes(self, given: Sequence[Any]) -> SegmentedModule | None:
         """What runs a call whose sizes differ from those of the code at hand in what the model leaves open."""
         if len(given) != len(self.inputs):
