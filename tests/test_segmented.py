@@ -243,6 +243,25 @@ def test_open_sizes_are_compiled_when_they_are_met() -> None:
         module(q=np.zeros((1, 1, 5), np.float32))
 
 
+def test_a_cache_that_grows_is_compiled_a_few_times() -> None:
+    """Attention to a past of any length, whose mask is longer by one, then to batches: a length and a batch are open."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
+        helper.make_node("Transpose", ["present"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["s"]),
+        helper.make_node("Add", ["s", "mask"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "present"], ["y"]),
+    ]
+    inputs = [value("x", F32, ["b", 1, 8]), value("past", F32, ["b", "n", 8]), value("mask", F32, ["b", 1, "total"])]
+    proto = model(nodes, inputs, [value("y", F32, None), value("present", F32, None)])
+    module = compiled(proto)
+    for batch, length in [(1, n) for n in range(1, 14)] + [(2, 9), (3, 9), (3, 12), (1, 14), (5, 14)]:
+        shapes = (batch, 1, 8), (batch, length, 8), (batch, 1, length + 1)
+        check(proto, module, *(rng.standard_normal(shape).astype(np.float32) for shape in shapes))
+    assert module.compilations <= 4
+
+
 def test_sizes_of_one_name_are_equal() -> None:
     nodes = [helper.make_node("Relu", ["a"], ["r"]), helper.make_node("NonZero", ["b"], ["n"])]
     outputs = [value("r", F32, None), value("n", I64, None)]

@@ -1,8 +1,8 @@
 """Specialization by size: a whole model compiled for the sizes that calls bring, kept by least recent use.
 
-The first sizes get code of their own. Where others come, code for all sizes is tried: extents that differ from
-call to call stay open in it, those that have always been equal are one. Inputs whose values decide shapes (a sampling
-rate, a number of steps) are constants of what is compiled for these values.
+The first sizes get code of their own. Where others come, code for all sizes is tried: extents that differ from call to
+call stay open in it, those that have always been equal, or apart by a constant, are one. Inputs whose values decide
+shapes (a sampling rate, a number of steps) are constants of what is compiled for these values.
 """
 
 from __future__ import annotations
@@ -16,17 +16,19 @@ import numpy as np
 from burnish.driver.open_inputs import TEXT, OpenSpec
 from burnish.errors import InputError, ModelError, UnsupportedOperator
 from burnish.frontend.onnx.context import RuntimeValue
+from burnish.loops.sizes import dim
 from burnish.runtime.module import Module
 from burnish.runtime.sized import bind
 
 KEPT_SIZES = 16  # compiled forms, each for one combination of sizes
 FEW_SIZES = 1  # combinations that get code of their own before code for all sizes is tried
+MOST_SEEN = 64  # combinations that tell which extents change, and which of them alike
 MOST_VALUES = 8  # combinations of values that are constants of a form: more are no modes but data
 SMALL_VALUE = 16  # elements of an input that may be such a value
 ROOM = 8  # code for all sizes takes this many times the largest that was met
 
 Make = Callable[[Mapping[str, Any], Mapping[str, Any]], Module]
-"""Shapes by input, and bounds of the dimensions that they name; values of inputs -> the module for them."""
+"""Shapes by input, whose extents are numbers or sizes; values of inputs -> the module for them."""
 
 
 @dataclass(eq=False)
@@ -125,7 +127,7 @@ class BySize:
                 return None
             except ModelError:
                 return None  # sizes that the model does not take, which the parts of it say
-            if shapes not in met.seen:
+            if shapes not in met.seen and len(met.seen) < MOST_SEEN:
                 met.seen.append(shapes)
             return form
 
@@ -160,7 +162,7 @@ class BySize:
             return met.open
         if len(met.seen) < FEW_SIZES or self.closed:
             return None
-        wanted = self._open_shapes([*met.seen[-KEPT_SIZES:], shapes])
+        wanted = self._open_shapes([*met.seen, shapes])
         if wanted is None:
             return None
         try:
@@ -174,29 +176,41 @@ class BySize:
         return form
 
     def _open_shapes(self, seen: Sequence[tuple[tuple[int, ...], ...]]) -> dict[str, Any] | None:
-        """Shapes in which the extents that differed are dimensions, and the bounds of these; None without such."""
-        found: dict[str, Any] = {}
-        groups: dict[tuple[int, ...], str] = {}
-        for place, spec in enumerate(self._specs):
+        """Shapes in which the extents that differed from call to call are dimensions, or so much more than one as they
+        always were; None without such extents.
+        """
+        columns: dict[tuple[int, int], tuple[int, ...]] = {}
+        for place, _ in enumerate(self._specs):
             shapes = [each[place] for each in seen]
             if len({len(shape) for shape in shapes}) > 1:
                 return None
-            own: list[int | str] = []
-            for axis, extents in enumerate(zip(*shapes, strict=True)):
-                if len({*extents}) == 1:
-                    own.append(extents[0])
-                    continue
-                if min(extents) < 1:
-                    return None  # an empty one is compiled alone
-                declared = spec.shape[axis] if spec.shape is not None else ""
-                stem = declared if isinstance(declared, str) and declared.isidentifier() else f"size{len(groups)}"
-                taken = {*groups.values(), *(s.name for s in self._specs)}
-                name = stem if stem not in taken else f"{stem}_{len(groups)}"
-                own.append(groups.setdefault(extents, name))
-            found[spec.name] = tuple(own)
-        for extents, name in groups.items():
-            found[name] = (1, 1 << (ROOM * max(extents)).bit_length(), 1, extents[-1])
-        return found if groups else None
+            columns |= {(place, axis): extents for axis, extents in enumerate(zip(*shapes, strict=True))}
+        moving = {extents for extents in columns.values() if len({*extents}) > 1}
+        if not moving or any(min(extents) < 1 for extents in moving):
+            return None  # an empty one is compiled alone
+        taken = {spec.name for spec in self._specs}
+        dims: dict[tuple[int, ...], int] = {}  # by differences from the first call
+        firsts: dict[tuple[int, ...], int] = {}
+        for place, axis in sorted((at for at, e in columns.items() if e in moving), key=lambda at: columns[at][0]):
+            extents = columns[place, axis]
+            growth = tuple(e - extents[0] for e in extents)
+            if growth not in dims:
+                shape = self._specs[place].shape
+                declared = shape[axis] if shape is not None else ""
+                name = declared if isinstance(declared, str) and declared.isidentifier() else f"size{len(dims)}"
+                name = name if name not in taken else f"{name}_{len(dims)}"
+                taken.add(name)
+                dims[growth] = dim(name, 1, 1 << (ROOM * max(extents)).bit_length(), hint=extents[-1])
+                firsts[growth] = extents[0]
+        return {
+            spec.name: tuple(
+                extents[0] if extents not in moving
+                else dims[growth] + (extents[0] - firsts[growth])
+                for extents in (columns[place, axis] for axis in range(len(seen[0][place])))
+                for growth in [tuple(e - extents[0] for e in extents)]
+            )
+            for place, spec in enumerate(self._specs)
+        }  # fmt: skip
 
     def _evict(self) -> None:
         """Forgets forms that were not used for the longest time, where there are too many."""
