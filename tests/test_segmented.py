@@ -244,7 +244,7 @@ def test_open_sizes_are_compiled_when_they_are_met() -> None:
 
 
 def test_a_cache_that_grows_is_compiled_a_few_times() -> None:
-    """Attention to a past of any length, whose mask is longer by one, then to batches: a length and a batch are open."""
+    """Attention to a past of any length, whose mask is longer by one, then to batches: both become open."""
     nodes = [
         helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
         helper.make_node("Transpose", ["present"], ["t"], perm=[0, 2, 1]),
