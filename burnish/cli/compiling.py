@@ -118,8 +118,10 @@ def signature_text(module: bn.Module) -> str:
     for role, specs in (("input", module.inputs), ("output", module.outputs)):
         for spec in specs:
             open_ = module.assumed.get(spec.name) if role == "input" else None
-            note = f"  (the first extent, '{open_}', is open in the model and taken as {spec.shape[0]})"
-            lines.append(f"{role:6}  {spec}{note if open_ is not None else ''}")
+            note = ""
+            if open_ is not None:
+                note = f"  (the first extent, '{open_}', is open in the model and taken as {spec.shape[0]})"
+            lines.append(f"{role:6}  {spec}{note}")
     return "\n".join(lines)
 
 

@@ -11,6 +11,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
+from burnish.cli.compiling import signature_text
 from burnish.driver.segmented import SegmentedModule
 from tools.fuzz.pages import FencedModule
 
@@ -205,6 +206,7 @@ def test_a_file_holds_all_of_it(proto: onnx.ModelProto, feeds: Sequence[Feeds], 
     found = module(**feeds[0])
     for a, b in zip(out, found if isinstance(found, tuple) else (found,), strict=True):
         assert np.array_equal(a, b)
+    assert all(f"input   {spec}" in signature_text(module) for spec in module.inputs)  # of no dimensions, too
     rows = module.profile(**feeds[0], repeat=2)
     assert any(row.kernel.startswith(("branch (", "loop (")) for row in rows)
 
