@@ -13,7 +13,7 @@ from typing import Any
 
 import onnx
 
-from burnish.errors import ModelError
+from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator
 from burnish.frontend.onnx.flow import branch, empty_results, loop
 from burnish.frontend.onnx.nodes import translate_subgraph
@@ -54,6 +54,10 @@ def _loop(c: Context, n: OnnxNode) -> list[str]:
             return _loop_of_bodies(c, n)
         except RuntimeValue as found:
             raise RuntimeValue(str(found), found.tensor or error.tensor) from None
+        except UnsupportedOperator:
+            raise
+        except ModelError as found:  # of a body that may never run
+            raise RuntimeValue(str(found), error.tensor) from None
 
 
 def _loop_of_bodies(c: Context, n: OnnxNode) -> list[str]:
