@@ -10,7 +10,7 @@ from burnish.driver.stages import Compilation, HostStage, NestedStage, nbytes_of
 from burnish.errors import UnsupportedOperator
 from burnish.graph.flow import moving
 from burnish.graph.fuse import Group
-from burnish.loops.sizes import is_size
+from burnish.loops.sizes import dims_of, is_size
 from burnish.memory.lifetimes import Interval
 from burnish.memory.share import plan
 from burnish.runtime.devices import device_maker
@@ -101,19 +101,16 @@ def make_nested(
     after: list[Native] = []
     for i in range(states):
         slots[body.graph.inputs[2 + i]] = place_of(node.outputs[i])
-        before += _copies(
-            body, body.graph.inputs[2 + i], place_of(node.inputs[2 + i]), place_of(node.outputs[i]), label
-        )
-        new = body.graph.outputs[1 + i]
-        after += _copies(body, new, buffers[new], place_of(node.outputs[i]), label)
+        old, new, there = body.graph.inputs[2 + i], body.graph.outputs[1 + i], place_of(node.outputs[i])
+        before += _copies(body, old, place_of(node.inputs[2 + i]), there, label)
+        after += _copies(body, new, buffers[new], there, label)
     for i, name in enumerate(body.graph.outputs[1 + states :], states):
         spec = TensorSpec(name, body.graph.types[name].shape, body.graph.types[name].dtype)
-        amount = nbytes_of(spec)
-        if is_size(amount) or amount:
+        amount, rounds = nbytes_of(spec), cast(int, node.attrs["rounds"])
+        if spec.dims or amount:
             source = replace(buffers[name], nbytes=spec.nbytes)
-            target = place_of(node.outputs[i])
-            whole = 0 if is_size(amount) or is_size(node.attrs["rounds"]) else amount * cast(int, node.attrs["rounds"])
-            after.append(Copy(source, replace(target, nbytes=whole), label, amount, number))
+            whole = 0 if dims_of((amount, rounds)) else amount * rounds
+            after.append(Copy(source, replace(place_of(node.outputs[i]), nbytes=whole), label, amount, number))
     run = steps_of(body, slots)
     limit = replace(place_of(node.inputs[0]), nbytes=8)
     return While(limit, going, number, tuple(before), (*run, *after), label)
@@ -127,7 +124,7 @@ def row_major_operands(stage: NestedStage, constants: Collection[str]) -> list[s
 def _copies(body: Compilation, name: str, source: Slot, target: Slot, label: str) -> list[Native]:
     """The copy of a state of the type that a body's value has; none of no bytes."""
     amount = _nbytes(body, name)
-    if is_size(amount):
+    if dims_of((amount,)):
         return [Copy(replace(source, nbytes=0), replace(target, nbytes=0), label, amount)]
     return [Copy(replace(source, nbytes=amount), replace(target, nbytes=amount), label)] if amount else []
 

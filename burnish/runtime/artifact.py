@@ -181,10 +181,11 @@ def _step_to_json(step: Step) -> list[Any]:
             plain = number is None and type(nbytes) is int and not nbytes
             return ["copy", node, _slot_to_json(source), _slot_to_json(target), *([] if plain else rest)]
         case Branch(condition, then, other, node):
-            return ["if", node, _slot_to_json(condition), *([_step_to_json(s) for s in p] for p in (then, other))]
+            then_steps, other_steps = ([_step_to_json(s) for s in part] for part in (then, other))
+            return ["if", node, _slot_to_json(condition), then_steps, other_steps]
         case While(limit, condition, number, before, body, node):
-            places = [_slot_to_json(slot) for slot in (limit, condition, number)]
-            return ["while", node, *places, *([_step_to_json(s) for s in part] for part in (before, body))]
+            where = [_slot_to_json(slot) for slot in (limit, condition, number)]
+            return ["while", node, *where, *([_step_to_json(s) for s in part] for part in (before, body))]
         case Host(operator, args, specs, results, attrs, node):
             typed = [_slot_to_json(s) for s in args], [_spec_to_json(spec) for spec in specs]
             return ["host", node, operator, *typed, results, dict(attrs)]
@@ -208,12 +209,10 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             where = None if number is None else _slot_from_json(number)
             return Copy(_slot_from_json(source), _slot_from_json(target), node, _extent(nbytes, dims), where)
         case ["if", node, condition, then, other]:
-            lists = (tuple(_native_from_json(s, dims) for s in part) for part in (then, other))
-            return Branch(_slot_from_json(condition), *lists, node)
+            return Branch(_slot_from_json(condition), _natives(then, dims), _natives(other, dims), node)
         case ["while", node, limit, condition, number, before, body]:
-            places = map(_slot_from_json, (limit, condition, number))
-            lists = (tuple(_native_from_json(s, dims) for s in part) for part in (before, body))
-            return While(*places, *lists, node)  # type: ignore[arg-type]
+            limits, going, rounds = map(_slot_from_json, (limit, condition, number))
+            return While(limits, going, rounds, _natives(before, dims), _natives(body, dims), node)
         case ["host", node, operator, slots, specs, results, attrs]:
             types = tuple(_spec_from_json(spec, dims) for spec in specs)
             return Host(operator, tuple(map(_slot_from_json, slots)), types, results, attrs, node)
@@ -232,11 +231,13 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
     raise ValueError(f"a step is {data!r}, allowed: call, copy, host, collective, wait, repeat, if, while")
 
 
-def _native_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Native:
-    found = _step_from_json(data, dims)
-    if not isinstance(found, Native):
-        raise ValueError(f"a step in another is {data!r}, allowed: call, copy, repeat, if, while")
-    return found
+def _natives(data: Sequence[Any], dims: Mapping[str, Dim]) -> tuple[Native, ...]:
+    """The steps that another one holds."""
+    found = [_step_from_json(each, dims) for each in data]
+    native = tuple(step for step in found if isinstance(step, Native))
+    if len(native) < len(found):
+        raise ValueError(f"steps in another are {data!r}, allowed: call, copy, repeat, if, while")
+    return native
 
 
 def _call_from_json(data: Sequence[Any]) -> Call:

@@ -103,7 +103,7 @@ class Copy:
     @property
     def amount(self) -> int:
         """How many bytes: a number or a size."""
-        return self.nbytes if is_size(self.nbytes) or self.nbytes else self.source.nbytes
+        return self.source.nbytes if type(self.nbytes) is int and not self.nbytes else self.nbytes
 
     @property
     def label(self) -> str:
@@ -277,9 +277,14 @@ class Branch:
     node: str
 
     @property
-    def nested(self) -> tuple[Native, ...]:
+    def places(self) -> tuple[Slot, ...]:
+        """Where what decides lies."""
+        return (self.condition,)
+
+    @property
+    def lists(self) -> tuple[tuple[Native, ...], tuple[Native, ...]]:
         """The steps that it may run."""
-        return (*self.then, *self.other)
+        return self.then, self.other
 
     @property
     def label(self) -> str:
@@ -289,7 +294,7 @@ class Branch:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The condition, and what its steps read and write."""
-        return (self.condition, *(slot for step in self.nested for slot in step.slots))
+        return (*self.places, *(slot for steps in self.lists for step in steps for slot in step.slots))
 
 
 @dataclass(frozen=True)
@@ -306,9 +311,14 @@ class While:
     node: str
 
     @property
-    def nested(self) -> tuple[Native, ...]:
+    def places(self) -> tuple[Slot, ...]:
+        """Where what decides lies."""
+        return (self.limit, self.condition, self.round)
+
+    @property
+    def lists(self) -> tuple[tuple[Native, ...], tuple[Native, ...]]:
         """The steps that it may run."""
-        return (*self.before, *self.body)
+        return self.before, self.body
 
     @property
     def label(self) -> str:
@@ -317,8 +327,8 @@ class While:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Its own three, and what its steps read and write."""
-        return (self.limit, self.condition, self.round, *(slot for step in self.nested for slot in step.slots))
+        """What decides, and what its steps read and write."""
+        return (*self.places, *(slot for steps in self.lists for step in steps for slot in step.slots))
 
 
 def _labels(steps: Sequence[Native]) -> str:
@@ -336,7 +346,8 @@ def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
         elif isinstance(step, Repeat):
             yield from step.all_calls
         elif isinstance(step, (Branch, While)):
-            yield from calls_of(step.nested)
+            for steps in step.lists:
+                yield from calls_of(steps)
 
 
 Native = Call | Copy | Repeat | Branch | While

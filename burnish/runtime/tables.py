@@ -79,21 +79,18 @@ class Tables:
 
     def _flow(self, step: Branch | While) -> tuple[int, int]:
         """The arguments of ``burnish_branch`` or ``burnish_while``: places, then lists of steps with their lengths."""
-        branch = isinstance(step, Branch)
-        places = (step.condition,) if branch else (step.limit, step.condition, step.round)
-        lists = (step.then, step.other) if branch else (step.before, step.body)
         firsts = []
-        for steps in lists:
+        for steps in step.lists:
             entries = [self._native(own) for own in steps]
             firsts.append(len(self._repeated))
             self._repeated += entries
         begin = len(self._args)
-        for slot in places:
+        for slot in step.places:
             self._enter(slot)
-        for first, steps in zip(firsts, lists, strict=True):
+        for first, steps in zip(firsts, step.lists, strict=True):
             self._to_repeated.append((len(self._args), first))
             self._args += [0, len(steps)]
-        return self.entry("burnish_branch" if branch else "burnish_while"), begin
+        return self.entry("burnish_branch" if isinstance(step, Branch) else "burnish_while"), begin
 
     def _enter(self, slot: Slot, offset: int = 0) -> None:
         """Appends the address of ``slot``, ``offset`` bytes on. That of parameters and state is final."""

@@ -193,11 +193,10 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
 def _verify_copy(executable: Executable, number: int, step: Copy) -> None:
     """Whether a copy moves bytes that both slots have."""
     found, amount = f"step {number} copies {step.source} to {step.target}", step.amount
-    known = dims_of((amount,)) <= set(executable.dims) if is_size(amount) else _is_size(amount) and amount > 0
+    dims, places = dims_of((amount,)), (step.source,) if step.round is not None else (step.source, step.target)
+    known = dims <= set(executable.dims) if dims else _is_size(amount) and amount > 0
     _require(known, f"{found}, {amount!r} bytes, allowed: 1 or more, or a size of the inputs' dimensions")
-    places = (step.source,) if step.round is not None else (step.source, step.target)
-    static = () if is_size(amount) else places
-    _require(all(s.nbytes == amount for s in static), f"{found}, allowed: as many bytes, not 0")
+    _require(bool(dims) or all(s.nbytes == amount for s in places), f"{found}, allowed: as many bytes, not 0")
     if step.round is not None:
         _require(step.round.nbytes == 8, f"{found} by a round of {step.round.nbytes} bytes, allowed: 8")
     if executable.driver.machine in _ENTRY_ALIGNMENT:
@@ -206,14 +205,14 @@ def _verify_copy(executable: Executable, number: int, step: Copy) -> None:
 
 def _verify_flow(executable: Executable, number: int, step: Branch | While) -> None:
     """Whether control flow reads numbers of the right size, and holds steps that native code runs."""
-    branch = isinstance(step, Branch)
-    wanted = ((step.condition, 1),) if branch else ((step.limit, 8), (step.condition, 1), (step.round, 8))
-    for slot, nbytes in wanted:
+    for slot in step.places:
+        nbytes = 1 if slot is step.condition else 8
         where = f"step {number}, node '{step.node}', decides by {slot}"
         _require(slot.nbytes == nbytes and slot.memory != "size", f"{where}, allowed: {nbytes} bytes of memory")
         _require(slot.offset % nbytes == 0, f"{where}, allowed: multiples of {nbytes}")
-    _verify_driver(executable, "burnish_branch" if branch else "burnish_while", f"step {number}")
-    for own in step.nested:
+    name = "burnish_branch" if isinstance(step, Branch) else "burnish_while"
+    _verify_driver(executable, name, f"step {number}")
+    for own in (*step.lists[0], *step.lists[1]):
         _require(isinstance(own, Native), f"step {number} holds {own!r}, allowed: calls, copies, and steps of these")
         _verify_step(executable, number, own)
 

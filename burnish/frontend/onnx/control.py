@@ -17,7 +17,7 @@ from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator
 from burnish.frontend.onnx.flow import branch, empty_results, loop
 from burnish.frontend.onnx.nodes import translate_subgraph
-from burnish.loops.sizes import is_size
+from burnish.loops.sizes import dims_of
 
 FEW_STEPS = 4  # of a loop that becomes nodes at any rate
 FEW_UNROLLED = 256  # nodes that a loop of more steps becomes: more are one node, whose body is compiled once
@@ -114,11 +114,12 @@ def _scan(c: Context, n: OnnxNode) -> list[str]:
     if any(c.shape(x)[axis] != steps for x, axis in zip(inputs, axes, strict=True)):
         found = [c.shape(x)[axis] for x, axis in zip(inputs, axes, strict=True)]
         c.invalid("scan inputs", f"lengths {found}", "one length")
-    if not is_size(steps) and not steps:
+    open_ = bool(dims_of((steps,)))
+    if not open_ and not steps:
         types = [(c.shape(x), c.dtype(x)) for x in carried]
         types += [(_without(c.shape(x), axis), c.dtype(x)) for x, axis in zip(inputs, axes, strict=True)]
         return [*carried, *empty_results(c, body, types, len(carried))]
-    short = not is_size(steps) and (steps <= FEW_STEPS or steps * len(body.node) <= FEW_UNROLLED)
+    short = not open_ and (steps <= FEW_STEPS or steps * len(body.node) <= FEW_UNROLLED)
     if not short and _may_flow(c):
         carried, scanned = _scan_of_bodies(c, n, carried, inputs, axes, backward, steps)
     else:
@@ -134,7 +135,7 @@ def _scan_of_bodies(
 ) -> tuple[list[str], list[str]]:  # fmt: skip
     """The states and the results of all steps, along their first dimension, of a scan as one node."""
     body: onnx.GraphProto = n.attrs["body"]
-    if is_size(steps):
+    if dims_of((steps,)):
         limit = c.reshape(c.add("shape_of", inputs[0], dims=(axes[0],)), ())
     else:
         limit = c.constant(steps, "int64")

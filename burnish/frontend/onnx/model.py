@@ -46,7 +46,7 @@ from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
 from burnish.graph.rewrite import drop_dead
 from burnish.loops.expr import FLOATS
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import dim, is_size
+from burnish.loops.sizes import dim, extent_of
 
 TRANSLATORS: Mapping[str, Translator] = {
     **classical.TRANSLATORS,
@@ -334,7 +334,9 @@ def _extent(name: str, given: int | str, dims: Mapping[str, int]) -> int:
     if isinstance(given, str) and given not in dims:
         example = f"shapes={{'{given}': (1, 512), …}}"
         raise ModelError(f"shapes: input '{name}': dimension '{given}' has no bounds; pass them: {example}")
-    return dims[given] if isinstance(given, str) else given if is_size(given) else int(given)
+    if isinstance(given, str):
+        return dims[given]
+    return extent_of(given)
 
 
 def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
