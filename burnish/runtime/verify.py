@@ -205,8 +205,7 @@ def _verify_copy(executable: Executable, number: int, step: Copy) -> None:
 
 def _verify_flow(executable: Executable, number: int, step: Branch | While) -> None:
     """Whether control flow reads numbers of the right size, and holds steps that native code runs."""
-    for slot in step.places:
-        nbytes = 1 if slot is step.condition else 8
+    for slot, nbytes in zip(step.places, (1,) if isinstance(step, Branch) else (8, 1, 8), strict=True):
         where = f"step {number}, node '{step.node}', decides by {slot}"
         _require(slot.nbytes == nbytes and slot.memory != "size", f"{where}, allowed: {nbytes} bytes of memory")
         _require(slot.offset % nbytes == 0, f"{where}, allowed: multiples of {nbytes}")

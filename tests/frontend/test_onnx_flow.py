@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 import burnish as bn
 from burnish.cli.compiling import signature_text
 from burnish.driver.segmented import SegmentedModule
+from burnish.errors import VerificationError
+from burnish.runtime.executable import Branch, Host, While
 from tools.fuzz.pages import FencedModule
 
 ort = pytest.importorskip("onnxruntime")
@@ -209,6 +212,19 @@ def test_a_file_holds_all_of_it(proto: onnx.ModelProto, feeds: Sequence[Feeds], 
     assert all(f"input   {spec}" in signature_text(module) for spec in module.inputs)  # of no dimensions, too
     rows = module.profile(**feeds[0], repeat=2)
     assert any(row.kernel.startswith(("branch (", "loop (")) for row in rows)
+
+
+def test_what_does_not_fit_together_is_refused() -> None:
+    executable = compiled(looping()).executable
+    loop = next(step for step in executable.steps if isinstance(step, While))
+    branch = next(step for step in loop.body if isinstance(step, Branch))
+    wide, far = replace(loop.condition, nbytes=8), replace(loop.limit, index=9)
+    host = Host("topk", (), (), 1, {}, "h")
+    wrong = [replace(loop, condition=wide), replace(loop, limit=far), replace(loop, round=loop.condition),
+             replace(loop, body=(host,)), replace(loop, body=(replace(branch, then=(host,)),))]  # fmt: skip
+    for step in wrong:
+        with pytest.raises(VerificationError):
+            replace(executable, steps=tuple(step if own is loop else own for own in executable.steps))
 
 
 def test_open_sizes_within_control_flow() -> None:
