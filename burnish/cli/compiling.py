@@ -96,7 +96,8 @@ def tell_segments(module: Any, output: Path, options: Options) -> None:
     for role, specs in (("input", module.inputs), ("output", module.outputs)):
         for spec in specs:
             print(f"{role:6}  {spec}")
-    print(f"{output}: {size / 1e6:.1f} MB; compiled at its calls, for the sizes and values that they bring")
+    why = f"; segments run in Python: {module.in_python}" if module.in_python else ""
+    print(f"{output}: {size / 1e6:.1f} MB; compiled at its calls, for the sizes and values that they bring{why}")
 
 
 def facts(module: bn.Module) -> dict[str, Any]:

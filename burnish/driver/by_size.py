@@ -7,8 +7,10 @@ shapes (a sampling rate, a number of steps) are constants of what is compiled fo
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ FEW_SIZES = 1  # combinations that get code of their own before code for all siz
 MOST_SEEN = 64  # combinations that tell which extents change, and which of them alike
 MOST_VALUES = 8  # combinations of values that are constants of a form: more are no modes but data
 SMALL_VALUE = 16  # elements of an input that may be such a value
+MOST_BYTES = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4  # of parameters of all forms
 ROOM = 8  # code for all sizes takes this many times the largest that was met
 
 Make = Callable[[Mapping[str, Any], Mapping[str, Any]], Module]
@@ -73,7 +76,7 @@ class BySize:
         """The form for arguments of sizes that were met before."""
         try:
             form = self._forms.get(self._key(args))
-        except (AttributeError, IndexError):
+        except (AttributeError, IndexError, TypeError):
             return None
         if form is not None:
             form.used = self._clock = self._clock + 1
@@ -92,6 +95,7 @@ class BySize:
         form = self._new(arrays)
         if form is not None:
             self._forms[self._key(arrays)] = form
+            form.used = self._clock = self._clock + 1
             self._evict()
         return form
 
@@ -213,10 +217,15 @@ class BySize:
         }  # fmt: skip
 
     def _evict(self) -> None:
-        """Forgets forms that were not used for the longest time, where there are too many."""
+        """Forgets forms that were not used for the longest time, where there are too many, or too large ones."""
         forms = {id(form.module): form for form in self._forms.values()}
-        if len(forms) > KEPT_SIZES:
-            kept = {id(f.module) for f in sorted(forms.values(), key=lambda f: f.used)[-KEPT_SIZES:]}
+        latest = sorted(forms.values(), key=lambda form: form.used, reverse=True)
+        held = accumulate(form.module.memory["params"] for form in latest)
+        kept = {
+            id(form.module) for form, nbytes in zip(latest[:KEPT_SIZES], held, strict=False) if nbytes <= MOST_BYTES
+        }
+        kept.add(id(latest[0].module))
+        if len(forms) > len(kept):
             self._forms = {key: form for key, form in self._forms.items() if id(form.module) in kept}
         while len(self._forms) > 64 * KEPT_SIZES:  # sizes of forms for all
             self._forms.pop(next(iter(self._forms)))

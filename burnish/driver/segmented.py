@@ -99,8 +99,9 @@ class SegmentedModule:
 
     @property
     def slow(self) -> dict[str, str]:
-        """As of :class:`Module`, of all segments compiled so far, which Python calls one by one."""
-        return {label: why for module in self._modules for label, why in module.slow.items()}
+        """As of :class:`Module`, of all that was compiled so far, and why Python calls segments, if it does."""
+        found = {label: why for module in self._modules for label, why in module.slow.items()}
+        return {"segments in Python": self.in_python, **found} if self.in_python else found
 
     def note(self, **facts: Any) -> None:
         """Adds facts to what the module tells."""
@@ -191,9 +192,7 @@ class SegmentedModule:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         slow = slow_text(self.slow)
-        compiled = f"{self._whole.compilations} sizes compiled"
-        if self.in_python:
-            compiled = f"{self.compilations} segments compiled, in Python between them: {self.in_python}"
+        compiled = f"{self.compilations} {'segments' if self.in_python else 'sizes'} compiled"
         return f"SegmentedModule({inputs} -> {outputs}; {compiled}{slow})"
 
     def prepare(self) -> None:
