@@ -129,6 +129,17 @@ def test_an_open_first_extent_is_any(tmp_path: Path) -> None:
         loaded(np.zeros((3, 4), np.float32))
 
 
+def test_other_sizes_that_the_model_does_not_take_are_named() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", ("N", 4)), ("y", (2, 2)))]
+    shape = onnx.numpy_helper.from_array(np.array([2, 2]), "s")
+    made = helper.make_graph(nodes, "g", values[:1], values[1:], [shape])
+    module = bn.compile(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), threads=1)
+    assert module(np.ones((1, 4), np.float32)).shape == (2, 2)
+    with pytest.warns(UserWarning), pytest.raises(InputError, match=r"\{'x': \[3, 4\]\} are of sizes .* 'y' \(Reshape"):
+        module(np.ones((3, 4), np.float32))
+
+
 def test_other_sizes_of_a_file_that_changed_are_refused(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(relu().SerializeToString())
     module = bn.compile(tmp_path / "m.onnx", threads=1)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from burnish.driver.segmented import SegmentedModule
-from burnish.errors import InputError
+from burnish.errors import InputError, ModelError, UnsupportedOperator
 from burnish.runtime.module import Module, ProfileRow
 
 
@@ -50,7 +50,15 @@ class OpenModule(Module):
             return form.run(args)
         given = args if plain else self._arguments.bind(args, kwargs)
         others = self._of_other_sizes(given)
-        return super().__call__(*given) if others is None else others(*given)
+        if others is None:
+            return super().__call__(*given)
+        try:
+            return others(*given)
+        except UnsupportedOperator:
+            raise
+        except ModelError as error:
+            shapes = {spec.name: list(np.shape(v)) for spec, v in zip(self.inputs, given, strict=True)}
+            raise InputError(f"inputs {shapes} are of sizes that the model does not take: {error}") from error
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
         """As of :class:`Module`, for any first extents."""
