@@ -214,6 +214,43 @@ def test_a_file_holds_all_of_it(proto: onnx.ModelProto, feeds: Sequence[Feeds], 
     assert any(row.kernel.startswith(("branch (", "loop (")) for row in rows)
 
 
+def test_sequences_of_known_lengths_are_no_steps() -> None:
+    """A list that a loop fills, split, inserted into, erased from, mapped and joined again: one module of kernels."""
+    kept = value("q", F32, None)
+    kept.type.CopyFrom(helper.make_sequence_type_proto(helper.make_tensor_type_proto(F32, None)))
+    grown = onnx.ValueInfoProto(name="q2", type=kept.type)
+    body = [
+        node("Gather", ["x", "i"], ["row"], axis=0), node("Exp", ["row"], ["e"]),
+        node("SequenceInsert", ["q", "e"], ["q2"]), node("Identity", ["k"], ["go"]),
+    ]  # fmt: skip
+    fill = helper.make_graph(
+        body, "fill", [value("i", I64, []), value("k", BOOL, []), kept], [value("go", BOOL, []), grown]
+    )
+    split = helper.make_graph([node("Neg", ["r"], ["n"])], "neg", [value("r", F32, None)], [value("n", F32, None)])
+    nodes = [
+        node("SequenceEmpty", [], ["none"]), node("Shape", ["x"], ["d"]), node("Gather", ["d", "at0"], ["rows"]),
+        node("Loop", ["rows", "", "none"], ["list"], body=fill), node("Identity", ["list"], ["same"]),
+        node("ConcatFromSequence", ["same"], ["stacked"], axis=-1, new_axis=1),
+        node("SplitToSequence", ["x", "parts"], ["three"], axis=1), node("SequenceAt", ["three", "last"], ["third"]),
+        node("SplitToSequence", ["x"], ["ones"], axis=0, keepdims=0),
+        node("SequenceMap", ["ones"], ["neg"], body=split),
+        node("SequenceErase", ["neg", "at0"], ["fewer"]), node("SequenceInsert", ["fewer", "first", "at0"], ["more"]),
+        node("SequenceConstruct", ["first"], ["single"]), node("ConcatFromSequence", ["single"], ["alone"], axis=0),
+        node("ConcatFromSequence", ["more"], ["joined"], axis=0), node("SequenceLength", ["more"], ["count"]),
+    ]  # fmt: skip
+    outputs = {"stacked": F32, "third": F32, "joined": F32, "alone": F32, "count": I64}
+    constants = {
+        "at0": np.array(0),
+        "last": np.array(-1),
+        "parts": np.array([1, 2, 2]),
+        "first": np.ones(5, np.float32),
+    }
+    proto = model(nodes, {"x": (F32, [3, 5])}, outputs, **constants)
+    module = compiled(proto)
+    assert type(module) is bn.Module
+    check(proto, module, {"x": rng.standard_normal((3, 5)).astype(np.float32)})
+
+
 def test_what_does_not_fit_together_is_refused() -> None:
     executable = compiled(looping()).executable
     loop = next(step for step in executable.steps if isinstance(step, While))

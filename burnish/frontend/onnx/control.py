@@ -40,10 +40,12 @@ def _if(c: Context, n: OnnxNode) -> list[str]:
 
 def _loop(c: Context, n: OnnxNode) -> list[str]:
     body, most, going = n.attrs["body"], _known(c, n.input(0)), _known(c, n.input(1))
+    if any(name in c.lists for name in n.inputs[2:]):
+        return _unrolled_loop(c, n)
     if most is not None and not (0 < most <= FEW_STEPS or most * len(body.node) <= FEW_UNROLLED) and _may_flow(c):
         try:
             return _loop_of_bodies(c, n)
-        except RuntimeValue:
+        except ModelError:
             return _unrolled_loop(c, n)
     try:
         return _unrolled_loop(c, n)
@@ -213,7 +215,7 @@ def _one(c: Context, name: str, what: str) -> Any:
 def _require_same(c: Context, before: Sequence[str], after: Sequence[str]) -> None:
     """Refuses carried values that change their type from one step to the next."""
     for old, new in zip(before, after, strict=False):
-        if c.dtype(old) != c.dtype(new):
+        if old not in c.lists and new not in c.lists and c.dtype(old) != c.dtype(new):
             c.invalid(f"carried value '{new}'", f"dtype {c.dtype(new)}", f"{c.dtype(old)}, as before the step")
 
 
@@ -244,10 +246,9 @@ def _at_run_time(c: Context, n: OnnxNode) -> list[str]:
 
 
 AT_RUN_TIME = (
-    "NonMaxSuppression", "Unique", "Compress", "SequenceEmpty", "SequenceConstruct", "SequenceInsert", "SequenceErase",
-    "SequenceAt", "SequenceLength", "SplitToSequence", "ConcatFromSequence", "SequenceMap", "Optional",
-    "OptionalHasElement", "OptionalGetElement", "RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit",
-    "TfIdfVectorizer", "ai.onnx.ml.CategoryMapper", "ai.onnx.ml.ZipMap", "com.microsoft.Tokenizer",
+    "NonMaxSuppression", "Unique", "Compress", "Optional", "OptionalHasElement", "OptionalGetElement", "RegexFullMatch",
+    "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer", "ai.onnx.ml.CategoryMapper",
+    "ai.onnx.ml.ZipMap", "com.microsoft.Tokenizer",
 )  # fmt: skip
 TRANSLATORS: Mapping[str, Translator] = {
     "If": _if, "Loop": _loop, "Scan": _scan, **dict.fromkeys(AT_RUN_TIME, _at_run_time)

@@ -35,6 +35,8 @@ class _Inner:
         builder, around = GraphBuilder(), self.outer.builder
         names = {name: self.outer.names[name] for name in names_read(self.graph) if name in self.outer.names}
         for name in dict.fromkeys((*names.values(), *self.also)):
+            if name in self.outer.lists:
+                continue
             if name in around.constants:
                 builder.constant(around.constants[name], name)
             else:

@@ -29,6 +29,7 @@ from burnish.frontend.onnx import (
     reduction,
     sampling,
     scatter,
+    sequences,
     sorting,
     training,
     vectors,
@@ -63,6 +64,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **reduction.TRANSLATORS,
     **sampling.TRANSLATORS,
     **scatter.TRANSLATORS,
+    **sequences.TRANSLATORS,
     **sorting.TRANSLATORS,
     **training.TRANSLATORS,
     **vectors.TRANSLATORS,
@@ -145,6 +147,8 @@ def import_loaded(
     for value in graph.output:
         if value.name not in names:
             raise ModelError(f"model output '{value.name}' is computed by no node")
+        if names[value.name] in context.lists:
+            raise RuntimeValue(f"model output '{value.name}': found a sequence; allowed: tensors", "")
         outputs.append(named(context.builder, names[value.name], value.name))
     found = drop_dead(context.builder.build(*outputs))
     weights = tuple(name for name in found.constants if name in context.weights) if training else None

@@ -91,7 +91,8 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
     n = OnnxNode(key, label_of(node, position), inputs, tuple(node.output), dict(attributes(node)), opset)
     context.begin(n)
     try:
-        check_dtypes(str(n), n.op, n.opset, inputs, [context.dtype(name) if name else "" for name in inputs])
+        tensors = ["" if name in context.lists else name for name in inputs]
+        check_dtypes(str(n), n.op, n.opset, tensors, [context.dtype(name) if name else "" for name in tensors])
         result = context.translators[key](context, n)
     except (ModelError, VerificationError) as error:
         text = str(error) if str(error).startswith("node '") else f"{n}: {error}"
@@ -118,7 +119,7 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
 
 def _open_dims(context: Context, inputs: Sequence[str]) -> str:
     """The open dimensions in the shapes of tensors, for people; "" if there are none."""
-    found = {d for name in inputs if name for d in dims_of(context.shape(name))}
+    found = {d for name in inputs if name in context.builder.types for d in dims_of(context.shape(name))}
     return ", ".join(f"'{d}'" for d in sorted(map(str, found)))
 
 
