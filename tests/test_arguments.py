@@ -104,17 +104,49 @@ def test_tune_refuses(settings: dict[str, Any], message: str) -> None:
         bn.Tune(**settings)
 
 
-def test_an_open_extent_is_told_when_compiling_and_when_it_does_not_fit(tmp_path: Path) -> None:
-    with pytest.warns(UserWarning, match=r"'x' \[N, 4\] is open and taken as 1; .* shapes=\{'x': \(8, 4\)\}") as told:
+def test_an_open_first_extent_is_any(tmp_path: Path) -> None:
+    """Code for 1 is there; other sizes are compiled when they come, and told of once; from the second on, for all."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
         module = bn.compile(relu(), threads=1)
+        assert module(-np.ones((1, 4), np.float32)).tolist() == [[0] * 4]
+    with pytest.warns(UserWarning, match=r"'x' \[N, 4\] is open and taken as 1; .*; until then it is comp") as told:
+        for rows in (3, 2, 7, 9, 1, 0, 3):
+            x = np.random.default_rng(rows).standard_normal((rows, 4)).astype(np.float32)
+            assert np.array_equal(module(x), np.maximum(x, 0))
     assert len(told) == 1
-    module.save(tmp_path / "m.bn")
-    for each in (module, bn.load(tmp_path / "m.bn")):
-        assert each.assumed == {"x": "N"}
-        with pytest.raises(InputError, match=r"'N'\) is open .* compile with shapes=\{'x': \(3, 4\)\}"):
-            each(np.zeros((3, 4), np.float32))
-        with pytest.raises(InputError, match=r"allowed: float32\[1, 4\]$"):
-            each(np.zeros((3, 5), np.float32))
+    out = np.zeros((5, 4), np.float32)
+    module.run_into([np.ones((5, 4), np.float32)], [out])
+    assert out.all() and module.profile(np.ones((3, 4), np.float32), repeat=1)
+    for wrong in (np.zeros((3, 5), np.float32), np.zeros((3, 4)), np.zeros(3, np.float32)):
+        with pytest.raises(InputError, match=r"allowed: (x: )?float32\[(1|3|N), 4\]$"):
+            module(wrong)
+    with pytest.warns(UserWarning, match=r"m.bn holds code for one size: .*'x' \[N, 4\] is open and taken as 1"):
+        module.save(tmp_path / "m.bn")
+    loaded = bn.load(tmp_path / "m.bn")
+    assert loaded.assumed == module.assumed == {"x": "N"}
+    with pytest.raises(InputError, match=r"'N'\) is open .* compile with shapes=\{'x': \(3, 4\)\}"):
+        loaded(np.zeros((3, 4), np.float32))
+
+
+def test_other_sizes_that_the_model_does_not_take_are_named() -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    values = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in (("x", ("N", 4)), ("y", (2, 2)))]
+    shape = onnx.numpy_helper.from_array(np.array([2, 2]), "s")
+    made = helper.make_graph(nodes, "g", values[:1], values[1:], [shape])
+    module = bn.compile(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), threads=1)
+    assert module(np.ones((1, 4), np.float32)).shape == (2, 2)
+    with pytest.warns(UserWarning), pytest.raises(InputError, match=r"\{'x': \[3, 4\]\} are of sizes .* 'y' \(Reshape"):
+        module(np.ones((3, 4), np.float32))
+
+
+def test_other_sizes_of_a_file_that_changed_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(relu().SerializeToString())
+    module = bn.compile(tmp_path / "m.onnx", threads=1)
+    (tmp_path / "m.onnx").unlink()
+    assert module(np.ones((1, 4), np.float32)).shape == (1, 4)
+    with pytest.warns(UserWarning), pytest.raises(InputError, match=r"m.onnx' gone or changed"):
+        module(np.ones((2, 4), np.float32))
 
 
 @pytest.mark.parametrize("shapes", [{"x": (3, 4)}, {"x": [1, 4]}])

@@ -9,7 +9,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 import burnish as bn
-from burnish.driver.segmented import KEPT, SegmentedModule
+from burnish.driver.segment_calls import KEPT
+from burnish.driver.segmented import SegmentedModule
 from burnish.errors import ArtifactError, InputError, ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.graph import GraphBuilder
 
@@ -44,9 +45,12 @@ def check(proto, module, *feeds):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-def branching(condition=None):
-    """relu(x @ w) or x + 1, by the sign of the sum of x (or by ``condition``); a captured value in both branches."""
-    then = helper.make_graph([helper.make_node("Relu", ["m"], ["t"])], "then", [], [value("t", F32, None)])
+def branching(condition=None, kept=4):
+    """relu(x @ w), of it the first ``kept`` columns, or x + 1, by the sign of the sum of x (or by ``condition``); a
+    captured value in both branches.
+    """
+    sliced = [helper.make_node("Relu", ["m"], ["r"]), helper.make_node("Slice", ["r", "from", "kept", "axis"], ["t"])]
+    then = helper.make_graph(sliced, "then", [], [value("t", F32, None)])
     other = helper.make_graph([helper.make_node("Add", ["x", "one"], ["e"])], "else", [], [value("e", F32, None)])
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["m"]),
@@ -57,17 +61,37 @@ def branching(condition=None):
     ]
     w = np.linspace(-1, 1, 16, dtype=np.float32).reshape(4, 4)
     constants = [const("w", w), const("one", np.float32(1)), const("zero", np.float32(0)), const("yes", np.array(True))]
+    constants += [const("from", np.array([0])), const("kept", np.array([kept])), const("axis", np.array([1]))]
     return model(nodes, [value("x", F32, [3, 4])], [value("z", F32, None)], constants)
 
 
 def test_a_branch_is_taken_by_what_a_call_computes() -> None:
-    proto = branching()
+    proto = branching(kept=3)
     module = compiled(proto)
-    assert isinstance(module, SegmentedModule)
+    assert isinstance(module, SegmentedModule) and "float32[3, 3] of one branch" in repr(module)
     x = np.abs(rng.standard_normal((3, 4))).astype(np.float32)
     for feed in (x, -x, x, -x):
         check(proto, module, feed)
-    assert module.compilations == 4  # before, each branch, after
+    assert module.compilations == 5  # before, each branch, after each
+
+
+def test_control_flow_of_static_types_is_part_of_a_segment() -> None:
+    """How many elements are positive is known after NonZero alone; the branch that this decides is in what follows."""
+    then = helper.make_graph([helper.make_node("Relu", ["x"], ["t"])], "then", [], [value("t", F32, None)])
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["e"])], "else", [], [value("e", F32, None)])
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("NonZero", ["r"], ["at"]),
+        helper.make_node("ReduceSum", ["at"], ["s"], keepdims=0),
+        helper.make_node("Greater", ["s", "few"], ["c"]),
+        helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other),
+    ]
+    proto = model(nodes, [value("x", F32, [3, 4])], [value("y", F32, None)], [const("few", np.array(20))])
+    module = compiled(proto)
+    x = np.ones((3, 4), np.float32)
+    for feed in (x, -x, x, np.eye(3, 4, dtype=np.float32)):
+        check(proto, module, feed)
+    assert [row.kernel for row in module.profile(x)] == ["segment of 1 nodes", "NonZero (host)", "segment of 3 nodes"]
 
 
 def test_a_condition_that_is_known_becomes_part_of_one_graph() -> None:
@@ -122,7 +146,7 @@ def test_a_long_loop_runs_one_compiled_body() -> None:
     proto.graph.initializer[0].CopyFrom(const("three", np.array(3000)))
     module = compiled(proto)
     y, kept = module(np.full(4, 1e-30, np.float32) * 0)
-    assert isinstance(module, SegmentedModule) and kept.shape == (3000, 4) and module.compilations <= 2
+    assert isinstance(module, bn.Module) and kept.shape == (3000, 4) and len(module.executable.calls) <= 4
     assert np.array_equal(y, np.zeros(4))
 
 
@@ -159,7 +183,7 @@ def test_values_that_a_kernel_depends_on_are_known_at_a_call(kept) -> None:
     for n in [1, 2, 3, 4, 6, 12] * (kept // 3):
         for axis in (0, 1):
             check(proto, module, x, np.array([n]), np.array([axis]))
-    assert all(len(v.runs) <= KEPT for v in module._variants.values())
+    assert all(len(v.runs) <= KEPT for v in module._calls._variants.values())
 
 
 def test_a_value_computed_within_a_segment_is_cut_out_of_it() -> None:
@@ -219,6 +243,25 @@ def test_open_sizes_are_compiled_when_they_are_met() -> None:
         module(q=np.zeros((1, 1, 5), np.float32))
 
 
+def test_a_cache_that_grows_is_compiled_a_few_times() -> None:
+    """Attention to a past of any length, whose mask is longer by one, then to batches: both become open."""
+    nodes = [
+        helper.make_node("Concat", ["past", "x"], ["present"], axis=1),
+        helper.make_node("Transpose", ["present"], ["t"], perm=[0, 2, 1]),
+        helper.make_node("MatMul", ["x", "t"], ["s"]),
+        helper.make_node("Add", ["s", "mask"], ["m"]),
+        helper.make_node("Softmax", ["m"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "present"], ["y"]),
+    ]
+    inputs = [value("x", F32, ["b", 1, 8]), value("past", F32, ["b", "n", 8]), value("mask", F32, ["b", 1, "total"])]
+    proto = model(nodes, inputs, [value("y", F32, None), value("present", F32, None)])
+    module = compiled(proto)
+    for batch, length in [(1, n) for n in range(1, 14)] + [(2, 9), (3, 9), (3, 12), (1, 14), (5, 14)]:
+        shapes = (batch, 1, 8), (batch, length, 8), (batch, 1, length + 1)
+        check(proto, module, *(rng.standard_normal(shape).astype(np.float32) for shape in shapes))
+    assert module.compilations <= 4
+
+
 def test_sizes_of_one_name_are_equal() -> None:
     nodes = [helper.make_node("Relu", ["a"], ["r"]), helper.make_node("NonZero", ["b"], ["n"])]
     outputs = [value("r", F32, None), value("n", I64, None)]
@@ -244,8 +287,6 @@ def test_an_input_fixed_to_a_value_is_a_constant() -> None:
 
 def test_what_is_refused_is_named(tmp_path) -> None:
     proto = branching()
-    module = compiled(proto)
-    assert isinstance(module, SegmentedModule)
     inner = proto.graph.node[3].attribute[0].g
     inner.node[0].op_type = "Zap"
     with pytest.raises(UnsupportedOperator, match="Zap"):
@@ -270,7 +311,7 @@ def test_a_profile_names_segments_and_what_runs_between() -> None:
 
 @pytest.mark.parametrize("key", [None, b"0123456789abcdef"])
 def test_a_model_of_segments_is_saved_and_loaded(tmp_path, key) -> None:
-    proto = branching()
+    proto = branching(kept=3)
     module = compiled(proto, shapes={"x": (3, 4)}, exact=True)
     module.save(tmp_path / "m.bn", key=key)
     again = bn.load(tmp_path / "m.bn", key=key)
@@ -287,8 +328,8 @@ def test_a_model_of_segments_is_saved_and_loaded(tmp_path, key) -> None:
 
 
 def test_weights_in_other_files_are_saved_with_it(tmp_path) -> None:
-    proto = branching()
+    proto = branching(kept=3)
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
     compiled(tmp_path / "m.onnx").save(tmp_path / "m.bn")
     (tmp_path / "m.data").unlink()
-    check(branching(), bn.load(tmp_path / "m.bn"), np.ones((3, 4), np.float32))
+    check(branching(kept=3), bn.load(tmp_path / "m.bn"), np.ones((3, 4), np.float32))

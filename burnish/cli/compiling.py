@@ -53,7 +53,8 @@ def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
     for role, specs in (("input", module.inputs), ("output", module.outputs)):
         for spec in specs:
             print(f"{role:6}  {spec}")
-    print(f"{output}: {size / 1e6:.1f} MB; compiled at its calls, for the sizes and values that they bring")
+    why = f"; segments run in Python: {module.in_python}" if module.in_python else ""
+    print(f"{output}: {size / 1e6:.1f} MB; compiled at its calls, for the sizes and values that they bring{why}")
 
 
 def facts(module: bn.Module) -> dict[str, Any]:
@@ -75,8 +76,10 @@ def signature_text(module: bn.Module) -> str:
     for role, specs in (("input", module.inputs), ("output", module.outputs)):
         for spec in specs:
             open_ = module.assumed.get(spec.name) if role == "input" else None
-            note = f"  (the first extent, '{open_}', is open in the model and taken as {spec.shape[0]})"
-            lines.append(f"{role:6}  {spec}{note if open_ is not None else ''}")
+            note = ""
+            if open_ is not None:
+                note = f"  (the first extent, '{open_}', is open in the model and taken as {spec.shape[0]})"
+            lines.append(f"{role:6}  {spec}{note}")
     return "\n".join(lines)
 
 

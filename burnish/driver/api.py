@@ -13,7 +13,9 @@ from burnish import dump
 from burnish.arguments import check_common, check_flag, check_model, refusal
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import Progress, compile_kernels
-from burnish.driver.importing import import_model
+from burnish.driver.importing import import_model, open_extents
+from burnish.driver.nested import PythonStep
+from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import compile_segments
 from burnish.driver.torch.module import TorchModule
@@ -78,9 +80,10 @@ def compile(
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
     that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
     :class:`RewriteObjective` says what else shall be less, and what memory a model may take. ``shapes``: extents of
-    inputs the model leaves open; an open first one is else taken as 1, with a warning. ``{"batch": (1, 32)}`` keeps a
-    dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one: the module takes
-    any value of it, and no substitutions are looked for; nor are they for a graph with states. ``fix``: values of
+    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come.
+    ``{"batch": (1, 32)}`` keeps a dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1,
+    512)}`` names one: the module takes any value of it, and no substitutions are looked for; nor are they for a graph
+    with states. ``fix``: values of
     inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an initializer of its
     name) is a constant and not among ``inputs``, unless ``fix`` gives None for it: then a call gives it. A model that
     is no static graph (control flow, shapes that depend on values, sizes that nobody has given) becomes a
@@ -155,7 +158,9 @@ def compile(
             _check_train(train, weights)
         labels: list[list[int | None]] = []
         try:
-            found = import_model(model, shapes, fix, training=train is not None)
+            sized = train is None and weights is None and fuse  # other sizes can be compiled as they come
+            again = unchanged(model)
+            found = import_model(model, shapes, fix, training=train is not None, tell=not sized)
             limits = noted_indices(found.graph)
             if train is not None:
                 labels = noted_labels(found.graph, train)
@@ -190,25 +195,26 @@ def compile(
                 return trained_within(compiled, train.memory_budget, choices, threads)
             return make_module(compiled, threads)
 
-        if found.graph.dims:
-            try:
+        changed = rewrite and fuse and not (found.graph.dims or found.graph.states or stored) and not _device(machine)
+        try:
+            if changed:
+                made = rewrite_model(
+                    found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
+                    progress=progress, choices=choices, objective=_objective(rewrite),
+                ).module  # fmt: skip
+            else:
                 made = plain()
-            except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
-                counts = bool(found.graph.counts)  # which parts of the model may do with once they are numbers
-                if isinstance(model, Graph) or not fuse or not (counts or isinstance(error, UnsupportedOperator)):
-                    raise
-                if not counts:
-                    warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
-                return compile_segments(
-                    model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
-                )  # type: ignore[return-value]
-        elif rewrite and fuse and not found.graph.states and stored is None and _device(machine) is None:
-            made = rewrite_model(
-                found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
-                progress=progress, choices=choices, objective=_objective(rewrite),
-            ).module  # fmt: skip
-        else:
-            made = plain()
+        except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
+            counts = bool(found.graph.counts)  # which parts of the model may do with once they are numbers
+            if isinstance(model, Graph) or not fuse or not (counts or isinstance(error, UnsupportedOperator)):
+                raise
+            if not (counts or found.graph.dims or isinstance(error, PythonStep)):
+                raise
+            if found.graph.dims and not counts:
+                warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
+            return compile_segments(
+                model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
+            )  # type: ignore[return-value]
         if labels:
             made.note(labels=labels)
         if limits:
@@ -216,7 +222,14 @@ def compile(
         if stored is not None:
             parts = {"weights": stored.weights, "elements": stored.elements}
             made.note(stored={"dtype": weights, **parts, "error": stored.error})
-        return _kept(made, threads, found.assumed)
+        _kept(made, threads, found.assumed)
+        if not (found.assumed and sized):
+            return made
+        return OpenModule.of(
+            made, lambda: compile_segments(
+                again(), machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix, ahead=False
+            ), open_extents(found),
+        )  # fmt: skip
 
 
 def tuned(

@@ -11,12 +11,15 @@ from typing import Any
 import numpy as np
 
 from burnish import dump
+from burnish.driver.nested import buffers_of as nested_buffers
+from burnish.driver.nested import make_nested, row_major_operands
 from burnish.driver.rounds import buffers_of, make_repeat, moving_operands
 from burnish.driver.stages import (
     Built,
     Compilation,
     HostStage,
     MessageStage,
+    NestedStage,
     RepeatStage,
     Stage,
     make_call,
@@ -48,6 +51,7 @@ from burnish.runtime.devices import device_for, device_maker
 from burnish.runtime.executable import Copy, Count, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
+from burnish.runtime.steps import Native
 from burnish.runtime.structures import NAME as STRUCTURES
 from burnish.runtime.structures import Check
 from burnish.target import Target
@@ -68,7 +72,7 @@ def assemble(made: Compilation) -> Executable:
     """Plans memory, packs parameters and links the kernels."""
     graph, stages = made.graph, made.stages
     _require_room(graph)
-    natives = [s.kernel for s in made.computed if isinstance(s, HostStage) and s.kernel is not None]
+    natives = [s.kernel for s in made.hosts if s.kernel is not None]
     kernels = [*(s.kernel for s in stages), *natives]
     intervals, pairs, home = live_values(made)
     symbolic = any(is_size(i.nbytes) for i in intervals)
@@ -89,29 +93,22 @@ def assemble(made: Compilation) -> Executable:
     slots |= {name: Slot("input", i) for i, name in enumerate(inputs)}
     slots |= {name: Slot("output", i) for i, name in enumerate(outputs)}
     slots |= {value: state_slots[name] for value, name in after.items() if value not in copied}
-    row_major = dict.fromkeys((n, "") for s in made.computed if isinstance(s, HostStage) for n in s.group.inputs)
-    row_major.update(dict.fromkeys((name, "") for name in moving_operands(made.steps)))
-    params, constants = pack_parameters(stages, made.constants, [key for key in row_major if key[0] in made.constants])
+    row_major = dict[tuple[str, str], None]()
+    for part in made.within:
+        read = [n for step in part.steps if isinstance(step, HostStage) for n in step.group.inputs]
+        read += [n for s in part.steps if isinstance(s, NestedStage) for n in row_major_operands(s, made.constants)]
+        row_major.update(dict.fromkeys((n, "") for n in (*read, *moving_operands(part.steps)) if n in made.constants))
+    params, constants = pack_parameters(stages, made.constants, list(row_major))
     dims = [d.name for d in graph.dims]
     counted = {holder: d for d, holder in graph.counts.items()}
 
-    def step_of(stage: Stage | HostStage | RepeatStage | MessageStage) -> Step:
-        if isinstance(stage, Stage):
-            return make_call(stage, home, constants, slots, dims)
-        if isinstance(stage, MessageStage):
-            return make_message(stage, place_of(constants, home, slots, (*stage.group.inputs, *stage.group.outputs)[0]))
-        if isinstance(stage, HostStage):
-            return make_host(graph, stage, home, constants, slots, dims)
-        inside = live_values(stage.inner)[2]
-        rounds = rounds_of(graph, stage.node)
-        return make_repeat(stage, inside, constants, slots, partial(place_of, constants, home, slots), dims, rounds)
-
-    def counts_of(stage: Stage | HostStage | RepeatStage | MessageStage) -> list[Step]:
+    def counts_of(stage: Stage | HostStage | RepeatStage | NestedStage | MessageStage) -> list[Step]:
         """What makes the value of a dimension known that a stage has counted."""
         found = [(d, name) for name, d in counted.items() if name in stage.group.outputs]
         return [Count(d, replace(place_of(constants, home, slots, n), nbytes=8), str(d)) for d, n in found]
 
-    steps = with_waits([step for stage in made.calls for step in (step_of(stage), *counts_of(stage))])
+    own = ((_step_of(made, stage, home, constants, slots, dims), stage) for stage in made.calls)
+    steps = with_waits([each for step, stage in own for each in (step, *counts_of(stage))])
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
@@ -153,6 +150,36 @@ def _require_room(graph: Graph) -> None:
             raise UnsupportedOperator(f"value '{name}': found up to {greatest(t.nbytes)} bytes; allowed: {allowed}")
 
 
+def _step_of(
+    made: Compilation,
+    stage: Stage | HostStage | RepeatStage | NestedStage | MessageStage,
+    home: Mapping[str, Place],
+    constants: Mapping[tuple[str, str], Slot],
+    slots: Mapping[str, Slot],
+    dims: Sequence[str],
+) -> Step:
+    """The step of a stage: where it finds everything. ``home``: the place of each value in a buffer; ``slots``: where
+    buffers, inputs and outputs are.
+    """
+    place = partial(place_of, constants, home, slots)
+    if isinstance(stage, Stage):
+        return make_call(stage, home, constants, slots, dims)
+    if isinstance(stage, MessageStage):
+        return make_message(stage, place((*stage.group.inputs, *stage.group.outputs)[0]))
+    if isinstance(stage, HostStage):
+        return make_host(made.graph, stage, home, constants, slots, dims)
+    if isinstance(stage, RepeatStage):
+        inside = live_values(stage.inner)[2]
+        rounds = rounds_of(made.graph, stage.node)
+        return make_repeat(stage, inside, constants, slots, place, dims, rounds)
+
+    def steps_of(body: Compilation, own: Mapping[str, Slot]) -> list[Native]:
+        inside = live_values(body)[2]
+        return [_step_of(body, each, inside, constants, own, dims) for each in body.calls]  # type: ignore[misc]
+
+    return make_nested(stage, live_values, slots, place, steps_of)
+
+
 def structures_of(made: Compilation, inputs: Sequence[str]) -> dict[str, Any]:
     """What a module checks of its inputs at a call, and derives of them: ``runtime.structures`` reads it.
 
@@ -190,6 +217,7 @@ def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]
     accesses = []
     for step in made.steps:
         own = buffers_of(step, live_values(step.inner)[0]) if isinstance(step, RepeatStage) else {}
+        own |= nested_buffers(step, live_values) if isinstance(step, NestedStage) else {}
         sizes |= own
         group = step if isinstance(step, Group) else step.group
         reads = tuple(n for n in group.inputs if n not in graph.constants)

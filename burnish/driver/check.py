@@ -13,7 +13,7 @@ from burnish.arguments import check_common
 from burnish.driver.api import read_choices
 from burnish.driver.compilation import Progress, assemble, compile_kernels, import_graph
 from burnish.driver.rewritten import rewrite_model, shipped_rules
-from burnish.driver.stages import Compilation, HostStage, RepeatStage, Stage
+from burnish.driver.stages import Compilation, HostStage, NestedStage, RepeatStage, Stage
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
@@ -96,7 +96,7 @@ def check(
             symbol, template = stage.kernel.symbol, "native"
         elif isinstance(stage, Stage):
             symbol, template = stage.kernel.symbol, stage.kernel.template
-        elif isinstance(stage, RepeatStage):
+        elif isinstance(stage, (RepeatStage, NestedStage)):
             found_kernels = [s.kernel for s in stage.all_stages]
             symbol = " + ".join(dict.fromkeys(k.symbol for k in found_kernels))
             template = " + ".join(dict.fromkeys(k.template for k in found_kernels))
@@ -135,7 +135,7 @@ def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict
 
 def run_alone(
     made: Compilation,
-    stage: Stage | HostStage | RepeatStage,
+    stage: Stage | HostStage | RepeatStage | NestedStage,
     values: Mapping[str, np.ndarray],
     threads: int | None = None,
 ) -> list[np.ndarray]:
@@ -153,7 +153,7 @@ def pack(made: Compilation, name: str, value: np.ndarray) -> np.ndarray:
     """A value in the dtype and layout in which kernels find it; lanes that only pad hold NaN."""
     array = value.astype(numpy_dtype(made.graph.types[name].dtype))
     if name not in made.layouts:
-        return np.ascontiguousarray(array)
+        return np.ascontiguousarray(array).reshape(array.shape)  # which it is not of a number
     layout = made.layouts[name]
     packed = layout.pack(array)
     packed[layout.pack(np.ones(array.shape, bool)) == 0] = np.nan
@@ -165,7 +165,7 @@ def unpack(made: Compilation, name: str, array: np.ndarray) -> np.ndarray:
     return made.layouts[name].unpack(array, made.graph.types[name].shape) if name in made.layouts else array
 
 
-def own_dtypes(made: Compilation, stage: Stage | HostStage | RepeatStage) -> set[str]:
+def own_dtypes(made: Compilation, stage: Stage | HostStage | RepeatStage | NestedStage) -> set[str]:
     """The types of the model's own values that a stage computes with."""
     names = {name for node in stage.group.nodes for name in (*node.inputs, *node.outputs)}
     names &= made.reference.types.keys() - made.graph.constants.keys()

@@ -18,10 +18,12 @@ from burnish.driver.assembly import assemble as assemble
 from burnish.driver.assembly import make_module as make_module
 from burnish.driver.importing import import_graph as import_graph
 from burnish.driver.importing import import_model as import_model
+from burnish.driver.nested import nested_stage
 from burnish.driver.rounds import repeat_stage
 from burnish.driver.stages import Built, Compilation, HostStage, Stage, structures_apart
 from burnish.driver.stages import stored as stored
 from burnish.errors import ScheduleError, UnsupportedOperator
+from burnish.graph.flow import bodies_of, body_graph, body_name
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
@@ -137,6 +139,17 @@ def build_group(
         inner = build_kernels(planned, target, store, choices, make=make)
         constants.update(inner.constants)
         return [repeat_stage(group, inner, lambda task, recipe: make(task, target, store, recipe))]
+    if bodies := bodies_of(group.nodes[0]):
+        found = []
+        for number in range(len(bodies)):
+            body = optimize(body_graph(made.graph, group.nodes[0], number), made.exact)
+            own = replace(
+                plan_kernels(body, target, made.exact, choices.decide, choices.fused), repeated=len(bodies) < 2
+            )
+            planned = within(own, body_name(group.nodes[0], number, ""))
+            found.append(build_kernels(planned, target, store, choices, make=make))
+            constants.update(found[-1].constants)
+        return [nested_stage(group, found)]
     if is_opaque(group.nodes[0].op):
         return [HostStage(group, native.build(made.graph, group.nodes[0], target.driver, store))]
     task, values = make_task(made, group, constants)

@@ -25,8 +25,10 @@ def import_model(
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     fix: Mapping[str, Any] | None = None,
     training: bool = False,
+    tell: bool = True,
 ) -> Imported:
-    """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy.
+    """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy, unless
+    ``tell`` is False.
 
     Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` and ``fix`` of a graph, which knows its own.
     """
@@ -37,7 +39,7 @@ def import_model(
             raise ParameterError(f"fix: found {[*fix]}; allowed: None for a Graph, whose constants are its own")
         return Imported(model)
     found = import_onnx(model, shapes, fix, training)
-    if found.assumed:
+    if found.assumed and tell:
         warnings.warn(open_extents(found), stacklevel=3)
     return found
 

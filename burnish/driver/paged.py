@@ -20,7 +20,7 @@ from burnish.cache import ObjectCache
 from burnish.driver.assembly import live_values
 from burnish.driver.compilation import build_kernels, import_graph
 from burnish.driver.open_inputs import OpenInputs, OpenSpec
-from burnish.driver.stages import Compilation, HostStage, RepeatStage, Stage, make_call, make_host, stored
+from burnish.driver.stages import Compilation, HostStage, NestedStage, RepeatStage, Stage, make_call, make_host, stored
 from burnish.errors import ArtifactError, UnsupportedOperator
 from burnish.graph.graph import TensorType
 from burnish.graph.passes import optimize
@@ -130,7 +130,7 @@ class _Steps:
         self.types: dict[str, TensorType] = {}
         self.constants: dict[ConstantKey, str] = {}
         self.written: set[str] = set()
-        self.found = [self._step(stage) for stage in made.computed if not isinstance(stage, RepeatStage)]
+        self.found = [self._step(stage) for stage in made.computed if not isinstance(stage, (RepeatStage, NestedStage))]
 
     def _step(self, stage: Stage | HostStage) -> PagedStep:
         made, group = self._made, stage.group
@@ -195,11 +195,11 @@ def _packed(made: Compilation, key: ConstantKey) -> np.ndarray:
 
 def _require_static(made: Compilation) -> None:
     """Raises UnsupportedOperator for what does not run kernel by kernel on tensors of known sizes."""
-    rounds = next((stage.node for stage in made.computed if isinstance(stage, RepeatStage)), None)
+    rounds = next((stage.node for stage in made.computed if isinstance(stage, (RepeatStage, NestedStage))), None)
     found = (
         f"dimensions {', '.join(d.name for d in made.graph.dims)}" if made.graph.dims
         else f"states {', '.join(made.graph.states)}" if made.graph.states
-        else f"node '{rounds.name or rounds.op}', of rounds" if rounds is not None
+        else f"node '{rounds.name or rounds.op}', of rounds or branches" if rounds is not None
         else "structures of graphs" if made.structures
         else ""
     )  # fmt: skip

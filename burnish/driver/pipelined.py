@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from burnish.driver.recompute import call_seconds, training_step
-from burnish.driver.stages import Built, Compilation, MessageStage, RepeatStage, Stage
+from burnish.driver.stages import Built, Compilation, MessageStage, NestedStage, RepeatStage, Stage
 from burnish.errors import PlanError
 from burnish.graph.fuse import Group, renamed_everywhere
 from burnish.graph.graph import Graph, Node, State, TensorType
@@ -67,10 +67,10 @@ class _Variant:
     def of(cls, made: Compilation, stage: StageGraph) -> _Variant:
         """The steps in an order that frees memory early. Raises PlanError for rounds of a body."""
         for step in made.steps:
-            if isinstance(step, RepeatStage):
+            if isinstance(step, (RepeatStage, NestedStage)):
                 raise PlanError(
-                    f"node '{step.node.name}' ({step.node.op}) is rounds of a body; allowed in a pipeline: steps that "
-                    "are nodes of their own"
+                    f"node '{step.node.name}' ({step.node.op}) is rounds of a body, or control flow; allowed in "
+                    "a pipeline: steps that are nodes of their own"
                 )
         made = training_step(made, call_seconds(made.graph, made.target)).made
         shared: dict[str, Built] = {}

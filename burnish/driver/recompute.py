@@ -12,12 +12,14 @@ from typing import Any
 
 from burnish import ops
 from burnish.driver.assembly import assemble, live_values
+from burnish.driver.nested import buffers_of as nested_buffers
 from burnish.driver.rounds import buffers_of
 from burnish.driver.stages import (
     Built,
     Compilation,
     HostStage,
     MessageStage,
+    NestedStage,
     RepeatStage,
     Stage,
     structures_apart,
@@ -189,10 +191,12 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         needed = _writers(made, home, makers, parts, group.inputs)
         for name in made.pieces.keys() & {*group.outputs}:
             parts.setdefault(home[name].buffer, []).append(len(operations))
-        once = isinstance(step, (RepeatStage, MessageStage)) or bool((results | shared) & {*group.outputs})
+        once = isinstance(step, (RepeatStage, NestedStage, MessageStage)) or bool((results | shared) & {*group.outputs})
         reads += [v for v in writes if v in written]  # pieces of a buffer that others began to write
         if isinstance(step, RepeatStage):
             writes += [number[name] for name in buffers_of(step, live_values(step.inner)[0])]
+        elif isinstance(step, NestedStage):
+            writes += [number[name] for name in nested_buffers(step, live_values)]
         fresh = tuple(v for v in dict.fromkeys(writes) if v not in written)
         written.update(fresh)
         makers.update(dict.fromkeys(group.outputs, len(operations)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from burnish.driver.stages import Built, Compilation, HostStage, RepeatStage, Stage, make_call, nbytes_of
+from burnish.driver.stages import Built, Compilation, HostStage, NestedStage, RepeatStage, Stage, make_call, nbytes_of
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Node
 from burnish.graph.rounds import operands_of, round_name
@@ -27,7 +27,7 @@ def repeat_stage(
 
     ``build``: makes the kernels of odd rounds.
     """
-    if any(isinstance(step, (HostStage, RepeatStage)) for step in inner.steps):
+    if any(isinstance(step, (HostStage, RepeatStage, NestedStage)) for step in inner.steps):
         return HostStage(group)
     node = group.nodes[0]
     own = operands_of(node)

@@ -1,5 +1,6 @@
-"""Models that are no static graph: segments compiled for what a call gives them, and control flow between them.
+"""Models that are no static graph: compiled for the sizes of a call, as a whole where that can be (``by_size.py``).
 
+Else they are segments, compiled for what a call gives them, and control flow in Python between them.
 A segment is compiled when it first meets a combination of types, and of values where its operators want to know them;
 what was compiled is kept, the last used ones of each segment. So a call never gives a wrong answer for a size or a
 value that was not foreseen: it may take as long as a compilation.
@@ -8,11 +9,7 @@ value that was not foreseen: it may take as long as a compilation.
 from __future__ import annotations
 
 import threading
-import time
-from collections import ChainMap, OrderedDict
-from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,37 +17,26 @@ import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from burnish.driver.assembly import make_module
+from burnish.driver.by_size import BySize, Form, Make
 from burnish.driver.compilation import compile_kernels
+from burnish.driver.nested import PythonStep
 from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
-from burnish.errors import ArtifactError, InputError, ModelError, TargetError, UnsupportedOperator, VerificationError
+from burnish.driver.segment_calls import SegmentCalls
+from burnish.errors import ArtifactError, InputError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
-from burnish.frontend.onnx.eager import EagerNode
-from burnish.frontend.onnx.nodes import attributes
-from burnish.frontend.onnx.segments import Program, Segment, read_program
-from burnish.frontend.onnx.validity import label_of
-from burnish.graph.evaluate import evaluate
-from burnish.graph.graph import Graph, type_of
+from burnish.frontend.onnx.segments import Program, inputs_behind, read_program
+from burnish.graph.graph import Graph
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import greatest
+from burnish.runtime.arguments import described
 from burnish.runtime.artifact import checked_key
 from burnish.runtime.container import Container, write_container
 from burnish.runtime.module import Module, ProfileRow, slow_text
 from burnish.target import Target
 from burnish.target import target as find_target
+from burnish.train.step import noted_indices
 
 KIND = "segments"  # of file
-KEPT = 32  # compiled variants of a segment
-FEW_ELEMENTS = 1 << 14  # of all values of a graph: one that is met once is interpreted sooner than compiled
-
-Run = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
-
-
-@dataclass
-class _Variants:
-    """What was compiled of a segment, by types and wanted values; ``met``: combinations that were met once."""
-
-    runs: OrderedDict[Any, Run] = field(default_factory=OrderedDict)
-    met: set[Any] = field(default_factory=set)
+KINDS = 64  # of arguments that are remembered
 
 
 class SegmentedModule:
@@ -64,28 +50,40 @@ class SegmentedModule:
         self,
         program: Program,
         compiler: Callable[[Graph], Module],
+        make: Make,
         limits: Mapping[str, Any] | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        self._program, self._compiler, self._options = program, compiler, dict(options or {})
-        self._variants: dict[tuple[int, tuple[int, ...]], _Variants] = {}
+        self._program, self._options = program, dict(options or {})
+        self._calls = SegmentCalls(compiler)
         self._lock = threading.RLock()
-        self._rows: list[tuple[str, str, float]] | None = None
+        self._kinds: set[Any] = set()  # of arguments that were accepted as they are
         self._signature = OpenInputs(tuple(map(open_spec, program.inputs)), dict(limits or {}))
         self.inputs = self._signature.specs
         self.outputs = tuple(map(open_spec, program.graph.output))
-        self.compilations = 0
+        self._names = tuple(spec.name for spec in self.inputs)
+        self._whole = BySize(self.inputs, make, lambda name: inputs_behind(program, name))
         self._facts: dict[str, Any] = {}
+
+    @property
+    def compilations(self) -> int:
+        """How many segments and wholes were compiled so far."""
+        return self._calls.compilations + self._whole.compilations
+
+    @property
+    def in_python(self) -> str:
+        """Why calls go from segment to segment in Python; "" where the model is compiled as a whole."""
+        return self._whole.refused
 
     @property
     def threads(self) -> int:
         """Threads that a call may use."""
-        return next((run.threads for run in self._modules()), 1)
+        return next((run.threads for run in self._modules), 1)
 
     @property
     def graph(self) -> str:
         """The graphs of all segments compiled so far, as text."""
-        return "\n".join(module.graph for module in self._modules())
+        return "\n".join(module.graph for module in self._modules)
 
     @property
     def rewrites(self) -> None:
@@ -95,14 +93,15 @@ class SegmentedModule:
     @property
     def memory(self) -> dict[str, int]:
         """Bytes of arenas, parameters, scratch and code: the greatest of each over segments, the sum of parameters."""
-        found = [module.memory for module in self._modules()]
+        found = [module.memory for module in self._modules]
         keys = ("arena", "params", "scratch", "code")
         return {key: (sum if key in ("params", "code") else max)([m[key] for m in found] or [0]) for key in keys}
 
     @property
     def slow(self) -> dict[str, str]:
-        """As of :class:`Module`, of all segments compiled so far, which Python calls one by one."""
-        return {label: why for module in self._modules() for label, why in module.slow.items()}
+        """As of :class:`Module`, of all that was compiled so far, and why Python calls segments, if it does."""
+        found = {label: why for module in self._modules for label, why in module.slow.items()}
+        return {"segments in Python": self.in_python, **found} if self.in_python else found
 
     def note(self, **facts: Any) -> None:
         """Adds facts to what the module tells."""
@@ -113,10 +112,48 @@ class SegmentedModule:
 
         Raises InputError for what is missing, unknown, or of another dtype or shape than the model declares.
         """
-        values = self._signature.bind(args, kwargs)
+        if kwargs and not args and kwargs.keys() == {*self._names}:
+            args, kwargs = tuple([kwargs[name] for name in self._names]), {}
+        key = None
+        if not kwargs and not self._whole.refused and (form := self._whole.known(args)) is not None:
+            return form.run(args)
+        if not kwargs and self._whole.refused:
+            key = _kind(args)
+        values = dict(zip(self._names, args, strict=True)) if key in self._kinds else self._signature.bind(args, kwargs)
         with self._lock:
-            results = self._run(self._program, values, {})
-        return results[0] if len(results) == 1 else tuple(results)
+            form = self._form(values)
+            if key is not None and form is None:
+                self._kinds = {*self._kinds, key} if len(self._kinds) < KINDS else {key}
+            if form is None:
+                results = self._calls.run(self._program, values, {})
+                return results[0] if len(results) == 1 else tuple(results)
+        return form.run([values[name] for name in self._names])
+
+    def form_of(self, args: Sequence[Any]) -> Form | None:
+        """The whole model for arguments of sizes that were met before; None where there is none."""
+        return self._whole.known(args)
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+        """As calling the module, but writes to existing arrays. Raises InputError, as :meth:`Module.run_into`."""
+        form = self._whole.known(inputs)
+        if form is None:
+            values = self._signature.bind(tuple(inputs), {})
+            with self._lock:
+                form = self._form(values)
+        if form is not None:
+            form.module.run_into([inputs[self._names.index(spec.name)] for spec in form.module.inputs], outputs)
+            return
+        found = self(*inputs)
+        results = found if isinstance(found, tuple) else (found,)
+        if len(outputs) != len(results):
+            raise InputError(f"{len(outputs)} output arrays given, the model has {len(results)}")
+        for spec, array, result in zip(self.outputs, outputs, results, strict=True):
+            if not isinstance(result, np.ndarray) or array.shape != result.shape or array.dtype != result.dtype:
+                what = described(result) if isinstance(result, np.ndarray) else type(result).__name__
+                raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {what}")
+            if not (array.flags.c_contiguous and array.flags.writeable):
+                raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
+            array[...] = result
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every segment and of every node that runs between them, summed over its calls: medians of
@@ -125,9 +162,13 @@ class SegmentedModule:
         values = self._signature.bind(args, kwargs)
         rounds: list[dict[tuple[str, str], float]] = []
         with self._lock:
+            form = self._form(values)
+            if form is not None:
+                given = [values[spec.name] for spec in form.module.inputs]
+                return form.module.profile(*given, repeat=repeat)
             for _ in range(repeat + 1):
-                with self._timed() as rows:
-                    self._run(self._program, values, {})
+                with self._calls.timed() as rows:
+                    self._calls.run(self._program, values, {})
                 total: dict[tuple[str, str], float] = {}
                 for node, kernel, seconds in rows:
                     total[node, kernel] = total.get((node, kernel), 0.0) + seconds * 1e6
@@ -151,10 +192,12 @@ class SegmentedModule:
     def __repr__(self) -> str:
         inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
         slow = slow_text(self.slow)
-        return f"SegmentedModule({inputs} -> {outputs}; {self.compilations} segments compiled{slow})"
+        compiled = f"{self.compilations} {'segments' if self.in_python else 'sizes'} compiled"
+        return f"SegmentedModule({inputs} -> {outputs}; {compiled}{slow})"
 
     def prepare(self) -> None:
-        """Compiles what depends on no call: the first segment, where the model declares the types of its inputs.
+        """Compiles what depends on no call where the model declares the types of its inputs: the whole, or the first
+        segment.
 
         Raises what compilation raises.
         """
@@ -164,154 +207,26 @@ class SegmentedModule:
             closed = shape is not None and all(isinstance(d, int) for d in shape)
             if spec.kind == "tensor" and spec.dtype != TEXT and closed:
                 given[spec.name] = np.broadcast_to(np.zeros((), numpy_dtype(spec.dtype)), tuple(shape or ()))
-        program = self._program
-        while set((segment := program.segments[0]).reads) <= given.keys() - program.wanted and segment.writes:
-            try:
-                self._compiled(program, segment, {name: given[name] for name in segment.reads})
-                return
-            except RuntimeValue:
-                continue
+        if not self._whole.refused and (len(given) < len(self.inputs) or self._form(given)):
+            return  # compiled, or at the first call
+        self._calls.prepare(self._program, given)
 
-    # --- running ---
+    @property
+    def _modules(self) -> list[Module]:
+        return [*self._whole.modules(), *self._calls.modules()]
 
-    def _run(self, program: Program, values: Mapping[str, Any], around: Mapping[str, Any]) -> list[Any]:
-        """The outputs of a program on its inputs; ``around`` holds what a subgraph sees."""
-        env: MutableMapping[str, Any] = ChainMap(dict(values), dict(around)) if around else dict(values)
-        level = 0
-        while level < program.depth:
-            self._run_segment(program, level, env)
-            for at in program.eager_at(level):
-                self._run_node(program, at, env)
-            level += 1
-        return [env[name] if name in env else program.array(name) for name in program.outputs]
-
-    def _run_node(self, program: Program, at: int, env: MutableMapping[str, Any]) -> None:
-        """Runs a node on its values, and puts its results into ``env``."""
-        node = program.nodes[at]
-        inputs = [_value(program, env, name) if name else None for name in node.input]
-
-        def run(name: str, feeds: Sequence[Any]) -> list[Any]:
-            child = program.children[at, name]
-            given = {value.name: feed for value, feed in zip(child.inputs, feeds, strict=False)}
-            return self._run(child, given, env)
-
-        label = f"node '{label_of(node, at)}' ({node.op_type})"
-        start = time.perf_counter()
-        call = EagerNode(label, inputs, dict(attributes(node)), len(node.output), program.opset, run)
-        results = program.runs[at](call)
-        if self._rows is not None and not any(key[0] == at for key in program.children):
-            self._rows.append((label_of(node, at), f"{node.op_type} (host)", time.perf_counter() - start))
-        for name, result in zip(node.output, results, strict=False):
-            if name:
-                env[name] = result
-
-    def _run_segment(self, program: Program, level: int, env: MutableMapping[str, Any]) -> None:
-        """Runs the segment of a level, after it is compiled if this is new, and cut where it turns out to be two."""
-        while (segment := program.segments[level]).writes:
-            arrays = {name: self._array(program, env, name) for name in segment.reads}
-            try:
-                run = self._compiled(program, segment, arrays)
-            except RuntimeValue:
-                continue  # the program knows now what it wants to know
-            start = time.perf_counter()
-            results = run(arrays)
-            if self._rows is not None:
-                first = segment.nodes[0]
-                what = f"segment of {len(segment.nodes)} nodes"
-                self._rows.append((label_of(program.nodes[first], first), what, time.perf_counter() - start))
-            env.update(zip(segment.writes, results, strict=True))
-            return
-
-    def _compiled(self, program: Program, segment: Segment, arrays: Mapping[str, np.ndarray]) -> Run:
-        """A segment for these types, and values that are wanted: compiled, or interpreted where it is small and may
-        be met but once.
-        """
-        values = {name: a for name, a in arrays.items() if name in program.wanted}
-        key = tuple((a.shape, a.dtype.str, a.tobytes() if name in values else b"") for name, a in arrays.items())
-        variants = self._variants.setdefault((id(program), segment.nodes), _Variants())
-        if key in variants.runs:
-            variants.runs.move_to_end(key)
-            return variants.runs[key]
-        types = {name: type_of(a) for name, a in arrays.items() if name not in values}
-        graph = program.graph_of(segment, types, values)
-        small = sum(greatest(t.size) for t in graph.types.values()) <= FEW_ELEMENTS
-        run: Run
-        if graph.nodes and small and variants.runs and key not in variants.met:
-            variants.met.add(key)
-            return _Interpreted(graph)
-        module = self._made(program, segment, graph) if graph.nodes else None
-        if module is not None:
-            self.compilations += 1
-            run = _Compiled(module, graph.inputs)
-        else:
-            run = _Interpreted(graph)
-        variants.runs[key] = run
-        while len(variants.runs) > KEPT:
-            variants.runs.popitem(last=False)
-        return run
-
-    def _made(self, program: Program, segment: Segment, graph: Graph) -> Module | None:
-        """A compiled segment; None where the target has no code for one that only counts. Raises RuntimeValue where it
-        can do with the extents that it counts once they are numbers, and what the compiler raises.
-        """
-        try:
-            return self._compiler(graph)
-        except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
-            if not graph.counts:
-                raise
-            if program.separate(segment):
-                raise RuntimeValue(str(error), "") from error
-            return None
-
-    def _array(self, program: Program, env: Mapping[str, Any], name: str) -> np.ndarray:
-        """A value that a segment reads. Raises InputError for a sequence or nothing."""
-        value = _value(program, env, name)
-        if not isinstance(value, np.ndarray):
-            raise InputError(f"value '{name}': found {type(value).__name__}; allowed: an array")
-        return value
-
-    def _modules(self) -> Iterator[Module]:
-        for variants in self._variants.values():
-            for run in variants.runs.values():
-                if isinstance(run, _Compiled):
-                    yield run.module
-
-    @contextmanager
-    def _timed(self) -> Iterator[list[tuple[str, str, float]]]:
-        """Collects the time of every step."""
-        self._rows = rows = list[tuple[str, str, float]]()
-        try:
-            yield rows
-        finally:
-            self._rows = None
+    def _form(self, values: Mapping[str, Any]) -> Form | None:
+        """The whole model for the sizes of these inputs, if it can be one."""
+        return self._whole.find([values[name] for name in self._names]) if not self._whole.refused else None
 
 
-@dataclass(frozen=True)
-class _Compiled:
-    """A compiled segment: its inputs by name."""
-
-    module: Module
-    inputs: tuple[str, ...]
-
-    def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-        found = self.module(*(given[name] for name in self.inputs))
-        return found if isinstance(found, tuple) else (found,)
-
-
-@dataclass(frozen=True)
-class _Interpreted:
-    """A segment that is computed by the definitions of its operators."""
-
-    graph: Graph
-
-    def __call__(self, given: Mapping[str, np.ndarray]) -> Sequence[np.ndarray]:
-        found = evaluate(self.graph, {name: given[name] for name in self.graph.inputs})
-        return [found[name] for name in self.graph.outputs]
-
-
-def _value(program: Program, env: Mapping[str, Any], name: str) -> Any:
-    """A value of a call, or a constant."""
-    return env[name] if name in env else program.array(name)
+def _kind(args: Sequence[Any]) -> tuple[Any, ...] | None:
+    """What decides whether arguments are accepted as they are: types, shapes and the order in memory; None for others
+    than arrays.
+    """
+    if not all(type(a) is np.ndarray and a.flags.c_contiguous and a.dtype.kind != "O" for a in args):
+        return None
+    return tuple([(a.shape, a.dtype) for a in args])
 
 
 def compile_segments(
@@ -323,19 +238,36 @@ def compile_segments(
     cache_dir: str | Path | None = None,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     fix: Mapping[str, Any] | None = None,
+    ahead: bool = True,
 ) -> SegmentedModule:
-    """A model that is no static graph, or whose sizes are open, compiled as far as it can be before a call.
+    """A model that is no static graph, or whose sizes are open, compiled as far as it can be before a call if that
+    shall be ``ahead``.
 
     Raises what ``compile`` raises.
     """
 
     def compiled(graph: Graph) -> Module:
-        return make_module(compile_kernels(graph, machine, exact, cache_dir), threads)
+        module = make_module(compile_kernels(graph, machine, exact, cache_dir), threads)
+        if limits := noted_indices(graph):
+            module.note(indices=limits)
+        return module
 
-    limits = {name: given if isinstance(given, int) else list(given) for name, given in (shapes or {}).items()}
-    options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": limits}
-    made = SegmentedModule(read_program(model, fix), compiled, limits, options)
-    made.prepare()
+    promised = {name: given if isinstance(given, int) else list(given) for name, given in (shapes or {}).items()}
+    options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": promised}
+    program, whole = read_program(model, fix)
+
+    def make(sizes: Mapping[str, Any], values: Mapping[str, Any]) -> Module:
+        try:
+            return compiled(whole(sizes, values, True).graph)
+        except PythonStep as error:
+            try:
+                return compiled(whole(sizes, values, False).graph)
+            except RuntimeValue as missed:
+                raise RuntimeValue(str(error), missed.tensor) from error
+
+    made = SegmentedModule(program, compiled, make, promised, options)
+    if ahead:
+        made.prepare()
     return made
 
 

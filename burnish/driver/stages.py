@@ -89,6 +89,27 @@ class RepeatStage:
         return self.group.nodes[0]
 
 
+@dataclass(frozen=True)
+class NestedStage:
+    """A group of one node whose operator is control flow that values decide: its ``bodies``, compiled.
+
+    The inputs of a body's graph are the node's operands that are no constants.
+    """
+
+    group: Group
+    bodies: tuple[Compilation, ...]
+
+    @property
+    def all_stages(self) -> tuple[Stage, ...]:
+        """All kernel calls, each once."""
+        return tuple(stage for body in self.bodies for stage in body.stages)
+
+    @property
+    def node(self) -> Node:
+        """The node."""
+        return self.group.nodes[0]
+
+
 @dataclass(frozen=True, eq=False)
 class Compilation:
     """A model as kernels, before memory is planned and code linked.
@@ -112,17 +133,29 @@ class Compilation:
 
     @property
     def stages(self) -> list[Stage]:
-        """The kernel calls: steps, and those that a step repeats, each once."""
-        parts = (s.all_stages if isinstance(s, RepeatStage) else (s,) for s in self.steps)
+        """The kernel calls: steps, and those that a step holds, each once."""
+        parts = (s.all_stages if isinstance(s, (RepeatStage, NestedStage)) else (s,) for s in self.steps)
         return [step for part in parts for step in part if isinstance(step, Stage)]
 
     @property
-    def computed(self) -> list[Stage | HostStage | RepeatStage]:
+    def hosts(self) -> list[HostStage]:
+        """The opaque operators: steps, and those that a step holds, each once."""
+        parts = ([h for b in s.bodies for h in b.hosts] if isinstance(s, NestedStage) else [s] for s in self.steps)
+        return [step for part in parts for step in part if isinstance(step, HostStage)]
+
+    @property
+    def within(self) -> list[Compilation]:
+        """This one, and those of the bodies of control flow in it."""
+        inner = [each for s in self.steps if isinstance(s, NestedStage) for body in s.bodies for each in body.within]
+        return [self, *inner]
+
+    @property
+    def computed(self) -> list[Stage | HostStage | RepeatStage | NestedStage]:
         """The steps that compute something: all but aliases and messages."""
         return [step for step in self.steps if not isinstance(step, (Group, MessageStage))]
 
     @property
-    def calls(self) -> list[Stage | HostStage | RepeatStage | MessageStage]:
+    def calls(self) -> list[Stage | HostStage | RepeatStage | NestedStage | MessageStage]:
         """The steps that do something: all but aliases."""
         return [step for step in self.steps if not isinstance(step, Group)]
 
@@ -146,7 +179,7 @@ def _is_structural(graph: Graph, step: HostStage) -> bool:
     return OPERATORS[step.node.op].traits.structure and not set(step.group.outputs) & set(graph.outputs)
 
 
-Built = Stage | HostStage | RepeatStage | MessageStage | Group
+Built = Stage | HostStage | RepeatStage | NestedStage | MessageStage | Group
 """A step of a compilation; a bare group is no step but another name for memory."""
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from burnish.driver.compilation import Progress, assemble, compile_kernels
-from burnish.driver.stages import HostStage, RepeatStage
+from burnish.driver.stages import HostStage, NestedStage, RepeatStage, Stage
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
@@ -92,7 +92,7 @@ def tune_model(
 
     def compiled(choices: Choices) -> tuple[Module, list[tuple[str, ...]]]:
         made = compile_kernels(graph, target, exact, cache_dir, progress, choices)
-        parts = [s.calls if isinstance(s, RepeatStage) else (s,) for s in made.computed if not isinstance(s, HostStage)]
+        parts = [_kernels_of(s) for s in made.computed if not isinstance(s, HostStage)]
         return _module(assemble(made), threads, target), [
             tuple(task_key(s.task, target) for s in part) for part in parts
         ]
@@ -126,6 +126,13 @@ def tune_model(
             RuntimeWarning, stacklevel=2,
         )  # fmt: skip
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
+
+
+def _kernels_of(stage: Stage | RepeatStage | NestedStage) -> Sequence[Stage]:
+    """The kernels of a step of a module: one, or those that it holds."""
+    if isinstance(stage, RepeatStage):
+        return stage.calls
+    return stage.all_stages if isinstance(stage, NestedStage) else (stage,)
 
 
 def _module(executable: Executable, threads: int, target: Target) -> Module:

@@ -46,6 +46,7 @@ from burnish.ops import (
     trees,
     winograd,
 )
+from burnish.ops.control import branch_over, loop_over
 from burnish.ops.operator import REQUIRED, Operator, TensorType, internal
 from burnish.ops.scan import scan_over
 
@@ -105,7 +106,8 @@ def operator_named(name: str) -> Operator:
 _ADJOINT = adjoint.adjoint_of(operator_named)  # of any operator, of itself too
 _SCAN = scan_over({**_PLAIN, _ADJOINT.name: _ADJOINT})
 _PART = part.part_of(operator_named)
-_DEFINED.update({op.name: op for op in internal(_SCAN, _ADJOINT, _PART)})
+_FLOW = (branch_over(OPERATORS), loop_over(OPERATORS))  # of any operators, each other too
+_DEFINED.update({op.name: op for op in internal(_SCAN, _ADJOINT, _PART, *_FLOW)})
 
 
 def is_opaque(name: str) -> bool:

@@ -161,7 +161,8 @@ class Operator:
     the gradients of the inputs, None where there is none, and :data:`DERIVED` where the definition says it as well; or
     "none": it is 0 everywhere; or refused. ``parts``: the names of the same outputs by other operators, which fuse with
     their neighbours; None where it stays as it is. ``rounds``: its attributes hold a body, of which its
-    computation is one round after the other, and its gradient that of the rounds in reverse order.
+    computation is one round after the other, and its gradient that of the rounds in reverse order. ``bodies``: its
+    attributes that hold bodies of which values decide which run how often.
     """
 
     name: str
@@ -177,6 +178,7 @@ class Operator:
     extern: Callable[..., Any] | None = None
     native: Native | None = None
     rounds: bool = False
+    bodies: tuple[str, ...] = ()
 
     @property
     def results(self) -> int | None:

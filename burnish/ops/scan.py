@@ -51,7 +51,7 @@ def scan_over(operators: Mapping[str, Operator]) -> Operator:
         given = [placeholder(t.shape, t.dtype, t.name) for t in own.states]
         given += [placeholder(t.shape[1:], t.dtype, t.name) for t in own.sequences]
         values = {f"{i}": t for i, t in enumerate([*given, *own.fixed])}
-        results = _typed(operators, body, values)
+        results = typed_body(operators, body, values)
         for i, (state, result) in enumerate(zip(own.states, results, strict=False)):
             found, wanted = (f"{t.dtype}{list(t.shape)}" for t in (result, state))
             require(found == wanted, f"attribute 'body', result {i}", found, f"{wanted}, as state {i}")
@@ -69,7 +69,7 @@ def scan_over(operators: Mapping[str, Operator]) -> Operator:
         found: list[list[np.ndarray]] = [[] for _ in body[1]]
         for t in reversed(range(rounds)) if reverse else range(rounds):
             given = (*now, *(x[t] for x in own.sequences), *own.fixed)
-            results = _computed(operators, body, {f"{i}": value for i, value in enumerate(given)})
+            results = computed_body(operators, body, {f"{i}": value for i, value in enumerate(given)})
             now = results[:states]
             for kept, result in zip(found, results, strict=True):
                 kept.append(result)
@@ -101,7 +101,7 @@ def _operator_of(operators: Mapping[str, Operator], name: str) -> Operator:
     return operators[name]
 
 
-def _typed(operators: Mapping[str, Operator], body: Body, values: dict[str, Tensor]) -> list[Tensor]:
+def typed_body(operators: Mapping[str, Operator], body: Body, values: dict[str, Tensor]) -> list[Tensor]:
     """The results of a body as placeholders, from those of its operands."""
     for op, inputs, outputs, attrs in body[0]:
         unknown = [name for name in inputs if name not in values]
@@ -111,7 +111,7 @@ def _typed(operators: Mapping[str, Operator], body: Body, values: dict[str, Tens
     return [values[name] for name in body[1]]
 
 
-def _computed(operators: Mapping[str, Operator], body: Body, values: dict[str, np.ndarray]) -> list[np.ndarray]:
+def computed_body(operators: Mapping[str, Operator], body: Body, values: dict[str, np.ndarray]) -> list[np.ndarray]:
     """The results of a body, by the definitions."""
     for op, inputs, outputs, attrs in body[0]:
         own, arrays = operators[op], [values[name] for name in inputs]

@@ -23,7 +23,21 @@ from burnish.memory.lifetimes import Interval
 from burnish.runtime.container import Container, read_container, write_container
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.image import Image
-from burnish.runtime.steps import Call, Collective, Copy, Count, Host, Pointer, Repeat, Slot, Step, Wait
+from burnish.runtime.steps import (
+    Branch,
+    Call,
+    Collective,
+    Copy,
+    Count,
+    Host,
+    Native,
+    Pointer,
+    Repeat,
+    Slot,
+    Step,
+    Wait,
+    While,
+)
 
 
 class NotExecutableError(ArtifactError):
@@ -163,10 +177,18 @@ def _step_to_json(step: Step) -> list[Any]:
     match step:
         case Call(kernel, args, node):
             return ["call", node, kernel, [_slot_to_json(s) for s in args]]
-        case Copy(source, target, node):
-            return ["copy", node, _slot_to_json(source), _slot_to_json(target)]
         case Count(dim, source, node):
             return ["count", node, dim.name, _slot_to_json(source)]
+        case Copy(source, target, node, nbytes, number):
+            rest = [extent_text(nbytes), None if number is None else _slot_to_json(number)]
+            plain = number is None and type(nbytes) is int and not nbytes
+            return ["copy", node, _slot_to_json(source), _slot_to_json(target), *([] if plain else rest)]
+        case Branch(condition, then, other, node):
+            then_steps, other_steps = ([_step_to_json(s) for s in part] for part in (then, other))
+            return ["if", node, _slot_to_json(condition), then_steps, other_steps]
+        case While(limit, condition, number, before, body, node):
+            where = [_slot_to_json(slot) for slot in (limit, condition, number)]
+            return ["while", node, *where, *([_step_to_json(s) for s in part] for part in (before, body))]
         case Host(operator, args, specs, results, attrs, node):
             typed = [_slot_to_json(s) for s in args], [_spec_to_json(spec) for spec in specs]
             return ["host", node, operator, *typed, results, dict(attrs)]
@@ -185,10 +207,17 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
     match data:
         case ["call", node, kernel, slots]:
             return Call(kernel, tuple(map(_slot_from_json, slots)), node)
-        case ["copy", node, source, target]:
-            return Copy(_slot_from_json(source), _slot_from_json(target), node)
         case ["count", node, name, source]:
             return Count(dims[name], _slot_from_json(source), node)
+        case ["copy", node, source, target, *rest]:
+            nbytes, number = rest or (0, None)
+            where = None if number is None else _slot_from_json(number)
+            return Copy(_slot_from_json(source), _slot_from_json(target), node, _extent(nbytes, dims), where)
+        case ["if", node, condition, then, other]:
+            return Branch(_slot_from_json(condition), _natives(then, dims), _natives(other, dims), node)
+        case ["while", node, limit, condition, number, before, body]:
+            limits, going, rounds = map(_slot_from_json, (limit, condition, number))
+            return While(limits, going, rounds, _natives(before, dims), _natives(body, dims), node)
         case ["host", node, operator, slots, specs, results, attrs]:
             types = tuple(_spec_from_json(spec, dims) for spec in specs)
             return Host(operator, tuple(map(_slot_from_json, slots)), types, results, attrs, node)
@@ -204,7 +233,16 @@ def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
             first, even, others = parts
             moving = tuple(_pointer_from_json(p, dims) for p in pointers)
             return Repeat(_extent(count, dims), first, even, others, moving, node)
-    raise ValueError(f"a step is {data!r}, allowed: call, copy, count, host, collective, wait, repeat")
+    raise ValueError(f"a step is {data!r}, allowed: call, copy, count, host, collective, wait, repeat, if, while")
+
+
+def _natives(data: Sequence[Any], dims: Mapping[str, Dim]) -> tuple[Native, ...]:
+    """The steps that another one holds."""
+    found = [_step_from_json(each, dims) for each in data]
+    native = tuple(step for step in found if isinstance(step, Native))
+    if len(native) < len(found):
+        raise ValueError(f"steps in another are {data!r}, allowed: call, copy, repeat, if, while")
+    return native
 
 
 def _call_from_json(data: Sequence[Any]) -> Call:

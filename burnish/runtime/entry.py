@@ -156,6 +156,104 @@ exit:
 }
 """
 
+_FLOW = """
+; As @burnish_copy, but behind the target by as many times its bytes as the number says whose address is third; the
+; fourth argument is the number of bytes.
+define void @burnish_place(ptr %args, ptr %rt) nounwind {
+entry:
+  %own = alloca [3 x i64]
+  %target = load ptr, ptr %args
+  %source.at = getelementptr ptr, ptr %args, i64 1
+  %source = load ptr, ptr %source.at
+  %round.at = getelementptr ptr, ptr %args, i64 2
+  %where = load ptr, ptr %round.at
+  %round = load i64, ptr %where
+  %count.at = getelementptr i64, ptr %args, i64 3
+  %count = load i64, ptr %count.at
+  %behind = mul i64 %round, %count
+  %place = getelementptr i8, ptr %target, i64 %behind
+  store ptr %place, ptr %own
+  %own.source = getelementptr i64, ptr %own, i64 1
+  store ptr %source, ptr %own.source
+  %own.count = getelementptr i64, ptr %own, i64 2
+  store i64 %count, ptr %own.count
+  call void @burnish_copy(ptr %own, ptr %rt)
+  ret void
+}
+
+; Makes calls in order: their array and their number.
+define internal void @burnish_calls(ptr %calls, i64 %count, ptr %rt) nounwind {
+entry:
+  br label %call
+call:
+  %c = phi i64 [ 0, %entry ], [ %c.next, %kernel ]
+  %calling = icmp slt i64 %c, %count
+  br i1 %calling, label %kernel, label %exit
+kernel:
+  %function.at = getelementptr %Call, ptr %calls, i64 %c, i32 0
+  %function = load ptr, ptr %function.at
+  %own.at = getelementptr %Call, ptr %calls, i64 %c, i32 1
+  %own = load ptr, ptr %own.at
+  call void %function(ptr %own, ptr %rt)
+  %c.next = add i64 %c, 1
+  br label %call
+exit:
+  ret void
+}
+
+; One of two lists of calls: its arguments are the address of a byte, the calls and their number where that is not 0,
+; and those where it is.
+define void @burnish_branch(ptr %args, ptr %rt) nounwind {
+entry:
+  %condition = load ptr, ptr %args
+  %value = load i8, ptr %condition
+  %taken = icmp ne i8 %value, 0
+  %at = select i1 %taken, i64 1, i64 3
+  %calls.at = getelementptr i64, ptr %args, i64 %at
+  %calls = load ptr, ptr %calls.at
+  %count.at = getelementptr i64, ptr %calls.at, i64 1
+  %count = load i64, ptr %count.at
+  call void @burnish_calls(ptr %calls, i64 %count, ptr %rt)
+  ret void
+}
+
+; Calls again and again: its arguments are the addresses of the most rounds, of a byte that is not 0 as long as it goes
+; on, and of the number of the round; then the calls before the first round and their number, and those of each round.
+define void @burnish_while(ptr %args, ptr %rt) nounwind {
+entry:
+  %limit.at = load ptr, ptr %args
+  %condition.at = getelementptr ptr, ptr %args, i64 1
+  %condition = load ptr, ptr %condition.at
+  %round.at = getelementptr ptr, ptr %args, i64 2
+  %round = load ptr, ptr %round.at
+  %before.at = getelementptr ptr, ptr %args, i64 3
+  %before = load ptr, ptr %before.at
+  %before.count.at = getelementptr i64, ptr %args, i64 4
+  %before.count = load i64, ptr %before.count.at
+  %body.at = getelementptr ptr, ptr %args, i64 5
+  %body = load ptr, ptr %body.at
+  %body.count.at = getelementptr i64, ptr %args, i64 6
+  %body.count = load i64, ptr %body.count.at
+  %limit = load i64, ptr %limit.at
+  call void @burnish_calls(ptr %before, i64 %before.count, ptr %rt)
+  br label %test
+test:
+  %t = phi i64 [ 0, %entry ], [ %t.next, %run ]
+  %more = icmp slt i64 %t, %limit
+  %value = load i8, ptr %condition
+  %true = icmp ne i8 %value, 0
+  %going = and i1 %more, %true
+  br i1 %going, label %run, label %exit
+run:
+  store i64 %t, ptr %round
+  call void @burnish_calls(ptr %body, i64 %body.count, ptr %rt)
+  %t.next = add i64 %t, 1
+  br label %test
+exit:
+  ret void
+}
+"""
+
 _REPEAT = """
 ; Makes calls in rounds. Its arguments are the number of rounds, that of the first calls that only round 0 makes, all
 ; calls, where those of even rounds end, those of odd ones begin and end, and the number of pointers; then of each
@@ -255,7 +353,9 @@ def driver_image(triple: str) -> Image:
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
-    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}{_COUNT}{_REPEAT}'
+    text = (
+        f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}{_COUNT}{_FLOW}{_REPEAT}'
+    )
     text += pool_ir(system.calls, system.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

@@ -3,10 +3,11 @@
 executable ::= Executable(inputs, outputs, steps, driver, code, params, arena_bytes, scratch_bytes, target, graph, info,
                           buffers, in_place, states, state, initial)
 tensor     ::= TensorSpec(name, shape, dtype)
-step       ::= Call(kernel, args, node) | Copy(source, target, node) | Count(dim, source, node)
-             | Host(operator, args, specs, results, attrs, node)
+step       ::= native | Count(dim, source, node) | Host(operator, args, specs, results, attrs, node)
              | Collective(operation, reduce, source, target, spec, node, result, peer, tag) | Wait(step, node)
+native     ::= Call(kernel, args, node) | Copy(source, target, node, nbytes, round)
              | Repeat(count, once, calls, odd, pointers, node)
+             | Branch(condition, then, other, node) | While(limit, condition, round, before, body, node)
 slot       ::= Slot(memory, index, offset, nbytes)
 
 State (``states``) is memory that outlives a call: a call reads it and leaves new values in its place. ``state`` holds
@@ -33,6 +34,7 @@ from burnish.loops.sizes import Dim
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.image import Image
+from burnish.runtime.steps import Branch as Branch
 from burnish.runtime.steps import Call as Call
 from burnish.runtime.steps import Collective as Collective
 from burnish.runtime.steps import Copy as Copy
@@ -44,6 +46,8 @@ from burnish.runtime.steps import Slot as Slot
 from burnish.runtime.steps import Step as Step
 from burnish.runtime.steps import TensorSpec as TensorSpec
 from burnish.runtime.steps import Wait as Wait
+from burnish.runtime.steps import While as While
+from burnish.runtime.steps import calls_of
 from burnish.runtime.verify import verify
 
 
@@ -80,9 +84,8 @@ class Executable:
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """The kernel calls: steps, and those that a step repeats, each once."""
-        parts = (s.all_calls if isinstance(s, Repeat) else (s,) for s in self.steps)
-        return tuple(step for part in parts for step in part if isinstance(step, Call))
+        """The kernel calls: steps, and those that steps hold, each once."""
+        return tuple(calls_of(self.steps))
 
     @cached_property
     def state_offsets(self) -> tuple[int, ...]:

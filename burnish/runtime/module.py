@@ -122,7 +122,7 @@ class Module:
             give_back(workspace)
         self._lock = threading.RLock()
         self._caller = 0  # the thread whose call uses the state above
-        self._quick = QuickCall(self) if QuickCall.suits(self) else None
+        self._quick = QuickCall.of(self)
         _watch_forks()
         _modules.add(self)
 
@@ -218,7 +218,7 @@ class Module:
         self._all = tuple(v.noted(facts) for v in self._all)
         self._integers = known_integers(self.executable.info, len(self.inputs))
         self._arguments = Arguments(self.inputs, self.executable.info)
-        self._quick = QuickCall(self) if QuickCall.suits(self) else None
+        self._quick = QuickCall.of(self)
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -272,8 +272,8 @@ class Module:
         counted = self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
         found = [array for array, _ in results]
         if counted:
-            given = zip(self.executable.dims, now.values, strict=True)
-            found = self._beginnings(found, {d.name: value for d, value in given} | counted)
+            values = zip(self.executable.dims, now.values, strict=True)
+            found = self._beginnings(found, {d.name: value for d, value in values} | counted)
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:

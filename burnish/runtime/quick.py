@@ -1,4 +1,4 @@
-"""Quick call: a model without state and open inputs on arrays that kernels can read as they are, with few checks."""
+"""Quick call: a model without state on arrays that kernels can read as they are, of known sizes, with few checks."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from burnish.runtime.buffers import ALIGNMENT, address_of, aligned_array, round_up
 from burnish.runtime.runner import CpuRunner
+from burnish.runtime.sized import Sized
 from burnish.runtime.workspace import borrow, give_back
 
 BLOCK = 4096  # bytes from which small outputs of successive calls are cut
@@ -18,34 +19,59 @@ SMALL = 512  # bytes of all outputs of a call that are small
 _READABLE = 0x1 | 0x100  # NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED
 
 
-class QuickCall:
-    """The steps of a ``module.Module`` as one native call on the addresses of arrays; None instead of a result where a
-    call takes more. Calls hold the module's lock.
-    """
+class QuickCalls:
+    """A :class:`QuickCall` for each of the sizes that a module with open ones remembers."""
 
     def __init__(self, module: Any) -> None:
+        self._module, self._calls = module, dict[Any, QuickCall]()
+
+    def __call__(self, args: Sequence[Any]) -> Any:
+        """As of :class:`QuickCall`."""
+        try:
+            key = tuple([value.shape for value in args])
+        except AttributeError:
+            return None
+        now = self._module._seen.get(key)
+        if now is None:
+            return None
+        call = self._calls.get(key)
+        if call is None or call.now is not now:
+            if len(self._calls) > 4 * len(self._module._seen):
+                self._calls.clear()
+            call = self._calls[key] = QuickCall(self._module, now)
+        return call(args)
+
+
+class QuickCall:
+    """The steps of a ``module.Module`` as one native call on the addresses of arrays; None instead of a result where a
+    call takes more. Calls hold the module's lock. ``now``: what the sizes decide that it is for.
+    """
+
+    def __init__(self, module: Any, now: Sized) -> None:
         self._module, runner = module, module._runner
         assert isinstance(runner, CpuRunner)
-        now = module._now
+        self.now = now
         self._inputs, self._outputs = now.inputs, now.outputs
         self._offsets, self._stride = [0], 0
         for shape, dtype in self._outputs:
             self._stride += round_up(max(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 1), ALIGNMENT)
             self._offsets.append(self._stride)
         self._used = BLOCK  # of the block: none yet
-        count = len(self._inputs) + len(self._outputs)
+        self._values = now.values
+        count = len(self._inputs) + len(self._outputs) + len(now.values)
         self._enter = struct.Struct(f"{count}Q").pack_into
         self._io, self._native, self._pool = runner.io, runner.native, module._pool
         self._counted = runner.counted if module.executable.counted else None
         self._plan, (self._io_address, self._runtime) = runner._only, runner._shared
 
     @staticmethod
-    def suits(module: Any) -> bool:
-        """Whether all calls of a module may be made so."""
+    def of(module: Any) -> QuickCall | QuickCalls | None:
+        """The quick calls of a module; None where not all of its calls may be made so."""
         own, runner = module.executable, module._runner
-        alone = len(module.inputs) == len(own.inputs) and not own.states
-        alone = alone and len(own.dims) == len(own.counted)
-        return alone and isinstance(runner, CpuRunner) and runner._only is not None and not own.info.get("structures")
+        alone = len(module.inputs) == len(own.inputs) and not own.states and not own.info.get("structures")
+        if not alone or not isinstance(runner, CpuRunner) or runner._only is None:
+            return None
+        return QuickCalls(module) if len(own.dims) > len(own.counted) else QuickCall(module, module._now)
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """The output or the tuple of outputs."""
@@ -62,14 +88,17 @@ class QuickCall:
         with module._lock:
             if module._caller or not self._pool.running:  # in a signal handler or a finalizer; after a fork
                 return None
-            need, workspace = module._workspace_bytes, None
+            workspace = None
             try:
                 module._caller = get_ident()
+                if module._now is not self.now:
+                    module._for(self.now)
+                need = module._workspace_bytes
                 results = self._results(addresses)
                 workspace = borrow(need) if need else None
                 if workspace is not None and workspace is not module._workspace:
                     module._work_in(workspace)
-                self._enter(self._io, 8, *addresses)
+                self._enter(self._io, 8, *addresses, *self._values)
                 self._native(self._plan, self._io_address, self._runtime)
                 if self._counted is not None:
                     results = module._beginnings(results, self._counted())

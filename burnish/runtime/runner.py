@@ -18,12 +18,12 @@ from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Plan, Runtime
 from burnish.runtime.buffers import address_of, round_up
 from burnish.runtime.collectives import Collectives
-from burnish.runtime.executable import Call, Copy, Count, Executable, Host, Repeat
+from burnish.runtime.executable import Count, Executable, Host
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.pool import Pool
 from burnish.runtime.sized import Sized
 from burnish.runtime.steps import array_at
-from burnish.runtime.tables import Tables
+from burnish.runtime.tables import NATIVE, Tables
 
 _libc = ctypes.CDLL(None)
 
@@ -106,7 +106,7 @@ class CpuRunner:
         clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p)
         runs: list[list[int] | int] = [[]]
         for number, step in enumerate(self.executable.steps):
-            if not isinstance(step, (Call, Copy, Count, Repeat)):
+            if not isinstance(step, (*NATIVE, Count)):
                 runs += [number]
             elif isinstance(runs[-1], list):
                 runs[-1].append(number)

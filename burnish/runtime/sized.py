@@ -89,7 +89,7 @@ class Beginnings:
     @staticmethod
     def _extents(spec: TensorSpec) -> list[Any]:
         """Numbers, names of dimensions, and sizes of other forms."""
-        alone = {(((d,), 1),): d.name for d in spec.dims}
+        alone: dict[Any, str] = {(((d,), 1),): d.name for d in spec.dims}
         shape: list[Any] = [*spec.shape]
         return [alone.get(e.terms, e) if is_size(e) and e.terms and not e.constant else e for e in shape]
 

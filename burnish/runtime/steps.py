@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -16,6 +16,7 @@ from burnish.runtime.buffers import numpy_dtype
 REDUCING = ("all_reduce", "reduce_scatter")  # collectives that combine what workers have, by sum, max or min
 MESSAGES = ("send", "recv")  # between two workers
 OPERATIONS = (*REDUCING, "all_gather", "all_to_all", "broadcast", *MESSAGES)
+FEW_LABELS = 3  # of the steps that another one holds, in its label
 Memory = Literal["input", "output", "param", "state", "arena", "size", "repeat"]
 
 
@@ -92,11 +93,22 @@ class Call:
 
 @dataclass(frozen=True)
 class Copy:
-    """Moves the bytes of ``source`` to ``target``, which has as many; both are static."""
+    """Moves the bytes of ``source`` to ``target``, which has as many: ``nbytes``, a number or a size; 0 where they are
+    those of the slots.
+
+    With ``round``, where a number (int64) lies, the target is that many times as many bytes behind ``target``.
+    """
 
     source: Slot
     target: Slot
     node: str = ""
+    nbytes: int = 0
+    round: Slot | None = None
+
+    @property
+    def amount(self) -> int:
+        """How many bytes: a number or a size."""
+        return self.source.nbytes if type(self.nbytes) is int and not self.nbytes else self.nbytes
 
     @property
     def label(self) -> str:
@@ -106,7 +118,7 @@ class Copy:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """Where it writes, and where it reads."""
-        return (self.target, self.source)
+        return (self.target, self.source) if self.round is None else (self.target, self.source, self.round)
 
 
 @dataclass(frozen=True)
@@ -279,7 +291,91 @@ class Repeat:
         return (*own, *(slot for pointer in self.pointers for slot in pointer.slots))
 
 
-Step = Call | Copy | Count | Host | Collective | Wait | Repeat
+@dataclass(frozen=True)
+class Branch:
+    """The steps ``then`` where the byte at ``condition`` is not 0, else ``other``: native ones, one after another."""
+
+    condition: Slot
+    then: tuple[Native, ...]
+    other: tuple[Native, ...]
+    node: str
+
+    @property
+    def places(self) -> tuple[Slot, ...]:
+        """Where what decides lies."""
+        return (self.condition,)
+
+    @property
+    def lists(self) -> tuple[tuple[Native, ...], tuple[Native, ...]]:
+        """The steps that it may run."""
+        return self.then, self.other
+
+    @property
+    def label(self) -> str:
+        """What a profile calls the step."""
+        return f"branch ({_labels(self.then)} | {_labels(self.other)})"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """The condition, and what its steps read and write."""
+        return (*self.places, *(slot for steps in self.lists for step in steps for slot in step.slots))
+
+
+@dataclass(frozen=True)
+class While:
+    """The steps ``before``, and then ``body`` as long as the byte at ``condition`` is not 0 and it ran fewer times than
+    the number (int64) at ``limit`` says; how often is the number (int64) at ``round``. Steps are native ones.
+    """
+
+    limit: Slot
+    condition: Slot
+    round: Slot
+    before: tuple[Native, ...]
+    body: tuple[Native, ...]
+    node: str
+
+    @property
+    def places(self) -> tuple[Slot, ...]:
+        """Where what decides lies."""
+        return (self.limit, self.condition, self.round)
+
+    @property
+    def lists(self) -> tuple[tuple[Native, ...], tuple[Native, ...]]:
+        """The steps that it may run."""
+        return self.before, self.body
+
+    @property
+    def label(self) -> str:
+        """What a profile calls the step."""
+        return f"loop ({_labels(self.body)})"
+
+    @property
+    def slots(self) -> tuple[Slot, ...]:
+        """What decides, and what its steps read and write."""
+        return (*self.places, *(slot for steps in self.lists for step in steps for slot in step.slots))
+
+
+def _labels(steps: Sequence[Native]) -> str:
+    """What the steps are, each kind once, the first few."""
+    names = list(dict.fromkeys(step.label for step in steps if not isinstance(step, Copy)))
+    more = [f"{len(names) - FEW_LABELS} more"] * (len(names) > FEW_LABELS)
+    return " + ".join([*names[:FEW_LABELS], *more]) or "nothing"
+
+
+def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
+    """The kernel calls among steps, in those that hold others too, each once."""
+    for step in steps:
+        if isinstance(step, Call):
+            yield step
+        elif isinstance(step, Repeat):
+            yield from step.all_calls
+        elif isinstance(step, (Branch, While)):
+            for steps in step.lists:
+                yield from calls_of(steps)
+
+
+Native = Call | Copy | Repeat | Branch | While
+Step = Native | Count | Host | Collective | Wait
 
 
 def array_at(address: int, spec: TensorSpec, sizes: Mapping[str, int]) -> np.ndarray:

@@ -9,7 +9,10 @@ import numpy as np
 
 from burnish.loops.sizes import Dim, dims_of
 from burnish.runtime.buffers import address_of
-from burnish.runtime.executable import Call, Copy, Count, Executable, Pointer, Repeat, Slot
+from burnish.runtime.executable import Branch, Call, Copy, Count, Executable, Pointer, Repeat, Slot, While
+from burnish.runtime.steps import Native
+
+NATIVE = (Call, Copy, Repeat, Branch, While)
 
 
 @dataclass
@@ -17,10 +20,10 @@ class Tables:
     """The steps as tables of numbers. ``entry``: the address of a function of the driver ("burnish_…") or a kernel.
 
     ``args`` holds the arguments of all calls; those of step ``i`` begin at ``begins[i]``. ``calls`` holds an address
-    and where its arguments are, of each native step in order, then of calls that are repeated. ``patches`` are entered
-    by each call of the model: where, number in ``io``, offset; ``places`` says of each which buffer of the arena it is
-    in (-1: none) and at what offset, ``extents`` which are no addresses but sizes. ``counts``: which argument holds the
-    value of each dimension that a step counts.
+    and where its arguments are, of each native step in order, then of the steps that steps hold. ``patches`` are
+    entered by each call of the model: where, number in ``io``, offset; ``places`` says of each which buffer of the
+    arena it is in (-1: none) and at what offset, ``extents`` which are no addresses but sizes. ``counts``: which
+    argument holds the value of each dimension that a step counts.
     """
 
     executable: Executable
@@ -37,7 +40,7 @@ class Tables:
     _places: list[tuple[int, int]] = field(default_factory=list)
     _uses: dict[Dim, list[int]] = field(default_factory=dict)  # arguments that are values of counted dimensions
     _to_args: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of others
-    _to_repeated: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of repeated calls
+    _to_repeated: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of steps held
 
     def __post_init__(self) -> None:
         own = self.executable
@@ -47,18 +50,16 @@ class Tables:
         self.zero = sizes + len(own.dims)  # the number in ``io`` of a null pointer
         self._uses = {d: [] for d in own.counted}
         for step in own.steps:
-            if isinstance(step, Repeat):
-                self._repeat(step)
+            if isinstance(step, NATIVE):
+                self._calls.append(self._native(step))
+                self.begins.append(self._calls[-1][1])
                 continue
             self.begins.append(len(self._args))
-            if isinstance(step, (Call, Copy, Count)):
-                entry = step.kernel if isinstance(step, Call) else f"burnish_{step.label}"
-                self._calls.append((self.entry(entry), len(self._args)))
+            if isinstance(step, Count):
+                self._calls.append((self.entry("burnish_count"), len(self._args)))
             for slot in step.slots:
                 self._enter(slot)
-            if isinstance(step, Copy):
-                self._args.append(step.source.nbytes)
-            elif isinstance(step, Count):
+            if isinstance(step, Count):
                 self._args += [step.dim.high, 0, 0]
                 self.counts[step.dim] = len(self._args)
                 self._args.append(0)
@@ -81,6 +82,35 @@ class Tables:
             for at in (own, *self._uses[d]):
                 self._to_args.append((len(self._args), at))
                 self._args.append(0)
+
+    def _native(self, step: Native) -> tuple[int, int]:
+        """Appends the arguments of a step behind those of the steps that it holds; its function, and where they are."""
+        if isinstance(step, Repeat):
+            return self._repeat(step)
+        if isinstance(step, (Branch, While)):
+            return self._flow(step)
+        begin = len(self._args)
+        for slot in step.slots:
+            self._enter(slot)
+        if isinstance(step, Call):
+            return self.entry(step.kernel), begin
+        self._enter_extent(step.amount)
+        return self.entry("burnish_copy" if step.round is None else "burnish_place"), begin
+
+    def _flow(self, step: Branch | While) -> tuple[int, int]:
+        """The arguments of ``burnish_branch`` or ``burnish_while``: places, then lists of steps with their lengths."""
+        firsts = []
+        for steps in step.lists:
+            entries = [self._native(own) for own in steps]
+            firsts.append(len(self._repeated))
+            self._repeated += entries
+        begin = len(self._args)
+        for slot in step.places:
+            self._enter(slot)
+        for first, steps in zip(firsts, step.lists, strict=True):
+            self._to_repeated.append((len(self._args), first))
+            self._args += [0, len(steps)]
+        return self.entry("burnish_branch" if isinstance(step, Branch) else "burnish_while"), begin
 
     def _enter(self, slot: Slot, offset: int = 0) -> None:
         """Appends the address of ``slot``, ``offset`` bytes on. That of parameters and state is final."""
@@ -109,8 +139,8 @@ class Tables:
         else:
             self._args.append(extent)
 
-    def _repeat(self, step: Repeat) -> None:
-        """Appends the arguments of ``burnish_repeat``, behind those of the calls that it makes."""
+    def _repeat(self, step: Repeat) -> tuple[int, int]:
+        """The arguments of ``burnish_repeat``, behind those of the calls that it makes."""
         moved: list[tuple[int, Pointer, int]] = []  # which argument, by which pointer, bytes behind it
         first = len(self._repeated)
         for call in step.all_calls:
@@ -121,8 +151,7 @@ class Tables:
                     self._args.append(0)
                 else:
                     self._enter(slot)
-        self.begins.append(len(self._args))
-        self._calls.append((self.entry("burnish_repeat"), len(self._args)))
+        begin = len(self._args)
         self._enter_extent(step.count)
         self._args.append(len(step.once))
         self._to_repeated.append((len(self._args), first))
@@ -135,3 +164,4 @@ class Tables:
                 self._enter(slot, offset)
             self._enter_extent(pointer.stride)
             self._args += [int(pointer.before is not None), int(pointer.backwards)]
+        return self.entry("burnish_repeat"), begin

@@ -18,16 +18,19 @@ from burnish.runtime.steps import (
     MESSAGES,
     OPERATIONS,
     REDUCING,
+    Branch,
     Call,
     Collective,
     Copy,
     Count,
     Host,
+    Native,
     Repeat,
     Slot,
     Step,
     TensorSpec,
     Wait,
+    While,
 )
 
 if TYPE_CHECKING:
@@ -190,11 +193,9 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
         last = size - slot.nbytes
         _require(0 <= slot.offset <= last, f"{where}, allowed: offsets from 0 to {last}")
     if isinstance(step, Copy):
-        same = step.source.nbytes == step.target.nbytes > 0
-        _require(same, f"step {number} copies {step.source} to {step.target}, allowed: as many bytes, not 0")
-        if executable.driver.machine in _ENTRY_ALIGNMENT:
-            _require("burnish_copy" in executable.driver.symbols, f"step {number} is a copy, which the driver lacks")
-            _verify_entry(executable.driver, "burnish_copy")
+        _verify_copy(executable, number, step)
+    elif isinstance(step, (Branch, While)):
+        _verify_flow(executable, number, step)
     elif isinstance(step, Host):
         known = isinstance(step.operator, str) and isinstance(step.attrs, dict)
         _require(known, f"node '{step.node}' calls the operator {step.operator!r}, allowed: a name, and attributes")
@@ -212,6 +213,37 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
         _require(begun, f"step {number} waits for step {step.step!r}, allowed: a collective before it")
 
 
+def _verify_copy(executable: Executable, number: int, step: Copy) -> None:
+    """Whether a copy moves bytes that both slots have."""
+    found, amount = f"step {number} copies {step.source} to {step.target}", step.amount
+    dims, places = dims_of((amount,)), (step.source,) if step.round is not None else (step.source, step.target)
+    known = dims <= set(executable.dims) if dims else _is_size(amount) and amount > 0
+    _require(known, f"{found}, {amount!r} bytes, allowed: 1 or more, or a size of the inputs' dimensions")
+    _require(bool(dims) or all(s.nbytes == amount for s in places), f"{found}, allowed: as many bytes, not 0")
+    if step.round is not None:
+        _require(step.round.nbytes == 8, f"{found} by a round of {step.round.nbytes} bytes, allowed: 8")
+    if executable.driver.machine in _ENTRY_ALIGNMENT:
+        _verify_driver(executable, "burnish_copy" if step.round is None else "burnish_place", f"step {number}")
+
+
+def _verify_flow(executable: Executable, number: int, step: Branch | While) -> None:
+    """Whether control flow reads numbers of the right size, and holds steps that native code runs."""
+    for slot, nbytes in zip(step.places, (1,) if isinstance(step, Branch) else (8, 1, 8), strict=True):
+        where = f"step {number}, node '{step.node}', decides by {slot}"
+        _require(slot.nbytes == nbytes and slot.memory != "size", f"{where}, allowed: {nbytes} bytes of memory")
+        _require(slot.offset % nbytes == 0, f"{where}, allowed: multiples of {nbytes}")
+    name = "burnish_branch" if isinstance(step, Branch) else "burnish_while"
+    _verify_driver(executable, name, f"step {number}")
+    for own in (*step.lists[0], *step.lists[1]):
+        _require(isinstance(own, Native), f"step {number} holds {own!r}, allowed: calls, copies, and steps of these")
+        _verify_step(executable, number, own)
+
+
+def _verify_driver(executable: Executable, name: str, what: str) -> None:
+    _require(name in executable.driver.symbols, f"{what} needs '{name}', which the driver lacks")
+    _verify_entry(executable.driver, name)
+
+
 def _verify_repeat(executable: Executable, number: int, step: Repeat) -> None:
     """Whether repeated calls find their arguments inside of what their pointers come from, in the last round too."""
     extents = (step.count, *(p.stride for p in step.pointers))
@@ -220,8 +252,7 @@ def _verify_repeat(executable: Executable, number: int, step: Repeat) -> None:
     _require(known and bool(step.calls), f"{found}, allowed: calls, and sizes of the inputs' dimensions")
     _require(least(step.count) >= 1, f"{found}, allowed: 1 or more")
     if executable.driver.machine in _ENTRY_ALIGNMENT:
-        _require("burnish_repeat" in executable.driver.symbols, f"{found}, which the driver cannot")
-        _verify_entry(executable.driver, "burnish_repeat")
+        _verify_driver(executable, "burnish_repeat", found)
     for pointer in step.pointers:
         _require(type(pointer.nbytes) is int and pointer.nbytes >= 0, f"{found}: a pointer to {pointer.nbytes!r} bytes")
         _require(type(pointer.backwards) is bool, f"{found}: a pointer backwards {pointer.backwards!r}")

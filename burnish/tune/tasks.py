@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from burnish.cache import cache_key
 from burnish.graph.algorithms import alternatives, computed_by, fastest, signature
 from burnish.graph.estimates import Estimate, label_of
+from burnish.graph.flow import bodies_of, body_graph
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
@@ -56,6 +57,9 @@ def _add_tasks(tasks: dict[str, TuningTask], reference: Graph, target: Target, e
         if has_rounds(first_node):
             body = optimize(round_graph(made.graph, first_node), exact, target)
             _add_tasks(tasks, body, target, exact, times * rounds_of(made.graph, first_node))
+        for number, _ in enumerate(bodies_of(first_node)):
+            body = optimize(body_graph(made.graph, first_node, number), exact)
+            _add_tasks(tasks, body, target, exact, times)
         if not made.computes(group) or is_opaque(first_node.op):
             continue
         own = make_task(made, group, constants)[0]

@@ -17,7 +17,7 @@ from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import KernelConfig, keep, task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
-from burnish.runtime.executable import Call, Repeat
+from burnish.runtime.executable import Branch, Call, Repeat, While
 from burnish.runtime.module import Module
 from burnish.target import Target
 from burnish.tune.choices import choices_of
@@ -214,7 +214,7 @@ def _by_call(rows: Sequence[tuple[str, float]]) -> dict[_Place, float]:
 def _calls(module: Module, keys: Sequence[Sequence[str]]) -> dict[str, list[_Place]]:
     """Where each kernel, by the keys of those of each step, is called: of a step that repeats several, all of it."""
     found: dict[str, list[_Place]] = {}
-    steps = [step.node for step in module.executable.steps if isinstance(step, (Call, Repeat))]
+    steps = [step.node for step in module.executable.steps if isinstance(step, (Call, Repeat, Branch, While))]
     for own, place in zip(keys, _numbered(steps), strict=True):
         for key in dict.fromkeys(own):
             found.setdefault(key, []).append(place)

@@ -87,7 +87,7 @@ def test_a_file_of_another_kind_is_no_file_of_records(model: Path) -> None:
     ):
         with pytest.raises(ParameterError, match="is no file of tuning records; nothing is added to it"):
             run(*arguments)
-    with pytest.raises(RecordError, match="is no file of tuning records"), pytest.warns(UserWarning, match="open"):
+    with pytest.raises(RecordError, match="is no file of tuning records"):
         run("compile", model, "--records", model)
     assert model.read_bytes() == before
 

@@ -52,10 +52,22 @@ def test_threads_share_a_module(two: Module) -> None:
     assert not wrong
 
 
-def test_open_sizes_and_states_take_the_general_way(tmp_path: Path) -> None:
+def test_open_sizes_are_called_quickly_when_they_come_again(tmp_path: Path) -> None:
+    """More of them than a module remembers, in turn, also of memory that grows with them."""
     b = GraphBuilder()
-    graph = b.build(b.add("relu", b.input("x", (dim("n", 1, 9), 3))))
-    assert bn.compile(graph, rewrite=False, cache_dir=tmp_path)._quick is None
+    x = b.input("x", (dim("n", 1, 400), 3))
+    total = b.add("reduce_sum", b.add("exp", x), axes=(0,), keepdims=True)
+    module = bn.compile(b.build(b.add("div", b.add("exp", x), total)), rewrite=False, cache_dir=tmp_path)
+    for n in (*range(1, 14), 400, 3, 13, 400, 1, 13, 13):
+        given = np.random.default_rng(n).standard_normal((n, 3), dtype=np.float32)
+        wanted = np.exp(given) / np.exp(given).sum(0, keepdims=True)
+        for _ in range(2):
+            np.testing.assert_allclose(module(given), wanted, rtol=1e-5)
+        assert module._quick is not None and module._quick([given]) is not None
+        assert module._quick([given.astype(np.float64)]) is None and module._quick([3]) is None
+
+
+def test_states_take_the_general_way(tmp_path: Path) -> None:
     b = GraphBuilder()
     old = b.state("s", np.zeros(3, np.float32))
     b.update("s", b.add("add", old, b.input("x", (3,))))

@@ -12,6 +12,7 @@ from typing import Any
 
 from burnish.arguments import check_flag, refusal
 from burnish.driver.api import compile
+from burnish.driver.by_size import KEPT_SIZES
 from burnish.driver.torch.parts import Function, Setting, compile_parts, compile_whole
 from burnish.driver.torch.report import add_graph
 from burnish.driver.torch.training import decompositions, partition
@@ -22,7 +23,6 @@ from burnish.loops.sizes import MOST, dim
 from burnish.runtime.module import Module
 from burnish.runtime.pool import check_threads
 
-KEPT_SIZES = 16  # compiled forms of a graph that cannot be compiled for all sizes at once
 OPTIONS = ("threads", "target", "exact", "rewrite", "cache_dir", "training")
 _warned: set[str] = set()
 

@@ -96,6 +96,8 @@ class Context:
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     counted: set[Dim] = field(default_factory=set)  # dimensions whose values a call computes
     constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
+    lists: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sequences: the names of their tensors
+    flow: bool = True  # control flow that values decide may be a node with bodies
     training: bool = False  # what drops elements by chance in training does so; nothing is computed of initializers
     weights: set[str] = field(default_factory=set)  # initializers that may be trained: see ``training``
 
@@ -137,6 +139,12 @@ class Context:
         array = np.asarray(value) if dtype is None else np.asarray(value).astype(np_dtype(dtype))
         name = self.builder.constant(array, self.builder.fresh(f"{self.node.stem}.const"))
         self.made.add(name)
+        return name
+
+    def listed(self, items: Sequence[str]) -> str:
+        """The name of a new sequence of tensors: of none in the graph."""
+        name = f"\0{len(self.lists)}"
+        self.lists[name] = tuple(items)
         return name
 
     def scalar(self, value: float | int, like: str) -> str:

@@ -19,7 +19,7 @@ from burnish.loops.numeric import numpy_dtype
 MOST_STEPS = 1 << 31  # of a loop without a limit
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False, slots=True)
 class EagerNode:
     """A node and the values that it reads. ``run`` executes one of its subgraphs, by name, on values."""
 

@@ -30,6 +30,7 @@ from burnish.frontend.onnx import (
     reduction,
     sampling,
     scatter,
+    sequences,
     sorting,
     training,
     vectors,
@@ -38,6 +39,7 @@ from burnish.frontend.onnx import (
 from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
 from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
+from burnish.frontend.onnx.external import ExternalData
 from burnish.frontend.onnx.load import load_model, opset_of, versions_of
 from burnish.frontend.onnx.local_functions import without_functions
 from burnish.frontend.onnx.nodes import names_read, subgraphs, translate_nodes
@@ -46,7 +48,7 @@ from burnish.graph.graph import Graph, GraphBuilder, TensorType, type_of
 from burnish.graph.rewrite import drop_dead
 from burnish.loops.expr import FLOATS
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import dim
+from burnish.loops.sizes import dim, extent_of
 
 TRANSLATORS: Mapping[str, Translator] = {
     **classical.TRANSLATORS,
@@ -64,6 +66,7 @@ TRANSLATORS: Mapping[str, Translator] = {
     **reduction.TRANSLATORS,
     **sampling.TRANSLATORS,
     **scatter.TRANSLATORS,
+    **sequences.TRANSLATORS,
     **sorting.TRANSLATORS,
     **training.TRANSLATORS,
     **vectors.TRANSLATORS,
@@ -115,14 +118,28 @@ def import_onnx(
     that is no static graph, nor one of open sizes.
     """
     proto, data = load_model(model)
-    proto = fixed_inputs(without_functions(proto), fix or {})
+    return import_loaded(without_functions(proto), data, shapes, fix, training)
+
+
+def import_loaded(
+    proto: onnx.ModelProto,
+    data: ExternalData,
+    shapes: Shapes | None = None,
+    fix: Mapping[str, Any] | None = None,
+    training: bool = False,
+    flow: bool = True,
+) -> Imported:
+    """:func:`import_onnx` of a model that was read, without functions of its own; ``data``: where its weights are.
+    ``flow``: control flow that values decide becomes nodes with bodies where it can, else it is no static graph.
+    """
+    proto = fixed_inputs(proto, fix or {})
     graph = proto.graph
     refuse_unsupported(graph)
     opset = opset_of(proto)
     versions = versions_of(proto)
     check_graph(graph, opset, versions)
     context = Context(
-        GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions, training=training
+        GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions, training=training, flow=flow
     )
     names = _add_constants(context, graph)
     assumed = _add_inputs(context, graph, names, dict(shapes or {}))
@@ -132,6 +149,8 @@ def import_onnx(
     for value in graph.output:
         if value.name not in names:
             raise ModelError(f"model output '{value.name}' is computed by no node")
+        if names[value.name] in context.lists:
+            raise RuntimeValue(f"model output '{value.name}': found a sequence; allowed: tensors", "")
         outputs.append(named(context.builder, names[value.name], value.name))
     found = drop_dead(context.builder.build(*outputs))
     weights = tuple(name for name in found.constants if name in context.weights) if training else None
@@ -321,7 +340,9 @@ def _extent(name: str, given: int | str, dims: Mapping[str, int]) -> int:
     if isinstance(given, str) and given not in dims:
         example = f"shapes={{'{given}': (1, 512), …}}"
         raise ModelError(f"shapes: input '{name}': dimension '{given}' has no bounds; pass them: {example}")
-    return dims[given] if isinstance(given, str) else int(given)
+    if isinstance(given, str):
+        return dims[given]
+    return extent_of(given)
 
 
 def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:

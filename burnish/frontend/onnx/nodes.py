@@ -92,7 +92,8 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
     n = OnnxNode(key, label_of(node, position), inputs, tuple(node.output), dict(attributes(node)), opset)
     context.begin(n)
     try:
-        check_dtypes(str(n), n.op, n.opset, inputs, [context.dtype(name) if name else "" for name in inputs])
+        tensors = ["" if name in context.lists else name for name in inputs]
+        check_dtypes(str(n), n.op, n.opset, tensors, [context.dtype(name) if name else "" for name in tensors])
         result = context.translators[key](context, n)
     except (ModelError, VerificationError) as error:
         text = str(error) if str(error).startswith("node '") else f"{n}: {error}"

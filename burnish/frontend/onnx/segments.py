@@ -1,11 +1,11 @@
 """Segments of an ONNX graph that is no static graph: parts that are one each, and nodes that run between them.
 
-A node runs by itself (it is *eager*) if it is control flow, or if it works on sequences or texts: ``eager.py``,
-``texts.py``. All others of one *level* are a segment: what they read is
-known once the eager nodes of the levels before have run. A segment becomes a graph for each combination of what it
-reads: types, and values where a translator wants to know them. A value that it wants to know and the segment computes
-itself is *cut*: the node that wants it moves to the next level, with all that follow. So does a node that cannot do
-with an extent that the segment counts.
+A node runs by itself (it is *eager*) if it is control flow that is no node with bodies (``flow.py``), or if it works on
+sequences or texts: ``eager.py``, ``texts.py``. All others of one *level* are a segment: what they read is known once the
+eager nodes of the levels before have run. A segment becomes a graph for each combination of what it reads: types, and
+values where a translator wants to know them. A value that it wants to know and the segment computes itself is *cut*:
+the node that wants it moves to the next level, with all that follow. So does a node that cannot do with an extent that
+the segment counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,14 @@ from burnish.frontend.onnx.eager import EAGER, SEQUENCES, Eager
 from burnish.frontend.onnx.external import ExternalData
 from burnish.frontend.onnx.load import load_model, opset_of, versions_of
 from burnish.frontend.onnx.local_functions import without_functions
-from burnish.frontend.onnx.model import TRANSLATORS, fixed_inputs, named, refuse_unsupported
+from burnish.frontend.onnx.model import (
+    TRANSLATORS,
+    Imported,
+    fixed_inputs,
+    import_loaded,
+    named,
+    refuse_unsupported,
+)
 from burnish.frontend.onnx.nodes import dims_known, names_read, subgraphs, translate_nodes
 from burnish.frontend.onnx.text_operators import ON_TEXTS, texts_made
 from burnish.frontend.onnx.texts import separate_labels, stored_texts
@@ -54,7 +61,8 @@ class Program:
     """A graph, or a subgraph, as levels of one segment and eager nodes; it changes as cuts are found.
 
     ``wanted``: values that translators want to know. ``children``: the subgraphs of eager nodes, by node and attribute.
-    ``runs``: what computes the eager nodes. ``texts``: names of tensors of strings.
+    ``runs``: what computes the eager nodes. ``texts``: names of tensors of strings. ``flow``: control flow that is part
+    of segments until one of them shows that it cannot be: then it is eager.
     """
 
     graph: onnx.GraphProto
@@ -66,8 +74,10 @@ class Program:
     wanted: set[str] = field(default_factory=set)
     children: dict[tuple[int, str], Program] = field(default_factory=dict)
     runs: dict[int, Eager] = field(default_factory=dict)
+    flow: set[int] = field(default_factory=set)
     segments: dict[int, Segment] = field(default_factory=dict)
     depth: int = 0
+    version: int = 0  # how often what it is cut into or wants has changed
 
     def __post_init__(self) -> None:
         self.nodes = list(self.graph.node)
@@ -78,11 +88,27 @@ class Program:
         self.reads = [_reads(node) for node in self.nodes]
         self.eager = self._eager_nodes()
         for at in self.eager:
-            for name, graph in subgraphs(self.nodes[at]).items():
-                self.children[at, name] = Program(graph, self.opset, self.versions, self.data, self)
+            self._add_children(at)
         self.fixed = self._constant_nodes()
         self.level: list[int] = []
         self.cut()
+
+    def _add_children(self, at: int) -> None:
+        for name, graph in subgraphs(self.nodes[at]).items():
+            self.children[at, name] = Program(graph, self.opset, self.versions, self.data, self)
+
+    def apart(self, flow: Collection[int]) -> bool:
+        """Makes nodes of control flow among these run by themselves; whether there are such."""
+        found = self.flow & {*flow}
+        for at in found:
+            self.runs[at] = EAGER[key_of(self.nodes[at].domain, self.nodes[at].op_type)]
+            self._add_children(at)
+        if found:
+            self.flow -= found
+            self.eager = sorted({*self.eager, *found})
+            self.fixed = self._constant_nodes()
+            self.cut()
+        return bool(found)
 
     def _own_constants(self) -> dict[str, Any]:
         """Initializers and constant nodes, as tensors of the file."""
@@ -97,6 +123,12 @@ class Program:
     def known(self) -> set[str]:
         """Constants that this program sees."""
         return self.constants.keys() | (self.outer.known if self.outer else set())
+
+    @cached_property
+    def outside(self) -> set[str]:
+        """What this program reads of what is around it, constants excepted."""
+        own = {name for node in self.nodes for name in node.output} | {value.name for value in self.graph.input}
+        return set[str]().union(self.outputs, *self.reads) - own - self.known
 
     def array(self, name: str) -> np.ndarray:
         """The value of a constant, also of those around this program."""
@@ -122,7 +154,11 @@ class Program:
             on_texts, texts = texts_made(node, self.texts)
             self.texts.update(texts)
             sequences = key in SEQUENCES or (key == "Identity" and node.input[0] in listed)
-            if sequences or (key in EAGER and key != "Identity"):
+            bodies = subgraphs(node).values()
+            made = set[str]().union(*(_results(node, g, kind) for g in bodies for kind in (_is_list, _of_texts)))
+            if bodies and not sequences and not made and not self.reads[at] & (listed | self.texts):
+                self.flow.add(at)
+            elif sequences or (key in EAGER and key != "Identity"):
                 self.runs[at] = EAGER[key]
             elif on_texts:
                 self.runs[at] = ON_TEXTS[key]
@@ -147,6 +183,7 @@ class Program:
     def want(self, name: str, node: int) -> None:
         """Makes the segment of this node know a value: after another segment, if it is computed by one."""
         self.wanted.add(name)
+        self.version += 1
         maker = self.producer.get(name)
         if maker is not None and maker not in self.fixed and self.level[maker] == self.level[node]:
             self.cuts.add((name, node))
@@ -167,6 +204,7 @@ class Program:
 
     def cut(self) -> None:
         """Finds levels and segments anew."""
+        self.version += 1
         eager = set(self.eager)
         level = self.level = [0] * len(self.nodes)
         for at, _ in enumerate(self.nodes):
@@ -245,9 +283,13 @@ class Program:
                 if late:
                     self.cuts.update((name, at) for name in late)
                     self.cut()
-                else:
+                elif not self.apart([at]):
                     self._ask(context, names, at, error)
                 raise
+            except ModelError as error:
+                if not self.apart([at]):
+                    raise
+                raise RuntimeValue(str(error), "") from error
         outputs = [named(context.builder, names[name], name) for name in segment.writes]
         graph = drop_dead(context.builder.build(*outputs))
         read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
@@ -294,15 +336,57 @@ def _of_texts(value: onnx.ValueInfoProto) -> bool:
     return value.type.tensor_type.elem_type == onnx.TensorProto.STRING
 
 
-def read_program(model: Any, fix: Mapping[str, Any] | None = None) -> Program:
-    """A model as segments and what runs between them. Raises ModelError and UnsupportedOperator as import does."""
-    proto, data = load_model(model)
-    proto = fixed_inputs(without_functions(proto), fix or {})
+def read_program(
+    model: Any, fix: Mapping[str, Any] | None = None
+) -> tuple[Program, Callable[[Mapping[str, Any], Mapping[str, Any], bool], Imported]]:
+    """A model as segments and what runs between them, and what imports it as a whole, for shapes and values of inputs,
+    with control flow as nodes or without.
+
+    Raises ModelError and UnsupportedOperator as import does.
+    """
+    loaded, data = load_model(model)
+    loaded = without_functions(loaded)
+    proto = fixed_inputs(loaded, fix or {})
     refuse_unsupported(proto.graph)
     opset = opset_of(proto)
     check_graph(proto.graph, opset, versions_of(proto))
     proto = separate_labels(proto)
-    return Program(proto.graph, opset, versions_of(proto), data)
+    program = Program(proto.graph, opset, versions_of(proto), data)
+
+    def whole(shapes: Mapping[str, Any], values: Mapping[str, Any], flow: bool) -> Imported:
+        return import_loaded(loaded, data, shapes, {**(fix or {}), **values}, flow=flow)
+
+    return program, whole
+
+
+def inputs_behind(program: Program, name: str) -> set[str] | None:
+    """The inputs of a program by whose values a tensor of it is known; None for one that it does not have.
+
+    Extents are known without values.
+    """
+    inputs = {value.name for value in program.inputs}
+    makers: dict[str, onnx.NodeProto] = {}
+    known = set(program.known)
+    queue = [program.graph]
+    while queue:
+        graph = queue.pop()
+        known.update(t.name for t in graph.initializer)
+        for node in graph.node:
+            makers.update(dict.fromkeys(node.output, node))
+            queue += subgraphs(node).values()
+    found, seen, names = set[str](), set[str](), [name]
+    while names:
+        at = names.pop()
+        if at in seen or at in known:
+            continue
+        seen.add(at)
+        if at in inputs:
+            found.add(at)
+        elif at not in makers:
+            return None
+        elif makers[at].op_type not in ("Shape", "Size"):
+            names += _reads(makers[at])
+    return found
 
 
 def wanted_nodes(program: Program) -> Sequence[str]:
