@@ -1,11 +1,11 @@
 """Segments of an ONNX graph that is no static graph: parts that are one each, and nodes that run between them.
 
 A node runs by itself (it is *eager*) if it is control flow that is no node with bodies (``flow.py``), or if it works on
-sequences or texts: ``eager.py``, ``texts.py``. All others of one *level* are a segment: what they read is known once the
-eager nodes of the levels before have run. A segment becomes a graph for each combination of what it reads: types, and
-values where a translator wants to know them. A value that it wants to know and the segment computes itself is *cut*:
-the node that wants it moves to the next level, with all that follow. So does a node that cannot do with an extent that
-the segment counts.
+sequences or texts: ``eager.py``, ``texts.py``. All others of one *level* are a segment: what they read is known once
+the eager nodes of the levels before have run. A segment becomes a graph for each combination of what it reads: types,
+and values where a translator wants to know them. A value that it wants to know and the segment computes itself is
+*cut*: the node that wants it moves to the next level, with all that follow. So does a node that cannot do with an
+extent that the segment counts.
 """
 
 from __future__ import annotations
