@@ -178,7 +178,7 @@ def compile(
         choices = replace(choices, fused=fuse)
         graph, stored = found.graph, None
         if weights is not None:
-            graph, stored = store_weights(optimize(found.graph, exact), weights)
+            graph, stored = store_weights(optimize(found.graph, exact, machine), weights)
 
         def plain() -> Module:
             ready = stored is not None

@@ -84,7 +84,7 @@ def _lowered(
     dump.form("graph", graph)
     if not optimized:
         report("optimize", 0, 1)
-        graph = optimize(graph, exact)
+        graph = optimize(graph, exact, target)
     made = plan_kernels(graph, target, exact, choices.decide, choices.fused)
     return build_kernels(made, target, ObjectCache(cache_dir), choices, report, make)
 
@@ -131,7 +131,7 @@ def build_group(
     if not made.computes(group):
         return [group]
     if has_rounds(group.nodes[0]):
-        body = optimize(round_graph(made.graph, group.nodes[0]), made.exact)
+        body = optimize(round_graph(made.graph, group.nodes[0]), made.exact, target)
         own = plan_kernels(body, target, made.exact, choices.decide, choices.fused)
         planned = within(replace(own, repeated=True), round_name(group.nodes[0], ""))
         inner = build_kernels(planned, target, store, choices, make=make)

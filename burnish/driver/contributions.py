@@ -42,7 +42,7 @@ def contributions(
     if not rewrites.get("kept"):
         return {}
     names = dict.fromkeys(forwards(each["rule"]) for each in rewrites["applied"])
-    ready, price, found = optimize(graph, exact), chosen.price or TargetCost(target), {}
+    ready, price, found = optimize(graph, exact, target), chosen.price or TargetCost(target), {}
     with Sandbox() as sandbox:
         for name in names:
             rest = [rule for rule in rules if forwards(rule.name) != name]

@@ -231,7 +231,7 @@ def compile_paged(
         raise refusal("planner", planner, ", ".join(PLANNERS))
     capacity = parse_budget("memory", memory)
     machine = find_target(target)
-    planned = plan_kernels(optimize(import_graph(model, shapes, fix), exact), machine, exact, DEFAULTS.decide)
+    planned = plan_kernels(optimize(import_graph(model, shapes, fix), exact, machine), machine, exact, DEFAULTS.decide)
     apart = replace(planned, pieces={}, views={})  # every tensor lies alone, so that it can move alone
     made = build_kernels(apart, machine, ObjectCache(cache_dir), DEFAULTS)
     return PagedModule(made, capacity, planner, folder, threads)

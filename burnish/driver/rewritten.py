@@ -105,7 +105,7 @@ def rewrite_model(
 
     tell = progress or (lambda stage, done, total: None)
     tell("optimize", 0, 1)
-    ready, objective = optimize(graph, exact), objective or Objective()
+    ready, objective = optimize(graph, exact, target), objective or Objective()
     store = ObjectCache(cache_dir)
     key = _key(ready, rules, target, threads, f"{exact} {seconds} {objective} {choices.name}")
     allowed, cost = [rule for rule in rules if not exact or reassociates(rule)], MeasuredCost(TargetCost(target))

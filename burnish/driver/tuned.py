@@ -78,7 +78,7 @@ def tune_model(
     elif not target.is_host and devices is None:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
     store, threads = Records(records), threads or (1 if devices is not None else usual_threads(target))
-    tasks = tuning_tasks(optimize(graph, exact), target, exact)
+    tasks = tuning_tasks(optimize(graph, exact, target), target, exact)
     usual = devices is None and runs_cold(
         graph, target
     )  # of boards it is not known whether their caches can be flushed

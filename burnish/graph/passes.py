@@ -11,15 +11,19 @@ from burnish.graph.decompose import decompose
 from burnish.graph.eliminate import eliminate
 from burnish.graph.fold import fold
 from burnish.graph.graph import Graph
+from burnish.graph.integer_products import multiply_integers
 from burnish.graph.outputs import own_outputs
 from burnish.graph.share import share_constants
+from burnish.target import Target
 
 
-def optimize(graph: Graph, exact: bool = False) -> Graph:
+def optimize(graph: Graph, exact: bool = False, target: Target | None = None) -> Graph:
     """``graph`` folded, cleaned and in canonical form. ``exact`` forbids rewrites that change how a value is rounded
-    beyond what folding constants into weights does.
+    beyond what folding constants into weights does. ``target``: the machine that it is for, where that is known.
     """
     canonical = partial(canonicalize, exact=exact)
     dump.form("import", graph)
+    if target is not None and not exact:
+        graph = multiply_integers(graph, target)
     steps = (fold, decompose, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
     return dump.through(graph, steps)

@@ -54,7 +54,7 @@ def _add_tasks(tasks: dict[str, TuningTask], reference: Graph, target: Target, e
     for group in made.groups:
         first_node = group.nodes[0]
         if has_rounds(first_node):
-            body = optimize(round_graph(made.graph, first_node), exact)
+            body = optimize(round_graph(made.graph, first_node), exact, target)
             _add_tasks(tasks, body, target, exact, times * rounds_of(made.graph, first_node))
         if not made.computes(group) or is_opaque(first_node.op):
             continue

@@ -122,6 +122,10 @@ class Context:
         if len(known) == len(inputs) > 0 and small and self.weights.isdisjoint(inputs):
             node = Node(op, inputs, tuple(f"{i}" for i in range(len(types))), attrs, self.node.name)
             return tuple(self.constant(array) for array in evaluate_node(node, known))
+        return self.emit(op, *inputs, **attrs)
+
+    def emit(self, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
+        """All outputs of ``op`` as a node, whatever is known of its inputs."""
         names = [self.builder.fresh(f"{self.node.stem}.{op}")]
         added = self.builder.add_many(op, *inputs, names=names, node=self.node.name, **attrs)
         self.made.update(added)

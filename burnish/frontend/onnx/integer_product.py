@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from burnish.frontend.onnx.context import Context
+from burnish.graph.integer_products import Weight
 
 
 def is_zero(c: Context, zero_point: str) -> bool:
@@ -14,8 +17,15 @@ def is_zero(c: Context, zero_point: str) -> bool:
 def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
     """``(a - a_zero) (b - b_zero)`` in int32; zero points are one number, or one a row of a, or one a column of b.
 
-    The product is that of the operands as they are: what zero points add to it are sums of rows and columns.
+    The product is that of the operands as they are: what zero points add to it are sums of rows and columns. A constant
+    matrix is bytes without its zero point, and a number for each column where these do not hold it.
     """
+    weight = constant_weight(c, b, b_zero, -1) if c.rank(b) == 2 else None
+    if weight is not None:
+        b, b_zero = (
+            c.constant(weight.integers),
+            c.constant(-weight.moved.astype(np.int32)) if weight.moved.any() else "",
+        )
     product = c.add("matmul", a, b)
     wide_a, wide_b = c.cast(a, "int32"), c.cast(b, "int32")
     depth = c.shape(a)[-1]
@@ -37,6 +47,17 @@ def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
 def one(c: Context, parameter: str) -> bool:
     """Whether a parameter is a single number: for the whole tensor, not for each row or column."""
     return all(e == 1 for e in c.shape(parameter))
+
+
+def constant_weight(c: Context, weight: str, zero: str, axis: int) -> Weight | None:
+    """Constant bytes less a constant zero point, of one number or of one for each output channel along ``axis``."""
+    known, point = c.builder.constants.get(weight), c.builder.constants.get(zero)
+    if known is None or known.dtype not in (np.int8, np.uint8) or not (is_zero(c, zero) or point is not None):
+        return None
+    if point is None or not point.any():
+        return Weight.of(known, 0, axis)
+    shape = [-1 if d == axis % known.ndim else 1 for d in range(known.ndim)]
+    return Weight.of(known, point.astype(np.int64).reshape(shape), axis)
 
 
 def row_numbers(c: Context, zero: str, a: str) -> str:

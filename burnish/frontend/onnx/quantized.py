@@ -10,8 +10,9 @@ import numpy as np
 
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import dtype_name
-from burnish.frontend.onnx.integer_product import integer_matmul, is_zero, one, row_numbers
+from burnish.frontend.onnx.integer_product import constant_weight, integer_matmul, is_zero, one, row_numbers
 from burnish.frontend.onnx.window import convolution, window_of
+from burnish.graph.integer_products import Weight, byte_convolution
 from burnish.loops.expr import NARROW, NARROW_FLOATS
 from burnish.loops.numeric import numpy_dtype
 
@@ -19,7 +20,6 @@ RANGES: Mapping[str, tuple[int, int]] = {
     "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767),
     "uint4": (0, 15), "int4": (-8, 7), "uint2": (0, 3), "int2": (-2, 1),
 }  # fmt: skip
-FARTHEST = float(1 << 20)  # quotients beyond it saturate, whatever the zero point
 
 
 def _output_dtype(c: Context, n: OnnxNode, zero_point: str, default: str) -> str:
@@ -78,23 +78,31 @@ def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
     """Numbers rounded to nearest, ties to even, with an int32 zero point added, limited to what ``to`` holds."""
     if to not in RANGES:
         c.refuse("result", f"dtype {to}", ", ".join(RANGES))
+    whole = c.cast(c.add("round", x), "float32")
+    whole = c.add("add", whole, c.cast(zero_point, "float32")) if zero_point else whole
+    if to not in NARROW:
+        return c.cast(whole, to)
     low, high = RANGES[to]
-    rounded = c.add("clip", c.cast(c.add("round", x), "float32"), min=-FARTHEST, max=FARTHEST)
-    whole = c.cast(rounded, "int32")
-    whole = c.add("clip", c.add("add", whole, zero_point) if zero_point else whole, min=low, max=high)
-    return c.add("convert", whole, to=to) if to in NARROW else c.cast(whole, to)
+    return c.add("convert", c.cast(c.add("clip", whole, min=low, max=high), "int32"), to=to)
 
 
 def _dequantize_linear(c: Context, n: OnnxNode) -> str:
-    """``(x - zero point) * scale``, computed in float32."""
+    """``(x - zero point) * scale``, computed in float32. Of constant matrices and larger ones of bytes the nodes stay,
+    by which products of integers are found (:mod:`burnish.graph.integer_products`).
+    """
     x, scale, zero = n.inputs[0], n.inputs[1], n.input(2)
     to = dtype_name(n.attrs["output_dtype"], str(n)) if n.attr("output_dtype", 0) else c.dtype(scale)
     real = c.dtype(x) in NARROW_FLOATS
-    value = as_number(c, x, "float32" if real else "int32")
-    if zero and not real:
-        value = c.add("sub", value, as_number(c, _spread(c, n, zero, x), "int32"))
     work = "float64" if "float64" in (to, c.dtype(scale)) else "float32"
-    return c.cast(c.add("mul", c.cast(value, work), c.cast(_spread(c, n, scale, x), work)), to)
+    offset = as_number(c, _spread(c, n, zero, x), "int32") if zero and not real else ""
+    factor = c.cast(_spread(c, n, scale, x), work)
+    if c.dtype(x) in ("int8", "uint8") and c.rank(x) > 1 and work == to:
+        (value,) = c.emit("cast", x, to="int32")
+        value = c.emit("sub", value, offset)[0] if offset else value
+        return c.emit("mul", c.emit("cast", value, to=work)[0], factor)[0]
+    value = as_number(c, x, "float32" if real else "int32")
+    value = c.add("sub", value, offset) if offset else value
+    return c.cast(c.add("mul", c.cast(value, work), factor), to)
 
 
 # --- products ---------------------------------------------------------------------------------------------------------
@@ -135,9 +143,9 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
     An image stays as it is, padded with its zero point, if the weight is a constant: of bytes without its zero point,
     or of such and a number for each output channel, which is multiplied by the sum of the window.
     """
-    known = _signed_weight(c, weight, w_zero) if c.rank(x) == 4 else None
-    if known is not None:
-        return _byte_convolution(c, x, *known, x_zero)
+    known = constant_weight(c, weight, w_zero, 0) if c.rank(x) == 4 else None
+    if known is not None and not (known.moved.any() and c.node.attr("group", 1) != 1):
+        return _byte_convolution(c, x, known, x_zero)
     if not is_zero(c, x_zero):
         x = c.add("sub", c.cast(x, "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
     if not is_zero(c, w_zero):
@@ -149,49 +157,12 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
     return convolution(c, x, weight, "")
 
 
-def _signed_weight(c: Context, weight: str, w_zero: str) -> tuple[np.ndarray, np.ndarray] | None:
-    """A constant weight less its zero point as signed bytes plus a number for each output channel, 0 where the bytes
-    hold it alone; None where it is known at a call only, or several groups would need sums of windows of their own.
-    """
-    known = c.builder.constants.get(weight)
-    if known is None or not (is_zero(c, w_zero) or w_zero in c.builder.constants):
-        return None
-    whole = known.astype(np.int64)
-    if not is_zero(c, w_zero):
-        whole = whole - c.builder.constants[w_zero].astype(np.int64).reshape(-1, *[1] * (known.ndim - 1))
-    channels = whole.reshape(len(whole), -1)
-    fits = (channels.min(1, initial=0) >= -128) & (channels.max(1, initial=0) <= 127)
-    moved = np.where(fits, 0, channels.min(1, initial=0) + 128)  # bytes reach from one end of 255 numbers to the other
-    if moved.any() and c.node.attr("group", 1) != 1:
-        return None
-    return (whole - moved.reshape(-1, *[1] * (known.ndim - 1))).astype(np.int8), moved
-
-
-def _byte_convolution(c: Context, x: str, weight: np.ndarray, moved: np.ndarray, x_zero: str) -> str:
-    """The convolution of bytes with ``weight + moved``, less what the image's zero point adds: it times the sum of each
-    channel's weights. ``moved`` times a channel is it times the sum of the window.
-    """
-    strides, pads, dilations = window_of(c, weight.shape[2:])
+def _byte_convolution(c: Context, x: str, weight: Weight, x_zero: str) -> str:
+    strides, pads, dilations = window_of(c, weight.integers.shape[2:])
     attrs = {"strides": tuple(strides), "dilations": tuple(dilations), "groups": c.node.attr("group", 1)}
-    image, known, zero = x, c.builder.constants.get(x_zero), is_zero(c, x_zero)
-    if zero:
-        attrs["pads"] = tuple(pads)
-    elif any(pads):
-        widths = (0, 0, *pads[:2], 0, 0, *pads[2:])
-        if known is not None:
-            image = c.add("pad", x, pads=widths, value=int(known.reshape(())))
-        else:
-            inside = c.constant(np.pad(np.ones(c.shape(x)[2:], bool), [pads[0::2], pads[1::2]])[None, None])
-            image = c.add("where", inside, c.add("pad", x, pads=widths), c.reshape(x_zero, ()))
-    total = c.add("conv2d", image, c.constant(weight), **attrs)
-    sums = weight.astype(np.int64).sum((1, 2, 3)) + moved * weight[0].size
-    if moved.any():
-        window = c.add("conv2d", image, c.constant(np.ones((1, *weight.shape[1:]), np.int8)), **attrs)
-        total = c.add("add", total, c.add("mul", window, c.constant(moved.reshape(1, -1, 1, 1), "int32")))
-    if zero:
-        return total
-    whole = c.add("mul", c.constant(sums.reshape(1, -1, 1, 1), "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
-    return c.add("sub", total, whole)
+    known = c.builder.constants.get(x_zero)
+    zero = 0 if is_zero(c, x_zero) else c.reshape(x_zero, ()) if known is None else int(known.reshape(()))
+    return byte_convolution(c.add, c.constant, (x, c.shape(x)), weight, zero, {**attrs, "pads": tuple(pads)})
 
 
 def _conv_integer(c: Context, n: OnnxNode) -> str:
