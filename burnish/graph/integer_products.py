@@ -4,7 +4,8 @@ What quantizers write, in the standard's QuantizeLinear and DequantizeLinear (QD
 
     conv2d((x - z) * s, (w - v) * t)      →  conv2d(x, w) in int32, corrected by z and v, * (s * t)
     (sums * f + b) / q                    →  sums * (f / q) + b / q              in front of a rounding, also of clips
-    quantized(view((x - z) * s))          →  view(x)                             of the same z and s: that is exact
+    quantized(view((x - z) * s))          →  view(x)                             of the same z and s: exact; also of
+                                                                                 maxima, and of limits
 
 Only these change how something is rounded before a quantum is chosen: by less than the definition itself does, so that
 results differ by a quantum where the definition's value is within its own error of a tie.
@@ -28,7 +29,8 @@ from burnish.target import Target
 
 INTEGERS = ("uint8", "int8")
 GREATEST = float(np.finfo(np.float32).max)
-VIEWS = ("reshape", "transpose", "slice")
+VIEWS = ("reshape", "transpose", "slice", "expand")
+RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of what stands for them, in their order
 
 
 def multiply_integers(graph: Graph, target: Target) -> Graph:
@@ -126,6 +128,11 @@ class Quantized:
     def single(self) -> bool:
         """Whether there is one scale and zero point."""
         return self.zero.size == self.scale.size == 1
+
+    def integer_of(self, number: Any, dtype: str) -> int:
+        """What a number is quantized to, of one scale."""
+        limits, quotient = np.iinfo(dtype), np.float32(number) / np.float32(self.scale.item())
+        return int(np.clip(np.rint(quotient) + self.zero.item(), limits.min, limits.max))
 
     def is_like(self, other: Quantized) -> bool:
         """Whether the same integers mean the same numbers, of one scale."""
@@ -359,10 +366,16 @@ def _moved(new: Rewrite, name: str, own: Quantized, dtype: str) -> str | None:
     node = new.producer(name)
     if node is None:
         return None
-    if node.op in (*VIEWS, "concat"):
+    if node.op in (*VIEWS, *RISING, "concat"):
         parts = [_moved(new, part, own, dtype) for part in node.inputs]
         known = [part for part in parts if part is not None]
-        return new.add(node.op, *known, node=node.name, **node.attrs) if len(known) == len(parts) else None
+        if len(known) != len(parts):
+            return None
+        op, attrs = node.op, dict(node.attrs)
+        if op in ("relu", "clip"):
+            bounds = {"min": 0.0} if op == "relu" else {k: v for k, v in attrs.items() if v is not None}
+            op, attrs = "clip", {key: own.integer_of(bound, dtype) for key, bound in bounds.items()}
+        return new.add(op, *known, node=node.name, **attrs)
     found = _dequantized(new, name)
     alike = found is not None and new.types[found.integers].dtype == dtype and found.is_like(own)
     return found.integers if found is not None and alike else None
