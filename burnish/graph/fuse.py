@@ -264,16 +264,18 @@ class Fusion:
 
     def _widened_before(self, anchor: int, members: set[int]) -> set[int]:
         """Element-wise nodes that only feed the chain behind the node and read fewer bytes than they write: a kernel
-        that reads the narrow numbers needs no others in memory.
+        that reads the narrow numbers, or those that are the same for all channels, needs no others in memory.
         """
         taken: set[int] = set()
         for name in (name for p in members if p != anchor for name in self.graph.nodes[p].inputs):
             p = self._sole_producer(name, members | taken)
             source = self.graph.nodes[p].inputs if p is not None else ()
-            if p is None or len(source) != 1 or source[0] in self.graph.constants or not self.facts[p].elementwise:
+            computed = [self.graph.types[s] for s in source if s not in self.graph.constants]
+            if p is None or len(computed) != 1 or not self.facts[p].elementwise:
                 continue
-            narrow, wide = self.graph.types[source[0]], self.graph.types[name]
-            if narrow.nbytes < wide.nbytes and narrow.shape == wide.shape and self._is_small({*members, *taken, p}):
+            narrow, wide = computed[0], self.graph.types[name]
+            few = narrow.nbytes < wide.nbytes and (narrow.shape == wide.shape or self.facts[anchor].pixels)
+            if few and self._is_small({*members, *taken, p}):
                 taken.add(p)
         return taken
 

@@ -11,7 +11,7 @@ import numpy as np
 from burnish.frontend.onnx.context import Context, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.frontend.onnx.integer_product import constant_weight, integer_matmul, is_zero, one, row_numbers
-from burnish.frontend.onnx.window import convolution, window_of
+from burnish.frontend.onnx.window import as_image, convolution, restored, window_attributes
 from burnish.graph.integer_products import Weight, byte_convolution
 from burnish.loops.expr import NARROW, NARROW_FLOATS
 from burnish.loops.numeric import numpy_dtype
@@ -143,7 +143,7 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
     An image stays as it is, padded with its zero point, if the weight is a constant: of bytes without its zero point,
     or of such and a number for each output channel, which is multiplied by the sum of the window.
     """
-    known = constant_weight(c, weight, w_zero, 0) if c.rank(x) == 4 else None
+    known = constant_weight(c, weight, w_zero, 0) if c.rank(x) in (3, 4) else None
     if known is not None and not (known.moved.any() and c.node.attr("group", 1) != 1):
         return _byte_convolution(c, x, known, x_zero)
     if not is_zero(c, x_zero):
@@ -158,11 +158,12 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
 
 
 def _byte_convolution(c: Context, x: str, weight: Weight, x_zero: str) -> str:
-    strides, pads, dilations = window_of(c, weight.integers.shape[2:])
-    attrs = {"strides": tuple(strides), "dilations": tuple(dilations), "groups": c.node.attr("group", 1)}
-    known = c.builder.constants.get(x_zero)
+    """Of images; signals are images of one row."""
+    attrs, shape = window_attributes(c, weight.integers.shape[2:]), weight.integers.shape
+    weight = Weight(weight.integers.reshape(*shape[:2], -1, shape[-1]), weight.moved)
+    known, image = c.builder.constants.get(x_zero), as_image(c, x)
     zero = 0 if is_zero(c, x_zero) else c.reshape(x_zero, ()) if known is None else int(known.reshape(()))
-    return byte_convolution(c.add, c.constant, (x, c.shape(x)), weight, zero, {**attrs, "pads": tuple(pads)})
+    return restored(c, byte_convolution(c.add, c.constant, (image, c.shape(image)), weight, zero, attrs), c.rank(x))
 
 
 def _conv_integer(c: Context, n: OnnxNode) -> str:

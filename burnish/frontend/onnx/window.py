@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -54,7 +55,7 @@ def _require_lengths(c: Context, rank: int, **lists: Sequence[int]) -> None:
             c.invalid(f"attribute '{name}'", list(values), f"{least} to {FARTHEST}")
 
 
-def _image(c: Context, x: str) -> str:
+def as_image(c: Context, x: str) -> str:
     """``x`` [N, C, L] as an image of one row; an image as it is."""
     shape = c.shape(x)
     if len(shape) < 3:
@@ -73,7 +74,7 @@ def _two_pads(pads: Sequence[int]) -> tuple[int, ...]:
     return (0, pads[0], 0, pads[1]) if len(pads) == 2 else tuple(pads)
 
 
-def _restore(c: Context, y: str, rank: int) -> str:
+def restored(c: Context, y: str, rank: int) -> str:
     """The image ``y`` with ``rank`` dimensions again."""
     shape = c.shape(y)
     return y if rank > 3 else c.add("reshape", y, shape=(*shape[:2], shape[3]))
@@ -96,6 +97,13 @@ def window_of(c: Context, kernel: Sequence[int]) -> tuple[Sequence[int], Sequenc
     return strides, _explicit_pads(c, kernel, strides, dilations), dilations
 
 
+def window_attributes(c: Context, kernel: Sequence[int]) -> dict[str, Any]:
+    """What the node's attributes say of a convolution of images, those of one row too."""
+    strides, pads, dilations = window_of(c, kernel)
+    attrs = {"strides": _two(strides, 1), "pads": _two_pads(pads), "dilations": _two(dilations, 1)}
+    return {**attrs, "groups": c.node.attr("group", 1)}
+
+
 def kernel_of(c: Context, weight: str) -> tuple[int, ...]:
     """The extents of the window, those of the weight, which an attribute may repeat."""
     kernel = c.shape(weight)[2:]
@@ -113,13 +121,11 @@ def convolution(c: Context, x: str, weight: str, bias: str) -> str:
     kernel = kernel_of(c, weight)
     strides, pads, dilations = window_of(c, kernel)
     if len(kernel) > 2:
-        y = volume.convolution(c, _image(c, x), weight, strides, pads, dilations, n.attr("group", 1))
+        y = volume.convolution(c, as_image(c, x), weight, strides, pads, dilations, n.attr("group", 1))
         return _with_bias(c, y, bias)
-    y = c.add(
-        "conv2d", _image(c, x), _image(c, weight), *([bias] if bias else []),
-        strides=_two(strides, 1), pads=_two_pads(pads), dilations=_two(dilations, 1), groups=n.attr("group", 1),
-    )  # fmt: skip
-    return _restore(c, y, c.rank(x))
+    attrs = window_attributes(c, kernel)
+    y = c.add("conv2d", as_image(c, x), as_image(c, weight), *([bias] if bias else []), **attrs)
+    return restored(c, y, c.rank(x))
 
 
 def _conv_transpose(c: Context, n: OnnxNode) -> str:
@@ -145,14 +151,14 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
             pads[d], pads[rank + d] = (less, more) if mode == "SAME_UPPER" else (more, less)
     bias = [n.input(2)] if n.input(2) else []
     if rank > 2:
-        y = volume.transposed(c, _image(c, x), weight, strides, pads, extra, dilations, n.attr("group", 1))
+        y = volume.transposed(c, as_image(c, x), weight, strides, pads, extra, dilations, n.attr("group", 1))
         return _with_bias(c, y, n.input(2))
     y = c.add(
-        "conv2d_transpose", _image(c, x), _image(c, weight), *bias,
+        "conv2d_transpose", as_image(c, x), as_image(c, weight), *bias,
         strides=_two(strides, 1), pads=_two_pads(pads), output_padding=_two(extra, 0), dilations=_two(dilations, 1),
         groups=n.attr("group", 1),
     )  # fmt: skip
-    return _restore(c, y, c.rank(x))
+    return restored(c, y, c.rank(x))
 
 
 def _pool(op: str, c: Context, n: OnnxNode) -> str | list[str]:
@@ -161,11 +167,11 @@ def _pool(op: str, c: Context, n: OnnxNode) -> str | list[str]:
     _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
     attrs = {"count_include_pad": bool(n.attr("count_include_pad", 0))} if op == "avg_pool2d" else {}
     y = volume.pool(
-        c, op, _image(c, x), _two(kernel, 1), _two(strides, 1),
+        c, op, as_image(c, x), _two(kernel, 1), _two(strides, 1),
         _two_pads(_explicit_pads(c, kernel, strides, dilations)), _two(dilations, 1),
         ceil_mode=bool(n.attr("ceil_mode", 0)), **attrs,
     )  # fmt: skip
-    y = _restore(c, y, c.rank(x))
+    y = restored(c, y, c.rank(x))
     if len(n.outputs) == 1:
         return y
     pads = _explicit_pads(c, kernel, strides, dilations)
@@ -189,10 +195,10 @@ def _lp_pool(c: Context, n: OnnxNode) -> str:
     if ceil_mode:
         padded = _room_for_last(c, padded, kernel, strides, dilations)
     mean = volume.pool(
-        c, "avg_pool2d", _image(c, padded), _two(kernel, 1), _two(strides, 1), (0,) * 2 * max(len(kernel), 2),
+        c, "avg_pool2d", as_image(c, padded), _two(kernel, 1), _two(strides, 1), (0,) * 2 * max(len(kernel), 2),
         _two(dilations, 1), count_include_pad=True,
     )  # fmt: skip
-    total = c.add("mul", _restore(c, mean, c.rank(x)), c.scalar(math.prod(kernel), x))
+    total = c.add("mul", restored(c, mean, c.rank(x)), c.scalar(math.prod(kernel), x))
     return _root(c, total, p)
 
 
