@@ -102,7 +102,8 @@ def byte_convolution(
     total = add("conv2d", x, constant(weight.integers), **attrs)
     sums = weight.integers.astype(np.int64).sum((1, 2, 3)) + weight.moved * weight.integers[0].size
     if weight.moved.any():
-        window = add("conv2d", x, constant(np.ones((1, *weight.integers.shape[1:]), np.int8)), **attrs)
+        outputs = 1 if attrs.get("groups", 1) == 1 else len(weight.integers)  # a group's window is its channels' own
+        window = add("conv2d", x, constant(np.ones((outputs, *weight.integers.shape[1:]), np.int8)), **attrs)
         total = add("add", total, add("mul", window, constant(_channels(weight.moved))))
     if isinstance(zero, int):
         return add("add", total, constant(_channels(-zero * sums))) if zero else total
@@ -237,7 +238,7 @@ def _convolution(new: Rewrite, node: Node) -> Sequence[str] | None:
         return None
     groups, depth = node.attrs.get("groups", 1), new.types[w.integers].shape[1]
     found = _weight(new, w, 0)
-    if found is None or (groups != 1 and (depth % BYTES or found[0].moved.any())):
+    if found is None or (groups != 1 and depth % BYTES):
         return None
     weight, factor = found
     image = x.integers, new.types[x.integers].shape

@@ -144,7 +144,7 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
     or of such and a number for each output channel, which is multiplied by the sum of the window.
     """
     known = constant_weight(c, weight, w_zero, 0) if c.rank(x) in (3, 4) else None
-    if known is not None and not (known.moved.any() and c.node.attr("group", 1) != 1):
+    if known is not None:
         return _byte_convolution(c, x, known, x_zero)
     if not is_zero(c, x_zero):
         x = c.add("sub", c.cast(x, "int32"), c.cast(c.reshape(x_zero, ()), "int32"))
