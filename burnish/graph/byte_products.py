@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.graph.eliminate import eliminate
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.sizes import dims_of
@@ -33,7 +34,8 @@ def multiply_bytes(graph: Graph, target: Target, keep: Callable[[Node], bool] = 
     if len(kept) == len(products):
         return graph
     rule = _by_words if target.has(target.machine.dialect.dots_bytes) else _by_floats
-    return rewrite(graph, lambda new, node: None if node.outputs in kept else rule(new, node))
+    made = rewrite(graph, lambda new, node: None if node.outputs in kept else rule(new, node))
+    return eliminate(made)  # products of one operand read the same words of it
 
 
 def _is_byte_product(graph: Graph | Rewrite, node: Node) -> bool:

@@ -172,8 +172,16 @@ def vectorize_stage(s: Schedule, stage: str, lanes: int) -> None:
         return
     plain = [v for v in own if v not in spatial and not is_loaded(s.extent(v))]
     reduced = [v for v in plain if 1 in found[v].loads and s.extent(v) >= lanes]
-    if reduced and s.init_loops(stage):
+    if not s.init_loops(stage) and spatial:  # it reduces nothing
+        return
+    if reduced:
         _vectorize_reduction(s, stage, reduced[-1], lanes)
+        return
+    for v in (v for v in plain if hinted(s.extent(v)) >= lanes):  # along channels in blocks of a vector
+        _, lane = s.split(v, lanes)
+        if {*strides(s, stage, lane).loads} == {1}:
+            _vectorize_blocks(s, stage, lane, lanes)
+            return
 
 
 def _put_lanes_last(s: Schedule, stage: str, lanes: int) -> None:
@@ -223,6 +231,13 @@ def _vectorize_reduction(s: Schedule, stage: str, loop: str, lanes: int) -> None
         lanewise = s.rfactor(stage, lane, -1, f"{stage}.lanes")
         _vectorize_partial(s, lanewise, lanes)
         s.unroll(next(v for v in s.loops(lanewise) if s.extent(v) == vectors))
+    s.vectorize(s.loops(stage)[-1])
+
+
+def _vectorize_blocks(s: Schedule, stage: str, lane: str, lanes: int) -> None:
+    """``lane``, a block of channels, as one vector of partial results, combined across the lanes at the end."""
+    partial = s.rfactor(stage, lane, -1)
+    _vectorize_partial(s, partial, lanes)
     s.vectorize(s.loops(stage)[-1])
 
 
