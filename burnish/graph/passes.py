@@ -11,6 +11,7 @@ from burnish.graph.decompose import decompose
 from burnish.graph.eliminate import eliminate
 from burnish.graph.fold import fold
 from burnish.graph.graph import Graph
+from burnish.graph.halves import widen_images
 from burnish.graph.integer_products import multiply_integers
 from burnish.graph.outputs import own_outputs
 from burnish.graph.share import share_constants
@@ -24,6 +25,6 @@ def optimize(graph: Graph, exact: bool = False, target: Target | None = None) ->
     canonical = partial(canonicalize, exact=exact)
     dump.form("import", graph)
     if target is not None and not exact:
-        graph = multiply_integers(graph, target)
+        graph = widen_images(multiply_integers(graph, target), target)
     steps = (fold, decompose, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
     return dump.through(graph, steps)
