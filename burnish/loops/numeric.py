@@ -20,11 +20,15 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def convert(value: np.ndarray, source: str, target: str, as_dtype: np.dtype) -> np.ndarray:
-    """``value`` of dtype ``source`` as ``target``, held in ``as_dtype``: truncated to integers, wrapped, ``!= 0``."""
+    """``value`` of dtype ``source`` as ``target``, held in ``as_dtype``: integers wrapped, floats truncated to the nearest
+    integer that there is, NaN to 0; ``!= 0``.
+    """
     if target == "bool":
         return np.not_equal(value, 0)
     if source in FLOATS and target not in FLOATS and ITEM_BYTES[target] < 8:
-        value = np.asarray(value).astype("int64")  # a direct conversion to a narrow or unsigned type is undefined in C
+        limits = np.iinfo(target)  # a direct conversion of what lies outside is undefined in C
+        whole = np.asarray(value).astype("float64")
+        value = np.clip(np.where(np.isnan(whole), 0.0, whole), limits.min, limits.max).astype("int64")
     return np.asarray(value).astype(as_dtype)
 
 
