@@ -20,8 +20,8 @@ def numpy_dtype(name: str) -> np.dtype:
 
 
 def convert(value: np.ndarray, source: str, target: str, as_dtype: np.dtype) -> np.ndarray:
-    """``value`` of dtype ``source`` as ``target``, held in ``as_dtype``: integers wrapped, floats truncated to the nearest
-    integer that there is, NaN to 0; ``!= 0``.
+    """``value`` of dtype ``source`` as ``target``, held in ``as_dtype``: integers wrapped, floats truncated to
+    the nearest integer that there is, NaN to 0; ``!= 0``.
     """
     if target == "bool":
         return np.not_equal(value, 0)
