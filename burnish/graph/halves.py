@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, Node, infer_types
@@ -50,7 +51,8 @@ def _rule(new: Rewrite, node: Node, wide: dict[str, str]) -> Sequence[str] | Non
     if any(t.dtype not in HALVES for t in given) or any(t.dtype != "float32" for t in found):
         return None
     inputs = [_wide(new, name, wide) if half else name for name, half in zip(node.inputs, halves, strict=True)]
-    results = new.add_many(node.op, *inputs, node=node.name, **node.attrs)
+    attrs: dict[str, Any] = dict(node.attrs)
+    results = new.add_many(node.op, *inputs, node=node.name, **attrs)
     for result, own, t in zip(results, node.outputs, given, strict=True):
         wide[new.add("cast", result, to=t.dtype, name=own, node=node.name)] = result
     return node.outputs

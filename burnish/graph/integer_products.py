@@ -320,7 +320,7 @@ def _requantized(new: Rewrite, node: Node) -> Sequence[str] | None:
     if shift is not None:
         value = new.add("add", value, new.constant((shift / scale).astype(np.float32)), node=node.name)
     for step in reversed(between):
-        attrs: dict[str, Any] = dict(step.attrs)
+        attrs = _attributes(step)
         bounds = {key: attrs[key] / scale for key in ("min", "max") if attrs.get(key) is not None}
         bounds = {key: max(-GREATEST, min(bound, GREATEST)) for key, bound in bounds.items()}
         value = new.add(step.op, value, *step.inputs[1:], node=step.name, **{**attrs, **bounds})
@@ -362,6 +362,10 @@ def _same_integers(new: Rewrite, node: Node) -> Sequence[str] | None:
     return None if moved is None else [moved]
 
 
+def _attributes(node: Node) -> dict[str, Any]:
+    return dict(node.attrs)
+
+
 def _moved(new: Rewrite, name: str, own: Quantized, dtype: str) -> str | None:
     """The bytes that a tensor would be quantized to, without doing so."""
     node = new.producer(name)
@@ -372,7 +376,7 @@ def _moved(new: Rewrite, name: str, own: Quantized, dtype: str) -> str | None:
         known = [part for part in parts if part is not None]
         if len(known) != len(parts):
             return None
-        op, attrs = node.op, dict(node.attrs)
+        op, attrs = node.op, _attributes(node)
         if op in ("relu", "clip"):
             bounds = {"min": 0.0} if op == "relu" else {k: v for k, v in attrs.items() if v is not None}
             op, attrs = "clip", {key: own.integer_of(bound, dtype) for key, bound in bounds.items()}

@@ -7,6 +7,7 @@ import pytest
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.transpose import TRANSPOSE
 from burnish.kernels.task import Task
+from burnish.loops.layout import layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import compute, placeholder
 from burnish.ops import OPERATORS
@@ -30,6 +31,7 @@ CASES = [
     ("reduce_max", [(4, 192)], {"axes": (1,), "keepdims": True}),
     ("reduce_min", [(4, 70)], {"axes": (1,), "keepdims": False}),
     ("reduce_mean", [(2, 12, 5, 7)], {"axes": (2, 3), "keepdims": True}),
+    ("reduce_min", [(3, 70)], {"keepdims": False}),
     ("cumsum", [(1, 2, 1)], {"axis": 2, "exclusive": True}),  # nothing reads the sums
     ("cumsum", [(3, 5)], {"axis": 1, "exclusive": True, "reverse": True}),
     ("relu", [(3, 5, 7)], {}),
@@ -40,6 +42,15 @@ CASES = [
 @pytest.mark.parametrize(("op", "shapes", "attrs"), CASES)
 def test_matches_the_definition(op, shapes, attrs, check):
     check(GENERIC, op, define(op, *shapes, **attrs))
+
+
+@pytest.mark.parametrize("channels", [48, 24])
+def test_reductions_of_blocked_images_to_one_number_run_in_vectors(channels, check):
+    (y,) = define("reduce_max", (1, channels, 5, 7), keepdims=False)
+    check(GENERIC, "reduce_max", [y], layouts={"x0": "ABCD16b"})
+    task = Task("k", y.inputs, (y,), "reduce_max", {"x0": layout("ABCD16b")}, frozenset())
+    made = GENERIC.on(task, target("x86-64-v4"))
+    assert "vectorize" in str(made.apply(made.space.default).program)
 
 
 @pytest.mark.parametrize("shape", [(1, 2, 1, 1), (2, 4, 3, 3)])
