@@ -124,3 +124,16 @@ def test_both_ways_equal_the_definition(left: str, right: str) -> None:
         assert any(n.op == "byte_matmul" for n in made.nodes) == (words and machine is not WITHOUT)
         for found, value in zip(values_of(made, feeds), wanted, strict=True):
             np.testing.assert_array_equal(found, value)
+
+
+@pytest.mark.parametrize(("channels", "outputs", "groups"), [(12, 12, 12), (16, 24, 2), (12, 8, 4)])
+def test_groups_by_weights_beyond_signed_bytes_are_exact(channels: int, outputs: int, groups: int) -> None:
+    """Images, and signals."""
+    x, w = drawn("uint8", 1, channels, 1, 21), drawn("uint8", outputs, channels // groups, 1, 3)
+    w.reshape(outputs, -1)[:, :2] = 0, 255
+    wanted = convolved(np.pad(x.astype(np.int64) - 7, [(0, 0)] * 3 + [(1, 1)]), w.astype(np.int64) - 120, 1, 0, groups)
+    zeros = {"z": np.array(7, np.uint8), "zw": np.array(120, np.uint8)}
+    found = compiled("ConvInteger", {"x": x}, {"w": w, **zeros}, pads=[0, 1, 0, 1], group=groups)
+    np.testing.assert_array_equal(found, wanted)
+    found = compiled("ConvInteger", {"x": x[:, :, 0]}, {"w": w[:, :, 0], **zeros}, pads=[1, 1], group=groups)
+    np.testing.assert_array_equal(found, wanted[:, :, 0])
