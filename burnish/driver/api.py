@@ -17,7 +17,7 @@ from burnish.driver.importing import import_model, open_extents
 from burnish.driver.nested import PythonStep
 from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
-from burnish.driver.segmented import compile_segments
+from burnish.driver.segmented import AT_CALLS, compile_segments
 from burnish.driver.torch.module import TorchModule
 from burnish.driver.trees import compile_trees, is_boosted
 from burnish.driver.variants import compile_variants
@@ -177,7 +177,7 @@ def compile(
                 model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
             )
             if shapes or isinstance(error, OpenDimensions):
-                warnings.warn(f"{error}; until then it is compiled at the first call of each size", stacklevel=3)
+                warnings.warn(f"{error}; until then it is compiled {AT_CALLS}", stacklevel=3)
             return segments  # type: ignore[return-value]
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
         choices = replace(choices, fused=fuse)
@@ -211,7 +211,7 @@ def compile(
             if not (counts or found.graph.dims or isinstance(error, PythonStep)):
                 raise
             if found.graph.dims and not counts:
-                warnings.warn(f"{error}; it is compiled at the first call of each size", stacklevel=2)
+                warnings.warn(f"{error}; it is compiled {AT_CALLS}", stacklevel=2)
             return compile_segments(
                 model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
             )  # type: ignore[return-value]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.driver.segmented import SegmentedModule
+from burnish.driver.segmented import AT_CALLS, SegmentedModule
 from burnish.errors import InputError, ModelError, UnsupportedOperator
 from burnish.runtime.module import Module, ProfileRow
 
@@ -102,9 +102,7 @@ class OpenModule(Module):
             return None
         with self._lock:
             if self._others is None:
-                warnings.warn(
-                    f"{self._told}; until then it is compiled at the first call of each other size", stacklevel=3
-                )
+                warnings.warn(f"{self._told}; until then it is compiled {AT_CALLS}", stacklevel=3)
                 self._others = self._make()
         return self._others
 

@@ -36,6 +36,7 @@ from burnish.target import target as find_target
 from burnish.train.step import noted_indices
 
 KIND = "segments"  # of file
+AT_CALLS = "at the first call of each size, or for all sizes where others come and that can be"
 KINDS = 64  # of arguments that are remembered
 
 
