@@ -122,7 +122,8 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
 def dims_known(context: Context, names: Sequence[str]) -> frozenset[Dim]:
     """The open dimensions in the shapes of tensors, and in their elements, as far as these are known as sizes."""
     elements = (v for name in names for v in context.sizes.get(name, np.zeros(0)).reshape(-1).tolist())
-    return dims_of((*(extent for name in names if name for extent in context.shape(name)), *elements))
+    shaped = (name for name in names if name in context.builder.types)
+    return dims_of((*(extent for name in shaped for extent in context.shape(name)), *elements))
 
 
 def _refuse_missing_outputs(node: OnnxNode, names: Collection[str], used: Collection[str]) -> None:
