@@ -150,6 +150,7 @@ CARRIED: Mapping[str, tuple[tuple[str, tuple[Input, ...]], ...]] = {
         ("pipecat/audio/turn/smart_turn/data/smart-turn-v3.2-cpu.onnx", (("input_features", (1, 80, 800), "normal"),)),
     ),
 }  # fmt: skip
+QUANTIZING = ("DynamicQuantizeLinear", "QuantizeLinear")  # a quantum may fall to either side
 LIGHT = {
     "bvlc_alexnet": "data_0", "densenet121": "data_0", "inception_v1": "data_0", "inception_v2": "data_0",
     "resnet50": "gpu_0/data_0", "shufflenet": "gpu_0/data_0", "squeezenet": "data_0", "vgg19": "data_0",
@@ -183,7 +184,8 @@ def _carried(requirement: str, path: str, inputs: tuple[Input, ...], store: Stor
             if name == path or name == f"{path}.data":
                 archive.extract(name, folder)
         model = onnx.load(Path(folder) / path)
-    return Made(model, arrays(model, inputs))
+    whole = any(node.op_type in QUANTIZING for node in model.graph.node)
+    return Made(model, arrays(model, inputs), 0.1 if whole else 1e-3)
 
 
 def fetch(requirement: str, folder: Path) -> Path:
