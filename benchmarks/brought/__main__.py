@@ -18,7 +18,7 @@ from benchmarks.brought import build, report
 from benchmarks.brought.judge import Verdict
 from benchmarks.brought.recipe import Recipe, Store
 
-LIMIT = 300  # seconds for one model
+LIMIT = 600  # seconds for one model
 
 
 def main() -> int:
