@@ -17,7 +17,7 @@ from benchmarks.brought.recipe import Recipe, Store, unique
 
 FAMILIES = ("packages", "exported", "converted")
 LIMIT = 300  # CPU seconds for one model
-PRELOADED = ("torch", "torchvision", "timm", "transformers", "diffusers", "onnxscript", "sklearn", "skl2onnx", "jax")
+PRELOADED = ("torch", "torchvision", "timm", "transformers", "diffusers", "onnxscript", "sklearn", "skl2onnx")
 SMALL = (
     "onnx--squeezenet", "net-unet.static", "net-lstm.open", "net-gcn.static", "net-policy.static", "net-branch.static",
     "net-super_resolution.script", "net-keyword_spotting.script", "net-tabular.script", "net-conformer.static",
@@ -54,6 +54,8 @@ def build(wanted: Sequence[Recipe], store: Store) -> Iterator[tuple[str, str]]:
         for name in PRELOADED:
             if name in needed and len(todo) > 1:
                 importlib.import_module(name)
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)  # a child has none of its parent's threads
     for recipe in todo:
         message = _forked(recipe, store)
         if message:
