@@ -11,9 +11,9 @@ from benchmarks.brought.recipe import Made, Recipe, Store
 
 NETWORKS: Mapping[str, str] = {  # of networks.py: forms
     "unet": "static open script", "yolo": "static open script", "style_transfer": "static open",
-    "deform_conv": "static", "dcgan": "static open", "segnet": "static script",
+    "deform_conv": "static", "dcgan": "static open", "segnet": "static",
     "super_resolution": "static open script",
-    "sentence_embedding": "static open script", "spectrogram": "static script", "conformer": "static open script",
+    "sentence_embedding": "static open script", "spectrogram": "static", "conformer": "static open script",
     "lstm": "static open script", "gru": "static open script", "rnn": "static script", "long_lstm": "script",
     "stateful_lstm": "static script", "branch": "static", "pointnet": "static open", "gcn": "static open script",
     "recommender": "static open script", "tabular": "static open script", "policy": "static open script",
