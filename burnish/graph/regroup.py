@@ -30,6 +30,19 @@ def divided(graph: Graph, group: Group, count: int) -> tuple[Group, Group] | Non
     return (own, others) if len(own.outputs) == len(others.outputs) == 1 else None
 
 
+def before_views(fusion: Fusion, group: Group) -> int:
+    """How many nodes of a group stand before the first view of what its anchor gives; 0 where there is none."""
+    made = set(group.anchor.outputs if group.anchor is not None else ())
+    positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
+    for count, p in enumerate(positions):
+        node = fusion.graph.nodes[p]
+        if made & {*node.inputs}:
+            if fusion.facts[p].view:
+                return count
+            made |= {*node.outputs}
+    return 0
+
+
 def fronts(group: Group) -> list[tuple[Node, ...]]:
     """The chains of members in front of a group's anchor, one for each operand of it that a member computes."""
     if group.anchor is None:

@@ -24,7 +24,7 @@ from burnish.graph.join import find_pieces, find_views
 from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
-from burnish.graph.regroup import detached, divided, fall_apart, fronts
+from burnish.graph.regroup import before_views, detached, divided, fall_apart, fronts
 from burnish.graph.rewrite import renamed_tensors
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import Task
@@ -155,17 +155,48 @@ def within(made: KernelPlan, prefix: str) -> KernelPlan:
 
 
 def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
-    """Groups that only the general template takes because of the views in front of their anchor, as these views and the
-    rest: a copy, and a kernel of the anchor's own template. As few views as possible are copied.
+    """Groups that only the general template takes because of the views in front of their anchor or behind it, as these
+    views and the rest: a copy, and a kernel of the anchor's own template. As few views as possible are copied.
     """
-    driver = target.driver
+    return _fronts_apart(graph, _backs_apart(graph, groups, target), target)
 
-    def general_in(found: Sequence[Group]) -> Callable[[Group], bool]:
-        layouts = choose_layouts(graph, found, target.lanes, target.machine.blocked)
-        made = KernelPlan(graph, graph, tuple(found), layouts, {}, {})
-        return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], driver)
 
-    general = general_in(groups)
+def _general_in(graph: Graph, groups: Sequence[Group], target: Target) -> Callable[[Group], bool]:
+    """Whether only the general template takes a group beside the others."""
+    layouts = choose_layouts(graph, groups, target.lanes, target.machine.blocked)
+    made = KernelPlan(graph, graph, tuple(groups), layouts, {}, {})
+    return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], target.driver)
+
+
+def _replaced(groups: Sequence[Group], ways: Mapping[str, Sequence[Group]]) -> list[Group]:
+    """The groups with others in the place of those whose results are named."""
+    return [part for group in groups for part in ways.get(group.outputs[0], (group,))]
+
+
+def _backs_apart(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
+    """The part of :func:`with_views_apart` behind anchors: all from the first view on."""
+    fusion = Fusion(graph, lanes=1)
+    found: dict[str, tuple[Group, Group]] = {}
+    for group in groups:
+        if group.anchor is not None and (count := before_views(fusion, group)):
+            parts = divided(graph, group, count)
+            found |= {group.outputs[0]: parts} if parts is not None else {}
+    if found:
+        general = _general_in(graph, groups, target)
+        found = {
+            group.outputs[0]: found[group.outputs[0]]
+            for group in groups
+            if group.outputs[0] in found and general(group)
+        }
+    if found:
+        general = _general_in(graph, _replaced(groups, found), target)
+        found = {name: parts for name, parts in found.items() if not general(parts[0])}
+    return _replaced(groups, found)
+
+
+def _fronts_apart(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
+    """The part of :func:`with_views_apart` in front of anchors."""
+    general = _general_in(graph, groups, target)
     found = {group.outputs[0]: fronts(group) for group in groups if fronts(group) and general(group)}
     if not found:
         return list(groups)
@@ -175,18 +206,15 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
         parts = detached(graph, group, chains, fusion)
         return parts if all(len(part.outputs) == 1 for part in parts[:-1]) else [group]
 
-    def replaced(ways: Mapping[str, Sequence[Group]]) -> list[Group]:
-        return [part for group in groups for part in ways.get(group.outputs[0], (group,))]
-
     whole = {group.outputs[0]: group for group in groups if group.outputs[0] in found}
     apart = {name: parted(group, found[name]) for name, group in whole.items()}
-    general = general_in(replaced(apart))
+    general = _general_in(graph, _replaced(groups, apart), target)
     better = {name: parts for name, parts in apart.items() if len(parts) > 1 and not general(parts[-1])}
     for name in better:
         chains = found[name]
         fewer = (parted(whole[name], some) for n in range(1, len(chains)) for some in combinations(chains, n))
         better[name] = next((parts for parts in fewer if len(parts) > 1 and not general(parts[-1])), better[name])
-    return replaced(better)
+    return _replaced(groups, better)
 
 
 def grouped(graph: Graph, lanes: int, fused: bool) -> list[Group]:
