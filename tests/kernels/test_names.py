@@ -55,6 +55,7 @@ CASES = {  # by the template's name
     "depthwise_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 1, 3, 3)}, {"groups": 32}, IMAGES),
     "grouped_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 4, 3, 3)}, {"groups": 8}, IMAGES),
     "pointwise_conv2d": Case("conv2d", {"x": (1, 64, 1, 3136), "w": (64, 64, 1, 1)}),
+    "few_channels_conv2d": Case("conv2d", {"x": (1, 8, 20, 32), "w": (3, 8, 3, 3)}, {"pads": (1, 1, 1, 1)}),
     "direct_conv2d": Case("conv2d", IMAGE, {}, IMAGES),
     "depthwise_rows": Case("conv2d", {"x": (1, 8, 32, 32), "w": (8, 1, 3, 3)}, {"groups": 8}),
     "plain_conv2d": Case("conv2d", {"x": (1, 8, 20, 20), "w": (8, 4, 3, 3)}, {"groups": 2}),

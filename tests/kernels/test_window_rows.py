@@ -10,6 +10,7 @@ import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.layout import separate_inputs
+from burnish.kernels.cpu.few_channels import FEW_CHANNELS
 from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
 from burnish.kernels.task import Task
 from burnish.loops.expr import maximum
@@ -42,6 +43,26 @@ def test_rows_agree_with_the_definition(
     (y,) = OPERATORS["conv2d"].define("y", [x, w], attrs)
     out = compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j] + bias[c, 0, 0], 0.0), "out")
     check(DEPTHWISE_ROWS, "conv2d", [out], ["w", "b"], edge=edge)
+
+
+@pytest.mark.parametrize("edge", ["start", "end"])
+@pytest.mark.parametrize(
+    ("shape", "outputs", "kernel", "pads"),
+    [
+        ((1, 5, 9, 32), 3, 3, (1, 1, 1, 1)),
+        ((2, 3, 8, 37), 1, 5, (2, 0, 1, 3)),
+        ((1, 2, 16, 64), 8, 9, (4, 4, 4, 4)),
+        ((1, 16, 7, 20), 2, 3, (0, 0, 0, 0)),
+    ],
+)
+def test_few_channels_agree_with_the_definition(
+    check: Callable[..., object], shape: tuple[int, ...], outputs: int, kernel: int, pads: tuple[int, ...], edge: str
+) -> None:
+    x, bias = placeholder(shape, name="x"), placeholder((outputs, 1, 1), name="b")
+    w = placeholder((outputs, shape[1], kernel, kernel), name="w")
+    (y,) = OPERATORS["conv2d"].define("y", [x, w], {"pads": pads})
+    out = compute(y.shape, lambda n, c, i, j: maximum(y[n, c, i, j] + bias[c, 0, 0], 0.0), "out")
+    check(FEW_CHANNELS, "conv2d", [out], ["w", "b"], edge=edge)
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])

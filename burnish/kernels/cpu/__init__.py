@@ -6,6 +6,7 @@ from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
 from burnish.kernels.cpu.column_sums import COLUMN_SUMS
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.cpu.depthwise import DEPTHWISE_CONV, GROUPED_CONV
+from burnish.kernels.cpu.few_channels import FEW_CHANNELS
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.inner import INNER
 from burnish.kernels.cpu.join import JOIN
@@ -29,6 +30,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     DEPTHWISE_CONV,
     GROUPED_CONV,
     POINTWISE_CONV,
+    FEW_CHANNELS,
     DIRECT_CONV,
     DEPTHWISE_ROWS,
     PLAIN_CONV,
