@@ -175,10 +175,13 @@ def _replaced(groups: Sequence[Group], ways: Mapping[str, Sequence[Group]]) -> l
 
 def _backs_apart(graph: Graph, groups: Sequence[Group], target: Target) -> list[Group]:
     """The part of :func:`with_views_apart` behind anchors: all from the first view on."""
+    longer = [group for group in groups if group.anchor not in (None, group.nodes[-1])]
+    if not longer:
+        return list(groups)
     fusion = Fusion(graph, lanes=1)
     found: dict[str, tuple[Group, Group]] = {}
-    for group in groups:
-        if group.anchor is not None and (count := before_views(fusion, group)):
+    for group in longer:
+        if count := before_views(fusion, group):
             parts = divided(graph, group, count)
             found |= {group.outputs[0]: parts} if parts is not None else {}
     if found:
