@@ -61,6 +61,18 @@ def test_a_convolution_behind_a_view_has_a_template_of_its_own(view: str, window
     assert scaled_error(module(*feeds.values()), expected) < 1e-4
 
 
+def test_a_product_before_views_has_a_template_of_its_own(tmp_path: Path) -> None:
+    g = GraphBuilder()
+    y = g.add("matmul", g.input("x", (26, 128)), g.constant(array(128, 130)))
+    y = g.add("transpose", g.add("reshape", g.add("relu", y), shape=(26, 65, 2)), perm=(2, 1, 0))
+    graph = g.build(g.add("exp", y))
+    made = compile_kernels(graph, target("x86-64-v4"), cache_dir=tmp_path)
+    assert {stage.kernel.template for stage in made.stages if stage.task.anchor() is not None} == {"matmul"}
+    feeds = {"x": array(26, 128) / 30}
+    (expected,) = evaluate(graph, feeds).values()
+    assert scaled_error(bn.compile(graph, cache_dir=tmp_path)(*feeds.values()), expected) < 1e-4
+
+
 def test_a_contraction_without_a_template_is_named_by_repr_and_profile(tmp_path: Path) -> None:
     g = GraphBuilder()
     x, w = g.input("x", (1, 16, 20, 20), "float64"), g.constant(array(16, 16, 3, 3).astype(np.float64))

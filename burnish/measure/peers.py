@@ -148,9 +148,13 @@ class Timing:
 
 
 def alternate(
-    contenders: Mapping[str, Callable[[], object]], seconds: float = 3.0, rounds: int = 7, warm_up: int = 3
+    contenders: Mapping[str, Callable[[], object]],
+    seconds: float = 3.0,
+    rounds: int = 7,
+    warm_up: int = 3,
+    clock: Callable[[], int] = time.perf_counter_ns,
 ) -> dict[str, Timing]:
-    """Times several contenders in turn, in about `seconds` for all of them (waits between turns not counted).
+    """Times several contenders in turn, in about `seconds` of `clock` for all of them (waits not counted).
 
     Each round gives every contender a block of calls; the order rotates from round to round. A block starts after
     a pause in which the threads of the previous contender fall asleep, and after `warm_up` calls that are not timed.
@@ -161,16 +165,17 @@ def alternate(
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             time.sleep(SETTLE_SECONDS)
-            samples[name].append(time_block(contenders[name], block, warm_up))
+            samples[name].append(time_block(contenders[name], block, warm_up, clock))
     return {name: summarize(blocks) for name, blocks in samples.items()}
 
 
-def time_block(call: Callable[[], object], seconds: float, warm_up: int) -> list[int]:
-    """Times single calls, in nanoseconds, for the given time; at least three."""
+def time_block(
+    call: Callable[[], object], seconds: float, warm_up: int, clock: Callable[[], int] = time.perf_counter_ns
+) -> list[int]:
+    """Times single calls, in nanoseconds of `clock`, for the given time; at least three."""
     for _ in range(warm_up):
         call()
     times: list[int] = []
-    clock = time.perf_counter_ns
     end = clock() + int(seconds * 1e9)
     while len(times) < 3 or clock() < end:
         start = clock()

@@ -15,13 +15,21 @@ from burnish.ops.convolution import require_groups
 from burnish.ops.interpolation import entry, matrices
 from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
 
+BLOCK = 1 << 14  # windows whose weights are transformed at a time
 TILES = (2, 4)  # the sizes m there are
 
 
 def transform_weight(weight: np.ndarray, m: int, strides: Ints = (1, 1)) -> np.ndarray:
     """``G g G^T`` of a weight [O, D, KH, KW] as [n, n, O, D], n = (m - 1) * stride + K, computed in float64."""
     g_h, g_w = (matrices(m, *axis)[1] for axis in zip(weight.shape[2:], strides, strict=True))
-    return np.einsum("ik,ockl,jl->ijoc", g_h, weight.astype(np.float64), g_w, optimize=True).astype(weight.dtype)
+    both = np.kron(g_h, g_w)  # [n * n, KH * KW]
+    outputs, depth = weight.shape[:2]
+    flat = weight.reshape(outputs * depth, -1).T
+    found = np.empty((len(both), outputs * depth), weight.dtype)
+    for begin in range(0, found.shape[1], BLOCK):  # one product, of parts that stay in a cache
+        part = slice(begin, begin + BLOCK)
+        found[:, part] = both @ flat[:, part].astype(np.float64)
+    return found.reshape(len(g_h), len(g_w), outputs, depth)
 
 
 @declare(layout_affinity=8.0)

@@ -184,7 +184,7 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
         chains = fronts(found[name])
         fewer = (without(found[name], some) for n in range(1, len(chains)) for some in combinations(chains, n))
         better[name] = next((parts for parts in fewer if len(parts) > 1 and not general(parts[-1])), better[name])
-    for name in found.keys() - better.keys():
+    for name in [name for name in found if name not in better]:
         for parts in _beginnings(graph, found[name]):
             if not general_in(replaced({**better, name: parts}))(parts[0]):
                 better[name] = list(parts)

@@ -1,12 +1,13 @@
 """Operators on tensors of strings, run on values: movement, tables, casts, tokens and n-grams; which nodes give texts.
 
-What moves texts about (Reshape, Concat, Gather, …) moves their positions in a table instead, through the translator of
-the operator on numbers. Results that are lists of maps (ZipMap) are lists of dictionaries.
+What moves texts about (Reshape, Concat, Gather, …) moves their places instead, through the translator of the operator
+on numbers. Results that are lists of maps (ZipMap) are lists of dictionaries.
 """
 
 from __future__ import annotations
 
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
@@ -24,6 +25,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder, type_of
 from burnish.loops.numeric import numpy_dtype
 
+KEPT_PLACES = 64  # of an operator: where it moves texts to, by shapes and other inputs
 _UNUSED = "_Unused"  # the standard's text for what is no key
 
 
@@ -31,44 +33,61 @@ _UNUSED = "_Unused"  # the standard's text for what is no key
 
 
 def _moved(operator: str) -> Eager:
-    """The operator on positions in a table of all texts that it reads."""
+    """The operator on the places of texts, which depend on shapes and other inputs alone: found once for them."""
+    kept: OrderedDict[Any, list[np.ndarray]] = OrderedDict()
 
     def run(n: EagerNode) -> list[Any]:
-        whole = [text for value in n.inputs if is_texts(value) for text in value.reshape(-1).tolist()]
-        table = list(dict.fromkeys(whole))
-        place = {text: at for at, text in enumerate(table)}
-        context = Context(GraphBuilder(), translators=TRANSLATORS, opset=n.opset)
-        names, feeds = [], dict[str, np.ndarray]()
-        for at, value in enumerate(n.inputs):
-            name = f"x{at}" if value is not None else ""
-            if is_texts(value):
-                numbers = np.array([place[text] for text in value.reshape(-1)], np.int64).reshape(value.shape)
-                feeds[name] = numbers
-                context.builder.input(name, numbers.shape, type_of(numbers).dtype)
-            elif name:
-                context.builder.constant(value, name)
-            names.append(name)
-        outputs = tuple(f"y{at}" for at in range(n.outputs))
-        node = OnnxNode(operator, n.label, tuple(names), outputs, n.attrs, n.opset)
-        context.begin(node)
-        result = TRANSLATORS[operator](context, node)
-        made = [result] if isinstance(result, str) else list(result)
-        graph = context.builder.build(*[context.add("identity", name) for name in made])
-        found = evaluate(graph, feeds)
-        numbered = [found[name] for name in graph.outputs]
+        types = [(v.shape, v.dtype.char, b"" if is_texts(v) else v.tobytes()) for v in n.inputs if v is not None]
+        key = (tuple(types), tuple(v is None for v in n.inputs), n.opset, n.outputs, repr(n.attrs))
+        places = kept.get(key)
+        if places is None:
+            places = kept[key] = _places(operator, n)
+            while len(kept) > KEPT_PLACES:
+                kept.popitem(last=False)
         if operator in _NO_TEXTS_OUT:
-            return numbered
-        return [texts_of([table[k] for k in a.reshape(-1).tolist()], a.shape) for a in numbered]
+            return [place.copy() for place in places]
+        parts = [value.reshape(-1) for value in n.inputs if is_texts(value)]
+        whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return [whole[place] for place in places]
 
     return run
 
 
-_NO_TEXTS_OUT = ("Equal", "Shape", "Size")
+def _places(operator: str, n: EagerNode) -> list[np.ndarray]:
+    """What the operator gives for the numbers 0, 1, … as the texts of its inputs."""
+    context = Context(GraphBuilder(), translators=TRANSLATORS, opset=n.opset)
+    names, feeds, begin = [], dict[str, np.ndarray](), 0
+    for at, value in enumerate(n.inputs):
+        name = f"x{at}" if value is not None else ""
+        if is_texts(value):
+            numbers = np.arange(begin, begin + value.size).reshape(value.shape)
+            begin += value.size
+            feeds[name] = numbers
+            context.builder.input(name, numbers.shape, type_of(numbers).dtype)
+        elif name:
+            context.builder.constant(value, name)
+        names.append(name)
+    outputs = tuple(f"y{at}" for at in range(n.outputs))
+    node = OnnxNode(operator, n.label, tuple(names), outputs, n.attrs, n.opset)
+    context.begin(node)
+    result = TRANSLATORS[operator](context, node)
+    made = [result] if isinstance(result, str) else list(result)
+    graph = context.builder.build(*[context.add("identity", name) for name in made])
+    found = evaluate(graph, feeds)
+    return [found[name] for name in graph.outputs]
+
+
+def _equal(n: EagerNode) -> list[Any]:
+    a, b = np.broadcast_arrays(*n.inputs)
+    return [np.asarray(a == b, bool)]
+
+
+_NO_TEXTS_OUT = ("Shape", "Size")
 _MOVES = (
     "Identity", "Reshape", "Concat", "Gather", "GatherElements", "GatherND", "Squeeze", "Unsqueeze", "Flatten",
     "Transpose", "Expand", "Tile", "Slice", "Split", "Where", f"{ML}.ArrayFeatureExtractor", *_NO_TEXTS_OUT,
 )  # fmt: skip
-MOVES: Mapping[str, Eager] = {operator: _moved(operator) for operator in _MOVES}
+MOVES: Mapping[str, Eager] = {operator: _moved(operator) for operator in _MOVES} | {"Equal": _equal}
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -337,7 +356,7 @@ def texts_made(node: onnx.NodeProto, texts: Collection[str]) -> tuple[bool, Sequ
     key, reads = key_of(node.domain, node.op_type), any(name in texts for name in node.input)
     attrs = {a.name: a for a in node.attribute}
     if key in MOVES:
-        return reads, node.output if reads and key not in _NO_TEXTS_OUT else ()
+        return reads, node.output if reads and key not in (*_NO_TEXTS_OUT, "Equal") else ()
     match key:
         case "Cast":
             to_texts = attrs["to"].i == TensorProto.STRING if "to" in attrs else False

@@ -77,7 +77,7 @@ def _space(task: Task, target: Target, found: Convolution) -> Space:
         "outer": ("oc", "oh"),
         "unroll_ic": (1, 2, 3, 4),  # a loop's own instructions take slots from multiply-adds
         "prefetch": (0, 1),  # of the next pass's weights
-        "band": tuple(b for b in range(1, _bands(conv) + 1) if _in_bands(task, conv, b, target)),
+        "band": _all_bands(task, conv, target),
         "depth": (0, *_depths(weight, target)),  # input channels of a pass over a band; 0: all in one
     }
     default = {"tile_ow": positions, "vectors": vectors, "outer": "oh" if rows_first and not _is_plain(task) else "oc"}
@@ -138,10 +138,9 @@ def _passes(task: Task, target: Target, found: Convolution, vectors: int) -> tup
         sums_bytes = 4 * band * across * group
         parts = shares * (extent // band)
         enough = parts >= 4 * target.cores or parts % target.cores == 0
-        possible = extent % band == 0 and _in_bands(task, conv, band, target)
-        return possible and sums_bytes <= target.l2_bytes // 4 and enough
+        return extent % band == 0 and sums_bytes <= target.l2_bytes // 4 and enough
 
-    band = max((b for b in range(1, extent + 1) if fits(b)), default=0)
+    band = max((b for b in _all_bands(task, conv, target) if fits(b)), default=0)
     pays = (inputs * taps_bytes > 2 * target.l1_bytes or scattered) and band * across >= 32
     if _is_plain(task):
         return depth if pays else 0, band or (extent if height == 1 else min(extent, -(-32 // across)))
@@ -154,10 +153,12 @@ def _bands(conv: Tensor) -> int:
     return height if height > 1 else width
 
 
-def _in_bands(task: Task, conv: Tensor, band: int, target: Target) -> bool:
-    """Whether an image can be cut so: columns of a row-major output are not, within a vector."""
-    whole = band % target.lanes == 0 or band == _bands(conv)
-    return whole or conv.shape[2] > 1 or not _is_plain(task)
+def _all_bands(task: Task, conv: Tensor, target: Target) -> tuple[int, ...]:
+    """The bands that an image can be cut into: columns of a row-major output are not, within a vector."""
+    extent = _bands(conv)
+    if conv.shape[2] > 1 or not _is_plain(task):
+        return tuple(range(1, extent + 1))
+    return tuple(dict.fromkeys([*range(target.lanes, extent + 1, target.lanes), extent]))
 
 
 def _input_bytes(conv: Tensor, weight: Tensor) -> int:

@@ -1,4 +1,4 @@
-"""Decision trees as loops: a chunk of rows walks one tree side by side, or few rows many trees."""
+"""Decision trees as loops: each of a chunk of rows walks some trees side by side, then the next ones."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 from burnish.loops.sizes import hinted
 from burnish.ops.operator import NativeCall, TensorType
 
-ROWS = 128  # of a chunk: they, and the tree that they walk, lie in the first-level cache
-TREES = 8  # that a row walks at the same time
-FEW = 4  # rows of a chunk that are walked one by one
+ROWS = 128  # of a chunk: they, and the trees that they walk, lie in the cache of a core
+TREES = 16  # that a row walks at the same time
 AGGREGATES = ("SUM", "AVERAGE", "MIN", "MAX")
 NAN = math.nan  # in a result: no tree has said anything yet
 
@@ -21,6 +20,19 @@ def _below(x: Any, row: int, nodes: Any, thresholds: Any, n: Any) -> Any:
     v = x[row, nodes[n, 0]]
     goes = (v <= thresholds[n]) | ((v != v) & (nodes[n, 3] != 0))
     return nodes[n, 1] if goes else nodes[n, 2]
+
+
+def _below_whole(x: Any, row: int, nodes: Any, thresholds: Any, n: Any) -> Any:
+    """As :func:`_below`, of a row in which nothing is missing."""
+    return nodes[n, 1] if x[row, nodes[n, 0]] <= thresholds[n] else nodes[n, 2]
+
+
+def _is_whole(x: Any, row: int) -> bool:
+    """Whether nothing is missing in a row."""
+    missing = 0
+    for c in range(x.shape[1]):
+        missing |= x[row, c] != x[row, c]
+    return missing == 0
 
 
 def _combine(y: Any, row: int, weights: Any, leaf: Any, aggregate: int) -> None:
@@ -46,71 +58,51 @@ def _add(y: Any, row: int, weights: Any, leaf: Any) -> None:
             y[row, c] += w
 
 
-def _walk_side_by_side(
+def _walk_trees(
     x: Any, roots: Any, nodes: Any, thresholds: Any, weights: Any, y: Any, at: Any, aggregate: int, known: bool,
-    low: int, count: int,
+    whole: bool, row: int, tree: int,
 ) -> None:  # fmt: skip
-    for t in range(roots.shape[0]):
-        for i in range(count):
-            at[i] = roots[t, 0]
-        for _ in range(roots[t, 1]):
-            for i in range(count):
-                at[i] = _below(x, low + i, nodes, thresholds, at[i])
-        if known:
-            for i in range(count):
-                _add(y, low + i, weights, nodes[at[i], 3])
-        else:
-            for i in range(count):
-                _combine(y, low + i, weights, nodes[at[i], 3], aggregate)
-
-
-def _walk_many_trees(
-    x: Any,
-    roots: Any,
-    nodes: Any,
-    thresholds: Any,
-    weights: Any,
-    y: Any,
-    at: Any,
-    aggregate: int,
-    known: bool,
-    row: int,
-) -> None:
-    trees = roots.shape[0]
-    for t in range(0, trees, TREES):
-        deepest = 0
-        for k in range(TREES):
-            own = min(t + k, trees - 1)
-            at[k] = roots[own, 0]
-            deepest = max(deepest, int(roots[own, 1]))
-        for _ in range(deepest):
+    """A row's ways down ``TREES`` trees, from ``tree`` on, until all have ended: far above most deepest leaves."""
+    for k in range(TREES):
+        at[k] = roots[min(tree + k, roots.shape[0] - 1), 0]
+    moved = 1
+    while moved != 0:
+        moved = 0
+        if whole:
             for k in range(TREES):
-                at[k] = _below(x, row, nodes, thresholds, at[k])
-        for k in range(min(TREES, trees - t)):
-            if known:
-                _add(y, row, weights, nodes[at[k], 3])
-            else:
-                _combine(y, row, weights, nodes[at[k], 3], aggregate)
+                below = _below_whole(x, row, nodes, thresholds, at[k])
+                moved |= below ^ at[k]
+                at[k] = below
+        else:
+            for k in range(TREES):
+                below = _below(x, row, nodes, thresholds, at[k])
+                moved |= below ^ at[k]
+                at[k] = below
+    for k in range(min(TREES, roots.shape[0] - tree)):
+        if known:
+            _add(y, row, weights, nodes[at[k], 3])
+        else:
+            _combine(y, row, weights, nodes[at[k], 3], aggregate)
 
 
 def _walk(
     x: Any, roots: Any, nodes: Any, thresholds: Any, weights: Any, y: Any, at: Any, aggregate: int, silent: float,
     begin: int, end: int,
 ) -> None:  # fmt: skip
-    """Chunks ``begin`` to ``end`` of rows; ``at``: the node that each row, or one row in each tree, has reached."""
+    """Chunks ``begin`` to ``end`` of rows; ``at``: the node that a row has reached in each of some trees."""
     known = aggregate < 2 and silent == 0.0
     for chunk in range(begin, end):
         low = chunk * ROWS
-        count = min(ROWS, x.shape[0] - low)
-        for row in range(low, low + count):
+        high = min(low + ROWS, x.shape[0])
+        whole = True
+        for row in range(low, high):
+            whole = whole and _is_whole(x, row)
             for c in range(y.shape[1]):
                 y[row, c] = 0.0 if known else NAN
-        if count < FEW:
-            for row in range(low, low + count):
-                _walk_many_trees(x, roots, nodes, thresholds, weights, y, at, aggregate, known, row)
-        else:
-            _walk_side_by_side(x, roots, nodes, thresholds, weights, y, at, aggregate, known, low, count)
-        for row in range(low, low + count):
+        for tree in range(0, roots.shape[0], TREES):
+            for row in range(low, high):
+                _walk_trees(x, roots, nodes, thresholds, weights, y, at, aggregate, known, whole, row, tree)
+        for row in range(low, high):
             for c in range(y.shape[1]):
                 if y[row, c] != y[row, c]:
                     y[row, c] = silent
@@ -129,4 +121,4 @@ def tree_ensemble_call(
     numbers = (AGGREGATES.index(attrs["aggregate"]), float(attrs["silent"]))
     views = (*inputs, *outputs)
     work = hinted(rows) * trees * 8
-    return NativeCall(_walk, views, numbers, (rows + ROWS - 1) // ROWS, work, (((ROWS,), "uint32"),))
+    return NativeCall(_walk, views, numbers, (rows + ROWS - 1) // ROWS, work, (((TREES,), "uint32"),))
