@@ -206,6 +206,7 @@ def _keras(name: str, store: Store) -> Made:
     from keras import layers as L
 
     keras.utils.set_random_seed(0)
+    shape: tuple[int, ...]
     match name:
         case "cnn":
             parts = [L.Conv2D(8, 3, activation="relu"), L.MaxPooling2D(), L.SeparableConv2D(16, 3, padding="same")]
@@ -299,7 +300,7 @@ def _quantized(source: str, how: str, store: Store) -> Made:
 
     path, inputs = _source(source, store)
 
-    class Reader(tools.CalibrationDataReader):  # type: ignore[misc]
+    class Reader(tools.CalibrationDataReader):
         def __init__(self) -> None:
             self.left = [inputs, inputs]
 

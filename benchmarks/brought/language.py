@@ -21,14 +21,14 @@ WHISPER = {
     "decoder_start_token_id": 1,
 }  # fmt: skip
 T5 = {"vocab_size": 200, "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4}
-VISION = {key: value for key, value in SMALL.items() if key != "vocab_size"}
+VISION: dict[str, Any] = {key: value for key, value in SMALL.items() if key != "vocab_size"}
 
 
 def _outputs_of(model: Any, names: Sequence[str], outputs: Sequence[str], **fixed: Any) -> Any:
     """A module of positional tensors that calls ``model`` by names."""
     import torch
 
-    class Positional(torch.nn.Module):  # type: ignore[name-defined]
+    class Positional(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = model
@@ -78,7 +78,7 @@ def _tokens_to_logits(kind: str, masked: bool = True, **config: Any) -> Network:
 
     model = _configured(kind, **config)
 
-    class Plain(torch.nn.Module):  # type: ignore[name-defined]
+    class Plain(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = model
@@ -99,7 +99,7 @@ def _cached(kind: str, past: int = 8, new: int = 4, **config: Any) -> Network:
     facts = model.config
     layers = facts.num_hidden_layers
 
-    class Cached(torch.nn.Module):  # type: ignore[name-defined]
+    class Cached(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = model

@@ -36,7 +36,7 @@ def _timm(name: str, size: int, **options: Any) -> Network:
 def FirstOf(module: Any, key: str) -> Any:  # noqa: N802 (a class that exists where torch does)
     import torch
 
-    class First(torch.nn.Module):  # type: ignore[name-defined]
+    class First(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.inner = module
