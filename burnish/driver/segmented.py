@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from burnish.driver.assembly import make_module
-from burnish.driver.by_size import BySize, SizedForm, Make
+from burnish.driver.by_size import BySize, Make, SizedForm
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.nested import PythonStep
 from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
