@@ -35,7 +35,7 @@ Make = Callable[[Mapping[str, Any], Mapping[str, Any]], Module]
 
 
 @dataclass(eq=False)
-class Form:
+class SizedForm:
     """A compiled model for a call: ``places`` of the call's arguments that are its inputs; None where all are."""
 
     module: Module
@@ -52,7 +52,7 @@ class _Sizes:
     """What was met with the same values: sizes in order, and the form for all sizes, if there is one."""
 
     seen: list[tuple[tuple[int, ...], ...]] = field(default_factory=list)
-    open: Form | None = None
+    open: SizedForm | None = None
 
 
 class BySize:
@@ -64,7 +64,7 @@ class BySize:
 
     def __init__(self, specs: Sequence[OpenSpec], make: Make, behind: Callable[[str], set[str] | None]) -> None:
         self._specs, self._make, self._behind = tuple(specs), make, behind
-        self._forms: dict[tuple[Any, ...], Form] = {}
+        self._forms: dict[tuple[Any, ...], SizedForm] = {}
         self._valued: tuple[int, ...] = ()  # inputs that are constants of a form, by position
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}  # by their values
         self._clock = 0
@@ -72,7 +72,7 @@ class BySize:
         self.refused = "" if all(s.kind == "tensor" and s.dtype != TEXT for s in specs) else "inputs that are no arrays"
         self.closed = ""
 
-    def known(self, args: Sequence[Any]) -> Form | None:
+    def known(self, args: Sequence[Any]) -> SizedForm | None:
         """The form for arguments of sizes that were met before."""
         try:
             form = self._forms.get(self._key(args))
@@ -82,7 +82,7 @@ class BySize:
             form.used = self._clock = self._clock + 1
         return form
 
-    def find(self, arrays: Sequence[np.ndarray]) -> Form | None:
+    def find(self, arrays: Sequence[np.ndarray]) -> SizedForm | None:
         """The form for these inputs, compiled if their sizes are new; None where the model is no whole for them.
 
         Calls take turns. Raises what compilation raises but for sizes that the model does not take.
@@ -110,7 +110,7 @@ class BySize:
     def _values(self, args: Sequence[Any]) -> tuple[Any, ...]:
         return tuple([(args[p].tobytes(), args[p].dtype.char) for p in self._valued])
 
-    def _new(self, arrays: Sequence[np.ndarray]) -> Form | None:
+    def _new(self, arrays: Sequence[np.ndarray]) -> SizedForm | None:
         """A form for sizes or values that are new."""
         shapes = tuple(a.shape for a in arrays)
         while True:
@@ -147,19 +147,19 @@ class BySize:
         self._sizes.clear()
         return True
 
-    def _form(self, shapes: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> Form:
+    def _form(self, shapes: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> SizedForm:
         fix = {self._specs[p].name: arrays[p] for p in self._valued}
         module = self._make({name: s for name, s in shapes.items() if name not in fix}, fix)
         self.compilations += 1
         names = [spec.name for spec in self._specs]
         places = tuple(names.index(spec.name) for spec in module.inputs)
-        return Form(module, None if places == tuple(range(len(names))) else places)
+        return SizedForm(module, None if places == tuple(range(len(names))) else places)
 
-    def _of_one(self, shapes: Sequence[tuple[int, ...]], arrays: Sequence[np.ndarray]) -> Form:
+    def _of_one(self, shapes: Sequence[tuple[int, ...]], arrays: Sequence[np.ndarray]) -> SizedForm:
         """A form for these sizes alone."""
         return self._form({spec.name: shape for spec, shape in zip(self._specs, shapes, strict=True)}, arrays)
 
-    def _of_all(self, met: _Sizes, arrays: Sequence[np.ndarray]) -> Form | None:
+    def _of_all(self, met: _Sizes, arrays: Sequence[np.ndarray]) -> SizedForm | None:
         """The form for all sizes, made where enough have come; None where there is none for these."""
         shapes = tuple(a.shape for a in arrays)
         if met.open is not None and _takes(met.open, shapes):
@@ -231,7 +231,7 @@ class BySize:
             self._forms.pop(next(iter(self._forms)))
 
 
-def _takes(form: Form, shapes: Sequence[tuple[int, ...]]) -> bool:
+def _takes(form: SizedForm, shapes: Sequence[tuple[int, ...]]) -> bool:
     """Whether a form for all sizes takes these."""
     own = [shapes[p] for p in form.places] if form.places is not None else shapes
     specs = form.module.inputs

@@ -17,7 +17,7 @@ import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
 from burnish.driver.assembly import make_module
-from burnish.driver.by_size import BySize, Form, Make
+from burnish.driver.by_size import BySize, Make, SizedForm
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.nested import PythonStep
 from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
@@ -130,7 +130,7 @@ class SegmentedModule:
                 return results[0] if len(results) == 1 else tuple(results)
         return form.run([values[name] for name in self._names])
 
-    def form_of(self, args: Sequence[Any]) -> Form | None:
+    def form_of(self, args: Sequence[Any]) -> SizedForm | None:
         """The whole model for arguments of sizes that were met before; None where there is none."""
         return self._whole.known(args)
 
@@ -216,7 +216,7 @@ class SegmentedModule:
     def _modules(self) -> list[Module]:
         return [*self._whole.modules(), *self._calls.modules()]
 
-    def _form(self, values: Mapping[str, Any]) -> Form | None:
+    def _form(self, values: Mapping[str, Any]) -> SizedForm | None:
         """The whole model for the sizes of these inputs, if it can be one."""
         return self._whole.find([values[name] for name in self._names]) if not self._whole.refused else None
 

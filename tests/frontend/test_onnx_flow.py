@@ -270,6 +270,15 @@ def test_open_sizes_within_control_flow() -> None:
     module = compiled(proto, shapes={"steps": (1, 200)})
     assert type(module) is bn.Module
     check(proto, module, *(scanned(n) for n in (1, 5, 64, 200)))
+    body = [node("Gather", ["x", "i"], ["r"], axis=0), node("Add", ["a", "r"], ["a2"]), node("Identity", ["k"], ["go"])]
+    rounds = graph(body, {"go": BOOL, "a2": F32, "r": F32}, {"i": (I64, []), "k": (BOOL, []), "a": (F32, [4])})
+    nodes = [node("Shape", ["x"], ["d"]), node("Gather", ["d", "at0"], ["n"]),
+             node("Loop", ["n", "", "start"], ["sum", "rows"], body=rounds)]  # fmt: skip
+    constants = {"at0": np.array(0), "start": np.zeros(4, np.float32)}
+    proto = model(nodes, {"x": (F32, ["rows", 4])}, {"sum": F32, "rows": F32}, **constants)
+    module = compiled(proto, shapes={"rows": (1, 40)})
+    assert type(module) is bn.Module
+    check(proto, module, *(feed for n in (1, 7, 40) for feed in signs(n, 4)))
     proto = branching()
     proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "rows"
     module = compiled(proto, shapes={"rows": (1, 40)})

@@ -17,7 +17,7 @@ from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator
 from burnish.frontend.onnx.flow import branch, empty_results, loop
 from burnish.frontend.onnx.nodes import translate_subgraph
-from burnish.loops.sizes import dims_of
+from burnish.loops.sizes import dims_of, extent_of, least
 
 FEW_STEPS = 4  # of a loop that becomes nodes at any rate
 FEW_UNROLLED = 256  # nodes that a loop of more steps becomes: more are one node, whose body is compiled once
@@ -42,6 +42,8 @@ def _loop(c: Context, n: OnnxNode) -> list[str]:
     body, most, going = n.attrs["body"], _known(c, n.input(0)), _known(c, n.input(1))
     if any(name in c.lists for name in n.inputs[2:]):
         return _unrolled_loop(c, n)
+    if most is not None and dims_of((most,)) and _may_flow(c):
+        return _loop_of_bodies(c, n)
     if most is not None and not (0 < most <= FEW_STEPS or most * len(body.node) <= FEW_UNROLLED) and _may_flow(c):
         try:
             return _loop_of_bodies(c, n)
@@ -67,8 +69,8 @@ def _loop_of_bodies(c: Context, n: OnnxNode) -> list[str]:
     body: onnx.GraphProto = n.attrs["body"]
     most, going, states = _known(c, n.input(0)), _known(c, n.input(1)), n.inputs[2:]
     several = len(body.output) - 1 - len(states)
-    number = most if most is not None and (not n.input(1) or going) else 0
-    if several and not number:
+    number = extent_of(most) if most is not None and (not n.input(1) or going) else 0
+    if several and least(number) < 1:
         raise RuntimeValue(
             f"{n}: found scan outputs of rounds whose number values decide; allowed: a number", n.input(0)
         )
@@ -76,7 +78,7 @@ def _loop_of_bodies(c: Context, n: OnnxNode) -> list[str]:
     def translate(inner: Context, step: str, now: list[str]) -> list[str]:
         return translate_subgraph(inner, body, [step, inner.constant(True, "bool"), *now])
 
-    return loop(c, body, n.input(0), n.input(1), states, translate, int(number) if several else 0)
+    return loop(c, body, n.input(0), n.input(1), states, translate, number if several else 0)
 
 
 def _unrolled_loop(c: Context, n: OnnxNode) -> list[str]:
