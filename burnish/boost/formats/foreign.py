@@ -20,10 +20,10 @@ def holds_trees(model: Any) -> bool:
     Nothing is imported to find out.
     """
     ours = sys.modules.get("burnish.boost.ensemble")
-    estimators = sys.modules.get("burnish.boost.sklearn")
+    estimators = sys.modules.get("burnish.boost.estimator")
     if ours is not None and isinstance(model, ours.Ensemble):
         return True
-    if estimators is not None and isinstance(model, estimators._Estimator):
+    if estimators is not None and isinstance(model, estimators.Estimator):
         return True
     return _library(model) is not None and any(hasattr(model, name) for name in ("save_raw", "model_to_string", "fit"))
 
