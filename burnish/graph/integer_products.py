@@ -352,6 +352,7 @@ def _same_integers(new: Rewrite, node: Node) -> Sequence[str] | None:
         if operands[1].size != 1:
             return None
         before, zero = new.producer(operands[0]), int(operands[1].item())
+    before = _behind_guard(new, before)
     if before is None or before.op != "round" or (quotient := _before(new, before.inputs[0], "div", "float32")) is None:
         return None
     scale = new.value(quotient.inputs[1])
@@ -360,6 +361,14 @@ def _same_integers(new: Rewrite, node: Node) -> Sequence[str] | None:
     own = Quantized("", np.array(zero), scale.astype(np.float64))
     moved = _moved(new, quotient.inputs[0], own, str(to))
     return None if moved is None else [moved]
+
+
+def _behind_guard(new: Rewrite, node: Node | None) -> Node | None:
+    """What makes ``x`` in ``x if x > least else least``, which is for NaN; another node itself."""
+    test = new.producer(node.inputs[0]) if node is not None and node.op == "where" else None
+    if node is None or test is None or test.op != "greater" or test.inputs != node.inputs[1:]:
+        return node
+    return new.producer(node.inputs[1])
 
 
 def _attributes(node: Node) -> dict[str, Any]:

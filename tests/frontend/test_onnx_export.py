@@ -45,7 +45,8 @@ NOT_EXPORTED = {
     "output_part", "plane_moments", "plane_products", "random_normal", "random_uniform", "region_samples",
     "reverse_sequence",
     "roi_align", "scan", "scatter_elements", "scatter_nd", "scatter_rows", "shape_of", "shift_left", "shift_right",
-    "tree_ensemble",
+    "tree_ensemble", "cholesky", "compress", "cummax", "cummin", "digamma", "erfinv", "find_keys", "grouped_matmul",
+    "grouped_outer", "lgamma", "log_determinant", "logcumsumexp", "non_max_suppression", "nonzero", "solve", "unique",
 }  # fmt: skip
 Inputs = tuple[np.ndarray, ...]
 

@@ -126,7 +126,7 @@ def test_direct_convolution(x, weight, attrs, epilogue, native: Native) -> None:
 @pytest.mark.parametrize(
     ("x", "weight", "attrs", "epilogue"),
     [
-        ((1, 16, 7, 37), (3, 16, 3, 3), {"pads": (1, 1, 1, 1)}, "tanh"),
+        ((1, 16, 7, 37), (9, 16, 3, 3), {"pads": (1, 1, 1, 1)}, "tanh"),
         ((1, 32, 5, 16), (35, 32, 3, 3), {"pads": (1, 1, 1, 1)}, "residual"),
     ],
 )

@@ -83,8 +83,10 @@ def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
     """
     if to not in RANGES:
         c.refuse("result", f"dtype {to}", ", ".join(RANGES))
-    rounded, least = c.cast(c.add("round", x), "float32"), c.constant(LEAST, "float32")
-    whole = c.add("where", c.add("greater", rounded, least), rounded, least)
+    whole = c.cast(c.add("round", x), "float32")
+    if RANGES[to][0]:  # a cast makes 0 of NaN
+        least = c.constant(LEAST, "float32")
+        whole = c.add("where", c.add("greater", whole, least), whole, least)
     whole = c.add("add", whole, c.cast(zero_point, "float32")) if zero_point else whole
     if to not in NARROW:
         return c.cast(whole, to)
