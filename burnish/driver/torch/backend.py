@@ -300,9 +300,9 @@ class CompiledGraph:
         return lambda args: forward(*args)
 
     def _announce(self) -> None:
-        found = self._record.eager
-        names = ", ".join(dict.fromkeys(name for name, _ in found))
-        _warn_once(f"burnish: torch runs operators of a graph ({names}); burnish.torch.report() says why")
+        names = ", ".join(dict.fromkeys(name for name, _ in self._record.eager))
+        if names:
+            _warn_once(f"burnish: torch runs operators of a graph ({names}); burnish.torch.report() says why")
 
 
 def _symbols(holders: Sequence[Any]) -> dict[str, tuple[int, int, int]]:
