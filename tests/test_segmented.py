@@ -75,6 +75,34 @@ def test_a_branch_is_taken_by_what_a_call_computes() -> None:
     assert module.compilations == 5  # before, each branch, after each
 
 
+def test_branches_within_branches_have_constants_of_their_own() -> None:
+    """Branches of two shapes run by themselves; the constant of an inner one is nothing that outer ones read."""
+
+    def deepest(name: str, op: str) -> onnx.GraphProto:
+        nodes = [helper.make_node(op, ["x", "k"], [name])]
+        return helper.make_graph(nodes, name, [], [value(name, F32, None)], [const("k", np.full(4, 2.0, np.float32))])
+
+    def choice(condition: str, result: str, then: onnx.GraphProto, other: onnx.GraphProto) -> onnx.GraphProto:
+        node = helper.make_node("If", [condition], [result], then_branch=then, else_branch=other)
+        return helper.make_graph([node], result, [], [value(result, F32, None)])
+
+    within = choice("second", "w", deepest("a", "Add"), deepest("m", "Mul"))
+    then = choice("first", "t", within, deepest("s", "Sub"))
+    twice = helper.make_node("Concat", ["x", "x"], ["e"], axis=0)
+    other = helper.make_graph([twice], "else", [], [value("e", F32, None)])
+    graph = choice("first", "y", then, other)
+    tests = [
+        helper.make_node("ReduceSum", ["x"], ["sum"], keepdims=0), helper.make_node("Greater", ["sum", "z"], ["first"]),
+        helper.make_node("ReduceMax", ["x"], ["most"], keepdims=0), helper.make_node("Less", ["most", "z"], ["second"]),
+    ]  # fmt: skip
+    zero = const("z", np.array(3.0, np.float32))
+    proto = model([*tests, *graph.node], [value("x", F32, [3, 4])], [value("y", F32, None)], [zero])
+    module = compiled(proto)
+    assert isinstance(module, SegmentedModule)
+    for x in (np.ones((3, 4)), np.eye(3, 4), 5 * np.eye(3, 4), -np.ones((3, 4))):
+        check(proto, module, x.astype(np.float32))
+
+
 def test_control_flow_behind_a_count_is_in_the_same_module() -> None:
     """How many elements are positive is known after NonZero alone; a branch that this decides follows."""
     then = helper.make_graph([helper.make_node("Relu", ["x"], ["t"])], "then", [], [value("t", F32, None)])

@@ -37,7 +37,7 @@ from burnish.frontend.onnx.model import (
     named,
     refuse_unsupported,
 )
-from burnish.frontend.onnx.nodes import dims_known, names_read, subgraphs, translate_nodes
+from burnish.frontend.onnx.nodes import dims_known, subgraphs, translate_nodes
 from burnish.frontend.onnx.text_operators import ON_TEXTS, texts_made
 from burnish.frontend.onnx.texts import separate_labels, stored_texts
 from burnish.frontend.onnx.validity import check_graph
@@ -314,12 +314,14 @@ class Program:
 
 def _reads(node: onnx.NodeProto) -> set[str]:
     """Names that a node reads, also from within its subgraphs."""
-    found = {name for name in node.input if name}
-    for graph in subgraphs(node).values():
-        inner = {v.name for v in graph.input} | {t.name for t in graph.initializer}
-        inner |= {name for n in graph.node for name in n.output}
-        found |= names_read(graph) - inner - {""}
-    return found
+    return {name for name in node.input if name}.union(*map(_read_around, subgraphs(node).values()))
+
+
+def _read_around(graph: onnx.GraphProto) -> set[str]:
+    """Names that a subgraph reads of what is around it."""
+    own = {v.name for v in graph.input} | {t.name for t in graph.initializer}
+    own |= {name for node in graph.node for name in node.output}
+    return set[str]().union((v.name for v in graph.output), *map(_reads, graph.node)) - own
 
 
 def _results(node: onnx.NodeProto, graph: onnx.GraphProto, kind: Callable[[onnx.ValueInfoProto], bool]) -> set[str]:
