@@ -43,7 +43,7 @@ def test_every_kernel_is_checked(exact: bool, allowed: float) -> None:
 def test_half_precision_may_err_by_its_own_rounding() -> None:
     rows = check(small_network("float16"), {"x": X["x"].astype(np.float16)})
     assert all(row.ok for row in rows)
-    assert {row.allowed for row in rows} == {4 * 2.0**-10}
+    assert {row.allowed for row in rows} == {1e-4, 4 * 2.0**-10}  # convolutions of halves are float32
 
 
 def test_a_wrong_kernel_is_found_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

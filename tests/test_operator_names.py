@@ -25,6 +25,8 @@ RULES = {
         "eliminate",
         "estimates",
         "fold",
+        "halves",
+        "integer_products",
         "join",
         "sums",
     )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from math import exp, log
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
 from onnx import helper
@@ -23,27 +25,33 @@ DOCUMENTS = [HOME / "README.md", HOME / "ARCHITECTURE.md", HOME / "CONTRIBUTING.
 DOCUMENTS += sorted((HOME / "docs").glob("*.md"))
 
 
-def test_the_recipes_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One after the other, as a reader has them: with a model's file, and rows of tables and images of their own."""
-    pytest.importorskip("torch")
-    monkeypatch.chdir(tmp_path)
-    random = np.random.default_rng(0)
+HAVE = """
+import numpy as np
+random = np.random.default_rng(0)
+x, rows = random.normal(size=(4, 4)).astype("f4"), random.normal(size=(128, 64)).astype("f4")
+labels, table = random.integers(0, 10, 128), random.normal(size=(200, 5))
+y = label = (table[:, 0] > 0).astype(int)
+"""
+HOLDS = """
+assert logits.shape == (500, 4) and np.mean((probability > 0.5) == label) > 0.95
+assert done.report.epochs == 20
+"""
+
+
+def test_the_recipes_run(tmp_path: Path) -> None:
+    """One after the other in a process, as a reader has them: with a model's file, and rows of tables and images."""
     x, y = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (4, 4)) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "model.onnx")
-    table = random.normal(size=(200, 5))
-    have: dict[str, Any] = {
-        "x": random.normal(size=(4, 4)).astype("f4"), "rows": random.normal(size=(128, 64)).astype("f4"),
-        "labels": random.integers(0, 10, 128), "table": table, "y": (table[:, 0] > 0).astype(int),
-    }  # fmt: skip
-    label = have["y"]
-    assert len(RECIPES) == 5
-    for recipe in RECIPES:
-        assert len(recipe.splitlines()) == 4
-        exec(recipe, have)
-        have["y"] = label  # also the name of a compiled model's answer
-    assert have["logits"].shape == (500, 4) and np.mean((have["probability"] > 0.5) == label) > 0.95
-    assert have["done"].report.epochs == 20 and Path("model.bn").exists()
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "model.onnx"
+    )
+    assert len(RECIPES) == 5 and all(len(recipe.splitlines()) == 4 for recipe in RECIPES)
+    again = "\ny = label  # also the name of a compiled model's answer\n"
+    script = "".join([HAVE, *(recipe + again for recipe in RECIPES), HOLDS])
+    environment = {**os.environ, "PYTHONPATH": str(HOME)}
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "model.bn").exists()
 
 
 def speedups(results: Any, name: str) -> list[float]:

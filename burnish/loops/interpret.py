@@ -85,6 +85,11 @@ def _garbage(buffer: Buffer) -> np.ndarray:
 # --- scalars ----------------------------------------------------------------------------------------------------------
 
 
+def _nearest(value: float, low: int, high: int) -> int:
+    """A float truncated to the nearest integer between bounds; NaN is 0."""
+    return 0 if value != value else int(min(max(value, low), high))
+
+
 def _wrapped(value: Any, dtype: str) -> Any:
     """A Python number as a value of ``dtype``: integers modulo their width, truncated from floats."""
     if dtype == "bool":
@@ -150,6 +155,9 @@ class _Machine:
                 return lambda env: not inner(env)
             case Cast(dtype, a):
                 inner = self.value(a)
+                if a.dtype in FLOATS and dtype in INTS and ITEM_BYTES[dtype] < 8:
+                    limits = np.iinfo(dtype)
+                    return lambda env: _nearest(inner(env), int(limits.min), int(limits.max))
                 return lambda env: _wrapped(inner(env), dtype)
             case Call(fn, args):
                 function, values = FUNCTIONS[fn], [self.value(a) for a in args]

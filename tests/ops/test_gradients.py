@@ -328,7 +328,8 @@ INTEGER = set(
     words(
         "isnan logical_not isinf equal not_equal less less_equal greater greater_equal logical_and logical_or "
         "logical_xor bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin shape_of count_ngrams "
-        "max_pool_indices stop_gradient random_uniform random_normal multinomial byte_words byte_matmul byte_conv2d"
+        "max_pool_indices stop_gradient random_uniform random_normal multinomial byte_words byte_matmul byte_conv2d "
+        "find_keys"
     )
 )
 # The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
@@ -351,7 +352,8 @@ SPARSE = set(
 )
 REFUSED = {
     "bitcast": "bits", "tree_ensemble": "burnish.boost", "coupled_probabilities": "an iteration that ends",
-    "output_part": "after differentiation",
+    "output_part": "after differentiation", "branch": "control flow", "loop": "control flow",
+    **dict.fromkeys(("compress", "non_max_suppression", "nonzero", "unique"), "results whose number depends on values"),
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from burnish.errors import ModelError
 from burnish.loops.tensor import placeholder
 from burnish.ops import OPERATORS, infer
 from burnish.ops.classify import flops
-from burnish.ops.reduce import BLOCK
+from burnish.ops.running import BLOCK
 
 PAIRS = [
     ("reduce_sum", "ReduceSum"), ("reduce_mean", "ReduceMean"), ("reduce_max", "ReduceMax"),
