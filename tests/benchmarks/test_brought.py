@@ -48,7 +48,6 @@ def test_models_are_built_once_and_what_cannot_be_is_named(tmp_path: Path) -> No
 
 
 def test_a_model_is_judged_with_extents_fixed_and_open(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
     for name, rows in (("fixed", 3), ("open", "batch")):
         verdict = judge(kept(Store(tmp_path), name, tiny(rows=rows)), threads=1, seconds=0.02)
         assert verdict.status == "right", verdict.message
@@ -57,7 +56,6 @@ def test_a_model_is_judged_with_extents_fixed_and_open(tmp_path: Path) -> None:
 
 
 def test_a_process_of_its_own_tells_of_a_bad_model_and_of_a_crash(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
     options = argparse.Namespace(seconds=0.0, threads=1, cpu_time=True, phases=False, limit=100)
     path = kept(Store(tmp_path), "bad", tiny("NoSuch", "nowhere"))
     assert program.apart(path, "exported", options).status == "bad"

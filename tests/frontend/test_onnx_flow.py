@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -18,7 +19,6 @@ from burnish.errors import VerificationError
 from burnish.runtime.executable import Branch, Host, While
 from tools.fuzz.pages import FencedModule
 
-ort = pytest.importorskip("onnxruntime")
 F32, I64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 node, value = helper.make_node, helper.make_tensor_value_info
 rng = np.random.default_rng(0)
