@@ -357,7 +357,7 @@ def _half(source: str, ends: bool, store: Store) -> Made:
 
 
 def _optimized(source: str, level: str, store: Store) -> Made:
-    """What onnxruntime's own optimizer writes, with operators of its domain."""
+    """Models optimized by onnxruntime, with operators of its domain."""
     import onnxruntime
 
     path, inputs = _source(source, store)

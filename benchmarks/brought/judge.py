@@ -38,7 +38,7 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass
 class Verdict:
-    """What was found of one model. Times of calls in microseconds, of the first answer in CPU seconds.
+    """Verdict on one model. Times of calls in microseconds, of the first answer in CPU seconds.
 
     ``status``: right; refused (by the name of an operator or input); wrong; error (of another kind); crash; hang; bad
     (onnxruntime does not run it either). ``ratio``: our time over onnxruntime's, the median of rounds, and
@@ -211,7 +211,7 @@ def _compare(
 
 
 def _definition(path: Path, feeds: Feeds) -> list[Any] | None:
-    """What the interpreter of the onnx package computes, which lacks some operators."""
+    """Outputs of onnx's ReferenceEvaluator, which lacks some operators."""
     try:
         with np.errstate(all="ignore"):
             return list(ReferenceEvaluator(str(path)).run(None, feeds))

@@ -303,7 +303,7 @@ def fourier() -> Given:
 
 
 def indexing() -> Given:
-    """What people write between layers: stores at positions, masks, sums along an axis, one-hot, rolls, sorting."""
+    """Operators between layers: stores at positions, masks, sums along an axis, one-hot, rolls, sorting."""
 
     class Indexing(nn.Module):
         def forward(self, x: Tensor, i: Tensor) -> tuple[Tensor, ...]:

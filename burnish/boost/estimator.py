@@ -1,4 +1,4 @@
-"""What the estimators for scikit-learn have in common: parameters, checks of tables, predictions."""
+"""Base class of the scikit-learn estimators: parameters, checks of tables, predictions."""
 
 import dataclasses
 import math
@@ -29,7 +29,7 @@ _class_weight: Any = require("sklearn.utils.class_weight", "boost")
 
 
 class Estimator(_base.BaseEstimator):
-    """What the three have in common. Parameters are those of `Params`; None stands for its default.
+    """Base class of the three estimators. Parameters are those of `Params`; None stands for its default.
 
     Other keywords that `train` knows (`alpha`, `num_leaves`, `rate_drop`, …) become entries of `extra`; `fit` raises
     ParameterError for one that it does not know.
