@@ -40,8 +40,8 @@ from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from benchmarks.study import MACHINE, SEARCH, first_below, kernel, search
 from burnish.driver.tuned import BUILD_LIMIT
+from burnish.machines.target import host
 from burnish.search.space import Points
-from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.features import Representation, extract, names, plausible
 from burnish.tune.models.trees import TreeModel

@@ -30,12 +30,12 @@ from numpy.typing import NDArray
 
 import burnish as bn
 from benchmarks.graph_peers import dgl_graph, stubbed_dgl
+from burnish.base.jit import njit
+from burnish.base.optional import require
 from burnish.errors import MissingDependencyError
 from burnish.graph.graph import GraphBuilder
-from burnish.jit import njit
-from burnish.optional import require
+from burnish.machines.target import host
 from burnish.runtime.module import Module
-from burnish.target import host
 
 GRAPHS: Mapping[str, tuple[int, int]] = {"reddit": (232_965, 114_848_857), "amazon": (9_430_088, 231_594_310)}
 CLASSES, INSIDE, EXPONENT, MOST = 41, 0.7, 2.1, 60.0

@@ -25,9 +25,9 @@ import torch
 
 import burnish as bn
 from burnish.array import lazy
+from burnish.array.engine import Engine, Resource
 from burnish.graph.graph import GraphBuilder
-from burnish.runtime.engine import Engine, Resource
-from burnish.target import target
+from burnish.machines.target import target
 
 nd, sym = bn.nd, bn.sym
 Side = Callable[[], Any]

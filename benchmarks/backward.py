@@ -15,7 +15,8 @@ import numpy as np
 
 import burnish as bn
 from benchmarks import layers
-from burnish.cache import ObjectCache
+from burnish.base.cache import ObjectCache
+from burnish.base.optional import require
 from burnish.driver.compilation import assemble, build_kernels
 from burnish.graph.algorithms import choose_algorithms
 from burnish.graph.fuse import fuse
@@ -23,11 +24,10 @@ from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
 from burnish.graph.layout import blocked
 from burnish.graph.passes import optimize
+from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
-from burnish.optional import require
 from burnish.pipeline.plan import DEFAULTS, KernelPlan
 from burnish.runtime.module import Module
-from burnish.target import target
 
 BATCH = 16
 Call = Callable[[], Any]

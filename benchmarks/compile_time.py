@@ -23,7 +23,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
-from burnish.target import target
+from burnish.machines.target import target
 
 ALLOWED = 2.2  # times as long for twice the model
 Nodes = list[onnx.NodeProto]

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 import burnish as bn
 from benchmarks import networks
-from burnish.target import target
+from burnish.machines.target import target
 
 BAR = 1e-3
 Batch = tuple[Tensor, Tensor]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
-from burnish.optional import require
+from burnish.base.optional import require
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "generate.py"
 

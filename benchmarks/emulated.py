@@ -16,8 +16,8 @@ from benchmarks import harness, layers
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.measure.accuracy import scaled_error
-from burnish.runtime.emulator import Emulator
 from burnish.runtime.module import Module
+from burnish.simulators.emulator import Emulator
 
 
 @dataclass(frozen=True)

@@ -24,11 +24,11 @@ import burnish as bn
 from benchmarks import harness
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import target as find_target
 from burnish.measure.accuracy import scaled_error
 from burnish.measure.comparison import time_in_turns
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
-from burnish.target import target as find_target
 
 HIDDEN = 128
 ROUNDS, RUNS = 9, 50  # of profiles that take turns, and calls of each

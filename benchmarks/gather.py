@@ -21,8 +21,8 @@ from benchmarks.operators import SQUARE, Make, operators
 from burnish.driver.compilation import import_graph
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.graph.passes import optimize
+from burnish.machines.target import Target, host, target
 from burnish.runtime.pool import available_cores
-from burnish.target import Target, host, target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.records import Record, Records, machine
 from burnish.tune.session import Session, Tune

@@ -31,14 +31,14 @@ import burnish as bn
 from benchmarks import gnn_memory
 from benchmarks.graph_peers import dgl_step, pyg_step, torch_step
 from benchmarks.resident import forget_peak, resident
-from burnish.gnn.feeds import LABEL, inputs_of, labels_of
-from burnish.gnn.generators import block_model, dataset
-from burnish.gnn.graph import Graph
-from burnish.gnn.models import Network, network
-from burnish.gnn.sampling import Sampling
-from burnish.gnn.store import save
-from burnish.gnn.train import fit, recipe_of
-from burnish.gnn.workers import fit_workers
+from burnish.gnn.data.generators import block_model, dataset
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.store import save
+from burnish.gnn.model.models import Network, network
+from burnish.gnn.run.feeds import LABEL, inputs_of, labels_of
+from burnish.gnn.run.sampling import Sampling
+from burnish.gnn.run.train import fit, recipe_of
+from burnish.gnn.run.workers import fit_workers
 
 Row = dict[str, Any]
 WHAT = ("epochs", "memory", "budgets", "sampling", "depth", "workers")

@@ -22,9 +22,9 @@ import numpy as np
 
 import burnish as bn
 from burnish.errors import ParameterError
-from burnish.gnn.models import network
-from burnish.gnn.regions import peak_bytes
-from burnish.gnn.train import fit
+from burnish.gnn.data.regions import peak_bytes
+from burnish.gnn.model.models import network
+from burnish.gnn.run.train import fit
 from burnish.memory.sizes import parse_budget
 from burnish.memory.swap import PLANNERS
 

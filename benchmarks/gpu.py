@@ -24,8 +24,8 @@ import numpy as np
 
 import burnish
 from benchmarks.gpu_rows import SECTIONS, work
+from burnish.base.optional import require
 from burnish.errors import MissingDependencyError
-from burnish.optional import require
 
 CALLS, WARM = 30, 5
 LONGEST = 8  # kernels of a profile

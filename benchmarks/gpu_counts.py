@@ -21,9 +21,9 @@ from burnish.codegen.grid import compile_grid
 from burnish.kernels.task import Task
 from burnish.kernels.templates import template_called
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.runtime.gpu.emulator import Emulator
-from burnish.target import target
+from burnish.simulators.gpu.emulator import Emulator
 
 BAR = 8.0  # times fewer global loads with cooperative fetching
 TILE = {"tile_m": 64, "tile_n": 64, "depth": 16}

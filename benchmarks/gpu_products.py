@@ -19,14 +19,14 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.optional import require
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
 from burnish.kernels.task import Task
 from burnish.kernels.templates import tunable_matches
 from burnish.loops.tensor import placeholder
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.optional import require
-from burnish.target import target
 
 SECONDS = 25.0  # for one kernel
 REPEATS, LAUNCHES = 9, 10

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 
 import burnish as bn
-from burnish.gnn.generators import block_model
-from burnish.gnn.graph import Graph
-from burnish.gnn.pyg import from_pyg
-from burnish.gnn.train import fit
-from burnish.optional import require
+from burnish.base.optional import require
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.run.pyg import from_pyg
+from burnish.gnn.run.train import fit
 
 KINDS = ("gcn", "sage", "gin", "gat")
 WIDTH, HIDDEN, CLASSES = 32, 64, 8

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from burnish.gnn.graph import Graph
-from burnish.gnn.models import Network
-from burnish.optional import require
+from burnish.base.optional import require
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.model.models import Network
 
 
 def torch_step(net: Network, graph: Graph, threads: int) -> Callable[[], float] | None:

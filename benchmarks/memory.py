@@ -25,6 +25,7 @@ from burnish.driver.recompute import Step, call_seconds, outline, training_step
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.machines.target import target
 from burnish.memory import Interval, plan
 from burnish.memory.budget import Planner
 from burnish.memory.greedy import evict
@@ -33,7 +34,6 @@ from burnish.memory.optimal import optimum
 from burnish.memory.strategies import STRATEGIES, by_strategy
 from burnish.memory.work import Operation, Work
 from burnish.pipeline.plan import plan_kernels
-from burnish.target import target
 from burnish.train.step import Train, training_graph
 
 DEPTHS = (18, 34, 50, 101, 152, 200, 500, 1001, 1202)

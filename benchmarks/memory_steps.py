@@ -19,9 +19,9 @@ from benchmarks.memory_networks import DEEP, NETWORKS, Residual
 from benchmarks.resident import budgeted, measured
 from burnish.driver.compilation import assemble, compile_kernels
 from burnish.driver.recompute import call_seconds, training_step
+from burnish.machines.target import target
 from burnish.memory.budget import Planner
 from burnish.runtime.module import Module
-from burnish.target import target
 from burnish.train.step import Train, training_graph
 
 TORCH = (1.0, 0.75, 0.5, 0.25, 0.0)  # shares of PyTorch's memory_budget

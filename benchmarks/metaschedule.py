@@ -33,10 +33,10 @@ from benchmarks import harness
 from benchmarks.gather import main_kernel
 from benchmarks.layers import LAYERS, Convolution, Layer, Product
 from benchmarks.operators import SQUARE, operators
+from burnish.base.optional import require
 from burnish.driver.tuned import BUILD_LIMIT
-from burnish.optional import require
+from burnish.machines.target import Target, host
 from burnish.runtime.pool import available_cores
-from burnish.target import Target, host
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.stopping import Fixed
 from burnish.tune.records import Records, machine

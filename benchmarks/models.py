@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 
+from burnish.base.optional import require
 from burnish.measure.peers import export_onnx
-from burnish.optional import require
 
 CACHE = Path(__file__).parent / ".cache"
 LIGHT_FOLDER = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -23,8 +23,8 @@ from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.kernels.template import Match
 from burnish.kernels.templates import tunable_matches
+from burnish.machines.target import host
 from burnish.pipeline.plan import make_task, plan_kernels
-from burnish.target import host
 
 MANY = 1000  # candidates described at once
 SCHEDULED = 8  # candidates whose schedules are made

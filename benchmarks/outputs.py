@@ -22,8 +22,8 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 import burnish as bn
 from benchmarks import models
 from benchmarks.paired import paired
+from burnish.machines.target import target
 from burnish.measure import peers
-from burnish.target import target
 
 ALLOWED_ERROR = 1e-3
 COPIES = 2.0

@@ -22,10 +22,10 @@ from onnx import helper
 
 import burnish as bn
 from benchmarks import models
+from burnish.machines.target import target
 from burnish.measure import peers
 from burnish.runtime.entry import driver_image
 from burnish.runtime.pool import pool
-from burnish.target import target
 
 REGIONS = 1000
 EMPTY_REGIONS = """

@@ -19,9 +19,9 @@ from benchmarks import layers
 from burnish.driver.compilation import Compilation, assemble, compile_kernels
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.module import Module
-from burnish.target import target
 
 WANTED = 0.85  # of the speed with constant weights
 DEFAULT = ("C2", "C6", "C9")

@@ -23,8 +23,8 @@ from typing import Any
 
 from benchmarks.parallel_networks import NETWORKS, lenet, rnnlm
 from benchmarks.parallel_quality import GAPS, cpu, networks, show, simulated, starts_of
-from burnish.parallel.exact import optimum
-from burnish.parallel.search import search
+from burnish.parallel.simulate.exact import optimum
+from burnish.parallel.simulate.search import search
 
 Row = dict[str, Any]
 

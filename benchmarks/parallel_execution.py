@@ -33,22 +33,22 @@ import numpy as np
 import burnish as bn
 from benchmarks.parallel_memory import memory
 from burnish.comm import launch
-from burnish.driver.calibration import Ranks, calibrate
-from burnish.driver.fit_ranks import faster_plan, fit_ranks
-from burnish.driver.planned import step_inputs
-from burnish.driver.ranks import Settings, compile_ranks, split_programs
 from burnish.errors import WorkerError
+from burnish.fitting.loop import Limits
+from burnish.fitting.planned import step_inputs
+from burnish.fitting.ranks import faster_plan, fit_ranks
 from burnish.graph.graph import Graph
-from burnish.parallel.baselines import data_parallel
-from burnish.parallel.operations import operations
-from burnish.parallel.plans import Splits, splits_of
-from burnish.parallel.presets import machine
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.taskgraph import Problem
+from burnish.machines.target import target
+from burnish.parallel.model.operations import operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.programs.calibration import Ranks, calibrate
+from burnish.parallel.programs.plans import Splits, splits_of
+from burnish.parallel.programs.ranks import Settings, compile_ranks, split_programs
+from burnish.parallel.simulate.baselines import data_parallel
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
 from burnish.runtime.executable import Call, Collective, Executable, Wait
-from burnish.target import target
-from burnish.train.loop import Limits
 from tests.parallel import networks as small
 from tests.parallel import test_execute as killing
 

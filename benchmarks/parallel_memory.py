@@ -16,25 +16,25 @@ import numpy as np
 
 from benchmarks.parallel_quality import show
 from burnish.comm import Comm, launch
-from burnish.driver.rank_memory import kept_bytes, rank_memory
-from burnish.driver.ranks import compile_ranks
 from burnish.errors import PlanError
 from burnish.graph.graph import Graph
-from burnish.parallel.baselines import data_parallel
-from burnish.parallel.costs import Roofline
-from burnish.parallel.execute import RankStep
-from burnish.parallel.memory_programs import program_bytes
-from burnish.parallel.operations import Model, operations
-from burnish.parallel.plans import splits_of
-from burnish.parallel.presets import machine
-from burnish.parallel.search import PlanObjective, search
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.taskgraph import Problem
+from burnish.machines.target import target
+from burnish.parallel.model.costs import Roofline
+from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.programs.execute import RankStep
+from burnish.parallel.programs.plans import splits_of
+from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
+from burnish.parallel.programs.ranks import compile_ranks
+from burnish.parallel.simulate.baselines import data_parallel
+from burnish.parallel.simulate.memory_programs import program_bytes
+from burnish.parallel.simulate.search import PlanObjective, search
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
 from burnish.runtime.executable import Executable
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
-from burnish.target import target
 from tests.parallel import networks as small
 
 Row = dict[str, Any]

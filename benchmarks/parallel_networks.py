@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from burnish.graph.graph import GraphBuilder
-from burnish.parallel.operations import Model, operations
+from burnish.parallel.model.operations import Model, operations
 
 Kernel = int | tuple[int, int]
 VOCABULARIES = (

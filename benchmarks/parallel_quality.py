@@ -10,7 +10,7 @@ memory     batches beyond the devices' memory: the plan that recomputes
 pipelines  the best pipeline (1F1B) against the best plan without
 
 Seconds are of CPU, for each search; the results are deterministic but for how far these reach. All numbers are of a
-roofline model of the devices (`burnish.parallel.costs`), none is a measurement.
+roofline model of the devices (`burnish.parallel.model.costs`), none is a measurement.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ import numpy as np
 
 from benchmarks.parallel_networks import NETWORKS
 from burnish.errors import PlanError
-from burnish.parallel.baselines import data_parallel, expert
-from burnish.parallel.bound import lower_bound
-from burnish.parallel.costs import Roofline
-from burnish.parallel.operations import Model
-from burnish.parallel.pipelines import best_pipeline
-from burnish.parallel.presets import machine
-from burnish.parallel.search import FASTEST, Found, PlanObjective, search
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.taskgraph import SYNCHRONIZATIONS, Problem
+from burnish.parallel.model.costs import Roofline
+from burnish.parallel.model.operations import Model
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.programs.pipelines import best_pipeline
+from burnish.parallel.simulate.baselines import data_parallel, expert
+from burnish.parallel.simulate.bound import lower_bound
+from burnish.parallel.simulate.search import FASTEST, Found, PlanObjective, search
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import SYNCHRONIZATIONS, Problem
 from burnish.search.budget import Budget
 
 GAPS = {"alexnet": 0.05, "resnet101": 0.05, "inception_v3": 0.05, "rnntc": 0.25, "rnnlm": 0.25, "nmt": 0.40}

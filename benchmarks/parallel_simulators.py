@@ -23,12 +23,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.parallel_networks import NETWORKS
-from burnish.parallel.baselines import data_parallel, expert
-from burnish.parallel.costs import Roofline
-from burnish.parallel.presets import machine
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.taskgraph import Problem
+from burnish.parallel.model.costs import Roofline
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.simulate.baselines import data_parallel, expert
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
 
 MACHINES = {4: "p100:1x4", 8: "p100:2x4", 16: "p100:4x4", 32: "k80:8x4", 64: "k80:16x4"}
 MODES = {"full": (False, False), "resume": (True, False), "stop": (False, True), "both": (True, True)}

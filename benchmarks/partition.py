@@ -29,11 +29,20 @@ from rich.table import Table
 from benchmarks.shares import ROUNDS, Work, in_turns
 from benchmarks.yardsticks.clusters import clusters
 from benchmarks.yardsticks.reorder import grouped
-from burnish.gnn.generators import PPI_UNSEEN, SIZES, block_model, ppi_graphs, rmat
-from burnish.gnn.graph import Graph
-from burnish.gnn.halo import halo_sizes
-from burnish.gnn.partition import Cuts, Graphs, Measured, Partitioner, equal_edges, equal_vertices, learn, pieces_of
-from burnish.gnn.store import load, save
+from burnish.gnn.data.generators import PPI_UNSEEN, SIZES, block_model, ppi_graphs, rmat
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.halo import halo_sizes
+from burnish.gnn.data.partition import (
+    Cuts,
+    Graphs,
+    Measured,
+    Partitioner,
+    equal_edges,
+    equal_vertices,
+    learn,
+    pieces_of,
+)
+from burnish.gnn.data.store import load, save
 
 PPI = ((700, 64), (64, 121))  # input and output features of the layers, at the widths of PPI
 NAMES = ("rmat", "mixed", "ppi")

@@ -21,7 +21,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from burnish.machines.measure import STREAMS, multiply_ir, read_ir
-from burnish.target import target
+from burnish.machines.target import target
 
 CALL_FLOPS = 1e9  # about 5 ms: much longer than a thread takes to wake
 MEMORY_BYTES = 2**30

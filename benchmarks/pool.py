@@ -24,14 +24,14 @@ import numpy as np
 
 from benchmarks import layers
 from benchmarks.emulated import smaller
+from burnish.boards.client import RemotePool
+from burnish.boards.leasing import Devices
+from burnish.boards.pool import DevicePool
+from burnish.boards.server import PoolServer
+from burnish.boards.table import Device
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.passes import optimize
-from burnish.runtime.device_pool.client import RemotePool
-from burnish.runtime.device_pool.leasing import Devices
-from burnish.runtime.device_pool.pool import DevicePool
-from burnish.runtime.device_pool.server import PoolServer
-from burnish.runtime.device_pool.table import Device
-from burnish.target import target
+from burnish.machines.target import target
 from burnish.tune.evaluate import Evaluator, Fixed
 from burnish.tune.evaluate.pooled import PoolRunner
 from burnish.tune.records import Records

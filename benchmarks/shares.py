@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
-from burnish.gnn.csr import CSR
-from burnish.gnn.halo import Partition, split
-from burnish.gnn.partition import Cuts
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.halo import Partition, split
+from burnish.gnn.data.partition import Cuts
 from burnish.graph.graph import GraphBuilder
 from burnish.loops.sizes import dim
 

@@ -26,9 +26,9 @@ import numpy as np
 
 import burnish as bn
 from benchmarks import models
+from burnish.base.optional import require
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
-from burnish.optional import require
 from burnish.runtime.module import Module
 
 MEAN, WORST = 1.10, 1.25  # times as long as compiled for the size

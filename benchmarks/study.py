@@ -39,7 +39,7 @@ from burnish.driver.compilation import import_graph
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.graph.passes import optimize
 from burnish.kernels.cpu.tiled_nests import TILED
-from burnish.target import target
+from burnish.machines.target import target
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.ensemble import BootstrapEnsemble

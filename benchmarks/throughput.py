@@ -25,11 +25,11 @@ from burnish.driver.tuned import BUILD_LIMIT
 from burnish.errors import ScheduleError
 from burnish.kernels.templates import template_called
 from burnish.lower.pipeline import lower
+from burnish.machines.target import Target, host
 from burnish.measure.comparison import Comparison
 from burnish.pipeline.kernel import Kernel, named, packing, task_key
 from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
-from burnish.target import Target, host
 from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
 from burnish.tune.evaluate.building import collect_rarely
 from burnish.tune.evaluate.harness import KernelHarness

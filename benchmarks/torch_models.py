@@ -19,9 +19,9 @@ from rich.progress import track
 
 import burnish as bn
 from benchmarks import harness, models
+from burnish.base.optional import require
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
-from burnish.optional import require
 
 NAMES = (
     "dqn", "dcgan", "resnet18", "mobilenet_v2", "squeezenet", "repvgg_a0", "resnet50", "resnext50", "inception_v3",

@@ -16,9 +16,9 @@ import numpy as np
 from rich.progress import track
 
 from benchmarks import harness
+from burnish.base.optional import require
 from burnish.errors import ParameterError
 from burnish.measure import peers
-from burnish.optional import require
 
 SHARES = (0.8, 0.6)  # of the peak without a plan
 Made = tuple[Any, Any, Any]  # network, inputs, labels

@@ -33,9 +33,9 @@ import burnish as bn
 from benchmarks import harness
 from benchmarks.architectures.trained import WORKLOADS, workload
 from benchmarks.backward import KERNELS, backward_calls
+from burnish.base.optional import require
+from burnish.machines.target import target
 from burnish.measure.peers import SETTLE_SECONDS
-from burnish.optional import require
-from burnish.target import target
 
 RATE, MOMENTUM = 0.01, 0.9
 COMPARED, ALLOWED_ERROR = 3, 1e-3  # steps whose losses are compared, and how far they may differ, of the loss

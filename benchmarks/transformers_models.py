@@ -14,7 +14,7 @@ from rich.progress import track
 
 from benchmarks import harness
 from benchmarks.torch_models import measure
-from burnish.optional import require
+from burnish.base.optional import require
 
 Inputs = dict[str, np.ndarray]
 Made = tuple[Any, Inputs]

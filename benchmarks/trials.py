@@ -41,7 +41,7 @@ from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
 from benchmarks.study import first_below, middle
 from burnish.driver.tuned import BUILD_LIMIT
-from burnish.target import host
+from burnish.machines.target import host
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.models.base import CostModel
 from burnish.tune.pretrained import shipped

@@ -34,9 +34,9 @@ from benchmarks.gather import main_kernel
 from benchmarks.operators import operators
 from burnish.driver.compilation import import_graph
 from burnish.driver.tuned import BUILD_LIMIT, tune_model
+from burnish.machines.target import host
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
-from burnish.target import host
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune

@@ -40,9 +40,9 @@ from benchmarks.vdla_roofline import Point, roofline
 from burnish.kernels.task import Space
 from burnish.kernels.vdla import CONVOLUTION
 from burnish.kernels.vdla.tiling import best_tile
+from burnish.machines.target import Target, target
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.device import Device, Run
-from burnish.target import Target, target
 
 CONFIG = Config()
 THREADS = {"serial": (1,), "virtual": (1, 2)}

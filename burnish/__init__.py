@@ -1,6 +1,6 @@
 """Burnish: an optimizing compiler for machine-learning models. Importing it is cheap: names load on first use."""
 
-from burnish import lazy as _lazy
+from burnish.base import lazy as _lazy
 
 __version__ = "0.1.0"
 __getattr__, __dir__, __all__ = _lazy.public_names(__name__, __file__)

@@ -1,4 +1,4 @@
-"""Public names, of which each is loaded on first use (``burnish/lazy.py``)."""
+"""Public names, of which each is loaded on first use (``burnish/base/lazy.py``)."""
 
 from burnish import boost as boost
 from burnish import errors as errors
@@ -8,17 +8,17 @@ from burnish import train as train
 from burnish.array import nd as nd
 from burnish.array import sym as sym
 from burnish.driver.api import compile as compile
-from burnish.driver.fit import fit as fit
 from burnish.driver.loading import load as load
 from burnish.driver.paged import compile_paged as compile_paged
-from burnish.driver.parallel_plan import Plan as Plan
-from burnish.driver.planned import plan as plan
+from burnish.fitting.fit import fit as fit
+from burnish.fitting.planned import plan as plan
 from burnish.graph.gradient import gradients as gradients
 from burnish.graph.graph import Graph as Graph
-from burnish.parallel.search import PlanObjective as PlanObjective
+from burnish.machines.target import Target as Target
+from burnish.parallel.programs.parallel_plan import Plan as Plan
+from burnish.parallel.simulate.search import PlanObjective as PlanObjective
 from burnish.rewrite.search.objective import RewriteObjective as RewriteObjective
 from burnish.runtime.module import Module as Module
-from burnish.target import Target as Target
 from burnish.train.losses import CrossEntropy as CrossEntropy
 from burnish.train.losses import Huber as Huber
 from burnish.train.losses import Squared as Squared

@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 import burnish as bn
-from burnish.gnn.regions import peak_bytes
+from burnish.fitting.report import Progress
+from burnish.gnn.data.regions import peak_bytes
 from burnish.memory.sizes import parse_budget
-from burnish.train.report import Progress
 
 
 def main() -> None:

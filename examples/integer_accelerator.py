@@ -14,10 +14,10 @@ import numpy as np
 import burnish as bn
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
+from burnish.machines.target import accelerator
 from burnish.machines.vdla.config import ALU, MUL, Config
 from burnish.machines.vdla.device import Device
 from burnish.machines.vdla.machine import machine
-from burnish.target import accelerator
 
 EDGE = Config(
     name="edge", block=8, clock=100e6, inp_bytes=8 << 10, wgt_bytes=4 << 10, uop_bytes=4 << 10, acc_bytes=32 << 10,

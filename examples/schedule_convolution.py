@@ -10,13 +10,13 @@ from burnish.loops.layout import Layout, layout
 from burnish.loops.program import Program
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
+from burnish.machines.target import host
 from burnish.pipeline.kernel import compile_program
 from burnish.runtime.build import build
 from burnish.runtime.executable import Call, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.schedule.schedule import Schedule
-from burnish.target import host
 
 CHANNELS, OUTPUTS, SIZE = 64, 64, 28
 TILE = 14 if host().vector_registers >= 32 else 4  # output columns of a register tile: two accumulators each

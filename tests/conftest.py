@@ -12,20 +12,20 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from burnish.base.files import cache_folder
 from burnish.codegen.llvm import Code, emit
 from burnish.codegen.objects import compile_ir
-from burnish.files import cache_folder
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Program
 from burnish.loops.specialize import buffer_at
 from burnish.lower.pipeline import lower
+from burnish.machines.target import Target, host
 from burnish.runtime.abi import Runtime
 from burnish.runtime.entry import driver_image
 from burnish.runtime.fenced import Fenced
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import pool
-from burnish.target import Target, host
 
 # The same examples at every run; new draws are for `python -m tools.fuzz` and `pytest --hypothesis-profile=drawn`.
 settings.register_profile("drawn", deadline=None)

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from burnish.cache import ObjectCache
+from burnish.base.cache import ObjectCache
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import GENERIC
 from burnish.kernels.task import Choice, Task
 from burnish.loops.tensor import compute, placeholder
+from burnish.machines.target import Target, host
 from burnish.pipeline import kernel as building
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target, host
 
 
 def doubling() -> Task:

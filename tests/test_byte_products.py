@@ -14,7 +14,7 @@ from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.expr import BYTE_DOT
 from burnish.loops.numeric import FUNCTIONS
-from burnish.target import host, target
+from burnish.machines.target import host, target
 
 Arrays = Mapping[str, np.ndarray]
 ORDER = ["a", "b", "p", "q", "x", "w", "z", "zw"]  # of a node's inputs

@@ -10,8 +10,8 @@ from burnish.driver.check import check
 from burnish.driver.compilation import Compilation, Stage, compile_kernels
 from burnish.errors import InputError
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import host
 from burnish.measure.accuracy import EXACT_TOLERANCE, TOLERANCE
-from burnish.target import host
 
 
 def small_network(dtype: str = "float32") -> Graph:

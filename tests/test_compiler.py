@@ -17,9 +17,9 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.kernels.task import Task
 from burnish.loops.numeric import numpy_dtype
+from burnish.machines.target import Target, host
 from burnish.measure.accuracy import scaled_error
 from burnish.pipeline import kernel as build
-from burnish.target import Target, host
 
 TOLERANCE, EXACT_TOLERANCE = 1e-4, 1e-5  # of the largest value of the output: what Burnish promises
 

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.boards.leasing import Devices
+from burnish.boards.pool import DevicePool
+from burnish.boards.table import Device
 from burnish.driver.api import tuned
 from burnish.errors import ArtifactError, ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.measure.boards import compare_on_board
-from burnish.runtime.device_pool.leasing import Devices
-from burnish.runtime.device_pool.pool import DevicePool
-from burnish.runtime.device_pool.table import Device
 from burnish.tune.records import Records
 
 ARM = "aarch64-cortex-a53"

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.array.prepared import Prepared
 from burnish.driver.compilation import compile_kernels, make_module
 from burnish.errors import ArtifactError, InputError, ModelError, ParameterError
 from burnish.graph.aggregation import block_rows
@@ -17,10 +18,9 @@ from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.kernels.templates import tunable_matches
 from burnish.loops.evaluate import evaluate as evaluated
+from burnish.machines.target import host
 from burnish.measure.samples import module_inputs
 from burnish.ops import OPERATORS
-from burnish.runtime.prepared import Prepared
-from burnish.target import host
 from burnish.tune.evaluate.reference import examples
 
 VERTICES, EDGES, WIDTH = 300, 40_000, 48

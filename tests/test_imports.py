@@ -7,11 +7,14 @@ from pathlib import Path
 import burnish
 
 FLOORS = (
-    "errors", "lazy", "dump", "optional", "files", "cache", "baselines", "jit", "workers", "comm", "search", "boost",
-    "loops", "machines", "target", "schedule", "ops", "graph", "kernels", "lower", "codegen", "memory", "runtime",
-    "measure", "frontend", "rewrite", "arguments", "pipeline", "tune", "train", "parallel", "driver", "torch", "array",
-    "gnn", "report", "ahead", "cli", "__main__",
+    "errors", "base", "workers", "comm", "search", "boost", "loops", "machines", "schedule", "ops", "graph", "kernels",
+    "lower", "codegen", "memory", "runtime", "simulators", "boards", "measure", "frontend", "rewrite", "pipeline",
+    "tune", "train", "driver", "parallel", "torch", "array", "fitting", "gnn", "ahead", "cli", "__main__",
 )  # fmt: skip
+WALLS = {  # rooms within a package, each of which imports only from those before it
+    "parallel": ("model", "simulate", "programs"),
+    "gnn": ("data", "model", "run"),
+}
 HOUSE = Path(burnish.__file__).parent
 
 
@@ -44,6 +47,20 @@ def test_imports_point_upwards_to_earlier_floors() -> None:
         for line, used in imported_floors(file):
             if used not in FLOORS or FLOORS.index(used) > FLOORS.index(floor):
                 wrong.append(f"{file.relative_to(HOUSE)}:{line}: {floor!r} imports {used!r}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_rooms_of_a_package_import_from_rooms_before_them() -> None:
+    wrong = []
+    for package, rooms in WALLS.items():
+        assert {path.name for path in (HOUSE / package).iterdir() if (path / "__init__.py").exists()} == set(rooms)
+        for file in sorted((HOUSE / package).glob("*/*.py")):
+            room = file.parent.name
+            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith(f"burnish.{package}."):
+                    used = node.module.split(".")[2]
+                    if used in rooms and rooms.index(used) > rooms.index(room):
+                        wrong.append(f"{file.relative_to(HOUSE)}:{node.lineno}: {room!r} imports {node.module}")
     assert not wrong, "\n".join(wrong)
 
 

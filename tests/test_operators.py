@@ -12,11 +12,11 @@ import burnish as bn
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
+from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
-from burnish.runtime.emulator import Emulator
-from burnish.runtime.gpu.emulator import emulated
 from burnish.runtime.module import Module
-from burnish.target import target
+from burnish.simulators.emulator import Emulator
+from burnish.simulators.gpu.emulator import emulated
 from tests.frontend.test_onnx_operators import CASES, Case, build
 
 

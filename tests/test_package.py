@@ -7,8 +7,8 @@ from types import ModuleType
 import pytest
 
 import burnish
+from burnish.base.optional import require
 from burnish.errors import MissingDependencyError
-from burnish.optional import require
 
 HEAVY = ("numpy", "onnx", "llvmlite", "numba", "torch", "onnxruntime", "openvino", "rich", "typer")
 

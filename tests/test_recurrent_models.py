@@ -22,9 +22,9 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.loops.sizes import dim
+from burnish.machines.target import host
 from burnish.ops import infer
 from burnish.runtime.executable import Call, Executable, Host, Repeat, Slot
-from burnish.target import host
 from burnish.tune.tasks import tuning_tasks
 from tools.fuzz.pages import FencedModule
 

@@ -16,6 +16,7 @@ from burnish.driver.contributions import contributions
 from burnish.driver.rewritten import LEAST_COMPARING, described, rewrite_model, shipped_rules
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import target
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.plan import DEFAULTS
@@ -24,7 +25,6 @@ from burnish.rewrite.search.objective import RewriteObjective
 from burnish.runtime.executable import Executable
 from burnish.runtime.link import link as link_objects
 from burnish.runtime.module import Module
-from burnish.target import target
 from tests.rewrite.rules import rule
 
 CPU = target("cpu,-amx")

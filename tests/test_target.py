@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from burnish.errors import TargetError
-from burnish.target import host, target
+from burnish.machines.target import host, target
 
 
 def test_features_are_left_out_by_prefix() -> None:

@@ -14,8 +14,8 @@ from burnish.boost.model import Model
 from burnish.boost.params import OBJECTIVES
 from burnish.codegen.objects import compile_ir
 from burnish.errors import InputError, ParameterError, VerificationError
+from burnish.machines.target import target
 from burnish.runtime.executable import TensorSpec
-from burnish.target import target
 from tests.boost.trees import models_and_tables, naive_margin, random_model, random_table
 
 

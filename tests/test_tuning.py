@@ -17,9 +17,9 @@ from burnish.cli.tuning import summary
 from burnish.driver.compilation import import_graph
 from burnish.driver.tuned import described, tune_model
 from burnish.errors import TargetError
+from burnish.machines.target import host, target
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
-from burnish.target import host, target
 from burnish.tune.records import Records
 
 

@@ -12,13 +12,13 @@ from burnish.errors import ArtifactError, ParameterError, TargetError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines import flags
+from burnish.machines.target import target
 from burnish.machines.x86.cores import MODELS
 from burnish.machines.x86.flags import FLAGS
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime import host, variants
 from burnish.runtime.container import read_container
-from burnish.runtime.emulator import Emulator
-from burnish.target import target
+from burnish.simulators.emulator import Emulator
 
 NAMES = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake", "sapphirerapids", "aarch64-cortex-a53")
 WORDS = {model.name: {FLAGS[f] for f in model.features.split()} for model in MODELS}  # the kernel's, by target

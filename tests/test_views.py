@@ -12,8 +12,8 @@ import burnish as bn
 from burnish.driver.compilation import compile_kernels
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
-from burnish.target import target
 
 RANDOM = np.random.default_rng(5)
 

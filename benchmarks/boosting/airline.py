@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from benchmarks.boosting.datasets import FIELDS, Flights, flights
 from benchmarks.boosting.hist import area
 from benchmarks.boosting.report import Row, row
-from burnish.optional import require
+from burnish.base.optional import require
 
 THREADS, DEPTH, TREES, FEW = 2, 10, 100, 20
 FORMS = "native", "one-hot"

@@ -11,6 +11,9 @@ from benchmarks.boosting import scans
 from benchmarks.boosting.datasets import higgs_like, one_hot
 from benchmarks.boosting.hist import area
 from benchmarks.boosting.report import Row, row
+from burnish.base.jit import njit
+from burnish.base.optional import require
+from burnish.base.threads import Workers
 from burnish.boost.approx import ApproxGrower
 from burnish.boost.blocks import column_block
 from burnish.boost.booster import Progress, train
@@ -19,9 +22,6 @@ from burnish.boost.exact import ExactGrower
 from burnish.boost.growth.scan_state import Records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
-from burnish.boost.threads import Workers
-from burnish.jit import njit
-from burnish.optional import require
 
 _THREADS = 2
 

@@ -12,10 +12,10 @@ import numpy as np
 import burnish
 from benchmarks.boosting.datasets import higgs_like, wide
 from benchmarks.boosting.report import Row, row
+from burnish.base.optional import require
+from burnish.base.threads import Workers
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.formats.xgboost_format import loads_xgboost
-from burnish.boost.threads import Workers
-from burnish.optional import require
 
 THREADS = 2
 

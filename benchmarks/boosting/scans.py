@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
 from burnish.boost.growth import scan
 from burnish.boost.growth.scan_state import Records
-from burnish.jit import njit
 
 _BUFFER = 64  # entries of the paper's mini-batch
 kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # see burnish.boost.growth.scan

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from burnish.base.jit import njit
 from burnish.boost.blocks import sort_values
 from burnish.errors import DataError, ParameterError
-from burnish.jit import njit
 
 Points = NDArray[np.float32]
 Ranks = NDArray[np.float64]

@@ -18,10 +18,10 @@ from burnish.driver.compilation import import_graph
 from burnish.driver.rewritten import SECONDS, rewrite_model, shipped_rules
 from burnish.graph.evaluate import evaluate
 from burnish.graph.passes import optimize
+from burnish.machines.target import host
 from burnish.measure.accuracy import scaled_error
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.search.budget import Budget
-from burnish.target import host
 
 LONG = 5.0  # seconds of search, beside the default of the compiler
 THREADS = 2

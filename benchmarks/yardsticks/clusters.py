@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.yardsticks.reorder import communities, grouped, settle
+from burnish.base.optional import require
 from burnish.errors import ParameterError
-from burnish.gnn.csr import CSR, inverse
-from burnish.gnn.partition import balanced, check_parts
-from burnish.optional import require
+from burnish.gnn.data.csr import CSR, inverse
+from burnish.gnn.data.partition import balanced, check_parts
 
 METHODS = ("greedy", "metis")
 IMBALANCE = 1.03  # of the heaviest part over the mean: METIS' own default

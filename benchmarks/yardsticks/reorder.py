@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
 from burnish.errors import ParameterError
-from burnish.gnn.csr import CSR, inverse
-from burnish.jit import njit
+from burnish.gnn.data.csr import CSR, inverse
 
 SWEEPS = 6  # over all vertices; most labels are settled after three
 LARGEST_COMMUNITY = 6144  # vertices, whose rows of 64 float32 are what a core's second cache holds

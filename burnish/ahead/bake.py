@@ -17,10 +17,10 @@ from typing import Any
 
 import burnish
 from burnish.ahead.tasks import TASKS
-from burnish.baselines import BASELINES, archive_path
-from burnish.cache import Archive, ObjectCache
+from burnish.base.baselines import BASELINES, archive_path
+from burnish.base.cache import Archive, ObjectCache
+from burnish.base.jit import Cache
 from burnish.codegen.native import IR_MARK
-from burnish.jit import Cache
 from burnish.machines.probe import host_features, host_triple
 
 _LOG = logging.getLogger("burnish")
@@ -30,9 +30,9 @@ _LIMIT = 600  # seconds of one task, which takes some ten
 def bake(tasks: Sequence[str] = tuple(TASKS), folder: Path | None = None) -> list[Path]:
     """Compiles what `tasks` call, and returns the files written, one for each baseline CPU that code is made for.
 
-    folder: where to write; by default beside the package, where `burnish.jit` looks. Empty where this machine has no
-    baseline whose code it can run. A task that fails is left out with a line of the log: what it would have compiled is
-    compiled when a user needs it.
+    folder: where to write; by default beside the package, where `burnish.base.jit` looks. Empty where this machine has
+    no baseline whose code it can run. A task that fails is left out with a line of the log: what it would have compiled
+    is compiled when a user needs it.
     """
     levels = BASELINES.get(host_triple().split("-")[0], {})
     own = {name for name, on in host_features().items() if on}

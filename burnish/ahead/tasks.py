@@ -36,8 +36,8 @@ def run(task: str) -> None:
 
 def planning() -> None:
     """A plan of training on many devices, and a walk, which a plan begins when everything else is done."""
-    from burnish.driver.planned import plan
-    from burnish.parallel.search import search
+    from burnish.fitting.planned import plan
+    from burnish.parallel.simulate.search import search
     from burnish.search.budget import Budget
 
     made = plan(_network(), "p100:2x2", seconds=1.0, pipelines=False)
@@ -49,7 +49,7 @@ def operators() -> None:
     from burnish.driver.compilation import compile_kernels
     from burnish.graph.graph import GraphBuilder
     from burnish.loops.sizes import dim
-    from burnish.target import target
+    from burnish.machines.target import target
 
     number = "float32"
     image, mask, line, matrix = ((2, 3, 8, 8), number), ((9,), "bool"), ((9,), "int64"), ((4, 9), number)
@@ -91,9 +91,9 @@ def memory() -> None:
     """Memory of a compiled training step, by every strategy and within a budget."""
     from burnish.driver.compilation import compile_kernels
     from burnish.driver.recompute import call_seconds, training_step
+    from burnish.machines.target import target
     from burnish.memory.budget import Planner
     from burnish.memory.strategies import STRATEGIES, by_strategy
-    from burnish.target import target
     from burnish.train.step import Train, training_graph
 
     machine = target("cpu")
@@ -106,11 +106,11 @@ def memory() -> None:
 
 def whole_graphs() -> None:
     """Networks on graphs, trained and applied: a symmetric graph, and a directed one with weights and self loops."""
-    from burnish.gnn.csr import CSR
-    from burnish.gnn.generators import block_model
-    from burnish.gnn.graph import Graph
-    from burnish.gnn.models import network
-    from burnish.gnn.train import fit
+    from burnish.gnn.data.csr import CSR
+    from burnish.gnn.data.generators import block_model
+    from burnish.gnn.data.graph import Graph
+    from burnish.gnn.model.models import network
+    from burnish.gnn.run.train import fit
 
     graph, draw = block_model(400, 4000, 3, 8), np.random.default_rng(0)
     source, target = draw.integers(0, 400, (2, 3000))
@@ -127,10 +127,10 @@ def whole_graphs() -> None:
 
 def sampled_graphs() -> None:
     """Batches of vertices with some of their neighbours."""
-    from burnish.gnn.generators import block_model
-    from burnish.gnn.models import network
-    from burnish.gnn.sampling import Sampling
-    from burnish.gnn.train import fit
+    from burnish.gnn.data.generators import block_model
+    from burnish.gnn.model.models import network
+    from burnish.gnn.run.sampling import Sampling
+    from burnish.gnn.run.train import fit
 
     graph = block_model(400, 4000, 3, 8)
     with tempfile.TemporaryDirectory() as folder:
@@ -142,7 +142,7 @@ def sampled_graphs() -> None:
 def tuning() -> None:
     """A search for schedules of kernels."""
     from burnish.driver.tuned import tune_model
-    from burnish.target import host
+    from burnish.machines.target import host
     from burnish.tune.session import Tune
 
     with tempfile.TemporaryDirectory() as folder:

@@ -13,11 +13,11 @@ from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
 
+from burnish.array.engine import Engine
 from burnish.array.memory import Block
 from burnish.array.program import Call, GraphCall, Program, graph_of
 from burnish.array.types import ArrayType
 from burnish.errors import BurnishError, EngineError
-from burnish.runtime.engine import Engine
 
 MOST_RECORDED = 128  # operations, before they run unasked
 MOST_PROGRAMS = 4096  # of expressions that are remembered

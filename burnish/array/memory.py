@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from burnish.array.engine import Resource
 from burnish.loops.expr import ALIGNMENT
 from burnish.runtime.buffers import address_of, allocate, round_up
-from burnish.runtime.engine import Resource
 
 _new = object.__new__
 KEPT_BYTES = 64 << 20  # of blocks of one size that wait for their next use

@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from burnish.array.engine import Resource
+from burnish.array.prepared import Prepared
 from burnish.array.types import ArrayType, array_type
 from burnish.driver.assembly import assemble, replaceable_inputs
 from burnish.driver.compilation import compile_kernels
 from burnish.graph.graph import Graph, GraphBuilder, infer_types
-from burnish.runtime.engine import Resource
+from burnish.machines.target import target
 from burnish.runtime.module import Module
-from burnish.runtime.prepared import Prepared
-from burnish.target import target
 
 LONG = 200e-6  # seconds from which on a program is worth another thread, which takes some 50 µs to wake up
 TIMED = 4  # calls whose time is taken: the first one pays for page faults

@@ -10,12 +10,12 @@ import numpy as np
 
 from burnish import ops
 from burnish.array.array import Array, holding
+from burnish.array.engine import Resource
 from burnish.array.lazy import concrete, engine
 from burnish.array.memory import view_of
 from burnish.array.operators import NORMAL, UNIFORM
 from burnish.array.types import array_type, dtype_name
 from burnish.errors import InputError
-from burnish.runtime.engine import Resource
 
 LONG = 20_000  # numbers, whose draw takes some 200 µs
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from burnish.driver.stages import nbytes_of, stored
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.machines.target import target
 from burnish.memory.lifetimes import Step, lifetimes
 from burnish.memory.share import plan
 from burnish.pipeline.plan import KernelPlan, plan_kernels
-from burnish.target import target
 
 
 def arena_bytes(made: KernelPlan) -> int:

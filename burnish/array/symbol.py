@@ -14,10 +14,10 @@ from typing import Any, Literal
 import numpy as np
 
 from burnish import ops
-from burnish.arguments import refusal
 from burnish.array.operators import NEGATIVE, SIGNS
 from burnish.array.recording import as_number
 from burnish.array.types import dtype_name
+from burnish.base.arguments import refusal
 from burnish.errors import InputError
 from burnish.graph.graph import Attribute
 from burnish.train.losses import LOSSES

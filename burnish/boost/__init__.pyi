@@ -1,4 +1,4 @@
-"""Public names, of which each is loaded on first use (``burnish/lazy.py``)."""
+"""Public names, of which each is loaded on first use (``burnish/base/lazy.py``)."""
 
 from burnish.boost.booster import Callback as Callback
 from burnish.boost.booster import Progress as Progress

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.binning import LAST_CUT, MOST_BINS, Cuts, category_cuts
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
@@ -19,7 +20,6 @@ from burnish.boost.growth.evaluate import Candidates
 from burnish.boost.params import Params
 from burnish.boost.quantiles import SharedColumns
 from burnish.boost.sampling import ColumnSampler
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 
 _FINEST, _LEAST_GRID = 8, 1024  # bins of the grid for each local candidate; of coarse ones there are so many at least

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.csc import column_values
 from burnish.boost.kernels import lean
-from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 LAST_CUT = np.finfo(np.float32).max  # closes the last bin: a split there parts present from missing values

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.threads import Workers
 from burnish.boost.callbacks import MOMENTS, callbacks_of
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse, check_dataset
@@ -17,7 +18,6 @@ from burnish.boost.metric import Metric, distinct, metric_of, warn_nan
 from burnish.boost.model import Model
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_tree
-from burnish.boost.threads import Workers
 from burnish.boost.training import Grower, Training, check_continues, training_of
 from burnish.boost.tree import Tree
 from burnish.boost.update import update_of

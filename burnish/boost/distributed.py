@@ -11,7 +11,6 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,11 @@ from burnish.boost.checkpoint import checkpoints, save_every
 from burnish.boost.data import Dataset, Sparse, check_dataset
 from burnish.boost.model import Model, loads
 from burnish.boost.params import Params
-from burnish.comm.local import TIMEOUT, launch
+from burnish.comm.launchers import launcher
+from burnish.comm.local import TIMEOUT
 from burnish.comm.protocol import Comm
 from burnish.errors import DataError, ParameterError, WorkerError
 
-KINDS = ("process", "thread", "torch", "ray")
 _IDENTITY = "training.json"  # in a folder of checkpoints: which training they belong to
 _SAMPLE = 1 << 20  # table entries that tell one data set from another
 
@@ -65,7 +64,7 @@ def train_distributed(
             f"train_distributed: found workers={workers}, restarts={restarts}, checkpoint_every={checkpoint_every}; "
             "allowed: at least 1, 0 and 1"
         )
-    start = _launcher(kind, timeout)
+    start = launcher(kind, timeout)
     threads = threads or settled.threads or max(1, len(os.sched_getaffinity(0)) // workers)
     shards = [shard(dataset, rank, workers) for rank in range(workers)]
     parts = [
@@ -200,20 +199,6 @@ def _persist(run: Callable[[], tuple[Model, History]], restarts: int) -> tuple[M
         with contextlib.suppress(WorkerError):
             return run()
     return run()
-
-
-def _launcher(kind: str, timeout: float) -> Callable[[Callable[..., Any], Sequence[tuple[Any, ...]]], list[Any]]:
-    if kind not in KINDS:
-        raise ParameterError(f"kind: found {kind!r}; allowed: {', '.join(map(repr, KINDS))}")
-    if kind == "torch":
-        from burnish.comm.torch import launch_torch
-
-        return partial(launch_torch, timeout=timeout)
-    if kind == "ray":
-        from burnish.comm.ray import launch_ray
-
-        return partial(launch_ray, timeout=timeout)
-    return partial(launch, kind=kind, timeout=timeout)
 
 
 def _claim(folder: Path, params: Params, dataset: Dataset) -> None:

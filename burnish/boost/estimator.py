@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.inputs.arguments import (
@@ -20,7 +21,6 @@ from burnish.boost.model import Model
 from burnish.boost.params import Params
 from burnish.boost.prediction import predict
 from burnish.errors import ParameterError
-from burnish.optional import require
 
 _base: Any = require("sklearn.base", "boost")
 _validation: Any = require("sklearn.utils.validation", "boost")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset
 from burnish.boost.growth import scan
@@ -20,7 +21,6 @@ from burnish.boost.intrinsics import aligned
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight, split_gain
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree, TreeBuilder
 from burnish.errors import ParameterError
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost import booster, readers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
@@ -24,7 +25,6 @@ from burnish.boost.outofcore.spool import Spool
 from burnish.boost.outofcore.store import Store, remove
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import ParameterError
 

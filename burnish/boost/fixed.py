@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.kernels import inlined, lean
-from burnish.boost.threads import Workers
 from burnish.errors import DataError
 
 PACKED_BITS = 18  # magnitude of one packed gradient or Hessian

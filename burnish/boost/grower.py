@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.fixed import FixedPoint
@@ -23,7 +24,6 @@ from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, leaf_weight
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 
 _SUBTREES = 8  # for each thread: so many balance their work

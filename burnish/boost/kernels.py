@@ -5,7 +5,7 @@ from typing import Any
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 
 # Passes of numba's, by their names, that find nothing to do in kernels: these have no closures, no generated code, no
 # parallel loops, and no expressions of arrays. They take 5 % of the time of a compilation.

@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.intrinsics import add_pair
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.params import Params
 from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 
 _ONE = np.uint64(1)

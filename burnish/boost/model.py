@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burnish.base.files import read_regular
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.formats.files import loads_any, save_as
 from burnish.boost.formats.own_format import dumps_own as dumps
 from burnish.boost.formats.own_format import loads_own
 from burnish.boost.plots import plot_importance, plot_tree
-from burnish.files import read_regular
 
 __all__ = ["Model", "dumps", "loads"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from burnish.base.optional import require
 from burnish.boost.importance import importance_by_name
 from burnish.boost.render import picture
 from burnish.errors import ParameterError
-from burnish.optional import require
 
 if TYPE_CHECKING:
     from burnish.boost.ensemble import Ensemble

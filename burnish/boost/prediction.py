@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.objective import transform
 from burnish.boost.predictor import of_values
-from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 OUTPUTS = ("prediction", "margin", "class", "leaf")

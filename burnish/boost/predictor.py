@@ -11,6 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.inference.forest import COMPLETE, DEEPEST_COMPLETE, WALK, Forest
@@ -24,7 +25,6 @@ from burnish.boost.inference.walk import (
     fill_sparse,
 )
 from burnish.boost.inputs.rows import margins
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
 

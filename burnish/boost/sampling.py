@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
+from burnish.base.threads import Workers
 from burnish.boost.params import Params
-from burnish.boost.threads import Workers
-from burnish.jit import njit
 
 # Streams keep the draws of different purposes apart.
 ROWS, TREE_COLUMNS, LEVEL_COLUMNS, NODE_COLUMNS, PAIRS, DROPS, FOLDS = range(7)

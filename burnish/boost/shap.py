@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.predictor import as_table, of_values, round_range
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.boost.estimator import Estimator
 from burnish.boost.inputs.arguments import (
     check_label_objective,
@@ -20,7 +21,6 @@ from burnish.boost.inputs.arguments import (
 )
 from burnish.boost.params import Params
 from burnish.errors import ParameterError
-from burnish.optional import require
 
 _base: Any = require("sklearn.base", "boost")
 _validation: Any = require("sklearn.utils.validation", "boost")

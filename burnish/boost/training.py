@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.dart import Drops, check_dart, without
 from burnish.boost.data import Dataset
 from burnish.boost.ensemble import Ensemble
@@ -20,7 +21,6 @@ from burnish.boost.objective import Floats, Objective, row_ranges
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_tree
 from burnish.boost.sampling import ColumnSampler, column_sampler, sample_rows
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.boost.update import GrownTrees
 from burnish.errors import DataError, ParameterError

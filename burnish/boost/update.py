@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.inference.forest import Forest
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_forest
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import ParameterError
 

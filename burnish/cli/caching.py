@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from burnish.cache import MAX_BYTES, ObjectCache
+from burnish.base.cache import MAX_BYTES, ObjectCache
 from burnish.cli.compile_options import Json
 from burnish.cli.output import print_answer
 from burnish.errors import ParameterError

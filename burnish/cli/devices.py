@@ -8,16 +8,16 @@ from typing import Annotated, Any
 
 import typer
 
+from burnish.boards.client import RemotePool
+from burnish.boards.pool import DevicePool
+from burnish.boards.secure import key_of
+from burnish.boards.server import PoolServer
+from burnish.boards.table import Device, default_path, read
+from burnish.boards.table import add as add_to
 from burnish.cli.compile_options import Json
 from burnish.cli.output import print_answer, print_json
 from burnish.errors import DeviceError, ParameterError
-from burnish.runtime.device_pool.client import RemotePool
-from burnish.runtime.device_pool.pool import DevicePool
-from burnish.runtime.device_pool.secure import key_of
-from burnish.runtime.device_pool.server import PoolServer
-from burnish.runtime.device_pool.table import Device, default_path, read
-from burnish.runtime.device_pool.table import add as add_to
-from burnish.target import target as find_target
+from burnish.machines.target import target as find_target
 
 Table = Annotated[
     Path | None, typer.Option("--devices", metavar="FILE", help="The table of devices. Default: the user's own.")

@@ -7,21 +7,21 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from burnish.base.files import write_atomic
 from burnish.cli.compile_options import CacheDir, Json, Threads
 from burnish.cli.output import begins, check_input, check_output, is_svg, print_answer
 from burnish.errors import ParameterError
-from burnish.files import write_atomic
-from burnish.gnn.disjoint import union
-from burnish.gnn.feeds import labels_of, mask_of
-from burnish.gnn.formats import read
-from burnish.gnn.generators import dataset, ppi_graphs, write_dataset
-from burnish.gnn.graph import MASKS, Graph
-from burnish.gnn.inference import logits_of
-from burnish.gnn.losses import scores
-from burnish.gnn.models import Network
-from burnish.gnn.partition import equal_edges, equal_vertices
-from burnish.gnn.picture import partition_facts, partition_picture
-from burnish.gnn.store import SUFFIX, GraphFile, load, save
+from burnish.gnn.data.disjoint import union
+from burnish.gnn.data.formats import read
+from burnish.gnn.data.generators import dataset, ppi_graphs, write_dataset
+from burnish.gnn.data.graph import MASKS, Graph
+from burnish.gnn.data.partition import equal_edges, equal_vertices
+from burnish.gnn.data.store import SUFFIX, GraphFile, load, save
+from burnish.gnn.model.losses import scores
+from burnish.gnn.model.models import Network
+from burnish.gnn.run.feeds import labels_of, mask_of
+from burnish.gnn.run.inference import logits_of
+from burnish.gnn.run.picture import partition_facts, partition_picture
 
 GENERATED, PPI = "dataset:", "ppi"
 

@@ -13,19 +13,19 @@ from burnish.cli.options import ChoiceOf, OptionsOf
 from burnish.cli.output import check_input, check_output, print_json
 from burnish.cli.reports import is_report, print_report, write_report
 from burnish.errors import DataError, ModelError, ParameterError
-from burnish.gnn.formats import read
-from burnish.gnn.graph import Graph
-from burnish.gnn.models import KINDS, Network, network
-from burnish.gnn.picture import partition_facts, partition_picture
-from burnish.gnn.sampling import Sampling
-from burnish.gnn.store import GraphFile
-from burnish.gnn.train import SAVE_EVERY, Trained, fit
-from burnish.gnn.workers import KINDS as WORKER_KINDS
-from burnish.gnn.workers import PARTITIONS, fit_workers
+from burnish.fitting.loop import Limits
+from burnish.fitting.progress import shown
+from burnish.gnn.data.formats import read
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.store import GraphFile
+from burnish.gnn.model.models import KINDS, Network, network
+from burnish.gnn.run.picture import partition_facts, partition_picture
+from burnish.gnn.run.sampling import Sampling
+from burnish.gnn.run.train import SAVE_EVERY, Trained, fit
+from burnish.gnn.run.workers import KINDS as WORKER_KINDS
+from burnish.gnn.run.workers import PARTITIONS, fit_workers
 from burnish.memory.swap import PLANNERS
-from burnish.train.loop import Limits
 from burnish.train.optimizers import OPTIMIZERS, Optimizer
-from burnish.train.progress import shown
 
 
 @dataclass(frozen=True)

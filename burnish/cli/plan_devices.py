@@ -9,17 +9,17 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
+from burnish.base.files import write_atomic
 from burnish.cli import clock
 from burnish.cli.compile_options import CompileOptions, OnnxModel
 from burnish.cli.options import OptionsOf
 from burnish.cli.output import begins, check_input, check_output, is_json, is_svg, print_json, print_table
-from burnish.driver.calibration import Ranks
-from burnish.driver.parallel_plan import Plan
-from burnish.driver.planned import plan as find_plan
-from burnish.files import write_atomic
+from burnish.fitting.planned import plan as find_plan
 from burnish.memory.sizes import text_of
-from burnish.parallel.export_torch import torch_annotations
-from burnish.parallel.search import PlanObjective
+from burnish.parallel.programs.calibration import Ranks
+from burnish.parallel.programs.export_torch import torch_annotations
+from burnish.parallel.programs.parallel_plan import Plan
+from burnish.parallel.simulate.search import PlanObjective
 from burnish.train.losses import LOSSES
 from burnish.train.step import Train
 

@@ -16,10 +16,10 @@ from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.compilation import compile_kernels, import_model
 from burnish.driver.recompute import Step, call_seconds, training_step
 from burnish.errors import ParameterError
+from burnish.machines.target import target
 from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.sizes import parse_budget, text_of
 from burnish.memory.strategies import STRATEGIES, by_strategy
-from burnish.target import target
 from burnish.train.losses import LOSSES
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train, training_graph

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import burnish
+from burnish.base.files import write_atomic
 from burnish.cli.output import is_json
-from burnish.files import write_atomic
-from burnish.train.picture import page
-from burnish.train.progress import evaluation_text
-from burnish.train.report import Report
+from burnish.fitting.picture import page
+from burnish.fitting.progress import evaluation_text
+from burnish.fitting.report import Report
 
 
 def is_report(path: Path) -> bool:

@@ -131,13 +131,13 @@ def apply_(
     """
     from onnx import save
 
-    from burnish.arguments import check_common, check_model
+    from burnish.driver.checks import check_common, check_model
     from burnish.driver.compilation import import_graph
     from burnish.driver.contributions import contributions
     from burnish.driver.rewritten import rewrite_model, shipped_rules
     from burnish.frontend.onnx import to_onnx
+    from burnish.machines.target import target as find_target
     from burnish.rewrite.search.objective import objective
-    from burnish.target import target as find_target
 
     check_input(model, "model")
     check_output(output, inputs=[model])

@@ -9,28 +9,28 @@ import onnx
 import typer
 
 import burnish as bn
-from burnish.arguments import check_count
+from burnish.base.arguments import check_count
+from burnish.base.files import write_atomic
 from burnish.cli.compile_options import CompileOptions, OnnxModel
 from burnish.cli.options import ChoiceOf, OptionsOf
 from burnish.cli.output import check_input, check_output, is_artifact, print_json
 from burnish.cli.plan_devices import summary
 from burnish.cli.reports import is_report, print_report, write_report
-from burnish.driver.calibration import Ranks as DeviceRanks
-from burnish.driver.fit import Fitted, import_batch, prepare
-from burnish.driver.fit_ranks import RanksFitted, faster_plan, fit_ranks
 from burnish.driver.importing import import_model
-from burnish.driver.planned import data_parallel_splits, read_plan
-from burnish.driver.planned import plan as find_plan
 from burnish.errors import DataError, ParameterError
-from burnish.files import write_atomic
+from burnish.fitting.data import read_npz
+from burnish.fitting.fit import Fitted, import_batch, prepare
+from burnish.fitting.loop import Limits
+from burnish.fitting.planned import data_parallel_splits, read_plan
+from burnish.fitting.planned import plan as find_plan
+from burnish.fitting.progress import shown
+from burnish.fitting.ranks import RanksFitted, faster_plan, fit_ranks
 from burnish.frontend.onnx import to_onnx
-from burnish.parallel.plans import Splits, Stages
-from burnish.train.data import read_npz
+from burnish.parallel.programs.calibration import Ranks as DeviceRanks
+from burnish.parallel.programs.plans import Splits, Stages
 from burnish.train.evaluation import METRICS
-from burnish.train.loop import Limits
 from burnish.train.losses import LOSSES
 from burnish.train.optimizers import OPTIMIZERS, Optimizer
-from burnish.train.progress import shown
 from burnish.train.schedules import parse_schedule
 from burnish.train.step import parameters_of
 

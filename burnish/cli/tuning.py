@@ -16,6 +16,11 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from burnish.boards.client import RemotePool
+from burnish.boards.leasing import Devices
+from burnish.boards.pool import DevicePool
+from burnish.boards.secure import key_of
+from burnish.boards.table import default_path, read
 from burnish.cli import clock
 from burnish.cli.compile_options import CompileOptions, Force, OnnxModel
 from burnish.cli.compiling import facts, memory_text, records_text, signature_text
@@ -32,11 +37,6 @@ from burnish.cli.output import (
 from burnish.driver.api import tuned as tune_and_compile
 from burnish.driver.tuned import Tuned, described
 from burnish.errors import ParameterError
-from burnish.runtime.device_pool.client import RemotePool
-from burnish.runtime.device_pool.leasing import Devices
-from burnish.runtime.device_pool.pool import DevicePool
-from burnish.runtime.device_pool.secure import key_of
-from burnish.runtime.device_pool.table import default_path, read
 from burnish.tune.session import Progress, Session, Tune
 from burnish.tune.strategy import STRATEGIES
 

@@ -23,7 +23,7 @@ from burnish.loops.sizes import is_size
 from burnish.lower.barriers import check_barriers, insert_barriers
 from burnish.lower.pipeline import lower_thread
 from burnish.lower.threads import Grids, Launch, launches
-from burnish.target import Target
+from burnish.machines.target import Target
 
 ALIGNMENT = 256  # of buffers in the workspace
 GLOBAL_SPACE = 1  # LLVM's number of the address space

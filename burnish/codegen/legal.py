@@ -11,7 +11,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer
 from burnish.loops.program import BARRIER, HINTS, Alloc, For, Intrinsic, Program, Stmt
 from burnish.machines.scopes import Scope
-from burnish.target import Target
+from burnish.machines.target import Target
 
 
 def refuse_unlowered(program: Program, target: Target) -> None:

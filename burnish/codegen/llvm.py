@@ -24,8 +24,8 @@ from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt,
 from burnish.loops.sizes import Size, is_size
 from burnish.loops.specialize import dims_of_program
 from burnish.machines.scopes import Scope as MemoryScope
+from burnish.machines.target import Target
 from burnish.machines.unit import MatrixUnit
-from burnish.target import Target
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
 MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of LLVM's time

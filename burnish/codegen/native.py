@@ -16,8 +16,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
-from burnish.baselines import BASELINES, archive_path
-from burnish.cache import Archive, ObjectCache, cache_key
+from burnish.base.baselines import BASELINES, archive_path
+from burnish.base.cache import Archive, ObjectCache, cache_key
 from burnish.codegen.builder import Builder
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.sizes import Quotient, greatest, is_size, polynomial

@@ -7,7 +7,7 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from burnish.errors import TargetError
-from burnish.target import Target
+from burnish.machines.target import Target
 
 CODE_VERSION = "2"  # part of every cache key: raise it when emitted code changes meaning
 

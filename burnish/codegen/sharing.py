@@ -14,7 +14,7 @@ from burnish.loops.expr import BLOCK_SCOPES
 from burnish.loops.program import allocations
 from burnish.lower.threads import Launch
 from burnish.machines.nvptx.threads import SHARED_ALIGNMENT, SHARED_SPACE, shared_name
-from burnish.target import Target
+from burnish.machines.target import Target
 
 STATIC = 48 << 10  # bytes that need not be asked for
 RESERVED = 29 << 10  # of a multiprocessor's L1, which shared memory is a part of, that no block can have

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from burnish.base.optional import require
 from burnish.comm.local import TIMEOUT
 from burnish.comm.processes import failure
 from burnish.comm.torch import run_joined
 from burnish.errors import BurnishError, ParameterError, WorkerError
-from burnish.optional import require
 from burnish.workers.plain import decode, encode, reference
 from burnish.workers.serving import report
 

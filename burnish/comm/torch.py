@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.optional import require
 from burnish.comm.frames import begin, head, payload
 from burnish.comm.local import TIMEOUT
 from burnish.comm.messages import Message, MessageComm
@@ -17,7 +18,6 @@ from burnish.comm.processes import run_processes
 from burnish.comm.protocol import Comm
 from burnish.comm.worker import failure_of
 from burnish.errors import WorkerError
-from burnish.optional import require
 from burnish.workers.plain import reference, resolve
 
 _FIRST = 8192  # bytes of the first part of every message; what does not fit follows as a second part

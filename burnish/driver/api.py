@@ -9,16 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from burnish import dump
-from burnish.arguments import check_common, check_flag, check_model, refusal
+from burnish.base import dump
+from burnish.base.arguments import check_flag, refusal
 from burnish.driver.assembly import make_module
+from burnish.driver.checks import check_common, check_model
 from burnish.driver.compilation import Progress, compile_kernels
 from burnish.driver.importing import import_model, open_extents
 from burnish.driver.nested import PythonStep
 from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import AT_CALLS, compile_segments
-from burnish.driver.torch.module import TorchModule
+from burnish.driver.torch_module import TorchModule
 from burnish.driver.trees import compile_trees, is_boosted
 from burnish.driver.variants import compile_variants
 from burnish.errors import ArtifactError, ParameterError, TargetError, UnsupportedOperator, VerificationError
@@ -28,18 +29,18 @@ from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.graph.weights import HALVES, store_weights
+from burnish.machines.target import Target
+from burnish.machines.target import target as find_target
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.rewrite.search.objective import RewriteObjective
 from burnish.runtime.devices import device_for, is_timed, usual_threads
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
-from burnish.target import Target
-from burnish.target import target as find_target
 from burnish.train.step import Train, noted_indices, noted_labels, training_graph
 
 if TYPE_CHECKING:
+    from burnish.boards.leasing import Devices
     from burnish.driver.tuned import Tuned
-    from burnish.runtime.device_pool.leasing import Devices
     from burnish.tune.session import Session, Tune
 
 RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told otherwise

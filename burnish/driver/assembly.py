@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish import dump
+from burnish.base import dump
 from burnish.driver.nested import buffers_of as nested_buffers
 from burnish.driver.nested import make_nested, row_major_operands
 from burnish.driver.rounds import buffers_of, make_repeat, moving_operands
@@ -39,6 +39,7 @@ from burnish.graph.rounds import rounds_of
 from burnish.graph.structures import relied_on
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import dims_of, greatest, hinted, is_size
+from burnish.machines.target import Target
 from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
 from burnish.memory.lifetimes import Step as Access
@@ -54,7 +55,6 @@ from burnish.runtime.module import Module
 from burnish.runtime.steps import Native
 from burnish.runtime.structures import NAME as STRUCTURES
 from burnish.runtime.structures import Check
-from burnish.target import Target
 
 MOST_COUNTED = 1 << 30  # bytes of a value whose extent a call counts
 

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from burnish.boards.job import Job
+from burnish.boards.leasing import Devices
+from burnish.boards.lost import DeviceLost
+from burnish.boards.pool import DevicePool
+from burnish.boards.table import Device
 from burnish.errors import BurnishError
 from burnish.kernels.task import Task
 from burnish.loops.tensor import compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_of
-from burnish.runtime.device_pool.job import Job
-from burnish.runtime.device_pool.leasing import Devices
-from burnish.runtime.device_pool.lost import DeviceLost
-from burnish.runtime.device_pool.pool import DevicePool
-from burnish.runtime.device_pool.table import Device
-from burnish.target import target
+from burnish.machines.target import target
 from burnish.tune.evaluate import Evaluator, Fixed
 from burnish.tune.evaluate.building import build
 from burnish.tune.evaluate.reference import examples

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from burnish.arguments import check_common
 from burnish.driver.api import read_choices
+from burnish.driver.checks import check_common
 from burnish.driver.compilation import Progress, assemble, compile_kernels, import_graph
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.stages import Compilation, HostStage, NestedStage, RepeatStage, Stage
@@ -18,12 +18,12 @@ from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph
+from burnish.machines.target import Target
+from burnish.machines.target import target as find_target
 from burnish.measure.accuracy import scaled_error, tolerance
 from burnish.pipeline.plan import DEFAULTS
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.module import Module
-from burnish.target import Target
-from burnish.target import target as find_target
 
 
 @dataclass(frozen=True)

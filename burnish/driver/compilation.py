@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from burnish import dump
-from burnish.cache import ObjectCache
+from burnish.base import dump
+from burnish.base.cache import ObjectCache
 from burnish.driver.assembly import assemble as assemble
 from burnish.driver.assembly import make_module as make_module
 from burnish.driver.importing import import_graph as import_graph
@@ -31,13 +31,13 @@ from burnish.graph.regroup import fall_apart
 from burnish.graph.rounds import has_rounds, round_graph, round_name
 from burnish.kernels.task import Task
 from burnish.loops.layout import layout
+from burnish.machines.target import Target
 from burnish.ops import is_opaque
 from burnish.ops.packing import OPERATORS as _TRANSFORMS
 from burnish.ops.transposed import transposed_weight
 from burnish.pipeline import kernel as kernels
 from burnish.pipeline import native
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan_kernels, within
-from burnish.target import Target
 
 _log = logging.getLogger("burnish")
 

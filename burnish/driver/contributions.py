@@ -10,6 +10,7 @@ from burnish.driver.rewritten import Chosen
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.machines.target import Target
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.rewrite.language.terms import Rule
@@ -18,7 +19,6 @@ from burnish.rewrite.search.cost import TargetCost
 from burnish.rewrite.search.match import forwards
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
-from burnish.target import Target
 
 
 def contributions(

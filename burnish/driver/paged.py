@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from burnish.arguments import refusal
-from burnish.cache import ObjectCache
+from burnish.base.arguments import refusal
+from burnish.base.cache import ObjectCache
 from burnish.driver.assembly import live_values
 from burnish.driver.compilation import build_kernels, import_graph
 from burnish.driver.open_inputs import OpenInputs, OpenSpec
@@ -25,6 +25,7 @@ from burnish.errors import ArtifactError, UnsupportedOperator
 from burnish.graph.graph import TensorType
 from burnish.graph.passes import optimize
 from burnish.loops.layout import layout
+from burnish.machines.target import target as find_target
 from burnish.memory.lifetimes import Step as Access
 from burnish.memory.sizes import parse_budget
 from burnish.memory.swap import PLANNERS, Store, SwapPlan, SwapProblem, execute, swap_problem
@@ -35,7 +36,6 @@ from burnish.runtime.build import build as link_executable
 from burnish.runtime.executable import Call, Host, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
-from burnish.target import target as find_target
 
 ConstantKey = tuple[str, str]  # a constant, and the layout that its kernel wants it in
 

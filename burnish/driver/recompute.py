@@ -31,6 +31,7 @@ from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, TensorType
 from burnish.loops.sizes import hinted
 from burnish.loops.tensor import placeholder
+from burnish.machines.target import Target
 from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.earlier import earlier
 from burnish.memory.pieces import Place
@@ -40,7 +41,6 @@ from burnish.memory.work import Operation, Order, Work
 from burnish.ops.classify import flops
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan
 from burnish.runtime.module import Module
-from burnish.target import Target
 
 Seconds = Callable[[Built], float]
 

@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from burnish import rewrite
-from burnish.cache import ObjectCache, cache_key
+from burnish.base.cache import ObjectCache, cache_key
 from burnish.driver.compilation import Compilation, Progress, Stage, assemble, compile_kernels
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.machines.target import Target
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import code_version
@@ -38,7 +39,6 @@ from burnish.rewrite.search.objective import RewriteObjective, operations, total
 from burnish.rewrite.search.table import Cost
 from burnish.runtime.module import Module
 from burnish.search.budget import Budget
-from burnish.target import Target
 from burnish.workers import Failure
 
 SECONDS = 0.5  # of a search

@@ -27,12 +27,12 @@ from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.segments import Program, inputs_behind, read_program
 from burnish.graph.graph import Graph
 from burnish.loops.numeric import numpy_dtype
+from burnish.machines.target import Target
+from burnish.machines.target import target as find_target
 from burnish.runtime.arguments import described
 from burnish.runtime.artifact import checked_key
 from burnish.runtime.container import Container, write_container
 from burnish.runtime.module import Module, ProfileRow, slow_text
-from burnish.target import Target
-from burnish.target import target as find_target
 from burnish.train.step import noted_indices
 
 KIND = "segments"  # of file

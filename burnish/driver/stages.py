@@ -12,12 +12,12 @@ from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.kernels.task import Task
 from burnish.loops.layout import Layout, layout
+from burnish.machines.target import Target
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Call, Collective, Host, Slot, Step, TensorSpec, Wait
-from burnish.target import Target
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ from typing import Any
 import llvmlite
 import numpy as np
 
+from burnish.base.cache import ObjectCache, cache_key
 from burnish.boost.formats.foreign import as_model, holds_trees
-from burnish.cache import ObjectCache, cache_key
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ParameterError
 from burnish.loops.sizes import dim
+from burnish.machines.target import Target
 from burnish.runtime.build import build
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
-from burnish.target import Target
 
 KERNEL, LINK_KERNEL = "predict_margin", "predict_link"
 _MOST_ROWS = 1 << 40  # of a table

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from burnish.boards.leasing import Devices
 from burnish.driver.compilation import Progress, assemble, compile_kernels
 from burnish.driver.stages import HostStage, NestedStage, RepeatStage, Stage
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.machines.target import Target, host
 from burnish.measure.boards import compare_on_board
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
-from burnish.runtime.device_pool.leasing import Devices
 from burnish.runtime.devices import bench_for, device_for, is_timed, usual_threads
 from burnish.runtime.executable import Executable
 from burnish.runtime.module import Module
-from burnish.target import Target, host
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.pretrained import shipped

@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from burnish.errors import ArtifactError, ParameterError
+from burnish.machines.target import Target
+from burnish.machines.target import target as find_target
 from burnish.runtime.devices import device_maker
 from burnish.runtime.module import Module
 from burnish.runtime.variants import Variant, choose
-from burnish.target import Target
-from burnish.target import target as find_target
 
 
 def compile_variants(targets: Sequence[Any], compile_for: Callable[[Any], Any]) -> Module:

@@ -11,8 +11,8 @@ from math import prod
 from burnish.graph.costs import cache_seconds, memory_seconds
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.loops.expr import ITEM_BYTES
+from burnish.machines.target import Target
 from burnish.ops import infer
-from burnish.target import Target
 
 LANES = 32  # features of a panel: two vectors of 64 bytes, whose sums do not wait for each other
 # Bytes of a panel of a block of sources. More blocks cost more passes over the sums, and what leaves a second-level

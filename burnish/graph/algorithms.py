@@ -13,13 +13,13 @@ import numpy as np
 from burnish.graph.costs import product_in_parts
 from burnish.graph.estimates import Estimate, estimates, packing_seconds, window_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
+from burnish.machines.target import Target
 from burnish.ops import infer
 from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
 from burnish.ops.convolution import band, band_depth
 from burnish.ops.polyphase import transform_phases
 from burnish.ops.transposed import is_single_pixel
 from burnish.ops.winograd import transform_weight
-from burnish.target import Target
 
 # The operator that makes the weight of an algorithm at a call.
 TRANSFORMS = {

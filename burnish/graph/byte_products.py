@@ -16,8 +16,8 @@ from burnish.graph.eliminate import eliminate
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.sizes import dims_of
+from burnish.machines.target import Target
 from burnish.ops.byte_words import BYTES
-from burnish.target import Target
 
 EXACT = 1 << 24  # integers below are all float32 numbers
 MOST = {"uint8": 255, "int8": 128}  # magnitudes

@@ -1,8 +1,8 @@
 """Analytic cost model: seconds of arithmetic, traffic and copies on a target, of which every estimate is made.
 
-The rates are those of the target (:class:`burnish.target.Target`: declared by its machine, or measured), and no other
-module divides by them. What shares of them are reached was measured with kernels of ours, on the machines of 2025/26:
-those of a single algorithm stand with it (:mod:`burnish.graph.estimates`), those of others here.
+The rates are those of the target (:class:`burnish.machines.target.Target`: declared by its machine, or measured), and
+no other module divides by them. What shares of them are reached was measured with kernels of ours, on the machines of
+2025/26: those of a single algorithm stand with it (:mod:`burnish.graph.estimates`), those of others here.
 
 Not costs in this sense, and apart: how templates rank tiles (registers and vector steps of one kernel, no seconds), how
 much work is worth a second thread (operations), forecasts of what a search will gain (statistics of its trials).
@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from math import prod
 
 from burnish.loops.sizes import greatest, hinted, is_dim, is_size
+from burnish.machines.target import Target
 from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
-from burnish.target import Target
 
 # Shares of the peak: products and direct convolutions, those of few rows, tiles of a matrix unit in a convolution and
 # in a product, and windows that are summed or compared, whose operands all come from a cache.

@@ -17,12 +17,12 @@ from burnish.graph.costs import (
 )
 from burnish.graph.graph import Attribute, TensorType
 from burnish.loops.sizes import hinted
+from burnish.machines.target import Target
 from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.interpolation import POINTS
 from burnish.ops.polyphase import taps_of
 from burnish.ops.winograd import TILES
 from burnish.schedule.prefetch import LINE
-from burnish.target import Target
 
 # Share of the time to move activations through the outer caches that is not hidden behind arithmetic.
 DIRECT_TRAFFIC, PHASED_TRAFFIC = 0.4, 1.0

@@ -17,7 +17,7 @@ from typing import Any
 from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, Node, infer_types
 from burnish.graph.rewrite import Rewrite, rewrite
-from burnish.target import Target
+from burnish.machines.target import Target
 
 HALVES = ("float16", "bfloat16")
 CONVOLUTIONS = ("conv2d", "conv2d_transpose")

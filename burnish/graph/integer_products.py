@@ -24,8 +24,8 @@ import numpy as np
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.sizes import dims_of
+from burnish.machines.target import Target
 from burnish.ops.byte_words import BYTES
-from burnish.target import Target
 
 INTEGERS = ("uint8", "int8")
 GREATEST = float(np.finfo(np.float32).max)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from burnish import dump
+from burnish.base import dump
 from burnish.graph.affine import fold_affine
 from burnish.graph.canonical import canonicalize
 from burnish.graph.decompose import decompose
@@ -15,7 +15,7 @@ from burnish.graph.halves import widen_images
 from burnish.graph.integer_products import multiply_integers
 from burnish.graph.outputs import own_outputs
 from burnish.graph.share import share_constants
-from burnish.target import Target
+from burnish.machines.target import Target
 
 
 def optimize(graph: Graph, exact: bool = False, target: Target | None = None) -> Graph:

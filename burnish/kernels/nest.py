@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.kernels.task import Task
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var
 from burnish.loops.layout import Layout, row_major

@@ -11,8 +11,8 @@ from burnish.errors import ScheduleError
 from burnish.kernels.nest import Knobs, Level, Nest, main_stage, statement
 from burnish.kernels.scheduled import ScheduledNests
 from burnish.kernels.task import Choice, Space, Task
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 Form = TypeVar("Form")
 Describe = Callable[[Knobs, int], Nest]

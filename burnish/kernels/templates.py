@@ -9,7 +9,7 @@ from burnish.errors import ScheduleError
 from burnish.kernels import cpu, gpu, vdla
 from burnish.kernels.task import Task
 from burnish.kernels.template import Match, Template
-from burnish.target import Target
+from burnish.machines.target import Target
 
 BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {
     "cpu": cpu.TEMPLATES, "gpu": gpu.TEMPLATES, "vdla": vdla.TEMPLATES,

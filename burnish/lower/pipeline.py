@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
-from burnish.dump import through
+from burnish.base.dump import through
 from burnish.loops.dead import drop_dead_stores
 from burnish.loops.program import BINDINGS, For, Program
 from burnish.loops.simplify import simplify_stmt

@@ -17,7 +17,7 @@ from math import isfinite, log2
 import llvmlite.binding as llvm
 import numpy as np
 
-from burnish.cache import ObjectCache, cache_key
+from burnish.base.cache import ObjectCache, cache_key
 from burnish.machines.machine import Rates
 from burnish.machines.unit import MatrixUnit
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any
 
+from burnish.boards.job import Job
+from burnish.boards.leasing import Devices, on_board
+from burnish.boards.lost import DeviceLost
+from burnish.boards.model import module_on
 from burnish.errors import BurnishError
 from burnish.measure.accuracy import scaled_error, tolerance
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.samples import module_inputs
-from burnish.runtime.device_pool.job import Job
-from burnish.runtime.device_pool.leasing import Devices, on_board
-from burnish.runtime.device_pool.lost import DeviceLost
-from burnish.runtime.device_pool.model import module_on
 from burnish.runtime.executable import Executable
 from burnish.workers import Failure
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.optional import require
 from burnish.errors import InputError
-from burnish.optional import require
 
 Run = Callable[[Mapping[str, np.ndarray]], list[np.ndarray]]
 """Takes the inputs by name, returns the outputs in the model's order. They are valid until the next call."""

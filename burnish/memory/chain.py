@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.memory.stages import Stage, backward_parts, stages
 from burnish.memory.work import Work
 

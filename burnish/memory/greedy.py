@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.memory.work import Work
 
 NEXT_USE, STALENESS, BYTES = 0, 1, 2  # what a value's seconds are divided by, beside its bytes; the last: by these only

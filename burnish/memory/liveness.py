@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 
 
 @njit(cache=True, nogil=True)

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.memory.lifetimes import Interval
 
 MOST_WORK = 200_000_000  # comparisons of greedy placements, about half a second

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.memory.work import Ints, Order, Work
 
 ROUNDS = 8  # of taking out, after each of which liveness is found anew

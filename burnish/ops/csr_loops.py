@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 
 
 @njit(cache=True)

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import burnish
-from burnish import dump
-from burnish.cache import ObjectCache, cache_key
+from burnish.base import dump
+from burnish.base.cache import ObjectCache, cache_key
+from burnish.base.dump import through
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
-from burnish.dump import through
 from burnish.errors import ScheduleError
 from burnish.graph.costs import KERNEL, roofline_seconds
 from burnish.kernels.task import Choice, Task
@@ -27,9 +27,9 @@ from burnish.kernels.templates import first_match, general_template, matches, tu
 from burnish.loops.program import Program
 from burnish.lower.instructions import PER_CYCLE, instructions
 from burnish.lower.pipeline import lower, own_passes
+from burnish.machines.target import Target
 from burnish.ops.classify import flops, traffic
 from burnish.schedule.schedule import Call, Schedule, replay
-from burnish.target import Target
 
 SLOW = 20.0  # times the roofline from which on a kernel is said to be slow; good ones are estimated at 1 to 5 times
 SHORT = 5e-6  # seconds of a kernel that is never said to be

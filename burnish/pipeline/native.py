@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 from math import prod
 
-from burnish.cache import ObjectCache, cache_key
+from burnish.base.cache import ObjectCache, cache_key
 from burnish.codegen.native import emit_native, version_of
 from burnish.codegen.objects import compile_ir
 from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.sizes import dims_of
+from burnish.machines.target import Target
 from burnish.ops import OPERATORS
 from burnish.ops.operator import Entropy, NativeCall, TensorType
 from burnish.pipeline.kernel import Kernel, code_version
-from burnish.target import Target
 
 TEMPLATE = "native"
 

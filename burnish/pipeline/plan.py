@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish import dump
+from burnish.base import dump
 from burnish.graph.aggregation import block_aggregations
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
@@ -34,11 +34,11 @@ from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import DTYPES
 from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
 from burnish.pipeline.joined import join_groups
 from burnish.pipeline.kernel import KernelConfig
-from burnish.target import Target
 
 
 @dataclass(frozen=True)

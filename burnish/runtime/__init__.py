@@ -1,1 +1,1 @@
-"""Runs compiled models: linker, thread pool, module, artifact, object cache. Loading needs no LLVM."""
+"""Runtime: load, link and call compiled modules, their states, CUDA."""

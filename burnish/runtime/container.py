@@ -24,8 +24,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from burnish.base.files import open_regular, write_atomic
 from burnish.errors import ArtifactError
-from burnish.files import open_regular, write_atomic
 from burnish.runtime.buffers import allocate, round_up
 
 MAGIC = b"BURNISH\n"

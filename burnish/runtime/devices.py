@@ -13,7 +13,7 @@ from burnish.runtime.host import check_host, machine_of
 from burnish.runtime.pool import available_cores
 
 if TYPE_CHECKING:
-    from burnish.target import Target
+    from burnish.machines.target import Target
 
 BY_ARCHITECTURE: Mapping[str, Callable[[], Any]] = {"nvptx64": CudaDevice}
 

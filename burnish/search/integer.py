@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.optional import require
+from burnish.base.optional import require
 
 STDOUT, STDERR = 1, 2
 

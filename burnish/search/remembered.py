@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.search.space import Points, Space
 from burnish.search.walker import Score, evaluate
 

@@ -1,4 +1,4 @@
-"""Public names, of which each is loaded on first use (``burnish/lazy.py``)."""
+"""Public names, of which each is loaded on first use (``burnish/base/lazy.py``)."""
 
 from burnish.train.losses import Absolute as Absolute
 from burnish.train.losses import BinaryLogistic as BinaryLogistic

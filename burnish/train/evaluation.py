@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from burnish.arguments import refusal
+from burnish.base.arguments import refusal
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.train.losses import add_loss
 from burnish.train.step import Train, trained_constants

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
-from burnish.arguments import check_number, refusal
+from burnish.base.arguments import check_number, refusal
 from burnish.errors import ModelError
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
 from burnish.loops.expr import FLOATS

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from burnish.arguments import check_number
+from burnish.base.arguments import check_number
 from burnish.graph.graph import GraphBuilder
 
 

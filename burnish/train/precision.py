@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from burnish import ops
-from burnish.arguments import check_count, check_number, refusal
+from burnish.base.arguments import check_count, check_number, refusal
 from burnish.errors import ModelError
 from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, GraphBuilder, Node, TensorType, infer_types

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
-from burnish.arguments import check_count, check_number, refusal
+from burnish.base.arguments import check_count, check_number, refusal
 from burnish.errors import ParameterError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from burnish.arguments import check_count, check_flag, check_number, refusal
+from burnish.base.arguments import check_count, check_flag, check_number, refusal
 from burnish.errors import ModelError
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from burnish.cache import cache_key
+from burnish.base.cache import cache_key
 from burnish.errors import RecordError
 from burnish.graph.algorithms import fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
 from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
+from burnish.machines.target import Target
 from burnish.pipeline.kernel import KernelConfig, task_key
 from burnish.pipeline.plan import Choices
-from burnish.target import Target
 from burnish.tune.records import Records, is_records, machine
 
 

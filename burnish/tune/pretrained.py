@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.files import write_atomic
 from burnish.errors import DataError
-from burnish.files import write_atomic
-from burnish.target import Target
+from burnish.machines.target import Target
 from burnish.tune.features import EDITION, INVARIANT
 from burnish.tune.models.base import CostModel
 from burnish.tune.models.registry import load_model

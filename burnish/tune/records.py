@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from burnish.cache import cache_key
+from burnish.base.cache import cache_key
+from burnish.base.files import open_regular, refuse_irregular, write_atomic
 from burnish.errors import RecordError
-from burnish.files import open_regular, refuse_irregular, write_atomic
 from burnish.kernels.task import Choice, Task
+from burnish.machines.target import Target
 from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
 from burnish.runtime.host import fingerprint
 from burnish.schedule.schedule import Call, replay
-from burnish.target import Target
 from burnish.tune.evaluate.building import Trial
 from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
 from burnish.tune.features import EDITION

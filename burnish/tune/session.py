@@ -13,10 +13,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.arguments import check_count, check_flag, check_number
+from burnish.base.arguments import check_count, check_flag, check_number
+from burnish.machines.target import Target
 from burnish.pipeline.kernel import task_key
 from burnish.search.space import Points
-from burnish.target import Target
 from burnish.tune.evaluate import Evaluator, Measurement, PairedMeasurer, Trial
 from burnish.tune.features import extract
 from burnish.tune.models.base import CostModel

@@ -10,8 +10,8 @@ import numpy as np
 
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
+from burnish.machines.target import Target, host
 from burnish.search.space import Grid, Points, Union
-from burnish.target import Target, host
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from burnish.cache import cache_key
+from burnish.base.cache import cache_key
 from burnish.graph.algorithms import alternatives, computed_by, fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.flow import bodies_of, body_graph
@@ -15,11 +15,11 @@ from burnish.graph.passes import optimize
 from burnish.graph.rounds import has_rounds, round_graph, rounds_of
 from burnish.kernels.task import Task
 from burnish.kernels.templates import matches, tunable_matches
+from burnish.machines.target import Target
 from burnish.ops import is_opaque
 from burnish.ops.classify import flops
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import KernelPlan, make_task, plan_kernels
-from burnish.target import Target
 from burnish.tune.space import Alternative, TuningSpace
 
 

@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.cache import ObjectCache
+from burnish.base.cache import ObjectCache
+from burnish.machines.target import Target
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import KernelConfig, keep, task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.executable import Branch, Call, Repeat, While
 from burnish.runtime.module import Module
-from burnish.target import Target
 from burnish.tune.choices import choices_of
 from burnish.tune.evaluate import Evaluator, Trial
 from burnish.tune.progress import Progress

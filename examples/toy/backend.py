@@ -23,8 +23,8 @@ from burnish.machines.dialect import Dialect
 from burnish.machines.intrinsics import declare
 from burnish.machines.machine import Core, Machine
 from burnish.machines.scopes import GLOBAL, Scope
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 SRAM = Scope("sram", capacity=16 << 10)
 C, A, B = (Buffer(name, (4, 4)) for name in "cab")

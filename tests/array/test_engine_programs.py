@@ -12,8 +12,8 @@ import pytest
 import burnish as bn
 from burnish.array import lazy, program
 from burnish.array import random as draws
+from burnish.array.engine import Engine, Resource
 from burnish.errors import EngineError, InputError
-from burnish.runtime.engine import Engine, Resource
 
 nd = bn.nd
 N = 23  # elements: a size that no other test has, whose programs are made here

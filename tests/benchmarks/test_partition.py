@@ -4,7 +4,7 @@ import numpy as np
 
 from benchmarks.partition import missed
 from benchmarks.shares import Work
-from burnish.gnn.generators import block_model
+from burnish.gnn.data.generators import block_model
 
 
 def row(graph: str, vertices: float, edges: float, balance: float, error: float = 0.01, parts: int = 8) -> dict:

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.base.threads import Workers
 from burnish.boost.binning import LAST_CUT, Cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.bins import DenseBins, SparseBins
-from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 numbers = st.lists(

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from burnish.base.threads import Workers
 from burnish.boost.booster import Progress, train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps
 from burnish.boost.params import Params
 from burnish.boost.prediction import predict
 from burnish.boost.sampling import ColumnSampler
-from burnish.boost.threads import Workers
 from burnish.boost.training import Training
 from burnish.boost.tree import Tree, TreeBuilder
 from burnish.comm import thread_comms

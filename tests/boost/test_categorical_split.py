@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.base.threads import Workers
 from burnish.boost import Dataset, predict
 from burnish.boost.distributed import train_distributed
 from burnish.boost.external import train_external
@@ -15,7 +16,6 @@ from burnish.boost.model import Model, dumps, loads
 from burnish.boost.params import Params
 from burnish.boost.render import dot, svg, text
 from burnish.boost.shap import contributions
-from burnish.boost.threads import Workers
 from burnish.boost.training import Training
 from burnish.boost.tree import PRESENT
 

@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from burnish.base.threads import Workers
 from burnish.boost import Dataset, Model, predict, train
-from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 RANDOM = np.random.default_rng(0)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import LEAST_GAIN, ExactGrower
 from burnish.boost.grower import HistGrower
 from burnish.boost.growth import scan_state as records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, ColumnSampler
-from burnish.boost.threads import Workers
 from burnish.errors import DataError, ParameterError
 
 ONE = Workers(1)

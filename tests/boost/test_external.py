@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
+from burnish.base.threads import Workers
 from burnish.boost import booster
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
@@ -20,7 +21,6 @@ from burnish.boost.outofcore.spool import rows_of
 from burnish.boost.outofcore.store import Store
 from burnish.boost.params import Params
 from burnish.boost.sampling import column_sampler
-from burnish.boost.threads import Workers
 from burnish.errors import DataError, ParameterError
 
 ROWS, FEATURES = 5000, 9

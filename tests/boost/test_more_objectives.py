@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from burnish.base.threads import Workers
 from burnish.boost import Dataset, predict, train
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.losses.survival import failure_losses
 from burnish.boost.objective import objective_of
 from burnish.boost.params import Params
-from burnish.boost.threads import Workers
 from burnish.errors import DataError, ParameterError
 
 ROWS = 400

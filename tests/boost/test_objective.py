@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.objective import least_quantile, objective_of, transform
 from burnish.boost.params import Params
-from burnish.boost.threads import Workers
 from burnish.boost.tree import TreeBuilder
 from burnish.errors import DataError, ParameterError
 

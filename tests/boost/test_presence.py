@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
+from burnish.base.threads import Workers
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
@@ -13,7 +14,6 @@ from burnish.boost.growth.onehot import PresenceSums
 from burnish.boost.growth.scan_state import Records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, HashedColumns
-from burnish.boost.threads import Workers
 
 
 def make(rows, features, others=0):

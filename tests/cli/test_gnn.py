@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from burnish.cli import app
 from burnish.errors import BurnishError, DataError, ModelError, ParameterError
-from burnish.gnn.generators import block_model
-from burnish.gnn.models import Network
-from burnish.gnn.store import load
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.store import load
+from burnish.gnn.model.models import Network
 
 COMMANDS = ("train", "infer", "partition", "info", "convert")
 

@@ -35,8 +35,8 @@ from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Stmt, Stor
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.loops.traverse import substitute
 from burnish.lower.pipeline import lower
+from burnish.machines.target import target
 from burnish.schedule.schedule import Schedule
-from burnish.target import target
 
 PLAIN, MASKED = target("x86-64-v3"), target("x86-64-v4")  # without and with masks
 Native = Callable[..., dict[str, np.ndarray]]

@@ -18,9 +18,9 @@ from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Store, seq
 from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
 from burnish.lower.pipeline import lower
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from burnish.schedule.schedule import Schedule
-from burnish.target import target
 
 PLAIN, MASKED = target("x86-64-v3"), target("x86-64-v4")  # without and with masks
 Native = Callable[..., dict[str, np.ndarray]]

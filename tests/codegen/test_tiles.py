@@ -16,7 +16,7 @@ from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
 from burnish.machines.amx.tiles import CONFIG_BYTES
 from burnish.machines.intrinsics import reference
 from burnish.machines.known import INTRINSICS
-from burnish.target import host, target
+from burnish.machines.target import host, target
 
 REFERENCES = {name: reference(intrinsic) for name, intrinsic in INTRINSICS.items()}
 needs_tiles = pytest.mark.skipif(not host().has("amx-bf16"), reason="this machine has no AMX for bfloat16")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from burnish.gnn.csr import CSR
-from burnish.gnn.generators import block_model
-from burnish.gnn.graph import Graph
-from burnish.gnn.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
-from burnish.gnn.models import Network
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.model.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
+from burnish.gnn.model.models import Network
 
 
 def weighted(graph: Graph, symmetric: bool = False, seed: int = 7) -> Graph:

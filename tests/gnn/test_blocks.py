@@ -9,21 +9,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import burnish.gnn.program as programs
+import burnish.gnn.model.program as programs
 from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import ParameterError
-from burnish.gnn.blocked import BlockedStep
-from burnish.gnn.feeds import inputs_of, labels_of
-from burnish.gnn.graph import Graph
-from burnish.gnn.inference import logits_of
-from burnish.gnn.locality import axes_of, role_of
-from burnish.gnn.models import FEATURES, FIRST, network
-from burnish.gnn.outofcore import shared_of
-from burnish.gnn.program import build
-from burnish.gnn.segments import cut
-from burnish.gnn.store import GraphFile, save
-from burnish.gnn.structures import adapted, structures_of
-from burnish.gnn.train import fit, recipe_of
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.store import GraphFile, save
+from burnish.gnn.model.locality import axes_of, role_of
+from burnish.gnn.model.models import FEATURES, FIRST, network
+from burnish.gnn.model.program import build
+from burnish.gnn.model.segments import cut
+from burnish.gnn.model.structures import adapted, structures_of
+from burnish.gnn.run.blocked import BlockedStep
+from burnish.gnn.run.feeds import inputs_of, labels_of
+from burnish.gnn.run.inference import logits_of
+from burnish.gnn.run.outofcore import shared_of
+from burnish.gnn.run.train import fit, recipe_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph as Operators
 from burnish.memory.swap import PLANNERS, replay

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from burnish.errors import ParameterError
-from burnish.gnn import whole
-from burnish.gnn.models import network
-from burnish.gnn.outofcore import block_rows
-from burnish.gnn.store import save
-from burnish.gnn.train import fit
+from burnish.gnn.data.store import save
+from burnish.gnn.model.models import network
+from burnish.gnn.run import whole
+from burnish.gnn.run.outofcore import block_rows
+from burnish.gnn.run.train import fit
 from tests.gnn.references import small
 
 TRIAL = """

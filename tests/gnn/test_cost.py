@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.cost import FEATURES, SUMMED, CostModel, FeatureSums, fit, nonnegative_least_squares
-from burnish.gnn.csr import CSR
-from burnish.gnn.generators import block_model
+from burnish.gnn.data.cost import FEATURES, SUMMED, CostModel, FeatureSums, fit, nonnegative_least_squares
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.generators import block_model
 
 
 def plain(csr: CSR, width: int, rows: int) -> np.ndarray:

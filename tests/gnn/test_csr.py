@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.csr import CSR
+from burnish.gnn.data.csr import CSR
 
 GRAPHS = st.integers(1, 8).flatmap(
     lambda n: st.tuples(st.just(n), st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=30))

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from burnish.errors import DataError
-from burnish.gnn.formats import read, read_edges, read_ogb
-from burnish.gnn.graph import Graph
-from burnish.gnn.store import save
+from burnish.gnn.data.formats import read, read_edges, read_ogb
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.store import save
 
 SOURCE, TARGET = np.array([0, 2, 2, 1]), np.array([1, 1, 0, 3])
 FEATURES, LABELS = np.arange(10, dtype=np.float32).reshape(5, 2), np.array([0, 1, 2, 1, 0])

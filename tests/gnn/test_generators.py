@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from burnish.errors import ParameterError
-from burnish.gnn import drawn, generators, spool
-from burnish.gnn.draws import draw_blocks, draw_rmat, fill_alias
-from burnish.gnn.generators import PPI_UNSEEN, SIZES, block_model, dataset, ppi_graphs, rmat, write_dataset
-from burnish.gnn.graph import Graph
-from burnish.gnn.store import load
+from burnish.gnn.data import drawn, generators, spool
+from burnish.gnn.data.draws import draw_blocks, draw_rmat, fill_alias
+from burnish.gnn.data.generators import PPI_UNSEEN, SIZES, block_model, dataset, ppi_graphs, rmat, write_dataset
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.store import load
 
 
 def same_class(graph: Graph) -> float:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from burnish.errors import DataError, InputError, ParameterError
-from burnish.gnn.graph import Graph, TakenRows
-from burnish.gnn.rows import MadeRows, blocks, check_finite
+from burnish.gnn.data.graph import Graph, TakenRows
+from burnish.gnn.data.rows import MadeRows, blocks, check_finite
 
 
 def small(**fields) -> Graph:

@@ -7,11 +7,11 @@ import pytest
 
 from burnish.comm.local import launch
 from burnish.errors import DataError, InputError
-from burnish.gnn.csr import CSR
-from burnish.gnn.generators import block_model
-from burnish.gnn.graph import Graph
-from burnish.gnn.halo import Partition, exchange, exchange_back, halo_sizes, split
-from burnish.gnn.partition import equal_edges
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.halo import Partition, exchange, exchange_back, halo_sizes, split
+from burnish.gnn.data.partition import equal_edges
 
 
 def aggregate(csr: CSR, x: np.ndarray) -> np.ndarray:

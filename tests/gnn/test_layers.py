@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from burnish.errors import ModelError, ParameterError
-from burnish.gnn.feeds import inputs_of
-from burnish.gnn.graph import Graph
-from burnish.gnn.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
-from burnish.gnn.models import KINDS, Network, initial_weights, network
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.model.layers import GAT, GCN, GIN, SAGE, CommNet, Layer
+from burnish.gnn.model.models import KINDS, Network, initial_weights, network
+from burnish.gnn.run.feeds import inputs_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.gradient import gradients
 from tests.gnn.references import weighted

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import burnish.gnn.program as programs
+import burnish.gnn.model.program as programs
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.generators import block_model
-from burnish.gnn.graph import Graph
-from burnish.gnn.models import Network, network
-from burnish.gnn.share import blocks_of
-from burnish.gnn.store import GraphFile, save
-from burnish.gnn.train import fit
-from burnish.gnn.workers import fit_workers
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.share import blocks_of
+from burnish.gnn.data.store import GraphFile, save
+from burnish.gnn.model.models import Network, network
+from burnish.gnn.run.train import fit
+from burnish.gnn.run.workers import fit_workers
 from tests.gnn.references import Reference
 from tests.gnn.test_blocks import Interpreted
 

@@ -13,13 +13,13 @@ import pytest
 
 from burnish.comm.local import launch
 from burnish.comm.protocol import Comm
-from burnish.gnn.cost import FeatureSums
-from burnish.gnn.csr import CSR
-from burnish.gnn.feeds import Whole
-from burnish.gnn.generators import block_model
-from burnish.gnn.moving import Learner, Moving
-from burnish.gnn.partition import Graphs, Partitioner, equal_edges, equal_vertices
-from burnish.gnn.train import Made
+from burnish.gnn.data.cost import FeatureSums
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.partition import Graphs, Partitioner, equal_edges, equal_vertices
+from burnish.gnn.run.feeds import Whole
+from burnish.gnn.run.moving import Learner, Moving
+from burnish.gnn.run.train import Made
 
 EPOCHS, TIMEOUT = 64, 60.0
 

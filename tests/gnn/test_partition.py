@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.csr import CSR
-from burnish.gnn.generators import block_model, rmat
-from burnish.gnn.graph import Graph
-from burnish.gnn.partition import (
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.generators import block_model, rmat
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.partition import (
     Graphs,
     Measured,
     Partitioner,

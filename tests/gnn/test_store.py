@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.graph import Graph
-from burnish.gnn.rows import FileRows, MadeRows
-from burnish.gnn.store import ALIGNMENT, GraphFile, load, save
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.rows import FileRows, MadeRows
+from burnish.gnn.data.store import ALIGNMENT, GraphFile, load, save
 
 FIELDS = ("features", "labels", "train", "validation", "test", "order", "offsets", "sources", "weights")
 

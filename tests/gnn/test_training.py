@@ -9,15 +9,15 @@ import pytest
 
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, ParameterError
-from burnish.gnn.csr import CSR
-from burnish.gnn.disjoint import union
-from burnish.gnn.feeds import inputs_of
-from burnish.gnn.generators import block_model
-from burnish.gnn.graph import Graph
-from burnish.gnn.losses import KnownLogistic, micro_f1
-from burnish.gnn.models import Network, network
-from burnish.gnn.sampling import Sampled, Sampling
-from burnish.gnn.train import fit
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.disjoint import union
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.model.losses import KnownLogistic, micro_f1
+from burnish.gnn.model.models import Network, network
+from burnish.gnn.run.feeds import inputs_of
+from burnish.gnn.run.sampling import Sampled, Sampling
+from burnish.gnn.run.train import fit
 from tests.gnn.references import Reference, small, torch, weighted
 
 MODELS = ("gcn", "sage", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gin", "gat")))

@@ -13,21 +13,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-import burnish.gnn.program as programs
-import burnish.gnn.workers as workers
+import burnish.gnn.model.program as programs
+import burnish.gnn.run.workers as workers
 from burnish.comm.local import launch
 from burnish.comm.protocol import Comm
 from burnish.errors import ParameterError, WorkerError
-from burnish.gnn.blocked import BlockedStep
-from burnish.gnn.csr import CSR
-from burnish.gnn.graph import Graph
-from burnish.gnn.models import network
-from burnish.gnn.partition import equal_edges
-from burnish.gnn.picture import partition_facts, partition_picture
-from burnish.gnn.store import save
-from burnish.gnn.train import fit
-from burnish.gnn.workers import Job, fit_workers, train_share
-from burnish.train.loop import Limits
+from burnish.fitting.loop import Limits
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.partition import equal_edges
+from burnish.gnn.data.store import save
+from burnish.gnn.model.models import network
+from burnish.gnn.run.blocked import BlockedStep
+from burnish.gnn.run.picture import partition_facts, partition_picture
+from burnish.gnn.run.train import fit
+from burnish.gnn.run.workers import Job, fit_workers, train_share
 from tests.gnn.references import Reference, small, weighted
 from tests.gnn.test_blocks import Interpreted
 

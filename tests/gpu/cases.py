@@ -16,10 +16,10 @@ from burnish.loops.evaluate import evaluate
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import Program
 from burnish.loops.tensor import placeholder
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.runtime.gpu.emulator import Emulator
 from burnish.runtime.gpu.records import Counts
-from burnish.target import target
+from burnish.simulators.gpu.emulator import Emulator
 
 SM80 = target("cuda:sm_80")
 

@@ -16,7 +16,7 @@ import pytest
 from burnish.codegen.gridcode import GridCode
 from burnish.runtime.device import bytes_at
 from burnish.runtime.gpu import driver
-from burnish.runtime.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import Emulator
 
 LAUNCH_MILLISECONDS = 0.1  # by the driver's clock
 L2_BYTES = 4096

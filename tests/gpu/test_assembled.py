@@ -11,7 +11,7 @@ from burnish.codegen.gridcode import Resources
 from burnish.codegen.ptxas import find_ptxas
 from burnish.errors import ScheduleError
 from burnish.machines.nvptx.occupancy import occupancy, resident_blocks
-from burnish.target import target
+from burnish.machines.target import target
 from burnish.tune.evaluate.building import build
 from burnish.tune.features.assembled import ASSEMBLED, assembled
 from tests.gpu.cases import SM80, Case

@@ -24,10 +24,10 @@ from burnish.loops.program import (
 )
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.lower.barriers import count_barriers, without_barrier
-from burnish.runtime.gpu.emulator import Emulator
+from burnish.machines.target import Target, target
 from burnish.runtime.gpu.records import Counts
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target, target
+from burnish.simulators.gpu.emulator import Emulator
 from tests.gpu.cases import SM80, Case, check
 from tests.gpu.test_barriers import coded
 

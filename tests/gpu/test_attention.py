@@ -17,7 +17,7 @@ from burnish.kernels.task import Task
 from burnish.kernels.templates import template_called
 from burnish.loops.tensor import compute, placeholder
 from burnish.lower.barriers import check_barriers, count_barriers, without_barrier
-from burnish.target import target
+from burnish.machines.target import target
 from tests.gpu.attentions import Attended, applied, attended
 from tests.gpu.cases import SM80, check
 from tests.gpu.test_barriers import KNOWN, run

@@ -16,9 +16,9 @@ from burnish.loops.program import Alloc, For, If, Program, Store, seq
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder
 from burnish.lower.barriers import WAIT, check_barriers, count_barriers, insert_barriers, without_barrier
 from burnish.lower.threads import Grids, Launch, launches
-from burnish.runtime.gpu.emulator import Emulator
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
+from burnish.simulators.gpu.emulator import Emulator
 from tests.gpu.cases import SM80, Case
 
 KNOWN = SM80.machine.named_intrinsics

@@ -12,8 +12,8 @@ from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
 from burnish.loops.tensor import placeholder
 from burnish.lower.threads import launches
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.target import target
 
 H100 = target("cuda:sm_90a")
 

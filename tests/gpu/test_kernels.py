@@ -10,7 +10,7 @@ from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
 from burnish.codegen.ptxas import find_ptxas, resources
 from burnish.errors import ArtifactError, TargetError
-from burnish.target import target
+from burnish.machines.target import target
 from tests.gpu.cases import SM80, Case, check
 
 WINDOW = {"pads": (1, 1, 1, 1), "strides": (1, 1)}

@@ -12,8 +12,8 @@ import pytest
 import burnish as bn
 from burnish.errors import MissingDependencyError
 from burnish.graph import Graph, GraphBuilder
-from burnish.runtime.gpu.emulator import Emulator, emulated
-from burnish.target import target
+from burnish.machines.target import target
+from burnish.simulators.gpu.emulator import Emulator, emulated
 
 
 class Net:

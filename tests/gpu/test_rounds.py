@@ -9,9 +9,9 @@ import pytest
 
 import burnish as bn
 from burnish.graph import Graph, GraphBuilder
+from burnish.machines.target import target
 from burnish.runtime.executable import Repeat
-from burnish.runtime.gpu.emulator import emulated
-from burnish.target import target
+from burnish.simulators.gpu.emulator import emulated
 
 
 def running(steps: int, reverse: bool, width: int = 4) -> Graph:

@@ -14,9 +14,9 @@ from burnish.kernels.task import Task
 from burnish.kernels.template import Match
 from burnish.loops.evaluate import evaluate
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.runtime.gpu.emulator import Emulator
-from burnish.target import target
+from burnish.simulators.gpu.emulator import Emulator
 from tests.gpu.cases import SM80
 
 

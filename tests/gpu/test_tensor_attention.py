@@ -20,8 +20,8 @@ from burnish.loops.expr import Load
 from burnish.loops.program import Program
 from burnish.loops.traverse import loads
 from burnish.lower.barriers import check_barriers, count_barriers, without_barrier
+from burnish.machines.target import Target, target
 from burnish.runtime.gpu.records import Counts
-from burnish.target import Target, target
 from tests.gpu.attentions import Attended, attended
 from tests.gpu.cases import SM80, execute
 from tests.gpu.test_barriers import KNOWN, run

@@ -12,7 +12,7 @@ from burnish.loops.interpret import run_program
 from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, Store, seq
 from burnish.machines.intrinsics import reference
 from burnish.machines.nvptx.warp import KINDS, REDUCE
-from burnish.runtime.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import Emulator
 from tests.gpu.cases import SM80
 
 X, Y = Buffer("x", (2, 32)), Buffer("y", (2, 32))

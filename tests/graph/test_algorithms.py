@@ -10,7 +10,7 @@ from burnish.graph.algorithms import alternatives, choose_algorithms
 from burnish.graph.estimates import Window, estimates, split_rows
 from burnish.graph.evaluate import evaluate
 from burnish.graph.verify import verify
-from burnish.target import Target, target
+from burnish.machines.target import Target, target
 
 AVX512 = target("x86-64-v4")
 TILES = replace(AVX512, features=AVX512.features | {"amx-bf16", "amx-tile"})

@@ -10,12 +10,12 @@ from burnish.graph import costs
 from burnish.graph.estimates import window_of
 from burnish.graph.graph import TensorType
 from burnish.loops.sizes import dim
-from burnish.target import target
+from burnish.machines.target import target
 
 PLAIN, TILES = target("x86-64-v4"), target("sapphirerapids")
 RATES = {"cache_bandwidth", "memory_bandwidth", "matrix_flops"}
 OWNERS = {  # beside the packages of machines, which say them; presets say what devices of plans have
-    "target.py", "graph/costs.py", "parallel/presets.py",
+    "machines/target.py", "graph/costs.py", "parallel/model/presets.py",
 }  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 

@@ -11,7 +11,7 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.halves import widen_images
 from burnish.graph.passes import optimize
 from burnish.loops.numeric import numpy_dtype
-from burnish.target import target
+from burnish.machines.target import target
 
 MACHINE = target("x86-64-v3")
 

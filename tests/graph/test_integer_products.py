@@ -13,7 +13,7 @@ from burnish.frontend.onnx.model import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
-from burnish.target import target
+from burnish.machines.target import target
 
 WORDS = target("cascadelake")  # multiplies bytes, whatever the host does
 FLOATS = target("x86-64-v3")

@@ -12,9 +12,9 @@ from burnish.graph.fuse import fuse
 from burnish.graph.gradient import gradients
 from burnish.graph.layout import blocked, choose_layouts
 from burnish.graph.verify import verify
+from burnish.machines.target import target
 from burnish.pipeline.kernel import outline
 from burnish.pipeline.plan import plan_kernels
-from burnish.target import target
 
 RANDOM = np.random.default_rng(0)
 

@@ -9,9 +9,9 @@ from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.verify import verify
+from burnish.machines.target import target
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import make_task, plan_kernels
-from burnish.target import target
 
 HIDDEN = 8
 

@@ -14,7 +14,7 @@ from burnish.loops.layout import layout
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.verify import verify
-from burnish.target import host
+from burnish.machines.target import host
 
 Check = Callable[..., Choice]
 

@@ -21,9 +21,9 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import For, Program, Stmt, rebuild_stmt, seq, store
 from burnish.loops.tensor import placeholder
 from burnish.loops.verify import verify
+from burnish.machines.target import host
 from burnish.ops import OPERATORS
 from burnish.schedule.schedule import Schedule
-from burnish.target import host
 
 Native = Callable[..., dict[str, np.ndarray]]
 

@@ -16,8 +16,8 @@ from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.loops.program import For, walk_stmt
 from burnish.loops.tensor import Tensor, placeholder, stages
+from burnish.machines.target import host
 from burnish.ops import OPERATORS
-from burnish.target import host
 
 LANES = host().lanes
 

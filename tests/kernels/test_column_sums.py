@@ -9,9 +9,9 @@ import pytest
 from burnish.kernels.cpu.column_sums import COLUMN_SUMS
 from burnish.kernels.task import Task
 from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.machines.target import host
 from burnish.ops import OPERATORS, operator_named
 from burnish.ops.adjoint import derive
-from burnish.target import host
 
 
 def summed(rows: tuple[int, ...], columns: int) -> Tensor:

@@ -17,10 +17,10 @@ from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.machines.known import MODELS
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import compile_program, packing, schedule
 from burnish.runtime.elf import parse
-from burnish.target import host, target
 
 ELF_MACHINES = {"x86": 62, "aarch64": 183, "riscv": 243}  # e_machine
 MACHINES = {name: ELF_MACHINES[machine.name] for name, (machine, _) in MODELS.items() if machine.kind == "cpu"}

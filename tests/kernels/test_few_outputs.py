@@ -12,9 +12,9 @@ from burnish.kernels.task import Task
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import schedule
-from burnish.target import host, target
 
 FORMS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 32, 9, 21), (3, 3, 3), {"pads": (1, 1, 1, 1)}),

@@ -10,8 +10,8 @@ from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import compute, placeholder
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
-from burnish.target import host, target
 
 
 def define(op, *shapes, **attrs):

@@ -13,9 +13,9 @@ from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu.inner import INNER
 from burnish.kernels.task import Task
 from burnish.loops.tensor import Tensor, placeholder
+from burnish.machines.target import host
 from burnish.ops import OPERATORS
 from burnish.pipeline.plan import make_task, plan_kernels
-from burnish.target import host
 
 
 def graph_of(x: tuple[int, ...], columns: int, epilogue: str = "gelu") -> Any:

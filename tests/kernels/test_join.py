@@ -14,8 +14,8 @@ from burnish.loops.expr import Expr, maximum
 from burnish.loops.layout import layout
 from burnish.loops.program import For, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.machines.target import host
 from burnish.ops import OPERATORS
-from burnish.target import host
 from tests.kernels.conftest import Check
 
 LANES = host().lanes

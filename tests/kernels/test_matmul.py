@@ -10,8 +10,8 @@ from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.task import Task
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.loops.verify import verify
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
-from burnish.target import host, target
 
 
 def apply(op: str, *inputs: Tensor, name: str, **attrs: object) -> Tensor:

@@ -16,8 +16,8 @@ from burnish.kernels.templates import first_match, template_called, templates
 from burnish.loops.layout import layout
 from burnish.loops.tensor import placeholder
 from burnish.lower.pipeline import lower
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.target import target
 
 MACHINE = target("x86-64-v4")
 UNIT = replace(MACHINE, features=MACHINE.features | {"amx-bf16", "amx-tile"})

@@ -24,10 +24,10 @@ from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis, stages
 from burnish.loops.tensor import sum as sum_over
 from burnish.loops.traverse import loads, substitute, walk
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from burnish.schedule.nest import sites
 from burnish.schedule.schedule import Schedule
-from burnish.target import target
 
 MACHINE = target("x86-64-v4")
 LANES = MACHINE.lanes

@@ -14,9 +14,9 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.kernels.templates import template_called
 from burnish.loops.numeric import numpy_dtype
+from burnish.machines.target import host, target
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
-from burnish.target import host, target
 
 Native = Callable[..., dict[str, np.ndarray]]
 NARROW = "cpu,-amx"  # without matrix tiles, whichever machine this is

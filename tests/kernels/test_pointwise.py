@@ -11,9 +11,9 @@ from burnish.kernels.task import Task
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import schedule
-from burnish.target import host, target
 
 AVX512 = target("x86-64-v4")
 

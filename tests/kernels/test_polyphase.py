@@ -10,9 +10,9 @@ from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.task import Choice
 from burnish.loops.expr import maximum
 from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.machines.target import host
 from burnish.ops import OPERATORS
 from burnish.ops.polyphase import taps_of
-from burnish.target import host
 
 LANES = host().lanes
 BLOCKED = f"ABCD{LANES}b"

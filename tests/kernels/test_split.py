@@ -19,10 +19,10 @@ from burnish.loops.program import Intrinsic, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.machines.intrinsics import reference
 from burnish.machines.known import INTRINSICS
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import schedule
 from burnish.schedule.schedule import Schedule
-from burnish.target import host, target
 
 TILES = frozenset({"amx-bf16", "amx-tile"})
 MACHINE = replace(target("x86-64-v4"), features=target("x86-64-v4").features | TILES)

@@ -21,9 +21,9 @@ from burnish.loops.specialize import program_at
 from burnish.loops.tensor import placeholder
 from burnish.loops.verify import verify
 from burnish.lower.pipeline import lower
+from burnish.machines.target import host, target
 from burnish.pipeline.kernel import compile_task, scheduled_program
 from burnish.schedule.schedule import Call
-from burnish.target import host, target
 
 HIGH = 40
 Types = Sequence[tuple[tuple[Any, ...], str]]

@@ -16,9 +16,9 @@ from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.program import For, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import KernelConfig, compile_recipe
-from burnish.target import host, target
 
 Shape = tuple[int, ...]
 BLOCKED = f"ABCD{host().lanes}b"

@@ -14,9 +14,9 @@ from burnish.kernels.cpu.weight_gradient import WEIGHT_GRADIENT
 from burnish.kernels.task import Task
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.plan import plan_kernels
-from burnish.target import host, target
 
 LANES = host().lanes
 BLOCKED = f"ABCD{LANES}b"

@@ -14,8 +14,8 @@ from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
 from burnish.kernels.task import Task
 from burnish.loops.expr import maximum
 from burnish.loops.tensor import compute, placeholder
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.target import target
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])

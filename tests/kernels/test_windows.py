@@ -15,9 +15,9 @@ from burnish.loops.expr import Call, Expr, maximum, minimum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.loops.verify import verify
+from burnish.machines.target import host
 from burnish.ops import operator_named
 from burnish.pipeline.kernel import packing
-from burnish.target import host
 
 Shape = tuple[int, ...]
 Native = Callable[..., dict[str, np.ndarray]]

@@ -14,8 +14,8 @@ from burnish.kernels.templates import first_match
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
-from burnish.target import host, target
 
 LANES = host().lanes
 BLOCKED = f"ABCD{LANES}b"

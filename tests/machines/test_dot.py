@@ -16,9 +16,9 @@ from burnish.loops.interpret import run_program
 from burnish.loops.tensor import compute, create_program, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.machines.intrinsics import TensorIntrinsic, reference
+from burnish.machines.target import host, target
 from burnish.machines.x86.dot import DOT_BF16_F32, DOT_U8S8_I32
 from burnish.schedule.schedule import Schedule
-from burnish.target import host, target
 
 ROWS, COLUMNS, DEPTH = 3, 32, 24
 CASES = {

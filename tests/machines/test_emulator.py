@@ -14,11 +14,11 @@ from benchmarks.emulated import measure, smaller
 from burnish.errors import ArtifactError, TargetError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import host
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.device import address_of
-from burnish.runtime.emulator import Emulator, _laid_out
 from burnish.runtime.module import Module
-from burnish.target import host
+from burnish.simulators.emulator import Emulator, _laid_out
 
 TARGETS = ("aarch64-cortex-a53", "aarch64-neoverse-n1")
 

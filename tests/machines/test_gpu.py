@@ -21,9 +21,9 @@ from burnish.machines.dialect import Dialect
 from burnish.machines.emitter import Emitter, LoopCode
 from burnish.machines.machine import Core, Machine
 from burnish.machines.scopes import GLOBAL, LOCAL, REGISTER, Scope
+from burnish.machines.target import Target, target
 from burnish.ops import OPERATORS
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target, target
 
 
 def bound(register: str) -> LoopCode:

@@ -7,7 +7,7 @@ from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.machines.cpu import TRANSPOSE16_F32
 from burnish.machines.flags import FLAGS, PERMISSIONS
 from burnish.machines.known import FEATURES, INTRINSICS, MACHINES, MODELS, machine_for
-from burnish.target import Target, target
+from burnish.machines.target import Target, target
 from burnish.workers.plain import decode, encode
 
 

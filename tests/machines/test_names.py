@@ -12,12 +12,12 @@ import burnish
 HOUSE = Path(burnish.__file__).parent
 # Whose subject is a binary format, baseline CPUs, the system's word for a processor, or one that is emulated.
 FORMATS = {
-    "baselines.py",
-    "runtime/device_pool/emulated.py",
-    "runtime/device_pool/native.py",
+    "base/baselines.py",
+    "boards/emulated.py",
+    "boards/native.py",
     "runtime/elf.py",
-    "runtime/emulated.py",
-    "runtime/spike.py",
+    "simulators/emulated.py",
+    "simulators/spike.py",
     "runtime/host.py",
     "runtime/relocate.py",
     "runtime/verify.py",

@@ -18,13 +18,13 @@ from burnish.loops.tensor import sum as sum_over
 from burnish.lower.pipeline import lower
 from burnish.machines.aarch64.dot import DOTS
 from burnish.machines.intrinsics import TensorIntrinsic
+from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
-from burnish.runtime.emulated import AARCH64
-from burnish.runtime.emulator import Emulator
 from burnish.runtime.link import link
 from burnish.runtime.module import Module
 from burnish.schedule.schedule import Schedule
-from burnish.target import target
+from burnish.simulators.emulated import AARCH64
+from burnish.simulators.emulator import Emulator
 
 ROWS, COLUMNS, DEPTH = 2, 8, 12
 USDOT = 0x4E809C00  # usdot v.4s, v.16b, v.16b

@@ -26,8 +26,8 @@ from burnish.machines.emitter import Emitter, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare, reference
 from burnish.machines.known import machine_for
 from burnish.machines.scopes import Scope
+from burnish.machines.target import Target, host, target
 from burnish.schedule.schedule import Schedule, replay
-from burnish.target import Target, host, target
 
 Native = Callable[..., dict[str, np.ndarray]]
 

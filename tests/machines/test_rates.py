@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from burnish.cache import ObjectCache
+from burnish.base.cache import ObjectCache
 from burnish.errors import TargetError
 from burnish.machines import measure
 from burnish.machines.known import MACHINES
 from burnish.machines.machine import Rates
-from burnish.target import RATES_VARIABLE, host, target
+from burnish.machines.target import RATES_VARIABLE, host, target
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_an_entry_that_says_something_else_is_measured_again(
 def test_the_environment_chooses_and_named_targets_keep_declared_rates(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("burnish.target.measured_rates", lambda *machine: Rates(1e11, 2e10, 1e10))
+    monkeypatch.setattr("burnish.machines.target.measured_rates", lambda *machine: Rates(1e11, 2e10, 1e10))
     monkeypatch.setenv(RATES_VARIABLE, "measured")
     assert target("cpu").flops == host().cores * 1e11
     assert target("x86-64-v4").rates is None

@@ -13,9 +13,9 @@ from burnish.loops.program import KINDS, Alloc, For, Intrinsic, Program, Stmt, s
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.machines.known import INTRINSICS, MACHINES
 from burnish.machines.scopes import Scope
+from burnish.machines.target import Target, target
 from burnish.pipeline.kernel import compile_program
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target, target
 
 NAMES = ("x86-64-v4", "x86-64-v3", "aarch64-cortex-a53", "aarch64-neoverse-n1", "riscv64")
 CPUS = pytest.mark.parametrize("cpu", [target(name) for name in NAMES], ids=NAMES)

@@ -16,14 +16,14 @@ from burnish.errors import MissingDependencyError, TargetError
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph
+from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime import host
-from burnish.runtime.emulated import RISCV64
-from burnish.runtime.emulator import Emulator
 from burnish.runtime.link import link
 from burnish.runtime.module import Module
-from burnish.runtime.spike import Spike
-from burnish.target import target
+from burnish.simulators.emulated import RISCV64
+from burnish.simulators.emulator import Emulator
+from burnish.simulators.spike import Spike
 from tests.machines.test_emulator import block
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from burnish.codegen.objects import compile_ir
+from burnish.machines.target import host
 from burnish.measure.samples import plain_domains
 from burnish.runtime.build import build
 from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
-from burnish.target import host
 
 # y = f(x) on 4 floats.
 KERNEL = """

@@ -10,9 +10,9 @@ import numpy as np
 from burnish.graph.decompose import decompose
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.placement import Split
-from burnish.parallel.program import Program
-from burnish.parallel.values import Values
+from burnish.parallel.model.placement import Split
+from burnish.parallel.model.values import Values
+from burnish.parallel.programs.program import Program
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train, training_graph
 

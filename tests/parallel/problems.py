@@ -3,7 +3,7 @@
 import numpy as np
 
 from burnish.graph.graph import GraphBuilder
-from burnish.parallel.operations import operations
+from burnish.parallel.model.operations import operations
 
 
 def weight(b, *shape):

@@ -6,26 +6,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from burnish.cache import ObjectCache
+from burnish.base.cache import ObjectCache
 from burnish.cli.plan_devices import summary
 from burnish.comm.local import thread_comms
-from burnish.driver import planned
-from burnish.driver.alternatives import Request, split
-from burnish.driver.calibration import Ranks
-from burnish.driver.calibration import calibrate as calibrate_plan
-from burnish.driver.planned import plan
 from burnish.errors import PlanError
+from burnish.fitting import planned
+from burnish.fitting.planned import plan
 from burnish.graph.evaluate import evaluate
 from burnish.measure import together
-from burnish.parallel import calibrate
-from burnish.parallel.baselines import data_parallel
-from burnish.parallel.costs import Roofline, work
-from burnish.parallel.operations import micro_batches, operations
-from burnish.parallel.parts import part_program, parts_of
-from burnish.parallel.plans import splits_of
-from burnish.parallel.presets import machine
-from burnish.parallel.search import PlanObjective
-from burnish.parallel.space import Space
+from burnish.parallel.model.costs import Roofline, work
+from burnish.parallel.model.operations import micro_batches, operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.programs import calibrate
+from burnish.parallel.programs.alternatives import Request, split
+from burnish.parallel.programs.calibration import Ranks
+from burnish.parallel.programs.calibration import calibrate as calibrate_plan
+from burnish.parallel.programs.parts import part_program, parts_of
+from burnish.parallel.programs.plans import splits_of
+from burnish.parallel.simulate.baselines import data_parallel
+from burnish.parallel.simulate.search import PlanObjective
 from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
 

@@ -11,20 +11,20 @@ import pytest
 from typer.testing import CliRunner
 
 from burnish.cli import app
-from burnish.driver import planned
-from burnish.driver.calibration import Ranks
-from burnish.driver.fit_ranks import fit_ranks
-from burnish.driver.parallel_plan import Plan
-from burnish.driver.planned import plan, read_plan
-from burnish.driver.rank_memory import kept_bytes, plan_memory
 from burnish.errors import PlanError
+from burnish.fitting import planned
+from burnish.fitting.loop import Limits
+from burnish.fitting.planned import plan, read_plan
+from burnish.fitting.ranks import fit_ranks
 from burnish.frontend.onnx import to_onnx
+from burnish.machines.target import target
 from burnish.measure import together
-from burnish.parallel.machine import Machine
-from burnish.parallel.plans import Splits, Stages
-from burnish.parallel.presets import machine
-from burnish.target import target
-from burnish.train.loop import Limits
+from burnish.parallel.model.machine import Machine
+from burnish.parallel.model.presets import machine
+from burnish.parallel.programs.calibration import Ranks
+from burnish.parallel.programs.parallel_plan import Plan
+from burnish.parallel.programs.plans import Splits, Stages
+from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
 from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
 from tests.parallel.test_execute import rows

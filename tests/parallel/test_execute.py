@@ -13,26 +13,26 @@ import numpy as np
 import pytest
 
 from burnish.comm import Comm, launch
-from burnish.driver import fit_ranks as ranks_module
-from burnish.driver.fit import fit
-from burnish.driver.fit_ranks import RankTask, faster_plan, fit_ranks, train_rank
-from burnish.driver.rank_memory import kept_bytes, rank_memory
-from burnish.driver.ranks import compile_ranks
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
+from burnish.fitting import ranks as ranks_module
+from burnish.fitting.fit import fit
+from burnish.fitting.loop import Limits
+from burnish.fitting.ranks import RankTask, faster_plan, fit_ranks, train_rank
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.execute import RankStep
-from burnish.parallel.operations import operations
-from burnish.parallel.placement import Split
-from burnish.parallel.plans import Splits, splits_of
-from burnish.parallel.presets import machine
-from burnish.parallel.program import programs
-from burnish.parallel.space import Space
+from burnish.machines.target import target
+from burnish.parallel.model.operations import operations
+from burnish.parallel.model.placement import Split
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.programs.execute import RankStep
+from burnish.parallel.programs.plans import Splits, splits_of
+from burnish.parallel.programs.program import programs
+from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
+from burnish.parallel.programs.ranks import compile_ranks
 from burnish.runtime import module as modules
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Call, Collective, Executable, Wait
 from burnish.runtime.module import Module
-from burnish.target import target
-from burnish.train.loop import Limits
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone, weight

@@ -3,9 +3,9 @@
 import pytest
 
 from burnish.errors import PlanError
-from burnish.parallel.machine import Device, Link, Machine, ring
-from burnish.parallel.machine_text import machine_text, parse_machine, read_machine
-from burnish.parallel.presets import machine
+from burnish.parallel.model.machine import Device, Link, Machine, ring
+from burnish.parallel.model.machine_text import machine_text, parse_machine, read_machine
+from burnish.parallel.model.presets import machine
 
 FILE = """
 name = "two"

@@ -5,18 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish.driver.rank_memory import kept_bytes, rank_memory
 from burnish.graph.graph import GraphBuilder
-from burnish.parallel.baselines import data_parallel
-from burnish.parallel.costs import Roofline
-from burnish.parallel.memory_programs import program_bytes
-from burnish.parallel.operations import Model, operations
-from burnish.parallel.plans import splits_of
-from burnish.parallel.presets import machine
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.taskgraph import Problem
-from burnish.target import target
+from burnish.machines.target import target
+from burnish.parallel.model.costs import Roofline
+from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.programs.plans import splits_of
+from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
+from burnish.parallel.simulate.baselines import data_parallel
+from burnish.parallel.simulate.memory_programs import program_bytes
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
 from tests.parallel.networks import step_of, weight
 
 SLOTS = 1  # a velocity for each parameter, as in ``networks.TRAIN``

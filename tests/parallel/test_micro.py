@@ -8,7 +8,7 @@ import pytest
 from burnish.errors import PlanError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.micro import micro_graph
+from burnish.parallel.programs.micro import micro_graph
 from tests.parallel.networks import NETWORKS
 
 

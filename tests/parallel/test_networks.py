@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.parallel_networks import NETWORKS
 from benchmarks.parallel_simulators import RECURRENT, THESIS, simulator, unequal
-from burnish.parallel.operations import operations
+from burnish.parallel.model.operations import operations
 
 
 @pytest.mark.slow

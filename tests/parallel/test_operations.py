@@ -5,7 +5,7 @@ import pytest
 
 from burnish.errors import PlanError
 from burnish.graph.graph import GraphBuilder
-from burnish.parallel.operations import micro_batches, operations
+from burnish.parallel.model.operations import micro_batches, operations
 
 
 def built(op, *shapes, weights=(), **attrs):

@@ -9,25 +9,25 @@ import numpy as np
 import pytest
 
 from burnish.comm import Comm, launch
-from burnish.driver.fit import fit
-from burnish.driver.fit_ranks import fit_ranks
-from burnish.driver.planned import read_plan
-from burnish.driver.rank_memory import kept_bytes, plan_memory
-from burnish.driver.ranks import rank_programs
 from burnish.errors import PlanError
+from burnish.fitting.fit import fit
+from burnish.fitting.loop import Limits
+from burnish.fitting.planned import read_plan
+from burnish.fitting.ranks import fit_ranks
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.baselines import pipeline
-from burnish.parallel.execute import RankStep
-from burnish.parallel.micro import micro_graph
-from burnish.parallel.operations import Model, operations
-from burnish.parallel.plans import Splits, Stages, stages_of
-from burnish.parallel.presets import machine
-from burnish.parallel.stages import one_forward_one_backward
-from burnish.parallel.strategy import Configuration, Strategy
+from burnish.machines.target import target
+from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.strategy import Configuration, Strategy
+from burnish.parallel.programs.execute import RankStep
+from burnish.parallel.programs.micro import micro_graph
+from burnish.parallel.programs.plans import Splits, Stages, stages_of
+from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
+from burnish.parallel.programs.ranks import rank_programs
+from burnish.parallel.programs.stages import one_forward_one_backward
+from burnish.parallel.simulate.baselines import pipeline
 from burnish.runtime.executable import Call, Collective, Executable, Wait
 from burnish.runtime.module import Module
-from burnish.target import target
-from burnish.train.loop import Limits
 from burnish.train.losses import CrossEntropy
 from burnish.train.optimizers import SGD, Adam
 from burnish.train.step import Train

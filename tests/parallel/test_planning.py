@@ -10,21 +10,21 @@ import pytest
 
 from burnish.errors import PlanError
 from burnish.graph.graph import GraphBuilder
-from burnish.parallel.baselines import data_parallel, pipeline
-from burnish.parallel.bound import lower_bound
-from burnish.parallel.costs import Roofline
-from burnish.parallel.elimination import _solve, eliminate
-from burnish.parallel.machine import Machine
-from burnish.parallel.operations import Model, operations
-from burnish.parallel.pipelines import best_pipeline
-from burnish.parallel.plans import splits_of, stages_of
-from burnish.parallel.presets import machine
-from burnish.parallel.recompute import within_memory
-from burnish.parallel.search import search
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.strategy import parse_strategy
-from burnish.parallel.taskgraph import Problem
+from burnish.parallel.model.costs import Roofline
+from burnish.parallel.model.machine import Machine
+from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.model.strategy import parse_strategy
+from burnish.parallel.programs.pipelines import best_pipeline
+from burnish.parallel.programs.plans import splits_of, stages_of
+from burnish.parallel.simulate.baselines import data_parallel, pipeline
+from burnish.parallel.simulate.bound import lower_bound
+from burnish.parallel.simulate.elimination import _solve, eliminate
+from burnish.parallel.simulate.recompute import within_memory
+from burnish.parallel.simulate.search import search
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
 from burnish.search.budget import Budget
 from tests.parallel.problems import branches, layers, weight
 

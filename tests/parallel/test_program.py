@@ -7,9 +7,9 @@ import pytest
 
 from burnish.errors import PlanError
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.placement import Split
-from burnish.parallel.program import check_order, programs
-from burnish.parallel.redistribute import Message
+from burnish.parallel.model.placement import Split
+from burnish.parallel.model.redistribute import Message
+from burnish.parallel.programs.program import check_order, programs
 from tests.parallel.networks import (
     NETWORKS,
     batch_of,

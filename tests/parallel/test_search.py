@@ -10,25 +10,25 @@ import pytest
 from typer.testing import CliRunner
 
 from burnish.cli import app
-from burnish.driver.parallel_plan import Plan
-from burnish.driver.planned import plan, read_plan
 from burnish.errors import PlanError
+from burnish.fitting.planned import plan, read_plan
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.baselines import data_parallel
-from burnish.parallel.bound import lower_bound
-from burnish.parallel.costs import Roofline
-from burnish.parallel.exact import optimum
-from burnish.parallel.export_torch import torch_annotations
-from burnish.parallel.operations import operations
-from burnish.parallel.plans import Splits
-from burnish.parallel.presets import machine
-from burnish.parallel.program import programs
-from burnish.parallel.search import PlanObjective, blocks_of, search
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.strategy import Configuration, Strategy
-from burnish.parallel.taskgraph import Problem
+from burnish.parallel.model.costs import Roofline
+from burnish.parallel.model.operations import operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.model.strategy import Configuration, Strategy
+from burnish.parallel.programs.export_torch import torch_annotations
+from burnish.parallel.programs.parallel_plan import Plan
+from burnish.parallel.programs.plans import Splits
+from burnish.parallel.programs.program import programs
+from burnish.parallel.simulate.baselines import data_parallel
+from burnish.parallel.simulate.bound import lower_bound
+from burnish.parallel.simulate.exact import optimum
+from burnish.parallel.simulate.search import PlanObjective, blocks_of, search
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
 from burnish.search.budget import Budget
 from tests.parallel.networks import NETWORKS, batch_of, step_of, trained_alone, trained_apart, worst_error
 

@@ -6,19 +6,19 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from burnish.base.jit import njit
 from burnish.errors import PlanError
-from burnish.jit import njit
-from burnish.parallel.baselines import data_parallel, pipeline
-from burnish.parallel.core import BEFORE, IN
-from burnish.parallel.costs import Roofline
-from burnish.parallel.machine import Device, Machine, spread
-from burnish.parallel.presets import machine
-from burnish.parallel.sharing import SOURCE
-from burnish.parallel.simulate import Simulator
-from burnish.parallel.space import Space
-from burnish.parallel.strategy import Configuration, Strategy
-from burnish.parallel.taskgraph import Problem
-from burnish.parallel.walk import resume_point
+from burnish.parallel.model.costs import Roofline
+from burnish.parallel.model.machine import Device, Machine, spread
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.model.strategy import Configuration, Strategy
+from burnish.parallel.simulate.baselines import data_parallel, pipeline
+from burnish.parallel.simulate.core import BEFORE, IN
+from burnish.parallel.simulate.sharing import SOURCE
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
+from burnish.parallel.simulate.walk import resume_point
 from tests.parallel.problems import branches, layers
 
 

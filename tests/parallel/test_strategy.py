@@ -3,10 +3,10 @@
 import pytest
 
 from burnish.errors import PlanError
-from burnish.parallel.baselines import data_parallel, expert, model_parallel, one_weird_trick, pipeline
-from burnish.parallel.presets import machine
-from burnish.parallel.space import Space
-from burnish.parallel.strategy import Configuration, Strategy, parse_strategy, part, placed
+from burnish.parallel.model.presets import machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.model.strategy import Configuration, Strategy, parse_strategy, part, placed
+from burnish.parallel.simulate.baselines import data_parallel, expert, model_parallel, one_weird_trick, pipeline
 from tests.parallel.problems import branches, layers
 
 FOUR = machine("p100:2x2")

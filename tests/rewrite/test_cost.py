@@ -1,11 +1,11 @@
 """Costs: what is free, what is paid for, and that merging saves what is read twice."""
 
 from burnish.graph.graph import GraphBuilder
+from burnish.machines.target import target
 from burnish.rewrite.search.convert import read_graph
 from burnish.rewrite.search.cost import FUSED, GPU_LIKE, RooflineCost, TargetCost, arithmetic
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.table import Cost
-from burnish.target import target
 
 LAUNCHES = RooflineCost(1e30, 1e30, 1.0)
 TARGET = TargetCost(target("x86-64-v4"))

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import target
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.rewrite.search.convert import read_graph
 from burnish.rewrite.search.cost import FUSED, TargetCost
@@ -11,7 +12,6 @@ from burnish.rewrite.search.measured import MeasuredCost
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.table import Operation
 from burnish.search.budget import Budget
-from burnish.target import target
 from tests.rewrite.rules import rule
 
 ESTIMATE = TargetCost(target("x86-64-v4"))

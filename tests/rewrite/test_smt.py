@@ -2,7 +2,7 @@
 
 import pytest
 
-from burnish import optional
+from burnish.base import optional
 from burnish.errors import MissingDependencyError
 from burnish.rewrite.language.terms import Rule, Var, parse_rules
 from burnish.rewrite.proofs import smt

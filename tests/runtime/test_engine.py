@@ -11,8 +11,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from burnish.array.engine import Engine, Resource
 from burnish.errors import EngineError
-from burnish.runtime.engine import Engine, Resource
 
 Action = tuple[Callable[[dict], None], list[str], list[str]]
 

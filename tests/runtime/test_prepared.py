@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.array.prepared import Prepared
 from burnish.errors import ParameterError
 from burnish.graph.graph import GraphBuilder
 from burnish.runtime.buffers import address_of, aligned_array
-from burnish.runtime.prepared import Prepared
 
 
 def run(call: object, module: bn.Module, inputs: list[np.ndarray]) -> list[np.ndarray]:

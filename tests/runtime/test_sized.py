@@ -14,11 +14,11 @@ from burnish.driver.compilation import assemble, compile_kernels
 from burnish.errors import InputError, VerificationError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import Dim, Size, dim
+from burnish.machines.target import host
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.executable import TensorSpec
 from burnish.runtime.module import Module, load
 from burnish.runtime.sized import KEPT, bind, plan_at, rounded_up
-from burnish.target import host
 
 
 def chain(rows: Any) -> Graph:

@@ -10,9 +10,9 @@ from burnish.codegen.objects import compile_ir
 from burnish.kernels.task import Task
 from burnish.loops.tensor import compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_of
+from burnish.machines.target import Target, host
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.link import link
-from burnish.target import Target, host
 from burnish.tune.evaluate import Build, Evaluator
 
 

@@ -16,8 +16,8 @@ from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import compute, placeholder, stages
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.target import target
 from burnish.tune.features import REPRESENTATIONS, extract, names, sequence
 from burnish.tune.features.context import BUFFERS, CONTEXT, SUMMARY, TABLE_2, context
 from burnish.tune.features.relation import RELATION, THRESHOLDS, relation

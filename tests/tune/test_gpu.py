@@ -15,10 +15,10 @@ from burnish.driver.api import tuned
 from burnish.errors import TargetError
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.machines.target import target
 from burnish.runtime.device import unpacked
 from burnish.runtime.devices import usual_threads
-from burnish.runtime.gpu.emulator import emulated
-from burnish.target import target
+from burnish.simulators.gpu.emulator import emulated
 from burnish.tune.evaluate import Evaluator, Fixed, Measurement, Trial
 from burnish.tune.records import Records, machine, record
 from burnish.tune.tasks import tuning_tasks

@@ -21,7 +21,7 @@ import os, sys
 import numpy as np
 from burnish.graph import GraphBuilder
 from burnish.graph.passes import optimize
-from burnish.target import host
+from burnish.machines.target import host
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.records import Records
 from burnish.tune.session import Session, Tune

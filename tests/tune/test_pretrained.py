@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from burnish.cli import app
 from burnish.errors import DataError
-from burnish.target import target
+from burnish.machines.target import target
 from burnish.tune.features import EDITION, INVARIANT
 from burnish.tune.pretrained import (
     SHIPPED,

@@ -20,7 +20,7 @@ from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu import GENERIC
 from burnish.kernels.task import Task
 from burnish.loops.tensor import compute, placeholder
-from burnish.target import host
+from burnish.machines.target import host
 from burnish.tune.evaluate import Evaluator, Measurement, Trial
 from burnish.tune.records import Record, Records, compile_record, family, machine, parse, record
 

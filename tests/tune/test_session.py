@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.cache import cache_key
+from burnish.base.cache import cache_key
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.machines.target import Target, target
 from burnish.measure.comparison import Comparison
 from burnish.pipeline.kernel import KernelConfig, task_key
 from burnish.pipeline.plan import plan_kernels
-from burnish.target import Target, target
 from burnish.tune.choices import recorded_choices
 from burnish.tune.evaluate import Build, Measurement, Trial
 from burnish.tune.features import INVARIANT

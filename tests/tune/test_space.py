@@ -10,8 +10,8 @@ from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.task import Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.tensor import placeholder
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.target import target
 from burnish.tune.space import Alternative, Candidate, TuningSpace
 
 MACHINE = target("x86-64-v4")

@@ -13,12 +13,12 @@ from burnish.kernels.task import Space as KnobSpace
 from burnish.kernels.task import Task
 from burnish.kernels.templates import template_called
 from burnish.loops.tensor import placeholder
+from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from burnish.search.annealing import Annealing
 from burnish.search.exhaustive import Exhaustive
 from burnish.search.space import Grid, Points, Space
 from burnish.search.walker import NOTHING, Score, Walker
-from burnish.target import target
 from burnish.tune.features import INVARIANT, extract
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.space import Alternative, TuningSpace

@@ -12,11 +12,11 @@ import pytest
 from burnish.driver.compilation import assemble, compile_kernels
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.machines.target import target
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.module import Module
-from burnish.target import target
 from burnish.tune import validation
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.space import Candidate

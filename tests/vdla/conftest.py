@@ -15,8 +15,8 @@ from burnish.graph.evaluate import evaluate
 from burnish.kernels.task import Space
 from burnish.kernels.template import Template
 from burnish.kernels.vdla import TEMPLATES
+from burnish.machines.target import Target, target
 from burnish.machines.vdla.device import Device, Run
-from burnish.target import Target, target
 from tests.vdla.layers import integers
 
 

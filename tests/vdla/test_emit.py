@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from burnish.dump import through
+from burnish.base.dump import through
 from burnish.errors import ScheduleError
 from burnish.kernels.task import Task
 from burnish.kernels.vdla import CONVOLUTION
@@ -22,6 +22,7 @@ from burnish.loops.verify import verify
 from burnish.lower.pipeline import own_passes
 from burnish.machines.decoupled import POP, PUSH
 from burnish.machines.intrinsics import TensorRule, declare, reference
+from burnish.machines.target import target
 from burnish.machines.vdla.code import Kernel
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.emit import emit
@@ -29,7 +30,6 @@ from burnish.machines.vdla.isa import Instruction
 from burnish.machines.vdla.machine import VDLA
 from burnish.pipeline.plan import make_task, plan_kernels
 from burnish.schedule.schedule import Schedule, replay
-from burnish.target import target
 from tests.vdla.layers import convolution, integers
 
 CONFIG = Config()

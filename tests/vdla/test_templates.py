@@ -13,9 +13,9 @@ from burnish.errors import ScheduleError, TargetError
 from burnish.graph import GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.kernels.vdla.tiling import Tile, Work, best_tile, candidates, checked_tile, cycles
+from burnish.machines.target import target
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.device import Device
-from burnish.target import target
 from tests.vdla.conftest import Check
 from tests.vdla.layers import convolution, integers, product, requantize
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from burnish.errors import ParameterError
+from burnish.machines.target import target
 from burnish.machines.x86.machine import X86
-from burnish.target import target
 from burnish.workers.plain import decode, dtype_called, encode
 from tests.workers import jobs
 from tests.workers.jobs import Ordinary, Pair

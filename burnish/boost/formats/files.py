@@ -6,13 +6,13 @@ import difflib
 import json
 from pathlib import Path
 
+from burnish.base.files import write_atomic
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.formats.lightgbm_format import loads_lightgbm
 from burnish.boost.formats.own_format import dumps_own, loads_own
 from burnish.boost.formats.ubjson import loads_ubjson
 from burnish.boost.formats.xgboost_format import dumps_xgboost, dumps_xgboost_ubj, loads_xgboost, model_of_document
 from burnish.errors import DataError, ParameterError
-from burnish.files import write_atomic
 
 FORMATS = ("burnish", "xgboost", "xgboost-ubj")
 _ALIASES = {

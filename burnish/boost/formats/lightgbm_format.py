@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.files import read_regular
 from burnish.boost.ensemble import MOST_OUTPUTS, Ensemble
 from burnish.boost.formats.lightgbm_trees import tree_from_lightgbm
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
-from burnish.files import read_regular
 
 _END_OF_TREES = "end of trees"
 # LightGBM's objective -> ours, that of XGBoost with the same link, or one of `burnish.boost.links`.

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.files import read_regular
 from burnish.boost.ensemble import MOST_FEATURES, MOST_OUTPUTS, Ensemble
 from burnish.boost.formats.ubjson import dumps_ubjson, loads_ubjson
 from burnish.boost.formats.values import float32_array, floats, int32_array, parse_json
 from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboost, with_lists
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
-from burnish.files import read_regular
 
 VERSION = [3, 2, 0]
 # XGBoost's name -> ours, for objectives that predict alike; the first with a name of ours is what we write.

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.fixed import reduced
 from burnish.boost.kernels import lean
 from burnish.boost.params import Params
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 
 _FINE = 256  # units of a gradient that is rounded to 1/512 of itself or better

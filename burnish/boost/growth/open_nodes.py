@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
@@ -22,7 +23,6 @@ from burnish.boost.growth.subtrees import Dense, Rows, Scratch, Slots, grow_subt
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
-from burnish.boost.threads import Workers
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
 

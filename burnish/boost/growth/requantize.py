@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from burnish.base.jit import njit
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.intrinsics import prefetch
-from burnish.jit import njit
 
 _AHEAD = np.uint64(32)  # entries between a prefetch and its use; at most blocks.PADDING
 _BLOCK = 128  # rows that are turned at once from columns into rows

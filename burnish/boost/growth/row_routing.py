@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
+from burnish.base.threads import Workers
 from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.threads import Workers
-from burnish.jit import njit
 
 _SHARE = 100_000  # entries for which further threads are worth their start
 

@@ -13,10 +13,10 @@ fraction; fractions are compared by cross-multiplication, as a division for each
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.intrinsics import prefetch
 from burnish.boost.splitter import split_gain
-from burnish.jit import njit
 
 # Without the option, numba counts references to the arrays at every entry of a column: five times slower.
 kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)

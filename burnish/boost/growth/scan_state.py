@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
+from burnish.base.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.intrinsics import aligned
-from burnish.boost.threads import Workers
-from burnish.jit import njit
 
 SLOTS = 0xFFFF  # of nodes in one scan; a row in none of them has the slot after the last
 _BITS = 23  # magnitude of a statistic of the narrow form

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.boost.params import ALIASES, Params
 from burnish.boost.synonyms import NAMES
 from burnish.errors import ParameterError
-from burnish.optional import require
 
 _multiclass: Any = require("sklearn.utils.multiclass", "boost")
 _validation: Any = require("sklearn.utils.validation", "boost")

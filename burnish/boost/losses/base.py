@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses import gradients
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
 

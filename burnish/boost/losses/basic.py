@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.losses import gradients
 from burnish.boost.losses.base import Floats, Objective, check_values, row_ranges, transformed
 from burnish.boost.params import Params
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
 

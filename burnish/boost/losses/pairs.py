@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
 from burnish.boost.kernels import always_inlined, inlined
 from burnish.boost.losses.elementary import sigmoid32
 from burnish.boost.sampling import mix
-from burnish.jit import njit
 
 PAIRWISE, NDCG, MAP = 0, 1, 2
 BATCH = 256  # sampled pairs at a time

@@ -6,13 +6,13 @@ Burges 2010, "From RankNet to LambdaRank to LambdaMART", sections 4 and 7; pairs
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.base import Floats, Objective, check_values
 from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, Queries, Rule, lambda_gradients, order_queries
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
 from burnish.boost.sampling import PAIRS, stream
-from burnish.boost.threads import Workers
 from burnish.errors import DataError
 
 LARGEST_EXPONENT = 31  # of the gain 2^label - 1, as in XGBoost

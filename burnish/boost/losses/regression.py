@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.threads import Workers
 from burnish.boost.kernels import lean
 from burnish.boost.losses import gradients
 from burnish.boost.losses.base import Floats, Objective, check_values, transformed
 from burnish.boost.losses.basic import Quantile
 from burnish.boost.losses.elementary import exp32, round20
-from burnish.boost.threads import Workers
 from burnish.errors import ParameterError
 
 _ONE, _NOUGHT = np.float32(1.0), np.float32(0.0)

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.losses.base import Floats, row_ranges
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.losses.regression import _Exponential, newton_step
-from burnish.boost.threads import Workers
 from burnish.errors import DataError
 
 _LEAST = 1e-16

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.outofcore import columnwise
 from burnish.boost.outofcore.layout import QUAD
 from burnish.boost.outofcore.prefetch import Block, Prefetcher
-from burnish.boost.threads import Workers
 
 LEAST_ROWS = 4096  # of a block for one thread: fewer are not worth the hand-over
 

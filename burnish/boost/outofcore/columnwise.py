@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
 from burnish.boost.fixed import PACKED_ROWS
 from burnish.boost.growth.bins import GROUP
 from burnish.boost.intrinsics import prefetch
 from burnish.boost.kernels import inlined
 from burnish.boost.outofcore.layout import QUAD
-from burnish.jit import njit
 
 AHEAD = 16  # rows between a prefetch and its use
 

@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
+from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts, category_cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore import store as files
 from burnish.boost.outofcore.layout import ColumnLayout, encode_dense, encode_sparse, plan_columns
 from burnish.boost.outofcore.spool import ROW_ARRAYS, RawBlock, Spool
 from burnish.boost.outofcore.store import Packed, Store, StoreWriter
-from burnish.boost.threads import Workers
 from burnish.errors import DataError, ParameterError
-from burnish.jit import njit
 
 LEAST_BLOCK_ROWS = 1 << 10
 SPARSE_BELOW = 1 / 3  # a column of fewer entries takes less room as 3 bytes an entry than as a byte a row

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 
 PIECE_BYTES = 1 << 15  # columns are grouped until a piece of a full block has about this size
 QUAD = 4  # dense columns whose bins lie together in memory, a row's in one word

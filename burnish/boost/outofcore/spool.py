@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore.store import SPOOL
 from burnish.errors import DataError
-from burnish.jit import njit
 
 ROW_ARRAYS = ("label", "weight", "base_margin")
 

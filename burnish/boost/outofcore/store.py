@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.errors import DataError, ParameterError
-from burnish.optional import require
 
 # A folder holds BLOCKS: the header MAGIC, identity (16 bytes), folder number, number of folders; then pieces, end to
 # end. The first folder holds INDEX too: MAGIC, length of JSON text, the text, arrays, SHA-256 of all before it.

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.boost.inputs.factors import Factor
 from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
 from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, Roles, in_order
 from burnish.errors import DataError
-from burnish.optional import require
 
 MISSING = frozenset((b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"NAN", b"null", b"NULL", b"None", b"?"))
 SEPARATORS = (",", "\t", ";", "|")

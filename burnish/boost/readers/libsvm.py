@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.boost.inputs.tables import Sparse
 from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
 from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
 from burnish.boost.readers.parts import Part
 from burnish.errors import DataError
-from burnish.optional import require
 
 LARGEST = np.iinfo(np.int32).max - 1  # feature numbers are int32
 _COMMENT = re.compile(rb"#[^\n]*")

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.boost.inputs import rows as checked
 from burnish.boost.inputs.factors import Factor, factor
 from burnish.boost.inputs.frames import arrow_columns
@@ -16,7 +17,6 @@ from burnish.boost.readers.digits import marked
 from burnish.boost.readers.parts import Part
 from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, Roles, in_order
 from burnish.errors import DataError
-from burnish.optional import require
 
 ROWS = 1 << 16  # of a part
 

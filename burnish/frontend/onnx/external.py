@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
+from burnish.base.files import open_regular
 from burnish.errors import ModelError
-from burnish.files import open_regular
 
 
 @dataclass(frozen=True)

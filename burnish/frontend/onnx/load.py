@@ -9,8 +9,8 @@ import onnx
 import onnx.defs
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
+from burnish.base.files import open_regular
 from burnish.errors import ModelError, UnsupportedOperator
-from burnish.files import open_regular
 from burnish.frontend.onnx.domains import DEFAULT
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
 

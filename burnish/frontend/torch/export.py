@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.optional import require
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.torch.context import Context, Ref
 from burnish.frontend.torch.detached import detached_regions
@@ -26,7 +27,6 @@ from burnish.frontend.torch.training import check_hooks, is_training, kept_modes
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.rewrite import drop_dead
 from burnish.loops.sizes import MOST, dim
-from burnish.optional import require
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,9 @@ from burnish.loops.expr import Cast, Expr, Load, Reduce
 from burnish.loops.loaded import Loaded, is_loaded
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
+from burnish.machines.target import Target
 from burnish.schedule.precompute import invariant
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 MOST_VECTORS = 20  # accumulators of a panel: the registers, less those for a row's addresses and a factor
 PARTS = 4  # of each core: parts of equal work, so that a core that the system takes away holds up few

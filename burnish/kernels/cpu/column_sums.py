@@ -18,8 +18,8 @@ from burnish.kernels.template import Template
 from burnish.loops.expr import Const, Expr, Load, Reduce, Var
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads, substitute
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 FEW_ROWS = 32
 MOST_CHUNKS = 16

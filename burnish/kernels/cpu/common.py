@@ -12,8 +12,8 @@ from burnish.kernels.task import Task
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout, layout
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 
 def single_output(task: Task) -> str:

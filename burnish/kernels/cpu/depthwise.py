@@ -21,8 +21,8 @@ from burnish.kernels.cpu.common import (
 from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 
 def _grouped(task: Task, target: Target) -> Convolution | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from burnish.target import Target
+from burnish.machines.target import Target
 
 
 def fits_elements(target: Target, positions: int, vectors: int, shared: int = 1) -> bool:

@@ -21,8 +21,8 @@ from burnish.kernels.cpu.common import (
 from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 ADD_UP = 5.0  # cycles to add up the elements of a vector
 GAIN = 0.7  # of the time of vectors of output channels: what is left must be less

@@ -26,8 +26,8 @@ from burnish.loops.program import Alloc, For, If, Seq, Stmt
 from burnish.loops.sizes import hinted
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, walk
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 EXPENSIVE = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "fmod"}
 GRAIN = 1 << 12  # elements of work below which waking the threads costs more than it saves

@@ -17,8 +17,8 @@ from burnish.kernels.cpu.product import Product, product
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
 FEWER = 10  # times as many steps of the depth as rows: the least that pays

@@ -14,8 +14,8 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce, Select
 from burnish.loops.traverse import free_vars, walk
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 MOST_BLOCKS = 48  # of channels: each has code of its own
 

@@ -37,9 +37,9 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Axis, Reduce, Var
 from burnish.loops.traverse import free_vars
+from burnish.machines.target import Target
 from burnish.schedule.prefetch import LINE
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 ACROSS = 1.05  # cost of a step whose rows of the left factor lie across the ends of cache lines
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves

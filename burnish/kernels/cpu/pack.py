@@ -13,8 +13,8 @@ from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 MOST_TERMS = 8  # of a sum in a transform, which is unrolled
 

@@ -10,8 +10,8 @@ from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import Level, statement
 from burnish.kernels.task import Choice, Task
 from burnish.loops.layout import layout
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 MANY_ROWS = 128  # that share a right factor: reading it from panels gains more than packing it costs
 DEEP = 64  # steps of the depth from which a panel is copied by the loop that multiplies with it

@@ -15,8 +15,8 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 MOST_UNROLLED = 256  # elements of a row of a window, and neighbours of a channel
 

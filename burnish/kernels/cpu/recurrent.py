@@ -15,8 +15,8 @@ from burnish.loops.expr import Const, Reduce
 from burnish.loops.linear import to_linear
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 MOST_VECTORS = 4
 CACHED = 1.0  # of the second-level caches: weights up to here stay in them from step to step

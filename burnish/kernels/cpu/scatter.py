@@ -17,8 +17,8 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.onepoint import scattered_axes
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 GRAIN = 1 << 12  # terms below which waking the threads costs more than it saves
 MOST_VECTORS = 4  # of one iteration

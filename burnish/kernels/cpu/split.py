@@ -30,10 +30,10 @@ from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.machines.unit import MatrixUnit
 from burnish.ops.bf16x3 import DEPTH, ROWS, multiplies_parts
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 HELD = 4  # tiles of sums that the unit's registers have room for, beside those of the factors
 SHORT = 3  # iterations of the window's loops that are unrolled

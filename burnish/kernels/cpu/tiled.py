@@ -17,8 +17,8 @@ from burnish.kernels.cpu.tiling import REDUCED, Nest, body_loads, find_nest, pre
 from burnish.kernels.task import Choice, Task
 from burnish.loops.expr import Var
 from burnish.loops.layout import Layout
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 UNROLLED = 128  # statements of an unrolled reduction step, beyond which it stays a loop
 

@@ -25,7 +25,7 @@ from burnish.kernels.nest import (
 )
 from burnish.kernels.task import Task
 from burnish.kernels.template import Describe, Template
-from burnish.target import Target
+from burnish.machines.target import Target
 
 
 def nests(task: Task, target: Target, nest: Tiling) -> Describe:

@@ -18,8 +18,8 @@ from burnish.loops.layout import Layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 MOST = 12  # choices of one knob
 SMALL = 1 << 20  # evaluations of the body below which one thread may be faster than several

@@ -11,8 +11,8 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.expr import Load, Reduce
 from burnish.loops.traverse import loads
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 BLOCK = 16
 

@@ -26,8 +26,8 @@ from burnish.kernels.match import WeightGradient, weight_gradient
 from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.tensor import Tensor, stages
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 CHUNKS_OUTSIDE, BLOCKS_OUTSIDE = "bands", "channels"
 

@@ -19,8 +19,8 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 LINE = 64  # bytes of a cache line
 ROWS = 6  # in registers at once, of vectors that a row has a whole number of: the more, the fewer are read again

@@ -27,8 +27,8 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 
 class Chain(NamedTuple):

@@ -17,8 +17,8 @@ from burnish.loops.expr import ITEM_BYTES, Reduce, Select, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import index_only, loads, walk
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 THREADS = (64, 128, 256, 512)
 VECTOR_BYTES = 16

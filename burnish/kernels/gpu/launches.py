@@ -23,8 +23,8 @@ from burnish.kernels.task import Choice, Space, Task
 from burnish.kernels.template import Template
 from burnish.loops.program import Alloc, Program, Stmt, seq
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 SINGLE: tuple[Template[Any], ...] = (
     SPLIT_PRODUCT,

@@ -19,8 +19,8 @@ from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast
 from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import substitute, transform
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 SIDE = 16  # threads of a block in each direction
 TILES = (16, 32, 64, 128)

@@ -20,8 +20,8 @@ from burnish.loops.program import Program
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, substitute, transform
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 ROW, ELEMENT = Var("row"), Var("element")
 

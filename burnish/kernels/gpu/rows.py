@@ -18,8 +18,8 @@ from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, 
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import substitute, transform
 from burnish.machines.nvptx.warp import REDUCE, WARP
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 WARPS = (1, 2, 4, 8, 16, 32)  # of a row
 BLOCK_ROWS = (1, 2, 4, 8)

@@ -16,8 +16,8 @@ from burnish.kernels.task import Choice, Space, Task, is_sum_of_products
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, Reduce
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 THREADS = (32, 64, 128, 256)
 FEW = 32  # partial sums that every thread adds up for itself

@@ -21,8 +21,8 @@ from burnish.loops.expr import Axis, Load, Reduce, Var
 from burnish.loops.program import Alloc, Program, seq
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import substitute
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 SPLITS = (2, 4, 8, 16)
 SHALLOW = 64  # elements of a part of the depth, below which its sums are mostly moved

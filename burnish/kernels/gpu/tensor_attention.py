@@ -20,8 +20,8 @@ from burnish.loops.program import MOST_BLOCKS
 from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, SIDE, row_elements
 from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import QUAD_REDUCE
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 WARPS = (1, 2, 4, 8)
 TILES = (1, 2)  # of 16 rows, of a warp

@@ -18,8 +18,8 @@ from burnish.loops.expr import Buffer, Expr, Load, cast
 from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.machines.nvptx.mma import CORES, DOT, DOT_COLUMNS, FRAGMENT, HALVES, SIDE, WARP, depth_of, row_elements
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 TILES_M, TILES_N = (32, 64, 128), (64, 128)
 STAGES = (2, 3, 4)

@@ -23,8 +23,8 @@ from burnish.loops.program import Alloc, Program, Stmt, seq
 from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, walk
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 THREADS = (64, 128, 256)
 MOST_POINTS = 64  # of a tile, which a thread holds in registers

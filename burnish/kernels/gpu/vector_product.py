@@ -18,8 +18,8 @@ from burnish.loops.expr import Buffer, Expr, Load, cast
 from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import loads, substitute
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 THREADS = (128, 256, 512, 1024)
 WIDTHS = (8, 16, 32, 64, 128)  # places of a block along the matrix's long side, or along the depth

@@ -22,8 +22,8 @@ from burnish.machines.nvptx.mma import SIDE
 from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA_HELD, Form
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 GROUPS = (1, 2, 3)  # of four warps, of a block
 KEYS = (64, 128)  # of a block

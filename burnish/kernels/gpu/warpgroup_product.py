@@ -16,8 +16,8 @@ from burnish.kernels.template import Template
 from burnish.loops.expr import Expr
 from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES, WARP
 from burnish.machines.nvptx.wgmma import DEPTH, FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
 STAGES = (3, 4, 5, 6)

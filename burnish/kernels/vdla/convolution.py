@@ -10,10 +10,10 @@ from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
 from burnish.kernels.vdla.tiling import Work, checked_tile
 from burnish.loops.expr import Reduce
 from burnish.loops.linear import to_linear
+from burnish.machines.target import Target
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 
 def form(task: Task, target: Target) -> Form | None:

@@ -10,8 +10,8 @@ from burnish.kernels.vdla.tiling import Work, space_of
 from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce
 from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.machines.vdla.config import Config
-from burnish.target import Target
 
 
 @dataclass(frozen=True)

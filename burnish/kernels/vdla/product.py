@@ -9,10 +9,10 @@ from burnish.kernels.vdla.form import Form, int8_sum, operations, space
 from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
 from burnish.kernels.vdla.tiling import Work, checked_tile
 from burnish.loops.expr import Reduce
+from burnish.machines.target import Target
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
-from burnish.target import Target
 
 
 def form(task: Task, target: Target) -> Form | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.machines.vdla.units import (
     DEADLOCK,
     FIRST,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.machines.vdla.vectors import LANES, multiply16
 
 OK, DEADLOCK, UNWRITTEN, OUT_OF_RANGE, OUT_OF_DRAM, READ_RACE, WRITE_RACE = range(7)

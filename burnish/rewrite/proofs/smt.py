@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from time import perf_counter
 from typing import Any
 
-from burnish import optional
+from burnish.base import optional
 from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Var
 from burnish.rewrite.language.terms import variables as variables_of
 from burnish.rewrite.language.types import Typing, canonical_rule

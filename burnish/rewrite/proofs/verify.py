@@ -9,8 +9,8 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter
 
+from burnish.base.files import read_regular
 from burnish.errors import RuleError
-from burnish.files import read_regular
 from burnish.rewrite.language.terms import Rule, parse_rules
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.proofs.axioms import RESOURCES, load_axioms

@@ -19,8 +19,8 @@ from burnish.graph.costs import (
 from burnish.graph.divide import COPIED
 from burnish.graph.estimates import Estimate, estimates, label_of, window_of
 from burnish.graph.fusion_properties import contiguous_when_joined
+from burnish.machines.target import Target
 from burnish.rewrite.search.table import Operation
-from burnish.target import Target
 
 FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
 FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better

@@ -118,7 +118,7 @@ class CudaRunner:
                 where = self.executable.target
                 raise TargetError(
                     f"{error}; the module is compiled for {where}: save() it and load it where there is one, or "
-                    "compile it for burnish.runtime.gpu.emulator.emulated(target) to run it here, slowly and checked"
+                    "compile it for burnish.simulators.gpu.emulator.emulated(target) to run it here, slowly and checked"
                 ) from None
             self._loaded = Loaded(gpu, self.executable, self._kernels, self._params)
         self._loaded.gpu.enter()

@@ -8,9 +8,9 @@ from functools import cache
 from itertools import pairwise
 from typing import Any
 
+from burnish.base.optional import require
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import BurnishError, TargetError
-from burnish.optional import require
 
 STREAM_CAPTURE_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 LEAST_BYTES = 256  # of an allocation: cuMemAlloc refuses zero bytes

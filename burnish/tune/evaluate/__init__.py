@@ -1,6 +1,6 @@
 """Trying candidates: built in worker processes, checked against the reference, timed in a process of their own."""
 
-from burnish.runtime.device_pool.leasing import Devices
+from burnish.boards.leasing import Devices
 from burnish.tune.evaluate.building import Build, Trial
 from burnish.tune.evaluate.evaluator import Evaluator
 from burnish.tune.evaluate.measurement import OUTCOMES, Measurement

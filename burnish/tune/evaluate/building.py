@@ -12,12 +12,12 @@ from functools import cache, lru_cache
 from burnish.codegen.gridcode import GridCode
 from burnish.kernels.task import Choice, Task
 from burnish.kernels.templates import template_called
+from burnish.machines.target import Target
 from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Call, Schedule
-from burnish.target import Target
 from burnish.tune.features.assembled import assembled
 from burnish.workers import ForkServer, Job, Limits, Outcome, Pool
 from burnish.workers.plain import decode, encode

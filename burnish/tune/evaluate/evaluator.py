@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Self
 
+from burnish.boards.leasing import Devices
 from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
+from burnish.machines.target import Target, host
 from burnish.measure.comparison import Comparison
-from burnish.runtime.device_pool.leasing import Devices
 from burnish.runtime.devices import usual_threads
 from burnish.runtime.pool import available_cores
-from burnish.target import Target, host
 from burnish.tune.evaluate.building import Build, Builder, Trial
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.pooled import PoolRunner

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from burnish.kernels.task import Task
+from burnish.machines.target import Target
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import ALIGNMENT, round_up
@@ -18,7 +19,6 @@ from burnish.runtime.entry import driver_image
 from burnish.runtime.fenced import Fenced
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.pool import Pool, pool
-from burnish.target import Target
 from burnish.tune.evaluate.expected import Expected, WrongAnswer, constant, varying
 from burnish.tune.evaluate.reference import Examples, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples

@@ -9,11 +9,11 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
+from burnish.boards.job import Job
+from burnish.boards.leasing import Devices, on_board
 from burnish.errors import BurnishError
+from burnish.machines.target import Target
 from burnish.measure.comparison import Comparison, compare_times
-from burnish.runtime.device_pool.job import Job
-from burnish.runtime.device_pool.leasing import Devices, on_board
-from burnish.target import Target
 from burnish.tune.evaluate import worker
 from burnish.tune.evaluate.building import unpack
 from burnish.tune.evaluate.expected import WrongAnswer

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from burnish.boards.job import Job, Place
 from burnish.errors import TargetError
 from burnish.kernels.task import Task
+from burnish.machines.target import Target
 from burnish.pipeline.kernel import Kernel
-from burnish.runtime.device_pool.job import Job, Place
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image
-from burnish.target import Target
 from burnish.tune.evaluate import timer
 from burnish.tune.evaluate.expected import Expected, WrongAnswer, constant, varying
 from burnish.tune.evaluate.reference import Examples, tolerance

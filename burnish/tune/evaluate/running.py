@@ -8,11 +8,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
+from burnish.machines.target import Target
 from burnish.measure.comparison import Comparison, compare_times
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.devices import is_timed
 from burnish.runtime.image import Image
-from burnish.target import Target
 from burnish.tune.evaluate import worker
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples

@@ -10,10 +10,10 @@ import numpy as np
 
 from burnish.codegen.objects import compile_ir
 from burnish.errors import TargetError
+from burnish.machines.target import Target
 from burnish.runtime.buffers import address_of
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.link import link
-from burnish.target import Target
 
 _LINE = 64  # bytes of a cache line
 _libc = ctypes.CDLL(None)

@@ -10,11 +10,11 @@ from contextlib import suppress
 
 from burnish.codegen.objects import target_machine
 from burnish.errors import BurnishError
+from burnish.machines.target import Target, host
 from burnish.pipeline.kernel import Kernel
 from burnish.runtime.devices import bench_for, is_timed
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image
-from burnish.target import Target, host
 from burnish.tune.evaluate import timer
 from burnish.tune.evaluate.building import unpack
 from burnish.tune.evaluate.expected import Faulty, WrongAnswer

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.kernels.nest import ANNOTATIONS, PARALLEL, READS, UNROLL, VECTORIZE, Nest
 from burnish.loops.expr import ITEM_BYTES
-from burnish.target import Target
+from burnish.machines.target import Target
 
 BUFFERS = READS + 1  # slots: what is stored, then what is loaded, constants last
 _BUFFERS = ("stored", "loaded", "constant")

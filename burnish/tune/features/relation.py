@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.kernels.nest import Nest
 from burnish.loops.expr import ITEM_BYTES
-from burnish.target import Target
+from burnish.machines.target import Target
 from burnish.tune.features.context import BOTTOM_UP, BUFFERS, CACHE, SUMMARY, TOUCHED
 
 THRESHOLDS = np.arange(-9.0, 11.0, 2.0, dtype=np.float32)

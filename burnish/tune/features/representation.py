@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from burnish.jit import njit
+from burnish.base.jit import njit
 from burnish.kernels.nest import Nest
 from burnish.search.space import Points
 from burnish.tune.features.configuration import configuration, configuration_names

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
 from burnish.errors import DataError, ParameterError
-from burnish.jit import njit
 from burnish.tune.models.base import UncertainModel
 
 ACQUISITIONS = ("mean", "ei", "ucb")

@@ -11,6 +11,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.jit import njit
+from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.formats.values import float32_array, floats
 from burnish.boost.grower import HistGrower
@@ -19,10 +21,8 @@ from burnish.boost.model import Model, dumps, loads
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_forest
 from burnish.boost.sampling import column_sampler
-from burnish.boost.threads import Workers
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
-from burnish.jit import njit
 from burnish.tune.models.base import Floats, Measured, document, not_fitted, opened, table
 from burnish.tune.models.trees import MAX_BIN
 

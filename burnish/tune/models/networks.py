@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.optional import require
+from burnish.base.optional import require
 from burnish.tune.models.base import Floats
 
 ENCODINGS = ("identifier", "context")

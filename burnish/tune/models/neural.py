@@ -7,9 +7,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.optional import require
 from burnish.boost.formats.values import float32_array, floats
 from burnish.errors import DataError, ParameterError
-from burnish.optional import require
 from burnish.tune.models.base import Floats, LoopNests, Measured, check_objective, document, not_fitted, opened
 from burnish.tune.models.networks import ENCODINGS, initial_parameters, rank_loss, regression_loss, scores_of
 

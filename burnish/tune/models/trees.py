@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import numpy as np
 
+from burnish.base.threads import Workers
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps, loads
 from burnish.boost.params import Params
-from burnish.boost.threads import Workers
 from burnish.errors import DataError
 from burnish.tune.models.base import Floats, Measured, check_objective, document, not_fitted, opened, table
 

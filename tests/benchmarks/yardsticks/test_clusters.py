@@ -7,9 +7,9 @@ import pytest
 
 from benchmarks.yardsticks.clusters import clusters, crossing
 from burnish.errors import MissingDependencyError, ParameterError
-from burnish.gnn.csr import CSR
-from burnish.gnn.generators import block_model
-from burnish.gnn.partition import equal_edges
+from burnish.gnn.data.csr import CSR
+from burnish.gnn.data.generators import block_model
+from burnish.gnn.data.partition import equal_edges
 
 
 def test_fewer_edges_cross_than_between_ranges() -> None:

@@ -5,8 +5,8 @@ import pytest
 
 from benchmarks.yardsticks.reorder import by_community, by_degree, communities, grouped
 from burnish.errors import ParameterError
-from burnish.gnn.csr import CSR, inverse
-from burnish.gnn.generators import block_model
+from burnish.gnn.data.csr import CSR, inverse
+from burnish.gnn.data.generators import block_model
 
 
 def test_hubs_first() -> None:

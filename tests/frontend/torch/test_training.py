@@ -12,8 +12,11 @@ import torch
 
 nn = torch.nn
 
-from burnish.driver.torch import backend  # noqa: E402
-from burnish.torch import register, report  # noqa: E402
+from burnish.torch import (  # noqa: E402
+    backend,
+    register,
+    report,
+)
 from tests.frontend.torch.architectures import ARCHITECTURES, inputs_of  # noqa: E402
 
 register()

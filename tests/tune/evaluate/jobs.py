@@ -6,7 +6,7 @@ import os
 import time
 
 from burnish.kernels.task import Choice
-from burnish.target import Target
+from burnish.machines.target import Target
 from burnish.tune.evaluate import building
 from burnish.tune.evaluate.building import Build
 

@@ -9,10 +9,10 @@ import pytest
 
 from burnish.kernels.task import Task
 from burnish.kernels.templates import first_match
+from burnish.machines.target import host
 from burnish.pipeline.kernel import compile_by, named, task_key
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Schedule
-from burnish.target import host
 from burnish.tune.evaluate import Evaluator, Trial, building
 from burnish.tune.evaluate.building import Builder
 from burnish.workers import Worker, pool, worker

@@ -9,17 +9,17 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from burnish.boards.job import Job
+from burnish.boards.leasing import MOST_LOST
+from burnish.boards.pool import DevicePool
+from burnish.boards.table import Device
 from burnish.errors import TargetError
 from burnish.kernels.task import Task
 from burnish.loops.tensor import compute, placeholder
-from burnish.runtime.device_pool.job import Job
-from burnish.runtime.device_pool.leasing import MOST_LOST
-from burnish.runtime.device_pool.pool import DevicePool
-from burnish.runtime.device_pool.table import Device
-from burnish.target import host, target
+from burnish.machines.target import host, target
 from burnish.tune.evaluate import Build, Devices, Evaluator, Fixed, Measurement, Trial
 from burnish.tune.evaluate.pooled import PoolRunner
-from tests.runtime.device_pool.faults import board
+from tests.boards.faults import board
 from tests.tune.conftest import CRASH, HANG, copies, handmade
 
 ARM = "aarch64-cortex-a53"

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from burnish.errors import TargetError
+from burnish.machines.target import host, target
 from burnish.runtime.buffers import address_of
-from burnish.target import host, target
 from burnish.tune.evaluate.timer import Timer, image
 
 KERNEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)

@@ -1,1 +1,0 @@
-"""The two doors for PyTorch: a compiled ``nn.Module``, and the backend of ``torch.compile``."""

@@ -1,0 +1,99 @@
+"""Compiled nn.Module: called as the network is, with tensors or arrays, which are not copied on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from burnish.driver.tensors import TensorModule
+from burnish.errors import InputError
+from burnish.frontend.torch.export import Signature, children_of
+from burnish.runtime.module import Module
+
+
+class TorchModule(TensorModule):
+    """A :class:`Module` that takes the arguments of the network that it was compiled from and gives results of the same
+    structure: tensors if any argument is a tensor, else arrays.
+
+    What ``save`` writes is loaded as a plain :class:`Module`, without torch: the leaves of arguments and results in
+    order.
+    """
+
+    _signature: Signature
+
+    @classmethod
+    def called_as(cls, module: Module, signature: Signature) -> TorchModule:
+        """The compiled ``module``, called as ``signature`` says; it shares code and parameters."""
+        made = cls.of(module)
+        assert isinstance(made, TorchModule)
+        made._call_as(signature)
+        return made
+
+    def __copy__(self) -> TorchModule:
+        return self.called_as(self, self._signature)
+
+    def _call_as(self, signature: Signature) -> None:
+        from torch.utils import _pytree
+
+        self._signature, self._tree = signature, _pytree
+        positional, named = children_of(signature.in_spec)
+        plain = all(number >= 0 for number, _ in signature.inputs) and not named.num_children
+        flat = plain and all(leaf.is_leaf() for leaf in children_of(positional))
+        self._leaves = positional.num_children if flat else -1  # of arguments that are just tensors
+        out, count = signature.out_spec, len(self.outputs)
+        each = [number for number, _ in signature.outputs] == list(range(count))
+        self._single = each and out.is_leaf()
+        self._tuple = each and out.type is tuple and out.num_children == out.num_leaves == count
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The network's result, its tensors new. Raises InputError for arguments unlike those it was compiled for."""
+        if kwargs or len(args) != self._leaves:
+            args = self._flat(args, kwargs)
+        for value in args:
+            if isinstance(value, self._tensor):
+                found: Sequence[Any] = self.run(args)
+                break
+        else:
+            arrays = super().__call__(*args)
+            found = arrays if isinstance(arrays, tuple) else (arrays,)
+        if self._single:
+            return found[0]
+        return tuple(found) if self._tuple else self._built(found)
+
+    def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+        """The leaves of the arguments that are the graph's inputs, in order. Raises InputError."""
+        signature = self._signature
+        leaves, spec = self._tree.tree_flatten((tuple(args), dict(kwargs)))
+        if spec != signature.in_spec:
+            leaves, spec = self._tree.tree_flatten(self._as_in_example(args, kwargs))
+        if spec != signature.in_spec:
+            found, allowed = _structure_text(spec), _structure_text(signature.in_spec)
+            raise InputError(f"arguments: found the structure {found}; allowed: {allowed}")
+        given = []
+        for leaf, (number, example) in zip(leaves, signature.inputs, strict=True):
+            if number >= 0:
+                given.append(leaf)
+            elif leaf is not example and leaf != example:
+                raise InputError(f"arguments: found {leaf!r}; allowed: {example!r}, for which the model was compiled")
+        return tuple(given)
+
+    def _as_in_example(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The arguments by position and by name as the example had them. Raises InputError."""
+        names, positional = self._signature.names, self._signature.positional
+        bound = dict(zip(names, args, strict=False))
+        twice, unknown = sorted(bound.keys() & kwargs.keys()), sorted(kwargs.keys() - set(names))
+        bound.update(kwargs)
+        missing = [name for name in names if name not in bound]
+        if twice or unknown or missing or len(args) > len(names):
+            found = f"{len(args)} by position and {sorted(kwargs)} by name"
+            raise InputError(f"arguments: found {found}; allowed: {', '.join(names)}, as in the example inputs")
+        return tuple(bound[n] for n in names[:positional]), {n: bound[n] for n in names[positional:]}
+
+    def _built(self, results: Sequence[Any]) -> Any:
+        """The result's structure from the graph's outputs."""
+        leaves = [results[number] if number >= 0 else value for number, value in self._signature.outputs]
+        return self._tree.tree_unflatten(leaves, self._signature.out_spec)
+
+
+def _structure_text(spec: Any) -> str:
+    return " ".join(str(spec).split())

@@ -1,0 +1,1 @@
+"""Training loop: data, checkpoints, reports; on one device, by a plan on several ranks."""

@@ -1,0 +1,270 @@
+"""Planning of training on many devices: a strategy with its simulated step, memory, bound, and comparison."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish.base.arguments import check_number
+from burnish.driver.importing import import_model
+from burnish.errors import PlanError
+from burnish.fitting.ranks import faster_plan
+from burnish.graph.domain import input_domains
+from burnish.graph.graph import Graph
+from burnish.machines.target import target as find_target
+from burnish.measure.samples import random_inputs
+from burnish.parallel.model.costs import Costs, Roofline
+from burnish.parallel.model.machine import Machine
+from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.presets import machine as find_machine
+from burnish.parallel.model.space import Space
+from burnish.parallel.model.strategy import Strategy, micro_batches_of, parse_strategy
+from burnish.parallel.programs.alternatives import RECOMPUTED, SPLITS, Alternative, Request, pipelined, split
+from burnish.parallel.programs.calibration import Ranks, calibrate, optimizer_slots
+from burnish.parallel.programs.micro import micro_graph
+from burnish.parallel.programs.parallel_plan import Plan
+from burnish.parallel.programs.plans import Splits, Stages, splits_of, stages_of
+from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
+from burnish.parallel.programs.ranks import Settings
+from burnish.parallel.simulate.baselines import data_parallel, expert, model_parallel
+from burnish.parallel.simulate.bound import lower_bound
+from burnish.parallel.simulate.search import PlanObjective
+from burnish.parallel.simulate.simulate import Simulator
+from burnish.parallel.simulate.taskgraph import Problem
+from burnish.runtime.steps import TensorSpec
+from burnish.search.budget import Event
+from burnish.train.step import Train, noted_labels, training_graph
+
+BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
+    "data parallel": data_parallel, "expert": expert, "model parallel": model_parallel,
+}  # fmt: skip
+
+
+ROOFLINE, FASTEST = Roofline(), PlanObjective()
+PLAIN = "data parallelism"
+AGAIN = 2  # searches more where the programs of what was found have no room, each within less
+
+
+def plan(
+    model: Any,
+    devices: str | Path | Machine = "host:2",
+    *,
+    seconds: float = 10.0,
+    seed: int = 0,
+    groups: Sequence[Sequence[str]] = (),
+    parameters: Sequence[str] | None = None,
+    costs: Costs = ROOFLINE,
+    synchronization: str = "overlapped",
+    sparse: bool = False,
+    objective: PlanObjective = FASTEST,
+    bound: bool = True,
+    strided: bool = True,
+    recompute: bool | None = None,
+    pipelines: bool = True,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    progress: Callable[[Event], None] | None = None,
+    measure: bool | Ranks = False,
+    deadline: float | None = None,
+) -> Plan:
+    """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
+
+    ``model``: an ONNX file, a :class:`Graph`, or what :func:`burnish.compile` imports. ``devices``: a preset such as
+    "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
+    operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
+    Small spaces are searched whole after that, by branch and bound, for as many seconds again.
+    ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``, ``seed``: of search.
+    ``recompute``: whether a strategy beyond a device's memory may compute results again; None: where memory binds,
+    as one of data parallelism, an expert's or a layer a device does not fit. ``pipelines``: whether pipelines
+    (1F1B) are looked for as well, for half the seconds, if micro-batches of the model can be computed apart.
+    ``deadline``: when all searches end, by ``time.monotonic``, but for a fifth of the seconds that each of them has
+    in any case; measuring puts it off.
+
+    ``measure``: on cores of this machine, links and parts of operations are timed first, and the best splits, the best
+    pipeline and data parallelism last, of which the fastest is returned;
+    :class:`burnish.parallel.programs.calibration.Ranks` says how to train.
+
+    The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
+    search. Raises PlanError, for one where nothing fits.
+    """
+    check_number("plan: seconds", seconds, 0, open_below=True)
+    graph = model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph
+    machine = devices if isinstance(devices, Machine) else find_machine(str(devices))
+    ranks = (Ranks() if measure is True else measure) or None
+    if ranks is not None:
+        parameters = ranks.train.parameters if parameters is None else tuple(parameters)
+        ranks = replace(ranks, train=replace(ranks.train, parameters=parameters))
+    found = operations(graph, parameters, groups)
+    starts = {name: make(found, machine) for name, make in BASELINES.items()}
+    if ranks is not None:
+        began = time.monotonic()
+        known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
+        machine, costs = known.machine, known.costs
+        deadline = None if deadline is None else deadline + time.monotonic() - began
+        objective = replace(objective, slots=optimizer_slots(ranks.train))
+    request = Request(
+        graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress,
+        deadline,
+    )  # fmt: skip
+    train = Train() if ranks is None else ranks.train
+    considered: dict[str, float | str] = {}
+    made: list[Alternative] = []
+
+    def attempt(name: str, find: Callable[[], Alternative]) -> Alternative | None:
+        """Notes an alternative, or why there is none."""
+        try:
+            own = find()
+        except PlanError as error:
+            considered[name] = str(error)
+            return None
+        if own.name not in considered:
+            considered[own.name] = own.simulator.full(own.choice) / 1e6
+            made.append(own)
+        return own
+
+    own = None if recompute else attempt(SPLITS, partial(split, request, found, starts, False))
+    kept = own is not None and own.found is not None and all(np.isfinite(own.found.starts[name]) for name in starts)
+    if recompute or (recompute is None and not kept):
+        attempt(RECOMPUTED, partial(split, request, found, starts, True))
+    if pipelines and machine.size > 1:
+        attempt("pipeline", partial(pipelined, request, train))
+    if ranks is not None:
+        made = [_with_room(own, request, starts, ranks) for own in made]
+        considered.update((own.name, own.simulator.full(own.choice) / 1e6) for own in made)
+    if not made:
+        raise PlanError("; ".join(f"{name}: {reason}" for name, reason in considered.items()))
+    times = _baselines(request, found, starts, made)
+    plans = [_planned(request, own, times, considered, bound) for own in sorted(made, key=lambda own: own.cost)]
+    return plans[0] if ranks is None else _measured(plans, found, ranks)
+
+
+def _with_room(own: Alternative, request: Request, starts: Mapping[str, Strategy], ranks: Ranks) -> Alternative:
+    """The alternative, or splits found within less where those of it need more than there is for their programs."""
+    for _ in range(AGAIN if own.name == SPLITS else 0):
+        try:
+            needed = _needed(request.graph, splits_of(own.model, own.strategy), request.machine, ranks)
+            over = max(a / b.memory for a, b in zip(needed, request.machine.devices, strict=True))
+            if over <= 1:
+                break
+            request = replace(request, objective=replace(request.objective, share=request.objective.share / over))
+            own = split(request, own.model, starts, False)
+        except PlanError:  # nothing is estimated to fit, or has a program: _measured tells what there is
+            break
+    return own
+
+
+def _needed(graph: Graph, placed: Splits | Stages, machine: Machine, ranks: Ranks) -> tuple[int, ...]:
+    """Bytes that each device's program allocates. Raises PlanError."""
+    guarded, settings = replace(ranks.train, guard=True), Settings(ranks.exact, ranks.cache_dir)
+    found = plan_memory(graph, guarded, placed, machine.size, find_target(ranks.target), settings)
+    return tuple(kept_bytes(memory) for memory in found)
+
+
+def _baselines(
+    request: Request, model: Model, starts: Mapping[str, Strategy], made: Sequence[Alternative]
+) -> dict[str, float]:
+    """Milliseconds of the starts, inf where one does not fit."""
+    known = next((own for own in made if own.found is not None), None)
+    simulator = Simulator(request.problem(model, starts, False)) if known is None else known.simulator
+    choices = {name: simulator.problem.space.choice(strategy) for name, strategy in starts.items()}
+    fits = {n: not request.objective.memory or simulator.fits(c, request.objective.slots) for n, c in choices.items()}
+    return {name: simulator.full(choice) / 1e6 if fits[name] else np.inf for name, choice in choices.items()}
+
+
+def _planned(
+    request: Request, own: Alternative, times: Mapping[str, float], considered: Mapping[str, float | str], bound: bool
+) -> Plan:
+    best = lower_bound(own.simulator.problem) if bound and own.found is not None else None
+    return Plan(
+        request.graph, own.model, request.machine, own.strategy, own.simulator, own.choice, times, best,
+        own.stop_reason, own.seconds, own.trials, considered, own.name, slots=request.objective.slots,
+    )  # fmt: skip
+
+
+def _measured(found: Sequence[Plan], model: Model, ranks: Ranks) -> Plan:
+    """Of the plans and data parallelism the one that is fastest as measured with random data, among those with room.
+
+    Raises PlanError where none has room on the devices.
+    """
+    graph, machine = found[0].graph, found[0].machine
+    plain = data_parallel(model, machine)
+    plans: dict[str, Plan] = {}
+    for own in found:
+        plans.setdefault("pipeline" if own.is_pipeline else "plan", own)
+    placements = {name: own.placement for name, own in plans.items()}
+    if not any(own.is_data_parallel for own in plans.values()):
+        placements[PLAIN] = splits_of(model, plain)
+    needed, refused = dict[str, tuple[int, ...]](), list[PlanError]()
+    for name, placed in placements.items():
+        try:
+            needed[name] = _needed(graph, placed, machine, ranks)
+        except PlanError as error:
+            refused.append(error)
+    room = [device.memory for device in machine.devices]
+    fitting = {n: placements[n] for n in needed if all(a <= b for a, b in zip(needed[n], room, strict=True))}
+    if not fitting:
+        if not needed:
+            raise refused[0]
+        least = min(max(each) for each in needed.values())
+        raise PlanError(f"plan for '{machine.name}': a device needs {least} bytes; there are {min(room)}")
+    used, seconds = next(iter(fitting)), dict[str, float]()
+    if len(fitting) > 1:
+        used, seconds = faster_plan(
+            graph, step_inputs(graph, ranks.train), ranks.train, fitting, machine.size, kind=ranks.kind,
+            threads=ranks.threads, steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact,
+            cache_dir=ranks.cache_dir, clock=ranks.clock,
+        )  # fmt: skip
+    measured = {name: 1e3 * took for name, took in seconds.items()}
+    if used in plans:
+        return replace(plans[used], measured=measured, allocated=needed[used])
+    base = next((own for own in plans.values() if not own.is_pipeline), None)
+    simulator = _simulator(found[0], model, plain) if base is None else base.simulator
+    choice = simulator.problem.space.choice(plain)
+    return replace(
+        base or found[0], name=PLAIN, model=model, strategy=plain, simulator=simulator, choice=choice,
+        measured=measured, allocated=needed[used],
+    )  # fmt: skip
+
+
+def _simulator(of: Plan, model: Model, strategy: Strategy) -> Simulator:
+    """That of a strategy where only a pipeline was found."""
+    old = of.simulator.problem
+    return Simulator(Problem(Space(model, of.machine, strided=False, also=[strategy]), old.costs, old.synchronization))
+
+
+def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarray]:
+    """A random batch for a step of training, by name, labels among it."""
+    step = training_graph(graph, train)
+    specs = [
+        TensorSpec(name, step.types[name].shape, step.types[name].dtype)
+        for name in step.inputs
+        if name not in step.states
+    ]
+    domains = input_domains(step)
+    for number, count, _ in noted_labels(graph, train):
+        if number is not None and count is not None:
+            domains[step.inputs[number]] = (0, count - 1)
+    return random_inputs(specs, seed, domains)
+
+
+def data_parallel_splits(graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits:
+    """The splits of data parallelism over so many devices of this machine."""
+    model = operations(graph, parameters)
+    return splits_of(model, data_parallel(model, find_machine(f"host:{ranks}")))
+
+
+def read_plan(text: str, graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits | Stages:
+    """The splits or the pipeline of a strategy's text for a graph, on so many devices of this machine.
+
+    Raises PlanError naming the line, for a strategy of another model or of another number of devices, and for a
+    pipeline's micro-batches that the model's batch cannot be divided into.
+    """
+    count = micro_batches_of(text)
+    model = operations(graph if count is None else micro_graph(graph, count), parameters)
+    strategy = parse_strategy(text, model, find_machine(f"host:{ranks}"))
+    return splits_of(model, strategy) if count is None else stages_of(model, strategy)

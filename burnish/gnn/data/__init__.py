@@ -1,0 +1,1 @@
+"""Graphs of vertices: formats, storage, partitions, halos."""

@@ -1,0 +1,1 @@
+"""Layers of graph networks, their programs, and segments of them."""

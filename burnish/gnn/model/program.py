@@ -1,0 +1,254 @@
+"""The program of a training graph over blocks of vertices: compiled segments, and the steps of a memory plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from burnish import ops
+from burnish.driver.api import compile
+from burnish.errors import UnsupportedOperator, VerificationError
+from burnish.gnn.data.share import Share
+from burnish.gnn.model.locality import Axes, axes_of, reads_of
+from burnish.gnn.model.segments import Segment, cut, segment_graph
+from burnish.graph.aggregation import block_aggregations
+from burnish.graph.decompose import decompose
+from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.loops.tensor import placeholder, stages
+from burnish.machines.target import target
+from burnish.memory.lifetimes import Step
+from burnish.ops.csr import INDEX_DTYPES
+from burnish.runtime.module import Module
+
+Make = Callable[[int], Graph]  # the graph for so many vertices
+EXTRA = 16  # vertices by which a second graph is larger, to see where vertices are
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One step of a segment: on a block, at its end (``finish``), or to get other workers' rows of a ``tensor``."""
+
+    what: str  # "rows", "gather", "plain", "finish" or "exchange"
+    segment: int
+    block: int = 0
+    tensor: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Segments with their modules, by block, and the steps over blocks of tensors that they are.
+
+    Steps read and write ``tensor:block``, and of other workers' rows ``tensor:far:segment``.
+    """
+
+    graph: Graph
+    axes: Axes
+    segments: tuple[Segment, ...]
+    modules: tuple[tuple[Module, ...], ...]
+    gatherings: Mapping[int, tuple[Gathering, ...]]
+    gathers: Mapping[int, Gather]
+    parts: tuple[Part, ...]
+    steps: tuple[Step, ...]
+
+    @property
+    def workspace(self) -> int:
+        """Most bytes that a module takes beside its arguments."""
+        memory = [m.memory for modules in self.modules for m in modules]
+        return max((m["arena"] + m["scratch"] for m in memory), default=0)
+
+    @property
+    def partial_bytes(self) -> int:
+        """Bytes of sums over single blocks, of which a segment's are there at once."""
+        found = [
+            sum(spec.nbytes for module in modules for spec in module.outputs[len(segment.writes) :])
+            for segment, modules in zip(self.segments, self.modules, strict=True)
+            if segment.sums
+        ]
+        return max(found, default=0)
+
+
+@dataclass(frozen=True)
+class Gather:
+    """A node that reads all rows of some tensors: its operands as far as its definition reads them.
+
+    ``offsets``, ``sources``, ``weights``: the operands that are its edges.
+    """
+
+    node: Node
+    inputs: tuple[str, ...]
+    offsets: str
+    sources: str | None
+    weights: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Gathering:
+    """A gathering of one block: ``module`` reads, beside rows and offsets, the tensors of edges ``edges``, which are
+    the sources themselves, or what ``prepare``, operators on structures, make of offsets and sources.
+    """
+
+    module: Module
+    prepare: tuple[Node, ...]
+    edges: tuple[str, ...]
+
+    def prepared(self, given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The tensors of edges from offsets and sources by name."""
+        found = dict(given)
+        for node in self.prepare:
+            operator = ops.operator_named(node.op)
+            assert operator.extern is not None, "an operator on structures has an implementation"
+            found[node.outputs[0]] = operator.extern(*(found[n] for n in node.inputs), **operator.complete(node.attrs))
+        return {name: found[name] for name in self.edges}
+
+
+def build(
+    make: Make, share: Share, first: str, labels: Sequence[str], threads: int | None = None,
+    cache_dir: str | Path | None = None,
+) -> Program:  # fmt: skip
+    """Cuts and compiles the graph that ``make`` gives, for a share. ``first``: the input with a block's first number;
+    ``labels``: the inputs that a call gives.
+    """
+    sizes = sorted({end - begin for begin, end in share.blocks}, reverse=True)
+    whole, other = decompose(make(share.vertices)), decompose(make(share.vertices + EXTRA))
+    axes = axes_of(whole, other, share.vertices, share.vertices + EXTRA)
+    segments = cut(whole, axes, first)
+    graphs = {size: decompose(make(size)) for size in sizes}
+    constants = {n: v for n, v in whole.constants.items() if n not in axes.rows and n not in axes.structure}
+    gathers = {
+        i: gather_of(whole, axes, whole.nodes[segment.nodes[0]])
+        for i, segment in enumerate(segments) if segment.kind == "gather"
+    }  # fmt: skip
+    options: dict[str, Any] = {"threads": threads, "cache_dir": cache_dir, "rewrite": False}
+    modules: list[tuple[Module, ...]] = []
+    gatherings: dict[int, tuple[Gathering, ...]] = {}
+    for i, segment in enumerate(segments):
+        if segment.kind == "gather":
+            gatherings[i] = _gathering(gathers[i], segment, graphs, axes, share, options)
+            modules.append(tuple(g.module for g in gatherings[i]))
+        elif segment.kind == "plain":
+            modules.append((compile(segment_graph(segment, whole, constants), **options),))
+        else:
+            made = {n: compile(segment_graph(segment, g, constants), **options) for n, g in graphs.items()}
+            modules.append(tuple(made[end - begin] for begin, end in share.blocks))
+    parts, steps = _steps(segments, gathers, gatherings, axes, share, {*share.tensors, *labels})
+    return Program(whole, axes, segments, tuple(modules), gatherings, gathers, parts, steps)
+
+
+def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
+    """The operands of a node that reads other rows, without those at its end that its definition does not read.
+
+    Raises UnsupportedOperator for one that does not read them by a structure.
+    """
+    inputs = list(node.inputs)
+    if not ops.is_opaque(node.op):
+        tensors = [placeholder(graph.types[n].shape, graph.types[n].dtype, f"x{i}") for i, n in enumerate(inputs)]
+        outputs = ops.operator_named(node.op).define("y", tensors, node.attrs)
+        read = {e.buffer.name for t in stages(outputs) for e in reads_of(t)}
+        while inputs and tensors[len(inputs) - 1].name not in read:
+            inputs.pop()
+    offsets = [n for n in inputs if n in axes.offsets]
+    edges = [n for n in inputs if n in axes.edges]
+    sources = [n for n in edges if graph.types[n].dtype in INDEX_DTYPES]
+    weights = [n for n in edges if n not in sources]
+    many = max(len({*sources}), len({*weights})) > 1
+    if len({*offsets}) != 1 or many or not {*offsets, *edges} <= {*graph.inputs}:
+        raise UnsupportedOperator(
+            f"node '{node.name}' ({node.op}) reads rows of other vertices; allowed in blocks of vertices: operators "
+            f"that do so by one structure of in-edges, found {offsets + edges}"
+        )
+    return Gather(node, tuple(inputs), offsets[0], sources[0] if sources else None, weights[0] if weights else None)
+
+
+def _gathering(
+    gather: Gather, segment: Segment, graphs: Mapping[int, Graph], axes: Axes, share: Share, options: Mapping[str, Any]
+) -> tuple[Gathering, ...]:
+    """The gatherings by block: one for each number of rows, with room for the most edges of a block.
+
+    Where blocks of sources are faster, edges are re-ordered once, and not at the calls of a module.
+    """
+    edges = share.edges[gather.offsets]
+    made: dict[int, Gathering] = {}
+    for rows in dict.fromkeys(end - begin for begin, end in share.blocks):
+        graph = _gather_graph(gather, segment, graphs[rows], axes, rows, edges.columns, edges.room)
+        graph = block_aggregations(graph, target("cpu"))
+        prepare = tuple(n for n in graph.nodes if ops.operator_named(n.op).traits.structure)
+        rest = [n for n in graph.nodes if n not in prepare]
+        outer = {*graph.inputs, *(name for n in prepare for name in n.outputs)}
+        read = tuple(n for n in dict.fromkeys(n for node in rest for n in node.inputs) if n in outer)
+        module = compile(replace(graph, inputs=read).with_nodes(rest), **options)
+        kept = {*segment.gathered, *segment.reads, *segment.given, gather.offsets}
+        made[rows] = Gathering(module, prepare, tuple(n for n in read if n not in kept))
+    return tuple(made[end - begin] for begin, end in share.blocks)
+
+
+def _gather_graph(
+    gather: Gather, segment: Segment, graph: Graph, axes: Axes, rows: int, columns: int, edges: int
+) -> Graph:
+    """The node by itself, from ``columns`` rows to ``rows``."""
+    b = GraphBuilder()
+    for name in dict.fromkeys(gather.inputs):
+        t = graph.types[name]
+        if name in axes.offsets:
+            shape: tuple[int, ...] = (rows + 1,)
+        elif name in axes.edges:
+            shape = (edges,)
+        elif name in segment.gathered:
+            shape = (columns, *t.shape[1:])
+        else:
+            shape = t.shape
+        if name in graph.constants:
+            b.constant(graph.constants[name], name)
+        else:
+            b.input(name, shape, t.dtype)
+    made = b.add_many(gather.node.op, *gather.inputs, names=gather.node.outputs, node=gather.node.name,
+                      **gather.node.attrs)  # fmt: skip
+    return b.build(*made)
+
+
+def _steps(
+    segments: Sequence[Segment],
+    gathers: Mapping[int, Gather],
+    gatherings: Mapping[int, Sequence[Gathering]],
+    axes: Axes,
+    share: Share,
+    resident: Collection[str],
+) -> tuple[tuple[Part, ...], tuple[Step, ...]]:
+    """The steps in order, with what each reads and writes; not what is ``resident`` anyway."""
+    numbers = range(len(share.blocks))
+    parts: list[Part] = []
+    steps: list[Step] = []
+
+    def add(part: Part, reads: Sequence[str], writes: Sequence[str]) -> None:
+        parts.append(part)
+        steps.append(Step(tuple(dict.fromkeys(reads)), tuple(writes)))
+
+    for i, segment in enumerate(segments):
+        for name in (*segment.reads, *segment.gathered, *segment.writes):
+            if axes.rows[name]:
+                raise VerificationError(f"gnn: '{name}' lasts, and its vertices are along axis {axes.rows[name]}")
+        own = [name for name in segment.reads if name not in resident]
+        if segment.kind == "plain":
+            add(Part("plain", i), (), ())
+            continue
+        if segment.kind == "rows":
+            for k in numbers:
+                add(Part("rows", i, k), [f"{n}:{k}" for n in own], [f"{n}:{k}" for n in segment.writes])
+            if segment.sums:
+                add(Part("finish", i), (), ())
+            continue
+        gather = gathers[i]
+        far = share.edges[gather.offsets].exchange is not None
+        whole = [f"{n}:{k}" for n in segment.gathered if n not in resident for k in numbers]
+        for name in [n for n in segment.gathered if n not in resident] if far else ():
+            add(Part("exchange", i, 0, name), [f"{name}:{k}" for k in numbers], [f"{name}:far:{i}"])
+            whole.append(f"{name}:far:{i}")
+        for k in numbers:
+            here = share.edges[gather.offsets].sources is not None
+            edges = [] if here else [f"{name}:{k}" for name in gatherings[i][k].edges]
+            add(Part("gather", i, k), [*whole, *(f"{n}:{k}" for n in own), *edges],
+                [f"{n}:{k}" for n in segment.writes])  # fmt: skip
+    return tuple(parts), tuple(steps)

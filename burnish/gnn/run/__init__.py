@@ -1,0 +1,1 @@
+"""Training and inference of graph networks: whole, in blocks, sampled, on workers."""

@@ -1,0 +1,61 @@
+"""Inference of graph networks, also on graphs that they have never seen: logits of all vertices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+
+from burnish.driver.api import compile
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.model.models import FEATURES, FIRST, Network
+from burnish.gnn.model.program import build
+from burnish.gnn.run.blocked import BlockedStep
+from burnish.gnn.run.feeds import inputs_of
+from burnish.gnn.run.outofcore import shared_of
+from burnish.gnn.run.whole import loaded, within
+from burnish.memory.sizes import parse_budget
+from burnish.runtime.module import Module
+from burnish.train.evaluation import without_dropout
+
+
+def logits_of(
+    network: Network,
+    graph: Graph | str | Path,
+    *,
+    threads: int | None = None,
+    cache_dir: str | Path | None = None,
+    memory_budget: str | int | None = None,
+    block: int | None = None,
+) -> np.ndarray:
+    """Logits of all vertices, float32 [V, classes]. ``memory_budget``, ``block``: as for ``fit``.
+
+    Raises DataError for a graph that the network does not take, ParameterError for a budget that is too small, OSError.
+    """
+
+    def whole(given: Graph) -> tuple[Callable[[], np.ndarray], list[Module]]:
+        extents, arrays = inputs_of(network, given)
+        model = without_dropout(network.graph(extents))
+        module = compile(model, threads=threads, cache_dir=cache_dir, rewrite=False)
+        return lambda: np.asarray(module(*(arrays[spec.name] for spec in module.inputs))), [module]
+
+    if memory_budget is None:
+        assert isinstance(graph, Graph)
+        return whole(graph)[0]()
+    budget = parse_budget("memory_budget", memory_budget)
+
+    def blocks() -> Callable[[], np.ndarray]:
+        shared = shared_of(network, graph, block, labelled=False)
+        program = build(
+            lambda v: without_dropout(network.graph(shared.extents(v), shared.cost, part=True)), shared.share, FIRST,
+            (), threads, cache_dir,
+        )  # fmt: skip
+        step = stack.enter_context(BlockedStep(program, shared.share, FEATURES, FIRST, budget, labels=()))
+        return lambda: np.asarray(step())
+
+    graph = loaded(graph, whole=False)
+    with ExitStack() as stack:
+        call = blocks() if block is not None else within(network, graph, budget, False, whole, blocks)
+        return call()

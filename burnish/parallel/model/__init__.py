@@ -1,0 +1,1 @@
+"""Machines, operations, strategies and costs of parallel programs."""

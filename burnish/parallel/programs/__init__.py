@@ -1,0 +1,1 @@
+"""Programs of devices that a strategy stands for: messages, pipelines, compilation, calibration."""

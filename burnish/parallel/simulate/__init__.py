@@ -1,0 +1,1 @@
+"""Execution simulator of strategies, searches over it, bounds, memory of devices."""

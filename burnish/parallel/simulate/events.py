@@ -1,0 +1,282 @@
+"""Event loop of the simulator: tasks in order of readiness on each device and link (thesis-jia algorithm 1).
+
+Where devices copy messages, a sender does so at the end of the task that made them, and a receiver as a task that is
+ready then.
+
+Ties are broken by a structural key: what the task is, never when it was created. Every task takes a nanosecond or more,
+so that no task becomes ready at the instant that is being processed. Both make the result a function of the strategy.
+"""
+
+from __future__ import annotations
+
+from burnish.base.jit import njit
+from burnish.parallel.simulate.core import (
+    AFTER,
+    IN,
+    OUT,
+    PARTS,
+    PLACE,
+    SPLIT,
+    WEIGHT,
+    Scratch,
+    Tables,
+    copying,
+    transfer,
+)
+from burnish.parallel.simulate.sharing import SOURCE, TARGET, Array, count, partners, volume
+from burnish.parallel.simulate.state import (
+    ACTIVATION,
+    BACKWARD,
+    EXCEEDED,
+    FORWARD,
+    GRADIENT,
+    KIND,
+    OVERFLOW,
+    PART,
+    PLACED_ACTIVATION,
+    SYNCHRONIZATION,
+    THING,
+    UNLIMITED,
+    Checkpoints,
+    State,
+    Trace,
+    arrive,
+    pop,
+    push,
+    save,
+    split_of,
+)
+
+
+@njit(cache=True, inner=True)
+def run(
+    t: Tables, choice: Array, s: State, sync: Array, tail: Array, limit: int, trace: Trace, found: Array, size: Array,
+    w: Array, until: int,
+) -> int:  # fmt: skip
+    """Simulates to the end of the step, or until so many events; returns its time so far, EXCEEDED as soon as it is
+    certainly over ``limit``.
+
+    Certain: a resource's free time and the work left for it, or a task's end and the longest path from it.
+    """
+    while s.scalars[0] > 0 and s.scalars[1] < until:
+        ready, key = pop(s.time, s.key, s.scalars)
+        what = key >> KIND
+        i = (key >> THING) & ((1 << (KIND - THING)) - 1)
+        k = (key >> PART) & ((1 << PART) - 1)
+        if what <= BACKWARD:
+            c = choice[i]
+            r = t.places[t.configurations[c, PLACE], k]
+            time = t.time[t.configurations[c, SPLIT], what, t.kind[r]]
+            end = max(ready, s.free[r]) + time
+            s.free[r] = end
+            s.left[r] -= time
+            if end + max(s.left[r], tail[i, what]) > limit:
+                return EXCEEDED
+            done(s, trace, key, r, end - time, end)
+            if not finish(t, choice, s, sync, what, i, k, r, end, trace, found, size, w):
+                return OVERFLOW
+        elif what <= GRADIENT:
+            if t.copied:
+                p = key & ((1 << PART) - 1)
+                answer = receive(t, choice, s, what, i, k, p, ready, tail, limit, trace, w)
+            else:
+                answer = send(t, choice, s, what, i, k, ready, tail, limit, trace, found, size, w)
+            if answer < 0:
+                return answer
+        else:
+            r = key & ((1 << (PART + PART)) - 1)
+            time = sync[i, r]
+            end = max(ready, s.free[r]) + time
+            s.free[r] = end
+            s.left[r] -= time
+            if end + s.left[r] > limit:
+                return EXCEEDED
+            done(s, trace, key, r, end - time, end)
+    return s.scalars[2]
+
+
+@njit(cache=True, inner=True)
+def done(s: State, trace: Trace, key: int, r: int, start: int, end: int) -> None:
+    """Counts a task or transfer, and keeps it if there is a trace."""
+    n = s.scalars[1]
+    if trace.key.size:
+        trace.key[n] = key
+        trace.resource[n] = r
+        trace.start[n] = start
+        trace.end[n] = end
+    s.scalars[1] = n + 1
+    s.scalars[2] = max(s.scalars[2], end)
+
+
+@njit(cache=True, inner=True)
+def finish(
+    t: Tables, choice: Array, s: State, sync: Array, what: int, i: int, k: int, device: int, end: int, trace: Trace,
+    found: Array, size: Array, w: Array,
+) -> bool:  # fmt: skip
+    """Hands the result of a task on to those that wait for it; False if the heap is too small.
+
+    What other devices wait for of one tensor is one entry of the heap: its transfers follow each other in the order of
+    keys, and nothing that they lead to is ready before them.
+    """
+    devices = t.kind.size
+    ahead = what == FORWARD
+    own = split_of(t, choice, i)
+    sent = end
+    if ahead:
+        if s.first[i] < 0:
+            s.first[i] = s.scalars[1] - 1
+        first, last = t.pointer[OUT, i], t.pointer[OUT, i + 1]
+        if first == last and not arrive(s, (2 * i + 1) * devices + k, end, (1 << KIND) | (i << THING) | (k << PART)):
+            return False
+    else:
+        first, last = t.pointer[IN, i], t.pointer[IN, i + 1]
+        if not summed(t, choice, s, sync, i, end):
+            return False
+    for q in range(first, last):
+        e = t.lists[q]
+        j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
+        other = split_of(t, choice, j)
+        a, b = (own, other) if ahead else (other, own)
+        at = t.configurations[choice[j], PLACE]
+        remote = False
+        several = partners(t.geometry, e, ahead, a, b, k, found, size, w)
+        for n in range(several):
+            p = found[n]
+            y = t.places[at, p]
+            if y != device and t.copied:
+                nbytes = size[n] * t.nbytes[e, what]
+                time = copying(t, device, y, nbytes, nbytes < t.result[own] if ahead else several > 1)
+                pair = (e << THING) | (k << PART) | p
+                done(s, trace, ((PLACED_ACTIVATION + what) << KIND) | pair, device, sent, sent + time)
+                sent += time
+                s.free[device] = sent
+                s.left[device] -= time
+                if not push(s.time, s.key, s.scalars, sent, ((ACTIVATION + what) << KIND) | pair):
+                    return False
+            elif y != device:
+                remote = True
+            elif not arrive(s, (2 * j + what) * devices + p, end, (what << KIND) | (j << THING) | (p << PART)):
+                return False
+        if remote and not push(
+            s.time, s.key, s.scalars, end, ((ACTIVATION + what) << KIND) | (e << THING) | (k << PART)
+        ):
+            return False
+    return True
+
+
+@njit(cache=True, inner=True)
+def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) -> bool:
+    """After a backward task: synchronization of weights whose gradients are complete, and the next micro-batches."""
+    devices = t.kind.size
+    for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+        g = t.lists[q]
+        s.group_waiting[g] -= 1
+        s.group_ready[g] = max(s.group_ready[g], end)
+        if s.group_waiting[g] == 0:
+            for r in range(sync.shape[1] - 1):
+                key = (SYNCHRONIZATION << KIND) | (g << THING) | r
+                if sync[g, r] > 0 and not push(s.time, s.key, s.scalars, s.group_ready[g], key):
+                    return False
+    for q in range(t.pointer[AFTER, i], t.pointer[AFTER, i + 1]):
+        j = t.lists[q]
+        for p in range(t.configurations[choice[j], PARTS]):
+            if not arrive(s, 2 * j * devices + p, end, (j << THING) | (p << PART)):
+                return False
+    return True
+
+
+@njit(cache=True, inner=True)
+def send(
+    t: Tables, choice: Array, s: State, what: int, e: int, k: int, ready: int, tail: Array, limit: int, trace: Trace,
+    found: Array, size: Array, w: Array,
+) -> int:  # fmt: skip
+    """The transfers of part k's share of a tensor, on their routes; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
+    devices = t.kind.size
+    ahead = what == ACTIVATION
+    way = what - ACTIVATION
+    i = t.geometry.edges[e, SOURCE] if ahead else t.geometry.edges[e, TARGET]
+    j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
+    own = split_of(t, choice, i)
+    d = split_of(t, choice, j)
+    x = t.places[t.configurations[choice[i], PLACE], k]
+    at = t.configurations[choice[j], PLACE]
+    nbytes = t.nbytes[e, way]
+    a, b = (own, d) if ahead else (d, own)
+    for n in range(partners(t.geometry, e, ahead, a, b, k, found, size, w)):
+        p = found[n]
+        y = t.places[at, p]
+        if x == y:
+            continue
+        time = transfer(t, x, y, size[n] * nbytes)
+        one = t.route[x, y, 0]
+        two = t.route[x, y, 1]
+        start = ready
+        if one >= 0:
+            start = max(start, s.free[one])
+        if two >= 0:
+            start = max(start, s.free[two])
+        end = start + time
+        if end + t.time[d, way, t.kind[y]] + tail[j, way] > limit:
+            return EXCEEDED
+        for link in (one, two):
+            if link >= 0:
+                s.free[link] = end
+                s.left[link] -= time
+                if end + s.left[link] > limit:
+                    return EXCEEDED
+        done(s, trace, (what << KIND) | (e << THING) | (k << PART) | p, one if one >= 0 else two, start, end)
+        if not arrive(s, (2 * j + way) * devices + p, end, (way << KIND) | (j << THING) | (p << PART)):
+            return OVERFLOW
+    return 0
+
+
+@njit(cache=True, inner=True)
+def receive(
+    t: Tables, choice: Array, s: State, what: int, e: int, k: int, p: int, ready: int, tail: Array, limit: int,
+    trace: Trace, w: Array,
+) -> int:  # fmt: skip
+    """The receiver's half of a copied transfer, to part p; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
+    ahead = what == ACTIVATION
+    way = what - ACTIVATION
+    i = t.geometry.edges[e, SOURCE] if ahead else t.geometry.edges[e, TARGET]
+    j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
+    own = split_of(t, choice, i)
+    d = split_of(t, choice, j)
+    x = t.places[t.configurations[choice[i], PLACE], k]
+    y = t.places[t.configurations[choice[j], PLACE], p]
+    elements = volume(t.geometry, e, own, d, k, p) if ahead else volume(t.geometry, e, d, own, p, k)
+    several = count(t.geometry, e, False, own, d, p, w) if ahead else count(t.geometry, e, True, d, own, p, w)
+    time = copying(t, x, y, elements * t.nbytes[e, way], several > 1)
+    start = max(ready, s.free[y])
+    end = start + time
+    s.free[y] = end
+    s.left[y] -= time
+    if end + max(s.left[y], t.time[d, way, t.kind[y]] + tail[j, way]) > limit:
+        return EXCEEDED
+    done(s, trace, (what << KIND) | (e << THING) | (k << PART) | p, y, start, end)
+    if not arrive(s, (2 * j + way) * t.kind.size + p, end, (way << KIND) | (j << THING) | (p << PART)):
+        return OVERFLOW
+    return 0
+
+
+@njit(cache=True, inner=True)
+def drive(
+    t: Tables, choice: Array, s: State, sync: Array, tail: Array, limit: int, every: int, ck: Checkpoints, trace: Trace,
+    room: Scratch,
+) -> int:  # fmt: skip
+    """Simulates to the end of the step: see :func:`run`. With ``every`` a checkpoint about every so many events."""
+    for z in range(ck.scalars.shape[0] if every > 0 else 0):
+        ck.scalars[z, 0] = -1
+    time = 0
+    while s.scalars[0] > 0:
+        until = UNLIMITED
+        if every > 0:
+            z = s.scalars[1] // every
+            if z < ck.scalars.shape[0]:
+                save(s, ck, z)
+            if z + 1 < ck.scalars.shape[0]:
+                until = (z + 1) * every
+        time = run(t, choice, s, sync, tail, limit, trace, room.found, room.size, room.w, until)
+        if time < 0:
+            return time
+    return time

@@ -1,0 +1,243 @@
+"""Metropolis walk over strategies, compiled: proposals simulated from checkpoints and only up to a known limit.
+
+The Metropolis number is drawn before the simulation, so that the longest time that would be accepted is known: a
+proposal whose loads or longest path exceed it is rejected without simulation, others as soon as that is certain.
+Source: thesis-jia section 3.5; algorithms 1 and 2 (delta simulation), here by resuming.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from burnish.base.jit import njit
+from burnish.parallel.simulate.core import AFTER, BEFORE, IN, OUT, PARTS, WEIGHT, Known, Scratch, Tables
+from burnish.parallel.simulate.events import drive
+from burnish.parallel.simulate.loads import change_loads, copy_changed, loads
+from burnish.parallel.simulate.paths import tails
+from burnish.parallel.simulate.sharing import SOURCE, TARGET, Array, count
+from burnish.parallel.simulate.state import (
+    EXCEEDED,
+    OVERFLOW,
+    UNLIMITED,
+    Checkpoints,
+    State,
+    Trace,
+    begin,
+    fill,
+    gradients_of,
+    inputs_of,
+    load_checkpoint,
+    split_of,
+)
+
+ACCEPTED, TRIED, SKIPPED, EVENTS = range(4)  # counters of a walk
+
+
+@njit(cache=True, counted=False)
+def simulate(
+    t: Tables, choice: Array, s: State, known: Known, tail: Array, limit: int, every: int, ck: Checkpoints,
+    trace: Trace, room: Scratch,
+) -> int:  # fmt: skip
+    """A full simulation of a strategy, of which load and sums are ``known``. See :func:`events.drive`."""
+    if not begin(t, choice, s, known.load, room.w):
+        return OVERFLOW
+    return drive(t, choice, s, known.sync, tail, limit, every, ck, trace, room)
+
+
+@njit(cache=True, inner=True)
+def resume(
+    t: Tables, old: Array, new: Array, ops: Array, s: State, load: Array, before: Array, ck: Checkpoints, z: int,
+    room: Scratch,
+) -> bool:  # fmt: skip
+    """The state of ``new`` at checkpoint z of ``old``, which was taken before anything that differs.
+
+    ``load``, ``before``: all work of either. False if the heap is too small.
+    """
+    devices = t.kind.size
+    load_checkpoint(s, ck, z)
+    for r in range(load.size):
+        s.left[r] += load[r] - before[r]
+    for i in ops:
+        for k in range(t.configurations[new[i], PARTS]):
+            s.waiting[2 * i * devices + k] = inputs_of(t, new, i, k, room.w)
+            s.waiting[(2 * i + 1) * devices + k] = gradients_of(t, new, i, k, room.w)
+            s.ready[2 * i * devices + k] = 0
+            s.ready[(2 * i + 1) * devices + k] = 0
+        more = t.configurations[new[i], PARTS] - t.configurations[old[i], PARTS]
+        for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
+            s.group_waiting[t.lists[q]] += more
+        for q in range(t.pointer[AFTER, i], t.pointer[AFTER, i + 1]):
+            j = t.lists[q]
+            for k in range(0 if room.inside[j] else t.configurations[new[j], PARTS]):
+                s.waiting[2 * j * devices + k] += more
+        neighbours(t, old, new, i, s, room)
+    return z > 0 or fill(t, new, s)
+
+
+@njit(cache=True, inner=True)
+def neighbours(t: Tables, old: Array, new: Array, i: int, s: State, room: Scratch) -> None:
+    """What tasks of operations beside a changed one wait for, if they are not changed themselves."""
+    devices = t.kind.size
+    for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
+        e = t.lists[q]
+        j = t.geometry.edges[e, TARGET]
+        for k in range(0 if room.inside[j] else t.configurations[new[j], PARTS]):
+            more = count(t.geometry, e, False, split_of(t, new, i), split_of(t, new, j), k, room.w) - count(
+                t.geometry, e, False, split_of(t, old, i), split_of(t, old, j), k, room.w
+            )
+            s.waiting[2 * j * devices + k] += more
+    for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+        e = t.lists[q]
+        j = t.geometry.edges[e, SOURCE]
+        for k in range(0 if room.inside[j] else t.configurations[new[j], PARTS]):
+            more = count(t.geometry, e, True, split_of(t, new, j), split_of(t, new, i), k, room.w) - count(
+                t.geometry, e, True, split_of(t, old, j), split_of(t, old, i), k, room.w
+            )
+            s.waiting[(2 * j + 1) * devices + k] += more
+
+
+@njit(cache=True, inner=True)
+def resume_point(t: Tables, ops: Array, first: Array, every: int, ck: Checkpoints) -> int:
+    """The last checkpoint before anything that these operations change; 0, the start, if there is no other."""
+    least = UNLIMITED
+    for i in ops:
+        if t.pointer[IN, i] == t.pointer[IN, i + 1] and t.pointer[BEFORE, i] == t.pointer[BEFORE, i + 1]:
+            return 0
+        for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
+            least = min(least, first[t.geometry.edges[t.lists[q], SOURCE]])
+        for q in range(t.pointer[BEFORE, i], t.pointer[BEFORE, i + 1]):
+            least = min(least, first[t.lists[q]])
+    z = min(ck.scalars.shape[0] - 1, least // every)
+    while z > 0 and (ck.scalars[z, 0] < 0 or ck.scalars[z, 1] > least):
+        z -= 1
+    return z
+
+
+@njit(cache=True, counted=False)
+def propose(
+    t: Tables, old: Array, new: Array, ops: Array, s: State, first: Array, known: Known, changed: Known, limit: int,
+    every: int, ck: Checkpoints, trace: Trace, room: Scratch, counters: Array, stop: bool,
+) -> int:  # fmt: skip
+    """The time of ``new``, which is ``old`` but for ``ops``; EXCEEDED over ``limit``.
+
+    ``changed`` comes in as what is known of the old strategy and leaves as that of the new one; ``every`` 0: without
+    resuming; ``stop``: whether the limit is used before the simulation has ended.
+    """
+    change_loads(t, old, new, ops, changed, room)
+    after = 0
+    for g in range(changed.sync.shape[0]):
+        after += changed.sync[g, changed.sync.shape[1] - 1]
+    bound = limit - after if stop else UNLIMITED
+    if stop:
+        for r in range(changed.load.size):
+            if changed.load[r] > bound:
+                counters[SKIPPED] += 1
+                return EXCEEDED
+        if tails(t, new, changed.sync, changed.hop, changed.tail) > bound:
+            counters[SKIPPED] += 1
+            return EXCEEDED
+    else:
+        changed.tail[:] = 0
+    began = 0
+    if every > 0 and ck.scalars[0, 0] >= 0:
+        z = resume_point(t, ops, first, every, ck)
+        fits = resume(t, old, new, ops, s, changed.load, known.load, ck, z, room)
+        began = s.scalars[1]
+    else:
+        fits = begin(t, new, s, changed.load, room.w)
+    if not fits:
+        return OVERFLOW
+    time = drive(t, new, s, changed.sync, changed.tail, bound, 0, ck, trace, room)
+    counters[EVENTS] += s.scalars[1] - began
+    if time < 0:
+        return time
+    return time + after if time + after <= limit else EXCEEDED
+
+
+@njit(cache=True, inner=True)
+def put(to: Array, values: Array) -> None:
+    """Copies values, (n,). An assignment of arrays would compile the text of an error of shapes."""
+    for i in range(values.size):
+        to[i] = values[i]
+
+
+@njit(cache=True, inner=True)
+def put_known(to: Known, known: Known) -> None:
+    """Copies what is known of a strategy, but for its tail."""
+    put(to.load, known.load)
+    for g in range(known.sync.shape[0]):
+        put(to.sync[g], known.sync[g])
+    for g in range(known.hop.shape[0]):
+        put(to.hop[g], known.hop[g])
+
+
+@njit(cache=True, counted=False)
+def metropolis(
+    t: Tables, choice: Array, first_number: Array, numbers: Array, moves: Array, move_pointer: Array, proposals: int,
+    temperature: float, seed: int, stop: bool, s: State, known: Known, changed: Known, every: int, ck: Checkpoints,
+    trace: Trace, room: Scratch, counters: Array, best: Array, new: Array, first: Array,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Proposals at one temperature, from ``choice``, which becomes the last accepted strategy, ``best`` the best.
+
+    A time T is accepted with probability exp((now - T) / (temperature * now)). Returns the times of both, at least
+    one proposal later; OVERFLOW
+    where the heap is too small (nothing is lost: ``choice`` and ``best`` hold the walk so far). ``new``: the same as
+    ``choice``; ``first``: room for when each operation first ran, (operations,).
+    """
+    np.random.seed(seed)
+    loads(t, choice, known, room)
+    put_known(changed, known)
+    now = least = np.int64(UNLIMITED)
+    put(best, choice)
+    moved = True  # whether the current strategy has not been simulated with checkpoints
+    for _ in range(proposals):
+        if moved and (every > 0 or now == UNLIMITED):
+            known.tail[:] = 0
+            time = simulate(t, choice, s, known, known.tail, UNLIMITED, every, ck, trace, room)
+            if time < 0:
+                return time, least
+            for g in range(known.sync.shape[0]):
+                time += known.sync[g, known.sync.shape[1] - 1]
+            now, moved = time, False
+            put(first, s.first)
+            if now < least:
+                least = now
+                put(best, choice)
+        u = np.random.random()
+        move = np.random.randint(0, move_pointer.size - 1)
+        ops = moves[move_pointer[move] : move_pointer[move + 1]]
+        number = np.random.randint(0, numbers[ops[0]])
+        different = False
+        for i in ops:
+            new[i] = first_number[i] + number
+            different = different or new[i] != choice[i]
+        counters[TRIED] += 1
+        if not different:
+            continue
+        limit = np.int64(now * (1.0 - temperature * np.log(max(u, 1e-300))))
+        for i in ops:
+            room.inside[i] = True
+        time = propose(
+            t, choice, new, ops, s, first, known, changed, limit, every, ck, trace, room, counters, stop
+        )  # fmt: skip
+        for i in ops:
+            room.inside[i] = False
+        if time == OVERFLOW:
+            return OVERFLOW, least
+        if time >= 0 and time <= limit:
+            counters[ACCEPTED] += 1
+            now = time
+            for i in ops:
+                choice[i] = new[i]
+            copy_changed(t, ops, changed, known)
+            moved = True
+            if now < least:
+                least = now
+                put(best, choice)
+        else:
+            for i in ops:
+                new[i] = choice[i]
+            copy_changed(t, ops, known, changed)
+    return now, least

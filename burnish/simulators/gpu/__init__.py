@@ -1,0 +1,1 @@
+"""GPU emulator: grids of threads as coroutines on the CPU, checked for races."""
