@@ -42,11 +42,11 @@ from benchmarks.study import MACHINE, SEARCH, first_below, kernel, search
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.machines.target import host
 from burnish.search.space import Points
-from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.evaluate import Evaluator, KernelTrial
 from burnish.tune.features import Representation, extract, names, plausible
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.pretrained import fitted, training_records, training_set
-from burnish.tune.records import Records, machine
+from burnish.tune.records import RecordFile, machine
 from burnish.tune.space import Candidate, TuningSpace
 
 SOURCES = ("C1", "C2", "C3", "C4", "C5", "C6")
@@ -177,7 +177,7 @@ def steps(space: TuningSpace) -> Points:
 def unmeasured(path: Path) -> list[Choice]:
     """What a model of the other kernels chooses for every layer, where that is not the default."""
     every, found = operators(), []
-    records = [r for r in Records(path).all() if r.target == machine(host())]
+    records = [r for r in RecordFile(path).all() if r.target == machine(host())]
     with Evaluator(cold=True, build_limit=BUILD_LIMIT) as evaluator:
         for name in (*LAYERS, "P1024"):
             task = main_kernel(every[name])
@@ -188,7 +188,9 @@ def unmeasured(path: Path) -> list[Choice]:
             if best == 0:
                 continue
             chosen, default = task.space.candidate(points[best]), task.space.default
-            one, two = (Trial(c.alternative.task, c.alternative.template.name, c.choice) for c in (default, chosen))
+            one, two = (
+                KernelTrial(c.alternative.task, c.alternative.template.name, c.choice) for c in (default, chosen)
+            )
             made = evaluator.compare(one, two)
             margin = float(scores[best] - scores[0])
             found.append(Choice(name, str(default), str(chosen), margin, made.ratio, made.low, made.high))

@@ -39,7 +39,7 @@ from burnish.driver.tuned import BUILD_LIMIT
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.records import machine
-from burnish.tune.strategy import ADATUNE, Strategy
+from burnish.tune.strategy import ADATUNE, TuningStrategy
 
 REPEATS, MICRO_BATCH = 500, 50  # runs of a candidate, or as many batches of quick ones
 RUN_LIMIT = 20.0  # seconds; of candidates that take 40 ms
@@ -48,7 +48,7 @@ FIXED = Fixed(REPEATS)
 STOPPING = Adaptive(variation=0.1, least=2 * MICRO_BATCH, most=REPEATS, enough_seconds=inf)
 FOREST = SEARCH.with_(model=ADATUNE.model, acquisition="ei", rule=FIXED)
 FIRST = "XGB+SA+DE"
-VARIANTS: Mapping[str, Strategy] = {
+VARIANTS: Mapping[str, TuningStrategy] = {
     FIRST: SEARCH.with_(rule=FIXED), "RFEI+SA+DE": FOREST, "RFEI+CSA+DE": FOREST.with_(share="contextual"),
     "RFEI+CSA+AE": FOREST.with_(share="contextual", rule=STOPPING), "XGB+SA+AE": SEARCH.with_(rule=STOPPING),
 }  # fmt: skip

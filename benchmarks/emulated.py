@@ -17,7 +17,7 @@ from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.module import Module
-from burnish.simulators.emulator import Emulator
+from burnish.simulators.emulator import CpuEmulator
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ def measure(layer: layers.Layer, target: str, exact: bool) -> Row:
     """Runs a layer once in the emulator, and the definitions of its operators beside it."""
     graph = from_onnx(layers.model(layer))
     array = layers.input_array(layer)
-    emulator = Emulator(count=True)
+    emulator = CpuEmulator(count=True)
     executable = bn.compile(graph, target=target, threads=1, exact=exact).executable
     found = Module(executable, 1, device=emulator)(array)
     (wanted,) = evaluate(graph, {graph.inputs[0]: array}).values()

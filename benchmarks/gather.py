@@ -24,7 +24,7 @@ from burnish.graph.passes import optimize
 from burnish.machines.target import Target, host, target
 from burnish.runtime.pool import available_cores
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.records import Record, Records, machine
+from burnish.tune.records import Record, RecordFile, machine
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import BURNISH, RANDOM
 from burnish.tune.tasks import TuningTask, tuning_tasks
@@ -42,7 +42,7 @@ def main_kernel(make: Make, on: Target | None = None) -> TuningTask:
     return max(tuning_tasks(graph, on or host(), exact=False), key=lambda task: task.flops)
 
 
-def tried(records: Records, threads: int, cold: bool = True, on: Target | None = None) -> dict[str, list[Record]]:
+def tried(records: RecordFile, threads: int, cold: bool = True, on: Target | None = None) -> dict[str, list[Record]]:
     """What was tried on this machine, by kernel."""
     found: dict[str, list[Record]] = {}
     for each in records.all():
@@ -53,7 +53,7 @@ def tried(records: Records, threads: int, cold: bool = True, on: Target | None =
 
 def gather(path: Path, on: Target, seconds: float, seed: int) -> int:
     """Trials added in so many seconds."""
-    records, began, added = Records(path), time.monotonic(), 0
+    records, began, added = RecordFile(path), time.monotonic(), 0
     tasks: dict[str, TuningTask] = {}
     makes = operators()
     with Evaluator(on, cold=True, build_limit=BUILD_LIMIT) as evaluator:
@@ -80,7 +80,7 @@ def main() -> int:
     arguments = parser.parse_args()
     on = target(arguments.target)
     added = gather(arguments.records, on, arguments.seconds, arguments.seed)
-    kernels = tried(Records(arguments.records), available_cores(), on=on)
+    kernels = tried(RecordFile(arguments.records), available_cores(), on=on)
     print(f"{arguments.records}: {added} trials added; {sum(map(len, kernels.values()))} of {len(kernels)} kernels")
     return 0
 

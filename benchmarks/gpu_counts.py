@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 
 from burnish.codegen.grid import compile_grid
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import template_called
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.simulators.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import GridEmulator
 
 BAR = 8.0  # times fewer global loads with cooperative fetching
 TILE = {"tile_m": 64, "tile_n": 64, "depth": 16}
@@ -34,13 +34,13 @@ def counted(size: int, fetch: str) -> dict[str, Any]:
     machine = target("cuda:sm_80")
     a, b = (placeholder((size, size), name=name) for name in "ab")
     (y,) = OPERATORS["matmul"].define("y", [a, b], {})
-    task = Task("kernel", (a, b), (y,), "product", {}, frozenset())
+    task = KernelTask("kernel", (a, b), (y,), "product", {}, frozenset())
     match = template_called("shared_product", machine).on(task, machine)
     code = compile_grid(match.apply({**TILE, "fetch": fetch}).program, machine)
     rng = np.random.default_rng(0)
     x, w = (rng.standard_normal((size, size)).astype("float32") for _ in range(2))
     out = np.zeros((size, size), "float32")
-    device = Emulator()
+    device = GridEmulator()
     device.run(code.packed(), [m.reshape(-1).view(np.uint8) for m in (x, w, out)])
     (launch,) = code.launches
     return {
@@ -58,11 +58,11 @@ def counted(size: int, fetch: str) -> dict[str, Any]:
 def _kernel(name: str, inputs: list[Tensor], output: Tensor, template: str, choice: dict[str, Any]) -> dict[str, Any]:
     """Elements that a kernel loads from global memory, with coalescing, bank conflicts and barriers."""
     machine = target("cuda:sm_80")
-    task = Task("kernel", tuple(inputs), (output,), "", {}, frozenset())
+    task = KernelTask("kernel", tuple(inputs), (output,), "", {}, frozenset())
     match = template_called(template, machine).on(task, machine)
     code = compile_grid(match.apply({**match.space.default, **choice}).program, machine, assembled=False)
     arrays = [np.zeros(t.shape, "float32") for t in (*inputs, output)]
-    device = Emulator()
+    device = GridEmulator()
     device.run(code.packed(), [m.reshape(-1).view(np.uint8) for m in arrays])
     counts = device.counts
     return {

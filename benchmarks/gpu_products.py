@@ -22,7 +22,7 @@ import numpy as np
 from burnish.base.optional import require
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import tunable_matches
 from burnish.loops.tensor import placeholder
 from burnish.machines.target import target
@@ -64,7 +64,9 @@ def code_of(variant: Variant, machine: str) -> GridCode:
     """A variant, assembled."""
     template, dtype, (m, k, n), choice = variant
     inputs = [placeholder(shape, dtype, f"x{i}") for i, shape in enumerate(((m, k), (k, n)))]
-    task = Task("kernel", tuple(inputs), tuple(OPERATORS["matmul"].define("y", inputs, {})), "matmul", {}, frozenset())
+    task = KernelTask(
+        "kernel", tuple(inputs), tuple(OPERATORS["matmul"].define("y", inputs, {})), "matmul", {}, frozenset()
+    )
     match = next(found for found in tunable_matches(task, target(machine)) if found.name == template)
     return compile_grid(match.apply({**match.space.default, **choice}).program, target(machine))
 

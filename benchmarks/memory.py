@@ -21,7 +21,7 @@ import numpy as np
 import burnish as bn
 from benchmarks.memory_networks import NETWORKS, residual, resnet, unrolled
 from benchmarks.memory_steps import contract, cpu, deep
-from burnish.driver.recompute import Step, call_seconds, outline, training_step
+from burnish.driver.recompute import StepWork, call_seconds, outline, training_step
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
@@ -32,7 +32,7 @@ from burnish.memory.greedy import evict
 from burnish.memory.mirror import mirrored_order, recursive, sublinear
 from burnish.memory.optimal import optimum
 from burnish.memory.strategies import STRATEGIES, by_strategy
-from burnish.memory.work import Operation, Work
+from burnish.memory.work import Work, WorkItem
 from burnish.pipeline.plan import plan_kernels
 from burnish.train.step import Train, training_graph
 
@@ -42,7 +42,7 @@ GB = 10**9
 LINE = 64
 
 
-def planned(graph: Graph) -> Step:
+def planned(graph: Graph) -> StepWork:
     """A training step whose kernels are laid out, but not built."""
     machine = target("cpu")
     made = outline(plan_kernels(optimize(training_graph(graph, Train(optimizer=bn.SGD(0.1)))), machine, False), machine)
@@ -143,11 +143,11 @@ def drawn(length: int, seed: int) -> Work:
     r = random.Random(seed)
     nbytes = [LINE * r.randint(4, 64) for _ in range(length)]
     costs = [float(r.randint(4, 20)) for _ in range(length)]
-    operations = [Operation((i - 1,) if i else (), (i,), costs[i]) for i in range(length)]
+    operations = [WorkItem((i - 1,) if i else (), (i,), costs[i]) for i in range(length)]
     for i in reversed(range(length)):
         reads = [v for v in (i - 1 if i else None, i, len(nbytes) - 1 if i < length - 1 else None) if v is not None]
         nbytes.append(nbytes[i - 1] if i else LINE)
-        operations.append(Operation(tuple(reads), (len(nbytes) - 1,), 2 * costs[i]))
+        operations.append(WorkItem(tuple(reads), (len(nbytes) - 1,), 2 * costs[i]))
     return Work(tuple(operations), tuple(nbytes), frozenset(), frozenset(range(length)))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.memory.work import Operation, Work
+from burnish.memory.work import Work, WorkItem
 
 EXPANSION = 4  # of a bottleneck's last convolution
 
@@ -160,7 +160,7 @@ class _Unrolled:
 
     def __init__(self, layers: int, units: int, batch: int, inputs: int, classes: int) -> None:
         self.layers, self.units, self.batch, self.inputs, self.classes = layers, units, batch, inputs, classes
-        self.operations: list[Operation] = []
+        self.operations: list[WorkItem] = []
         self.nbytes: list[int] = []
         self.tape: list[tuple[str, tuple[int, ...], int, int, float]] = []  # kind, operands, result, weight, seconds
         self.gradients: dict[int, int] = {}
@@ -177,7 +177,7 @@ class _Unrolled:
         moved = self.nbytes[y] + sum(self.nbytes[v] for v in reads)
         seconds = 2.0 * self.batch * depth * width / FLOPS + moved / BANDWIDTH
         places = tuple(v for v in reads if self.nbytes[v] == self.nbytes[y]) if kind in ("add", "mul", "act") else ()
-        self.operations.append(Operation(reads, (y,), seconds, places, True, depth == 0, f"{kind}{y}"))
+        self.operations.append(WorkItem(reads, (y,), seconds, places, True, depth == 0, f"{kind}{y}"))
         self.tape.append((kind, operands, y, weight, seconds))
         return y
 
@@ -231,7 +231,7 @@ class _Unrolled:
             reads = tuple(dict.fromkeys(u for u in (dy, *needed) if u is not None and u >= 0))
             last = v == operands[-1] and dy is not None and self.nbytes[dy] == self.nbytes[v] and kind in ("act", "mul")
             places = (dy,) if last and dy is not None else ()
-            self.operations.append(Operation(reads, (dx,), seconds, places, name=f"{kind}{y}.gradient"))
+            self.operations.append(WorkItem(reads, (dx,), seconds, places, name=f"{kind}{y}.gradient"))
             self.accumulate(v, dx)
 
     def accumulate(self, v: int, more: int | None) -> None:
@@ -243,7 +243,7 @@ class _Unrolled:
         total = len(self.nbytes)
         self.nbytes.append(self.nbytes[v])
         moved = 3 * self.nbytes[v] / BANDWIDTH
-        self.operations.append(Operation((known, more), (total,), moved, (known, more), name=f"sum{total}"))
+        self.operations.append(WorkItem((known, more), (total,), moved, (known, more), name=f"sum{total}"))
         self.gradients[v] = total
 
     def weight_gradient(self, weight: int, x: int, dy: int, seconds: float) -> None:
@@ -257,4 +257,4 @@ class _Unrolled:
             self.nbytes.append(4 * depth * (self.classes if weight == 2 * self.layers else 4 * self.units))
             self.weights[weight] = len(self.nbytes) - 1
             writes = (self.weights[weight],)
-        self.operations.append(Operation(tuple(reads), writes, seconds, again=False, name=f"weight{weight}.gradient"))
+        self.operations.append(WorkItem(tuple(reads), writes, seconds, again=False, name=f"weight{weight}.gradient"))

@@ -39,8 +39,8 @@ from burnish.machines.target import Target, host
 from burnish.runtime.pool import available_cores
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.evaluate.stopping import Fixed
-from burnish.tune.records import Records, machine
-from burnish.tune.session import Outcome, Session, Tune
+from burnish.tune.records import RecordFile, machine
+from burnish.tune.session import Session, SessionOutcome, Tune
 
 BATCH = 64  # trials that MetaSchedule proposes at once, by its own default: a batch of 16 takes it nearly as long
 ROUNDS = 9
@@ -119,12 +119,12 @@ def tune_tvm(layer: Layer, seconds: float, here: Target) -> tuple[Callable[[], f
     return lambda: float(timer(*arrays).median), trials
 
 
-def tune_burnish(name: str, seconds: float, evaluator: Evaluator) -> tuple[Callable[[], float], Outcome]:
+def tune_burnish(name: str, seconds: float, evaluator: Evaluator) -> tuple[Callable[[], float], SessionOutcome]:
     """The same of Burnish's best kernel, with the whole outcome."""
     task = main_kernel(operators()[name])
     with tempfile.TemporaryDirectory() as folder:
         settings = Tune(seconds=seconds)
-        outcome = Session([task], Records(Path(folder) / "records.jsonl"), evaluator, settings).run()
+        outcome = Session([task], RecordFile(Path(folder) / "records.jsonl"), evaluator, settings).run()
     (kernel,) = outcome.kernels
     best = kernel.race.best if kernel.race else None
     if best is None:

@@ -21,7 +21,7 @@ import numpy as np
 from burnish.errors import ScheduleError
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
-from burnish.kernels.template import Match
+from burnish.kernels.template import TemplateMatch
 from burnish.kernels.templates import tunable_matches
 from burnish.machines.target import host
 from burnish.pipeline.plan import make_task, plan_kernels
@@ -53,14 +53,14 @@ def seconds(call: Callable[[], object]) -> float:
     return time.thread_time() - begin
 
 
-def drawn(match: Match, count: int) -> list[Mapping[str, int | str]]:
+def drawn(match: TemplateMatch, count: int) -> list[Mapping[str, int | str]]:
     """The default and random choices."""
     random, knobs = np.random.default_rng(0), match.space.knobs
     others = [{k: v[int(random.integers(len(v)))] for k, v in knobs.items()} for _ in range(count - 1)]
     return [match.space.default, *others]
 
 
-def measured(match: Match) -> dict[str, Any]:
+def measured(match: TemplateMatch) -> dict[str, Any]:
     """A row of the table."""
     choices = drawn(match, MANY)
     arrays = {knob: np.array([choice[knob] for choice in choices]) for knob in match.space.knobs}

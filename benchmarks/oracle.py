@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.search.space import Points
-from burnish.tune.evaluate import Build, Evaluator, Measurement, PairedMeasurer, Trial
+from burnish.tune.evaluate import Build, Evaluator, KernelTrial, Measurement, PairedMeasurer
 from burnish.tune.evaluate.stopping import Rule
 from burnish.tune.strategy import BURNISH
 from burnish.tune.tasks import TuningTask
@@ -64,20 +64,20 @@ class Oracle:
         """Seconds that a candidate of cost 1 takes; see `Race`."""
         return self._race.scale
 
-    def trial(self, point: NDArray[np.int32]) -> Trial:
+    def trial(self, point: NDArray[np.int32]) -> KernelTrial:
         """The candidate at a point (width)."""
         return trial_of(self.task.space.candidate(point))
 
     def _seconds(self, key: int) -> float:
         return self.known[key].seconds
 
-    def _built(self, trials: Sequence[Trial]) -> tuple[list[Build], float]:
+    def _built(self, trials: Sequence[KernelTrial]) -> tuple[list[Build], float]:
         """The trials, built, and the seconds of each: several build at once, so that it is a share of the batch's."""
         began = time.perf_counter()
         builds = self._evaluator.build(trials)
         return builds, (time.perf_counter() - began) / len(builds)
 
-    def _measure(self, keys: Sequence[int], trials: Sequence[Trial]) -> None:
+    def _measure(self, keys: Sequence[int], trials: Sequence[KernelTrial]) -> None:
         builds, building = self._built(trials)
         for key, trial, build in zip(keys, trials, builds, strict=True):
             began = time.perf_counter()
@@ -94,7 +94,7 @@ class Apart(Oracle):
 
     _reference: float | None = None
 
-    def _measure(self, keys: Sequence[int], trials: Sequence[Trial]) -> None:
+    def _measure(self, keys: Sequence[int], trials: Sequence[KernelTrial]) -> None:
         default = self.trial(self.task.space.point(self.task.space.default))
         trials = [default, *trials]
         builds, building = self._built(trials)
@@ -104,7 +104,7 @@ class Apart(Oracle):
         for key, (found, took) in zip(keys, made, strict=True):
             self.known[key] = Known(found.seconds * self._reference / now, building, took)
 
-    def _time(self, trials: Sequence[Trial], builds: Sequence[Build]) -> list[tuple[Measurement, float]]:
+    def _time(self, trials: Sequence[KernelTrial], builds: Sequence[Build]) -> list[tuple[Measurement, float]]:
         """What became of every trial, and the seconds that measuring it took: of two rounds the faster time.
 
         What else a machine does makes times longer only, and comes in bursts that are longer than a measurement.
@@ -112,7 +112,7 @@ class Apart(Oracle):
         first, second = ([self._timed(*pair) for pair in zip(trials, builds, strict=True)] for _ in range(2))
         return [min(pair, key=lambda made: made[0].seconds) for pair in zip(first, second, strict=True)]
 
-    def _timed(self, trial: Trial, build: Build) -> tuple[Measurement, float]:
+    def _timed(self, trial: KernelTrial, build: Build) -> tuple[Measurement, float]:
         began = time.perf_counter()
         made = self._evaluator.measure(trial, build)
         return made, time.perf_counter() - began

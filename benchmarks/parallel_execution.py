@@ -34,21 +34,21 @@ import burnish as bn
 from benchmarks.parallel_memory import memory
 from burnish.comm import launch
 from burnish.errors import WorkerError
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import step_inputs
 from burnish.fitting.ranks import faster_plan, fit_ranks
 from burnish.graph.graph import Graph
 from burnish.machines.target import target
 from burnish.parallel.model.operations import operations
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
-from burnish.parallel.programs.calibration import Ranks, calibrate
-from burnish.parallel.programs.plans import Splits, splits_of
+from burnish.parallel.model.space import StrategySpace
+from burnish.parallel.programs.calibration import LaunchConfig, calibrate
+from burnish.parallel.programs.plans import TensorSplits, splits_of
 from burnish.parallel.programs.ranks import Settings, compile_ranks, split_programs
 from burnish.parallel.simulate.baselines import data_parallel
 from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.taskgraph import Problem
-from burnish.runtime.executable import Call, Collective, Executable, Wait
+from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
 from tests.parallel import networks as small
 from tests.parallel import test_execute as killing
 
@@ -59,7 +59,7 @@ NEAR = 1e-6
 # --- simulated and measured -------------------------------------------------------------------------------------------
 
 
-def real(count: int, ranks: Ranks) -> list[Row]:
+def real(count: int, ranks: LaunchConfig) -> list[Row]:
     """Predicted against measured time of a step on 2 ranks of this machine."""
     rows = []
     for name, graph in wide().items():
@@ -67,9 +67,9 @@ def real(count: int, ranks: Ranks) -> list[Row]:
         begun = time.monotonic()
         with tempfile.TemporaryDirectory() as cache:  # not what was measured once, with other load
             own = replace(ranks, cache_dir=cache)
-            known = calibrate(Space(model, here, also=[data_parallel(model, here)]), own)
+            known = calibrate(StrategySpace(model, here, also=[data_parallel(model, here)]), own)
             took = time.monotonic() - begun
-            space = Space(model, known.machine, also=[data_parallel(model, here)])
+            space = StrategySpace(model, known.machine, also=[data_parallel(model, here)])
             sim = Simulator(Problem(space, known.costs))
         choices = [space.choice(data_parallel(model, known.machine))]
         choices += [space.random(seed) for seed in range(count - 1)]
@@ -86,7 +86,7 @@ def real(count: int, ranks: Ranks) -> list[Row]:
     return rows
 
 
-def planned(ranks: Ranks) -> list[Row]:
+def planned(ranks: LaunchConfig) -> list[Row]:
     """Splits, the best pipeline and data parallelism on 2 ranks, as predicted and as measured in turns."""
     rows = []
     for name, graph in wide().items():
@@ -170,10 +170,10 @@ def error_of(
     """The largest difference of a state after three steps, relative to the state's largest element."""
     devices = 2 + 2 * (seed % 2)
     if seed % 3 == 0:
-        plan = Splits(small.random_splits(step, [node.outputs[0] for node in step.nodes], devices, seed))
+        plan = TensorSplits(small.random_splits(step, [node.outputs[0] for node in step.nodes], devices, seed))
     else:
         found = operations(model)
-        space = Space(found, machine(f"host:{devices}"))
+        space = StrategySpace(found, machine(f"host:{devices}"))
         plan = splits_of(found, space.strategy(space.random(seed)))
     settings = Settings(bucket=1 << (seed % 20), cache_dir=cache)
     made = split_programs(step, plan, devices, target("cpu"), settings).executables()
@@ -196,7 +196,7 @@ def overlap() -> list[Row]:
         for bucket in (1 << 62, 1 << 22, 1 << 16):
             made = compile_ranks(small.step_of(graph), plan, 2, target("cpu"), bucket=bucket)
             found = [kernels_under_way(executable) for executable in made]
-            calls = sum(isinstance(step, Call) for step in made[0].steps)
+            calls = sum(isinstance(step, KernelCall) for step in made[0].steps)
             rows.append({"network": name, "bucket": bucket, "kernels": calls, "messages": len(found[0]),
                          "under_way": found[0], "bytes_overlapped": bytes_overlapped(made[0])})  # fmt: skip
             show(rows[-1])
@@ -208,7 +208,9 @@ def kernels_under_way(executable: Executable) -> list[int]:
     found = []
     for number, step in enumerate(executable.steps):
         if isinstance(step, Collective) and step.operation == "send":
-            found.append(sum(isinstance(s, Call) for s in executable.steps[number : _next_wait(executable, number)]))
+            found.append(
+                sum(isinstance(s, KernelCall) for s in executable.steps[number : _next_wait(executable, number)])
+            )
     return found
 
 
@@ -230,7 +232,7 @@ def _next_wait(executable: Executable, number: int) -> int:
 def killed() -> list[Row]:
     """Seconds between the death of a rank and its name, and whether training goes on to the same weights."""
     model, data = small.NETWORKS["mlp"](), killing.rows()
-    limits = Limits(steps=12, save_every=3)
+    limits = TrainingLimits(steps=12, save_every=3)
     whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, kind="thread")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
         os.environ[killing.DEATH] = f"{other}/time"
@@ -242,7 +244,7 @@ def killed() -> list[Row]:
             named = error.rank
         seconds = time.time() - float(Path(f"{other}/time").read_text(encoding="utf-8"))
         killing.ranks_module.train_rank = killing.train_rank
-        resumed = Limits(steps=12, save_every=3, resume=True)
+        resumed = TrainingLimits(steps=12, save_every=3, resume=True)
         again = fit_ranks(model, data, small.TRAIN, resumed, killing.MIXED, 2, kind="thread", checkpoint=folder)
     same = all(np.array_equal(again.states[name], value) for name, value in whole.states.items())
     row = {"named": named, "seconds": seconds, "bar": 2.0, "same_weights": same}
@@ -270,7 +272,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=7, help="of each strategy that are timed")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    ranks = Ranks(small.TRAIN, given.ranks or "process", steps=given.steps, clock=given.clock)
+    ranks = LaunchConfig(small.TRAIN, given.ranks or "process", steps=given.steps, clock=given.clock)
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "real": lambda: real(given.strategies or 20, ranks),
         "planned": lambda: planned(ranks),

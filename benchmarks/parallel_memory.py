@@ -20,9 +20,9 @@ from burnish.errors import PlanError
 from burnish.graph.graph import Graph
 from burnish.machines.target import target
 from burnish.parallel.model.costs import Roofline
-from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.operations import OperationGraph, operations
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import splits_of
 from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
@@ -50,7 +50,7 @@ def memory(graphs: Mapping[str, Graph], count: int) -> list[Row]:
     rows = []
     for name, graph in graphs.items():
         step, model, here = small.step_of(graph), operations(graph), machine("host:2")
-        space = Space(model, here, also=[data_parallel(model, here)])
+        space = StrategySpace(model, here, also=[data_parallel(model, here)])
         problem = Problem(space, Roofline())
         choices = [space.choice(data_parallel(model, here)), *(space.random(seed) for seed in range(count - 1))]
         errors, estimates, most = list[float](), list[float](), 0.0
@@ -70,13 +70,13 @@ def memory(graphs: Mapping[str, Graph], count: int) -> list[Row]:
     return rows
 
 
-def within(step: Graph, model: Model, most: float, share: float) -> Row:
+def within(step: Graph, model: OperationGraph, most: float, share: float) -> Row:
     """What the search finds within a share of so many bytes a device, and what its programs need."""
     here = machine("host:2")
     room = int(share * most)
     tight = replace(here, devices=tuple(replace(d, memory=room) for d in here.devices))
     plain = data_parallel(model, tight)
-    space = Space(model, tight, also=[plain])
+    space = StrategySpace(model, tight, also=[plain])
     sim = Simulator(Problem(space, Roofline()))
     starts = {"data": space.choice(plain), "random": space.random(0)}
     row: Row = {"share": share, "room": room}

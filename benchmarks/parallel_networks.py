@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from burnish.graph.graph import GraphBuilder
-from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.operations import OperationGraph, operations
 
 Kernel = int | tuple[int, int]
 VOCABULARIES = (
@@ -105,7 +105,7 @@ class Network:
         self.last = state
         return outputs
 
-    def model(self, *outputs: str) -> Model:
+    def model(self, *outputs: str) -> OperationGraph:
         """The operations."""
         groups = [
             [name for step in steps[first : first + self.chunk] for name in step]
@@ -118,7 +118,7 @@ class Network:
 # --- convolutional networks -------------------------------------------------------------------------------------------
 
 
-def alexnet(devices: int, batch: int = 256) -> Model:
+def alexnet(devices: int, batch: int = 256) -> OperationGraph:
     """AlexNet (Krizhevsky 2014, one tower)."""
     n = Network()
     x = n.b.input("image", (batch * devices, 3, 224, 224))
@@ -129,7 +129,7 @@ def alexnet(devices: int, batch: int = 256) -> Model:
     return n.model(n.dense(n.dense(n.dense(x, 4096), 4096), 1000, relu=False))
 
 
-def lenet(devices: int, batch: int = 64) -> Model:
+def lenet(devices: int, batch: int = 64) -> OperationGraph:
     """LeNet-5 with maxima and ReLU."""
     n = Network()
     x = n.b.input("image", (batch * devices, 1, 28, 28))
@@ -138,7 +138,7 @@ def lenet(devices: int, batch: int = 64) -> Model:
     return n.model(n.dense(n.dense(n.dense(x, 120), 84), 10, relu=False))
 
 
-def resnet101(devices: int, batch: int = 64) -> Model:
+def resnet101(devices: int, batch: int = 64) -> OperationGraph:
     """ResNet-101 (He et al. 2016, table 1), the stride in the 3×3 convolution."""
     n = Network()
     x = n.b.input("image", (batch * devices, 3, 224, 224))
@@ -157,7 +157,7 @@ def resnet101(devices: int, batch: int = 64) -> Model:
     return n.model(n.dense(x, 1000, relu=False))
 
 
-def inception_v3(devices: int, batch: int = 64) -> Model:
+def inception_v3(devices: int, batch: int = 64) -> OperationGraph:
     """Inception-v3 (Szegedy et al. 2016) without the auxiliary classifier."""
     n = Network()
     x = n.b.input("image", (batch * devices, 3, 299, 299))
@@ -205,7 +205,9 @@ def _joined(n: Network, x: str, chains: Sequence[Sequence[tuple]], more: Sequenc
 # --- recurrent networks -----------------------------------------------------------------------------------------------
 
 
-def rnntc(devices: int, batch: int = 64, steps: int = 40, layers: int = 4, units: int = 1024, chunk: int = 1) -> Model:
+def rnntc(
+    devices: int, batch: int = 64, steps: int = 40, layers: int = 4, units: int = 1024, chunk: int = 1
+) -> OperationGraph:
     """Text classification: four LSTM layers, a classifier of the last step."""
     n = Network(chunk)
     table = n.weight(20_000, units)
@@ -217,7 +219,7 @@ def rnntc(devices: int, batch: int = 64, steps: int = 40, layers: int = 4, units
 
 def rnnlm(
     devices: int, batch: int = 64, steps: int = 40, units: int = 2048, words: int = 10_000, chunk: int = 1
-) -> Model:
+) -> OperationGraph:
     """Language model: two LSTM layers and a softmax at every step (Zaremba et al. 2014)."""
     n = Network(chunk)
     table = n.weight(words, units)
@@ -230,7 +232,7 @@ def rnnlm(
 
 def nmt(
     devices: int, batch: int = 64, steps: int = 40, units: int = 1024, words: int = 32_000, chunk: int = 1
-) -> Model:
+) -> OperationGraph:
     """Translation: an encoder and a decoder of two LSTM layers, attention and a softmax at every step (GNMT)."""
     n = Network(chunk)
     samples = batch * devices
@@ -264,7 +266,7 @@ def _attention(n: Network, query: str, memory: str, weight: str) -> str:
 # --- recommendation and drug response ---------------------------------------------------------------------------------
 
 
-def dlrm(devices: int, batch: int = 256) -> Model:
+def dlrm(devices: int, batch: int = 256) -> OperationGraph:
     """DLRM (Naumov et al. 2019) with the thesis' layers: bottom 512-512-64, top 1024-1024-1024-1, 26 tables of 64."""
     n = Network()
     samples = batch * devices
@@ -278,7 +280,7 @@ def dlrm(devices: int, batch: int = 256) -> Model:
     return n.model(n.dense(x, 1, relu=False))
 
 
-def candle_uno(devices: int, batch: int = 64) -> Model:
+def candle_uno(devices: int, batch: int = 64) -> OperationGraph:
     """Candle Uno: three towers of 3 × 1000, on top 1000-1000-1000-1."""
     n = Network()
     towers = []
@@ -293,7 +295,7 @@ def candle_uno(devices: int, batch: int = 64) -> Model:
     return n.model(n.dense(x, 1, relu=False))
 
 
-NETWORKS: dict[str, Callable[..., Model]] = {
+NETWORKS: dict[str, Callable[..., OperationGraph]] = {
     "alexnet": alexnet, "resnet101": resnet101, "inception_v3": inception_v3, "rnntc": rnntc, "rnnlm": rnnlm,
     "nmt": nmt, "dlrm": dlrm, "candle_uno": candle_uno,
 }  # fmt: skip

@@ -29,9 +29,9 @@ import numpy as np
 from benchmarks.parallel_networks import NETWORKS
 from burnish.errors import PlanError
 from burnish.parallel.model.costs import Roofline
-from burnish.parallel.model.operations import Model
+from burnish.parallel.model.operations import OperationGraph
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.pipelines import best_pipeline
 from burnish.parallel.simulate.baselines import data_parallel, expert
 from burnish.parallel.simulate.bound import lower_bound
@@ -52,13 +52,18 @@ Row = dict[str, Any]
 
 
 def simulated(
-    model: Model, cluster: str, synchronization: str = "overlapped", strided: bool = True, sparse: bool = False,
-    degrees: int = 0, recompute: bool = False,
-) -> Simulator:  # fmt: skip
+    model: OperationGraph,
+    cluster: str,
+    synchronization: str = "overlapped",
+    strided: bool = True,
+    sparse: bool = False,
+    degrees: int = 0,
+    recompute: bool = False,
+) -> Simulator:
     """The simulator of a model, its space with both baselines, if their degrees are in it."""
     own = machine(cluster)
     also = [] if degrees == 1 else [data_parallel(model, own), expert(model, own)]
-    space = Space(model, own, strided=strided, also=also, degrees=degrees, recompute=recompute)
+    space = StrategySpace(model, own, strided=strided, also=also, degrees=degrees, recompute=recompute)
     return Simulator(Problem(space, Roofline(), synchronization, sparse))
 
 
@@ -183,7 +188,9 @@ def pipelines(seconds: float) -> list[Row]:
         sim = simulated(NETWORKS[name](size), cluster)
         found = search(sim, starts_of(sim), cpu(seconds))
 
-        def micro(count: int, devices: int, name: str = name, size: int = size, batch: int = batch) -> Model | None:
+        def micro(
+            count: int, devices: int, name: str = name, size: int = size, batch: int = batch
+        ) -> OperationGraph | None:
             whole = size * batch // (count * devices) * (count * devices) == size * batch
             return NETWORKS[name](size, batch=batch // count) if count <= 8 and whole else None
 

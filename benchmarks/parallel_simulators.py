@@ -25,7 +25,7 @@ import numpy as np
 from benchmarks.parallel_networks import NETWORKS
 from burnish.parallel.model.costs import Roofline
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.simulate.baselines import data_parallel, expert
 from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.taskgraph import Problem
@@ -52,7 +52,7 @@ def simulator(name: str, devices: int, synchronization: str = "overlapped", step
     model = NETWORKS[name](devices, chunk=steps) if name in RECURRENT else NETWORKS[name](devices)
     cluster = machine(MACHINES[devices])
     baselines = [baseline(model, cluster) for baseline in (data_parallel, expert)]
-    return Simulator(Problem(Space(model, cluster, also=baselines), Roofline(), synchronization))
+    return Simulator(Problem(StrategySpace(model, cluster, also=baselines), Roofline(), synchronization))
 
 
 def near_optimum(sim: Simulator, seconds: float) -> np.ndarray:

@@ -35,7 +35,7 @@ from burnish.gnn.data.halo import halo_sizes
 from burnish.gnn.data.partition import (
     Cuts,
     Graphs,
-    Measured,
+    LayerSeconds,
     Partitioner,
     equal_edges,
     equal_vertices,
@@ -86,7 +86,7 @@ def balance(name: str, graph: Graph, parts: Iterable[int], rounds: int, clustere
         if clustered and count == MEASURED[0]:
             new, ends = grouped(clusters(graph.csr, count), count)
             calls["clusters"] = Work(graph.csr.permuted(new)).calls(ends)
-        found = {kind: Measured(cuts.get(kind, starts[0]), t) for kind, t in in_turns(calls, rounds).items()}
+        found = {kind: LayerSeconds(cuts.get(kind, starts[0]), t) for kind, t in in_turns(calls, rounds).items()}
         slowest = {kind: float(each.workers.max()) for kind, each in found.items()}
         del calls
         yield {
@@ -110,7 +110,7 @@ def errors(work: Work, features: Graphs, starts: list[Cuts], pieces: int, seed: 
     first, second = (list(in_turns(calls, rounds).values()) for _ in range(2))
     partitioner = Partitioner(work.widths)
     for cuts, one, two in zip(fitted, first, second, strict=False):
-        partitioner = partitioner.learned(features, Measured(cuts, np.minimum(one, two)))
+        partitioner = partitioner.learned(features, LayerSeconds(cuts, np.minimum(one, two)))
     off, noise = [], []
     for cuts, one, two in zip(others, first[len(fitted) :], second[len(fitted) :], strict=True):
         wide = np.diff(cuts) > features.vertices // 1000
@@ -129,7 +129,7 @@ def unseen(kind: str, counts: Sequence[int], rounds: int) -> Iterator[Row]:
         partitioner = partitioner or Partitioner(work.widths)
         features = partitioner.features(csr)
         for cuts in (equal_vertices(csr.rows, count), equal_edges(csr, count)):
-            partitioner = partitioner.learned(features, Measured(cuts, work.measure(cuts, rounds)))
+            partitioner = partitioner.learned(features, LayerSeconds(cuts, work.measure(cuts, rounds)))
     assert partitioner is not None
     works = [Work(csr, PPI, kind == "gin") for csr in graphs[-PPI_UNSEEN:]]
     for count in counts:
@@ -154,7 +154,7 @@ def inferred(name: str, works: Sequence[Work], partitioner: Partitioner, parts: 
         for kind, times in found.items():
             slowest.setdefault(kind, []).append(float(times.sum(axis=0).max()))
         means.append(float(found["searched"].sum(axis=0).mean()))
-        balances.append(Measured(every["model"], found["model"]).balance)
+        balances.append(LayerSeconds(every["model"], found["model"]).balance)
         edges = np.diff(csr.offsets[every["vertices"]])
         skews.append(float(edges.max() / edges.mean()))
     total = {kind: sum(times) for kind, times in slowest.items()}

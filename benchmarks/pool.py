@@ -28,25 +28,25 @@ from burnish.boards.client import RemotePool
 from burnish.boards.leasing import Devices
 from burnish.boards.pool import DevicePool
 from burnish.boards.server import PoolServer
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.passes import optimize
 from burnish.machines.target import target
 from burnish.tune.evaluate import Evaluator, Fixed
 from burnish.tune.evaluate.pooled import PoolRunner
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import strategy_named
 from burnish.tune.tasks import tuning_tasks
-from burnish.workers import Limits, Outcome, spawn, wait
+from burnish.workers import JobOutcome, ResourceLimits, spawn, wait
 
 ARM = "aarch64-cortex-a53"
 KINDS = ("cpu", ARM)
 BOARDS = (
-    Device("cpu-1", "cpu"),
-    Device("cpu-2", "cpu"),
-    Device("arm-1", ARM, "emulator"),
-    Device("arm-2", ARM, "emulator"),
+    BoardEntry("cpu-1", "cpu"),
+    BoardEntry("cpu-2", "cpu"),
+    BoardEntry("arm-1", ARM, "emulator"),
+    BoardEntry("arm-2", ARM, "emulator"),
 )
 TUNERS = {"a": "C2", "b": "D2", "c": "C3"}  # and the layer that each tunes, on 9 pixels a side
 RULES = {"cpu": Fixed(8, 30e-3), ARM: Fixed(4)}  # so that boards, not builds, are what tuners wait for
@@ -73,7 +73,7 @@ def tuned(address: str, key: bytes, owner: str, kind: str, seconds: float, recor
     tasks = tuning_tasks(optimize(graph, False), machine, False)
     strategy = replace(strategy_named("random"), rule=RULES[kind])
     devices = Devices(RemotePool(address, key), kind, owner)
-    store = Records(records)
+    store = RecordFile(records)
     with Evaluator(machine, workers=1, threads=1, run_limit=30.0, devices=devices) as evaluator:
         options = Tune(seconds=seconds, least_gain=0, strategy="random", seed=seed, cold=False)
         session = Session(tasks, store, evaluator, options, strategy=strategy)
@@ -81,7 +81,7 @@ def tuned(address: str, key: bytes, owner: str, kind: str, seconds: float, recor
         runner = evaluator._runner
         assert isinstance(runner, PoolRunner)
         lost = list(runner.lost)
-    found = [record for record in Records(records).all() if not record.won]
+    found = [record for record in RecordFile(records).all() if not record.won]
     names = {(r.key, r.template, json.dumps(r.choice, sort_keys=True)) for r in found}
     outcomes = {o: sum(r.outcome == o for r in found) for o in {r.outcome for r in found}}
     return Made(kind, session.trials, outcomes, len(found), len(found) - len(names), lost)
@@ -108,16 +108,16 @@ def measure(seconds: float, kill: bool) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder, DevicePool(BOARDS) as pool, PoolServer(pool, key) as server:
         workers = {spawn(): owner for owner in TUNERS}
         for seed, (worker, owner) in enumerate(workers.items()):
-            limits = Limits(seconds + GRACE)
+            limits = ResourceLimits(seconds + GRACE)
             worker.submit(tuner, (server.address, key, owner, seconds, folder, seed), limits)
         began = ended = time.monotonic()
         killed = not kill
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, JobOutcome] = {}
         seen: list[dict[str, float]] = []  # seconds of boards by tuner, about each second, while all of them want some
         while len(outcomes) < len(workers):
             waiting = [worker for worker, owner in workers.items() if owner not in outcomes]
             for worker, event in wait(waiting, 1.0):
-                if isinstance(event, Outcome):
+                if isinstance(event, JobOutcome):
                     outcomes[workers[worker]] = event
             used = pool.used()
             if len(used) < len(TUNERS) or not all(used.values()):

@@ -11,7 +11,7 @@ import numpy as np
 
 import burnish as bn
 from burnish.gnn.data.csr import CSR
-from burnish.gnn.data.halo import Partition, split
+from burnish.gnn.data.halo import GraphPart, split
 from burnish.gnn.data.partition import Cuts
 from burnish.graph.graph import GraphBuilder
 from burnish.loops.sizes import dim
@@ -59,7 +59,7 @@ class Work:
         """What each worker computes, compiled."""
         return [[self._layer(part, layer) for layer in range(len(self.layers))] for part in split(self.csr, cuts)]
 
-    def _layer(self, part: Partition, layer: int) -> Callable[[], object]:
+    def _layer(self, part: GraphPart, layer: int) -> Callable[[], object]:
         (width, features), n, csr = self.layers[layer], part.vertices, part.csr
         product, own = compiled_product(width, features), self.rows[width][:n]
         if not n:

@@ -46,7 +46,7 @@ from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.records import machine
 from burnish.tune.space import Alternative, TuningSpace
-from burnish.tune.strategy import AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, Strategy
+from burnish.tune.strategy import AUTOTVM, BURNISH, GENETIC, RANDOM, TREEGRU, TuningStrategy
 from burnish.tune.tasks import TuningTask, tuning_tasks
 from burnish.tune.tuner import Tuner
 
@@ -60,7 +60,7 @@ def _ensemble(seed: int) -> BootstrapEnsemble:
     return BootstrapEnsemble(TreeModel("regression", seed=seed), seed=seed)
 
 
-SECTIONS: Mapping[str, Mapping[str, Strategy]] = {
+SECTIONS: Mapping[str, Mapping[str, TuningStrategy]] = {
     "models": {
         "burnish": BURNISH.with_(transfer=False, informed=False), "trees": SEARCH,
         "TreeGRU": TREEGRU.with_(batch=16, initial=16, informed=False),
@@ -104,7 +104,7 @@ class Search:
 
 
 def search(
-    strategy: Strategy,
+    strategy: TuningStrategy,
     seed: int,
     trials: int,
     oracle: Oracle,
@@ -175,7 +175,7 @@ def study(sections: Sequence[str], layer: str, evaluator: Evaluator, trials: int
     A search that several sections have is done once.
     """
     oracle = Oracle(kernel(layer), evaluator)
-    done: dict[tuple[Strategy, int], Search] = {}
+    done: dict[tuple[TuningStrategy, int], Search] = {}
     for seed, section in product(range(seeds), sections):
         variants = list(SECTIONS[section].values())
         for strategy in variants[seed % len(variants) :] + variants[: seed % len(variants)]:

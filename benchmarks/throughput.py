@@ -27,14 +27,14 @@ from burnish.kernels.templates import template_called
 from burnish.lower.pipeline import lower
 from burnish.machines.target import Target, host
 from burnish.measure.comparison import Comparison
-from burnish.pipeline.kernel import Kernel, named, packing, task_key
+from burnish.pipeline.kernel import CompiledKernel, named, packing, task_key
 from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
-from burnish.tune.evaluate import Build, Evaluator, Measurement, Trial
+from burnish.tune.evaluate import Build, Evaluator, KernelTrial, Measurement
 from burnish.tune.evaluate.building import collect_rarely
 from burnish.tune.evaluate.harness import KernelHarness
 from burnish.tune.evaluate.interleaved import BatchedKernel, single
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 from burnish.tune.session import Session, Tune
 from burnish.tune.strategy import AUTOTVM, BURNISH
 from burnish.tune.tasks import TuningTask
@@ -77,19 +77,23 @@ class Timed(Evaluator):
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.spent: defaultdict[str, float] = defaultdict(float)
-        self.built: list[Trial] = []
+        self.built: list[KernelTrial] = []
 
-    def build(self, trials: Sequence[Trial]) -> list[Build]:
+    def build(self, trials: Sequence[KernelTrial]) -> list[Build]:
         self.built += trials
         return self._timed("building", super().build, trials)
 
     def measure(
-        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+        self, trial: KernelTrial, build: Build, rival: tuple[KernelTrial, Build] | None = None, to_beat: float = 1.0
     ) -> Measurement:
         return self._timed("checking and measuring", super().measure, trial, build, rival, to_beat)
 
     def compare_built(
-        self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int = 31, batch_seconds: float = 500e-6
+        self,
+        first: tuple[KernelTrial, Build],
+        second: tuple[KernelTrial, Build],
+        rounds: int = 31,
+        batch_seconds: float = 500e-6,
     ) -> Comparison:
         return self._timed("comparing the best", super().compare_built, first, second, rounds, batch_seconds)
 
@@ -122,7 +126,7 @@ def throughput(layer: str, task: TuningTask, trials: int) -> Throughput:
         evaluator.spent.clear()
         evaluator.built.clear()
         settings = Tune(seconds=None, trials=trials, least_gain=0.0)
-        session = Session([task], Records(Path(folder) / "records.jsonl"), evaluator, settings)
+        session = Session([task], RecordFile(Path(folder) / "records.jsonl"), evaluator, settings)
         tuner = session.kernels[0].tuner
         proposing = _Clock(tuner.propose)
         setattr(tuner, "propose", proposing)  # noqa: B010 - a method
@@ -135,7 +139,7 @@ def throughput(layer: str, task: TuningTask, trials: int) -> Throughput:
     )
 
 
-def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dict[str, float]]]:
+def stages(task: TuningTask, built: Sequence[KernelTrial]) -> dict[str, tuple[int, dict[str, float]]]:
     """See `Throughput`; means over a sample of the candidates that can be built."""
     found = {}
     collect_rarely()
@@ -152,7 +156,7 @@ def stages(task: TuningTask, built: Sequence[Trial]) -> dict[str, tuple[int, dic
     return found
 
 
-def _stages(bench: KernelHarness, trial: Trial, target: Target) -> list[float]:
+def _stages(bench: KernelHarness, trial: KernelTrial, target: Target) -> list[float]:
     """Seconds of each stage for one candidate. Raises ScheduleError if it cannot be built."""
     marks = [time.process_time()]
     made = template_called(trial.template, target).on(bench.task, target).apply(trial.choice)
@@ -171,7 +175,7 @@ def _stages(bench: KernelHarness, trial: Trial, target: Target) -> list[float]:
     image = link({program.name: binary})
     marks.append(time.process_time())
     packed = packing(made.trace, bench.task)
-    kernel = Kernel(program.name, binary, code.scratch_bytes, packed, trial.template, trial.choice)
+    kernel = CompiledKernel(program.name, binary, code.scratch_bytes, packed, trial.template, trial.choice)
     walls = [time.perf_counter()]
     loaded = bench.load(kernel, image)
     walls.append(time.perf_counter())

@@ -42,12 +42,12 @@ from benchmarks.oracle import Oracle
 from benchmarks.study import first_below, middle
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.machines.target import host
-from burnish.tune.evaluate import Evaluator, Trial
+from burnish.tune.evaluate import Evaluator, KernelTrial
 from burnish.tune.models.base import CostModel
 from burnish.tune.pretrained import shipped
 from burnish.tune.records import machine
 from burnish.tune.remaining_gain import mixture_forecast
-from burnish.tune.strategy import BURNISH, Strategy
+from burnish.tune.strategy import BURNISH, TuningStrategy
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
 
@@ -55,7 +55,7 @@ SHORT = 64  # trials of a search
 BAR, ALIKE = 1000, 1.01  # random trials whose best is to be reached, within this
 WHOLE = 300  # candidates that are all measured
 POOL = 64  # random candidates that are built together
-STRATEGIES: Mapping[str, Strategy] = {
+STRATEGIES: Mapping[str, TuningStrategy] = {
     "burnish": BURNISH, "unprimed": BURNISH.with_(transfer=False, informed=False),
 }  # fmt: skip
 STOPS = (0.1, 0.05, 0.02, 0.01, 0.005, 0.0)  # expected gains between which forecasts are counted together
@@ -154,7 +154,7 @@ def go_on(tuner: Tuner, oracle: Oracle, trials: int) -> None:
         tuner.observe(points, [known.seconds for known in oracle.ask(points)])
 
 
-def _trial(oracle: Oracle, key: int) -> Trial:
+def _trial(oracle: Oracle, key: int) -> KernelTrial:
     return oracle.trial(oracle.task.space.space.at(np.array([key]))[0])
 
 

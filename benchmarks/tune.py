@@ -38,7 +38,7 @@ from burnish.machines.target import host
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import TuningTask
 
@@ -69,7 +69,7 @@ def search(layer: str, task: TuningTask, strategy: str, seed: int, trials: int, 
     """One search from nothing."""
     with tempfile.TemporaryDirectory() as folder:
         settings = Tune(seconds=None, trials=trials, least_gain=0.0, strategy=strategy, seed=seed)
-        outcome = Session([task], Records(Path(folder) / "records.jsonl"), evaluator, settings).run()
+        outcome = Session([task], RecordFile(Path(folder) / "records.jsonl"), evaluator, settings).run()
     (kernel,) = outcome.kernels
     costs = np.array(kernel.tuner.costs)
     final = kernel.confirmed.ratio if kernel.confirmed else 1.0

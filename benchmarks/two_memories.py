@@ -27,7 +27,7 @@ from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import ParameterError
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.memory.swap import (
-    Store,
+    SwapFile,
     SwapPlan,
     SwapProblem,
     execute,
@@ -139,7 +139,7 @@ def executed(seconds: float) -> list[Row]:
     found = []
     for factor in FACTORS:
         plan = fixed(problem, int(problem.least_capacity * factor), seconds)
-        with tempfile.TemporaryDirectory() as folder, Store(Path(folder) / "slow", graph.types) as store:
+        with tempfile.TemporaryDirectory() as folder, SwapFile(Path(folder) / "slow", graph.types) as store:
             for name, array in {**graph.constants, **feeds}.items():
                 store.write(name, np.asarray(array))
             done = execute(problem, plan, store, compute)

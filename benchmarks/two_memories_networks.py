@@ -11,7 +11,7 @@ import burnish as bn
 from burnish.graph.fuse import fuse
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
-from burnish.memory.lifetimes import Step
+from burnish.memory.lifetimes import LifetimeStep
 from burnish.memory.swap import SwapProblem, swap_problem
 from burnish.train.step import Train, training_graph
 
@@ -23,7 +23,7 @@ FLOPS, GATHERED = 200e9, 150e9  # of a core, and bytes of neighbours a second: w
 class Network:
     """Steps under construction, sizes in bytes of float32, and estimated seconds."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[LifetimeStep] = field(default_factory=list)
     nbytes: dict[str, int] = field(default_factory=dict)
     widths: dict[str, int] = field(default_factory=dict)
     seconds: list[float] = field(default_factory=list)
@@ -40,13 +40,13 @@ class Network:
     def gather(self, x: str, out: str) -> str:
         """The sum of neighbours; ``edges`` are their numbers."""
         self.nbytes["edges"] = EDGES * 4
-        self.steps.append(Step(("edges", x), (self.vertices(out, self.widths[x]),)))
+        self.steps.append(LifetimeStep(("edges", x), (self.vertices(out, self.widths[x]),)))
         self.seconds.append(EDGES * self.widths[x] * 4 / GATHERED)
         return out
 
     def run(self, reads: tuple[str, ...], writes: tuple[str, ...], flops: float) -> None:
         """A product, or another step of so many operations."""
-        self.steps.append(Step(reads, writes))
+        self.steps.append(LifetimeStep(reads, writes))
         self.seconds.append(flops / FLOPS)
 
     def problem(self) -> SwapProblem:
@@ -145,7 +145,7 @@ def resnet(depth: int, batch: int) -> SwapProblem:
     """A training step of ResNet-18 or ResNet-50 on images of 224×224, a step for each group that becomes one kernel."""
     graph = optimize(training_graph(residual(depth, batch), Train(optimizer=bn.SGD(0.1))))
     groups = fuse(graph)
-    steps = [Step(g.inputs, g.outputs, alias=g.alias) for g in groups]
+    steps = [LifetimeStep(g.inputs, g.outputs, alias=g.alias) for g in groups]
     written = {name for g in groups for name in g.outputs}
     nbytes = {name: t.nbytes for name, t in graph.types.items()}
     return swap_problem(steps, nbytes, [name for name in graph.outputs if name in written])
@@ -187,13 +187,14 @@ def chain(blocks: int) -> SwapProblem:
     for i in range(blocks):
         nbytes |= {f"h{i + 1}": (64 << 20) >> (3 * i // blocks), f"w{i}": 4 << 10 << (2 * (3 * i // blocks))}
         skip = (f"h{i - 1}",) if i % 2 and nbytes[f"h{i - 1}"] == nbytes[f"h{i}"] else ()
-        steps.append(Step((f"h{i}", f"w{i}", *skip), (f"h{i + 1}",)))
+        steps.append(LifetimeStep((f"h{i}", f"w{i}", *skip), (f"h{i + 1}",)))
     nbytes[f"g{blocks}"] = nbytes[f"h{blocks}"]
     for i in reversed(range(blocks)):
         nbytes |= {f"g{i}": nbytes[f"h{i}"], f"d{i}": nbytes[f"w{i}"]}
         steps += [
-            Step((f"g{i + 1}", f"h{i}"), (f"d{i}",)), Step((f"g{i + 1}", f"w{i}", f"h{i + 1}"), (f"g{i}",))
-        ]  # fmt: skip
+            LifetimeStep((f"g{i + 1}", f"h{i}"), (f"d{i}",)),
+            LifetimeStep((f"g{i + 1}", f"w{i}", f"h{i + 1}"), (f"g{i}",)),
+        ]
     return swap_problem(steps, nbytes, [f"d{i}" for i in range(blocks)])
 
 

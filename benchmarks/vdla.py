@@ -37,12 +37,12 @@ from benchmarks.quantized import (
     sums,
 )
 from benchmarks.vdla_roofline import Point, roofline
-from burnish.kernels.task import Space
+from burnish.kernels.task import ScheduleSpace
 from burnish.kernels.vdla import CONVOLUTION
 from burnish.kernels.vdla.tiling import best_tile
 from burnish.machines.target import Target, target
 from burnish.machines.vdla.config import Config
-from burnish.machines.vdla.device import Device, Run
+from burnish.machines.vdla.device import Run, VdlaDevice
 
 CONFIG = Config()
 THREADS = {"serial": (1,), "virtual": (1, 2)}
@@ -70,14 +70,14 @@ class CortexA9:
         return count * self.cycles / self.clock
 
 
-def with_device(device: Device, threads: Sequence[int]) -> Target:
+def with_device(device: VdlaDevice, threads: Sequence[int]) -> Target:
     """The accelerator with tiles of these numbers of threads only."""
     machine = target("vdla")
 
-    def space(task: Any, there: Target, form: Any) -> Space:
+    def space(task: Any, there: Target, form: Any) -> ScheduleSpace:
         best = best_tile(form.work, there.machine.config, tuple(threads))
         assert best is not None
-        return Space({}, best.choice)
+        return ScheduleSpace({}, best.choice)
 
     own = machine.machine
     changed = own.with_(
@@ -96,7 +96,7 @@ def run_layer(layer: Layer, random: np.random.Generator) -> dict[str, Any]:
     graph = graph_of_layer(layer, weights)
     row: dict[str, Any] = {"name": layer.name, "products": layer.products}
     for name, threads in THREADS.items():
-        device = Device()
+        device = VdlaDevice()
         module = bn.compile(graph, target=with_device(device, threads), threads=1)
         begin = time.process_time()
         found = module(x)
@@ -121,7 +121,7 @@ def layers_of(image: int) -> list[Layer]:
 def run_network(image: int, cpu: CortexA9) -> dict[str, Any]:
     """The network on the accelerator and the CPU, every convolution and the result compared."""
     made = network(image)
-    device = Device()
+    device = VdlaDevice()
     tapped = bn.compile(graph_of(made, taps=True), target=with_device(device, THREADS["virtual"]), threads=1)
     result, *taps = tapped(made.sample)
     exact = [bool(np.array_equal(tap, made.results[name])) for tap, name in zip(taps, made.results, strict=True)]

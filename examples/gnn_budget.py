@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 
 import burnish as bn
-from burnish.fitting.report import Progress
+from burnish.fitting.report import TrainingProgress
 from burnish.gnn.data.regions import peak_bytes
 from burnish.memory.sizes import parse_budget
 
@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     arguments = parser.parse_args()
 
-    def show(now: Progress) -> None:
+    def show(now: TrainingProgress) -> None:
         print(f"epoch {now.epoch + 1}: loss {now.loss:.4f}, peak {peak_bytes() / 1e6:.0f} MB", flush=True)
 
     with tempfile.TemporaryDirectory() as folder:

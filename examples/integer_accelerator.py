@@ -16,7 +16,7 @@ from burnish.graph import Graph, GraphBuilder
 from burnish.graph.evaluate import evaluate
 from burnish.machines.target import accelerator
 from burnish.machines.vdla.config import ALU, MUL, Config
-from burnish.machines.vdla.device import Device
+from burnish.machines.vdla.device import VdlaDevice
 from burnish.machines.vdla.machine import machine
 
 EDGE = Config(
@@ -46,7 +46,7 @@ def model(random: np.random.Generator) -> Graph:
 
 
 def main() -> None:
-    random, device = np.random.default_rng(0), Device(EDGE)
+    random, device = np.random.default_rng(0), VdlaDevice(EDGE)
     graph = model(random)
     module = bn.compile(graph, target=accelerator(machine(EDGE, device=lambda: device)))
     x = random.integers(-128, 128, (1, 16, 20, 20), dtype=np.int8)
@@ -56,7 +56,7 @@ def main() -> None:
         print(f"convolution {number}: {run.cycles} cycles, the core is busy in {run.utilization:.0%} of them")
     assert len(device.runs) == 3 and (found == expected).all()
     without = replace(EDGE, name="plain", alu=ALU)
-    other = Device(without)
+    other = VdlaDevice(without)
     bn.compile(graph, target=accelerator(machine(without, device=lambda: other)))(x)
     print(f"exact; without the multiplication {len(other.runs)} of 3 convolutions run on the accelerator")
     assert not other.runs

@@ -7,13 +7,13 @@ import numpy as np
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import Expr, Var, all_of, maximum, select
 from burnish.loops.layout import Layout, layout
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.machines.target import host
 from burnish.pipeline.kernel import compile_program
 from burnish.runtime.build import build
-from burnish.runtime.executable import Call, Slot, TensorSpec
+from burnish.runtime.executable import KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.schedule.schedule import Schedule
@@ -40,7 +40,7 @@ def convolution() -> tuple[Tensor, Tensor, Tensor]:
     return x, w, compute(conv.shape, lambda c, h, v: maximum(conv[c, h, v], 0.0), "y")
 
 
-def schedule(program: Program) -> Schedule:
+def schedule(program: LoopProgram) -> Schedule:
     """Register tiles of some columns times two vectors of channels, in parallel over channel groups and rows."""
     lanes = host().lanes
     s = Schedule(program)
@@ -78,13 +78,13 @@ def schedule(program: Program) -> Schedule:
     return s
 
 
-def module_of(program: Program) -> Module:
+def module_of(program: LoopProgram) -> Module:
     """One kernel as a callable module: x and w in, y out."""
     machine = host()
     kernel = compile_program(program, machine, {}, "example", {})
     x, w, y = (TensorSpec(p.name, p.shape, p.dtype) for p in program.params)
     places = Slot("input", 0, 0, x.nbytes), Slot("input", 1, 0, w.nbytes), Slot("output", 0, 0, y.nbytes)
-    call = Call(kernel.symbol, places, "conv")
+    call = KernelCall(kernel.symbol, places, "conv")
     return Module(
         build(
             inputs=[x, w], outputs=[y], steps=[call], objects={kernel.symbol: kernel.code},

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import settings
 
 from burnish.base.files import cache_folder
-from burnish.codegen.llvm import Code, emit
+from burnish.codegen.llvm import KernelCode, emit
 from burnish.codegen.objects import compile_ir
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.specialize import buffer_at
 from burnish.lower.pipeline import lower
 from burnish.machines.target import Target, host
@@ -34,14 +34,14 @@ settings.load_profile("fixed")
 
 
 @lru_cache(maxsize=8)
-def compiled(program: Program, lowered: bool, machine: Target) -> tuple[Code, LoadedImage]:
+def compiled(program: LoopProgram, lowered: bool, machine: Target) -> tuple[KernelCode, LoadedImage]:
     """A program's code, loaded; remembered because a symbolic one is run at many sizes."""
     code = emit(program if lowered else lower(program), machine)
     return code, LoadedImage(link({program.name: compile_ir(code.text, machine)}))
 
 
 def run_native(
-    program: Program,
+    program: LoopProgram,
     arrays: Mapping[str, np.ndarray],
     *,
     edge: str = "end",

@@ -9,19 +9,19 @@ import pytest
 from burnish.base.cache import ObjectCache
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu import GENERIC
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.loops.tensor import compute, placeholder
 from burnish.machines.target import Target, host
 from burnish.pipeline import kernel as building
 from burnish.schedule.schedule import Schedule
 
 
-def doubling() -> Task:
+def doubling() -> KernelTask:
     x = placeholder((40,), "float32", "x")
-    return Task("double", (x,), (compute((40,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
+    return KernelTask("double", (x,), (compute((40,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
 
 
-def refuse(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
+def refuse(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:
     raise ScheduleError("split: loop 'y.i' is a sphere")
 
 

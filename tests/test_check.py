@@ -7,7 +7,7 @@ import pytest
 
 from burnish.driver import check as checking
 from burnish.driver.check import check
-from burnish.driver.compilation import Compilation, Stage, compile_kernels
+from burnish.driver.compilation import Compilation, KernelStage, compile_kernels
 from burnish.errors import InputError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import host
@@ -47,7 +47,7 @@ def test_half_precision_may_err_by_its_own_rounding() -> None:
 
 
 def test_a_wrong_kernel_is_found_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    def run_wrongly(made: Compilation, stage: Stage, *args: object) -> list[np.ndarray]:
+    def run_wrongly(made: Compilation, stage: KernelStage, *args: object) -> list[np.ndarray]:
         outputs = run(made, stage, *args)  # type: ignore[arg-type]
         if any(node.name == "second" for node in stage.group.nodes):
             outputs[0].reshape(-1)[7] += 0.01 * np.abs(outputs[0]).max()

@@ -15,7 +15,7 @@ from burnish.driver.compilation import Compilation, assemble, compile_kernels
 from burnish.errors import ScheduleError, TargetError, UnsupportedOperator
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.numeric import numpy_dtype
 from burnish.machines.target import Target, host
 from burnish.measure.accuracy import scaled_error
@@ -389,7 +389,7 @@ def refusing(monkeypatch: pytest.MonkeyPatch, refused: Callable[[set[str]], bool
     """Lets no schedule be found for kernels of which the results of nodes are ``refused``."""
     scheduled = build.compile_task
 
-    def compile_task(task: Task, target: Target) -> build.Kernel:
+    def compile_task(task: KernelTask, target: Target) -> build.CompiledKernel:
         if refused({t.name.split(".")[0] for t in task.stages()}):
             raise ScheduleError("planted")
         return scheduled(task, target)

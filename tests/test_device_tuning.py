@@ -10,12 +10,12 @@ import pytest
 import burnish as bn
 from burnish.boards.leasing import Devices
 from burnish.boards.pool import DevicePool
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.driver.api import tuned
 from burnish.errors import ArtifactError, ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.measure.boards import compare_on_board
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 
 ARM = "aarch64-cortex-a53"
 
@@ -29,12 +29,12 @@ def model(scale: float = 1.0) -> Graph:
 
 def test_a_model_is_tuned_on_a_board_and_judged_there(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
-    with DevicePool([Device("arm", ARM, "emulator")]) as pool:
+    with DevicePool([BoardEntry("arm", ARM, "emulator")]) as pool:
         found = tuned(
             model(), bn.Tune(seconds=None, trials=4, least_gain=0), target=ARM, records=records, rewrite=False,
             devices=Devices(pool, ARM, "me"),
         )  # fmt: skip
-    made = [record for record in Records(records).all() if not record.won]
+    made = [record for record in RecordFile(records).all() if not record.won]
     assert len(made) == found.outcome.trials >= 4
     assert all(record.target.startswith("aarch64") and record.threads == 1 for record in made)
     assert {record.outcome for record in made} == {"ok"}
@@ -47,7 +47,7 @@ def test_a_model_is_tuned_on_a_board_and_judged_there(tmp_path: Path) -> None:
 
 def test_models_with_other_answers_are_wrong_on_a_board() -> None:
     first, second = (bn.compile(model(scale), target=ARM, threads=1).executable for scale in (1.0, 1.01))
-    with DevicePool([Device("arm", ARM, "emulator")]) as pool:
+    with DevicePool([BoardEntry("arm", ARM, "emulator")]) as pool:
         devices = Devices(pool, ARM, "me")
         assert compare_on_board(devices, first, second, rounds=1).outcome == "wrong"
         same = compare_on_board(devices, first, first, rounds=6)

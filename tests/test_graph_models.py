@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.array.prepared import Prepared
+from burnish.array.prepared import PreparedModule
 from burnish.driver.compilation import compile_kernels, make_module
 from burnish.errors import ArtifactError, InputError, ModelError, ParameterError
 from burnish.graph.aggregation import block_rows
@@ -194,7 +194,7 @@ def test_saved_models_keep_their_structures(tmp_path: Path) -> None:
     again = bn.load(tmp_path / "m.bn")
     np.testing.assert_array_equal(again(**given), module(**given))
     with pytest.raises(ParameterError, match="re-orders the structure"):
-        Prepared(again)
+        PreparedModule(again)
     held = again.executable.info["structures"]
     for damaged in ({**held, "derived": held["derived"][:1] * 2}, {**held, "checks": [[9, "rows", 1]]}):
         info = {**again.executable.info, "structures": damaged}

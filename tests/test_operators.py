@@ -15,7 +15,7 @@ from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.module import Module
-from burnish.simulators.emulator import Emulator
+from burnish.simulators.emulator import CpuEmulator
 from burnish.simulators.gpu.emulator import emulated
 from tests.frontend.test_onnx_operators import CASES, Case, build
 
@@ -49,7 +49,7 @@ def test_sine_and_cosine_of_angles_of_any_size(machine: str, dtype: str) -> None
         found = bn.compile(graph, threads=1)(x)
     else:
         pytest.importorskip("unicorn")
-        found = Module(bn.compile(graph, target=machine, threads=1).executable, 1, device=Emulator())(x)
+        found = Module(bn.compile(graph, target=machine, threads=1).executable, 1, device=CpuEmulator())(x)
     for function, got in zip((math.sin, math.cos, math.tan), found, strict=True):
         want = np.array([math.nan, *(function(float(v)) for v in x[1:])])
         np.testing.assert_allclose(got, want, rtol=4 * info.eps)

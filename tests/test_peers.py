@@ -63,8 +63,8 @@ def test_alternate_times_every_contender_in_every_round(monkeypatch: pytest.Monk
     assert [(len(timings[name].rounds), timings[name].calls) for name in "ab"] == [(4, 12), (4, 12)]
 
 
-def timing(*rounds: float) -> peers.Timing:
-    return peers.Timing(rounds, median=min(rounds), p10=min(rounds), p90=max(rounds), calls=len(rounds))
+def timing(*rounds: float) -> peers.ContenderTimes:
+    return peers.ContenderTimes(rounds, median=min(rounds), p10=min(rounds), p90=max(rounds), calls=len(rounds))
 
 
 def test_speedup_is_the_median_of_paired_ratios() -> None:

@@ -24,7 +24,7 @@ from burnish.graph.passes import optimize
 from burnish.loops.sizes import dim
 from burnish.machines.target import host
 from burnish.ops import infer
-from burnish.runtime.executable import Call, Executable, Host, Repeat, Slot
+from burnish.runtime.executable import Executable, Host, KernelCall, Repeat, Slot
 from burnish.tune.tasks import tuning_tasks
 from tools.fuzz.pages import FencedModule
 
@@ -375,7 +375,7 @@ def test_repeats_that_leave_their_memory_are_refused(tmp_path: Path) -> None:
     executable = bn.compile(running(5), cache_dir=tmp_path).executable
     (step,) = repeats(executable)
     strided = [replace(p, stride=1 << 20) if p.stride else p for p in step.pointers]
-    wrong = Call(step.calls[0].kernel, (Slot("repeat", 99), *step.calls[0].args[1:]), "n")
+    wrong = KernelCall(step.calls[0].kernel, (Slot("repeat", 99), *step.calls[0].args[1:]), "n")
     for changes, words in [
         ({"count": 1 << 40}, "a pointer goes over"),
         ({"count": 0}, "allowed: 1 or more"),

@@ -14,7 +14,7 @@ from burnish.errors import InputError, ModelError, UnknownStateError, Unsupporte
 from burnish.frontend.onnx import to_onnx
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.verify import verify
-from burnish.runtime.executable import Copy
+from burnish.runtime.executable import CopyStep
 
 COUNT = np.zeros((1,), np.int64)
 
@@ -63,7 +63,7 @@ def test_states_that_can_be_are_updated_in_place_in_one_native_call() -> None:
     total = b.state("total", np.zeros((8, 8), np.float32))
     b.update("total", b.add("add", total, b.input("x", (8, 8))))
     module = bn.compile(b.build())
-    assert not any(isinstance(step, Copy) for step in module.executable.steps)
+    assert not any(isinstance(step, CopyStep) for step in module.executable.steps)
     for _ in range(3):
         assert module(np.ones((8, 8), np.float32)) == ()
     assert (module.state["total"] == 3).all()
@@ -119,7 +119,7 @@ def test_a_cache_of_keys_grows_by_a_row_a_call() -> None:
     b.update("rows", b.add("where", here, b.input("x", (1, 4)), rows))
     b.update("count", b.add("add", count, b.constant(np.ones(1, np.int64))))
     module = bn.compile(b.build())
-    assert not any(isinstance(step, Copy) for step in module.executable.steps)
+    assert not any(isinstance(step, CopyStep) for step in module.executable.steps)
     given = [np.full((1, 4), i + 1, np.float32) for i in range(4)]
     for x in given:
         module(x)

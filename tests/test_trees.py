@@ -8,7 +8,7 @@ from hypothesis import given, settings
 import burnish as bn
 from burnish.boost import Dataset, GBTClassifier, predict, train
 from burnish.boost.inference.emit import emit
-from burnish.boost.inference.forest import Forest
+from burnish.boost.inference.forest import CompiledForest
 from burnish.boost.links import LINKS
 from burnish.boost.model import Model
 from burnish.boost.params import OBJECTIVES
@@ -188,7 +188,7 @@ def test_deep_trees_of_few_nodes_are_straight_code_and_those_of_many_walk(cache:
     labels = np.exp(4 * table[:, 0]), rng.normal(size=3000)
     for label, params, straight in zip(labels, ({"num_leaves": 40}, {"max_depth": 11}), (True, False), strict=True):
         model = train({"reg_lambda": 0, "threads": 1, **params}, Dataset.of(table, label=label), 3)
-        assert max(Forest(model.trees).depth) > 7
+        assert max(CompiledForest(model.trees).depth) > 7
         assert bool(emit(model, "margins", 8).trees) == straight
         for rows in (1, 7, 64, 65, 200):
             got = bn.compile(model, threads=1, cache_dir=cache)(table[:rows])

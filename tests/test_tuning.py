@@ -20,7 +20,7 @@ from burnish.errors import TargetError
 from burnish.machines.target import host, target
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def test_a_tuned_model_gives_the_same_answer(model: Path, tmp_path: Path) -> Non
     done = [stage for stage in heard if stage[0] == "tune"]
     assert (done[0], done[-1]) == (("tune", 0, 12), ("tune", 12, 12))
     np.testing.assert_allclose(tuned(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
-    assert len(Records(records).all()) >= 12
+    assert len(RecordFile(records).all()) >= 12
     again = bn.compile(str(model), records=records)
     np.testing.assert_allclose(again(X), plain, rtol=0, atol=1e-4 * abs(plain).max())
 
@@ -74,14 +74,14 @@ def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None
     second = CliRunner().invoke(app, arguments[:-1])
     assert second.exit_code == 0, second.output
     assert "as fast as untuned" in second.stdout
-    assert len([r for r in Records(records).all() if not r.won]) > report["trials"]
+    assert len([r for r in RecordFile(records).all() if not r.won]) > report["trials"]
 
 
 def test_records_are_shown_merged_and_compacted(model: Path, tmp_path: Path) -> None:
     first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
     for path, seed in ((first, 0), (second, 1)):
         bn.compile(str(model), tune=bn.Tune(seconds=None, trials=4, seed=seed), records=path)
-    count = len(Records(first).all())
+    count = len(RecordFile(first).all())
 
     def run(*arguments: object) -> str:
         found = CliRunner().invoke(app, ["records", *map(str, arguments)])
@@ -90,10 +90,10 @@ def test_records_are_shown_merged_and_compacted(model: Path, tmp_path: Path) -> 
 
     rows = json.loads(run("show", first, "--json"))["kernels"]
     assert sum(row["tried"] for row in rows) == count
-    assert run("merge", first, second) == f"{first}: {len(Records(second).all())} records added\n"
-    won = {(r.key, r.template, str(r.choice)) for r in Records(first).all() if r.won}
+    assert run("merge", first, second) == f"{first}: {len(RecordFile(second).all())} records added\n"
+    won = {(r.key, r.template, str(r.choice)) for r in RecordFile(first).all() if r.won}
     assert "records dropped" in run("compact", first, "--keep", 1)
-    left = Records(first).all()
+    left = RecordFile(first).all()
     assert {(r.key, r.template, str(r.choice)) for r in left if r.won} == won
     assert len(left) <= 2 * len(rows) + len(won)
     assert "no file" in str(CliRunner().invoke(app, ["records", "show", str(tmp_path / "none.jsonl")]).exception)

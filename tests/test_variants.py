@@ -18,7 +18,7 @@ from burnish.machines.x86.flags import FLAGS
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime import host, variants
 from burnish.runtime.container import read_container
-from burnish.simulators.emulator import Emulator
+from burnish.simulators.emulator import CpuEmulator
 
 NAMES = ("x86-64-v2", "x86-64-v3", "x86-64-v4", "cascadelake", "sapphirerapids", "aarch64-cortex-a53")
 WORDS = {model.name: {FLAGS[f] for f in model.features.split()} for model in MODELS}  # the kernel's, by target
@@ -168,13 +168,13 @@ def test_constants_of_equal_packing_are_stored_once(saved: Path) -> None:
 
 def test_an_emulated_baseline_has_no_newer_instruction(saved: Path, wanted: np.ndarray) -> None:
     """The emulator's x86-64 has no AVX: the baseline runs on it, the others do not."""
-    found = bn.load(saved, variant="x86-64-v2", device=Emulator())(X)
+    found = bn.load(saved, variant="x86-64-v2", device=CpuEmulator())(X)
     assert scaled_error([found], [wanted]) <= 1e-5
-    assert scaled_error([bn.load(saved, variant=NAMES[-1], device=Emulator())(X)], [wanted]) <= 1e-5
+    assert scaled_error([bn.load(saved, variant=NAMES[-1], device=CpuEmulator())(X)], [wanted]) <= 1e-5
     with pytest.raises(TargetError, match="Invalid instruction"):
-        bn.load(saved, variant="x86-64-v3", device=Emulator())(X)
+        bn.load(saved, variant="x86-64-v3", device=CpuEmulator())(X)
     with pytest.raises(ArtifactError, match="a device runs one that is named"):
-        bn.load(saved, device=Emulator())
+        bn.load(saved, device=CpuEmulator())
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.boosting.datasets import higgs_like
 from benchmarks.boosting.report import Row, row
-from burnish.boost.booster import Progress, train
+from burnish.boost.booster import RoundProgress, train
 from burnish.boost.checkpoint import checkpoints
 from burnish.boost.data import Dataset
 from burnish.boost.distributed import shard, train_distributed
@@ -60,7 +60,7 @@ def timed(comm: Comm, data: Dataset, params: Params) -> tuple[Model, float, floa
     """The model, seconds up to the end of the first round, and seconds of a later one (median)."""
     ends: list[float] = []
 
-    def note(progress: Progress) -> bool:
+    def note(progress: RoundProgress) -> bool:
         ends.append(progress.seconds)
         return False
 

@@ -16,10 +16,10 @@ from burnish.base.optional import require
 from burnish.base.threads import Workers
 from burnish.boost.approx import ApproxGrower
 from burnish.boost.blocks import column_block
-from burnish.boost.booster import Progress, train
+from burnish.boost.booster import RoundProgress, train
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
-from burnish.boost.growth.scan_state import Records
+from burnish.boost.growth.scan_state import RowRecords
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 
@@ -56,7 +56,7 @@ def _higgs(rows: int, rounds: int, method: str, proposal: str, asked: float) -> 
     ours: list[float] = []
     last = [0.0]
 
-    def alternate(progress: Progress) -> bool:
+    def alternate(progress: RoundProgress) -> bool:
         now = time.perf_counter()
         ours.append(now - last[0])
         if progress.round > 1:
@@ -209,7 +209,7 @@ def _prefetch(rows: int) -> Row:
     table = random.standard_normal((rows, columns), dtype=np.float32)
     workers = Workers(_THREADS)
     block = column_block(Dataset(table, rows, columns), workers)
-    records = Records(rows, workers)
+    records = RowRecords(rows, workers)
     records.load(random.standard_normal(rows, dtype=np.float32), random.random(rows, dtype=np.float32))
     position = random.integers(0, 64, rows).astype(np.int32)
     records.assign(position, np.arange(64), 64)

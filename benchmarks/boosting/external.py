@@ -23,7 +23,7 @@ from burnish.boost.grower import HistGrower
 from burnish.boost.metric import area_under_curve
 from burnish.boost.model import Model
 from burnish.boost.outofcore.ingest import ingest
-from burnish.boost.outofcore.store import Store
+from burnish.boost.outofcore.store import ColumnStore
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 
@@ -91,14 +91,14 @@ def train(rows: int, rounds: int, budget: int, folder: str) -> dict[str, Any]:
     if budget:
         store_folder = Path(folder) / "store"
         model = train_external(PARAMS, chunks(rows), rounds, folders=store_folder, memory_budget=budget, keep=True)
-        with Store.open(store_folder) as store:
+        with ColumnStore.open(store_folder) as store:
             found |= sizes(store)
     else:
         model = booster.train(PARAMS, whole(rows), rounds)
     return found | {"seconds": time.perf_counter() - began, "peak": peak_memory(), "auc": held_out(model)}
 
 
-def sizes(store: Store) -> dict[str, float]:
+def sizes(store: ColumnStore) -> dict[str, float]:
     """How much smaller the columns became: all in all, and of that the compressor's part."""
     columns = store.pieces[:, : store.pieces.shape[1] - len(store.header["row_arrays"])]
     stored, raw = int(columns["stored"].sum()), int(columns["raw"].sum())
@@ -126,7 +126,7 @@ def time_trees(rows: int, rounds: int, budget: int, folder: str) -> dict[str, fl
     growers: dict[str, Any] = {
         "memory": HistGrower(Dataset.of(np.concatenate([x for x, _ in data])), params, workers),
     }
-    stores: dict[str, Store] = {}
+    stores: dict[str, ColumnStore] = {}
     for compression in ("none", "zlib"):
         for shards in (1, 2):
             name = f"{compression}, {shards} folder{'s' * (shards > 1)}"

@@ -5,13 +5,13 @@ from numpy.typing import NDArray
 
 from burnish.base.jit import njit
 from burnish.boost.growth import scan
-from burnish.boost.growth.scan_state import Records
+from burnish.boost.growth.scan_state import RowRecords
 
 _BUFFER = 64  # entries of the paper's mini-batch
 kernel = njit(cache=True, nogil=True, error_model="numpy", _nrt=False)  # see burnish.boost.growth.scan
 
 
-def narrow(records: Records) -> NDArray[np.int64]:
+def narrow(records: RowRecords) -> NDArray[np.int64]:
     """The words of records, one for each row."""
     assert records.words.ndim == 1
     return records.words

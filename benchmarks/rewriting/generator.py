@@ -15,7 +15,7 @@ from typing import Any
 
 from burnish.rewrite.generation.domains import DOMAINS
 from burnish.rewrite.generation.generate import generate, text
-from burnish.workers import Limits, spawn
+from burnish.workers import ResourceLimits, spawn
 
 PAPERS = ("matrix", "convolution")
 SIZES = (4, 5)
@@ -31,7 +31,7 @@ def run(sizes: Sequence[int] = SIZES) -> list[dict[str, Any]]:
         for size in sizes:
             os.environ["OPENBLAS_NUM_THREADS"] = "1"  # one core: read by the child
             with spawn() as alone:
-                outcome = alone.run(_domain, (name, size), Limits(memory=None))
+                outcome = alone.run(_domain, (name, size), ResourceLimits(memory=None))
             if outcome.kind != "ok":
                 raise SystemExit(f"generator: domain {name} to size {size}: {outcome.detail}")
             found = outcome.value

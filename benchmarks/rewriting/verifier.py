@@ -6,7 +6,7 @@ import statistics
 import time
 
 from benchmarks.boosting.report import Row, row
-from burnish.rewrite.language.terms import Var
+from burnish.rewrite.language.terms import TermVariable
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.checker import check_proof
 from burnish.rewrite.proofs.prove import Prover
@@ -42,7 +42,7 @@ def run(quick: bool = False) -> list[Row]:
             entailed += entailment.proves()
             opinions.append(entailment.seconds)
             names = [n for n in rule.types if rule.types[n] == next(iter(rule.types.values()))][:2]
-            equal += len(names) == 2 and entailment.proves([(Var(names[0]), Var(names[1]))])
+            equal += len(names) == 2 and entailment.proves([(TermVariable(names[0]), TermVariable(names[1]))])
         rows.append(row("shipped rules that Z3 proves, %", 100 * entailed / len(rules), asked="100"))
         rows.append(row("Z3, median ms", statistics.median(opinions) * 1e3, asked="1"))
         rows.append(row("rules from whose axioms Z3 derives x = y", equal, asked="0"))

@@ -13,7 +13,7 @@ from burnish.errors import VerificationError
 from burnish.memory.swap.fixed import TO_THE_BYTE, TOLERANCE, UNIT
 from burnish.memory.swap.plan import SwapPlan, replay, write_out
 from burnish.memory.swap.problem import SwapProblem
-from burnish.search.integer import Program
+from burnish.search.integer import LinearProgram
 
 
 def possible_slots(problem: SwapProblem, may_repeat: list[bool]) -> list[tuple[int, bool]]:
@@ -49,7 +49,7 @@ class RepeatedSteps:
             # A step that takes as long as storing and loading what it wrote never runs again.
             seconds[i] < 2 * sum(self.moving[n] for n in step.writes) for i, step in enumerate(problem.steps)
         ])  # fmt: skip
-        self.program = Program()
+        self.program = LinearProgram()
         self.held: list[dict[int, float]] = [{} for _ in self.slots]  # bytes by variable
         self.over: list[list[tuple[int, str]]] = [[] for _ in self.slots]  # variables that keep a tensor over a slot
         self.run = [self.program.variable(0.0 if first else seconds[i]) for i, first in self.slots]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from burnish.array.geometry import Geometry, NoView, reshaped
-from burnish.array.lazy import Value, change, flush, materialize
+from burnish.array.geometry import NoView, ViewGeometry, reshaped
+from burnish.array.lazy import LazyValue, change, flush, materialize
 from burnish.array.memory import keep_apart, view_of
 from burnish.array.operators import ABSOLUTE, CAST, COPY, EXPAND, NEGATIVE, RESHAPE, SIGNS, TRANSPOSE
 from burnish.array.recording import apply, as_number, from_numpy, part, refuse_operand, scalar_beside
@@ -29,7 +29,7 @@ class Array:
     __array_ufunc__ = None  # NumPy's arrays leave the operation to this class
     __hash__ = None  # type: ignore[assignment]
 
-    value: Value
+    value: LazyValue
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -206,9 +206,9 @@ class Array:
 
     def _derived(self, make: Callable[[np.ndarray], np.ndarray]) -> Array:
         """A view, by what makes one of NumPy's."""
-        return View(self, Geometry.of(self.value.type).changed(make))
+        return ArrayView(self, ViewGeometry.of(self.value.type).changed(make))
 
-    def _assign(self, value: Value) -> None:
+    def _assign(self, value: LazyValue) -> None:
         """Gives the array a new value in place. Raises InputError where it does not fit."""
         own = self.value
         if value.type is own.type and (own.block is None or own.block.home is not None):
@@ -220,7 +220,7 @@ class Array:
         else:
             self._write(_fill, value)
 
-    def _write(self, write: Callable[[np.ndarray, np.ndarray], Any], source: Value) -> None:
+    def _write(self, write: Callable[[np.ndarray, np.ndarray], Any], source: LazyValue) -> None:
         """Changes the memory by ``write(memory, source)``."""
         own = self.value
         given, block = materialize(source), materialize(own)
@@ -229,17 +229,17 @@ class Array:
         change(block, lambda: write(memory, new), [given])
 
 
-class View(Array):
+class ArrayView(Array):
     """Part of another array's memory, or all of it in another order: what either changes, the other sees."""
 
     __slots__ = ("geometry", "root")
 
-    def __init__(self, of: Array, geometry: Geometry) -> None:
-        self.root: Array = of.root if isinstance(of, View) else of
+    def __init__(self, of: Array, geometry: ViewGeometry) -> None:
+        self.root: Array = of.root if isinstance(of, ArrayView) else of
         self.geometry = geometry
 
     @property
-    def value(self) -> Value:  # type: ignore[override]
+    def value(self) -> LazyValue:  # type: ignore[override]
         """The elements as they are now, as a value."""
         geometry, root = self.geometry, self.root.value
         if geometry.permutation is None:
@@ -283,13 +283,13 @@ class View(Array):
         return exported_array(self._view(), **asked)
 
     def _derived(self, make: Callable[[np.ndarray], np.ndarray]) -> Array:
-        return View(self, self.geometry.changed(make))
+        return ArrayView(self, self.geometry.changed(make))
 
-    def _assign(self, value: Value) -> None:
+    def _assign(self, value: LazyValue) -> None:
         check_fits(value, self.geometry.shape, self.geometry.type.dtype)
         self._write(_fill, value)
 
-    def _write(self, write: Callable[[np.ndarray, np.ndarray], Any], source: Value) -> None:
+    def _write(self, write: Callable[[np.ndarray, np.ndarray], Any], source: LazyValue) -> None:
         given = materialize(source)
         new = view_of(given, source.address, source.type.shape, source.type.numpy)
         memory = self._view()
@@ -300,14 +300,14 @@ class View(Array):
         change(block, lambda: write(memory, new), [given])
 
 
-def holding(value: Value) -> Array:
+def holding(value: LazyValue) -> Array:
     """The array of a value that no other array holds."""
     array = Array()
     array.value = value
     return array
 
 
-def as_value(given: Any, beside: str = "float32") -> Value:
+def as_value(given: Any, beside: str = "float32") -> LazyValue:
     """An operand as a value: an array's own, a copy of one of NumPy's, or a number at the dtype of what it is beside.
 
     Raises InputError.
@@ -326,14 +326,14 @@ def as_value(given: Any, beside: str = "float32") -> Value:
     raise refuse_operand(given)
 
 
-def stretched(value: Value, own: Value) -> Value:
+def stretched(value: LazyValue, own: LazyValue) -> LazyValue:
     """A value as one of another's type."""
     if value.type.dtype != own.type.dtype:
         value = apply(CAST, [value], {"to": own.type.dtype})[0]
     return value if value.type is own.type else apply(EXPAND, [value], {"shape": own.type.shape})[0]
 
 
-def check_fits(value: Value, shape: tuple[int, ...], dtype: str) -> None:
+def check_fits(value: LazyValue, shape: tuple[int, ...], dtype: str) -> None:
     """Raises InputError for a value that cannot be written to an array of this type."""
     try:
         same = np.broadcast_shapes(value.type.shape, shape) == shape

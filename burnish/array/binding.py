@@ -17,7 +17,7 @@ from burnish.train.losses import LOSSES
 
 
 @dataclass(frozen=True, eq=False)
-class Bound:
+class BoundSymbols:
     """The graph of symbols. Its outputs are the ``heads`` and then what states become, by ``updates`` in this order.
 
     Its inputs are the ``variables`` and the ``states``, whose initial values these are.
@@ -30,7 +30,7 @@ class Bound:
     states: Mapping[str, np.ndarray]
 
 
-def bind_types(heads: Sequence[Symbol], types: Mapping[str, TensorType], training: bool = False) -> Bound:
+def bind_types(heads: Sequence[Symbol], types: Mapping[str, TensorType], training: bool = False) -> BoundSymbols:
     """The graph, for the types of free variables; those whose shape follows need none.
 
     Raises InputError for a variable without a type, or of another one than it says, naming it; ModelError and
@@ -51,7 +51,7 @@ class _Binder:
         self.states: dict[str, np.ndarray] = {}
         self.updates: dict[str, str] = {}
 
-    def bind(self, heads: Sequence[Symbol]) -> Bound:
+    def bind(self, heads: Sequence[Symbol]) -> BoundSymbols:
         order = reachable(heads, self.training)
         known = {s.name for s in order if s.kind == "variable"}
         unknown = sorted(set(self.types) - {s.name for s in reachable(heads) if s.kind == "variable"})
@@ -65,7 +65,7 @@ class _Binder:
         names = tuple(b.add(COPY, self.tensors[id(h)], name=b.fresh(f"{h.name}.out")) for h in heads)
         after = tuple(b.add(COPY, value, name=b.fresh(f"{name}.new")) for name, value in self.updates.items())
         graph = b.build(*names, *after)
-        return Bound(graph, names, tuple(self.updates), tuple(self.variables), self.states)
+        return BoundSymbols(graph, names, tuple(self.updates), tuple(self.variables), self.states)
 
     def _tensor(self, symbol: Symbol) -> str:
         match symbol.kind:

@@ -30,15 +30,15 @@ class Resource:
 
     def __init__(self, name: str = "") -> None:
         self.name = name
-        self.writer: Operation | None = None
-        self.readers: list[Operation] = []  # unfinished, pushed since the last writer
+        self.writer: EngineOperation | None = None
+        self.readers: list[EngineOperation] = []  # unfinished, pushed since the last writer
         self.error: EngineError | None = None  # why it holds no value
 
     def __repr__(self) -> str:
         return f"Resource({self.name!r})"
 
 
-class Operation:
+class EngineOperation:
     """A pushed operation. ``before`` holds the unfinished ones that it waits for, ``after`` those that wait for it."""
 
     __slots__ = ("after", "before", "name", "reads", "run", "thread", "writes")
@@ -47,8 +47,8 @@ class Operation:
         self, run: Callable[[], Any], reads: tuple[Resource, ...], writes: tuple[Resource, ...], name: str
     ) -> None:
         self.run, self.reads, self.writes, self.name = run, reads, writes, name
-        self.before: set[Operation] = set()
-        self.after: list[Operation] = []
+        self.before: set[EngineOperation] = set()
+        self.after: list[EngineOperation] = []
         self.thread = 0  # that runs it
 
 
@@ -66,8 +66,8 @@ class Engine:
         if self.threads < 1:
             raise EngineError(f"engine: threads: found {threads}; allowed: 1 or more")
         self.pending = 0  # operations that are pushed and not done
-        self._ready: deque[Operation] = deque()
-        self._running: set[Operation] = set()
+        self._ready: deque[EngineOperation] = deque()
+        self._running: set[EngineOperation] = set()
         self._workers: list[threading.Thread] = []
         self._failures: list[EngineError] = []  # since the last wait_all
         self._closed = False
@@ -90,7 +90,7 @@ class Engine:
         A resource that it changes in part, or reads and then writes, is in both. ``long``: worth another thread, some
         100 µs. What ``run`` raises is kept for who waits for what it writes; operations that read that do not run.
         """
-        op = Operation(run, tuple(reads), tuple(writes), name)
+        op = EngineOperation(run, tuple(reads), tuple(writes), name)
         with self._lock:
             self._await_fork()
             if self._closed or not (long or self.pending):
@@ -156,7 +156,7 @@ class Engine:
 
     # --- the order -----------------------------------------------------------------------------------------------
 
-    def _enter(self, op: Operation) -> None:
+    def _enter(self, op: EngineOperation) -> None:
         """Places an operation behind those that it must follow. Holds the lock."""
         for resource in op.reads:
             if resource.writer is not None:
@@ -174,7 +174,7 @@ class Engine:
         if not op.before:
             self._make_ready(op)
 
-    def _make_ready(self, op: Operation) -> None:
+    def _make_ready(self, op: EngineOperation) -> None:
         """Lets others take an operation; wakes workers if there is more to do than one thread does. Holds the lock."""
         self._ready.append(op)
         spare = len(self._ready) + len(self._running) - 1
@@ -182,7 +182,7 @@ class Engine:
             self._hire(spare)
             self._work.notify(min(spare, len(self._ready)))
 
-    def _leave(self, op: Operation, error: EngineError | None) -> None:
+    def _leave(self, op: EngineOperation, error: EngineError | None) -> None:
         """Ends an operation, and makes ready what waited for it alone. Holds the lock."""
         self._running.discard(op)
         for resource in op.reads:
@@ -199,7 +199,7 @@ class Engine:
                 self._make_ready(other)
         self._done.notify_all()
 
-    def _settle(self, op: Operation, error: EngineError | None) -> None:
+    def _settle(self, op: EngineOperation, error: EngineError | None) -> None:
         for resource in op.writes:
             resource.error = error
         if error is not None and not any(error is resource.error for resource in op.reads):
@@ -207,7 +207,7 @@ class Engine:
 
     # --- execution -----------------------------------------------------------------------------------------------
 
-    def _execute(self, op: Operation) -> EngineError | None:
+    def _execute(self, op: EngineOperation) -> EngineError | None:
         """Runs an operation unless what it reads has failed; returns its error, or theirs."""
         for resource in op.reads:
             if resource.error is not None:
@@ -220,7 +220,7 @@ class Engine:
             return failure
         return None
 
-    def _take(self, op: Operation) -> bool:
+    def _take(self, op: EngineOperation) -> bool:
         """Runs an operation here if it is ready and nobody else has taken it."""
         with self._lock:
             self._await_fork()
@@ -231,11 +231,11 @@ class Engine:
         self._run(op)
         return True
 
-    def _begin(self, op: Operation) -> None:
+    def _begin(self, op: EngineOperation) -> None:
         self._running.add(op)
         op.thread = threading.get_ident()
 
-    def _run(self, op: Operation) -> None:
+    def _run(self, op: EngineOperation) -> None:
         error: EngineError | None = EngineError(f"operation '{op.name}' was interrupted")
         try:
             error = self._execute(op)
@@ -243,7 +243,7 @@ class Engine:
             with self._lock:
                 self._leave(op, error)
 
-    def _finish(self, op: Operation) -> None:
+    def _finish(self, op: EngineOperation) -> None:
         """Returns when an operation is done."""
         while True:
             with self._lock:
@@ -258,7 +258,7 @@ class Engine:
                 self._begin(found)
             self._run(found)
 
-    def _work_for(self, op: Operation) -> None:
+    def _work_for(self, op: EngineOperation) -> None:
         """Runs what an operation waits for, as far as nobody else does."""
         while op.before:
             with self._lock:
@@ -285,10 +285,10 @@ class Engine:
                 self._begin(op)
             self._run(op)
 
-    def _unfinished(self, op: Operation) -> bool:
+    def _unfinished(self, op: EngineOperation) -> bool:
         return op in self._running or op in self._ready or bool(op.before)
 
-    def _runnable(self, op: Operation) -> Operation | None:
+    def _runnable(self, op: EngineOperation) -> EngineOperation | None:
         """A ready operation that this one waits for, or itself. Holds the lock.
 
         Raises EngineError if it waits for the one that the calling thread is running.
@@ -305,7 +305,7 @@ class Engine:
         self._refuse_own(seen & self._running)
         return found
 
-    def _refuse_own(self, running: Iterable[Operation]) -> None:
+    def _refuse_own(self, running: Iterable[EngineOperation]) -> None:
         me = threading.get_ident()
         for op in running:
             if op.thread == me:

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from burnish.array.array import Array, as_value, check_fits, holding, stretched
-from burnish.array.binding import Bound, bind_types
-from burnish.array.lazy import Value, call, evaluate, flush, pending
+from burnish.array.binding import BoundSymbols, bind_types
+from burnish.array.lazy import LazyValue, call, evaluate, flush, pending
 from burnish.array.operators import COPY
-from burnish.array.program import GraphCall, Program
+from burnish.array.program import ArrayProgram, GraphCall
 from burnish.array.recording import from_numpy
 from burnish.array.symbol import Symbol
 from burnish.array.types import array_type, dtype_name, is_float
@@ -22,7 +22,7 @@ from burnish.graph.graph import Graph, GraphBuilder, TensorType
 Given = Any  # an array, or a shape, or a shape and a dtype
 
 
-class Arrays(Mapping[str, Array]):
+class NamedArrays(Mapping[str, Array]):
     """Named arrays as one: signs apply to each, with the array of its name on the other side, or with a number."""
 
     def __init__(self, arrays: Mapping[str, Array]) -> None:
@@ -37,39 +37,39 @@ class Arrays(Mapping[str, Array]):
     def __len__(self) -> int:
         return len(self._arrays)
 
-    def _each(self, other: Any, apply: Callable[[Array, Any], Array]) -> Arrays:
+    def _each(self, other: Any, apply: Callable[[Array, Any], Array]) -> NamedArrays:
         if isinstance(other, Mapping):
             if set(other) != set(self._arrays):
                 raise InputError(f"arrays: found {', '.join(other)}; allowed: {', '.join(self._arrays)}, on both sides")
-            return Arrays({name: apply(array, other[name]) for name, array in self._arrays.items()})
-        return Arrays({name: apply(array, other) for name, array in self._arrays.items()})
+            return NamedArrays({name: apply(array, other[name]) for name, array in self._arrays.items()})
+        return NamedArrays({name: apply(array, other) for name, array in self._arrays.items()})
 
-    def __add__(self, other: Any) -> Arrays:
+    def __add__(self, other: Any) -> NamedArrays:
         return self._each(other, lambda a, b: a + b)
 
-    def __sub__(self, other: Any) -> Arrays:
+    def __sub__(self, other: Any) -> NamedArrays:
         return self._each(other, lambda a, b: a - b)
 
-    def __mul__(self, other: Any) -> Arrays:
+    def __mul__(self, other: Any) -> NamedArrays:
         return self._each(other, lambda a, b: a * b)
 
-    def __truediv__(self, other: Any) -> Arrays:
+    def __truediv__(self, other: Any) -> NamedArrays:
         return self._each(other, lambda a, b: a / b)
 
-    def __pow__(self, other: Any) -> Arrays:
+    def __pow__(self, other: Any) -> NamedArrays:
         return self._each(other, lambda a, b: a**b)
 
     __rmul__, __radd__ = __mul__, __add__
 
-    def __iadd__(self, other: Any) -> Arrays:
+    def __iadd__(self, other: Any) -> NamedArrays:
         self._each(other, lambda a, b: a.__iadd__(b))  # type: ignore[attr-defined]
         return self
 
-    def __isub__(self, other: Any) -> Arrays:
+    def __isub__(self, other: Any) -> NamedArrays:
         self._each(other, lambda a, b: a.__isub__(b))  # type: ignore[attr-defined]
         return self
 
-    def __imul__(self, other: Any) -> Arrays:
+    def __imul__(self, other: Any) -> NamedArrays:
         self._each(other, lambda a, b: a.__imul__(b))  # type: ignore[attr-defined]
         return self
 
@@ -113,10 +113,10 @@ class Executor:
             self._arrays[name] = made
         self._arrays |= {name: holding(from_numpy(value)) for name, value in bound.states.items()}
         self._states = tuple(bound.states)
-        self._bound: dict[bool, Bound] = {True: bound}
+        self._bound: dict[bool, BoundSymbols] = {True: bound}
         self._programs: dict[str, Any] = {}
         self._gradients: dict[str, Array] = {}
-        self._saved: list[Value] | None = None
+        self._saved: list[LazyValue] | None = None
         self.outputs: tuple[Array, ...] = ()
 
     # --- arrays ----------------------------------------------------------------------------------------------------
@@ -135,9 +135,9 @@ class Executor:
         own._assign(stretched(value, own.value))
 
     @property
-    def w(self) -> Arrays:
+    def w(self) -> NamedArrays:
         """The arrays that gradients are taken by."""
-        return Arrays({name: self._arrays[name] for name in self._wrt})
+        return NamedArrays({name: self._arrays[name] for name in self._wrt})
 
     @w.setter
     def w(self, arrays: Mapping[str, Array]) -> None:
@@ -145,16 +145,16 @@ class Executor:
             self[name] = arrays[name]
 
     @property
-    def g(self) -> Arrays:
+    def g(self) -> NamedArrays:
         """The gradients. Raises InputError before there are any."""
         if not self._gradients:
             raise InputError("executor: found no gradients; allowed: after forward_backward() or backward()")
-        return Arrays(self._gradients)
+        return NamedArrays(self._gradients)
 
     @property
-    def states(self) -> Arrays:
+    def states(self) -> NamedArrays:
         """The auxiliary states."""
-        return Arrays({name: self._arrays[name] for name in self._states})
+        return NamedArrays({name: self._arrays[name] for name in self._states})
 
     # --- evaluation ------------------------------------------------------------------------------------------------
 
@@ -208,7 +208,7 @@ class Executor:
         for name, given in data.items():
             self[name] = given
 
-    def _graph(self, training: bool) -> Bound:
+    def _graph(self, training: bool) -> BoundSymbols:
         if training not in self._bound:
             self._bound[training] = bind_types(self._heads, self._types, training)
         return self._bound[training]
@@ -235,15 +235,15 @@ class Executor:
         found: tuple[Graph, Graph, tuple[str, ...]] = self._programs["split"]
         return found
 
-    def _program(self, name: str, graph: Callable[[], Graph]) -> Program:
+    def _program(self, name: str, graph: Callable[[], Graph]) -> ArrayProgram:
         if name not in self._programs:
-            self._programs[name] = Program(graph(), self._threads)
-        program: Program = self._programs[name]
+            self._programs[name] = ArrayProgram(graph(), self._threads)
+        program: ArrayProgram = self._programs[name]
         return program
 
     def _operands(
-        self, graph: Graph, known: Mapping[str, Value] | None = None, seeds: Sequence[Any] = ()
-    ) -> list[Value]:
+        self, graph: Graph, known: Mapping[str, LazyValue] | None = None, seeds: Sequence[Any] = ()
+    ) -> list[LazyValue]:
         """The values of a graph's inputs."""
         given = dict(known or {})
         wanted = [name for name in graph.inputs if name not in self._arrays and name not in given]
@@ -258,7 +258,7 @@ class Executor:
             given[name] = value
         return [given[n] if n in given else self._arrays[n].value for n in graph.inputs]
 
-    def _finish(self, found: Sequence[Value], bound: Bound) -> Any:
+    def _finish(self, found: Sequence[LazyValue], bound: BoundSymbols) -> Any:
         """Keeps what states have become; gives the heads."""
         for name, value in zip(bound.updates, found[len(bound.heads) :], strict=True):
             self._arrays[name]._assign(value)
@@ -277,7 +277,7 @@ class Executor:
                 array.value = gone
         flush()
 
-    def _keep_gradients(self, found: Sequence[Value]) -> None:
+    def _keep_gradients(self, found: Sequence[LazyValue]) -> None:
         for name, value in zip(self._wrt, found, strict=True):
             if name in self._gradients:
                 self._gradients[name]._assign(value)

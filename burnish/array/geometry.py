@@ -12,7 +12,7 @@ from burnish.array.types import ArrayType, array_type, dtype_name
 from burnish.errors import InputError
 
 
-class Geometry:
+class ViewGeometry:
     """Where a view lies: its shape and strides, and the bytes from the beginning of what it is a view of.
 
     ``permutation``: its dimensions in the order in which they lie in memory, where that is without gaps; else None.
@@ -30,17 +30,17 @@ class Geometry:
         self.permutation: tuple[int, ...] | None = tuple(order) if dense else None
 
     @classmethod
-    def of(cls, kind: ArrayType) -> Geometry:
+    def of(cls, kind: ArrayType) -> ViewGeometry:
         """That of a whole array."""
         strides = [kind.numpy.itemsize * math.prod(kind.shape[d + 1 :]) for d in range(len(kind.shape))]
         return cls(_without_memory(kind, kind.shape, tuple(strides)), 0)
 
-    def changed(self, make: Callable[[np.ndarray], np.ndarray]) -> Geometry:
+    def changed(self, make: Callable[[np.ndarray], np.ndarray]) -> ViewGeometry:
         """That of a view of this one, by what makes one of NumPy's. Raises what that raises, and InputError."""
         whole = _without_memory(self.type, self.shape, self.strides)
         view = make(whole)
         begin, end = (a.__array_interface__["data"][0] for a in (whole, view))
-        return Geometry(view, self.offset + (end - begin if view.size else 0))
+        return ViewGeometry(view, self.offset + (end - begin if view.size else 0))
 
     @property
     def contiguous(self) -> bool:

@@ -14,8 +14,8 @@ from sys import getrefcount
 from typing import Any
 
 from burnish.array.engine import Engine
-from burnish.array.memory import Block
-from burnish.array.program import Call, GraphCall, Program, graph_of
+from burnish.array.memory import MemoryBlock
+from burnish.array.program import ArrayProgram, GraphCall, OperatorCall, graph_of
 from burnish.array.types import ArrayType
 from burnish.errors import BurnishError, EngineError
 
@@ -27,7 +27,7 @@ REPEATED = 2  # how often an expression is met until a program is compiled of it
 engine = Engine()
 
 
-class Value:
+class LazyValue:
     """What an array holds: recorded, while it has no ``block``, or in memory at an address within one.
 
     ``index`` is its number while a program is looked up. ``error``: why there is no value.
@@ -36,22 +36,22 @@ class Value:
     __slots__ = ("address", "block", "error", "index", "type")
 
     type: ArrayType
-    block: Block | None
+    block: MemoryBlock | None
     address: int
     index: int | None
     error: BurnishError
 
 
-def concrete(kind: ArrayType, block: Block, address: int) -> Value:
+def concrete(kind: ArrayType, block: MemoryBlock, address: int) -> LazyValue:
     """A value in memory."""
-    value = Value()
+    value = LazyValue()
     value.type, value.block, value.address, value.index = kind, block, address, None
     return value
 
 
-def pending(kind: ArrayType) -> Value:
+def pending(kind: ArrayType) -> LazyValue:
     """A value that is still to be computed."""
-    value = Value()
+    value = LazyValue()
     value.type, value.block, value.index = kind, None, None
     return value
 
@@ -66,7 +66,7 @@ _programs: dict[tuple[Any, ...], Any] = {}  # how often an expression was met, o
 record = recorded.append
 
 
-def call(found: Call, operands: Sequence[Value]) -> tuple[Value, ...]:
+def call(found: OperatorCall, operands: Sequence[LazyValue]) -> tuple[LazyValue, ...]:
     """Records a call; returns its results."""
     results = tuple([pending(kind) for kind in found.results])
     record((found, results if found.many else results[0], *operands))
@@ -75,7 +75,7 @@ def call(found: Call, operands: Sequence[Value]) -> tuple[Value, ...]:
     return results
 
 
-def materialize(value: Value) -> Block:
+def materialize(value: LazyValue) -> MemoryBlock:
     """The memory of a value, when it is there. Raises what its computation raised, or an EngineError."""
     block = value.block
     if block is None:
@@ -111,7 +111,7 @@ def flush() -> None:
         _release()
 
 
-def _run_binary(found: Call, result: Value, a: Value, b: Value) -> bool:
+def _run_binary(found: OperatorCall, result: LazyValue, a: LazyValue, b: LazyValue) -> bool:
     """Runs one operation of two values at rest, as :func:`launch` does, in two thirds of the time; False if that must.
 
     Operands that nobody else holds are left to it: a result may take their memory.
@@ -134,8 +134,8 @@ def _run_together(records: list[Record]) -> None:
     can be told from reference counts.
     """
     key: list[Any] = []
-    leaves: list[Value] = []
-    values: list[Value] = []
+    leaves: list[LazyValue] = []
+    values: list[LazyValue] = []
     for item in records:
         if len(item) <= 4 and not item[0].many and len(item) > 2:  # one operand or two: in half of the time
             i = item[2].index
@@ -187,18 +187,18 @@ def _run_together(records: list[Record]) -> None:
             _fail(results, error)
 
 
-def _calls(key: Sequence[Any]) -> list[tuple[Call, tuple[int, ...]]]:
+def _calls(key: Sequence[Any]) -> list[tuple[OperatorCall, tuple[int, ...]]]:
     """Calls, each with the numbers of its operands."""
-    calls: list[tuple[Call, list[int]]] = []
+    calls: list[tuple[OperatorCall, list[int]]] = []
     for part in key:
-        if isinstance(part, Call):
+        if isinstance(part, OperatorCall):
             calls.append((part, []))
         else:
             calls[-1][1].append(part)
     return [(found, tuple(operands)) for found, operands in calls]
 
 
-def _learn(known: tuple[Any, ...], times: int) -> Program | None:
+def _learn(known: tuple[Any, ...], times: int) -> ArrayProgram | None:
     """The program of an expression if it is met often enough, and there is one."""
     if len(_programs) >= MOST_PROGRAMS:
         _programs.clear()
@@ -208,7 +208,7 @@ def _learn(known: tuple[Any, ...], times: int) -> Program | None:
     try:
         calls = _calls(known[:-1])
         threads = next((found.threads for found, _ in calls if isinstance(found, GraphCall)), None)
-        program = Program(graph_of(calls, known[-1]), threads)
+        program = ArrayProgram(graph_of(calls, known[-1]), threads)
     except BurnishError:
         _programs[known] = None  # what is wrong with it, its calls will tell by themselves
         return None
@@ -216,7 +216,9 @@ def _learn(known: tuple[Any, ...], times: int) -> Program | None:
     return program
 
 
-def _run_in_turn(calls: Sequence[tuple[Call, tuple[int, ...]]], leaves: list[Value], values: list[Value]) -> None:
+def _run_in_turn(
+    calls: Sequence[tuple[OperatorCall, tuple[int, ...]]], leaves: list[LazyValue], values: list[LazyValue]
+) -> None:
     """Runs calls one after the other. What fails leaves the rest as it is, but for what needs its result."""
     done = 0
     for found, numbers in calls:
@@ -228,13 +230,13 @@ def _run_in_turn(calls: Sequence[tuple[Call, tuple[int, ...]]], leaves: list[Val
             _fail(results, error)
 
 
-def _fail(results: Sequence[Value], error: BurnishError) -> None:
+def _fail(results: Sequence[LazyValue], error: BurnishError) -> None:
     """Keeps an error for who reads the results."""
     for value in results:
         value.error = error
 
 
-def launch(program: Program, leaves: list[Value], results: Sequence[Value]) -> None:
+def launch(program: ArrayProgram, leaves: list[LazyValue], results: Sequence[LazyValue]) -> None:
     """Runs a program on values in memory, or pushes it to the engine, and gives its results their memory.
 
     A result takes the memory of an input that nobody holds but ``leaves``, where the program allows it.
@@ -270,7 +272,7 @@ def launch(program: Program, leaves: list[Value], results: Sequence[Value]) -> N
         raise EngineError(f"operation '{program}' failed: {type(error).__name__}: {error}") from error
 
 
-def _last_holder(leaves: list[Value], numbers: Sequence[int]) -> int | None:
+def _last_holder(leaves: list[LazyValue], numbers: Sequence[int]) -> int | None:
     """The number of a value that nobody holds but this list, in memory that nobody else holds."""
     for number in numbers:
         if getrefcount(leaves[number]) == 2:  # the list, and the question
@@ -280,7 +282,7 @@ def _last_holder(leaves: list[Value], numbers: Sequence[int]) -> int | None:
     return None
 
 
-def _push(program: Program, addresses: list[int], leaves: list[Value], results: Sequence[Value]) -> None:
+def _push(program: ArrayProgram, addresses: list[int], leaves: list[LazyValue], results: Sequence[LazyValue]) -> None:
     def run(kept: Any = (leaves, results)) -> None:  # which have to stay in memory until it is done
         program.run(addresses)
 
@@ -289,7 +291,7 @@ def _push(program: Program, addresses: list[int], leaves: list[Value], results: 
     engine.push(run, reads, [program.tag, *writes], name=str(program), long=program.long)
 
 
-def evaluate(program: Program, operands: list[Value]) -> list[Value]:
+def evaluate(program: ArrayProgram, operands: list[LazyValue]) -> list[LazyValue]:
     """The results of a program on values, which are recorded if they are not in memory."""
     _acquire()
     try:
@@ -302,7 +304,7 @@ def evaluate(program: Program, operands: list[Value]) -> list[Value]:
         _release()
 
 
-def change(block: Block, run: Callable[[], None], sources: Sequence[Block] = ()) -> None:
+def change(block: MemoryBlock, run: Callable[[], None], sources: Sequence[MemoryBlock] = ()) -> None:
     """Changes memory by ``run()``, which may read it and that of ``sources``, when its turn has come: after all that
     was recorded before.
     """

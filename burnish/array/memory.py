@@ -34,16 +34,16 @@ class Recycler(list[tuple[Any, int]]):
         super().__init__()
         self.nbytes = nbytes
         self.limit = max(2, min(MOST_KEPT, KEPT_BYTES // nbytes))
-        self.last: list[Block] = []
+        self.last: list[MemoryBlock] = []
         self.turn = 0
 
-    def block(self) -> Block:
+    def block(self) -> MemoryBlock:
         """A block of undefined contents."""
         for block in self.last:
             if getrefcount(block) == 3 and block.home is self:  # the list, the variable and the question
                 block.tag = None
                 return block
-        block = _new(Block)
+        block = _new(MemoryBlock)
         try:
             place = self.pop()
         except IndexError:
@@ -77,7 +77,7 @@ def recycler(nbytes: int) -> Recycler:
     return _of_size(round_up(max(nbytes, 1), ALIGNMENT))
 
 
-class Block:
+class MemoryBlock:
     """Memory at ``address``. What has no ``home`` belongs to somebody else too: writes to it must be seen there.
 
     ``tag``: by which the engine knows it, while operations are pushed that need it.
@@ -91,7 +91,7 @@ class Block:
     tag: Resource | None
 
     @classmethod
-    def shared(cls, memory: Any, address: int) -> Block:
+    def shared(cls, memory: Any, address: int) -> MemoryBlock:
         """Memory that belongs to somebody else."""
         block = cls()
         block.place, block.address, block.home, block.tag = (memory, address), address, None, None
@@ -122,12 +122,14 @@ class Block:
             home.append(self.place)
 
 
-def view_of(block: Block, address: int, shape: tuple[int, ...], dtype: np.dtype, strides: Any = None) -> np.ndarray:
+def view_of(
+    block: MemoryBlock, address: int, shape: tuple[int, ...], dtype: np.dtype, strides: Any = None
+) -> np.ndarray:
     """Part of a block as a NumPy array, which keeps the memory, though not the block: see :func:`keep_apart`."""
     memory, begin = block.place
     return np.ndarray(shape, dtype, memory, address - begin, strides)
 
 
-def keep_apart(block: Block) -> None:
+def keep_apart(block: MemoryBlock) -> None:
     """From now on the block is shared with others: it is never used again, and written where it is."""
     block.home = None

@@ -14,9 +14,9 @@ from burnish.array import random as random
 from burnish.array.array import Array as Array
 from burnish.array.array import as_value, check_fits, holding
 from burnish.array.functions import function_named, names
-from burnish.array.lazy import Value, concrete
+from burnish.array.lazy import LazyValue, concrete
 from burnish.array.lazy import wait_all as wait_all
-from burnish.array.memory import Block
+from burnish.array.memory import MemoryBlock
 from burnish.array.operators import METHODS, POWER
 from burnish.array.recording import apply, as_number, from_numpy
 from burnish.array.signs import quick
@@ -56,7 +56,7 @@ def from_dlpack(tensor: Any) -> Array:
     if not (found.flags.c_contiguous and found.flags.aligned and found.size and found.flags.writeable):
         raise InputError("from_dlpack: found memory that is empty, has gaps or cannot be written; allowed: use array()")
     kind = array_type(found.shape, dtype_name(found.dtype))
-    block = Block.shared(found.reshape(-1).view(np.uint8), address_of(found))
+    block = MemoryBlock.shared(found.reshape(-1).view(np.uint8), address_of(found))
     return holding(concrete(kind, block, block.address))
 
 
@@ -132,7 +132,7 @@ def _make(operator: str, operands: Sequence[Any], attrs: dict[str, Any]) -> Any:
     return tuple([holding(value) for value in results])
 
 
-def _put(operator: str, results: Sequence[Value], out: Any) -> Any:
+def _put(operator: str, results: Sequence[LazyValue], out: Any) -> Any:
     """Writes results to arrays, all of them or, where one does not fit, none."""
     targets = (out,) if isinstance(out, Array) else tuple(out)
     if len(targets) != len(results):

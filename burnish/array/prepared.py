@@ -15,7 +15,7 @@ from burnish.runtime.workspace import borrow, give_back
 _SIGNATURE = (None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 
 
-class Prepared:
+class PreparedModule:
     """A module without state and open dimensions, as a function of the addresses of its inputs and then its outputs.
 
     The memory at an address is C-contiguous, aligned to elements, of the type that the module has, and stays alive
@@ -47,7 +47,7 @@ class Prepared:
     def __call__(self, addresses: Sequence[int]) -> None:
         """Runs. The interpreter is free for other threads while native code runs."""
         if self._inside:  # a signal handler or a finalizer that came in between
-            Prepared(self._module)(addresses)
+            PreparedModule(self._module)(addresses)
             return
         self._inside = True
         try:
@@ -72,7 +72,7 @@ class Prepared:
         def run(addresses: Sequence[int]) -> None:
             nonlocal inside
             if inside:
-                Prepared(self._module)(addresses)
+                PreparedModule(self._module)(addresses)
                 return
             inside = True
             pack(io, 8, *addresses)

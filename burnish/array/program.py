@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from burnish.array.engine import Resource
-from burnish.array.prepared import Prepared
+from burnish.array.prepared import PreparedModule
 from burnish.array.types import ArrayType, array_type
 from burnish.driver.assembly import assemble, replaceable_inputs
 from burnish.driver.compilation import compile_kernels
@@ -19,7 +19,7 @@ LONG = 200e-6  # seconds from which on a program is worth another thread, which 
 TIMED = 4  # calls whose time is taken: the first one pays for page faults
 
 
-class Call:
+class OperatorCall:
     """An operator at the types of its operands: one object for each, with the types of its results."""
 
     __slots__ = ("alone", "attrs", "many", "operator", "quick", "result", "results", "types")
@@ -30,18 +30,18 @@ class Call:
         found = infer_types(operator, [t.tensor for t in types], attrs)
         self.results = tuple(array_type(tuple(t.shape), t.dtype) for t in found)
         self.result, self.many = self.results[0], len(found) > 1
-        self.alone: Program | None = None
+        self.alone: ArrayProgram | None = None
         self.quick: Callable[[Sequence[int]], None] | None = None  # that program, if a call of it takes microseconds
 
-    def program(self) -> Program:
+    def program(self) -> ArrayProgram:
         """The operator as a program of its own."""
         if self.alone is None:
             operands = tuple(~number for number in range(len(self.types)))
-            self.alone = Program(graph_of([(self, operands)], range(len(self.results))), call=self)
+            self.alone = ArrayProgram(graph_of([(self, operands)], range(len(self.results))), call=self)
         return self.alone
 
 
-class GraphCall(Call):
+class GraphCall(OperatorCall):
     """A whole graph as one call, whose results are the graph's outputs; it fuses with what is recorded around it."""
 
     __slots__ = ("graph", "threads")
@@ -55,14 +55,14 @@ class GraphCall(Call):
         )
         self.result = self.results[0]
 
-    def program(self) -> Program:
+    def program(self) -> ArrayProgram:
         """The graph as a program of its own."""
         if self.alone is None:
-            self.alone = Program(self.graph, self.threads)
+            self.alone = ArrayProgram(self.graph, self.threads)
         return self.alone
 
 
-def graph_of(calls: Sequence[tuple[Call, tuple[int, ...]]], outputs: Sequence[int]) -> Graph:
+def graph_of(calls: Sequence[tuple[OperatorCall, tuple[int, ...]]], outputs: Sequence[int]) -> Graph:
     """The graph of recorded calls. Operands are numbers of results, counted over all calls, or ``~number`` of leaves;
     leaf ``n`` is the input ``x<n>``, if anything needs it.
     """
@@ -93,14 +93,14 @@ def _inlined(builder: GraphBuilder, graph: Graph, operands: Sequence[str]) -> li
     return [own[name] for name in graph.outputs]
 
 
-class Program:
+class ArrayProgram:
     """A compiled graph as a function of the memory of arrays.
 
     ``replaceable``: of each output, the inputs whose memory it may take. ``tag``: what a call works in, which two calls
     cannot at the same time.
     """
 
-    def __init__(self, graph: Graph, threads: int | None = None, call: Call | None = None) -> None:
+    def __init__(self, graph: Graph, threads: int | None = None, call: OperatorCall | None = None) -> None:
         """Compiles. ``call``: whose program it is. Raises what compilation raises."""
         made = compile_kernels(graph, target("cpu"))
         module = Module(assemble(made), threads)
@@ -109,7 +109,7 @@ class Program:
         self.replaceable: dict[int, tuple[int, ...]] = {}
         for i, o in replaceable_inputs(made):
             self.replaceable[o] = (*self.replaceable.get(o, ()), i)
-        self._prepared = Prepared(module)
+        self._prepared = PreparedModule(module)
         self.run: Callable[[Sequence[int]], None] = self._run_timed
         self.long = False  # a call takes so long that another thread could help
         self.tag = Resource("temporary space of a program")

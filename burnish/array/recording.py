@@ -7,25 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from burnish.array.lazy import Value, call, concrete
+from burnish.array.lazy import LazyValue, call, concrete
 from burnish.array.memory import view_of
 from burnish.array.operators import CAST, Number, common_dtype, conditions, for_dtype
-from burnish.array.program import Call
+from burnish.array.program import OperatorCall
 from burnish.array.types import ArrayType, array_type, dtype_name, promoted
 from burnish.errors import InputError
 from burnish.graph.graph import Attribute
 
 _MOST_SCALARS = 4096
-_calls: dict[tuple[Any, ...], Call] = {}
-_scalars: dict[tuple[type, Number, str], Value] = {}
+_calls: dict[tuple[Any, ...], OperatorCall] = {}
+_scalars: dict[tuple[type, Number, str], LazyValue] = {}
 
 
-def apply(operator: str, operands: Sequence[Value | Number], attrs: Mapping[str, Any]) -> tuple[Value, ...]:
+def apply(operator: str, operands: Sequence[LazyValue | Number], attrs: Mapping[str, Any]) -> tuple[LazyValue, ...]:
     """Records an operator; its results. Operands of signs are converted to one dtype, as NumPy has it.
 
     Raises ModelError and UnsupportedOperator, naming the operator and the argument, and InputError.
     """
-    dtypes = [o.type.dtype if isinstance(o, Value) else o for o in operands]
+    dtypes = [o.type.dtype if isinstance(o, LazyValue) else o for o in operands]
     first, dtype = conditions(operator), common_dtype(operator, dtypes)
     values = [
         converted(o, promoted([own]) if dtype is None or at < first else dtype)
@@ -34,16 +34,16 @@ def apply(operator: str, operands: Sequence[Value | Number], attrs: Mapping[str,
     return call(call_of(for_dtype(operator, dtype), tuple([v.type for v in values]), attrs), values)
 
 
-def call_of(operator: str, types: tuple[ArrayType, ...], attrs: Mapping[str, Any]) -> Call:
+def call_of(operator: str, types: tuple[ArrayType, ...], attrs: Mapping[str, Any]) -> OperatorCall:
     """The operator at the types of its operands."""
     try:
         key = (operator, types, *attrs.items())
         found = _calls.get(key)
     except TypeError:  # a list, or what no attribute can be
         attrs = {name: _frozen(value) for name, value in attrs.items()}
-        return Call(operator, types, attrs)
+        return OperatorCall(operator, types, attrs)
     if found is None:
-        found = _calls[key] = Call(operator, types, {name: _frozen(value) for name, value in attrs.items()})
+        found = _calls[key] = OperatorCall(operator, types, {name: _frozen(value) for name, value in attrs.items()})
     return found
 
 
@@ -54,21 +54,21 @@ def _frozen(value: Any) -> Attribute:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def converted(operand: Value | Number, dtype: str) -> Value:
+def converted(operand: LazyValue | Number, dtype: str) -> LazyValue:
     """An operand of a dtype."""
-    if not isinstance(operand, Value):
+    if not isinstance(operand, LazyValue):
         return scalar(operand, dtype)
     if operand.type.dtype == dtype:
         return operand
     return call(call_of(CAST, (operand.type,), {"to": dtype}), [operand])[0]
 
 
-def scalar(number: Number, dtype: str) -> Value:
+def scalar(number: Number, dtype: str) -> LazyValue:
     """A number of Python as a value. Numbers are operands, not part of an expression: it stays the same for others."""
     return from_numpy(np.asarray(number, array_type((), dtype).numpy))
 
 
-def scalar_beside(number: Number, dtype: str) -> Value:
+def scalar_beside(number: Number, dtype: str) -> LazyValue:
     """A number of Python as an operand beside an array of a dtype. Raises InputError."""
     key = (number.__class__, number, dtype)
     found = _scalars.get(key)
@@ -81,7 +81,7 @@ def scalar_beside(number: Number, dtype: str) -> Value:
     return found
 
 
-def from_numpy(array: np.ndarray) -> Value:
+def from_numpy(array: np.ndarray) -> LazyValue:
     """A copy of an array. Raises InputError for a dtype that there is not."""
     kind = array_type(array.shape, dtype_name(array.dtype))
     block = kind.recycler.block()
@@ -89,7 +89,7 @@ def from_numpy(array: np.ndarray) -> Value:
     return concrete(kind, block, block.address)
 
 
-def part(root: Value, kind: ArrayType, offset: int) -> Value:
+def part(root: LazyValue, kind: ArrayType, offset: int) -> LazyValue:
     """Elements that lie one after the other in the memory of a value, from a byte on."""
     assert root.block is not None
     return concrete(kind, root.block, root.address + offset)

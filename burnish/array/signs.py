@@ -7,38 +7,38 @@ from functools import wraps
 from typing import Any
 
 from burnish.array import lazy
-from burnish.array.lazy import Value, flush, record
+from burnish.array.lazy import LazyValue, flush, record
 from burnish.array.operators import MULTIPLY, POWER, POWERS, Sign, common_dtype, for_dtype
-from burnish.array.program import Call
+from burnish.array.program import OperatorCall
 from burnish.array.recording import apply, call_of, is_operand, scalar_beside
 from burnish.array.types import ArrayType, is_float
 
 Method = Callable[[Any, Any], Any]
-AsValue = Callable[..., Value]
+AsValue = Callable[..., LazyValue]
 _recorded = lazy.recorded
 _NUMBERS = (float, int, bool)
 
 
 def binary(sign: Sign, kind: type[Any], as_value: AsValue) -> tuple[Method, Method]:
     """The methods of a sign for arrays of the class ``kind``, and with the operands in reverse: they record."""
-    calls: dict[tuple[ArrayType, ArrayType], Call] = {}  # where nothing has to be converted
+    calls: dict[tuple[ArrayType, ArrayType], OperatorCall] = {}  # where nothing has to be converted
     operator, most = sign.operator, lazy.MOST_RECORDED
     is_power = operator == POWER
 
-    def holding(value: Value) -> Any:
+    def holding(value: LazyValue) -> Any:
         array = kind()
         array.value = value
         return array
 
-    def general(a: Value, b: Value) -> Any:
+    def general(a: LazyValue, b: LazyValue) -> Any:
         """What has not been seen before, or needs conversions."""
         dtype = common_dtype(operator, [a.type.dtype, b.type.dtype])
         if dtype is None or (a.type.dtype == dtype and b.type.dtype == dtype):
             calls[a.type, b.type] = call_of(for_dtype(operator, dtype), (a.type, b.type), {})
         return holding(apply(operator, [a, b], {})[0])
 
-    def recorded_call(found: Call, a: Value, b: Value) -> Any:
-        value = Value()
+    def recorded_call(found: OperatorCall, a: LazyValue, b: LazyValue) -> Any:
+        value = LazyValue()
         value.type, value.block, value.index = found.result, None, None
         record((found, value, a, b))
         if len(_recorded) >= most:
@@ -62,7 +62,7 @@ def binary(sign: Sign, kind: type[Any], as_value: AsValue) -> tuple[Method, Meth
         found = calls.get((a.type, b.type))
         if found is None:
             return general(a, b)
-        value = Value()
+        value = LazyValue()
         value.type, value.block, value.index = found.result, None, None
         record((found, value, a, b))
         if len(_recorded) >= most:
@@ -89,7 +89,7 @@ def binary(sign: Sign, kind: type[Any], as_value: AsValue) -> tuple[Method, Meth
 
 def quick(function: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
     """A function of an operator that records it at once where it has been seen with such operands before."""
-    calls: dict[Any, Call] = {}  # where nothing has to be converted
+    calls: dict[Any, OperatorCall] = {}  # where nothing has to be converted
     most = lazy.MOST_RECORDED
 
     @wraps(function)
@@ -98,7 +98,7 @@ def quick(function: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
             a = given[0].value
             found = calls.get(a.type)
             if found is not None:
-                value = Value()
+                value = LazyValue()
                 value.type, value.block, value.index = found.result, None, None
                 record((found, value, a))
                 if len(_recorded) >= most:
@@ -112,7 +112,7 @@ def quick(function: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
         key: Any = None
         if given and given[0].__class__ is kind:
             a = given[0].value
-            rest: tuple[Value, ...] = ()
+            rest: tuple[LazyValue, ...] = ()
             if len(given) == 1:
                 key = (a.type, *named.items()) if named else a.type
             elif len(given) == 2 and given[1].__class__ is kind and not named:
@@ -123,7 +123,7 @@ def quick(function: Callable[..., Any], kind: type[Any]) -> Callable[..., Any]:
         except TypeError:  # a list among the attributes
             found = key = None
         if found is not None:
-            value = Value()
+            value = LazyValue()
             value.type, value.block, value.index = found.result, None, None
             record((found, value, a, *rest))
             if len(_recorded) >= most:
@@ -154,7 +154,7 @@ def in_place(forward: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     return method
 
 
-def _power(base: Value, exponent: Any) -> Value | None:
+def _power(base: LazyValue, exponent: Any) -> LazyValue | None:
     """A power with a small exponent by operators that are faster and closer to the true value."""
     if exponent == 2 and base.type.dtype != "bool":
         return apply(MULTIPLY, [base, base], {})[0]

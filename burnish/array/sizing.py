@@ -8,7 +8,7 @@ from burnish.driver.stages import nbytes_of, stored
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.machines.target import target
-from burnish.memory.lifetimes import Step, lifetimes
+from burnish.memory.lifetimes import LifetimeStep, lifetimes
 from burnish.memory.share import plan
 from burnish.pipeline.plan import KernelPlan, plan_kernels
 
@@ -20,7 +20,7 @@ def arena_bytes(made: KernelPlan) -> int:
     for group in made.groups:
         reads = tuple(name for name in group.inputs if name not in graph.constants)
         view = made.views.get(group.outputs[0])
-        steps.append(Step(reads, group.outputs, not made.computes(group), view.offset if view else 0))
+        steps.append(LifetimeStep(reads, group.outputs, not made.computes(group), view.offset if view else 0))
     sizes = {name: nbytes_of(stored(graph, name, made.layouts)) for name in graph.types}
     intervals, _ = lifetimes(steps, sizes, graph.outputs, made.pieces)
     return plan([i for i in intervals if i.name not in graph.outputs]).arena_bytes

@@ -12,8 +12,8 @@ from burnish.array.array import Array
 from burnish.array.binding import bind_types
 from burnish.array.drawing import dot as dot_text
 from burnish.array.drawing import svg as svg_text
-from burnish.array.executor import Arrays as Arrays
 from burnish.array.executor import Executor as Executor
+from burnish.array.executor import NamedArrays as Arrays
 from burnish.array.executor import bind as bind
 from burnish.array.executor import type_given
 from burnish.array.functions import function_named, names

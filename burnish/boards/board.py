@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from burnish.boards.agent import BEAT, PROTOCOL
 from burnish.boards.frames import FrameError, Frames, Silence
-from burnish.boards.link import STARTING, Link, connect
+from burnish.boards.link import STARTING, BoardLink, connect
 from burnish.boards.lost import DeviceLost
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 
 SILENCE = 30 * BEAT  # seconds without a sign of life after which a board hangs
 PROMPT = 20.0  # seconds that an answer may take for which no code of a user runs
@@ -30,7 +30,7 @@ class Wire(Protocol):
 class Board:
     """A device's worker. ``about``: what it says of itself. For one thread at a time; ``close`` ends it."""
 
-    def __init__(self, device: Device, link: Link | None = None, silence: float = SILENCE) -> None:
+    def __init__(self, device: BoardEntry, link: BoardLink | None = None, silence: float = SILENCE) -> None:
         """Raises DeviceLost, with the last words of what could not be started."""
         self.device, self._silence = device, silence
         self._link = link or connect(device)

@@ -13,7 +13,7 @@ import numpy as np
 from burnish.boards import agent
 from burnish.boards.native import Native
 from burnish.runtime.image import Image
-from burnish.simulators.emulator import Emulator
+from burnish.simulators.emulator import CpuEmulator
 
 SECONDS = 1e-9  # of an instruction: what a core does that finishes one in each cycle, at 1 GHz
 
@@ -22,7 +22,7 @@ class Emulated(Native):
     """As :class:`~burnish.boards.native.Native`, on one thread. What is around memory is not mapped."""
 
     def __init__(self) -> None:
-        self._emulators: dict[str, Emulator] = {}
+        self._emulators: dict[str, CpuEmulator] = {}
         self._arrays: dict[str, np.ndarray] = {}
 
     @staticmethod
@@ -32,7 +32,7 @@ class Emulated(Native):
 
     def code(self, name: str, image: Image) -> None:
         """Raises TargetError for another machine's."""
-        emulator = self._emulators[name] = Emulator(count=True)
+        emulator = self._emulators[name] = CpuEmulator(count=True)
         emulator.kernels(image)
 
     def buffer(self, name: str, nbytes: int, data: bytes | None, writable: bool) -> None:
@@ -85,7 +85,7 @@ class Emulated(Native):
         return array[offset : offset + nbytes]
 
 
-def _instructions(emulator: Emulator) -> int:
+def _instructions(emulator: CpuEmulator) -> int:
     return sum(block.runs * block.instructions for block in emulator.blocks.values())
 
 

@@ -20,7 +20,7 @@ Place = tuple[str, int, int]  # a memory's name, the first byte, bytes
 Step = tuple[str, str, Sequence[Place]]  # code, symbol, arguments; or "", "copy", target and source
 
 
-class Job:
+class BoardJob:
     """One child on a board. Use it as a context. Every call raises DeviceLost where the board goes, and Failure where
     the child fails: ``crashed``, ``timeout``, ``out of memory``, which have ended it, or ``error``.
     """

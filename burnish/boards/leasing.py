@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar
 
 from burnish.boards.board import Wire
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.lost import DeviceLost
 from burnish.workers import Failure
 
@@ -51,7 +51,7 @@ class Devices:
 
 def on_board(
     devices: Devices,
-    work: Callable[[Job, Mapping[str, Any]], T],
+    work: Callable[[BoardJob, Mapping[str, Any]], T],
     limit: float,
     told: Callable[[str], None] = lambda why: None,
 ) -> T:
@@ -64,7 +64,7 @@ def on_board(
     while len(lost) < MOST_LOST:
         with devices.pool.lease(devices.kind, devices.owner, devices.priority) as lease:
             try:
-                with Job(lease, limit=limit) as job:
+                with BoardJob(lease, limit=limit) as job:
                     return work(job, lease.about)
             except DeviceLost as gone:
                 lease.lose(str(gone))

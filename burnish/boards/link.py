@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from burnish.boards.bundle import BOOT, upload
 from burnish.boards.frames import Frames, Silence
 from burnish.boards.lost import DeviceLost
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 
 STARTING = 30.0  # seconds until a board's worker has begun, and that an upload may stand still
 _PIPE = 1 << 20  # bytes on their way
@@ -30,7 +30,7 @@ SSH = (
 
 
 @dataclass(frozen=True)
-class Link:
+class BoardLink:
     """Frames to a board's worker. ``close`` ends it; ``words`` are the last that it wrote to standard error."""
 
     frames: Frames
@@ -38,7 +38,7 @@ class Link:
     words: Callable[[], str]
 
 
-def command(device: Device) -> list[str]:
+def command(device: BoardEntry) -> list[str]:
     """What starts a device's worker."""
     if device.reach == "emulator":
         return [sys.executable, "-P", "-m", "burnish.boards.emulated"]
@@ -47,7 +47,7 @@ def command(device: Device) -> list[str]:
     return [*SSH, "--", device.address, f"{shlex.quote(device.python or 'python3')} -I -c {shlex.quote(BOOT)}"]
 
 
-def connect(device: Device) -> Link:
+def connect(device: BoardEntry) -> BoardLink:
     """Starts a device's worker, which it is sent first, and waits for nothing. Raises DeviceLost."""
     link = start(command(device), device.name)
     if device.reach != "emulator":
@@ -59,7 +59,7 @@ def connect(device: Device) -> Link:
     return link
 
 
-def start(words: Sequence[str], name: str) -> Link:
+def start(words: Sequence[str], name: str) -> BoardLink:
     """A process of this command, which ends with the link. Raises DeviceLost where there can be none."""
     path = os.pathsep.join(path or os.getcwd() for path in sys.path)
     environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
@@ -96,9 +96,9 @@ def start(words: Sequence[str], name: str) -> Link:
         reader.join(0.2)
         return "; ".join(said)
 
-    return Link(frames, close, spoken)
+    return BoardLink(frames, close, spoken)
 
 
-def send_file(link: Link) -> None:
+def send_file(link: BoardLink) -> None:
     """Sends the worker's source. Raises EOFError where nobody reads it, Silence where that takes too long."""
     link.frames.write(upload(), STARTING)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from burnish.boards.job import Job, Place, Step
+from burnish.boards.job import BoardJob, Place, Step
 from burnish.boards.lost import DeviceLost
 from burnish.comm.protocol import Comm
 from burnish.errors import TargetError
 from burnish.ops.operator import Operator
 from burnish.runtime.device import bytes_at, unrolled
-from burnish.runtime.executable import Call, Copy, Executable, Repeat, Slot
+from burnish.runtime.executable import CopyStep, Executable, KernelCall, Repeat, Slot
 from burnish.runtime.image import Image
 from burnish.runtime.module import Module
 from burnish.runtime.sized import Sized
@@ -32,7 +32,7 @@ class BoardDevice:
     the model fails.
     """
 
-    def __init__(self, job: Job, clock: str, threads: int = 1, name: str = "model") -> None:
+    def __init__(self, job: BoardJob, clock: str, threads: int = 1, name: str = "model") -> None:
         """``clock``: what the board says of its own; ``name`` sets models of the same job apart."""
         self.job, self.native, self.threads, self.name = job, clock == "seconds", threads, name
         self.seconds = 0.0
@@ -62,7 +62,7 @@ class BoardRunner:
 
     def __init__(self, executable: Executable, device: BoardDevice, params: np.ndarray, state: np.ndarray) -> None:
         """Raises TargetError for steps that a board has not: opaque operators, collectives, open dimensions."""
-        strange = [step.label for step in executable.steps if not isinstance(step, Call | Copy | Repeat)]
+        strange = [step.label for step in executable.steps if not isinstance(step, KernelCall | CopyStep | Repeat)]
         if strange or executable.dims:
             found = strange or [f"dimension '{d}'" for d in executable.dims]
             raise TargetError(f"device: found {', '.join(found)}; allowed on a board: kernels of static sizes")
@@ -134,7 +134,7 @@ class BoardRunner:
     def _calls(self, step: Any) -> Iterator[Step]:
         """A step as calls on the board."""
         for call in unrolled(step) if isinstance(step, Repeat) else [step]:
-            if isinstance(call, Copy):
+            if isinstance(call, CopyStep):
                 yield "", "copy", [self._place(slot) for slot in call.slots]
                 continue
             own = call.kernel in self.executable.code.symbols
@@ -163,7 +163,7 @@ def _told() -> Iterator[None]:
 
 
 def module_on(
-    job: Job, about: Mapping[str, Any], executable: Executable, threads: int = 1, name: str = "model"
+    job: BoardJob, about: Mapping[str, Any], executable: Executable, threads: int = 1, name: str = "model"
 ) -> tuple[Module, BoardDevice]:
     """A model on a board, in a job there, for as long as that lasts; and the board, which knows its times. ``about``:
     what the board says of itself.

@@ -20,7 +20,7 @@ _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
 _libc = ctypes.CDLL(None)
 
 
-class Memory:
+class GuardedMemory:
     """``nbytes`` bytes, up to their alignment directly before a forbidden page, with bytes around them that nobody may
     change.
     """
@@ -73,10 +73,10 @@ class Native:
 
     def __init__(self) -> None:
         self._codes: dict[str, LoadedImage] = {}
-        self._memories: dict[str, Memory] = {}
+        self._memories: dict[str, GuardedMemory] = {}
         self._kept: list = []  # what threads use for as long as this process lives
         self._pools: dict[int, tuple[int, int]] = {}
-        self._scratch: Memory | None = None
+        self._scratch: GuardedMemory | None = None
         self._clock = ctypes.cast(_libc.clock_gettime, ctypes.c_void_p).value
 
     @staticmethod
@@ -92,7 +92,7 @@ class Native:
 
     def buffer(self, name: str, nbytes: int, data: bytes | None, writable: bool) -> None:
         """Memory of this name, in the place of what had it."""
-        self._memories[name] = Memory(nbytes, data, writable)
+        self._memories[name] = GuardedMemory(nbytes, data, writable)
 
     def write(self, name: str, offset: int, data: bytes) -> None:
         """Replaces bytes of writable memory."""
@@ -170,7 +170,7 @@ class Native:
         """``struct Runtime`` with as many threads; their number must not change."""
         stride = _round_up(scratch, SCRATCH_STRIDE)
         if self._scratch is None or self._scratch.nbytes < stride * threads:
-            self._scratch = Memory(stride * threads, None, True)
+            self._scratch = GuardedMemory(stride * threads, None, True)
             self._scratch.fill()
         parallel, pool = self._pool(threads, driver) if driver else (0, 0)
         return Runtime(parallel, pool, self._scratch.address, stride, threads, None)
@@ -179,7 +179,7 @@ class Native:
         """Addresses of the function that shares regions among threads, and of the pool of these."""
         if threads not in self._pools:
             code, size = self._codes[driver], ctypes.sizeof(PoolStruct)
-            memory = Memory(size + threads * ctypes.sizeof(PartStruct) + 128, None, True)
+            memory = GuardedMemory(size + threads * ctypes.sizeof(PartStruct) + 128, None, True)
             address = _round_up(memory.address, 128)
             ctypes.memset(address, 0, size + threads * ctypes.sizeof(PartStruct))
             pool, parts = PoolStruct.from_address(address), (PartStruct * threads).from_address(address + size)

@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from burnish.boards.board import PROMPT, Board, Header
 from burnish.boards.lost import DeviceLost
-from burnish.boards.shares import Request, Shares
-from burnish.boards.table import Device, check_names
+from burnish.boards.shares import LeaseRequest, Shares
+from burnish.boards.table import BoardEntry, check_names
 from burnish.errors import DeviceError
 
 HEARTBEAT = 60.0  # seconds: a lease whose holder asks for nothing that long ends when another wants the device
@@ -26,7 +26,7 @@ _LOOK = 0.5  # seconds between two looks at leases and at who still waits
 class _Slot:
     """A device and its state: ``closed`` (to be opened at ``retry``), ``idle`` or ``leased``."""
 
-    device: Device
+    device: BoardEntry
     state: str = "closed"
     board: Board | None = None
     lease: Lease | None = None
@@ -54,7 +54,7 @@ class Lease:
         self.release()
 
     @property
-    def device(self) -> Device:
+    def device(self) -> BoardEntry:
         """What is leased."""
         return self._slot.device
 
@@ -94,7 +94,7 @@ class Lease:
 class _Waiting:
     """A request, and the slot that was granted."""
 
-    request: Request
+    request: LeaseRequest
     slot: _Slot | None = None
     granted: float = 0.0
 
@@ -106,8 +106,8 @@ class DevicePool:
     ``open_board`` connects one; ``clock`` tells seconds. ``heartbeat``: see HEARTBEAT.
     """
 
-    devices: Sequence[Device]
-    open_board: Callable[[Device], Board] = Board
+    devices: Sequence[BoardEntry]
+    open_board: Callable[[BoardEntry], Board] = Board
     clock: Callable[[], float] = time.monotonic
     heartbeat: float = HEARTBEAT
     pauses: tuple[float, float] = PAUSES
@@ -156,7 +156,7 @@ class DevicePool:
             known = ", ".join(sorted({device.kind for device in self.devices})) or "none"
             raise DeviceError(f"devices: no device of kind '{kind}'; known: {known}")
         end = None if seconds is None else self.clock() + seconds
-        waiting = _Waiting(Request(owner, kind, priority, next(self._numbers)))
+        waiting = _Waiting(LeaseRequest(owner, kind, priority, next(self._numbers)))
         while True:
             waiting.slot = None
             slot = self._wait_for(waiting, own, end, wanted)
@@ -255,7 +255,7 @@ class DevicePool:
                     self.shares.leave(request.owner)
             raise
 
-    def _check(self, request: Request, own: Sequence[_Slot], end: float | None) -> None:
+    def _check(self, request: LeaseRequest, own: Sequence[_Slot], end: float | None) -> None:
         """Raises DeviceError where there is nothing to wait for."""
         if self._closed:
             raise DeviceError("devices: the pool is closed")

@@ -13,7 +13,7 @@ LEAD = 30.0  # seconds of devices that an owner who was away may have used less 
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class LeaseRequest:
     """Somebody waits for a device of a kind. ``number``: the order in which they came."""
 
     owner: str
@@ -47,7 +47,7 @@ class Shares:
         if not self._waiting[owner]:
             del self._waiting[owner]
 
-    def choose(self, requests: Sequence[Request], now: float) -> Request | None:
+    def choose(self, requests: Sequence[LeaseRequest], now: float) -> LeaseRequest | None:
         """Whose turn it is, of requests that a free device would serve."""
         return min(requests, key=lambda r: (-r.priority, self._position(r.owner, now), r.number), default=None)
 

@@ -21,7 +21,7 @@ _ADDRESS = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9_\[:][A-Za-z0-9
 
 
 @dataclass(frozen=True)
-class Device:
+class BoardEntry:
     """A board. ``kind``: what tuners ask for, by default the target that its code is compiled for; ``reach``: one of
     REACHES: by SSH at ``address`` (``user@host``, or a name of SSH's own configuration), as a process of this machine,
     or as one with an emulator of ARM CPUs. ``python``: its interpreter, from 3.8 on.
@@ -67,7 +67,7 @@ def default_path() -> Path:
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "burnish" / "devices.toml"
 
 
-def read(path: str | Path) -> list[Device]:
+def read(path: str | Path) -> list[BoardEntry]:
     """The devices of a file. Raises ParameterError, naming the file and the entry; OSError if it cannot be read."""
     with open_regular(path) as file:
         text = file.read()
@@ -79,26 +79,26 @@ def read(path: str | Path) -> list[Device]:
     if document or not (isinstance(entries, list) and all(isinstance(entry, dict) for entry in entries)):
         found = ", ".join(document) or "device, which is no list"
         raise ParameterError(f"devices: '{path}' has {found}; allowed: tables [[device]]")
-    known = [field.name for field in fields(Device)]
+    known = [field.name for field in fields(BoardEntry)]
     found_devices = []
     for number, entry in enumerate(entries, 1):
         strange, missing = set(entry) - set(known), {"name", "kind"} - set(entry)
         if strange or missing:
             wrong = f"unknown: {', '.join(sorted(strange))}" if strange else f"missing: {', '.join(sorted(missing))}"
             raise ParameterError(f"devices: '{path}': device {number}: {wrong}; allowed: {', '.join(known)}")
-        found_devices.append(Device(**entry))
+        found_devices.append(BoardEntry(**entry))
     check_names(found_devices)
     return found_devices
 
 
-def check_names(devices: Sequence[Device]) -> None:
+def check_names(devices: Sequence[BoardEntry]) -> None:
     """Raises ParameterError where two devices have the same name."""
     twice = [name for name, count in Counter(device.name for device in devices).items() if count > 1]
     if twice:
         raise ParameterError(f"devices: {', '.join(map(repr, twice))} twice; allowed: each name once")
 
 
-def add(path: Path, device: Device) -> None:
+def add(path: Path, device: BoardEntry) -> None:
     """Adds a device to a file, whose other lines stay as they are. Raises ParameterError if it has one of that name."""
     before = ""
     if path.exists():

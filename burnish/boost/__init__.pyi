@@ -1,7 +1,7 @@
 """Public names, of which each is loaded on first use (``burnish/base/lazy.py``)."""
 
 from burnish.boost.booster import Callback as Callback
-from burnish.boost.booster import Progress as Progress
+from burnish.boost.booster import RoundProgress as RoundProgress
 from burnish.boost.booster import train as train
 from burnish.boost.checkpoint import keep_on_interrupt as keep_on_interrupt
 from burnish.boost.checkpoint import print_scores as print_scores

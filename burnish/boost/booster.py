@@ -31,7 +31,7 @@ Valid = Mapping[str, Dataset] | Sequence[tuple[Any, Any]]
 
 
 @dataclass(frozen=True)
-class Progress:
+class RoundProgress:
     """What a callback is told after a round, or once when Ctrl-C was pressed (`interrupted`)."""
 
     round: int  # rounds of the model so far, with those it was continued from
@@ -48,7 +48,7 @@ class Progress:
         return self.seconds / max(self.round, 1) * max(self.rounds - self.round, 0)
 
 
-Callback = Callable[[Progress], bool | None] | Any
+Callback = Callable[[RoundProgress], bool | None] | Any
 
 
 def train(
@@ -105,14 +105,14 @@ def train(
         continue_from = continue_from.slice(0, 0)
     training = training_of(settled)(settled, dataset, workers, comm, grower, continue_from)
     named = named_datasets(valid)
-    evaluation = Evaluation(training, named, {} if history is None else history)
+    evaluation = EvaluationSets(training, named, {} if history is None else history)
     loop = _Loop(training, evaluation, callbacks)
     if resume_from is not None:
         loop.replay(resume_from)
     return loop.run()
 
 
-class Evaluation:
+class EvaluationSets:
     """Margins and metrics of the evaluation sets, and the best round by the last metric of the last of them."""
 
     def __init__(self, training: Training, valid: Mapping[str, Dataset], history: History) -> None:
@@ -175,7 +175,7 @@ class Evaluation:
 class _Loop:
     """Rounds until one of the reasons to end."""
 
-    def __init__(self, training: Training, evaluation: Evaluation, callbacks: Sequence[Callback]) -> None:
+    def __init__(self, training: Training, evaluation: EvaluationSets, callbacks: Sequence[Callback]) -> None:
         self._training, self._evaluation = training, evaluation
         self._callbacks = {moment: callbacks_of(moment, callbacks) for moment in MOMENTS}
         self._last = training.rounds + training.params.rounds
@@ -229,8 +229,8 @@ class _Loop:
         answers = [self._tell(moment)]
         return self._training.reduction.count(int(any(answers))) > 0
 
-    def _progress(self, interrupted: bool) -> Progress:
-        return Progress(
+    def _progress(self, interrupted: bool) -> RoundProgress:
+        return RoundProgress(
             round=self._training.rounds,
             rounds=self._last,
             scores=self._evaluation.scores,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from burnish.boost.booster import Callback, Progress
+from burnish.boost.booster import Callback, RoundProgress
 from burnish.errors import ParameterError
 
 
@@ -18,7 +18,7 @@ def save_every(rounds: int, folder: str | Path, keep: int = 2) -> Callback:
     home = Path(folder)
     home.mkdir(parents=True, exist_ok=True)
 
-    def callback(progress: Progress) -> bool:
+    def callback(progress: RoundProgress) -> bool:
         if progress.round % rounds == 0 or progress.round == progress.rounds or progress.interrupted:
             path = home / f"round-{progress.round:06d}.json"
             unfinished = path.with_suffix(".part")
@@ -36,7 +36,7 @@ def checkpoints(folder: str | Path) -> list[Path]:
     return sorted(Path(folder).glob("round-*.json"))
 
 
-def keep_on_interrupt(progress: Progress) -> bool:
+def keep_on_interrupt(progress: RoundProgress) -> bool:
     """Makes `train` return the model of the rounds so far when Ctrl-C is pressed."""
     return progress.interrupted
 
@@ -44,7 +44,7 @@ def keep_on_interrupt(progress: Progress) -> bool:
 def print_scores(every: int = 1, write: Callable[[str], object] = print) -> Callback:
     """Writes a line with the metrics of the evaluation sets after each `every` rounds."""
 
-    def callback(progress: Progress) -> bool:
+    def callback(progress: RoundProgress) -> bool:
         if progress.round % every == 0 or progress.round == progress.rounds:
             scores = [
                 f"{name} {metric} {value:.6g}"

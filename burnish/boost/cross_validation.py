@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.booster import Evaluation, workers_of
+from burnish.boost.booster import EvaluationSets, workers_of
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.metric import warn_nan
 from burnish.boost.params import Params
@@ -86,7 +86,7 @@ class _Fold:
         own = take(dataset, train)
         workers = workers_of(threads or params.threads, own)
         self.training: Training = training_of(params)(params, own, workers)
-        self.evaluation = Evaluation(self.training, {"train": own, "test": take(dataset, test)}, {})
+        self.evaluation = EvaluationSets(self.training, {"train": own, "test": take(dataset, test)}, {})
 
 
 def _pairs(

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.boost.booster import Callback, History, Progress, Valid, named_datasets, train
+from burnish.boost.booster import Callback, History, RoundProgress, Valid, named_datasets, train
 from burnish.boost.checkpoint import checkpoints, save_every
 from burnish.boost.data import Dataset, Sparse, check_dataset
 from burnish.boost.model import Model, loads
@@ -261,6 +261,6 @@ def _agreed_checkpoint(comm: Comm, folder: str | None) -> Model | None:
     return loads(text, "checkpoint") if text else None
 
 
-def _go_on(progress: Progress) -> bool:
+def _go_on(progress: RoundProgress) -> bool:
     """The workers other than the first have the same number of callbacks, as they agree after each round."""
     return False

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.inference.forest import Forest
+from burnish.boost.inference.forest import CompiledForest
 from burnish.boost.inference.validate import check_tree
 from burnish.boost.inputs.factors import POLICIES
 from burnish.boost.inputs.naming import order_of
@@ -89,9 +89,9 @@ class Ensemble:
         return self.feature_names or tuple(f"f{number}" for number in range(self.features))
 
     @cached_property
-    def forest(self) -> Forest:
+    def forest(self) -> CompiledForest:
         """The trees as the predictor wants them."""
-        return Forest(self.trees, self.outputs)
+        return CompiledForest(self.trees, self.outputs)
 
     def slice(self, begin: int, end: int) -> Self:
         """The model of rounds ``begin … end - 1`` alone, with the same base score. Raises DataError."""

@@ -16,7 +16,7 @@ from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.onehot import PresenceSums
 from burnish.boost.growth.row_routing import Router
-from burnish.boost.growth.scan_state import SLOTS, Records
+from burnish.boost.growth.scan_state import SLOTS, RowRecords
 from burnish.boost.intrinsics import aligned
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
@@ -30,7 +30,7 @@ LEAST_GAIN = 1e-6  # of a split, as in XGBoost: rounding alone gives none
 
 
 @dataclass(frozen=True)
-class Node:
+class OpenLeaf:
     """A leaf that may still be split. Sums are whole numbers in units of the records."""
 
     number: int
@@ -42,7 +42,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Split:
+class BestSplit:
     """The best split of a node. Sums are whole numbers in units of the records."""
 
     gain: float  # eq. 2.7 without its factor ½, before γ
@@ -72,7 +72,7 @@ class ExactGrower:
         self._kinds = self.block.dense + _CONSTANT * self.block.constant.astype(np.int64)
         self._monotone = np.zeros(dataset.features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
-        self._records = Records(dataset.rows, workers, params.min_child_weight)
+        self._records = RowRecords(dataset.rows, workers, params.min_child_weight)
         self._presence = PresenceSums(dataset, self.block, workers)
         self._router = Router(dataset, self.block, workers)
         self._rows = dataset.rows
@@ -98,7 +98,7 @@ class ExactGrower:
         self._presence.forget()
         self._interactions.reset()
         builder = TreeBuilder()
-        root = Node(0, -1, *records.total, -UNBOUNDED, UNBOUNDED)
+        root = OpenLeaf(0, -1, *records.total, -UNBOUNDED, UNBOUNDED)
         builder.add(*self._leaf(self._weight(*records.total, -UNBOUNDED, UNBOUNDED), root.hessian))
         position = np.zeros(self._rows, np.int32)
         least = self._rule()[scan.LEAST]
@@ -109,7 +109,7 @@ class ExactGrower:
             if params.max_leaves and leaves + len(worth) > params.max_leaves:  # the best first
                 best = sorted(worth, key=lambda pair: -pair[1].gain)[: params.max_leaves - leaves]
                 worth = sorted(best, key=lambda pair: pair[0].number)
-            below: list[Node] = []
+            below: list[OpenLeaf] = []
             route = self._router.route(2 * leaves - 1)
             for node, split in worth:
                 children = self._divide(builder, node, split)
@@ -122,8 +122,8 @@ class ExactGrower:
         return builder.tree(), position
 
     def splits(
-        self, nodes: list[Node], size: int, depth: int, columns: ColumnSampler, position: NDArray[np.int32]
-    ) -> list[Split | None]:
+        self, nodes: list[OpenLeaf], size: int, depth: int, columns: ColumnSampler, position: NDArray[np.int32]
+    ) -> list[BestSplit | None]:
         """The best split of each node, None where none gains enough.
 
         size: number of nodes of the tree. position: (rows,), the node of each row.
@@ -142,7 +142,7 @@ class ExactGrower:
         return [self._split(node, best) for node, best in zip(nodes, found.tolist(), strict=True)]
 
     def _by_presence(
-        self, nodes: list[Node], size: int, position: NDArray[np.int32], allowed: NDArray[np.bool_]
+        self, nodes: list[OpenLeaf], size: int, position: NDArray[np.int32], allowed: NDArray[np.bool_]
     ) -> NDArray[np.float64]:
         """The best splits, (nodes, 6), on columns of one value."""
         numbers = [(node.number, node.parent) for node in nodes]
@@ -152,7 +152,7 @@ class ExactGrower:
         return self._presence.search(*slots, totals, self._rule(), bounds, self._monotone, allowed)
 
     def _scan(
-        self, nodes: list[Node], size: int, columns: NDArray[np.int64], allowed: NDArray[np.bool_],
+        self, nodes: list[OpenLeaf], size: int, columns: NDArray[np.int64], allowed: NDArray[np.bool_],
         position: NDArray[np.int32],
     ) -> NDArray[np.float64]:  # fmt: skip
         """The best splits (nodes, 6) on some columns, of so many nodes that they have a slot each."""
@@ -196,7 +196,7 @@ class ExactGrower:
         counts[:, int(scan.LEAST_N)] = self._params.min_data_in_leaf
         return counts
 
-    def _state(self, nodes: list[Node]) -> NDArray[np.float64]:
+    def _state(self, nodes: list[OpenLeaf]) -> NDArray[np.float64]:
         """Slots' states with the nodes' sums; that of rows in no node has one of Hessians that allows no split."""
         state = np.zeros((len(nodes) + 1, int(scan.WIDTH)))
         state[:-1, int(scan.TOTAL_G)] = [node.gradient for node in nodes]
@@ -215,7 +215,7 @@ class ExactGrower:
         )  # fmt: skip
 
     def _allowed(
-        self, nodes: list[Node], depth: int, columns: ColumnSampler
+        self, nodes: list[OpenLeaf], depth: int, columns: ColumnSampler
     ) -> tuple[NDArray[np.bool_], NDArray[np.int64]]:
         """Which nodes may split on which feature, (features or 1, nodes), and the features that some node may."""
         masks = [self._interactions.narrowed(node.number, columns.allowed(depth, node.number)) for node in nodes]
@@ -235,7 +235,7 @@ class ExactGrower:
         edges = np.searchsorted(entries, entries[-1] * np.arange(1, count) / count)
         return [group for group in np.split(columns, edges) if len(group)][::-1]
 
-    def _split(self, node: Node, found: list[float]) -> Split | None:
+    def _split(self, node: OpenLeaf, found: list[float]) -> BestSplit | None:
         if not math.isfinite(found[scan.FEATURE]):
             return None
         left = (found[scan.SPLIT_G], found[scan.SPLIT_H])
@@ -248,9 +248,9 @@ class ExactGrower:
         )  # fmt: skip
         if not (gain > LEAST_GAIN and gain >= params.gamma):
             return None
-        return Split(gain, feature, found[scan.THRESHOLD], found[scan.DEFAULT_LEFT] != 0, left, right)
+        return BestSplit(gain, feature, found[scan.THRESHOLD], found[scan.DEFAULT_LEFT] != 0, left, right)
 
-    def _divide(self, builder: TreeBuilder, node: Node, split: Split) -> tuple[Node, Node]:
+    def _divide(self, builder: TreeBuilder, node: OpenLeaf, split: BestSplit) -> tuple[OpenLeaf, OpenLeaf]:
         """Makes a leaf an inner node, and returns its children."""
         weights = [self._weight(*sums, node.lower, node.upper) for sums in (split.left, split.right)]
         bounds = child_bounds(int(self._monotone[split.feature]), *weights, node.lower, node.upper)
@@ -261,8 +261,9 @@ class ExactGrower:
         )  # fmt: skip
         parent = node.number
         return (
-            Node(numbers[0], parent, *split.left, *bounds[:2]), Node(numbers[1], parent, *split.right, *bounds[2:])
-        )  # fmt: skip
+            OpenLeaf(numbers[0], parent, *split.left, *bounds[:2]),
+            OpenLeaf(numbers[1], parent, *split.right, *bounds[2:]),
+        )
 
     def _weight(self, gradient: float, hessian: float, lower: float, upper: float) -> float:
         params, (unit_g, unit_h) = self._params, self._records.units

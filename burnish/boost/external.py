@@ -13,16 +13,16 @@ from burnish.boost import booster, readers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import BinnedGrower
-from burnish.boost.growth.bins import Layout, SparseBins
+from burnish.boost.growth.bins import HistogramLayout, SparseBins
 from burnish.boost.growth.counted import Counted
 from burnish.boost.model import Model
 from burnish.boost.outofcore.accumulate import Accumulator, BlockQuantizer, Routing, Statistics, Targets
-from burnish.boost.outofcore.budget import DEPTH, OVERHEAD, Plan, plan, state_of_row
+from burnish.boost.outofcore.budget import DEPTH, OVERHEAD, BufferPlan, plan, state_of_row
 from burnish.boost.outofcore.ingest import ingest
 from burnish.boost.outofcore.layout import ColumnLayout
 from burnish.boost.outofcore.prefetch import BlockReader, Prefetcher
 from burnish.boost.outofcore.spool import Spool
-from burnish.boost.outofcore.store import Store, remove
+from burnish.boost.outofcore.store import ColumnStore, remove
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.tree import Tree
@@ -42,7 +42,7 @@ class ExternalGrower(BinnedGrower):
     """
 
     def __init__(
-        self, store: Store, params: Params, workers: Workers, memory_budget: int | None = None, row_bytes: int = 4
+        self, store: ColumnStore, params: Params, workers: Workers, memory_budget: int | None = None, row_bytes: int = 4
     ) -> None:
         """memory_budget: bytes for this grower and the state of rows, of `row_bytes` each (4: their nodes alone).
 
@@ -55,7 +55,7 @@ class ExternalGrower(BinnedGrower):
         categorical = np.array([known is not None for known in categories] or [False] * cuts.features, np.bool_)
         layout = histogram_layout(store, cuts)
         self.store = store
-        self.plan: Plan = plan(store, columns, layout.size, params, row_bytes, memory_budget)
+        self.plan: BufferPlan = plan(store, columns, layout.size, params, row_bytes, memory_budget)
         uncounted = replace(params, min_data_in_leaf=0)  # rows are counted by passes, see `_PassCounts`
         super().__init__(no_rows(layout), cuts, categorical, uncounted, workers)
         self._comm: Any = self  # not None: which child is smaller is told by the Hessian, not by rows
@@ -110,7 +110,9 @@ class ExternalGrower(BinnedGrower):
 class _Passes:
     """What the grower asks of a partition and a pool of histograms; rows are routed when blocks are read next."""
 
-    def __init__(self, store: Store, cuts: Cuts, layout: Layout, buffers: Plan, workers: Workers) -> None:
+    def __init__(
+        self, store: ColumnStore, cuts: Cuts, layout: HistogramLayout, buffers: BufferPlan, workers: Workers
+    ) -> None:
         self.rows = int(store.header["rows"])
         self.size = layout.size
         self.wanted: NDArray[np.bool_] | None = None
@@ -258,14 +260,14 @@ def refuse(params: Params) -> None:
         raise ParameterError(f"tree_method: found {params.tree_method!r}; allowed with memory_budget: 'hist'")
 
 
-def no_rows(layout: Layout) -> SparseBins:
+def no_rows(layout: HistogramLayout) -> SparseBins:
     """Bins of no rows in a given layout."""
     entries = np.zeros(0, np.uint16)
     starts = np.zeros(1, np.int64), np.zeros(len(layout.feature) + 1, np.int64)
     return SparseBins(layout, starts[0], entries, starts[1], np.zeros(0, np.uint32), entries)
 
 
-def histogram_layout(store: Store, cuts: Cuts) -> Layout:
+def histogram_layout(store: ColumnStore, cuts: Cuts) -> HistogramLayout:
     """Features in the order of `DenseBins` or `SparseBins`, which decides between splits of equal gain."""
     counts = np.diff(cuts.start).astype(np.int64)
     missing = store.arrays["present"] < store.header["rows"]
@@ -273,12 +275,12 @@ def histogram_layout(store: Store, cuts: Cuts) -> Layout:
     codes = counts + missing if stored else counts
     order = np.argsort(-codes, kind="stable")
     order = order[codes[order] > int(stored)]
-    return Layout.of(order, counts[order], missing[order] if stored else np.ones(len(order), np.bool_), stored)
+    return HistogramLayout.of(order, counts[order], missing[order] if stored else np.ones(len(order), np.bool_), stored)
 
 
 def train_external(
     params: Mapping[str, Any] | Params | None,
-    source: Store | str | os.PathLike[str] | Iterable[Any],
+    source: ColumnStore | str | os.PathLike[str] | Iterable[Any],
     rounds: int | None = None,
     *,
     folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
@@ -305,7 +307,7 @@ def train_external(
         raise ParameterError(
             "continue_from: found a model; allowed with a store: None, as values are kept as bins alone"
         )
-    if isinstance(source, Store):
+    if isinstance(source, ColumnStore):
         return _train(params, source, rounds, memory_budget, threads, training)
     if folders is None:
         raise ParameterError("folders: found None; allowed: one or more folders to write the store to")
@@ -346,7 +348,7 @@ def train_external(
 
 def _train(
     params: Mapping[str, Any] | Params | None,
-    store: Store,
+    store: ColumnStore,
     rounds: int | None,
     memory_budget: int | None,
     threads: int | None,
@@ -361,7 +363,7 @@ def _train(
     return booster.train(settled, rows_of_store(store), rounds, workers=workers, grower=grower, **training)
 
 
-def rows_of_store(store: Store) -> Dataset:
+def rows_of_store(store: ColumnStore) -> Dataset:
     """Labels, weights, margins and query groups of a store's rows, in a Dataset whose table has no values."""
     header, reader = store.header, BlockReader(store, ColumnLayout.from_arrays(store.arrays, store.header["bin_dtype"]))
     rows, groups = reader.rows, reader.layout.groups

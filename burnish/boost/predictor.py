@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from burnish.base.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
-from burnish.boost.inference.forest import COMPLETE, DEEPEST_COMPLETE, WALK, Forest
+from burnish.boost.inference.forest import COMPLETE, DEEPEST_COMPLETE, WALK, CompiledForest
 from burnish.boost.inference.lanes import LANES
 from burnish.boost.inference.walk import (
     add_categorical,
@@ -79,7 +79,7 @@ class TreeEnsemble(Protocol):
         """Policy for infinite feature values: "error", "missing" or "largest"."""
 
     @property
-    def forest(self) -> Forest:
+    def forest(self) -> CompiledForest:
         """The trees as the arrays that kernels read."""
 
 
@@ -125,7 +125,7 @@ def predict_leaf(
     numbers = [np.arange(tree.size, dtype=np.float32) for tree in trees]
     leaf = np.zeros((len(trees), rows), np.float32)  # each tree is an output that gives the numbers of its leaves
     if trees:
-        add_forest(Forest(trees, len(trees), tuple(numbers)), table, leaf, workers)
+        add_forest(CompiledForest(trees, len(trees), tuple(numbers)), table, leaf, workers)
     return np.ascontiguousarray(leaf.T.astype(np.int32))
 
 
@@ -137,11 +137,11 @@ def add_tree(
 ) -> None:
     """Adds a tree's values to the margins (rows,) of one output, in place; `data` is trusted to fit the tree."""
     table = data.table if isinstance(data, Dataset) else data
-    add_forest(Forest((tree,)), table, margin[None], workers)
+    add_forest(CompiledForest((tree,)), table, margin[None], workers)
 
 
 def add_forest(
-    forest: Forest,
+    forest: CompiledForest,
     table: Sparse | NDArray[np.float32],
     margin: NDArray[np.float32],
     workers: Workers | None = None,
@@ -184,7 +184,7 @@ def add_forest(
     workers.run(part, [(begin * LANES, min(end * LANES, rows)) for begin, end in ranges])
 
 
-def _filler(forest: Forest, table: Sparse | NDArray[np.float32]) -> Callable[..., bool]:
+def _filler(forest: CompiledForest, table: Sparse | NDArray[np.float32]) -> Callable[..., bool]:
     """(first row, last row, blocks, floats of a block) -> whether values are missing; fills blocks from the table."""
     columns = forest.columns
     if isinstance(table, Sparse):

@@ -10,7 +10,7 @@ from burnish.base.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset
 from burnish.boost.ensemble import Ensemble
-from burnish.boost.inference.forest import Forest
+from burnish.boost.inference.forest import CompiledForest
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_forest
 from burnish.boost.tree import Tree
@@ -28,7 +28,7 @@ class GrownTrees:
         tree = next(self._trees)
         leaf = np.zeros((1, self._rows), np.float32)
         numbers = np.arange(tree.size, dtype=np.float32)
-        add_forest(Forest((tree,), 1, (numbers,)), self._table, leaf, self._workers)
+        add_forest(CompiledForest((tree,), 1, (numbers,)), self._table, leaf, self._workers)
         return tree, leaf[0].astype(np.int32)
 
 

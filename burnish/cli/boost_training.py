@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
 from burnish.boost import Dataset, Model, readers, train
-from burnish.boost.booster import Progress as Rounds
+from burnish.boost.booster import RoundProgress as Rounds
 from burnish.boost.external import train_external
 from burnish.cli.boost_options import READING, BoostOptions
 from burnish.cli.output import check_input, check_output, is_json, print_json

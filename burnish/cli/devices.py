@@ -12,7 +12,7 @@ from burnish.boards.client import RemotePool
 from burnish.boards.pool import DevicePool
 from burnish.boards.secure import key_of
 from burnish.boards.server import PoolServer
-from burnish.boards.table import Device, default_path, read
+from burnish.boards.table import BoardEntry, default_path, read
 from burnish.boards.table import add as add_to
 from burnish.cli.compile_options import Json
 from burnish.cli.output import print_answer, print_json
@@ -40,7 +40,7 @@ def add(
     if ssh and emulator:
         raise ParameterError("device add: found --ssh and --emulator; allowed: one of them")
     reach = "ssh" if ssh else "emulator" if emulator else "local"
-    device = Device(name, kind, reach, ssh or "", target or "", python or "")
+    device = BoardEntry(name, kind, reach, ssh or "", target or "", python or "")
     find_target(device.target_name)
     path = _table(devices)
     add_to(path, device)

@@ -13,7 +13,7 @@ from burnish.cli.options import ChoiceOf, OptionsOf
 from burnish.cli.output import check_input, check_output, print_json
 from burnish.cli.reports import is_report, print_report, write_report
 from burnish.errors import DataError, ModelError, ParameterError
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.progress import shown
 from burnish.gnn.data.formats import read
 from burnish.gnn.data.graph import Graph
@@ -87,7 +87,7 @@ def train(
     optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"rate": 0.01, "weight_decay": 0.0})],
     limits: Annotated[
         dict[str, Any],
-        OptionsOf(Limits, omit=("steps", "least_gain"), defaults={"epochs": 200, "save_every": SAVE_EVERY}),
+        OptionsOf(TrainingLimits, omit=("steps", "least_gain"), defaults={"epochs": 200, "save_every": SAVE_EVERY}),
     ],
     samples: SampleOptions,
     blocks: Annotated[dict[str, Any], OptionsOf(fit, only=("memory_budget", "planner"), choices={"planner": PLANNERS})],

@@ -16,7 +16,7 @@ from burnish.cli.options import OptionsOf
 from burnish.cli.output import begins, check_input, check_output, is_json, is_svg, print_json, print_table
 from burnish.fitting.planned import plan as find_plan
 from burnish.memory.sizes import text_of
-from burnish.parallel.programs.calibration import Ranks
+from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.export_torch import torch_annotations
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.simulate.search import PlanObjective
@@ -79,7 +79,7 @@ def plan(
     """Search for a parallel strategy of a training step on devices that need not be there: time, memory, bound."""
     check_input(model, "model")
     files.check([model])
-    ranks = Ranks(train=train, exact=options.exact, cache_dir=options.cache_dir)
+    ranks = LaunchConfig(train=train, exact=options.exact, cache_dir=options.cache_dir)
     found = find_plan(
         str(model), devices, **search, objective=PlanObjective(byte_penalty), shapes=options.arguments["shapes"],
         measure=ranks if measure else False, deadline=clock.began() + search["seconds"],

@@ -14,7 +14,7 @@ from burnish.cli.compiling import progress_bar
 from burnish.cli.options import OptionsOf
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.compilation import compile_kernels, import_model
-from burnish.driver.recompute import Step, call_seconds, training_step
+from burnish.driver.recompute import StepWork, call_seconds, training_step
 from burnish.errors import ParameterError
 from burnish.machines.target import target
 from burnish.memory.budget import Planner, Recomputation
@@ -67,7 +67,7 @@ def plan(
         raise ParameterError(refused[0])
 
 
-def _compiled(model: Path, train: Train, options: CompileOptions) -> Step:
+def _compiled(model: Path, train: Train, options: CompileOptions) -> StepWork:
     """The training step of a model."""
     machine = target(options.target)
     found = import_model(model, options.arguments["shapes"], options.arguments["fix"])
@@ -77,7 +77,7 @@ def _compiled(model: Path, train: Train, options: CompileOptions) -> Step:
     return training_step(made, call_seconds(made.graph, machine))
 
 
-def _row(step: Step, plan: Recomputation) -> dict[str, Any]:
+def _row(step: StepWork, plan: Recomputation) -> dict[str, Any]:
     seconds, live = live_over_time(step, plan, POINTS)
     return {
         "strategy": plan.strategy, "bytes": plan.arena, "live": plan.live, "seconds": plan.seconds,
@@ -86,7 +86,7 @@ def _row(step: Step, plan: Recomputation) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _table(step: Step, plans: Sequence[Recomputation]) -> Table:
+def _table(step: StepWork, plans: Sequence[Recomputation]) -> Table:
     table = Table(title=f"memory of a training step of {len(step.work)} operations")
     for heading in ("strategy", "memory", "of none", "repeated", "extra time"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
@@ -98,7 +98,7 @@ def _table(step: Step, plans: Sequence[Recomputation]) -> Table:
     return table
 
 
-def live_over_time(step: Step, plan: Recomputation, points: int) -> tuple[list[float], list[int]]:
+def live_over_time(step: StepWork, plan: Recomputation, points: int) -> tuple[list[float], list[int]]:
     """Estimated seconds since the begin of a step, and the most bytes that are live until the next of them."""
     live = step.work.copies(plan.order)[3]
     times = np.concatenate([[0.0], np.cumsum(step.work.costs[list(plan.order)])])[:-1]
@@ -110,7 +110,7 @@ def live_over_time(step: Step, plan: Recomputation, points: int) -> tuple[list[f
     return edges.tolist(), np.maximum(most, live[at]).tolist()
 
 
-def picture(step: Step, plan: Recomputation) -> str:
+def picture(step: StepWork, plan: Recomputation) -> str:
     """Live memory over time as a line of bars."""
     _, live = live_over_time(step, plan, COLUMNS)
     top = max(live) or 1

@@ -7,7 +7,7 @@ import typer
 
 from burnish.cli.compile_options import Json
 from burnish.cli.output import check_input, check_output, check_records, print_answer
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 
 File = Annotated[Path, typer.Argument(help="A file of tuning records, such as records.jsonl.", show_default=False)]
 
@@ -35,7 +35,7 @@ def merge(
     check_records(file)
     for other in others:
         check_input(other, "records")
-    added = Records(file).merge(others)
+    added = RecordFile(file).merge(others)
     print_answer(as_json, {"records": str(file), "added": added}, f"{file}: {added} records added")
 
 
@@ -47,7 +47,7 @@ def compact(
     """Keep only winners and the fastest candidates of every kernel and setting."""
     check_input(file, "records")
     check_records(file)
-    dropped = Records(file).compact(keep)
+    dropped = RecordFile(file).compact(keep)
     print_answer(as_json, {"records": str(file), "dropped": dropped}, f"{file}: {dropped} records dropped")
 
 
@@ -64,7 +64,7 @@ def train(
     check_output(output, inputs=files)
     for file in files:
         check_input(file, "records")
-    document = trained_on([record for file in files for record in Records(file).all()], seed)
+    document = trained_on([record for file in files for record in RecordFile(file).all()], seed)
     save(document, output)
     how = document["trained"]
     found = how["held_out"]
@@ -79,7 +79,7 @@ def train(
 def _summary(file: Path, won: bool) -> list[dict[str, Any]]:
     check_input(file, "records")
     groups: dict[tuple[str, int, str, bool], list[Any]] = {}
-    for record in Records(file).all():
+    for record in RecordFile(file).all():
         if record.won or not won:
             groups.setdefault((record.target, record.threads, record.key, record.cold), []).append(record)
     rows = []

@@ -10,7 +10,7 @@ from burnish.base.files import write_atomic
 from burnish.cli.output import is_json
 from burnish.fitting.picture import page
 from burnish.fitting.progress import evaluation_text
-from burnish.fitting.report import Report
+from burnish.fitting.report import TrainingReport
 
 
 def is_report(path: Path) -> bool:
@@ -18,14 +18,14 @@ def is_report(path: Path) -> bool:
     return path.read_bytes()[:15] == b"<!DOCTYPE html>" if path.suffix == ".html" else is_json(path)
 
 
-def write_report(path: Path, report: Report, facts: Mapping[str, Any], more: Sequence[str] = ()) -> None:
+def write_report(path: Path, report: TrainingReport, facts: Mapping[str, Any], more: Sequence[str] = ()) -> None:
     """Writes JSON with further ``facts``, or a page with ``more`` of HTML where the file's name ends in .html."""
     told = {"burnish": burnish.__version__, **facts, **report.as_json()}
     text = page(report, more) if path.suffix == ".html" else json.dumps(told, indent=1)
     write_atomic(path, [text.encode()])
 
 
-def print_report(output: Path, report: Report, amount: str, notes: Sequence[str] = ()) -> None:
+def print_report(output: Path, report: TrainingReport, amount: str, notes: Sequence[str] = ()) -> None:
     """Prints what came of training for ``amount``, such as "3 epochs": the loss, ``notes``, memory, the files."""
     losses = report.losses
     if len(losses):

@@ -13,7 +13,7 @@ from burnish.cli.output import check_input, check_output, print_answer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from burnish.rewrite.language.terms import Rule, Term
+    from burnish.rewrite.language.terms import RewriteRule, Term
 
 # The operators take a while to import, which `--help` need not wait for.
 
@@ -182,7 +182,7 @@ def rewriting_text(told: "Mapping[str, Any]") -> str:
     return "\n".join(lines)
 
 
-def drawing(rule: "Rule") -> str:
+def drawing(rule: "RewriteRule") -> str:
     """A rule's two sides as graphs, a line a node, side by side."""
     left, right = _nodes(rule.left), _nodes(rule.right)
     width = max(map(len, left))
@@ -198,14 +198,14 @@ def drawing(rule: "Rule") -> str:
 
 def _nodes(outputs: tuple["Term", ...]) -> list[str]:
     """A line for each different application, arguments before their users, and one for the outputs."""
-    from burnish.rewrite.language.terms import Apply, Var, subterms
+    from burnish.rewrite.language.terms import Apply, TermVariable, subterms
 
     names: dict[Term, str] = {}
     lines: list[str] = []
     for term in (t for output in outputs for t in subterms(output)):
         if term in names:
             continue
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             names[term] = term.name
             continue
         names[term] = f"%{len(lines)}"

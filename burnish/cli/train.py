@@ -20,14 +20,14 @@ from burnish.driver.importing import import_model
 from burnish.errors import DataError, ParameterError
 from burnish.fitting.data import read_npz
 from burnish.fitting.fit import Fitted, import_batch, prepare
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import data_parallel_splits, read_plan
 from burnish.fitting.planned import plan as find_plan
 from burnish.fitting.progress import shown
 from burnish.fitting.ranks import RanksFitted, faster_plan, fit_ranks
 from burnish.frontend.onnx import to_onnx
-from burnish.parallel.programs.calibration import Ranks as DeviceRanks
-from burnish.parallel.programs.plans import Splits, Stages
+from burnish.parallel.programs.calibration import LaunchConfig as DeviceRanks
+from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.train.evaluation import METRICS
 from burnish.train.losses import LOSSES
 from burnish.train.optimizers import OPTIMIZERS, Optimizer
@@ -112,7 +112,7 @@ class TrainTask:
     rows: DataOptions
     recipe: bn.Train
     rates: RateOptions
-    limits: Limits
+    limits: TrainingLimits
     ranks: RankOptions
     written: OutputOptions
     options: CompileOptions
@@ -144,7 +144,7 @@ def train(
     ],
     optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adamw", {"momentum": 0.9})],
     rates: RateOptions,
-    limits: Annotated[dict[str, Any], OptionsOf(Limits)],
+    limits: Annotated[dict[str, Any], OptionsOf(TrainingLimits)],
     ranks: RankOptions,
     written: OutputOptions,
     options: Annotated[CompileOptions, OptionsOf(only=("threads", "exact", "shapes", "fixed", "cache_dir", "as_json"))],
@@ -155,7 +155,9 @@ def train(
     """
     epochs = 1 if limits["epochs"] is None and limits["steps"] is None else limits["epochs"]
     written = replace(written, output=written.output or model.with_suffix(".trained.onnx"))
-    task = TrainTask(model, rows, recipe, rates, Limits(**{**limits, "epochs": epochs}), ranks, written, options)
+    task = TrainTask(
+        model, rows, recipe, rates, TrainingLimits(**{**limits, "epochs": epochs}), ranks, written, options
+    )
     _check(task)
     shapes, fix = options.arguments["shapes"], options.arguments["fix"]
     if rows.batch is None:
@@ -188,7 +190,7 @@ def _by_ranks(task: TrainTask, graph: bn.Graph, data: Any, valid: Any, recipe: b
     """Trains on several devices by the plan, or by data parallelism where that is faster, and says which."""
     ranks, count = task.ranks, task.ranks.ranks
     common: dict[str, Any] = {**task.arguments, "kind": ranks.ranks_on, "threads": task.options.threads or 1}
-    chosen: Splits | Stages = data_parallel_splits(graph, count, recipe.parameters)
+    chosen: TensorSplits | Stages = data_parallel_splits(graph, count, recipe.parameters)
     if ranks.is_auto:
         measured = DeviceRanks(recipe, **common)
         found = find_plan(graph, f"host:{count}", parameters=recipe.parameters, measure=measured)
@@ -197,7 +199,7 @@ def _by_ranks(task: TrainTask, graph: bn.Graph, data: Any, valid: Any, recipe: b
             print(summary(found))
     elif ranks.plan is not None:
         planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, count, recipe.parameters)
-        candidates: dict[str, Splits | Stages] = {"plan": planned, "data parallelism": chosen}
+        candidates: dict[str, TensorSplits | Stages] = {"plan": planned, "data parallelism": chosen}
         used, times = "plan", dict[str, float]()
         if ranks.compare and planned != chosen:
             used, times = faster_plan(graph, data, recipe, candidates, count, **common)

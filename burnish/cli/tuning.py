@@ -37,7 +37,7 @@ from burnish.cli.output import (
 from burnish.driver.api import tuned as tune_and_compile
 from burnish.driver.tuned import Tuned, described
 from burnish.errors import ParameterError
-from burnish.tune.session import Progress, Session, Tune
+from burnish.tune.session import KernelProgress, Session, Tune
 from burnish.tune.strategy import STRATEGIES
 
 __all__ = ["tune"]
@@ -197,7 +197,7 @@ def outlook(session: Session) -> str:
     return f"the rest should save {session.expected:.1%}; Ctrl-C keeps what is found" if session.trials else FIRST
 
 
-def table(kernels: Sequence[Progress], rows: int, wide: bool) -> Table:
+def table(kernels: Sequence[KernelProgress], rows: int, wide: bool) -> Table:
     """A row for each of the kernels that take the most time, in 79 columns; ``wide``: with spaces and winners.
 
     Times are those of a call; "to gain" is the share of the model's time that 64 more trials should save.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import reduce
 
-from burnish.codegen.addressing import Memory
-from burnish.codegen.builder import Value, mangle, vector_type
+from burnish.codegen.addressing import BufferPlace
+from burnish.codegen.builder import IRValue, mangle, vector_type
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.shuffles import Shuffles, leading, whole
 from burnish.errors import ScheduleError
@@ -27,12 +27,12 @@ def _loaded(address: Address) -> bool:
     return address.lane_step is None and bool(address.terms[0][0].buffers)
 
 
-def _mask(guards: Sequence[Value]) -> Value | None:
+def _mask(guards: Sequence[IRValue]) -> IRValue | None:
     """The lane mask among guards."""
     return next((g for g in guards if g.lanes > 1), None)
 
 
-def _check_piece(memory: Memory, lanes: int) -> None:
+def _check_piece(memory: BufferPlace, lanes: int) -> None:
     """ScheduleError for a vector in a swizzled buffer that may not be in one place."""
     if memory.swizzled and lanes * ITEM_BYTES[memory.buffer.dtype] > PIECE_BYTES:
         raise ScheduleError(
@@ -41,20 +41,20 @@ def _check_piece(memory: Memory, lanes: int) -> None:
         )
 
 
-class Access(Shuffles):
+class AccessEmitter(Shuffles):
     """Adds memory accesses. ``guards``: conditions under which the current code runs (scalars and lane masks)."""
 
     def __init__(self, resolver: Resolver, declarations: dict[str, str]) -> None:
         super().__init__(resolver, declarations)
-        self.guards: list[Value] = []
+        self.guards: list[IRValue] = []
 
     # --- loads --------------------------------------------------------------------------------------------------------
 
-    def read(self, access: Load) -> Value:
+    def read(self, access: Load) -> IRValue:
         """The value(s) at ``access``: a scalar if the address does not depend on the lane, else a vector."""
         return self.read_at(access, self.resolver.address(access))
 
-    def read_at(self, access: Load, address: Address) -> Value:
+    def read_at(self, access: Load, address: Address) -> IRValue:
         """As :meth:`read`, where the address of ``access`` is known."""
         memory = self.memory[access.buffer.name]
         if memory.slots is not None:
@@ -71,7 +71,7 @@ class Access(Shuffles):
             self.loaded.add(access.buffer.name)
         return found
 
-    def _read(self, memory: Memory, access: Load, address: Address, guards: tuple[Value, ...]) -> Value:
+    def _read(self, memory: BufferPlace, access: Load, address: Address, guards: tuple[IRValue, ...]) -> IRValue:
         dtype = memory.buffer.dtype
         if address.lane_step == 1:
             return self._read_vector(memory, address, guards)
@@ -85,7 +85,7 @@ class Access(Shuffles):
             picked = self.picked(memory, [self._at_lane(address, lane) for lane in range(self.lanes)], guards)
             if picked is not None:
                 return picked
-        vector = Value("poison", dtype, self.lanes)
+        vector = IRValue("poison", dtype, self.lanes)
         for lane, pointer in enumerate(self._pointers(memory, address)):
             own = tuple(self.lane(g, lane) for g in guards)
             scalar = self._read_at(pointer, dtype, own)
@@ -93,7 +93,7 @@ class Access(Shuffles):
             vector = self.result(text, dtype, self.lanes)
         return vector
 
-    def _pointers(self, memory: Memory, address: Address) -> list[str]:
+    def _pointers(self, memory: BufferPlace, address: Address) -> list[str]:
         """Where each lane is. Positions that are loaded are so together: only in the lanes that are on."""
         if not _loaded(address):
             places = [self._at_lane(address, lane) for lane in range(self.lanes)]
@@ -104,7 +104,7 @@ class Access(Shuffles):
         each = [self.lane(offsets, lane).text for lane in range(self.lanes)]
         return [self.result(f"getelementptr i8, ptr {base}, i64 {offset}", INDEX).text for offset in each]
 
-    def _read_vector(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+    def _read_vector(self, memory: BufferPlace, address: Address, guards: tuple[IRValue, ...]) -> IRValue:
         _check_piece(memory, self.lanes)
         dtype, lanes = memory.buffer.dtype, self.lanes
         stored = "uint8" if dtype == "bool" else dtype
@@ -116,19 +116,19 @@ class Access(Shuffles):
             v = self.masked_load(stored, lanes, pointer, mask.text)
         return self.cast(v, "bool") if dtype == "bool" else v
 
-    def _read_scalar(self, memory: Memory, address: Address, guards: tuple[Value, ...]) -> Value:
+    def _read_scalar(self, memory: BufferPlace, address: Address, guards: tuple[IRValue, ...]) -> IRValue:
         pointer = self.pointer(memory, address.terms, address.const)
         align = memory.alignment(address.terms, address.const) if memory.aligned and not guards else 0
         return self._read_at(pointer, memory.buffer.dtype, [self._any(g) for g in guards], align)
 
-    def _read_at(self, pointer: str, dtype: str, guards: Sequence[Value], align: int = 0) -> Value:
+    def _read_at(self, pointer: str, dtype: str, guards: Sequence[IRValue], align: int = 0) -> IRValue:
         """The scalar at ``pointer`` if every guard holds, else zero. ``align``: the multiple of bytes where it is."""
         stored = "uint8" if dtype == "bool" else dtype
         known = f", align {align}" if align else ""
         v = self.result(f"load {vector_type(stored, 1)}, ptr {self.guarded(pointer, guards)}{known}", stored)
         return self.cast(v, "bool") if dtype == "bool" else v
 
-    def active(self) -> tuple[Value, ...]:
+    def active(self) -> tuple[IRValue, ...]:
         """The guards of the moment, of which at most one is a mask: of the lanes that are on by all masks together."""
         masks = [g for g in self.guards if g.lanes > 1]
         if len(masks) < 2:
@@ -138,11 +138,11 @@ class Access(Shuffles):
             self.local[key] = reduce(lambda a, b: self.binary("and", a, b), masks)
         return (self.local[key], *(g for g in self.guards if g.lanes == 1))
 
-    def mask(self) -> Value | None:
+    def mask(self) -> IRValue | None:
         """The lanes that are on; None: all."""
         return _mask(self.active())
 
-    def _any(self, guard: Value) -> Value:
+    def _any(self, guard: IRValue) -> IRValue:
         if guard.lanes == 1:
             return guard
         return self.intrinsic(f"llvm.vector.reduce.or.{mangle('bool', guard.lanes)}", "bool", 1, (guard,))
@@ -162,7 +162,7 @@ class Access(Shuffles):
 
     # --- stores -------------------------------------------------------------------------------------------------------
 
-    def write(self, access: Load, address: Address, v: Value, kept: bool = False) -> None:
+    def write(self, access: Load, address: Address, v: IRValue, kept: bool = False) -> None:
         """Stores a value where the guards hold; a vector store of a scalar value broadcasts it.
 
         ``kept``: where no lane is on, ``v`` is what is there already; a register may be written again.
@@ -184,7 +184,9 @@ class Access(Shuffles):
             for lane, pointer in enumerate(self._pointers(memory, address)):
                 self._write_scalar(pointer, self.lane(v, lane), None if mask is None else self.lane(mask, lane))
 
-    def combine_lanes(self, access: Load, address: Address, v: Value, combine: Callable[[Value, Value], Value]) -> None:
+    def combine_lanes(
+        self, access: Load, address: Address, v: IRValue, combine: Callable[[IRValue, IRValue], IRValue]
+    ) -> None:
         """Combines each lane of ``v`` in turn with the element at its own place, which it may share with others."""
         memory, mask = self.memory[access.buffer.name], self.mask()
         for lane, pointer in enumerate(self._pointers(memory, address)):
@@ -201,7 +203,7 @@ class Access(Shuffles):
             for key in [k for k in self.local if isinstance(k, tuple) and k[0] == name]:
                 del self.local[key]
 
-    def _last(self, v: Value, mask: Value | None) -> Value:
+    def _last(self, v: IRValue, mask: IRValue | None) -> IRValue:
         """The value of the last lane that is on."""
         if v.lanes == 1 or mask is None:
             return self.lane(v, v.lanes - 1)
@@ -210,14 +212,14 @@ class Access(Shuffles):
             last = self.select(self.lane(mask, lane), self.lane(v, lane), last)
         return last
 
-    def _write_vector(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
+    def _write_vector(self, memory: BufferPlace, address: Address, v: IRValue, mask: IRValue | None) -> None:
         _check_piece(memory, v.lanes)
         pointer = self.pointer(memory, address.terms, address.const)
         align = ITEM_BYTES[memory.buffer.dtype]
         if mask is None and self.masks and v.lanes & (v.lanes - 1):
             lanes = whole(v.lanes)
-            mask = Value(leading(v.lanes, lanes), "bool", lanes)
-            v = self.shuffle(v, Value("poison", v.dtype, v.lanes), range(lanes))
+            mask = IRValue(leading(v.lanes, lanes), "bool", lanes)
+            v = self.shuffle(v, IRValue("poison", v.dtype, v.lanes), range(lanes))
         if mask is None:
             whole_align = memory.alignment(address.terms, address.const)
             self.emit(f"store {v.type} {v.text}, ptr {pointer}, align {whole_align}")
@@ -228,14 +230,14 @@ class Access(Shuffles):
             if first + most < v.lanes:
                 pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {most * align}", INDEX).text
 
-    def _masked_store(self, v: Value, pointer: str, mask: Value, align: int) -> None:
+    def _masked_store(self, v: IRValue, pointer: str, mask: IRValue, align: int) -> None:
         if self.masks and v.dtype in TRUNCATED:
             mask = self._unknown(mask)
         name = f"llvm.masked.store.{mangle(v.dtype, v.lanes)}.p0"
         self.declare(name, "void", [v.type, "ptr", "i32", mask.type])
         self.emit(f"call void @{name}({v.type} {v.text}, ptr {pointer}, i32 {align}, {mask.type} {mask.text})")
 
-    def _unknown(self, mask: Value) -> Value:
+    def _unknown(self, mask: IRValue) -> IRValue:
         """The same mask, of which LLVM cannot know which lanes are on."""
         bits = f"i{-(-mask.lanes // 8) * 8}"
         slot = self.hoist(0, f"alloca {bits}, align 8")
@@ -248,14 +250,14 @@ class Access(Shuffles):
             packed = self.result(f"trunc {bits} {packed} to i{mask.lanes}", INDEX).text
         return self.result(f"bitcast i{mask.lanes} {packed} to {mask.type}", mask.dtype, mask.lanes)
 
-    def _part(self, v: Value, first: int, most: int) -> Value:
+    def _part(self, v: IRValue, first: int, most: int) -> IRValue:
         """At most so many lanes of a vector, from the first on."""
         if most >= v.lanes:
             return v
         lanes = range(first, min(first + most, v.lanes))
-        return self.shuffle(v, Value("poison", v.dtype, v.lanes), lanes)
+        return self.shuffle(v, IRValue("poison", v.dtype, v.lanes), lanes)
 
-    def _write_scalar(self, pointer: str, v: Value, on: Value | None) -> None:
+    def _write_scalar(self, pointer: str, v: IRValue, on: IRValue | None) -> None:
         """Stores a scalar where ``on`` holds."""
         if on is not None:  # where it does not, to a stack slot of its own
             spare = self.hoist(0, f"alloca {v.type}, align 8")
@@ -264,15 +266,15 @@ class Access(Shuffles):
 
     # --- register slots -----------------------------------------------------------------------------------------------
 
-    def _slot(self, memory: Memory, address: Address) -> tuple[int, int]:
+    def _slot(self, memory: BufferPlace, address: Address) -> tuple[int, int]:
         """Number and lanes of a register slot."""
         assert memory.slots is not None and not address.terms, address
         return address.const // memory.slots.lanes, memory.slots.lanes
 
-    def _write_slot(self, memory: Memory, address: Address, v: Value, mask: Value | None) -> None:
+    def _write_slot(self, memory: BufferPlace, address: Address, v: IRValue, mask: IRValue | None) -> None:
         number, lanes = self._slot(memory, address)
         v = self._last(v, mask) if lanes == 1 else self.splat(v, lanes)
         if mask is not None:
             on = mask if lanes > 1 else self._any(mask)
             v = self.select(on, v, memory.values.read(number, v.dtype, lanes))
-        memory.values[number] = Value(v.text, v.dtype, lanes)
+        memory.values[number] = IRValue(v.text, v.dtype, lanes)

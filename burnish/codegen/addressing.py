@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from math import gcd
 
-from burnish.codegen.builder import Builder, Value
-from burnish.codegen.registers import Slots, SlotValues
+from burnish.codegen.builder import IRBuilder, IRValue
+from burnish.codegen.registers import RegisterSlots, SlotValues
 from burnish.codegen.resolve import Resolver
 from burnish.errors import ScheduleError
 from burnish.loops.bounds import bounds
 from burnish.loops.expr import COMPARISONS, INDEX, ITEM_BYTES, LOGICAL, Binary, Buffer, Cast, Const, Expr, Select, Var
-from burnish.loops.sizes import Dim, Quotient, Size, is_size
+from burnish.loops.sizes import Dim, Quotient, SymbolicSize, is_size
 from burnish.loops.traverse import index_only
 from burnish.machines.scopes import PIECE_BYTES, SWIZZLED_BYTES, swizzle
 
@@ -28,7 +28,7 @@ _LAUNDER = "llvm.launder.invariant.group.p0"
 
 
 @dataclass
-class Scope:
+class LoopScope:
     """One open loop: the instructions at the top of its body, and what they made available."""
 
     variables: set[str]
@@ -39,15 +39,15 @@ class Scope:
 
 
 @dataclass
-class Memory:
+class BufferPlace:
     """Where a buffer lives: a base pointer, or register slots and what they hold (vector number -> SSA value).
 
-    ``aligned``: the multiple of bytes at which the base is; 0: that of an element. ``swizzled``: see ``Scope``.
+    ``aligned``: the multiple of bytes at which the base is; 0: that of an element. ``swizzled``: see ``LoopScope``.
     """
 
     buffer: Buffer
     base: str = ""
-    slots: Slots | None = None
+    slots: RegisterSlots | None = None
     values: SlotValues = field(default_factory=SlotValues)
     aligned: int = 0
     swizzled: bool = False
@@ -58,7 +58,7 @@ class Memory:
         return gcd(self.aligned, const * size, *(c * size for _, c in terms)) if self.aligned else size
 
 
-class Addressing(Builder):
+class Addressing(IRBuilder):
     """A function under construction: open scopes, variables, buffers.
 
     ``launders``: whether pointers that move with a loop are hidden from LLVM, which then does not know their memory.
@@ -72,18 +72,18 @@ class Addressing(Builder):
         super().__init__()
         self.declarations = declarations
         self.resolver = resolver
-        self.memory: dict[str, Memory] = {}
-        self.scopes = [Scope(set())]
+        self.memory: dict[str, BufferPlace] = {}
+        self.scopes = [LoopScope(set())]
         self.variables: dict[str, str] = {}
-        self.local: dict[object, Value] = {}  # values available in the current basic block
+        self.local: dict[object, IRValue] = {}  # values available in the current basic block
         # Of the expression in work, what was made so far and may be asked for again, with the guards it was made under
-        self.made: dict[Expr, list[tuple[frozenset[str], Value]]] | None = None
+        self.made: dict[Expr, list[tuple[frozenset[str], IRValue]]] | None = None
         self.loaded: set[str] = set()  # the buffers, and perhaps more, that there are such values of
         # What registers of an intrinsic's own hold in the basic block, the one used longest ago first
         self.held: dict[tuple[int, ...], dict[int, object]] = {}
 
     def label(self, name: str) -> None:
-        """As :meth:`Builder.label`; nothing is available in the new block."""
+        """As :meth:`IRBuilder.label`; nothing is available in the new block."""
         super().label(name)
         self.forget()
 
@@ -107,8 +107,8 @@ class Addressing(Builder):
                 return depth
         return 0
 
-    def splat(self, v: Value, lanes: int) -> Value:
-        """As :meth:`Builder.splat`, once per value and basic block."""
+    def splat(self, v: IRValue, lanes: int) -> IRValue:
+        """As :meth:`IRBuilder.splat`, once per value and basic block."""
         if v.lanes == lanes or v.const is not None:
             return super().splat(v, lanes)
         key = ("splat", v.text, lanes)
@@ -116,8 +116,8 @@ class Addressing(Builder):
             self.local[key] = super().splat(v, lanes)
         return self.local[key]
 
-    def once(self, key: tuple[object, ...], make: Callable[[], tuple[Value, ...]]) -> tuple[Value, ...]:
-        """As :meth:`Builder.once`, within a basic block; ``make`` may begin one."""
+    def once(self, key: tuple[object, ...], make: Callable[[], tuple[IRValue, ...]]) -> tuple[IRValue, ...]:
+        """As :meth:`IRBuilder.once`, within a basic block; ``make`` may begin one."""
         if (*key, 0) not in self.local:
             self.local.update({(*key, i): value for i, value in enumerate(make())})
         return tuple(self.local[*key, i] for i in takewhile(lambda i: (*key, i) in self.local, count()))
@@ -138,7 +138,7 @@ class Addressing(Builder):
             cache[e] = self._index(e, depth)
         return cache[e]
 
-    def _size(self, e: Size) -> str:
+    def _size(self, e: SymbolicSize) -> str:
         """A size, computed once, where the function begins."""
         cache = self.scopes[0].cache
         if e not in cache:
@@ -155,10 +155,10 @@ class Addressing(Builder):
         """A dimension, which is an argument of the kernel, or a quotient."""
         if isinstance(atom, Dim):
             return self.variables[argument_name(atom.name)]
-        key = Size((((atom,), 1),))
+        key = SymbolicSize((((atom,), 1),))
         cache = self.scopes[0].cache
         if key not in cache:
-            a, divisor = Value(self._size(atom.size), INDEX), self.const(atom.divisor, INDEX)
+            a, divisor = IRValue(self._size(atom.size), INDEX), self.const(atom.divisor, INDEX)
             if atom.size.low >= 0:
                 cache[key] = self.hoist(0, f"udiv i64 {a.text}, {atom.divisor}")
             else:
@@ -195,7 +195,7 @@ class Addressing(Builder):
         low, high = bounds(e, self.resolver.ranges)
         return low >= 0 and high < 1 << 31
 
-    def _hoisted(self, make: Callable[[], Value], depth: int) -> str:
+    def _hoisted(self, make: Callable[[], IRValue], depth: int) -> str:
         """What ``make`` gives, which loads nothing, computed at the top of the body of loop ``depth``."""
         lines, local, made = self.lines, self.local, self.made
         self.lines, self.local, self.made = self.scopes[depth].head, {}, None
@@ -206,7 +206,7 @@ class Addressing(Builder):
     def _floor(self, e: Binary, a: str, b: str, depth: int) -> str:
         """Floor division or remainder; unsigned when both are known not to be negative."""
         if bounds(e.b, self.resolver.ranges)[0] <= 0:
-            return self._hoisted(lambda: self.floor_divide(e.op, Value(a, INDEX), Value(b, INDEX)), depth)
+            return self._hoisted(lambda: self.floor_divide(e.op, IRValue(a, INDEX), IRValue(b, INDEX)), depth)
         low, high = bounds(e.a, self.resolver.ranges)
         if low >= 0:
             word = "udiv" if e.op == "//" else "urem"
@@ -245,7 +245,7 @@ class Addressing(Builder):
 
     # --- pointers -----------------------------------------------------------------------------------------------------
 
-    def pointer(self, memory: Memory, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
+    def pointer(self, memory: BufferPlace, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
         """``base + terms + const`` (in elements); the variable part is built outermost loop first, and cached."""
         if memory.swizzled:
             return self._swizzled(memory, terms, const)
@@ -260,7 +260,7 @@ class Addressing(Builder):
             pointer = self.result(f"getelementptr i8, ptr {pointer}, i64 {const * size}", INDEX).text
         return pointer
 
-    def _swizzled(self, memory: Memory, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
+    def _swizzled(self, memory: BufferPlace, terms: tuple[tuple[Expr, int], ...], const: int) -> str:
         """As :meth:`pointer`, where pieces are exchanged within ``SWIZZLED_BYTES``: what is a multiple of that is added
         as it is, the rest is an offset of its own, computed as far out as possible.
         """
@@ -328,6 +328,6 @@ class Addressing(Builder):
         self.declare(_LAUNDER, "ptr", ["ptr"])
         return self.hoist(depth, f"call ptr @{_LAUNDER}(ptr {pointer})")
 
-    def value(self, e: Expr) -> Value:
+    def value(self, e: Expr) -> IRValue:
         """The value of an expression; defined by the layer above."""
         raise NotImplementedError

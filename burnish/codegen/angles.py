@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from burnish.codegen import coefficients as data
 from burnish.codegen.arithmetic import Arithmetic, Pair
-from burnish.codegen.builder import Builder, Value
+from burnish.codegen.builder import IRBuilder, IRValue
 
 LARGE = 2.0**22  # beyond this |x| products of the parts of pi/2 are no longer exact
 _WORD = 64
@@ -19,13 +19,13 @@ _NAME, _DIGITS = "burnish.large_angle", "burnish.two_over_pi"
 _RESULT = "{ double, i64 }"
 
 
-def reduce_angle(m: Arithmetic, x: Value) -> Pair:
+def reduce_angle(m: Arithmetic, x: IRValue) -> Pair:
     """x = n pi/2 + r as r within about pi/4 and the bits of n modulo 4, both of x's width; NaN for infinite x."""
     r, n = m.builder.once(("angle", x.text), lambda: _reduced(m, x))
     return r, n
 
 
-def _reduced(m: Arithmetic, x: Value) -> Pair:
+def _reduced(m: Arithmetic, x: IRValue) -> Pair:
     b = m.builder
     d = Arithmetic(b, "float64")
     wide = b.cast(x, "float64")
@@ -38,7 +38,7 @@ def _reduced(m: Arithmetic, x: Value) -> Pair:
     return b.cast(r, m.format.dtype), b.cast(quadrant, m.format.integer)
 
 
-def _where_large(b: Builder, large: Value, x: Value, usual: Pair) -> Pair:
+def _where_large(b: IRBuilder, large: IRValue, x: IRValue, usual: Pair) -> Pair:
     """``usual``, but for the lanes that are ``large``; a branch passes by what these need where there are none."""
     b.define(_DIGITS, f"@{_DIGITS} = private unnamed_addr constant [{len(data.TWO_OVER_PI_WORDS)} x i64] "
                       f"[{', '.join(f'i64 {w}' for w in data.TWO_OVER_PI_WORDS)}]")  # fmt: skip
@@ -54,7 +54,7 @@ def _where_large(b: Builder, large: Value, x: Value, usual: Pair) -> Pair:
     b.label(test)
     b.emit(f'br i1 {some.text}, label %{lane}, label %{done}, !prof !{{!"branch_weights", i32 1, i32 2000}}')
     b.label(lane)
-    parts: list[Value] = list(usual)
+    parts: list[IRValue] = list(usual)
     if x.lanes == 1:
         pair = b.result(f"call {_RESULT} @{_NAME}(double {x.text})", "float64").text
         parts = [b.result(f"extractvalue {_RESULT} {pair}, {i}", v.dtype) for i, v in enumerate(usual)]
@@ -70,12 +70,12 @@ def _where_large(b: Builder, large: Value, x: Value, usual: Pair) -> Pair:
         one = b.select(this, one, b.const(LARGE, "float64"))
         pair = b.result(f"call {_RESULT} @{_NAME}(double {one.text})", "float64").text
         for i, (old, name) in enumerate(zip(before, names, strict=True)):
-            scalar = Value("", old.dtype).type
+            scalar = IRValue("", old.dtype).type
             new = b.result(f"extractvalue {_RESULT} {pair}, {i}", old.dtype)
             kept = b.result(f"extractelement {old.type} {old.text}, i64 %{at}", old.dtype)
             chosen = b.select(this, new, kept)
             b.emit(f"%{name} = insertelement {old.type} {old.text}, {scalar} {chosen.text}, i64 %{at}")
-            parts[i] = Value(f"%{name}", old.dtype, old.lanes)
+            parts[i] = IRValue(f"%{name}", old.dtype, old.lanes)
         b.emit(f"%{after} = add nuw nsw i64 %{at}, 1")
         more = b.result(f"icmp ult i64 %{after}, {x.lanes}", "bool")
         b.emit(f"br i1 {more.text}, label %{lane}, label %{done}")
@@ -85,18 +85,18 @@ def _where_large(b: Builder, large: Value, x: Value, usual: Pair) -> Pair:
     return r, n
 
 
-def _function(outer: Builder) -> str:
+def _function(outer: IRBuilder) -> str:
     """The reduction of one angle of magnitude 1 or more, as a function of the module; NaN for an infinite one."""
-    b = Builder()
+    b = IRBuilder()
     b.declarations = outer.declarations
-    r, n = _large(Arithmetic(b, "float64"), Value("%x", "float64"))
+    r, n = _large(Arithmetic(b, "float64"), IRValue("%x", "float64"))
     b.emit(f"%pair = insertvalue {_RESULT} poison, double {r.text}, 0")
     b.emit(f"%both = insertvalue {_RESULT} %pair, i64 {n.text}, 1")
     b.emit(f"ret {_RESULT} %both")
     return "\n".join([f"define internal {_RESULT} @{_NAME}(double %x) noinline nounwind {{", *b.lines, "}"])
 
 
-def _large(d: Arithmetic, x: Value) -> Pair:
+def _large(d: Arithmetic, x: IRValue) -> Pair:
     f = d.format
     bits = d.bits(x)
     exponent = d.integer("and", d.integer("lshr", bits, f.mantissa), 2 * f.bias + 1)
@@ -125,12 +125,12 @@ def _large(d: Arithmetic, x: Value) -> Pair:
     return d.add(r, d.sub(x, x)), quadrant  # infinity less infinity is NaN
 
 
-def _shifted(d: Arithmetic, high: Value, low: Value, count: int) -> Value:
+def _shifted(d: Arithmetic, high: IRValue, low: IRValue, count: int) -> IRValue:
     """The upper word of two that are shifted to the left."""
     return d.integer("or", d.integer("shl", high, count), d.integer("lshr", low, _WORD - count))
 
 
-def _window(b: Builder, word: Value, bit: Value) -> list[Value]:
+def _window(b: IRBuilder, word: IRValue, bit: IRValue) -> list[IRValue]:
     """192 digits of 2 / pi from a bit of a word on, in three words."""
     found = []
     for i in range(4):
@@ -140,7 +140,7 @@ def _window(b: Builder, word: Value, bit: Value) -> list[Value]:
     return [b.intrinsic("llvm.fshl.i64", "uint64", 1, (high, low, bit)) for high, low in pairwise(found)]
 
 
-def _product(d: Arithmetic, x: Value, words: list[Value]) -> list[Value]:
+def _product(d: Arithmetic, x: IRValue, words: list[IRValue]) -> list[IRValue]:
     """x times a number of three words, modulo 2^192, in halves of words, whose products are exact on every machine."""
     half = _WORD // 2
     mask = (1 << half) - 1
@@ -148,7 +148,7 @@ def _product(d: Arithmetic, x: Value, words: list[Value]) -> list[Value]:
         part for word in reversed(words) for part in (d.integer("and", word, mask), d.integer("lshr", word, half))
     ]
     factors = d.integer("and", x, mask), d.integer("lshr", x, half)
-    columns: list[list[Value]] = [[] for _ in halves]
+    columns: list[list[IRValue]] = [[] for _ in halves]
     for i, a in enumerate(factors):
         for j, w in enumerate(halves[: len(halves) - i]):
             product = d.integer("*", a, w)

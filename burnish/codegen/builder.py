@@ -1,6 +1,6 @@
 """A small text builder for LLVM IR: typed scalar and vector values, straight-line operations, constant folding.
 
-``Value`` is an operand: its text, element dtype, and lanes (1 = scalar). Operations broadcast scalars to vectors.
+``IRValue`` is an operand: its text, element dtype, and lanes (1 = scalar). Operations broadcast scalars to vectors.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LLVM_TYPE = {  # a bfloat16 is carried as its bits: few targets have arithmetic 
 _SUFFIX = {"float64": "f64", "float32": "f32", "float16": "f16", "bool": "i1"}
 
 
-class Value(NamedTuple):
+class IRValue(NamedTuple):
     """An IR operand. ``const`` holds the Python number of a literal."""
 
     text: str
@@ -87,12 +87,12 @@ def _bfloat16_bits(value: float) -> int:
 
 
 @lru_cache(maxsize=1 << 12)
-def _constant(written: str, value: int | float, dtype: str) -> Value:
+def _constant(written: str, value: int | float, dtype: str) -> IRValue:
     """A literal; ``written`` tells equal numbers apart that are not the same, such as 0.0 and -0.0."""
-    return Value(literal(value, dtype), dtype, 1, value)
+    return IRValue(literal(value, dtype), dtype, 1, value)
 
 
-class Builder:
+class IRBuilder:
     """Appends instructions to ``lines``; ``declare`` collects the intrinsics used."""
 
     native_bfloat16 = False  # the target converts float32 to bfloat16 itself
@@ -121,45 +121,45 @@ class Builder:
         self.lines.append(f"{name}:")
         self.block = name
 
-    def once(self, key: tuple[object, ...], make: Callable[[], tuple[Value, ...]]) -> tuple[Value, ...]:
+    def once(self, key: tuple[object, ...], make: Callable[[], tuple[IRValue, ...]]) -> tuple[IRValue, ...]:
         """What ``make`` gives; a builder that knows what is still available does not make it twice for a ``key``."""
         return make()
 
-    def result(self, text: str, dtype: str, lanes: int = 1) -> Value:
+    def result(self, text: str, dtype: str, lanes: int = 1) -> IRValue:
         """Emits ``%fresh = text``."""
         self.count += 1
         name = f"%v{self.count}"
         self.lines.append(f"  {name} = {text}")
-        return Value(name, dtype, lanes)
+        return IRValue(name, dtype, lanes)
 
     # --- constants and shape ------------------------------------------------------------------------------------------
 
-    def const(self, value: int | float, dtype: str) -> Value:
+    def const(self, value: int | float, dtype: str) -> IRValue:
         """Constant of a Python number, scalar."""
         return _constant(repr(value), value, dtype)
 
-    def splat(self, v: Value, lanes: int) -> Value:
+    def splat(self, v: IRValue, lanes: int) -> IRValue:
         """A scalar broadcast to ``lanes``; a vector of that many lanes unchanged."""
         if v.lanes == lanes:
             return v
         if v.lanes != 1:
             raise AssertionError(f"cannot broadcast {v.lanes} lanes to {lanes}")
         if v.const is not None:
-            return Value(f"splat ({v.type} {v.text})", v.dtype, lanes, v.const)
+            return IRValue(f"splat ({v.type} {v.text})", v.dtype, lanes, v.const)
         vt = vector_type(v.dtype, lanes)
         one = self.result(f"insertelement {vt} poison, {v.type} {v.text}, i64 0", v.dtype, lanes)
         return self.result(
             f"shufflevector {vt} {one.text}, {vt} poison, <{lanes} x i32> zeroinitializer", v.dtype, lanes
         )
 
-    def match(self, *values: Value) -> tuple[Value, ...]:
+    def match(self, *values: IRValue) -> tuple[IRValue, ...]:
         """Values with as many lanes as the widest of them: scalars are broadcast."""
         lanes = max([v.lanes for v in values])
         return tuple([v if v.lanes == lanes else self.splat(v, lanes) for v in values])
 
     # --- arithmetic ---------------------------------------------------------------------------------------------------
 
-    def binary(self, op: str, a: Value, b: Value) -> Value:
+    def binary(self, op: str, a: IRValue, b: IRValue) -> IRValue:
         """``op``: + - * / min max and or xor shl lshr ashr, sdiv/udiv/srem/urem by their LLVM names."""
         a, b = self.match(a, b)
         if a.dtype == "bfloat16":
@@ -173,7 +173,7 @@ class Builder:
         }.get(op, op)  # fmt: skip
         return self.result(f"{word} {a.type} {a.text}, {b.text}", a.dtype, a.lanes)
 
-    def floor_divide(self, op: str, a: Value, b: Value) -> Value:
+    def floor_divide(self, op: str, a: IRValue, b: IRValue) -> IRValue:
         """Division and remainder rounding towards minus infinity, as Python and NumPy define them.
 
         Of integers both are 0 where the divisor is 0; the least number by -1 is itself, with remainder 0. So no lane
@@ -193,7 +193,7 @@ class Builder:
         q = self.binary("sdiv", a, b)
         return self.select(off, self.binary("-", q, self.const(1, a.dtype)), q)
 
-    def _divisible(self, a: Value, b: Value) -> tuple[Value, Value]:
+    def _divisible(self, a: IRValue, b: IRValue) -> tuple[IRValue, IRValue]:
         """Integers with the quotient and the remainder of ``a`` by ``b``, of which the second divides without a trap.
 
         To LLVM division is undefined by zero, where it overflows, and by what is undefined itself, such as a register
@@ -209,22 +209,22 @@ class Builder:
             traps = self.binary("or", by_zero, self.binary("and", least, minus))
         return self.select(by_zero, self.const(0, a.dtype), a), self.select(traps, self.const(1, b.dtype), b)
 
-    def frozen(self, v: Value) -> Value:
+    def frozen(self, v: IRValue) -> IRValue:
         """``v`` where it is defined, elsewhere some number."""
         return v if v.const is not None else self.result(f"freeze {v.type} {v.text}", v.dtype, v.lanes)
 
-    def _through_float32(self, operation: Callable[..., Value], *args: Value) -> Value:
+    def _through_float32(self, operation: Callable[..., IRValue], *args: IRValue) -> IRValue:
         """A bfloat16 operation in float32."""
         return self.cast(operation(*(self.cast(a, "float32") for a in args)), "bfloat16")
 
-    def _minmax(self, op: str, a: Value, b: Value, kind: str) -> Value:
+    def _minmax(self, op: str, a: IRValue, b: IRValue, kind: str) -> IRValue:
         """Floating min and max propagate NaN from either operand, as NumPy and ONNX do."""
         if kind != "f":
             return self.intrinsic(f"llvm.{kind}{op}.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b))
         name = f"llvm.{op}imum.{mangle(a.dtype, a.lanes)}"  # without `nsz` x86 would spend three more on the sign of 0
         return self.intrinsic(name, a.dtype, a.lanes, (a, b), "nsz")
 
-    def compare(self, op: str, a: Value, b: Value, unordered: bool = False) -> Value:
+    def compare(self, op: str, a: IRValue, b: IRValue, unordered: bool = False) -> IRValue:
         """A bool; floating comparisons are false on NaN (``!=`` is true), unless ``unordered``."""
         a, b = self.match(a, b)
         if a.dtype == "bfloat16":
@@ -237,7 +237,7 @@ class Builder:
         word = {"==": "eq", "!=": "ne", "<": f"{sign}lt", "<=": f"{sign}le", ">": f"{sign}gt", ">=": f"{sign}ge"}[op]
         return self.result(f"icmp {word} {a.type} {a.text}, {b.text}", "bool", a.lanes)
 
-    def select(self, cond: Value, a: Value, b: Value) -> Value:
+    def select(self, cond: IRValue, a: IRValue, b: IRValue) -> IRValue:
         """``a`` where ``cond`` (bool) holds, else ``b``, lane by lane; scalars are broadcast."""
         if cond.lanes == 1:
             a, b = self.match(a, b)
@@ -245,20 +245,20 @@ class Builder:
             cond, a, b = self.match(cond, a, b)
         return self.result(f"select {cond.type} {cond.text}, {a.type} {a.text}, {b.type} {b.text}", a.dtype, a.lanes)
 
-    def fma(self, a: Value, b: Value, c: Value) -> Value:
+    def fma(self, a: IRValue, b: IRValue, c: IRValue) -> IRValue:
         """``a * b + c``, fused where the target has the instruction."""
         a, b, c = self.match(a, b, c)
         if a.dtype == "bfloat16":
             return self._through_float32(self.fma, a, b, c)
         return self.intrinsic(f"llvm.fmuladd.{mangle(a.dtype, a.lanes)}", a.dtype, a.lanes, (a, b, c))
 
-    def byte_dot(self, a: Value, b: Value, c: Value) -> Value:
+    def byte_dot(self, a: IRValue, b: IRValue, c: IRValue) -> IRValue:
         """int32 ``c`` plus the dot product of the four unsigned bytes of ``a`` and the four signed ones of ``b``."""
         a, b, c = self.match(a, b, c)
         name = self.byte_dots.get(a.lanes)
         if name is not None:
             words = vector_type("int8", 4 * a.lanes)
-            operands = [Value(self.result(f"bitcast {v.type} {v.text} to {words}", "int8").text, "int8", 4 * a.lanes)
+            operands = [IRValue(self.result(f"bitcast {v.type} {v.text} to {words}", "int8").text, "int8", 4 * a.lanes)
                         for v in (a, b)]  # fmt: skip
             return self.intrinsic(name, "int32", a.lanes, (c, *operands))
         for byte in range(4):
@@ -268,7 +268,7 @@ class Builder:
             c = self.binary("+", c, self.binary("*", left, right))
         return c
 
-    def neg(self, a: Value) -> Value:
+    def neg(self, a: IRValue) -> IRValue:
         """``-a``: of floats the sign bit flipped, also that of zero and NaN."""
         if a.dtype == "bfloat16":
             return self.result(
@@ -278,11 +278,11 @@ class Builder:
             return self.result(f"fneg {a.type} {a.text}", a.dtype, a.lanes)
         return self.binary("-", self.const(0, a.dtype), a)
 
-    def not_(self, a: Value) -> Value:
+    def not_(self, a: IRValue) -> IRValue:
         """Logical negation of a bool."""
         return self.binary("xor", a, self.const(1, a.dtype))
 
-    def intrinsic(self, name: str, dtype: str, lanes: int, args: Sequence[Value], flags: str = "") -> Value:
+    def intrinsic(self, name: str, dtype: str, lanes: int, args: Sequence[IRValue], flags: str = "") -> IRValue:
         """A call of an LLVM intrinsic, declared once; ``flags`` are fast-math flags."""
         rtype = vector_type(dtype, lanes)
         if name not in self.declarations:
@@ -290,7 +290,7 @@ class Builder:
         operands = ", ".join([f"{a.type} {a.text}" for a in args])
         return self.result(f"call {flags and flags + ' '}{rtype} @{name}({operands})", dtype, lanes)
 
-    def unary(self, name: str, a: Value) -> Value:
+    def unary(self, name: str, a: IRValue) -> IRValue:
         """``llvm.<name>`` of one float operand: sqrt, fabs, floor, ceil, trunc, roundeven ..."""
         if a.dtype == "bfloat16":
             return self._through_float32(lambda x: self.unary(name, x), a)
@@ -306,11 +306,11 @@ class Builder:
 
     # --- conversions --------------------------------------------------------------------------------------------------
 
-    def bitcast(self, a: Value, dtype: str) -> Value:
+    def bitcast(self, a: IRValue, dtype: str) -> IRValue:
         """Same bits, other element type of the same width."""
         return self.result(f"bitcast {a.type} {a.text} to {vector_type(dtype, a.lanes)}", dtype, a.lanes)
 
-    def cast(self, a: Value, dtype: str) -> Value:
+    def cast(self, a: IRValue, dtype: str) -> IRValue:
         """Value conversion: float to integer truncates towards zero (saturating), to bool is ``!= 0``."""
         if a.dtype == dtype:
             return a
@@ -339,11 +339,11 @@ class Builder:
         else:
             narrow = ITEM_BYTES[dtype] if a.dtype != "bool" else 9
             if a.dtype != "bool" and narrow == ITEM_BYTES[a.dtype]:
-                return Value(a.text, dtype, a.lanes)
+                return IRValue(a.text, dtype, a.lanes)
             word = "trunc" if narrow < ITEM_BYTES[a.dtype] else "zext" if unsigned else "sext"
         return self.result(f"{word} {a.type} {a.text} to {to}", dtype, a.lanes)
 
-    def _to_integer(self, a: Value, dtype: str) -> Value:
+    def _to_integer(self, a: IRValue, dtype: str) -> IRValue:
         """Float to integer towards zero: the nearest integer of ``dtype`` where it has none, 0 for NaN."""
         sign = "u" if dtype.startswith("u") else "s"
         if a.lanes == 1 or self.saturating_casts:
@@ -368,7 +368,7 @@ class Builder:
             found = self.select(self.compare("!=", a, a), self.const(0, wide), found)
         return self.cast(found, dtype)
 
-    def _narrow(self, a: Value) -> Value:
+    def _narrow(self, a: IRValue) -> IRValue:
         """float64 to float32 rounding to odd, so that one more rounding gives the nearest 2-byte float."""
         bits = self.bitcast(a, "int64")
         low = (1 << 29) - 1  # the bits that float32 has not
@@ -380,7 +380,7 @@ class Builder:
             f"fptrunc {exact.type} {exact.text} to {vector_type('float32', a.lanes)}", "float32", a.lanes
         )
 
-    def _round_bfloat16(self, a: Value) -> Value:
+    def _round_bfloat16(self, a: IRValue) -> IRValue:
         """float32 to bfloat16, to nearest even."""
         if self.native_bfloat16:
             narrow = f"<{a.lanes} x bfloat>" if a.lanes > 1 else "bfloat"

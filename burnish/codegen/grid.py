@@ -8,17 +8,17 @@ from functools import cache
 
 import llvmlite.binding as llvm
 
-from burnish.codegen.addressing import Memory
+from burnish.codegen.addressing import BufferPlace
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.codegen.legal import refuse_unlowered
-from burnish.codegen.llvm import FunctionEmitter, Module
+from burnish.codegen.llvm import FunctionEmitter, KernelModule
 from burnish.codegen.objects import parse, target_machine
 from burnish.codegen.ptxas import assemble
 from burnish.codegen.resolve import Resolver
 from burnish.codegen.sharing import shared_places, with_dynamic
 from burnish.errors import ScheduleError, TargetError
 from burnish.loops.expr import Buffer
-from burnish.loops.program import For, Program, Stmt
+from burnish.loops.program import For, LoopProgram, Stmt
 from burnish.loops.sizes import is_size
 from burnish.lower.barriers import check_barriers, insert_barriers
 from burnish.lower.pipeline import lower_thread
@@ -29,7 +29,7 @@ ALIGNMENT = 256  # of buffers in the workspace
 GLOBAL_SPACE = 1  # LLVM's number of the address space
 
 
-def compile_grid(program: Program, target: Target, assembled: bool = True) -> GridCode:
+def compile_grid(program: LoopProgram, target: Target, assembled: bool = True) -> GridCode:
     """The code of a scheduled program for a device with a grid of threads.
 
     ``assembled``: also as machine code, where ptxas is installed. Raises ScheduleError, by name, for what the target
@@ -50,7 +50,7 @@ def compile_grid(program: Program, target: Target, assembled: bool = True) -> Gr
     return GridCode(codes, tuple(p.nbytes for p in program.params), written, size, target.cpu, ptx, text, cubin)
 
 
-def lowered(program: Program, target: Target) -> Grids:
+def lowered(program: LoopProgram, target: Target) -> Grids:
     """The launches of a program as code generation takes them, with their barriers."""
     machine, known = target.machine, target.machine.named_intrinsics
     found = launches(program, machine)
@@ -82,13 +82,13 @@ def bound(launch: Launch) -> Stmt:
 
 
 def emit_grid(
-    program: Program, target: Target, found: Grids, offsets: Mapping[str, int]
+    program: LoopProgram, target: Target, found: Grids, offsets: Mapping[str, int]
 ) -> tuple[str, tuple[str, ...]]:
     """LLVM IR of all launches of a program, which calls the functions of the prelude; their names."""
     for buffer in (*program.params, *found.workspace):
         if any(is_size(extent) for extent in buffer.shape):
             raise ScheduleError(f"buffer '{buffer}': found an open dimension; allowed on '{target.name}': numbers")
-    module = Module(program.name, target)
+    module = KernelModule(program.name, target)
     grid = target.machine.dialect.grid
     assert grid is not None
     names = []
@@ -97,15 +97,15 @@ def emit_grid(
         names.append(name)
         stmt = bound(launch)
         addresses = [*(f"p{i}" for i in range(len(program.params))), "workspace"]
-        refuse_unlowered(Program(program.name, program.params, stmt), target)
+        refuse_unlowered(LoopProgram(program.name, program.params, stmt), target)
         function = FunctionEmitter(module, Resolver())
         for i, buffer in enumerate(program.params):
             place = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %p{i} to ptr")
-            function.memory[buffer.name] = Memory(buffer, place, aligned=grid.aligned)
+            function.memory[buffer.name] = BufferPlace(buffer, place, aligned=grid.aligned)
         workspace = function.hoist(0, f"addrspacecast ptr addrspace({GLOBAL_SPACE}) %workspace to ptr")
         for buffer in found.workspace:
             place = function.hoist(0, f"getelementptr i8, ptr {workspace}, i64 {offsets[buffer.name]}")
-            function.memory[buffer.name] = Memory(buffer, place, aligned=ALIGNMENT)
+            function.memory[buffer.name] = BufferPlace(buffer, place, aligned=ALIGNMENT)
         function.statement(stmt)
         parameters = ", ".join([f"ptr addrspace({GLOBAL_SPACE}) %{name}" for name in addresses])
         block = ",".join(map(str, launch.block))

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer
-from burnish.loops.program import BARRIER, HINTS, Alloc, For, Intrinsic, Program, Stmt
-from burnish.machines.scopes import Scope
+from burnish.loops.program import BARRIER, HINTS, Alloc, For, Intrinsic, LoopProgram, Stmt
+from burnish.machines.scopes import MemoryScope
 from burnish.machines.target import Target
 
 
-def refuse_unlowered(program: Program, target: Target) -> None:
+def refuse_unlowered(program: LoopProgram, target: Target) -> None:
     """Raises ScheduleError for a loop kind, a scope or an intrinsic that has no code on ``target``, and for buffers
     that are more than a scope holds.
     """
@@ -44,7 +44,7 @@ def _check(s: Stmt, target: Target, used: Mapping[str, int]) -> None:
         _check(part, target, used)
 
 
-def _filled(scope: Scope, buffer: Buffer, used: Mapping[str, int], target: Target) -> Mapping[str, int]:
+def _filled(scope: MemoryScope, buffer: Buffer, used: Mapping[str, int], target: Target) -> Mapping[str, int]:
     """Bytes in use by scope with one more buffer in it. Raises ScheduleError where that is more than it holds."""
     total = used.get(scope.name, 0) + buffer.nbytes
     if scope.capacity is not None and total > scope.capacity:

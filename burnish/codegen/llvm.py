@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from burnish.codegen.access import ZEROS
-from burnish.codegen.addressing import Memory, Scope, argument_name
-from burnish.codegen.builder import Value
+from burnish.codegen.addressing import BufferPlace, LoopScope, argument_name
+from burnish.codegen.builder import IRValue
 from burnish.codegen.legal import refuse_unlowered
 from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
-from burnish.codegen.values import Values
+from burnish.codegen.values import ValueEmitter
 from burnish.errors import ScheduleError
 from burnish.loops.expr import ALIGNMENT, BYTE_DOT, FLOATS, INDEX, Binary, Buffer, Call, Const, Expr, Literal, Load
-from burnish.loops.loaded import Loaded, is_loaded
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, walk_stmt
-from burnish.loops.sizes import Size, is_size
+from burnish.loops.loaded import LoadedExtent, is_loaded
+from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
+from burnish.loops.sizes import SymbolicSize, is_size
 from burnish.loops.specialize import dims_of_program
-from burnish.machines.scopes import Scope as MemoryScope
+from burnish.machines.scopes import MemoryScope as MemoryScope
 from burnish.machines.target import Target
 from burnish.machines.unit import MatrixUnit
 
@@ -32,7 +32,7 @@ MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of L
 
 
 @dataclass(frozen=True)
-class Code:
+class KernelCode:
     """LLVM IR text of one kernel, and the bytes of scratch it needs per thread.
 
     ``dims``: the dimensions whose values it takes, as ``i64`` behind the addresses of its buffers.
@@ -44,7 +44,7 @@ class Code:
 
 
 @dataclass
-class Module:
+class KernelModule:
     """What the functions of one kernel share."""
 
     name: str
@@ -63,17 +63,17 @@ class Module:
         return "\n".join([*parts, f"attributes #0 = {{ {self.target.machine.dialect.attributes} }}", ""])
 
 
-def emit(program: Program, target: Target) -> Code:
+def emit(program: LoopProgram, target: Target) -> KernelCode:
     """The kernel ``void name(ptr args, ptr rt)`` as a module of its own.
 
     Raises ScheduleError, by name, for loop kinds, scopes and intrinsics that ``target`` has no code for.
     """
     refuse_unlowered(program, target)
-    module = Module(program.name, target)
+    module = KernelModule(program.name, target)
     function = FunctionEmitter(module, Resolver())
     for i, buffer in enumerate(program.params):
         slot = function.hoist(0, f"getelementptr ptr, ptr %args, i64 {i}")
-        function.memory[buffer.name] = Memory(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
+        function.memory[buffer.name] = BufferPlace(buffer, function.hoist(0, f"load ptr, ptr {slot}"))
     dims = [d.name for d in dims_of_program(program)]
     for i, name in enumerate(dims, len(program.params)):
         slot = function.hoist(0, f"getelementptr i64, ptr %args, i64 {i}")
@@ -82,13 +82,13 @@ def emit(program: Program, target: Target) -> Code:
     convention = f"{target.machine.dialect.kernel} void".lstrip()
     signature = f"define {convention} @{program.name}(ptr noalias %args, ptr noalias %rt)"
     module.functions.append(function.finish(signature))
-    return Code(module.text(), module.scratch, tuple(dims))
+    return KernelCode(module.text(), module.scratch, tuple(dims))
 
 
-class FunctionEmitter(Values):
+class FunctionEmitter(ValueEmitter):
     """Emits one function: the kernel itself, or the body of a parallel loop."""
 
-    def __init__(self, module: Module, resolver: Resolver, rt: str = "%rt", scratch_used: int = 0) -> None:
+    def __init__(self, module: KernelModule, resolver: Resolver, rt: str = "%rt", scratch_used: int = 0) -> None:
         super().__init__(resolver, module.declarations)
         self.module = module
         self.target, dialect = module.target, module.target.machine.dialect
@@ -170,7 +170,7 @@ class FunctionEmitter(Values):
         elif loop.extent > 0:
             self._serial(loop.var, "0", str(loop.extent), loop.body)
 
-    def _symbolic(self, loop: For, extent: Size) -> None:
+    def _symbolic(self, loop: For, extent: SymbolicSize) -> None:
         """A loop of a symbolic extent; one that may have no iteration is under a condition."""
         if loop.kind not in ("serial", "parallel"):
             raise ScheduleError(f"loop '{loop.var}' is {loop.kind}, found {extent} iterations; allowed: a number")
@@ -183,7 +183,7 @@ class FunctionEmitter(Values):
         else:
             self._serial(loop.var, "0", self.index(extent), loop.body)
 
-    def _between(self, loop: For, extent: Loaded) -> None:
+    def _between(self, loop: For, extent: LoadedExtent) -> None:
         """A loop from one position to another, which are read where it begins; there may be none between them."""
         if loop.kind != "serial":
             raise ScheduleError(f"loop '{loop.var}' is {loop.kind}, found {extent} iterations; allowed: a number")
@@ -196,7 +196,7 @@ class FunctionEmitter(Values):
         head, entry = f"loop{n}", self.block
         self.emit(f"br label %{head}")
         outer, self.lines = self.lines, []
-        self.scopes.append(Scope({var}, counts=begin == "0"))
+        self.scopes.append(LoopScope({var}, counts=begin == "0"))
         self.variables[var] = f"%i{n}"
         self.forget()
         self.block = head
@@ -222,7 +222,7 @@ class FunctionEmitter(Values):
         ]
         self.label(f"exit{n}")
 
-    def _slots_written(self, body: Stmt) -> list[Memory]:
+    def _slots_written(self, body: Stmt) -> list[BufferPlace]:
         """Register slots, some of which ``body`` writes."""
         return [m for m in self.memory.values() if m.slots is not None and m.buffer.name in body.writes]
 
@@ -241,7 +241,7 @@ class FunctionEmitter(Values):
             inner.append(body.hoist(0, f"load {kind}, ptr {slot}"))
         body.rt = inner[0]
         body.inside_parallel = True
-        body.memory = {m.buffer.name: Memory(m.buffer, base) for m, base in zip(buffers, inner[1:], strict=False)}
+        body.memory = {m.buffer.name: BufferPlace(m.buffer, base) for m, base in zip(buffers, inner[1:], strict=False)}
         body.variables = {v: t for (v, _), t in zip(variables, inner[1 + len(buffers) :], strict=True)}
         body.emit("%some = icmp slt i64 %begin, %end")
         body.emit("br i1 %some, label %start, label %done")
@@ -273,7 +273,7 @@ class FunctionEmitter(Values):
             test = self.frozen(test)  # no branch may depend on a register that nobody has written
         self._branch(test, body, lambda: self.statement(body))
 
-    def _branch(self, test: Value, body: Stmt, emit_body: Callable[[], None]) -> None:
+    def _branch(self, test: IRValue, body: Stmt, emit_body: Callable[[], None]) -> None:
         """The code of ``body``, which ``emit_body`` emits, where ``test`` holds."""
         n, before = self.fresh(), self.block
         self.emit(f"br i1 {test.text}, label %then{n}, label %endif{n}")
@@ -297,18 +297,18 @@ class FunctionEmitter(Values):
         slots = plan_slots(s) if scope.registers else None
         unit = self._unit(s) if scope.registers and slots is None else None
         if slots is not None:
-            self.memory[buffer.name] = Memory(buffer, slots=slots)
+            self.memory[buffer.name] = BufferPlace(buffer, slots=slots)
         elif unit is not None:
             self.units[unit.name] = unit
-            self.memory[buffer.name] = Memory(buffer)
+            self.memory[buffer.name] = BufferPlace(buffer)
         elif scope.place is not None:
             place = self._placed(scope, buffer)
-            self.memory[buffer.name] = Memory(buffer, place, aligned=scope.aligned, swizzled=scope.swizzled)
+            self.memory[buffer.name] = BufferPlace(buffer, place, aligned=scope.aligned, swizzled=scope.swizzled)
         elif buffer.nbytes <= STACK_LIMIT:
             base = self.hoist(0, f"alloca [{max(1, buffer.nbytes)} x i8], align {ALIGNMENT}")
-            self.memory[buffer.name] = Memory(buffer, base)
+            self.memory[buffer.name] = BufferPlace(buffer, base)
         else:
-            self.memory[buffer.name] = Memory(buffer, self._scratch(buffer))
+            self.memory[buffer.name] = BufferPlace(buffer, self._scratch(buffer))
         self.statement(s.body)
         del self.memory[buffer.name]
         self.scratch_used = used
@@ -364,7 +364,7 @@ class FunctionEmitter(Values):
         if address.lane_step is None:  # lanes may share an element
             self.combine_lanes(target, address, self.whole_value(s.value), partial(self._combine, s.reduce))
             return
-        result: Value | None = None
+        result: IRValue | None = None
         if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:
             result = self._multiply_add(s.value, target, address)
         elif s.reduce == "sum" and isinstance(s.value, Call) and s.value.fn == BYTE_DOT:
@@ -376,7 +376,7 @@ class FunctionEmitter(Values):
         if result is not None:
             self.write(target, address, result)
 
-    def _add_byte_dot(self, e: Call, target: Load, address: Address) -> Value:
+    def _add_byte_dot(self, e: Call, target: Load, address: Address) -> IRValue:
         """``target + byte_dot(a, b)``; a padded word is zero."""
         values, masks = [], []
         for word in e.args:
@@ -390,7 +390,7 @@ class FunctionEmitter(Values):
             result = self.select(mask, result, old)
         return result
 
-    def _combine(self, kind: str, old: Value, new: Value) -> Value:
+    def _combine(self, kind: str, old: IRValue, new: IRValue) -> IRValue:
         return self.binary({"sum": "+", "prod": "*"}.get(kind, kind), old, new)
 
     def _is_no_term(self, factor: Expr) -> bool:
@@ -398,7 +398,7 @@ class FunctionEmitter(Values):
         chosen = self.resolver.chosen(factor)
         return isinstance(chosen, Literal) and chosen.value == 0
 
-    def _multiply_add(self, product: Binary, target: Load, address: Address) -> Value | None:
+    def _multiply_add(self, product: Binary, target: Load, address: Address) -> IRValue | None:
         """``target + a * b``; None when a factor makes it no term, a plain sum when one is one."""
         for factor, other in ((product.a, product.b), (product.b, product.a)):
             padded = self.padded(factor)

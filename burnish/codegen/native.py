@@ -18,7 +18,7 @@ from typing import Any
 
 from burnish.base.baselines import BASELINES, archive_path
 from burnish.base.cache import Archive, ObjectCache, cache_key
-from burnish.codegen.builder import Builder
+from burnish.codegen.builder import IRBuilder
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.sizes import Quotient, greatest, is_size, polynomial
 from burnish.ops.operator import Entropy, NativeCall, TensorType
@@ -209,7 +209,7 @@ class _Wrapper:
         return f'@{self._name}.table{number} = private unnamed_addr constant {kind} c"{text}", align {ALIGNMENT}'
 
     def _kernel(self) -> str:
-        b, self._args = Builder(), "%args"
+        b, self._args = IRBuilder(), "%args"
         extent = self._size(b, self._call.extent)
         serial = not is_size(self._call.extent) and (self._call.extent < 2 or self._call.work < GRAIN)
         thread = "i64 0"
@@ -224,7 +224,7 @@ class _Wrapper:
         return self._function(f"void @{self._name}(ptr %args, ptr %rt)", b)
 
     def _part(self) -> str:
-        b = Builder()
+        b = IRBuilder()
         args, rt = (b.result(f"load ptr, ptr {self._at(b, 'ptr', '%ctx', i)}", "int64").text for i in range(2))
         self._args, operands = args, list[str]()
         for place, view in enumerate(self._call.views):
@@ -253,14 +253,14 @@ class _Wrapper:
         b.result(f"call i32 @{_NATIVE}({given})", "int32")
         return self._function(f"internal void @{self._name}.part(ptr %ctx, i64 %begin, i64 %end, i64 %thread)", b)
 
-    def _drawn(self, b: Builder, rt: str) -> str:
+    def _drawn(self, b: IRBuilder, rt: str) -> str:
         """64 bits of entropy, which the next call finds changed."""
         place = self._at(b, "i64", rt, ENTROPY_FIELD)
         value = b.result(f"load i64, ptr {place}", "int64").text
         b.emit(f"store i64 {b.result(f'add i64 {value}, {NEXT_ENTROPY}', 'int64').text}, ptr {place}")
         return value
 
-    def _array(self, b: Builder, pointer: str, view: TensorType) -> list[str]:
+    def _array(self, b: IRBuilder, pointer: str, view: TensorType) -> list[str]:
         """An array as numba takes it: no owner, its elements, bytes of each, address, shape and strides."""
         shape, dtype = view
         extents = [self._size(b, extent) for extent in shape]
@@ -274,7 +274,7 @@ class _Wrapper:
         sizes = [f"i64 {n}" for n in (*extents, *reversed(strides))]
         return ["ptr null", "ptr null", f"i64 {count}", f"i64 {ITEM_BYTES[dtype]}", f"ptr {pointer}", *sizes]
 
-    def _size(self, b: Builder, extent: Any) -> str:
+    def _size(self, b: IRBuilder, extent: Any) -> str:
         """The number, or what computes a size from the dimensions."""
         if not is_size(extent):
             return str(int(extent))
@@ -286,22 +286,22 @@ class _Wrapper:
             total = b.result(f"add i64 {total}, {product}", "int64").text
         return total
 
-    def _atom(self, b: Builder, atom: Any) -> str:
+    def _atom(self, b: IRBuilder, atom: Any) -> str:
         if isinstance(atom, Quotient):
             return b.result(f"sdiv i64 {self._size(b, atom.size)}, {self._size(b, atom.divisor)}", "int64").text
         place = len(self._call.views) + self._dims.index(atom.name)
         return b.result(f"load i64, ptr {self._at(b, 'i64', self._args, place)}", "int64").text
 
     @staticmethod
-    def _at(b: Builder, kind: str, base: str, index: int) -> str:
+    def _at(b: IRBuilder, kind: str, base: str, index: int) -> str:
         return b.result(f"getelementptr {kind}, ptr {base}, i64 {index}", "int64").text
 
     @staticmethod
-    def _function(signature: str, b: Builder) -> str:
+    def _function(signature: str, b: IRBuilder) -> str:
         return "\n".join([f"define {signature} nounwind {{", "entry:", *b.lines, "  ret void", "}"])
 
 
-def _times(b: Builder, x: str, y: str) -> str:
+def _times(b: IRBuilder, x: str, y: str) -> str:
     if x.lstrip("-").isdigit() and y.lstrip("-").isdigit():
         return str(int(x) * int(y))
     return b.result(f"mul i64 {x}, {y}", "int64").text

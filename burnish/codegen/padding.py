@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from burnish.codegen.access import Access
-from burnish.codegen.builder import Value, vector_type
+from burnish.codegen.access import AccessEmitter
+from burnish.codegen.builder import IRValue, vector_type
 from burnish.codegen.resolve import Padded
 from burnish.loops.expr import INDEX, ITEM_BYTES, Expr
 
 
-class Padding(Access):
+class Padding(AccessEmitter):
     """Adds numbers that are padded with zeros."""
 
-    def padded(self, e: Expr) -> tuple[Value, Value] | None:
+    def padded(self, e: Expr) -> tuple[IRValue, IRValue] | None:
         """A number in memory or zero, as a number that can always be read, and the mask (all lanes) of where it counts.
 
         Where it does not, it is another of the same tile, so many bytes further; how many is known before the innermost
@@ -45,11 +45,11 @@ class Padding(Access):
             inner[key] = self.hoist(len(self.scopes) - 1, f"getelementptr i8, ptr {pointer}, i64 {outer[by]}")
         return inner[key]
 
-    def _all_lanes(self, cond: Expr, lanes: int, depth: int) -> Value:
+    def _all_lanes(self, cond: Expr, lanes: int, depth: int) -> IRValue:
         """The condition as a mask."""
         cache, key, mask = self.scopes[depth].cache, ("mask", cond, lanes), f"<{lanes} x i1>"
         if key not in cache:
             one = self.hoist(depth, f"insertelement {mask} poison, i1 {self.condition(cond)}, i64 0")
             text = f"shufflevector {mask} {one}, {mask} poison, <{lanes} x i32> zeroinitializer"
             cache[key] = self.hoist(depth, text)
-        return Value(cache[key], "bool", lanes)
+        return IRValue(cache[key], "bool", lanes)

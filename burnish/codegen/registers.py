@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from burnish.codegen.builder import Value
+from burnish.codegen.builder import IRValue
 from burnish.codegen.resolve import flatten
 from burnish.loops.expr import Buffer, Expr, Var
 from burnish.loops.linear import to_linear
@@ -18,22 +18,22 @@ from burnish.loops.traverse import loads
 
 
 @dataclass(frozen=True, slots=True)
-class Slots:
+class RegisterSlots:
     """A register buffer split into vectors of ``lanes`` elements, each an SSA value."""
 
     lanes: int
 
 
-class SlotValues(dict[int, Value]):
+class SlotValues(dict[int, IRValue]):
     """What slots hold that were written, by number."""
 
-    def read(self, number: int, dtype: str, lanes: int) -> Value:
+    def read(self, number: int, dtype: str, lanes: int) -> IRValue:
         """What a slot holds; poison before the first write."""
         return self[number] if number in self else self.before(number, dtype, lanes)
 
-    def before(self, number: int, dtype: str, lanes: int) -> Value:
+    def before(self, number: int, dtype: str, lanes: int) -> IRValue:
         """What a slot held that was not written here."""
-        return Value("poison", dtype, lanes)
+        return IRValue("poison", dtype, lanes)
 
 
 class LoopValues(SlotValues):
@@ -46,12 +46,12 @@ class LoopValues(SlotValues):
     def __init__(self, outer: SlotValues, fresh: Callable[[], str]) -> None:
         super().__init__()
         self.outer, self.fresh = outer, fresh
-        self.incoming: dict[int, tuple[Value, Value]] = {}  # phi, value before the loop
+        self.incoming: dict[int, tuple[IRValue, IRValue]] = {}  # phi, value before the loop
 
-    def before(self, number: int, dtype: str, lanes: int) -> Value:
+    def before(self, number: int, dtype: str, lanes: int) -> IRValue:
         """Phi of a slot, first asked for in the loop: its value before the loop, or that of the iteration before."""
         start = self.outer.read(number, dtype, lanes)
-        phi = self[number] = Value("%" + self.fresh(), dtype, lanes)
+        phi = self[number] = IRValue("%" + self.fresh(), dtype, lanes)
         self.incoming[number] = phi, start
         return phi
 
@@ -75,7 +75,7 @@ class BranchValues(SlotValues):
         super().__init__()
         self.outer = outer
 
-    def before(self, number: int, dtype: str, lanes: int) -> Value:
+    def before(self, number: int, dtype: str, lanes: int) -> IRValue:
         """Value of a slot before the condition."""
         return self.outer.read(number, dtype, lanes)
 
@@ -84,12 +84,12 @@ class BranchValues(SlotValues):
         phis = []
         for number, new in self.items():
             old = self.outer.read(number, new.dtype, new.lanes)
-            self.outer[number] = merged = Value("%" + fresh(), new.dtype, new.lanes)
+            self.outer[number] = merged = IRValue("%" + fresh(), new.dtype, new.lanes)
             phis.append(f"  {merged.text} = phi {new.type} [ {new.text}, %{taken} ], [ {old.text}, %{before} ]")
         return phis
 
 
-def plan_slots(alloc: Alloc) -> Slots | None:
+def plan_slots(alloc: Alloc) -> RegisterSlots | None:
     """The slot width of a register buffer, or None if it must live in memory.
 
     Every access needs an address of unrolled variables only, plus at most the vector variable with step 1, and all
@@ -98,7 +98,7 @@ def plan_slots(alloc: Alloc) -> Slots | None:
     found: set[int] = set()
     if not all(_check(alloc.body, alloc.buffer.name, {}, {}, found)):
         return None
-    return Slots(found.pop()) if len(found) == 1 else None
+    return RegisterSlots(found.pop()) if len(found) == 1 else None
 
 
 def _check(s: Stmt, name: str, kinds: dict[str, str], ranges: dict[str, int], found: set[int]) -> list[bool]:

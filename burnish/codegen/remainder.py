@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from burnish.codegen.arithmetic import Arithmetic, Pair
-from burnish.codegen.builder import Builder, Value
+from burnish.codegen.builder import IRBuilder, IRValue
 from burnish.loops.expr import ITEM_BYTES
 
 INFINITY, NAN = float("inf"), float("nan")
 EXACT = 53  # bits of a float64
 
 
-def normalize(m: Arithmetic, x: Value) -> Pair:
+def normalize(m: Arithmetic, x: IRValue) -> Pair:
     """A positive x = 2^-shift y with y normal, as y and ``shift`` (a float)."""
     shift = m.format.mantissa + 1
     small = m.test("<", x, m.format.tiny)
@@ -20,7 +20,7 @@ def normalize(m: Arithmetic, x: Value) -> Pair:
 # --- fmod -------------------------------------------------------------------------------------------------------------
 
 
-def fmod(b: Builder, x: Value, y: Value) -> Value:
+def fmod(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """x - trunc(x / y) y without rounding, however large the quotient; it has the sign of x (IEEE 754, C99 7.12.10.1).
 
     With x = p 2^i and y = q 2^j, p and q integers, it is (p 2^(i - j) mod q) 2^j; the power of two by repeated squaring
@@ -38,7 +38,7 @@ def fmod(b: Builder, x: Value, y: Value) -> Value:
     return m.where(defined, m.where(m.test("<", p, q), x, m.with_sign(value, x)), NAN)
 
 
-def _fmod_magnitude(d: Arithmetic, x: Value, y: Value, digits: int) -> Value:
+def _fmod_magnitude(d: Arithmetic, x: IRValue, y: IRValue, digits: int) -> IRValue:
     """fmod of finite x >= y > 0, numbers of ``digits`` bits held in float64; anything for others."""
     (p, i), (q, j) = _integer_parts(d, x, digits), _integer_parts(d, y, digits)
     squarings = 4 if digits < EXACT else 6
@@ -57,7 +57,7 @@ def _fmod_magnitude(d: Arithmetic, x: Value, y: Value, digits: int) -> Value:
     return d.mul(d.mul(rest, _power_of_two(d, half)), _power_of_two(d, d.sub(j, half)))
 
 
-def _integer_parts(d: Arithmetic, x: Value, digits: int) -> Pair:
+def _integer_parts(d: Arithmetic, x: IRValue, digits: int) -> Pair:
     """A positive finite x = p 2^i with 2^(digits - 1) <= p < 2^digits, as p and i (a float)."""
     normal, shift = normalize(d, x)
     bits = d.bits(normal)
@@ -71,19 +71,19 @@ def _integer_parts(d: Arithmetic, x: Value, digits: int) -> Pair:
 _MAGIC_BITS = (1023 + 52) << 52  # of the float64 2^52, whose low bits count units
 
 
-def _power_of_two(d: Arithmetic, n: Value) -> Value:
+def _power_of_two(d: Arithmetic, n: IRValue) -> IRValue:
     """2^n for an integer n (a float) of which it is a normal number."""
     return d.from_bits(d.to_exponent(d.bits(d.add(n, d.format.magic + d.format.bias))))
 
 
-def _centred(d: Arithmetic, x: Value, q: Value) -> Value:
+def _centred(d: Arithmetic, x: IRValue, q: IRValue) -> IRValue:
     """x with q added or taken away once where it lies outside -q/2 to q/2."""
     half = d.mul(q, 0.5)
     x = d.where(d.test(">", x, half), d.sub(x, q), x)
     return d.where(d.test("<", x, d.builder.neg(half)), d.add(x, q), x)
 
 
-def _product(d: Arithmetic, x: Value, y: Value, q: Value, digits: int) -> Value:
+def _product(d: Arithmetic, x: IRValue, y: IRValue, q: IRValue, digits: int) -> IRValue:
     """x y modulo q, within -q/2 to q/2 as x and y are; all are integers."""
     if digits < EXACT:  # the product is exact
         product = d.mul(x, y)
@@ -98,7 +98,7 @@ def _product(d: Arithmetic, x: Value, y: Value, q: Value, digits: int) -> Value:
 # --- powers of integers -----------------------------------------------------------------------------------------------
 
 
-def integer_power(b: Builder, x: Value, y: Value) -> Value:
+def integer_power(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """x^y modulo the width, by squaring; 0^0 is 1. A negative y gives what 1 / x^-y truncates to, and 0 for x = 0."""
     signed = not x.dtype.startswith("u")
     one, zero = b.const(1, x.dtype), b.const(0, x.dtype)

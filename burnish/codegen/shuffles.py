@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import cache
 from math import prod
 
-from burnish.codegen.addressing import Addressing, Memory
-from burnish.codegen.builder import Value, mangle, vector_type
+from burnish.codegen.addressing import Addressing, BufferPlace
+from burnish.codegen.builder import IRValue, mangle, vector_type
 from burnish.codegen.resolve import Address
 from burnish.loops.bounds import bounds, linear_bounds, plus
 from burnish.loops.expr import ITEM_BYTES, Expr, Load
@@ -29,8 +29,8 @@ class Shuffles(Addressing):
         return self.resolver.vector[1] if self.resolver.vector else 1
 
     def transposed(
-        self, memory: Memory, access: Load, address: Address, lanes: int, guards: tuple[Value, ...]
-    ) -> Value | None:
+        self, memory: BufferPlace, access: Load, address: Address, lanes: int, guards: tuple[IRValue, ...]
+    ) -> IRValue | None:
         """A strided vector that is a column of a square block whose rows are contiguous; None where it is not.
 
         Rows are whole aligned vectors, or the columns are the iterations of an unrolled loop, each one element further:
@@ -62,7 +62,7 @@ class Shuffles(Addressing):
                 return self._column(memory, first, column, lanes, (), columns)
         return None
 
-    def element(self, memory: Memory, access: Load, address: Address, guards: Sequence[Value]) -> Value | None:
+    def element(self, memory: BufferPlace, access: Load, address: Address, guards: Sequence[IRValue]) -> IRValue | None:
         """A scalar for all lanes as the element of a vector, where the target multiplies by one; None where neighbours
         may not be read: these fill an aligned vector, or are those of other iterations of an unrolled loop.
         """
@@ -117,13 +117,13 @@ class Shuffles(Addressing):
 
     def _column(
         self,
-        memory: Memory,
+        memory: BufferPlace,
         first: Address,
         column: int,
         lanes: int,
-        guards: tuple[Value, ...],
+        guards: tuple[IRValue, ...],
         columns: int | None = None,
-    ) -> Value:
+    ) -> IRValue:
         """A column of the block of ``lanes`` rows at ``first``; of a row whose guards fail, zero.
 
         ``columns``: how many of a row are read, if not ``lanes``.
@@ -140,7 +140,7 @@ class Shuffles(Addressing):
             self.loaded.add(memory.buffer.name)
         return self.local[*block, column]
 
-    def transpose(self, rows: Sequence[Value]) -> list[Value]:
+    def transpose(self, rows: Sequence[IRValue]) -> list[IRValue]:
         """The columns of a square block, by shuffles that vector units have as instructions.
 
         Within units of 16 bytes elements are interleaved, then pairs of them, ...; whole units are then exchanged
@@ -159,13 +159,13 @@ class Shuffles(Addressing):
         digits = unit.bit_length() - 1  # interleaving leaves a unit's columns in the order of their reversed digits
         return [block[c - c % unit + _reversed_digits(c % unit, digits)] for c in range(n)]
 
-    def fence(self, v: Value) -> Value:
+    def fence(self, v: IRValue) -> IRValue:
         """The same value, behind which optimizations do not look; of other formats than float32 and float64 ``v``."""
         if v.dtype not in ("float32", "float64"):
             return v
         return self.intrinsic(f"llvm.arithmetic.fence.{mangle(v.dtype, v.lanes)}", v.dtype, v.lanes, (v,))
 
-    def picked(self, memory: Memory, places: Sequence[Address], guards: Sequence[Value]) -> Value | None:
+    def picked(self, memory: BufferPlace, places: Sequence[Address], guards: Sequence[IRValue]) -> IRValue | None:
         """The elements at ``places``, one a lane, if these are in few vectors at constant distances; else None.
 
         Whole vectors are read at multiples of their length, so that each of them is inside the buffer if one of its
@@ -179,7 +179,7 @@ class Shuffles(Addressing):
         vectors = sorted({p.const // lanes for p in places})
         if len(vectors) > 3 * lanes // 4:
             return None
-        result: Value | None = None
+        result: IRValue | None = None
         for number in vectors:
             mine = [p.const // lanes == number for p in places]
             here = [self._any_of(g, mine) for g in guards]
@@ -188,11 +188,11 @@ class Shuffles(Addressing):
             result = self.shuffle(result or vector, vector, own)
         return result
 
-    def _aligned(self, memory: Memory, terms: Terms, lanes: int) -> bool:
+    def _aligned(self, memory: BufferPlace, terms: Terms, lanes: int) -> bool:
         """Whether ``terms`` are multiples of ``lanes``: an aligned vector with one element inside is all inside."""
         return prod(memory.buffer.shape) % lanes == 0 and all(c % lanes == 0 and not atom.buffers for atom, c in terms)
 
-    def _any_of(self, guard: Value, mine: Sequence[bool]) -> Value:
+    def _any_of(self, guard: IRValue, mine: Sequence[bool]) -> IRValue:
         """Whether a condition holds for any of the chosen lanes."""
         if guard.lanes == 1:
             return guard
@@ -203,13 +203,13 @@ class Shuffles(Addressing):
 
     def _vector(
         self,
-        memory: Memory,
+        memory: BufferPlace,
         terms: Terms,
         const: int,
         lanes: int,
-        guards: Sequence[Value] = (),
+        guards: Sequence[IRValue] = (),
         columns: int | None = None,
-    ) -> Value:
+    ) -> IRValue:
         """A contiguous vector, loaded once a basic block; with ``columns``, its first so many lanes and zeros."""
         dtype = memory.buffer.dtype
         count = lanes if columns is None else columns
@@ -223,7 +223,7 @@ class Shuffles(Addressing):
             self.loaded.add(memory.buffer.name)
         return self.local[key]
 
-    def contiguous(self, memory: Memory, terms: Terms, const: int, pointer: str, lanes: int) -> Value:
+    def contiguous(self, memory: BufferPlace, terms: Terms, const: int, pointer: str, lanes: int) -> IRValue:
         """The vector at ``pointer``, which is that to ``terms + const``.
 
         One of 7 lanes would be loaded in parts of 4, 2 and 1: where a whole one of 8 is inside the buffer, or the
@@ -241,7 +241,7 @@ class Shuffles(Addressing):
             v = self.masked_load(dtype, wide, pointer, leading(lanes, wide))
         return self.shuffle(v, v, range(lanes))
 
-    def _reaches(self, memory: Memory, terms: Terms, end: int) -> bool:
+    def _reaches(self, memory: BufferPlace, terms: Terms, end: int) -> bool:
         """Whether the buffer has ``end`` elements from ``terms`` on, whatever the running loops are at."""
         if any(atom.buffers for atom, _ in terms):
             return False
@@ -251,7 +251,7 @@ class Shuffles(Addressing):
         most = sum(max(c * b for b in bounds(atom, self.resolver.ranges)) for atom, c in terms)
         return most + end <= elements
 
-    def masked_load(self, dtype: str, lanes: int, pointer: str, mask: str) -> Value:
+    def masked_load(self, dtype: str, lanes: int, pointer: str, mask: str) -> IRValue:
         """The lanes at ``pointer`` where the mask is set, zeros elsewhere."""
         vector, bits = vector_type(dtype, lanes), f"<{lanes} x i1>"
         name = f"llvm.masked.load.{mangle(dtype, lanes)}.p0"
@@ -259,18 +259,18 @@ class Shuffles(Addressing):
         text = f"call {vector} @{name}(ptr {pointer}, i32 {ITEM_BYTES[dtype]}, {bits} {mask}, {vector} zeroinitializer)"
         return self.result(text, dtype, lanes)
 
-    def lane(self, v: Value, lane: int) -> Value:
+    def lane(self, v: IRValue, lane: int) -> IRValue:
         """One lane of a vector; a scalar unchanged."""
         if v.lanes == 1:
             return v
         return self.result(f"extractelement {v.type} {v.text}, i64 {lane}", v.dtype)
 
-    def shuffle(self, a: Value, b: Value, lanes: Sequence[int]) -> Value:
+    def shuffle(self, a: IRValue, b: IRValue, lanes: Sequence[int]) -> IRValue:
         """Lane i is element ``lanes[i]`` of ``a`` followed by ``b``."""
         text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, {_mask(tuple(lanes))}"
         return self.result(text, a.dtype, len(lanes))
 
-    def guarded(self, pointer: str, guards: Sequence[Value]) -> str:
+    def guarded(self, pointer: str, guards: Sequence[IRValue]) -> str:
         """``pointer`` if every scalar guard holds, else the constant zeros."""
         for guard in guards:
             if guard.lanes == 1:

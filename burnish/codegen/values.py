@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import copysign
 
-from burnish.codegen.builder import Value, mangle, vector_type
+from burnish.codegen.builder import IRValue, mangle, vector_type
 from burnish.codegen.padding import Padding
 from burnish.codegen.vecmath import BIT_MATH, MATH
 from burnish.errors import ScheduleError
@@ -24,21 +24,21 @@ from burnish.loops.expr import (
     Var,
 )
 from burnish.loops.reduction import identity
-from burnish.loops.sizes import Size
+from burnish.loops.sizes import SymbolicSize
 from burnish.loops.traverse import index_only, loads, repeated
 
 
-class Values(Padding):
+class ValueEmitter(Padding):
     """Adds the evaluation of expressions."""
 
-    def whole_value(self, e: Expr) -> Value:
+    def whole_value(self, e: Expr) -> IRValue:
         """The value of an expression that is part of no other, in which what occurs repeatedly is computed once."""
         self.made = {} if repeated(e) else None
         v = self.value(e)
         self.made = None
         return v
 
-    def value(self, e: Expr) -> Value:
+    def value(self, e: Expr) -> IRValue:
         """The value of ``e`` under the guards of the moment.
 
         One that was made under fewer guards holds under more.
@@ -53,7 +53,7 @@ class Values(Padding):
         made.append((guards, self._value(e)))
         return made[-1][1]
 
-    def _value(self, e: Expr) -> Value:
+    def _value(self, e: Expr) -> IRValue:
         match e:
             case Const(number, dtype):
                 return self.const(number, dtype)
@@ -61,7 +61,7 @@ class Values(Padding):
                 return self.read(e)
             case Binary(op, _, _) if op in LOGICAL or op in COMPARISONS:
                 return self._condition_value(e)
-            case Var() | Size():
+            case Var() | SymbolicSize():
                 return self._index_value(e)
             case Binary() if e.dtype == INDEX and not e.buffers:
                 return self._index_value(e)
@@ -78,11 +78,11 @@ class Values(Padding):
                 return self._call(fn, tuple(self.value(a) for a in args))
         raise ScheduleError(f"expression {e}: {type(e).__name__} has no code here")
 
-    def _call(self, fn: str, args: tuple[Value, ...]) -> Value:
+    def _call(self, fn: str, args: tuple[IRValue, ...]) -> IRValue:
         lanes = max(a.lanes for a in args)
         return (MATH.get(fn) or BIT_MATH[fn])(self, *(self.splat(a, lanes) for a in args))
 
-    def _arithmetic(self, op: str, a: Expr, b: Expr) -> Value:
+    def _arithmetic(self, op: str, a: Expr, b: Expr) -> IRValue:
         if op == "+" and a.dtype in FLOATS:  # prefer one fused multiply-add
             for x, y in ((a, b), (b, a)):
                 if isinstance(x, Binary) and x.op == "*":
@@ -94,17 +94,17 @@ class Values(Padding):
 
     # --- indices and conditions as values -----------------------------------------------------------------------------
 
-    def _index_value(self, e: Expr) -> Value:
+    def _index_value(self, e: Expr) -> IRValue:
         """An int64 expression as data: hoisted where uniform, built from the lane numbers otherwise."""
         resolved = self.resolver.expr(e)
         if isinstance(resolved, Const):
             return self.const(resolved.value, INDEX)
         vector = self.resolver.vector
         if vector is None or vector[0] not in resolved.variables:
-            return Value(self.index(resolved), INDEX)
+            return IRValue(self.index(resolved), INDEX)
         if isinstance(resolved, Var):
             steps = ", ".join(f"i64 {lane}" for lane in range(vector[1]))
-            return Value(f"<{steps}>", INDEX, vector[1])
+            return IRValue(f"<{steps}>", INDEX, vector[1])
         match resolved:
             case Cast(_, inner):
                 return self.cast(self.value(inner), INDEX)
@@ -117,14 +117,14 @@ class Values(Padding):
             return self.floor_divide(resolved.op, a, b)
         return self.binary(resolved.op, a, b)
 
-    def _condition_value(self, e: Binary) -> Value:
+    def _condition_value(self, e: Binary) -> IRValue:
         if index_only(e):
             resolved = self.resolver.expr(e)
             if isinstance(resolved, Const):
                 return self.const(resolved.value, "bool")
             hoisted = self.condition(resolved)
             if hoisted is not None:
-                return Value(hoisted, "bool")
+                return IRValue(hoisted, "bool")
             assert isinstance(resolved, Binary)
             if resolved.buffers:  # what it loads depends on the guards of the moment, and on what was stored
                 return self._compared(resolved)
@@ -134,7 +134,7 @@ class Values(Padding):
             return self.local[key]
         return self._compared(e)
 
-    def _compared(self, e: Binary) -> Value:
+    def _compared(self, e: Binary) -> IRValue:
         a = self.value(e.a)
         if e.op not in LOGICAL:
             return self.compare(e.op, a, self.value(e.b))
@@ -148,7 +148,7 @@ class Values(Padding):
             return self.binary(e.op, a, b)
         return self.select(a, b, self.const(0, "bool")) if both else self.select(a, self.const(1, "bool"), b)
 
-    def _select_value(self, e: Select) -> Value:
+    def _select_value(self, e: Select) -> IRValue:
         test, a, b = self.value(e.cond), e.a, e.b
         if test.const is not None:
             return self.value(a if test.const else b)
@@ -165,7 +165,7 @@ class Values(Padding):
     def _safe(self, e: Expr) -> bool:
         return all(self.resolver.safe(x) for x in loads(e))
 
-    def _under(self, guard: Value, e: Expr) -> Value:
+    def _under(self, guard: IRValue, e: Expr) -> IRValue:
         """The value of ``e`` where only lanes with ``guard`` may touch memory."""
         if self._safe(e):
             return self.value(e)
@@ -176,7 +176,7 @@ class Values(Padding):
 
     # --- reductions ---------------------------------------------------------------------------------------------------
 
-    def horizontal(self, kind: str, v: Value) -> Value:
+    def horizontal(self, kind: str, v: IRValue) -> IRValue:
         """The reduction of a vector's lanes; lanes that are masked off count as the identity."""
         if v.dtype == "bfloat16":  # held as integers: reduced in float32
             return self.cast(self.horizontal(kind, self.cast(v, "float32")), "bfloat16")
@@ -196,9 +196,9 @@ class Values(Padding):
         word = {"sum": "add", "prod": "mul"}.get(kind, f"{sign}{kind}")
         return self.intrinsic(f"llvm.vector.reduce.{word}.{suffix}", v.dtype, 1, (v,))
 
-    def _fold_halves(self, kind: str, v: Value) -> Value:
+    def _fold_halves(self, kind: str, v: IRValue) -> IRValue:
         """Combines a vector's halves until one lane is left: LLVM expands its own extremes of vectors lane by lane."""
-        rest: list[Value] = []
+        rest: list[IRValue] = []
         while v.lanes > 1:
             half = v.lanes // 2
             if v.lanes % 2:
@@ -208,7 +208,7 @@ class Values(Padding):
             v = self.binary(kind, v, lane)
         return v
 
-    def _lanes(self, v: Value, start: int, count: int) -> Value:
+    def _lanes(self, v: IRValue, start: int, count: int) -> IRValue:
         """``count`` lanes of a vector from ``start`` on."""
         if count == 1:
             return self.result(f"extractelement {v.type} {v.text}, i64 {start}", v.dtype)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from burnish.codegen import coefficients as data
 from burnish.codegen.angles import reduce_angle
 from burnish.codegen.arithmetic import Arithmetic, Pair
-from burnish.codegen.builder import Builder, Value
+from burnish.codegen.builder import IRBuilder, IRValue
 from burnish.codegen.remainder import fmod, integer_power, normalize
 from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES
 
@@ -20,7 +20,7 @@ INFINITY, NAN = float("inf"), float("nan")
 # --- exp, expm1, sigmoid ----------------------------------------------------------------------------------------------
 
 
-def _exp_parts(m: Arithmetic, x: Value, offset: int, sign: int = 1, low: Value | None = None) -> Pair:
+def _exp_parts(m: Arithmetic, x: IRValue, offset: int, sign: int = 1, low: IRValue | None = None) -> Pair:
     """e^(sign x) = p 2^n as p and an integer whose low bits are n + ``offset``; ``low`` is added to the reduced x."""
     f = m.format
     magic = f.magic + offset
@@ -32,13 +32,13 @@ def _exp_parts(m: Arithmetic, x: Value, offset: int, sign: int = 1, low: Value |
     return m.polynomial(r, tuple(c * sign**i for i, c in enumerate(f.exp))), m.bits(shifted)
 
 
-def _exp_normal(m: Arithmetic, x: Value) -> Value:
+def _exp_normal(m: Arithmetic, x: IRValue) -> IRValue:
     """e^x where the result is certain to be normal."""
     p, n = _exp_parts(m, x, m.format.bias)
     return m.mul(p, m.from_bits(m.to_exponent(n)))
 
 
-def _exp(m: Arithmetic, x: Value, low: Value | None = None) -> Value:
+def _exp(m: Arithmetic, x: IRValue, low: IRValue | None = None) -> IRValue:
     """2^n is applied in two factors, so that one rounding makes the denormals and one overflow the infinity.
 
     The last product is not contracted into a sum behind it, which would take infinity for the finite p 2^n.
@@ -49,7 +49,7 @@ def _exp(m: Arithmetic, x: Value, low: Value | None = None) -> Value:
     return m.exactly("fmul", m.mul(p, m.from_bits(first)), m.from_bits(second))
 
 
-def _expm1(m: Arithmetic, x: Value) -> Value:
+def _expm1(m: Arithmetic, x: IRValue) -> IRValue:
     """e^x - 1 = 2^n (e^r - 1) + (2^n - 1), which loses no digits near 0; halved until the end, as 2^n may overflow."""
     f = m.format
     low = {"float32": -80.0, "float64": -700.0}[f.dtype]  # the result is -1 long before
@@ -64,7 +64,7 @@ def _expm1(m: Arithmetic, x: Value) -> Value:
     return m.with_sign(value, x)
 
 
-def _sigmoid(m: Arithmetic, x: Value) -> Value:
+def _sigmoid(m: Arithmetic, x: IRValue) -> IRValue:
     """1 / (1 + e^-x) with both terms scaled by a power of two that keeps e^-x finite wherever the result is not 0."""
     scale = (m.format.bias + 1) // 2
     p, n = _exp_parts(m, m.clamp(x, m.format.exp_range[0], 40.0), m.format.bias - scale, sign=-1)
@@ -75,7 +75,7 @@ def _sigmoid(m: Arithmetic, x: Value) -> Value:
 # --- log, log1p -------------------------------------------------------------------------------------------------------
 
 
-def _split(m: Arithmetic, x: Value) -> Pair:
+def _split(m: Arithmetic, x: IRValue) -> Pair:
     """A positive normal x = 2^e q with sqrt(1/2) <= q < sqrt(2), as e (a float) and q."""
     f = m.format
     root_half = {"float32": 0x3F3504F3, "float64": 0x3FE6A09E667F3BCD}[f.dtype]
@@ -87,7 +87,7 @@ def _split(m: Arithmetic, x: Value) -> Pair:
     return m.builder.cast(e, f.dtype), q
 
 
-def _log_sum(m: Arithmetic, e: Value, f: Value) -> Value:
+def _log_sum(m: Arithmetic, e: IRValue, f: IRValue) -> IRValue:
     """e log(2) + log(1 + f), as fdlibm has it: log(1 + f) = f - (f^2/2 - s (f^2/2 + R(s^2))), s = f / (2 + f)."""
     s = m.div(f, m.add(f, 2.0))
     z = m.mul(s, s)
@@ -97,20 +97,20 @@ def _log_sum(m: Arithmetic, e: Value, f: Value) -> Value:
     return m.fma(e, m.format.ln2[0], m.sub(f, m.sub(half, rest)))
 
 
-def _log_edges(m: Arithmetic, value: Value, x: Value, pole: float) -> Value:
+def _log_edges(m: Arithmetic, value: IRValue, x: IRValue, pole: float) -> IRValue:
     """``value`` where x lies between the pole of a logarithm and infinity; elsewhere -inf, NaN, or x itself."""
     edge = m.where(m.test("==", x, pole), -INFINITY, m.where(m.test("<", x, pole), NAN, x))
     inside = m.builder.binary("and", m.test(">", x, pole), m.test("<", x, INFINITY))
     return m.where(inside, value, edge)
 
 
-def _log(m: Arithmetic, x: Value) -> Value:
+def _log(m: Arithmetic, x: IRValue) -> IRValue:
     normal, shift = normalize(m, x)
     e, q = _split(m, normal)
     return _log_edges(m, _log_sum(m, m.sub(e, shift), m.sub(q, 1.0)), x, 0.0)
 
 
-def _log1p(m: Arithmetic, x: Value) -> Value:
+def _log1p(m: Arithmetic, x: IRValue) -> IRValue:
     """log(1 + x): the sum's rounding error goes into f = (1 + x) / 2^e - 1, which is x itself where e is 0."""
     one, rest = m.two_sum(m.real(1.0), x)
     e, q = _split(m, one)
@@ -123,14 +123,14 @@ def _log1p(m: Arithmetic, x: Value) -> Value:
 # --- tanh, erf --------------------------------------------------------------------------------------------------------
 
 
-def _odd_rational(m: Arithmetic, x: Value, ratio: data.Rational, one: float) -> Value:
+def _odd_rational(m: Arithmetic, x: IRValue, ratio: data.Rational, one: float) -> IRValue:
     """x P(x^2) / Q(x^2), which has reached 1 at x = ``one`` and is held there: from ``one`` on it is x / one."""
     z = m.builder.binary("min", m.mul(x, x), m.real(one * one))
     p, q = m.rational(z, ratio)
     return m.clamp(m.div(m.mul(x, p), q), -1.0, 1.0)
 
 
-def _tanh(m: Arithmetic, x: Value) -> Value:
+def _tanh(m: Arithmetic, x: IRValue) -> IRValue:
     if m.format.dtype == "float32":
         return _odd_rational(m, x, data.TANH32, data.TANH32_ONE)
     a = m.builder.binary("min", m.builder.unary("fabs", x), m.real(22.0))  # tanh 22 rounds to 1
@@ -142,7 +142,7 @@ def _tanh(m: Arithmetic, x: Value) -> Value:
     return m.with_sign(m.add(m.where(small, a, 1.0), ratio), x)
 
 
-def _erf(m: Arithmetic, x: Value) -> Value:
+def _erf(m: Arithmetic, x: IRValue) -> IRValue:
     if m.format.dtype == "float32":
         return _odd_rational(m, x, data.ERF32, data.ERF32_ONE)
     a = m.builder.binary("min", m.builder.unary("fabs", x), m.real(data.ERF64_ONE))
@@ -158,7 +158,7 @@ def _erf(m: Arithmetic, x: Value) -> Value:
 # --- sin, cos ---------------------------------------------------------------------------------------------------------
 
 
-def _sine(m: Arithmetic, x: Value, quarters: int) -> Value:
+def _sine(m: Arithmetic, x: IRValue, quarters: int) -> IRValue:
     """sin(x + quarters pi/2)."""
     r, n = reduce_angle(m, x)
     if quarters:
@@ -175,7 +175,7 @@ def _sine(m: Arithmetic, x: Value, quarters: int) -> Value:
 # --- pow --------------------------------------------------------------------------------------------------------------
 
 
-def _log_pair(m: Arithmetic, x: Value) -> Pair:
+def _log_pair(m: Arithmetic, x: IRValue) -> Pair:
     """log of a positive finite x to about 68 bits."""
     normal, shift = normalize(m, x)
     e, q = _split(m, normal)
@@ -199,7 +199,7 @@ def _log_pair(m: Arithmetic, x: Value) -> Pair:
     return m.quick_sum(high, low)
 
 
-def _pow_magnitude(m: Arithmetic, a: Value, y: Value) -> Value:
+def _pow_magnitude(m: Arithmetic, a: IRValue, y: IRValue) -> IRValue:
     """a^y for a positive finite a: float32 through float64, float64 through pairs."""
     far = 2.0**66  # a further exponent gives 0, 1 or infinity just the same, and its products would overflow
     y = m.clamp(y, -far, far)
@@ -215,7 +215,7 @@ def _pow_magnitude(m: Arithmetic, a: Value, y: Value) -> Value:
     return m.builder.cast(value, "float32")
 
 
-def _pow(b: Builder, x: Value, y: Value) -> Value:
+def _pow(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
     """IEEE 754 pow with its special cases; of integers exactly, modulo their width."""
     if x.dtype not in FLOATS:
         return integer_power(b, x, y)
@@ -238,32 +238,32 @@ def _pow(b: Builder, x: Value, y: Value) -> Value:
 # --- the table --------------------------------------------------------------------------------------------------------
 
 
-def _abs(b: Builder, x: Value) -> Value:
+def _abs(b: IRBuilder, x: IRValue) -> IRValue:
     if x.dtype in FLOATS:
         return b.unary("fabs", x)
     return b.select(b.compare("<", x, b.const(0, x.dtype)), b.neg(x), x)
 
 
-def _in_float32(b: Builder, function: Callable[..., Value], *args: Value) -> Value:
+def _in_float32(b: IRBuilder, function: Callable[..., IRValue], *args: IRValue) -> IRValue:
     """Two-byte floats through float32: its error disappears in the last rounding."""
     if args[0].dtype not in ("float16", "bfloat16"):
         return function(b, *args)
     return b.cast(function(b, *(b.cast(a, "float32") for a in args)), args[0].dtype)
 
 
-def _wide(function: Callable[..., Value]) -> Callable[..., Value]:
+def _wide(function: Callable[..., IRValue]) -> Callable[..., IRValue]:
     return lambda b, *args: _in_float32(b, function, *args)
 
 
-def _of(function: Callable[[Arithmetic, Value], Value]) -> Callable[..., Value]:
+def _of(function: Callable[[Arithmetic, IRValue], IRValue]) -> Callable[..., IRValue]:
     return _wide(lambda b, x: function(Arithmetic(b, x.dtype), x))
 
 
-def _rounding(name: str) -> Callable[..., Value]:
+def _rounding(name: str) -> Callable[..., IRValue]:
     return _wide(lambda b, x: b.unary(name, x))
 
 
-MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name -> f(builder, value, ...)
+MATH: Mapping[str, Callable[..., IRValue]] = {  # burnish.loops.expr.MATH: name -> f(builder, value, ...)
     "exp": _of(_exp),
     "expm1": _of(_expm1),
     "log": _of(_log),
@@ -286,10 +286,10 @@ MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.MATH: name ->
 }
 
 
-def _shift(op: str) -> Callable[..., Value]:
+def _shift(op: str) -> Callable[..., IRValue]:
     """A shift by as many bits as the second operand says; all bits go, or are the sign's, where that is too many."""
 
-    def shifted(b: Builder, x: Value, y: Value) -> Value:
+    def shifted(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
         signed = not x.dtype.startswith("u")
         bits = 8 * ITEM_BYTES[x.dtype]
         inside = b.compare("<", y, b.const(bits, x.dtype))
@@ -303,7 +303,7 @@ def _shift(op: str) -> Callable[..., Value]:
     return shifted
 
 
-BIT_MATH: Mapping[str, Callable[..., Value]] = {  # burnish.loops.expr.BIT_MATH, of integers
+BIT_MATH: Mapping[str, Callable[..., IRValue]] = {  # burnish.loops.expr.BIT_MATH, of integers
     "bitand": lambda b, x, y: b.binary("and", x, y),
     "bitor": lambda b, x, y: b.binary("or", x, y),
     "bitxor": lambda b, x, y: b.binary("xor", x, y),

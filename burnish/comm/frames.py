@@ -10,7 +10,7 @@ import struct
 
 import numpy as np
 
-from burnish.comm.messages import Message
+from burnish.comm.messages import ArrayMessage
 from burnish.comm.protocol import DTYPES, Array
 from burnish.errors import WorkerError
 
@@ -21,7 +21,7 @@ _LARGEST = 1 << 40  # bytes of one array
 _WORDS = 4000  # bytes; longer words are cut
 
 
-def head(message: Message) -> bytes:
+def head(message: ArrayMessage) -> bytes:
     """The frame up to the array's bytes."""
     array = message.array
     words = message.what.encode()[:_WORDS]
@@ -38,7 +38,7 @@ def payload(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
-def begin(buffer: memoryview, source: int) -> tuple[Message, int] | None:
+def begin(buffer: memoryview, source: int) -> tuple[ArrayMessage, int] | None:
     """The message at the beginning of a buffer, its array not filled, and the length of its frame up to the array.
 
     None if not all of that is in the buffer. Raises WorkerError for bytes that are no frame.
@@ -60,7 +60,7 @@ def begin(buffer: memoryview, source: int) -> tuple[Message, int] | None:
         expected *= extent
     if min(shape, default=0) < 0 or expected != nbytes:
         raise WorkerError(source, f"worker {source} sent {nbytes} bytes for {DTYPES[dtype]} {shape}")
-    return Message(channel, tag, what, np.empty(shape, DTYPES[dtype]), place), length
+    return ArrayMessage(channel, tag, what, np.empty(shape, DTYPES[dtype]), place), length
 
 
 class FrameReader:
@@ -70,20 +70,20 @@ class FrameReader:
         self.source = source
         self._buffer = bytearray(1 << 16)
         self._used = 0
-        self._message: Message | None = None
+        self._message: ArrayMessage | None = None
         self._rest = memoryview(b"")  # of the message's array, still to come
 
     def room(self) -> memoryview:
         """Where the next bytes are to be put."""
         return self._rest if self._message else memoryview(self._buffer)[self._used :]
 
-    def take(self, count: int) -> list[Message]:
+    def take(self, count: int) -> list[ArrayMessage]:
         """The messages that `count` more bytes have completed. Raises WorkerError for bytes that are no frame."""
         if self._message is not None:
             self._rest = self._rest[count:]
             return [] if self._rest else [self._complete()]
         self._used += count
-        done: list[Message] = []
+        done: list[ArrayMessage] = []
         at = 0
         while (length := self._begin(at)) is not None:
             at += length
@@ -98,7 +98,7 @@ class FrameReader:
         self._used -= at
         return done
 
-    def _complete(self) -> Message:
+    def _complete(self) -> ArrayMessage:
         message = self._message
         assert message is not None
         self._message = None

@@ -20,7 +20,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class ArrayMessage:
     """An array on its way; ``what`` says in words which call it belongs to, so that the receiver can compare."""
 
     channel: int  # of which communicator, even; odd for messages that are no part of a collective
@@ -42,10 +42,10 @@ class Transport(Protocol):
     def size(self) -> int:
         """Number of workers."""
 
-    def post(self, to: int, message: Message) -> Callable[[], None]:
+    def post(self, to: int, message: ArrayMessage) -> Callable[[], None]:
         """Begins to send; the function returned ends when the array may be changed."""
 
-    def take(self, source: int, channel: int, tag: int, what: str) -> Message:
+    def take(self, source: int, channel: int, tag: int, what: str) -> ArrayMessage:
         """The next message of that channel and tag from `source`."""
 
     def close(self) -> None:
@@ -127,7 +127,7 @@ class MessageComm:
             raise ParameterError(f"broadcast: worker {root} is the root and gave no array")
         array = checked(array, "broadcast")
         others = [rank for rank in range(self.size) if rank != root]
-        for done in [self._post(rank, Message(self._channel, tag, what, array)) for rank in others]:
+        for done in [self._post(rank, ArrayMessage(self._channel, tag, what, array)) for rank in others]:
             done()
         return array.copy()
 
@@ -146,7 +146,7 @@ class MessageComm:
     def isend(self, array: Array, to: int, tag: int = 0) -> "_Sending":
         """Begins to send; the array must not change before the request's `wait` has returned."""
         checked_rank(to, self.size, "send")
-        return _Sending(self._post(to, Message(self._channel | 1, tag, "send", checked(array, "send"))))
+        return _Sending(self._post(to, ArrayMessage(self._channel | 1, tag, "send", checked(array, "send"))))
 
     def irecv(self, source: int, tag: int = 0, out: Array | None = None) -> "_Receiving":
         """Begins to receive; the request's `wait` returns the array, written to `out` if that is given."""
@@ -176,7 +176,7 @@ class MessageComm:
         self._calls += 1
         return self._calls
 
-    def _post(self, to: int, message: Message) -> Callable[[], None]:
+    def _post(self, to: int, message: ArrayMessage) -> Callable[[], None]:
         return self._transport.post(self._ranks[to], message)
 
     def _take(self, source: int, channel: int, tag: int, what: str, out: Array | None = None) -> Array:
@@ -201,7 +201,7 @@ class MessageComm:
         """
         tag = self._next()
         turns = [(self.rank + step) % self.size for step in range(1, self.size)]  # not all at worker 0 first
-        sent = [self._post(rank, Message(self._channel, tag, what, arrays[rank])) for rank in turns]
+        sent = [self._post(rank, ArrayMessage(self._channel, tag, what, arrays[rank])) for rank in turns]
         parts = [arrays[self.rank]] * self.size
         for rank in turns:
             parts[rank] = self._take(rank, self._channel, tag, what, None if outs is None else outs[rank])

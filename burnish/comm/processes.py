@@ -10,11 +10,11 @@ import burnish.errors
 from burnish.comm.shared import make_rooms
 from burnish.comm.worker import run_rank
 from burnish.errors import BurnishError, WorkerError
-from burnish.workers import Limits, Outcome, Worker, spawn, wait
+from burnish.workers import JobOutcome, ResourceLimits, Worker, spawn, wait
 from burnish.workers.plain import reference
 
 _GRACE = 2.0  # seconds for the others to end by themselves once one has failed
-_LIMITS = Limits(memory=None)  # of a rank: it is trusted, and runs for as long as it wants
+_LIMITS = ResourceLimits(memory=None)  # of a rank: it is trusted, and runs for as long as it wants
 
 
 def run_processes(function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], timeout: float) -> list[Any]:
@@ -70,7 +70,7 @@ def _watch(workers: Sequence[Worker]) -> list[Any]:
         if left is not None and left <= 0:
             break
         for worker, event in wait(waiting, left):
-            if not isinstance(event, Outcome):
+            if not isinstance(event, JobOutcome):
                 continue
             rank = waiting.pop(worker)
             results[rank] = event.value

@@ -22,7 +22,7 @@ DTYPES = tuple(
 )  # fmt: skip
 
 
-class Request(Protocol):
+class PendingMessage(Protocol):
     """A message under way."""
 
     def wait(self) -> Array | None:
@@ -68,10 +68,10 @@ class Comm(Protocol):
     def recv(self, source: int, tag: int = 0) -> Array:
         """The next array that `source` sends with this tag; messages of one tag arrive in the order of sending."""
 
-    def isend(self, array: Array, to: int, tag: int = 0) -> Request:
+    def isend(self, array: Array, to: int, tag: int = 0) -> PendingMessage:
         """Begins to send; the array must not change before the request's `wait` has returned."""
 
-    def irecv(self, source: int, tag: int = 0, out: Array | None = None) -> Request:
+    def irecv(self, source: int, tag: int = 0, out: Array | None = None) -> PendingMessage:
         """Begins to receive; the request's `wait` returns the array, written to `out` if that is given."""
 
     def group(self, ranks: Sequence[int]) -> "Comm | None":

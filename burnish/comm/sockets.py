@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from burnish.comm.frames import FrameReader, head, payload
-from burnish.comm.messages import Message
+from burnish.comm.messages import ArrayMessage
 from burnish.comm.shared import Rooms
 from burnish.errors import WorkerError
 
@@ -58,10 +58,10 @@ class SocketTransport:
         self._poll = select.poll()
         for number in self._by_number:
             self._poll.register(number, select.POLLIN)
-        self._mail: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
+        self._mail: dict[tuple[int, int, int], deque[ArrayMessage]] = defaultdict(deque)
         self._failure: WorkerError | None = None
 
-    def post(self, to: int, message: Message) -> Callable[[], None]:
+    def post(self, to: int, message: ArrayMessage) -> Callable[[], None]:
         """Begins to send; what the socket does not take at once goes out during later calls."""
         if to == self.rank:
             self._mail[to, message.channel, message.tag].append(replace(message, array=message.array.copy()))
@@ -72,7 +72,7 @@ class SocketTransport:
         posted = peer.posted
         return lambda: self._flush(peer, posted, message.what)
 
-    def take(self, source: int, channel: int, tag: int, what: str) -> Message:
+    def take(self, source: int, channel: int, tag: int, what: str) -> ArrayMessage:
         """The next message of that channel and tag from `source`."""
         key = (source, channel, tag)
         deadline = time.monotonic() + self._timeout
@@ -86,13 +86,13 @@ class SocketTransport:
 
     def close(self) -> None:
         """Says farewell to the other workers, and sends what is still in line."""
-        self._leave(Message(_FAREWELL, 0, "", _NOTHING))
+        self._leave(ArrayMessage(_FAREWELL, 0, "", _NOTHING))
 
     def fail(self, error: WorkerError) -> None:
         """Tells the other workers what ended this one; their calls raise it."""
-        self._leave(Message(_FAILURE, error.rank, str(error), _NOTHING))
+        self._leave(ArrayMessage(_FAILURE, error.rank, str(error), _NOTHING))
 
-    def _leave(self, last: Message) -> None:
+    def _leave(self, last: ArrayMessage) -> None:
         for peer in self._peers.values():
             if not peer.left:
                 self._enqueue(peer, last)
@@ -103,7 +103,7 @@ class SocketTransport:
             peer.connection.close()
         self._peers = {}
 
-    def _enqueue(self, peer: _Peer, message: Message) -> None:
+    def _enqueue(self, peer: _Peer, message: ArrayMessage) -> None:
         place = self._rooms.place(message.array)
         if place is not None:
             message = replace(message, place=place)
@@ -181,12 +181,12 @@ class SocketTransport:
                 else:
                     self._mail[peer.rank, message.channel, message.tag].append(self._found(peer, message))
 
-    def _found(self, peer: _Peer, message: Message) -> Message:
+    def _found(self, peer: _Peer, message: ArrayMessage) -> ArrayMessage:
         """The message, its array seen where it lies if that is in the other worker's room."""
         if message.place is None:
             return message
         array = self._rooms.view(peer.rank, message.place, message.array)
         if array is None:
             raise WorkerError(peer.rank, f"worker {peer.rank} sent a place that is in no room: {message.place}")
-        freed = Message(_FREED, message.place, "", _NOTHING)
+        freed = ArrayMessage(_FREED, message.place, "", _NOTHING)
         return replace(message, array=array, release=lambda: None if peer.left else self._enqueue(peer, freed))

@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from dataclasses import replace
 
-from burnish.comm.messages import Message
+from burnish.comm.messages import ArrayMessage
 from burnish.errors import WorkerError
 
 
@@ -17,7 +17,7 @@ class Hub:
         self.size = size
         self.timeout = timeout
         self.changed = [threading.Condition() for _ in range(size)]
-        self.mail: list[dict[tuple[int, int, int], deque[Message]]] = [defaultdict(deque) for _ in range(size)]
+        self.mail: list[dict[tuple[int, int, int], deque[ArrayMessage]]] = [defaultdict(deque) for _ in range(size)]
         self.failure: WorkerError | None = None
         self.left: set[int] = set()
 
@@ -45,7 +45,7 @@ class ThreadTransport:
         self.rank = rank
         self.size = hub.size
 
-    def post(self, to: int, message: Message) -> Callable[[], None]:
+    def post(self, to: int, message: ArrayMessage) -> Callable[[], None]:
         """Puts a copy into the mailbox of `to`."""
         self._check(to if to in self._hub.left else None)
         copy = replace(message, array=message.array.copy())
@@ -54,7 +54,7 @@ class ThreadTransport:
             self._hub.changed[to].notify_all()
         return _nothing
 
-    def take(self, source: int, channel: int, tag: int, what: str) -> Message:
+    def take(self, source: int, channel: int, tag: int, what: str) -> ArrayMessage:
         """The next message of that channel and tag from `source`."""
         hub, key = self._hub, (source, channel, tag)
         deadline = time.monotonic() + hub.timeout

@@ -13,7 +13,7 @@ import numpy as np
 from burnish.base.optional import require
 from burnish.comm.frames import begin, head, payload
 from burnish.comm.local import TIMEOUT
-from burnish.comm.messages import Message, MessageComm
+from burnish.comm.messages import ArrayMessage, MessageComm
 from burnish.comm.processes import run_processes
 from burnish.comm.protocol import Comm
 from burnish.comm.worker import failure_of
@@ -37,10 +37,10 @@ class TorchTransport:
         self.rank: int = self._gloo.get_rank(process_group)
         self.size: int = self._gloo.get_world_size(process_group)
         self._timeout = timeout
-        self._mail: dict[tuple[int, int, int], deque[Message]] = defaultdict(deque)
+        self._mail: dict[tuple[int, int, int], deque[ArrayMessage]] = defaultdict(deque)
         self._unwatched: deque[Callable[[], None]] = deque()  # messages under way for which no call waits
 
-    def post(self, to: int, message: Message) -> Callable[[], None]:
+    def post(self, to: int, message: ArrayMessage) -> Callable[[], None]:
         """Begins to send. gloo delivers once the receiver asks: only collectives, which know that it does, wait."""
         if to == self.rank:
             self._mail[to, message.channel, message.tag].append(replace(message, array=message.array.copy()))
@@ -50,7 +50,7 @@ class TorchTransport:
         self._unwatched.append(self._send(to, replace(message, array=message.array.copy())))
         return _nothing
 
-    def take(self, source: int, channel: int, tag: int, what: str) -> Message:
+    def take(self, source: int, channel: int, tag: int, what: str) -> ArrayMessage:
         """The next message of that channel and tag from `source`; others that come before it are kept."""
         key = (source, channel, tag)
         if source == self.rank and not self._mail.get(key):
@@ -72,7 +72,7 @@ class TorchTransport:
 
     def fail(self, error: WorkerError) -> None:
         """Tells the other workers what ended this one; a second is all it waits for them."""
-        words = Message(_FAILURE, error.rank, str(error), np.empty(0, np.uint8))
+        words = ArrayMessage(_FAILURE, error.rank, str(error), np.empty(0, np.uint8))
         self._timeout = min(self._timeout, 1.0)
         pending = []
         for rank in range(self.size):
@@ -87,7 +87,7 @@ class TorchTransport:
             except WorkerError:
                 self._timeout = 0.1
 
-    def _send(self, to: int, message: Message) -> Callable[[], None]:
+    def _send(self, to: int, message: ArrayMessage) -> Callable[[], None]:
         words, content = head(message), np.frombuffer(payload(message.array), np.uint8)
         first = np.zeros(_FIRST, np.uint8)
         first[: len(words)] = np.frombuffer(words, np.uint8)
@@ -108,7 +108,7 @@ class TorchTransport:
 
         return done
 
-    def _receive(self, source: int, what: str) -> Message:
+    def _receive(self, source: int, what: str) -> ArrayMessage:
         first = np.empty(_FIRST, np.uint8)
         self._fill(first, source, what)
         begun = begin(memoryview(first.data), source)

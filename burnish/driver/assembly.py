@@ -18,10 +18,10 @@ from burnish.driver.stages import (
     Built,
     Compilation,
     HostStage,
+    KernelStage,
     MessageStage,
     NestedStage,
     RepeatStage,
-    Stage,
     make_call,
     make_host,
     make_message,
@@ -42,14 +42,14 @@ from burnish.loops.sizes import dims_of, greatest, hinted, is_size
 from burnish.machines.target import Target
 from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
-from burnish.memory.lifetimes import Step as Access
+from burnish.memory.lifetimes import LifetimeStep as Access
 from burnish.memory.pieces import Place
-from burnish.memory.share import Plan, plan
+from burnish.memory.share import ArenaPlan, plan
 from burnish.pipeline.kernel import slowness
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.devices import device_for, device_maker
-from burnish.runtime.executable import Copy, Count, Executable, Slot, Step
+from burnish.runtime.executable import CopyStep, Count, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.steps import Native
@@ -102,7 +102,7 @@ def assemble(made: Compilation) -> Executable:
     dims = [d.name for d in graph.dims]
     counted = {holder: d for d, holder in graph.counts.items()}
 
-    def counts_of(stage: Stage | HostStage | RepeatStage | NestedStage | MessageStage) -> list[Step]:
+    def counts_of(stage: KernelStage | HostStage | RepeatStage | NestedStage | MessageStage) -> list[Step]:
         """What makes the value of a dimension known that a stage has counted."""
         found = [(d, name) for name, d in counted.items() if name in stage.group.outputs]
         return [Count(d, replace(place_of(constants, home, slots, n), nbytes=8), str(d)) for d, n in found]
@@ -112,7 +112,7 @@ def assemble(made: Compilation) -> Executable:
     for value in copied:
         name, place, nbytes = after[value], home[value], graph.types[value].nbytes
         source = replace(slots[place.buffer], offset=slots[place.buffer].offset + place.offset, nbytes=nbytes)
-        steps.append(Copy(source, replace(state_slots[name], nbytes=nbytes), f"state {name}"))
+        steps.append(CopyStep(source, replace(state_slots[name], nbytes=nbytes), f"state {name}"))
     domains = input_domains(made.reference) if graph.inputs == made.reference.inputs else {}
     driver = fingerprint(made.target.driver.triple, made.target.driver.cpu, made.target.driver.features)
     return link_executable(
@@ -152,7 +152,7 @@ def _require_room(graph: Graph) -> None:
 
 def _step_of(
     made: Compilation,
-    stage: Stage | HostStage | RepeatStage | NestedStage | MessageStage,
+    stage: KernelStage | HostStage | RepeatStage | NestedStage | MessageStage,
     home: Mapping[str, Place],
     constants: Mapping[tuple[str, str], Slot],
     slots: Mapping[str, Slot],
@@ -162,7 +162,7 @@ def _step_of(
     buffers, inputs and outputs are.
     """
     place = partial(place_of, constants, home, slots)
-    if isinstance(stage, Stage):
+    if isinstance(stage, KernelStage):
         return make_call(stage, home, constants, slots, dims)
     if isinstance(stage, MessageStage):
         return make_message(stage, place((*stage.group.inputs, *stage.group.outputs)[0]))
@@ -202,7 +202,7 @@ def structures_of(made: Compilation, inputs: Sequence[str]) -> dict[str, Any]:
     return {"derived": derived, "checks": checks} if derived or checks else {}
 
 
-def plan_memory(made: Compilation) -> tuple[Plan, dict[str, Place]]:
+def plan_memory(made: Compilation) -> tuple[ArenaPlan, dict[str, Place]]:
     """The arena, at the hints of dimensions, and for every computed value its place in a buffer."""
     intervals, pairs, home = live_values(made)
     return plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs), home
@@ -260,7 +260,7 @@ def _updates_in_place(
     step = made.steps[at]
     group = step if isinstance(step, Group) else step.group
     direct = [n for n in group.inputs if home.get(n, Place(n)).buffer == old]
-    return last == at and isinstance(step, Stage) and {*direct} <= {*overwritable(made.graph, group, new)} & {old}
+    return last == at and isinstance(step, KernelStage) and {*direct} <= {*overwritable(made.graph, group, new)} & {old}
 
 
 def _uses(made: Compilation, home: Mapping[str, Place]) -> tuple[dict[str, int], dict[str, list[int]]]:
@@ -298,7 +298,7 @@ def in_place_pairs(
 ) -> list[tuple[str, str]]:
     """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike."""
     pairs = []
-    for group in (step.group for step in steps if isinstance(step, Stage)):
+    for group in (step.group for step in steps if isinstance(step, KernelStage)):
         out = group.outputs[0]
         alike = [n for n in group.inputs if n in buffers and graph.types[n] == graph.types[out]]
         alike = [n for n in alike if layouts.get(n) == layouts.get(out)]
@@ -309,7 +309,7 @@ def in_place_pairs(
 
 
 def pack_parameters(
-    stages: Sequence[Stage], constants: Mapping[str, np.ndarray], others: Sequence[tuple[str, str]] = ()
+    stages: Sequence[KernelStage], constants: Mapping[str, np.ndarray], others: Sequence[tuple[str, str]] = ()
 ) -> tuple[np.ndarray, dict[tuple[str, str], Slot]]:
     """All constants in the layouts their kernels want, and the place of each (name, layout tag); ``others`` too."""
     keys = dict.fromkeys(
@@ -340,7 +340,7 @@ def pack_parameters(
     return params, dict(zip(keys, slots, strict=True))
 
 
-def describe(stages: Sequence[Stage], layouts: Mapping[str, Layout], target: Target) -> list[dict[str, Any]]:
+def describe(stages: Sequence[KernelStage], layouts: Mapping[str, Layout], target: Target) -> list[dict[str, Any]]:
     """One row per kernel call, for people: what it computes, by which template, with which choices and layouts, and why
     it is slow, if it is expected to be.
     """

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.leasing import Devices
 from burnish.boards.lost import DeviceLost
 from burnish.boards.pool import DevicePool
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.errors import BurnishError
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.tensor import compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_of
 from burnish.machines.target import target
@@ -30,7 +30,7 @@ SIZE = 32  # of the matrices
 
 
 @dataclass(frozen=True)
-class Report:
+class BoardReport:
     """What was found of a device. ``problem`` is empty where it is well; then ``seconds`` are those of a product of two
     matrices of SIZE there, ``round_trip`` those of a question, and ``upload`` bytes a second.
     """
@@ -49,7 +49,7 @@ class Report:
         return asdict(self)
 
 
-def test_device(device: Device) -> Report:
+def test_device(device: BoardEntry) -> BoardReport:
     """Tries a device; whatever is wrong with it is the report's ``problem``."""
     try:
         machine, task = target(device.target_name), product()
@@ -62,25 +62,25 @@ def test_device(device: Device) -> Report:
             problem = "" if made.outcome == "ok" else f"a kernel there: {made.outcome}: {made.error}"
             with pool.lease(device.name, "test") as lease:
                 trips = [_seconds(lambda: lease.ask({"op": "ping"})) for _ in range(PINGS)]
-                with Job(lease) as job:
+                with BoardJob(lease) as job:
                     data = np.random.default_rng(1).bytes(CHUNK)
                     upload = CHUNK / _seconds(lambda: job.buffer("chunk", CHUNK, data))
-                return Report(
+                return BoardReport(
                     device.name, device.kind, problem, str(lease.about.get("machine")),
                     int(lease.about.get("cores", 0)), made.seconds, statistics.median(trips), upload,
                 )  # fmt: skip
     except (BurnishError, DeviceLost) as error:
-        return Report(device.name, device.kind, str(error))
+        return BoardReport(device.name, device.kind, str(error))
     except Failure as failure:
-        return Report(device.name, device.kind, f"an upload: {failure.kind}: {failure.detail}")
+        return BoardReport(device.name, device.kind, f"an upload: {failure.kind}: {failure.detail}")
 
 
-def product() -> Task:
+def product() -> KernelTask:
     """``y = x w`` of float32 matrices."""
     x, w = placeholder((SIZE, SIZE), "float32", "x"), placeholder((SIZE, SIZE), "float32", "w")
     k = reduce_axis(SIZE, "k")
     y = compute((SIZE, SIZE), lambda i, j: sum_of(x[i, k.var] * w[k.var, j], k), "y")
-    return Task("self-test", (x, w), (y,), "self-test", {}, frozenset())
+    return KernelTask("self-test", (x, w), (y,), "self-test", {}, frozenset())
 
 
 def _seconds(function: Callable[[], object]) -> float:

@@ -13,7 +13,7 @@ from burnish.driver.api import read_choices
 from burnish.driver.checks import check_common
 from burnish.driver.compilation import Progress, assemble, compile_kernels, import_graph
 from burnish.driver.rewritten import rewrite_model, shipped_rules
-from burnish.driver.stages import Compilation, HostStage, NestedStage, RepeatStage, Stage
+from burnish.driver.stages import Compilation, HostStage, KernelStage, NestedStage, RepeatStage
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.evaluate import evaluate, evaluate_node
@@ -94,7 +94,7 @@ def check(
         symbol, template = f"{stage.group.nodes[0].op} (host)", "extern"
         if isinstance(stage, HostStage) and stage.kernel is not None:
             symbol, template = stage.kernel.symbol, "native"
-        elif isinstance(stage, Stage):
+        elif isinstance(stage, KernelStage):
             symbol, template = stage.kernel.symbol, stage.kernel.template
         elif isinstance(stage, (RepeatStage, NestedStage)):
             found_kernels = [s.kernel for s in stage.all_stages]
@@ -135,7 +135,7 @@ def reference_values(made: Compilation, feeds: Mapping[str, np.ndarray]) -> dict
 
 def run_alone(
     made: Compilation,
-    stage: Stage | HostStage | RepeatStage | NestedStage,
+    stage: KernelStage | HostStage | RepeatStage | NestedStage,
     values: Mapping[str, np.ndarray],
     threads: int | None = None,
 ) -> list[np.ndarray]:
@@ -165,7 +165,7 @@ def unpack(made: Compilation, name: str, array: np.ndarray) -> np.ndarray:
     return made.layouts[name].unpack(array, made.graph.types[name].shape) if name in made.layouts else array
 
 
-def own_dtypes(made: Compilation, stage: Stage | HostStage | RepeatStage | NestedStage) -> set[str]:
+def own_dtypes(made: Compilation, stage: KernelStage | HostStage | RepeatStage | NestedStage) -> set[str]:
     """The types of the model's own values that a stage computes with."""
     names = {name for node in stage.group.nodes for name in (*node.inputs, *node.outputs)}
     names &= made.reference.types.keys() - made.graph.constants.keys()

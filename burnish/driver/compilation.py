@@ -20,7 +20,7 @@ from burnish.driver.importing import import_graph as import_graph
 from burnish.driver.importing import import_model as import_model
 from burnish.driver.nested import nested_stage
 from burnish.driver.rounds import repeat_stage
-from burnish.driver.stages import Built, Compilation, HostStage, Stage, structures_apart
+from burnish.driver.stages import Built, Compilation, HostStage, KernelStage, structures_apart
 from burnish.driver.stages import stored as stored
 from burnish.errors import ScheduleError, UnsupportedOperator
 from burnish.graph.flow import bodies_of, body_graph, body_name
@@ -29,7 +29,7 @@ from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
 from burnish.graph.regroup import fall_apart
 from burnish.graph.rounds import has_rounds, round_graph, round_name
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.layout import layout
 from burnish.machines.target import Target
 from burnish.ops import is_opaque
@@ -42,7 +42,7 @@ from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan, make_task, plan
 _log = logging.getLogger("burnish")
 
 Progress = Callable[[str, int, int], None]
-MakeKernel = Callable[[Task, Target, ObjectCache, kernels.KernelConfig | None], kernels.Kernel]
+MakeKernel = Callable[[KernelTask, Target, ObjectCache, kernels.KernelConfig | None], kernels.CompiledKernel]
 WEIGHT_TRANSFORMS = frozenset(op.name for op in (*_TRANSFORMS, transposed_weight))
 
 
@@ -155,7 +155,7 @@ def build_group(
     task, values = make_task(made, group, constants)
     try:
         recipe = choices.recipe(task, target)
-        return [Stage(group, task, make(task, target, store, recipe), values, recipe is not None)]
+        return [KernelStage(group, task, make(task, target, store, recipe), values, recipe is not None)]
     except ScheduleError as error:
         names = ", ".join(f"{node.name or node.outputs[0]} ({node.op})" for node in group.nodes)
         if len(group.nodes) == 1:
@@ -201,13 +201,13 @@ def pack_weights(
         return found[name, tag]
 
     for step in steps:
-        packed = sorted(step.task.packed) if isinstance(step, Stage) else []
+        packed = sorted(step.task.packed) if isinstance(step, KernelStage) else []
         group = step if isinstance(step, Group) else step.group
-        own_weights = {step.values[p] for p in packed} if isinstance(step, Stage) else set()
+        own_weights = {step.values[p] for p in packed} if isinstance(step, KernelStage) else set()
         for name in group.inputs:
             if name in transforms and name not in own_weights:
                 value_in(name, "")
-        if not isinstance(step, Stage) or not packed:
+        if not isinstance(step, KernelStage) or not packed:
             result.append(step)
             continue
         tags = {p: step.kernel.packing.get(p, "") for p in packed}

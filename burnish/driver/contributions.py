@@ -13,7 +13,7 @@ from burnish.graph.passes import optimize
 from burnish.machines.target import Target
 from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
-from burnish.rewrite.language.terms import Rule
+from burnish.rewrite.language.terms import RewriteRule
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.rewrite.search.cost import TargetCost
 from burnish.rewrite.search.match import forwards
@@ -24,7 +24,7 @@ from burnish.search.budget import Budget
 def contributions(
     graph: Graph,
     chosen: Chosen,
-    rules: Sequence[Rule],
+    rules: Sequence[RewriteRule],
     *,
     target: Target,
     threads: int | None = None,

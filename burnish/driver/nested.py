@@ -14,7 +14,7 @@ from burnish.loops.sizes import dims_of, is_size
 from burnish.memory.lifetimes import Interval
 from burnish.memory.share import plan
 from burnish.runtime.devices import device_maker
-from burnish.runtime.executable import Branch, Copy, Slot, TensorSpec, While
+from burnish.runtime.executable import Branch, CopyStep, Slot, TensorSpec, While
 from burnish.runtime.steps import Native
 
 LiveValues = Callable[[Compilation], tuple[list[Interval], list[tuple[str, str]], object]]
@@ -97,7 +97,7 @@ def make_nested(
     going = replace(buffers[_own(stage, "condition")], nbytes=1)
     slots[body.graph.inputs[0]] = number
     slots[body.graph.outputs[0]] = going
-    before: list[Native] = [Copy(replace(place_of(node.inputs[1]), nbytes=1), going, label)]
+    before: list[Native] = [CopyStep(replace(place_of(node.inputs[1]), nbytes=1), going, label)]
     after: list[Native] = []
     for i in range(states):
         slots[body.graph.inputs[2 + i]] = place_of(node.outputs[i])
@@ -110,7 +110,7 @@ def make_nested(
         if spec.dims or amount:
             source = replace(buffers[name], nbytes=spec.nbytes)
             whole = 0 if dims_of((amount, rounds)) else amount * rounds
-            after.append(Copy(source, replace(place_of(node.outputs[i]), nbytes=whole), label, amount, number))
+            after.append(CopyStep(source, replace(place_of(node.outputs[i]), nbytes=whole), label, amount, number))
     run = steps_of(body, slots)
     limit = replace(place_of(node.inputs[0]), nbytes=8)
     return While(limit, going, number, tuple(before), (*run, *after), label)
@@ -125,8 +125,8 @@ def _copies(body: Compilation, name: str, source: Slot, target: Slot, label: str
     """The copy of a state of the type that a body's value has; none of no bytes."""
     amount = _nbytes(body, name)
     if dims_of((amount,)):
-        return [Copy(replace(source, nbytes=0), replace(target, nbytes=0), label, amount)]
-    return [Copy(replace(source, nbytes=amount), replace(target, nbytes=amount), label)] if amount else []
+        return [CopyStep(replace(source, nbytes=0), replace(target, nbytes=0), label, amount)]
+    return [CopyStep(replace(source, nbytes=amount), replace(target, nbytes=amount), label)] if amount else []
 
 
 def _nbytes(body: Compilation, name: str) -> int:

@@ -20,20 +20,29 @@ from burnish.base.cache import ObjectCache
 from burnish.driver.assembly import live_values
 from burnish.driver.compilation import build_kernels, import_graph
 from burnish.driver.open_inputs import OpenInputs, OpenSpec
-from burnish.driver.stages import Compilation, HostStage, NestedStage, RepeatStage, Stage, make_call, make_host, stored
+from burnish.driver.stages import (
+    Compilation,
+    HostStage,
+    KernelStage,
+    NestedStage,
+    RepeatStage,
+    make_call,
+    make_host,
+    stored,
+)
 from burnish.errors import ArtifactError, UnsupportedOperator
 from burnish.graph.graph import TensorType
 from burnish.graph.passes import optimize
 from burnish.loops.layout import layout
 from burnish.machines.target import target as find_target
-from burnish.memory.lifetimes import Step as Access
+from burnish.memory.lifetimes import LifetimeStep as Access
 from burnish.memory.sizes import parse_budget
-from burnish.memory.swap import PLANNERS, Store, SwapPlan, SwapProblem, execute, swap_problem
+from burnish.memory.swap import PLANNERS, SwapFile, SwapPlan, SwapProblem, execute, swap_problem
 from burnish.memory.swap.store import Executed
 from burnish.pipeline.plan import DEFAULTS, plan_kernels
 from burnish.runtime.buffers import aligned_array, allocate, numpy_dtype
 from burnish.runtime.build import build as link_executable
-from burnish.runtime.executable import Call, Host, Slot, TensorSpec
+from burnish.runtime.executable import Host, KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 
@@ -72,7 +81,7 @@ class PagedModule:
         self.moved: Executed | None = None
         self._room = _Room(steps.types)
         self._folder = tempfile.TemporaryDirectory(prefix="burnish-paged-", dir=folder)
-        self._store: Store | None = Store(Path(self._folder.name) / "tensors", steps.types)
+        self._store: SwapFile | None = SwapFile(Path(self._folder.name) / "tensors", steps.types)
         for key, name in steps.constants.items():
             self._store.write(name, _packed(made, key))
 
@@ -132,11 +141,11 @@ class _Steps:
         self.written: set[str] = set()
         self.found = [self._step(stage) for stage in made.computed if not isinstance(stage, (RepeatStage, NestedStage))]
 
-    def _step(self, stage: Stage | HostStage) -> PagedStep:
+    def _step(self, stage: KernelStage | HostStage) -> PagedStep:
         made, group = self._made, stage.group
         keys = list(dict.fromkeys(_constants_of(stage, made.constants)))
         values = [n for n in group.inputs if n not in made.constants]
-        if isinstance(stage, Stage):  # what kernels read is what is not computed ahead of calls
+        if isinstance(stage, KernelStage):  # what kernels read is what is not computed ahead of calls
             used = {stage.values[t.name] for t in stage.task.inputs if t.name not in stage.task.constants}
             values = [n for n in values if n in used]
         buffers = [*dict.fromkeys(self._buffer(n) for n in values)]
@@ -146,9 +155,9 @@ class _Steps:
         fixed = {key: Slot("input", i, 0, self.types[reads[i]].nbytes) for i, key in enumerate(keys)}
         slots = {name: Slot("input", len(keys) + i) for i, name in enumerate(buffers)}
         slots |= {name: Slot("output", i) for i, name in enumerate(writes)}
-        call: Call | Host
+        call: KernelCall | Host
         objects, scratch = dict[str, bytes](), 0
-        if isinstance(stage, Stage):
+        if isinstance(stage, KernelStage):
             call = make_call(stage, self._home, fixed, slots, [])
             objects, scratch = {stage.kernel.symbol: stage.kernel.code}, stage.kernel.scratch_bytes
         else:
@@ -181,7 +190,7 @@ class _Steps:
         return TensorSpec(name, self.types[name].shape, self.types[name].dtype)
 
 
-def _constants_of(stage: Stage | HostStage, constants: Mapping[str, np.ndarray]) -> list[ConstantKey]:
+def _constants_of(stage: KernelStage | HostStage, constants: Mapping[str, np.ndarray]) -> list[ConstantKey]:
     if isinstance(stage, HostStage):
         return [(name, "") for name in stage.group.inputs if name in constants]
     tasks = [t for t in stage.task.inputs if t.name in stage.task.constants]

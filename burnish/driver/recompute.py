@@ -18,10 +18,10 @@ from burnish.driver.stages import (
     Built,
     Compilation,
     HostStage,
+    KernelStage,
     MessageStage,
     NestedStage,
     RepeatStage,
-    Stage,
     structures_apart,
 )
 from burnish.errors import VerificationError
@@ -37,7 +37,7 @@ from burnish.memory.earlier import earlier
 from burnish.memory.pieces import Place
 from burnish.memory.share import plan
 from burnish.memory.strategies import wanted
-from burnish.memory.work import Operation, Order, Work
+from burnish.memory.work import Order, Work, WorkItem
 from burnish.ops.classify import flops
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan
 from burnish.runtime.module import Module
@@ -46,7 +46,7 @@ Seconds = Callable[[Built], float]
 
 
 @dataclass(frozen=True, eq=False)
-class Step:
+class StepWork:
     """A compiled training step as work: ``made`` with its calls in the order of ``work``'s operations."""
 
     made: Compilation
@@ -62,20 +62,20 @@ class Step:
         return plan(intervals, pairs).arena_bytes
 
 
-def training_step(made: Compilation, seconds: Seconds) -> Step:
+def training_step(made: Compilation, seconds: Seconds) -> StepWork:
     """A compiled step as work, with its calls where they free memory earliest: updates as soon as gradients are there.
 
     ``seconds``: what a call takes.
     """
     made = _ordered(made, earlier(_work(made, seconds)))
-    return Step(made, _work(made, seconds))
+    return StepWork(made, _work(made, seconds))
 
 
-def kept_in_order(made: Compilation, seconds: Seconds) -> Step:
+def kept_in_order(made: Compilation, seconds: Seconds) -> StepWork:
     """A compiled step as work whose calls stay in their order, between which some are only repeated: one that exchanges
     messages with other devices, which rely on that.
     """
-    return Step(made, replace(_work(made, seconds), forward=frozenset()))
+    return StepWork(made, replace(_work(made, seconds), forward=frozenset()))
 
 
 def trained_within(
@@ -114,7 +114,7 @@ def outline(made: KernelPlan, target: Target) -> Compilation:
         elif ops.is_opaque(group.nodes[0].op):
             steps.append(HostStage(group))
         else:
-            steps.append(Stage(group, None, None, {}))  # type: ignore[arg-type]
+            steps.append(KernelStage(group, None, None, {}))  # type: ignore[arg-type]
     constants = dict(made.graph.constants)
     computed, structures = structures_apart(made.graph, steps)
     return Compilation(
@@ -129,7 +129,7 @@ def call_seconds(graph: Graph, target: Target, choices: Choices = DEFAULTS) -> S
     """What calls take: as it was measured for the records that ``choices`` come from, else as it is estimated."""
 
     def seconds(step: Built) -> float:
-        if isinstance(step, Stage) and step.task is not None:
+        if isinstance(step, KernelStage) and step.task is not None:
             known = choices.seconds(step.task, target)
             if known is not None:
                 return known
@@ -180,7 +180,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     places: dict[str, list[int]] = {}
     for dying, born in pairs:
         places.setdefault(born, []).append(number[dying])
-    operations: list[Operation] = []
+    operations: list[WorkItem] = []
     written: set[int] = set()
     makers: dict[str, int] = {}
     parts: dict[str, list[int]] = {}  # of a buffer, the operations that have written pieces of it
@@ -201,10 +201,10 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
         written.update(fresh)
         makers.update(dict.fromkeys(group.outputs, len(operations)))
         operations.append(
-            Operation(
+            WorkItem(
                 tuple(dict.fromkeys(reads)), fresh, seconds(step),
                 tuple(p for n in group.outputs[:1] for p in places.get(n, ())), not once,
-                isinstance(step, Stage) and _is_cheap(graph, group),
+                isinstance(step, KernelStage) and _is_cheap(graph, group),
                 " + ".join(n.name or n.op for n in group.nodes),
                 needed,
             )
@@ -242,7 +242,7 @@ def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Map
     return after
 
 
-def _forward(made: Compilation, operations: Sequence[Operation], makers: Mapping[str, int]) -> frozenset[int]:
+def _forward(made: Compilation, operations: Sequence[WorkItem], makers: Mapping[str, int]) -> frozenset[int]:
     """The operations that the model's own results, such as the loss, are made from, without those that make them."""
     states = {made.graph.outputs[state.output] for state in made.graph.states.values()}
     last = {makers[name] for name in made.graph.outputs if name not in states and name in makers}
@@ -321,7 +321,7 @@ class _Calls:
             group = renamed_outputs(renamed_inputs(group, read), written)
         if isinstance(step, Group):
             self.steps.append(group)
-        elif isinstance(step, Stage):
+        elif isinstance(step, KernelStage):
             names = {**read, **written}
             values = {parameter: names.get(value, value) for parameter, value in step.values.items()}
             self.steps.append(replace(step, group=group, values=values))

@@ -18,7 +18,7 @@ import numpy as np
 
 from burnish import rewrite
 from burnish.base.cache import ObjectCache, cache_key
-from burnish.driver.compilation import Compilation, Progress, Stage, assemble, compile_kernels
+from burnish.driver.compilation import Compilation, KernelStage, Progress, assemble, compile_kernels
 from burnish.errors import ParameterError
 from burnish.graph.align import align_parts
 from burnish.graph.fuse import Group
@@ -29,7 +29,7 @@ from burnish.measure.comparison import Comparison
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import code_version
 from burnish.pipeline.plan import DEFAULTS, Choices
-from burnish.rewrite.language.terms import Rule
+from burnish.rewrite.language.terms import RewriteRule
 from burnish.rewrite.proofs.verify import read_proofs, read_rules
 from burnish.rewrite.search.backtracking import Rewritten, rewrite_graph
 from burnish.rewrite.search.cost import TargetCost
@@ -69,14 +69,14 @@ class Chosen:
 
 
 @lru_cache(maxsize=1)
-def shipped_rules() -> tuple[Rule, ...]:
+def shipped_rules() -> tuple[RewriteRule, ...]:
     """The substitutions that come with Burnish. Their proofs are checked by the tests, not by every compilation."""
     return tuple(both_ways(read_rules("substitutions.txt")))
 
 
 def rewrite_model(
     graph: Graph,
-    rules: Sequence[Rule],
+    rules: Sequence[RewriteRule],
     *,
     target: Target,
     threads: int | None = None,
@@ -123,7 +123,7 @@ def rewrite_model(
     began = time.perf_counter()
     plain = compiled(ready, True)
     clock = _Clock(time.perf_counter() - began, 2 * seconds)
-    recorded = [choices.seconds(s.task, target) if isinstance(s, Stage) else None for s in plain.made.computed]
+    recorded = [choices.seconds(s.task, target) if isinstance(s, KernelStage) else None for s in plain.made.computed]
     if any(recorded):
         cost = cost.learned(ready, _observed(plain.made, recorded))
     with Sandbox() as sandbox:
@@ -221,7 +221,7 @@ class _Court:
 
 def _choose(
     plain: _Compiled,
-    rules: Sequence[Rule],
+    rules: Sequence[RewriteRule],
     cost: MeasuredCost,
     objective: RewriteObjective,
     target: Target,
@@ -316,7 +316,7 @@ def _is_here(target: Target) -> bool:
     return target.is_host
 
 
-def _key(graph: Graph, rules: Sequence[Rule], target: Target, threads: int | None, options: str) -> str:
+def _key(graph: Graph, rules: Sequence[RewriteRule], target: Target, threads: int | None, options: str) -> str:
     """Of all that a choice depends on but noise: values of weights are not looked at."""
     machine = f"{target.key} {target.rates} {threads}"
     return cache_key("rewriting", _code_version(), machine, options, str(graph), *map(str, rules))

@@ -5,23 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from burnish.driver.stages import Built, Compilation, HostStage, NestedStage, RepeatStage, Stage, make_call, nbytes_of
+from burnish.driver.stages import (
+    Built,
+    Compilation,
+    HostStage,
+    KernelStage,
+    NestedStage,
+    RepeatStage,
+    make_call,
+    nbytes_of,
+)
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Node
 from burnish.graph.rounds import operands_of, round_name
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.sizes import dims_of
 from burnish.memory.lifetimes import Interval
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
-from burnish.pipeline.kernel import Kernel, KernelConfig
+from burnish.pipeline.kernel import CompiledKernel, KernelConfig
 from burnish.runtime.devices import device_maker
 from burnish.runtime.executable import Pointer, Repeat, Slot, TensorSpec
 from burnish.runtime.link import link
 
 
 def repeat_stage(
-    group: Group, inner: Compilation, build: Callable[[Task, KernelConfig | None], Kernel]
+    group: Group, inner: Compilation, build: Callable[[KernelTask, KernelConfig | None], CompiledKernel]
 ) -> RepeatStage | HostStage:
     """The stage that repeats the kernels of a body; with an opaque operator in it, that of the whole as such.
 
@@ -33,20 +42,22 @@ def repeat_stage(
     own = operands_of(node)
     begin = len(own.states) + len(own.sequences)
     same = {*inner.graph.constants, *(round_name(node, f"{i}") for i in range(begin, len(node.inputs)))}
-    once, calls = list[Stage](), list[Stage]()
+    once, calls = list[KernelStage](), list[KernelStage]()
     for step in inner.steps:
         owner = step if isinstance(step, Group) else step.group
         fixed = {*owner.inputs} <= same and not {*owner.outputs} & {*inner.graph.outputs}
         same |= {*owner.outputs} if fixed else set()
-        if isinstance(step, Stage):
+        if isinstance(step, KernelStage):
             (once if fixed else calls).append(step)
     own_form = device_maker(inner.target.machine) is not None
     return RepeatStage(group, inner, tuple(once), tuple(calls), () if own_form else _odd_rounds(calls, build))
 
 
-def _odd_rounds(calls: Sequence[Stage], build: Callable[[Task, KernelConfig | None], Kernel]) -> tuple[Stage, ...]:
+def _odd_rounds(
+    calls: Sequence[KernelStage], build: Callable[[KernelTask, KernelConfig | None], CompiledKernel]
+) -> tuple[KernelStage, ...]:
     """The calls with the kernels that steps of recurrent layers have in every other round; none if all are the same."""
-    found = list[Stage]()
+    found = list[KernelStage]()
     for stage in calls:
         anchor, kernel = stage.group.anchor, stage.kernel
         if anchor is not None and OPERATORS[anchor.op].traits.recurrent:

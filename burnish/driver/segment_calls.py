@@ -16,7 +16,7 @@ from burnish.errors import ArtifactError, InputError, TargetError, UnsupportedOp
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.eager import EagerNode
 from burnish.frontend.onnx.nodes import attributes
-from burnish.frontend.onnx.segments import Program, Segment
+from burnish.frontend.onnx.segments import OnnxSegment, SegmentedGraph
 from burnish.frontend.onnx.validity import label_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
@@ -53,8 +53,8 @@ class _Bound:
 class _Segment:
     """A segment, its variants, and which of what it reads it wants the values of."""
 
-    program: Program
-    segment: Segment
+    program: SegmentedGraph
+    segment: OnnxSegment
     variants: _Variants
     wanted: tuple[int, ...]
     label: str
@@ -71,7 +71,7 @@ class _Node:
     label: str
     attrs: Mapping[str, Any]
     opset: int
-    children: dict[str, Program]
+    children: dict[str, SegmentedGraph]
     name: str
     what: str
 
@@ -86,7 +86,7 @@ class SegmentCalls:
         self._rows: list[tuple[str, str, float]] | None = None
         self.compilations = 0
 
-    def run(self, program: Program, values: Mapping[str, Any], around: Mapping[str, Any]) -> list[Any]:
+    def run(self, program: SegmentedGraph, values: Mapping[str, Any], around: Mapping[str, Any]) -> list[Any]:
         """The outputs of a program on its inputs; ``around`` holds what a subgraph sees."""
         env: Env = {name: around[name] for name in program.outside if name in around} if around else {}
         env.update(values)
@@ -101,7 +101,7 @@ class SegmentCalls:
             level += 1
         return [env[name] if fixed is _CALLED else fixed for name, fixed in bound.outputs]
 
-    def prepare(self, program: Program, given: Mapping[str, np.ndarray]) -> None:
+    def prepare(self, program: SegmentedGraph, given: Mapping[str, np.ndarray]) -> None:
         """Compiles the first segment, if it reads no more than what is given. Raises what compilation raises."""
         while set((segment := program.segments[0]).reads) <= given.keys() - program.wanted and segment.writes:
             bound = self._bind(program).levels[0][0]
@@ -128,7 +128,7 @@ class SegmentCalls:
         finally:
             self._rows = None
 
-    def _bind(self, program: Program) -> _Bound:
+    def _bind(self, program: SegmentedGraph) -> _Bound:
         found = self._bound.get(id(program))
         if found is None or found.version != program.version:
             levels = [
@@ -139,7 +139,7 @@ class SegmentCalls:
             self._bound[id(program)] = found
         return found
 
-    def _bind_segment(self, program: Program, number: int) -> _Segment | None:
+    def _bind_segment(self, program: SegmentedGraph, number: int) -> _Segment | None:
         segment = program.segments[number]
         if not segment.writes:
             return None
@@ -221,7 +221,7 @@ class SegmentCalls:
             variants.runs.popitem(last=False)
         return run
 
-    def _made(self, program: Program, segment: Segment, graph: Graph) -> Module | None:
+    def _made(self, program: SegmentedGraph, segment: OnnxSegment, graph: Graph) -> Module | None:
         """A compiled segment; None where the target has no code for one that only counts. Raises RuntimeValue where it
         can do with its bodies apart, or with the extents that it counts once they are numbers, and what the compiler
         raises.
@@ -264,7 +264,7 @@ class _Interpreted:
         return [found[name] for name in self.graph.outputs]
 
 
-def _bind_node(program: Program, at: int) -> _Node:
+def _bind_node(program: SegmentedGraph, at: int) -> _Node:
     node = program.nodes[at]
     name, inputs = label_of(node, at), [(n, _fixed(program, n) if n else None) for n in node.input]
     children = {attribute: child for (place, attribute), child in program.children.items() if place == at}
@@ -273,7 +273,7 @@ def _bind_node(program: Program, at: int) -> _Node:
     return _Node(inputs, tuple(node.output), program.runs[at], label, attrs, program.opset, children, name, what)
 
 
-def _fixed(program: Program, name: str) -> Any:
+def _fixed(program: SegmentedGraph, name: str) -> Any:
     """The value of a constant; the mark of others."""
     own = name in program.producer or any(value.name == name for value in program.inputs)
     return _CALLED if (own and name not in program.constants) or name not in program.known else program.array(name)

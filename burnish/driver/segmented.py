@@ -24,7 +24,7 @@ from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
 from burnish.driver.segment_calls import SegmentCalls
 from burnish.errors import ArtifactError, InputError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
-from burnish.frontend.onnx.segments import Program, inputs_behind, read_program
+from burnish.frontend.onnx.segments import SegmentedGraph, inputs_behind, read_program
 from burnish.graph.graph import Graph
 from burnish.loops.numeric import numpy_dtype
 from burnish.machines.target import Target
@@ -49,7 +49,7 @@ class SegmentedModule:
 
     def __init__(
         self,
-        program: Program,
+        program: SegmentedGraph,
         compiler: Callable[[Graph], Module],
         make: Make,
         limits: Mapping[str, Any] | None = None,

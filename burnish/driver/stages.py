@@ -10,25 +10,25 @@ import numpy as np
 
 from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node, TensorType
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.layout import Layout, layout
 from burnish.machines.target import Target
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.buffers import numpy_dtype
-from burnish.runtime.executable import Call, Collective, Host, Slot, Step, TensorSpec, Wait
+from burnish.runtime.executable import Collective, Host, KernelCall, Slot, Step, TensorSpec, Wait
 
 
 @dataclass(frozen=True)
-class Stage:
+class KernelStage:
     """A group on its way to being a kernel call. ``values``: the graph tensor or derived constant of each parameter.
     ``recorded``: its recipe is one that choices gave, not the default.
     """
 
     group: Group
-    task: Task
-    kernel: Kernel
+    task: KernelTask
+    kernel: CompiledKernel
     values: Mapping[str, str]
     recorded: bool = False
 
@@ -38,7 +38,7 @@ class HostStage:
     """A group of one opaque node: its operator's native ``kernel``; without one, a call of the operator in Python."""
 
     group: Group
-    kernel: Kernel | None = None
+    kernel: CompiledKernel | None = None
 
     @property
     def node(self) -> Node:
@@ -74,12 +74,12 @@ class RepeatStage:
 
     group: Group
     inner: Compilation
-    once: tuple[Stage, ...]
-    calls: tuple[Stage, ...]
-    odd: tuple[Stage, ...] = ()
+    once: tuple[KernelStage, ...]
+    calls: tuple[KernelStage, ...]
+    odd: tuple[KernelStage, ...] = ()
 
     @property
-    def all_stages(self) -> tuple[Stage, ...]:
+    def all_stages(self) -> tuple[KernelStage, ...]:
         """All kernel calls, each once."""
         return (*self.once, *self.calls, *self.odd)
 
@@ -100,7 +100,7 @@ class NestedStage:
     bodies: tuple[Compilation, ...]
 
     @property
-    def all_stages(self) -> tuple[Stage, ...]:
+    def all_stages(self) -> tuple[KernelStage, ...]:
         """All kernel calls, each once."""
         return tuple(stage for body in self.bodies for stage in body.stages)
 
@@ -132,10 +132,10 @@ class Compilation:
     structures: tuple[HostStage, ...] = ()
 
     @property
-    def stages(self) -> list[Stage]:
+    def stages(self) -> list[KernelStage]:
         """The kernel calls: steps, and those that a step holds, each once."""
         parts = (s.all_stages if isinstance(s, (RepeatStage, NestedStage)) else (s,) for s in self.steps)
-        return [step for part in parts for step in part if isinstance(step, Stage)]
+        return [step for part in parts for step in part if isinstance(step, KernelStage)]
 
     @property
     def hosts(self) -> list[HostStage]:
@@ -150,12 +150,12 @@ class Compilation:
         return [self, *inner]
 
     @property
-    def computed(self) -> list[Stage | HostStage | RepeatStage | NestedStage]:
+    def computed(self) -> list[KernelStage | HostStage | RepeatStage | NestedStage]:
         """The steps that compute something: all but aliases and messages."""
         return [step for step in self.steps if not isinstance(step, (Group, MessageStage))]
 
     @property
-    def calls(self) -> list[Stage | HostStage | RepeatStage | NestedStage | MessageStage]:
+    def calls(self) -> list[KernelStage | HostStage | RepeatStage | NestedStage | MessageStage]:
         """The steps that do something: all but aliases."""
         return [step for step in self.steps if not isinstance(step, Group)]
 
@@ -179,7 +179,7 @@ def _is_structural(graph: Graph, step: HostStage) -> bool:
     return OPERATORS[step.node.op].traits.structure and not set(step.group.outputs) & set(graph.outputs)
 
 
-Built = Stage | HostStage | RepeatStage | NestedStage | MessageStage | Group
+Built = KernelStage | HostStage | RepeatStage | NestedStage | MessageStage | Group
 """A step of a compilation; a bare group is no step but another name for memory."""
 
 
@@ -205,12 +205,12 @@ def place_of(
 
 
 def make_call(
-    stage: Stage,
+    stage: KernelStage,
     home: Mapping[str, Place],
     constants: Mapping[tuple[str, str], Slot],
     buffers: Mapping[str, Slot],
     dims: Sequence[str],
-) -> Call:
+) -> KernelCall:
     """The kernel call of a stage: where it finds every argument. ``buffers``: those of the arena and of the caller.
 
     ``dims``: the dimensions of the model, in order.
@@ -227,7 +227,7 @@ def make_call(
         nbytes = TensorSpec(t.name, own.physical_shape(t.shape) if own else t.shape, t.dtype).nbytes
         slots.append(replace(buffers[buffer], offset=buffers[buffer].offset + offset, nbytes=nbytes))
     slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
-    return Call(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
+    return KernelCall(stage.kernel.symbol, tuple(slots), " + ".join(n.name or n.op for n in stage.group.nodes))
 
 
 def make_host(
@@ -237,7 +237,7 @@ def make_host(
     constants: Mapping[tuple[str, str], Slot],
     buffers: Mapping[str, Slot],
     dims: Sequence[str] = (),
-) -> Host | Call:
+) -> Host | KernelCall:
     """The call of an opaque operator: where it finds every argument, all of them row-major. ``dims``: the dimensions of
     the model, in order.
     """
@@ -249,7 +249,7 @@ def make_host(
         slots.append(replace(place_of(constants, home, buffers, value), nbytes=spec.nbytes))
     if stage.kernel is not None:
         slots += [Slot("size", dims.index(name)) for name in stage.kernel.dims]
-        return Call(stage.kernel.symbol, tuple(slots), node.name or node.op)
+        return KernelCall(stage.kernel.symbol, tuple(slots), node.name or node.op)
     attrs = OPERATORS[node.op].complete(node.attrs)
     return Host(node.op, tuple(slots), tuple(specs), len(node.outputs), attrs, node.name or node.op)
 

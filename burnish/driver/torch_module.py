@@ -7,7 +7,7 @@ from typing import Any
 
 from burnish.driver.tensors import TensorModule
 from burnish.errors import InputError
-from burnish.frontend.torch.export import Signature, children_of
+from burnish.frontend.torch.export import CallSignature, children_of
 from burnish.runtime.module import Module
 
 
@@ -19,10 +19,10 @@ class TorchModule(TensorModule):
     order.
     """
 
-    _signature: Signature
+    _signature: CallSignature
 
     @classmethod
-    def called_as(cls, module: Module, signature: Signature) -> TorchModule:
+    def called_as(cls, module: Module, signature: CallSignature) -> TorchModule:
         """The compiled ``module``, called as ``signature`` says; it shares code and parameters."""
         made = cls.of(module)
         assert isinstance(made, TorchModule)
@@ -32,7 +32,7 @@ class TorchModule(TensorModule):
     def __copy__(self) -> TorchModule:
         return self.called_as(self, self._signature)
 
-    def _call_as(self, signature: Signature) -> None:
+    def _call_as(self, signature: CallSignature) -> None:
         from torch.utils import _pytree
 
         self._signature, self._tree = signature, _pytree

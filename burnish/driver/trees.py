@@ -18,7 +18,7 @@ from burnish.errors import ParameterError
 from burnish.loops.sizes import dim
 from burnish.machines.target import Target
 from burnish.runtime.build import build
-from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.executable import Executable, KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 
 KERNEL, LINK_KERNEL = "predict_margin", "predict_link"
@@ -80,10 +80,10 @@ def compile_trees(
     report("kernels", 1, 2)
     if code.trees:
         objects["trees"] = _object(code.trees, target, 0, store)
-    calls = [Call(KERNEL, (Slot("input"), Slot("output"), Slot("size")), f"{len(model.trees)} trees")]
+    calls = [KernelCall(KERNEL, (Slot("input"), Slot("output"), Slot("size")), f"{len(model.trees)} trees")]
     if link is not None:
         objects["link"] = _object(emit_link(link, LINK_KERNEL, model.outputs), target, 3, store)
-        calls.append(Call(LINK_KERNEL, (Slot("output"), Slot("size")), link))
+        calls.append(KernelCall(LINK_KERNEL, (Slot("output"), Slot("size")), link))
     report("link", 0, 1)
     node = f"{len(model.trees)} trees"
     rows = dim("rows", 0, _MOST_ROWS)

@@ -10,7 +10,7 @@ from typing import Any
 
 from burnish.boards.leasing import Devices
 from burnish.driver.compilation import Progress, assemble, compile_kernels
-from burnish.driver.stages import HostStage, NestedStage, RepeatStage, Stage
+from burnish.driver.stages import HostStage, KernelStage, NestedStage, RepeatStage
 from burnish.errors import TargetError
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
@@ -26,8 +26,8 @@ from burnish.runtime.module import Module
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.pretrained import shipped
-from burnish.tune.records import Records
-from burnish.tune.session import Outcome, Session, Tune
+from burnish.tune.records import RecordFile
+from burnish.tune.session import Session, SessionOutcome, Tune
 from burnish.tune.strategy import strategy_named
 from burnish.tune.tasks import tuning_tasks
 from burnish.tune.validation import InModelValidator, Validator
@@ -45,7 +45,7 @@ class Tuned:
     """
 
     module: Module
-    outcome: Outcome
+    outcome: SessionOutcome
     gain: Comparison
 
 
@@ -77,7 +77,7 @@ def tune_model(
             raise TargetError(f"tune: {error}") from None
     elif not target.is_host and devices is None:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
-    store, threads = Records(records), threads or (1 if devices is not None else usual_threads(target))
+    store, threads = RecordFile(records), threads or (1 if devices is not None else usual_threads(target))
     tasks = tuning_tasks(optimize(graph, exact, target), target, exact)
     usual = devices is None and runs_cold(
         graph, target
@@ -128,7 +128,7 @@ def tune_model(
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
 
 
-def _kernels_of(stage: Stage | RepeatStage | NestedStage) -> Sequence[Stage]:
+def _kernels_of(stage: KernelStage | RepeatStage | NestedStage) -> Sequence[KernelStage]:
     """The kernels of a step of a module: one, or those that it holds."""
     if isinstance(stage, RepeatStage):
         return stage.calls

@@ -45,7 +45,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True)
-class Arrays:
+class ArrayBatches:
     """Rows of NumPy arrays, all with as many, in batches of ``batch``; the order is that of ``seed`` and the epoch.
 
     ``arrays``: by the names of the step's inputs, or in their order, the labels last.
@@ -177,11 +177,11 @@ def source(data: Any, inputs: Sequence[TensorSpec], *, shuffle: bool = True, see
         data = read_npz(Path(data))
     if isinstance(data, Mapping):
         named = _by_name(data, inputs)
-        return Arrays(named, _batch_of(inputs), shuffle, seed)
+        return ArrayBatches(named, _batch_of(inputs), shuffle, seed)
     if isinstance(data, (tuple, list)) and data and all(isinstance(a, np.ndarray) for a in data):
         if len(data) != len(inputs):
             raise DataError(f"data: found {len(data)} arrays; allowed: {', '.join(map(str, inputs))}")
-        return Arrays(tuple(data), _batch_of(inputs), shuffle, seed)
+        return ArrayBatches(tuple(data), _batch_of(inputs), shuffle, seed)
     if isinstance(data, Iterable) and iter(data) is not data:
         return Loader(data)
     allowed = "arrays, the path of an .npz file, a DataLoader, or an iterable that can be iterated for each epoch"

@@ -20,12 +20,12 @@ from burnish.errors import CheckpointError
 from burnish.fitting.checkpoint import Checkpoint
 from burnish.fitting.companions import companions_of, with_rows
 from burnish.fitting.data import Source, source
-from burnish.fitting.loop import Limits, Trainer
+from burnish.fitting.loop import Trainer, TrainingLimits
 from burnish.fitting.progress import shown
-from burnish.fitting.report import Progress, Report
+from burnish.fitting.report import TrainingProgress, TrainingReport
 from burnish.frontend.onnx import Imported
 from burnish.frontend.torch.dtypes import to_torch
-from burnish.frontend.torch.export import Signature, first_rows, import_torch, is_network
+from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network
 from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
 from burnish.runtime.module import Module
@@ -37,10 +37,10 @@ from burnish.train.step import Train, noted_indices, noted_labels, parameters_of
 class Fitted:
     """A trained model: the ``report``, the training ``step`` with its states, the ``graph`` with trained weights."""
 
-    report: Report
+    report: TrainingReport
     step: Module
     graph: Graph
-    signature: Signature | None = None
+    signature: CallSignature | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def at(self, checkpoint: str | Path) -> Fitted:
@@ -66,13 +66,13 @@ class Fitted:
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class PreparedTraining:
     """A model that is compiled for training: the loop over its data, and what its results are made of."""
 
     trainer: Trainer
     step: Module
     graph: Graph
-    signature: Signature | None = None
+    signature: CallSignature | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
     def run(self) -> Fitted:
@@ -101,7 +101,7 @@ def fit(
     save_every: int | None = None,
     keep: int = 2,
     resume: bool = False,
-    progress: bool | Callable[[Progress], object] = False,
+    progress: bool | Callable[[TrainingProgress], object] = False,
     **arguments: Any,
 ) -> Fitted:
     """Trains ``model`` on ``data`` and returns it with a report.
@@ -117,14 +117,14 @@ def fit(
     ``checkpoint``: a folder in which states, data position and random states are kept, after each epoch or
     ``save_every`` calls, and after Ctrl-C; the last ``keep`` stay, and the best one. ``resume=True`` goes on from the
     newest, to the same losses bit for bit. ``progress``: True draws a bar on a terminal; a function is called with a
-    :class:`Progress` after each call, and ends training by returning true.
+    :class:`TrainingProgress` after each call, and ends training by returning true.
 
     A loss or gradients that are not finite raise DivergenceError, which names the step; parameters stay as they were.
     Raises ParameterError, DataError, ModelError, UnsupportedOperator, CheckpointError and OSError before work is lost.
     """
     if not callable(progress):
         check_flag("progress", progress)
-    limits = Limits(steps, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
+    limits = TrainingLimits(steps, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with shown(progress is True) as bar:
         prepared = prepare(
             model, data, train, limits, example_inputs=example_inputs, valid=valid, metrics=metrics, shuffle=shuffle,
@@ -138,7 +138,7 @@ def prepare(
     model: Any,
     data: Any,
     train: Train,
-    limits: Limits,
+    limits: TrainingLimits,
     *,
     example_inputs: Any = None,
     valid: Any = None,
@@ -147,11 +147,11 @@ def prepare(
     seed: int = 0,
     batch: int | None = None,
     checkpoint: str | Path | None = None,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[TrainingProgress], object] | None = None,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     fix: Mapping[str, Any] | None = None,
     **arguments: Any,
-) -> Prepared:
+) -> PreparedTraining:
     """Compiles what :func:`fit` runs; the arguments are those."""
     if not isinstance(train, Train):
         raise refusal("train", train, 'burnish.Train(loss="squared", optimizer=burnish.SGD(0.1))')
@@ -180,7 +180,7 @@ def prepare(
         progress=progress, facts={"train": str(train), "parameters": sorted(trained_constants(graph, train))},
         companions=companions_of(step, graph, guarded, with_rows_of, inference_of, **arguments),
     )  # fmt: skip
-    return Prepared(trainer, step, infers, signature, origins)
+    return PreparedTraining(trainer, step, infers, signature, origins)
 
 
 def _imported(
@@ -190,7 +190,7 @@ def _imported(
     batch: int | None,
     shapes: Mapping[str, Sequence[int | str]] | None,
     fix: Mapping[str, Any] | None,
-) -> tuple[Graph, Train, Signature | None, Mapping[str, str]]:
+) -> tuple[Graph, Train, CallSignature | None, Mapping[str, str]]:
     """The model's graph, how it is trained, and how a network is called."""
     if is_network(model):
         if shapes is not None or fix is not None:

@@ -19,7 +19,7 @@ from burnish.base.arguments import check_count, check_flag, check_number
 from burnish.errors import CheckpointError, DataError, DivergenceError, InputError, ParameterError
 from burnish.fitting.checkpoint import Checkpoint, Folder
 from burnish.fitting.data import Batch, Source, bound
-from burnish.fitting.report import Evaluation, Progress, Report, StopReason
+from burnish.fitting.report import Evaluation, StopReason, TrainingProgress, TrainingReport
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
 from burnish.train.evaluation import Metric
@@ -27,7 +27,7 @@ from burnish.train.updates import CALLS, RATE, SCALE, SKIPPED, STEP
 
 
 @dataclass(frozen=True)
-class Limits:
+class TrainingLimits:
     """When training ends, and what it does on the way.
 
     The first limit that is reached ends it. ``steps``: calls of the step, each of a batch. ``epochs``: passes over the
@@ -91,7 +91,7 @@ class States(Protocol):
         """Whether there is one of this name."""
 
 
-class Step(Protocol):
+class TrainableStep(Protocol):
     """What a trainer calls: a module of one step, or one device's share of it (``parallel.execute.RankStep``)."""
 
     @property
@@ -132,7 +132,7 @@ class Companions:
 
 
 class Trainer:
-    """Runs a compiled training step over data until its limits, see :class:`Limits`.
+    """Runs a compiled training step over data until its limits, see :class:`TrainingLimits`.
 
     ``step``: a module of ``burnish.compile(model, train=)``. ``evaluation``: one of ``evaluation_graph``, for
     ``valid``. ``checkpoint``: a folder, or one that is open; ``facts`` of the training are kept in it, JSON.
@@ -142,15 +142,15 @@ class Trainer:
 
     def __init__(
         self,
-        step: Step,
+        step: TrainableStep,
         data: Source,
-        limits: Limits,
+        limits: TrainingLimits,
         *,
         evaluation: Module | None = None,
         valid: Source | None = None,
         metrics: Mapping[str, Metric] | None = None,
         checkpoint: str | Path | Folder | None = None,
-        progress: Callable[[Progress], object] | None = None,
+        progress: Callable[[TrainingProgress], object] | None = None,
         facts: Mapping[str, Any] | None = None,
         companions: Companions | None = None,
     ) -> None:
@@ -175,14 +175,14 @@ class Trainer:
             spec.name for spec in step.states if not _is_finite(step.state[spec.name])
         }  # not finite at first
         self._resumed = 0
-        self._now: Progress | None = None  # after the latest call
+        self._now: TrainingProgress | None = None  # after the latest call
         self._folder: Folder | None = None
         self._written: Path | None = None
         if checkpoint is not None:
             self._folder = checkpoint if isinstance(checkpoint, Folder) else Folder(checkpoint, limits.keep)
             self._begin(self._folder)
 
-    def run(self) -> Report:
+    def run(self) -> TrainingReport:
         """Trains. Ctrl-C ends it after the call under way, with a checkpoint; a second one at once.
 
         Raises DivergenceError at a loss that is not finite, DataError for batches that do not fit, and for labels that
@@ -203,7 +203,7 @@ class Trainer:
         if reason != "interrupted" and self._update_by_the_rest():
             self._evaluate()
         state = self.step.state
-        return Report(
+        return TrainingReport(
             np.array(place.losses), tuple(place.evaluations), place.call, int(state[STEP]), place.epoch,
             int(state[SKIPPED]) if SKIPPED in state else 0, time.monotonic() - began, reason, place.best, self._written,
             self.step.memory, tuple(self.step.info.get("live", ())), self._resumed, place.left_out,
@@ -271,7 +271,7 @@ class Trainer:
         self._check(loss, arrays)
         place.call += 1
         place.losses.append(loss)
-        self._now = Progress(
+        self._now = TrainingProgress(
             place.call, place.epoch, place.batch, self._data.batches, self._calls(), loss, time.monotonic() - began
         )
         return True

@@ -8,7 +8,7 @@ from html import escape
 
 import numpy as np
 
-from burnish.fitting.report import Report
+from burnish.fitting.report import TrainingReport
 
 _WIDTH, _HEIGHT, _LEFT, _BELOW = 760, 240, 72, 34  # of a plot, and of its margins for numbers, in pixels
 _POINTS = 1000  # of a curve: more are averaged, as no screen shows them
@@ -18,7 +18,7 @@ _TICKS = 5
 Curve = tuple[str, Sequence[float], Sequence[float]]  # name, x, y
 
 
-def page(report: Report, more: Sequence[str] = ()) -> str:
+def page(report: TrainingReport, more: Sequence[str] = ()) -> str:
     """The page, with parts of HTML that come last. Curves of more than 1,000 points are averaged over equal parts."""
     losses = np.asarray(report.losses, np.float64)
     calls = np.arange(1, len(losses) + 1)

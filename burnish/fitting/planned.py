@@ -20,16 +20,23 @@ from burnish.graph.graph import Graph
 from burnish.machines.target import target as find_target
 from burnish.measure.samples import random_inputs
 from burnish.parallel.model.costs import Costs, Roofline
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import OperationGraph, operations
 from burnish.parallel.model.presets import machine as find_machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import Strategy, micro_batches_of, parse_strategy
-from burnish.parallel.programs.alternatives import RECOMPUTED, SPLITS, Alternative, Request, pipelined, split
-from burnish.parallel.programs.calibration import Ranks, calibrate, optimizer_slots
+from burnish.parallel.programs.alternatives import (
+    RECOMPUTED,
+    SPLITS,
+    SearchRequest,
+    SimulatedStrategy,
+    pipelined,
+    split,
+)
+from burnish.parallel.programs.calibration import LaunchConfig, calibrate, optimizer_slots
 from burnish.parallel.programs.micro import micro_graph
 from burnish.parallel.programs.parallel_plan import Plan
-from burnish.parallel.programs.plans import Splits, Stages, splits_of, stages_of
+from burnish.parallel.programs.plans import Stages, TensorSplits, splits_of, stages_of
 from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
 from burnish.parallel.programs.ranks import Settings
 from burnish.parallel.simulate.baselines import data_parallel, expert, model_parallel
@@ -41,7 +48,7 @@ from burnish.runtime.steps import TensorSpec
 from burnish.search.budget import Event
 from burnish.train.step import Train, noted_labels, training_graph
 
-BASELINES: Mapping[str, Callable[[Model, Machine], Strategy]] = {
+BASELINES: Mapping[str, Callable[[OperationGraph, DeviceCluster], Strategy]] = {
     "data parallel": data_parallel, "expert": expert, "model parallel": model_parallel,
 }  # fmt: skip
 
@@ -53,7 +60,7 @@ AGAIN = 2  # searches more where the programs of what was found have no room, ea
 
 def plan(
     model: Any,
-    devices: str | Path | Machine = "host:2",
+    devices: str | Path | DeviceCluster = "host:2",
     *,
     seconds: float = 10.0,
     seed: int = 0,
@@ -69,13 +76,13 @@ def plan(
     pipelines: bool = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     progress: Callable[[Event], None] | None = None,
-    measure: bool | Ranks = False,
+    measure: bool | LaunchConfig = False,
     deadline: float | None = None,
 ) -> Plan:
     """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
 
     ``model``: an ONNX file, a :class:`Graph`, or what :func:`burnish.compile` imports. ``devices``: a preset such as
-    "p100:4x4" or "host:2", a file cluster.toml, or a :class:`Machine`. ``groups``: names of nodes that form one
+    "p100:4x4" or "host:2", a file cluster.toml, or a :class:`DeviceCluster`. ``groups``: names of nodes that form one
     operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
     ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``, ``seed``: of search.
@@ -87,15 +94,15 @@ def plan(
 
     ``measure``: on cores of this machine, links and parts of operations are timed first, and the best splits, the best
     pipeline and data parallelism last, of which the fastest is returned;
-    :class:`burnish.parallel.programs.calibration.Ranks` says how to train.
+    :class:`burnish.parallel.programs.calibration.LaunchConfig` says how to train.
 
     The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
     search. Raises PlanError, for one where nothing fits.
     """
     check_number("plan: seconds", seconds, 0, open_below=True)
     graph = model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph
-    machine = devices if isinstance(devices, Machine) else find_machine(str(devices))
-    ranks = (Ranks() if measure is True else measure) or None
+    machine = devices if isinstance(devices, DeviceCluster) else find_machine(str(devices))
+    ranks = (LaunchConfig() if measure is True else measure) or None
     if ranks is not None:
         parameters = ranks.train.parameters if parameters is None else tuple(parameters)
         ranks = replace(ranks, train=replace(ranks.train, parameters=parameters))
@@ -103,19 +110,19 @@ def plan(
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
     if ranks is not None:
         began = time.monotonic()
-        known = calibrate(Space(found, machine, strided=strided, also=[*starts.values()]), ranks)
+        known = calibrate(StrategySpace(found, machine, strided=strided, also=[*starts.values()]), ranks)
         machine, costs = known.machine, known.costs
         deadline = None if deadline is None else deadline + time.monotonic() - began
         objective = replace(objective, slots=optimizer_slots(ranks.train))
-    request = Request(
+    request = SearchRequest(
         graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress,
         deadline,
     )  # fmt: skip
     train = Train() if ranks is None else ranks.train
     considered: dict[str, float | str] = {}
-    made: list[Alternative] = []
+    made: list[SimulatedStrategy] = []
 
-    def attempt(name: str, find: Callable[[], Alternative]) -> Alternative | None:
+    def attempt(name: str, find: Callable[[], SimulatedStrategy]) -> SimulatedStrategy | None:
         """Notes an alternative, or why there is none."""
         try:
             own = find()
@@ -143,7 +150,9 @@ def plan(
     return plans[0] if ranks is None else _measured(plans, found, ranks)
 
 
-def _with_room(own: Alternative, request: Request, starts: Mapping[str, Strategy], ranks: Ranks) -> Alternative:
+def _with_room(
+    own: SimulatedStrategy, request: SearchRequest, starts: Mapping[str, Strategy], ranks: LaunchConfig
+) -> SimulatedStrategy:
     """The alternative, or splits found within less where those of it need more than there is for their programs."""
     for _ in range(AGAIN if own.name == SPLITS else 0):
         try:
@@ -158,7 +167,9 @@ def _with_room(own: Alternative, request: Request, starts: Mapping[str, Strategy
     return own
 
 
-def _needed(graph: Graph, placed: Splits | Stages, machine: Machine, ranks: Ranks) -> tuple[int, ...]:
+def _needed(
+    graph: Graph, placed: TensorSplits | Stages, machine: DeviceCluster, ranks: LaunchConfig
+) -> tuple[int, ...]:
     """Bytes that each device's program allocates. Raises PlanError."""
     guarded, settings = replace(ranks.train, guard=True), Settings(ranks.exact, ranks.cache_dir)
     found = plan_memory(graph, guarded, placed, machine.size, find_target(ranks.target), settings)
@@ -166,7 +177,7 @@ def _needed(graph: Graph, placed: Splits | Stages, machine: Machine, ranks: Rank
 
 
 def _baselines(
-    request: Request, model: Model, starts: Mapping[str, Strategy], made: Sequence[Alternative]
+    request: SearchRequest, model: OperationGraph, starts: Mapping[str, Strategy], made: Sequence[SimulatedStrategy]
 ) -> dict[str, float]:
     """Milliseconds of the starts, inf where one does not fit."""
     known = next((own for own in made if own.found is not None), None)
@@ -177,7 +188,11 @@ def _baselines(
 
 
 def _planned(
-    request: Request, own: Alternative, times: Mapping[str, float], considered: Mapping[str, float | str], bound: bool
+    request: SearchRequest,
+    own: SimulatedStrategy,
+    times: Mapping[str, float],
+    considered: Mapping[str, float | str],
+    bound: bool,
 ) -> Plan:
     best = lower_bound(own.simulator.problem) if bound and own.found is not None else None
     return Plan(
@@ -186,7 +201,7 @@ def _planned(
     )  # fmt: skip
 
 
-def _measured(found: Sequence[Plan], model: Model, ranks: Ranks) -> Plan:
+def _measured(found: Sequence[Plan], model: OperationGraph, ranks: LaunchConfig) -> Plan:
     """Of the plans and data parallelism the one that is fastest as measured with random data, among those with room.
 
     Raises PlanError where none has room on the devices.
@@ -231,10 +246,12 @@ def _measured(found: Sequence[Plan], model: Model, ranks: Ranks) -> Plan:
     )  # fmt: skip
 
 
-def _simulator(of: Plan, model: Model, strategy: Strategy) -> Simulator:
+def _simulator(of: Plan, model: OperationGraph, strategy: Strategy) -> Simulator:
     """That of a strategy where only a pipeline was found."""
     old = of.simulator.problem
-    return Simulator(Problem(Space(model, of.machine, strided=False, also=[strategy]), old.costs, old.synchronization))
+    return Simulator(
+        Problem(StrategySpace(model, of.machine, strided=False, also=[strategy]), old.costs, old.synchronization)
+    )
 
 
 def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarray]:
@@ -252,13 +269,13 @@ def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarr
     return random_inputs(specs, seed, domains)
 
 
-def data_parallel_splits(graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits:
+def data_parallel_splits(graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> TensorSplits:
     """The splits of data parallelism over so many devices of this machine."""
     model = operations(graph, parameters)
     return splits_of(model, data_parallel(model, find_machine(f"host:{ranks}")))
 
 
-def read_plan(text: str, graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> Splits | Stages:
+def read_plan(text: str, graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> TensorSplits | Stages:
     """The splits or the pipeline of a strategy's text for a graph, on so many devices of this machine.
 
     Raises PlanError naming the line, for a strategy of another model or of another number of devices, and for a

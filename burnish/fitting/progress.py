@@ -18,7 +18,7 @@ from rich.progress import (
 )
 from rich.progress import Progress as Bar
 
-from burnish.fitting.report import Evaluation, Progress
+from burnish.fitting.report import Evaluation, TrainingProgress
 
 LINES = 20  # of progress where there is no terminal, if the number of calls is known
 EVERY = 100  # calls between lines, if it is not
@@ -26,7 +26,7 @@ _SHARE = 0.05  # of a new loss in the running mean that is shown
 
 
 @contextmanager
-def shown(wanted: bool = True) -> Iterator[Callable[[Progress], None] | None]:
+def shown(wanted: bool = True) -> Iterator[Callable[[TrainingProgress], None] | None]:
     """A function that shows progress on standard error; None unless ``wanted``."""
     if not wanted:
         yield None
@@ -38,7 +38,7 @@ def shown(wanted: bool = True) -> Iterator[Callable[[Progress], None] | None]:
 
 
 @contextmanager
-def _bar() -> Iterator[Callable[[Progress], None]]:
+def _bar() -> Iterator[Callable[[TrainingProgress], None]]:
     columns = (
         SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(),
         TimeRemainingColumn(),
@@ -47,7 +47,7 @@ def _bar() -> Iterator[Callable[[Progress], None]]:
         task = bar.add_task("training", total=None)
         mean = _Mean()
 
-        def show(now: Progress) -> None:
+        def show(now: TrainingProgress) -> None:
             text = f"epoch {now.epoch + 1}, loss {mean(now.loss):.4f}, {mean.pace(now):.1f} steps/s"
             bar.update(task, description=text, completed=now.call, total=now.calls)
             if now.evaluation is not None:
@@ -62,7 +62,7 @@ class _Lines:
     def __init__(self) -> None:
         self._mean = _Mean()
 
-    def __call__(self, now: Progress) -> None:
+    def __call__(self, now: TrainingProgress) -> None:
         loss = self._mean(now.loss)
         every = max(now.calls // LINES, 1) if now.calls else EVERY
         if now.call % every == 0 and now.evaluation is None:
@@ -83,7 +83,7 @@ class _Mean:
         self._mean = loss if self._mean is None else (1 - _SHARE) * self._mean + _SHARE * loss
         return self._mean
 
-    def pace(self, now: Progress) -> float:
+    def pace(self, now: TrainingProgress) -> float:
         """Calls a second."""
         if self._first is None:
             self._first = now.call, now.seconds

@@ -22,13 +22,13 @@ from burnish.errors import DataError
 from burnish.fitting.checkpoint import Folder, ReadFolder
 from burnish.fitting.companions import step_companions
 from burnish.fitting.data import Source, bound, read_npz, source
-from burnish.fitting.loop import Companions, Limits, Trainer
-from burnish.fitting.report import Evaluation, Progress, Report
+from burnish.fitting.loop import Companions, Trainer, TrainingLimits
+from burnish.fitting.report import Evaluation, TrainingProgress, TrainingReport
 from burnish.graph.graph import Graph
 from burnish.machines.target import target as find_target
 from burnish.measure.together import seconds_in_turns
 from burnish.parallel.programs.execute import RankStep
-from burnish.parallel.programs.plans import Splits, Stages
+from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import Settings, rank_programs
 from burnish.runtime import module as modules
 from burnish.runtime.module import Module
@@ -42,7 +42,7 @@ class RankTask:
 
     artifact: str
     data: Any  # arrays by name or in order, or the path of an .npz file
-    limits: Limits
+    limits: TrainingLimits
     shuffle: bool
     seed: int
     threads: int
@@ -51,7 +51,7 @@ class RankTask:
     evaluation: str | None = None
     valid: Any = None
     metrics: tuple[str, ...] = ()
-    watch: Callable[[Progress], object] | None = None  # on device 0
+    watch: Callable[[TrainingProgress], object] | None = None  # on device 0
     beside: Mapping[str, str] = field(default_factory=dict)  # artifacts of companions, see :func:`_companions`
 
 
@@ -59,7 +59,7 @@ class RankTask:
 class RanksFitted:
     """A model trained by a plan: the report of device 0, the states, the graph with trained weights."""
 
-    report: Report
+    report: TrainingReport
     states: Mapping[str, np.ndarray]
     graph: Graph
     memory: tuple[Mapping[str, int], ...]  # bytes by use, a device
@@ -73,8 +73,8 @@ def fit_ranks(
     graph: Graph,
     data: Any,
     train: Train,
-    limits: Limits,
-    plan: Splits | Stages,
+    limits: TrainingLimits,
+    plan: TensorSplits | Stages,
     ranks: int,
     *,
     kind: str = "process",
@@ -88,7 +88,7 @@ def fit_ranks(
     target: str = "cpu",
     exact: bool = False,
     cache_dir: str | Path | None = None,
-    watch: Callable[[Progress], object] | None = None,
+    watch: Callable[[TrainingProgress], object] | None = None,
 ) -> RanksFitted:
     """Trains a graph as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
 
@@ -204,11 +204,11 @@ def _given(data: Any) -> Any:
     return read_npz(Path(data)) if isinstance(data, str) else tuple(data) if isinstance(data, list) else data
 
 
-def _report(told: Mapping[str, Any]) -> Report:
+def _report(told: Mapping[str, Any]) -> TrainingReport:
     """The report from its plain values."""
     path = told["checkpoint"]
     evaluations = tuple(e if isinstance(e, Evaluation) else Evaluation(**e) for e in told["evaluations"])
-    return Report(**{
+    return TrainingReport(**{
         **told, "checkpoint": None if path is None else Path(path), "evaluations": evaluations,
         "live": tuple(told["live"]),
     })  # fmt: skip
@@ -218,7 +218,7 @@ def faster_plan(
     graph: Graph,
     data: Any,
     train: Train,
-    plans: Mapping[str, Splits | Stages],
+    plans: Mapping[str, TensorSplits | Stages],
     ranks: int,
     *,
     kind: str = "process",

@@ -29,7 +29,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """How far training is: calls and epochs done, batches in an epoch and calls in all (None: not known)."""
 
     call: int
@@ -43,7 +43,7 @@ class Progress:
 
 
 @dataclass(frozen=True, eq=False)
-class Report:
+class TrainingReport:
     """What came of training. ``losses`` [calls], float64; ``seconds`` are those of this process alone.
 
     ``left_out``: rows that were to be trained on but fill no batch, over all epochs, where the model is compiled for no

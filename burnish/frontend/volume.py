@@ -10,7 +10,7 @@ from burnish.graph.graph import Attribute
 from burnish.loops.tensor import HALVES
 
 
-class Context(Protocol):
+class VolumeBuilder(Protocol):
     """What a front end's translation builds with."""
 
     def add(self, op: str, *inputs: str, **attrs: Attribute) -> str:
@@ -32,7 +32,7 @@ class Context(Protocol):
         """``x`` with permuted dimensions."""
 
 
-def _every(c: Context, x: str, axis: int, start: int, count: int, step: int) -> str:
+def _every(c: VolumeBuilder, x: str, axis: int, start: int, count: int, step: int) -> str:
     """``count`` positions of ``x`` along ``axis`` from ``start`` on, ``step`` apart."""
     rank, shape = c.rank(x), c.shape(x)
     starts = tuple(start if d == axis else 0 for d in range(rank))
@@ -41,13 +41,13 @@ def _every(c: Context, x: str, axis: int, start: int, count: int, step: int) -> 
     return c.add("slice", x, starts=starts, extents=extents, steps=steps)
 
 
-def _tap(c: Context, weight: str, tap: int) -> str:
+def _tap(c: VolumeBuilder, weight: str, tap: int) -> str:
     """The weight of one tap of the first spatial dimension, without that."""
     outputs, depth, _, *rest = c.shape(weight)
     return c.reshape(_every(c, weight, 2, tap, 1, 1), (outputs, depth, *rest))
 
 
-def _padded(c: Context, x: str, axis: int, low: int, high: int) -> str:
+def _padded(c: VolumeBuilder, x: str, axis: int, low: int, high: int) -> str:
     """``x`` with zeros before and behind along ``axis``."""
     if not low and not high:
         return x
@@ -57,20 +57,20 @@ def _padded(c: Context, x: str, axis: int, low: int, high: int) -> str:
     return c.add("pad", x, pads=tuple(pads))
 
 
-def _sum(c: Context, parts: Sequence[str]) -> str:
+def _sum(c: VolumeBuilder, parts: Sequence[str]) -> str:
     total = parts[0]
     for part in parts[1:]:
         total = c.add("add", total, part)
     return total
 
 
-def _batched(c: Context, x: str) -> str:
+def _batched(c: VolumeBuilder, x: str) -> str:
     """[N, C, D, ...] as [N * D, C, ...]."""
     rank, (batch, channels, depth, *rest) = c.rank(x), c.shape(x)
     return c.reshape(c.transpose(x, (0, 2, 1, *range(3, rank))), (batch * depth, channels, *rest))
 
 
-def _unbatched(c: Context, x: str, batch: int) -> str:
+def _unbatched(c: VolumeBuilder, x: str, batch: int) -> str:
     """[N * D, C, ...] as [N, C, D, ...]."""
     both, channels, *rest = c.shape(x)
     split = c.reshape(x, (batch, both // batch, channels, *rest))
@@ -78,7 +78,13 @@ def _unbatched(c: Context, x: str, batch: int) -> str:
 
 
 def convolution(
-    c: Context, x: str, weight: str, strides: Sequence[int], pads: Sequence[int], dilations: Sequence[int], groups: int
+    c: VolumeBuilder,
+    x: str,
+    weight: str,
+    strides: Sequence[int],
+    pads: Sequence[int],
+    dilations: Sequence[int],
+    groups: int,
 ) -> str:
     """The convolution of ``x`` [N, C, D, ...] with ``weight`` [O, C / groups, KD, ...], without a bias.
 
@@ -105,7 +111,7 @@ def convolution(
 
 
 def transposed(
-    c: Context,
+    c: VolumeBuilder,
     x: str,
     weight: str,
     strides: Sequence[int],
@@ -144,7 +150,7 @@ def transposed(
 
 
 def pool(
-    c: Context,
+    c: VolumeBuilder,
     op: str,
     x: str,
     kernel: Sequence[int],

@@ -42,7 +42,7 @@ MAX_BLOCK = 1024  # pixels of a block of tiles: its results should stay in the f
 
 
 @dataclass(frozen=True)
-class Costs:
+class WinogradRates:
     """What Winograd costs on machines of a kind.
 
     ``efficiency``: flops that its small products reach, as a share of peak, by the share of the second-level cache that
@@ -59,12 +59,12 @@ class Costs:
 
 # By how much is multiplied in a cycle, with which caches must keep up. Measured with vectors of 64 bytes and a second
 # cache of 2 MB; and with 32 bytes, on a machine with 512 KB (AVX2) and on one with 1 MB (AVX-512).
-WIDE = Costs(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 1.0, 4.4, 0.0)
-NARROW = Costs(((inf, 0.85),), 1.4, 1.6, 0.5)
+WIDE = WinogradRates(((0.5, 0.85), (0.875, 0.75), (inf, 0.5)), 1.0, 4.4, 0.0)
+NARROW = WinogradRates(((inf, 0.85),), 1.4, 1.6, 0.5)
 
 
 @dataclass(frozen=True)
-class Window:
+class ConvSizes:
     """The sizes of a convolution: ``size`` and ``out`` are input and output heights and widths."""
 
     batch: int
@@ -103,7 +103,7 @@ class Window:
         return 4.0 * self.batch * self.outputs * self.out[0] * self.out[1]
 
 
-def window_of(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> Window:
+def window_of(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping[str, Attribute]) -> ConvSizes:
     """The sizes of a convolution with these types, at the hints of its dimensions."""
     batch, channels, height, width = map(hinted, x.shape)
     outputs, _, *kernel = weight.shape
@@ -111,7 +111,7 @@ def window_of(x: TensorType, weight: TensorType, out: TensorType, attrs: Mapping
     assert isinstance(strides, tuple) and isinstance(groups, int)
     steps, size = (int(strides[0]), int(strides[1])), (height, width)  # type: ignore[arg-type]
     ends = (hinted(out.shape[2]), hinted(out.shape[3]))
-    return Window(batch, channels, outputs, (kernel[0], kernel[1]), steps, size, ends, groups)
+    return ConvSizes(batch, channels, outputs, (kernel[0], kernel[1]), steps, size, ends, groups)
 
 
 @dataclass(frozen=True)
@@ -131,12 +131,12 @@ def label_of(estimate: Estimate) -> str:
     return estimate.op + (f" m={estimate.attrs['m']}" if "m" in estimate.attrs else "")
 
 
-def _direct(w: Window, target: Target) -> Estimate:
+def _direct(w: ConvSizes, target: Target) -> Estimate:
     traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
     return Estimate("conv2d", {}, arithmetic_seconds(w.flops, target, DIRECT_EFFICIENCY) + traffic)
 
 
-def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
+def _winograd(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     """Multiply-adds, the streaming of the transformed weights, which they do not hide, and the transforms."""
     axes = list(zip(w.kernel, w.strides, strict=True))
     products = prod((m - 1) * stride + taps for taps, stride in axes)
@@ -161,7 +161,7 @@ def _winograd(w: Window, m: int, target: Target) -> Estimate | None:
     return Estimate("winograd_conv2d", {"m": m}, seconds + transforms + traffic, m <= STEADY_TILE)
 
 
-def _in_launches(w: Window, m: int, target: Target) -> Estimate | None:
+def _in_launches(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     """Winograd where transforms and products are launches of their own, between which all points are in memory."""
     alone = _winograd(w, m, target)
     if alone is None:
@@ -176,7 +176,7 @@ def _in_launches(w: Window, m: int, target: Target) -> Estimate | None:
     return replace(alone, seconds=max(products, weights) + moved + 2 * LAUNCH_SECONDS)
 
 
-def _polyphase(w: Window, m: int, target: Target) -> Estimate | None:
+def _polyphase(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     """Multiply-adds and both transforms. None where weights would miss the second cache, or points the first.
 
     Every band of rows reads all weights; every multiply-add reads a point, and those of one place share a cache line
@@ -201,7 +201,7 @@ def _polyphase(w: Window, m: int, target: Target) -> Estimate | None:
     return Estimate("polyphase_conv2d", {"m": m, "kernel_w": w.kernel[1]}, seconds + traffic)
 
 
-def _split(w: Window, target: Target) -> Estimate:
+def _split(w: ConvSizes, target: Target) -> Estimate:
     """Whole tiles of channels and pixels, plus the making of parts, against the streaming of weights."""
     pitch = w.out[1] + (w.kernel[1] - 1) // w.strides[1]
     rows, pixels = split_rows(w.out[0], pitch, -(-w.outputs // (2 * ROWS)), target)
@@ -216,7 +216,7 @@ def _split(w: Window, target: Target) -> Estimate:
     return Estimate("split_conv2d", {"rows": rows, "outputs": w.outputs}, seconds)
 
 
-def _stem(w: Window, target: Target) -> Estimate:
+def _stem(w: ConvSizes, target: Target) -> Estimate:
     """As :func:`_split`, with a row of the window in place of the channels."""
     depth = -(-w.kernel[1] * w.channels // DEPTH) * DEPTH
     pixels = w.out[0] * -(-w.out[1] // ROWS) * ROWS
@@ -226,7 +226,7 @@ def _stem(w: Window, target: Target) -> Estimate:
     return Estimate("split_stem", {"outputs": w.outputs, "kernel_w": w.kernel[1]}, seconds)
 
 
-def packing_seconds(chosen: Estimate, w: Window, target: Target) -> float:
+def packing_seconds(chosen: Estimate, w: ConvSizes, target: Target) -> float:
     """Predicted seconds to transform and pack a weight for an algorithm: it is read once, the result written once."""
     taps = w.kernel[0] * w.kernel[1]
     plain = 4.0 * taps * w.depth * w.outputs
@@ -257,7 +257,7 @@ def split_rows(out_h: int, pitch: int, groups: int, target: Target) -> tuple[int
     return -best[1], best[2]
 
 
-def estimates(w: Window, pads: tuple[int, ...], target: Target) -> list[Estimate]:
+def estimates(w: ConvSizes, pads: tuple[int, ...], target: Target) -> list[Estimate]:
     """The algorithms that can compute a convolution on ``target``, and what they should take.
 
     Of one in groups, a block of channels that fills a vector must belong to one group.

@@ -29,7 +29,7 @@ from burnish.ops.classify import (
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class FusionProperties:
     """``kind``: the fusion class, or ``extern`` of an operator without a definition, which fuses with nothing. The
     sets hold positions of operands.
 
@@ -63,27 +63,29 @@ class Facts:
     pixelwise: bool = False
 
 
-def facts_of(graph: Graph, node: Node) -> Facts:
+def facts_of(graph: Graph, node: Node) -> FusionProperties:
     """The facts of one node."""
     types = tuple(graph.types[name] for name in node.inputs)
     return operator_facts(node.op, types, tuple(sorted(node.attrs.items())))
 
 
 @lru_cache(maxsize=1 << 16)
-def operator_facts(op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]) -> Facts:
+def operator_facts(
+    op: str, types: tuple[TensorType, ...], attrs: tuple[tuple[str, Attribute], ...]
+) -> FusionProperties:
     """Facts of an operator with operands of these types and these attributes, from its definition; remembered."""
     if ops.is_opaque(op):
-        return Facts("extern", reads=(1,) * len(types), steps=True)
+        return FusionProperties("extern", reads=(1,) * len(types), steps=True)
     inputs = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
     outputs = ops.OPERATORS[op].define("y", inputs, dict(attrs))
     kind = fusion_class(outputs)
-    facts = Facts(kind)
+    facts = FusionProperties(kind)
     if kind == "injective" and len(outputs) == 1:
         facts = _injective_facts(inputs, outputs[0])
     elif kind == "reduction":
-        facts = Facts(kind, reduced=_reduced(inputs, outputs[0]))
+        facts = FusionProperties(kind, reduced=_reduced(inputs, outputs[0]))
     elif kind == "complex" and outputs[0].axes:
-        facts = Facts(kind, pixels=_has_pixels(inputs[0], outputs[0]))
+        facts = FusionProperties(kind, pixels=_has_pixels(inputs[0], outputs[0]))
     read: dict[str, list[Access]] = {x.name: [] for x in inputs}
     for access in (a for y in outputs for a in accesses(y)):
         read[access.source.name].append(access)
@@ -104,7 +106,7 @@ def _has_pixels(first: Tensor, output: Tensor) -> bool:
     return first.name in axis_inputs(output)[-1] and any(image in free_vars(i) for a in own for i in a.indices[:1])
 
 
-def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
+def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> FusionProperties:
     read: dict[str, list[Access]] = {}
     for access in accesses(output):
         read.setdefault(access.source.name, []).append(access)
@@ -114,7 +116,7 @@ def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> Facts:
     bijection = view and prod(inputs[0].shape) == prod(output.shape)
     alias = bijection and _keeps_order(inputs[0], output)
     channels = alias and _splits_channels(inputs[0].shape, output.shape)
-    facts = Facts("injective", is_elementwise([output]), view, bijection, alias, channels, once)
+    facts = FusionProperties("injective", is_elementwise([output]), view, bijection, alias, channels, once)
     return replace(facts, pixelwise=_is_pixelwise(output))
 
 

@@ -69,7 +69,7 @@ class Node:
 
 
 @dataclass(frozen=True, eq=False)
-class State:
+class StateUpdate:
     """The value of a state after a call: the graph output of this number; and before the first call."""
 
     output: int
@@ -90,7 +90,7 @@ class Graph:
     nodes: tuple[Node, ...]
     types: Mapping[str, TensorType]
     constants: Mapping[str, np.ndarray]
-    states: Mapping[str, State] = field(default_factory=dict)
+    states: Mapping[str, StateUpdate] = field(default_factory=dict)
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def __str__(self) -> str:
@@ -352,7 +352,7 @@ class GraphBuilder:
             raise ModelError(f"graph outputs {missing} are not defined")
         # A state that nothing updates is an output all the same: its own value.
         after = [self._next.get(name, name) for name in self._initial]
-        states = {name: State(len(outputs) + i, value) for i, (name, value) in enumerate(self._initial.items())}
+        states = {name: StateUpdate(len(outputs) + i, value) for i, (name, value) in enumerate(self._initial.items())}
         outputs = (*outputs, *after)
         graph = Graph(
             tuple(self._inputs), outputs, tuple(self._nodes), self.types, self.constants, states, self._limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from burnish.kernels.task import Task, is_sum_of_products
+from burnish.kernels.task import KernelTask, is_sum_of_products
 from burnish.loops.expr import Call, Const, Load, Reduce, Var
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
@@ -13,7 +13,7 @@ from burnish.loops.traverse import free_vars, loads
 from burnish.ops.classify import is_literal_map
 
 
-def only_reduction(task: Task) -> Tensor | None:
+def only_reduction(task: KernelTask) -> Tensor | None:
     """The one stage that reduces, in a task of one output; None of others."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     return found[0] if len(found) == 1 and len(task.outputs) == 1 else None
@@ -58,7 +58,7 @@ class Convolution(NamedTuple):
         return groups if simplify(self.data.indices[1], ranges) == expected else 0
 
 
-def convolution(task: Task, weight: Tensor | None) -> Convolution | None:
+def convolution(task: KernelTask, weight: Tensor | None) -> Convolution | None:
     """A convolution of float32 images, or words of bytes, with ``weight``, and only element-wise stages behind it.
 
     Its weight is indexed by the output channel and the reduction alone: by channel, row and column of the window.
@@ -97,7 +97,7 @@ class WeightGradient(NamedTuple):
         return self.data.indices[1] == self.sums.axes[0] and self.sums.shape[1] == 1
 
 
-def weight_gradient(task: Task) -> WeightGradient | None:
+def weight_gradient(task: KernelTask) -> WeightGradient | None:
     """A float32 sum over images, rows and columns of an adjoint times data in its window, and an element-wise epilogue.
 
     Rows and columns of the data are affine in those of the adjoint and in those of the window, in one each.
@@ -177,7 +177,7 @@ def mapped_from(t: Tensor | None) -> Tensor | None:
     return t.inputs[0]
 
 
-def mapped_to(task: Task, t: Tensor | None) -> Tensor | None:
+def mapped_to(task: KernelTask, t: Tensor | None) -> Tensor | None:
     """The only stage that reads ``t``, if it multiplies it by a matrix of literals."""
     readers = [u for u in task.stages() if t is not None and t in u.inputs]
     return readers[0] if len(readers) == 1 and mapped_from(readers[0]) is t else None

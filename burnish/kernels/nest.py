@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish.base.jit import njit
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Reduce, Var
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.linear import to_linear
@@ -44,7 +44,7 @@ Size = int | np.ndarray
 Knobs = Mapping[str, np.ndarray]  # knob -> the choice of every candidate [n]
 
 
-class Level(NamedTuple):
+class NestLevel(NamedTuple):
     """A loop: ``extent`` iterations, each of which advances ``axis`` of the statement by ``step``."""
 
     axis: int
@@ -54,7 +54,7 @@ class Level(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Nest:
+class CandidateNests:
     """The loops of n candidates: arrays [levels, n] of float64, [accesses, levels, n] where accesses differ.
 
     ``buffers``: the stored one, then those of at most two loads. ``elements[x, k]``: distinct elements of buffer x that
@@ -106,7 +106,7 @@ class Arrangement:
 
 
 @dataclass(frozen=True)
-class Term:
+class IndexTerm:
     """``coefficient * (linear // divisor % modulus)``, ``linear`` having a coefficient for every axis; modulus 0: none.
 
     ``known`` is false for what has another form, such as an index that is loaded: it may be anything.
@@ -120,11 +120,11 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Access:
+class NestAccess:
     """``indices``: for every dimension of the buffer its terms. ``layout``: where the task keeps the elements."""
 
     buffer: Buffer
-    indices: tuple[tuple[Term, ...], ...]
+    indices: tuple[tuple[IndexTerm, ...], ...]
     layout: Layout
 
 
@@ -134,9 +134,11 @@ class Statement:
 
     extents: tuple[int, ...]
     spatial: int
-    accesses: tuple[Access, ...]
+    accesses: tuple[NestAccess, ...]
 
-    def nest(self, levels: Sequence[Level], count: int, arrangements: Mapping[str, Arrangement] | None = None) -> Nest:
+    def nest(
+        self, levels: Sequence[NestLevel], count: int, arrangements: Mapping[str, Arrangement] | None = None
+    ) -> CandidateNests:
         """The nest of ``count`` candidates; ``arrangements``: of buffers that do not lie as the task says."""
         places = {**self._places, **{name: a.strides() for name, a in (arrangements or {}).items()}}
         parts = [part for a in self.accesses for dim in places[a.buffer.name] for part in dim]
@@ -156,7 +158,7 @@ class Statement:
         )  # fmt: skip
         reduction = np.array([axis >= self.spatial for axis in axes])
         buffers = tuple(a.buffer for a in self.accesses)
-        return Nest(axes, extent, annotation, reduction, buffers, elements, stride, prod(self.extents))
+        return CandidateNests(axes, extent, annotation, reduction, buffers, elements, stride, prod(self.extents))
 
     @cached_property
     def _places(self) -> dict[str, list[list[tuple[Size, Size]]]]:
@@ -322,12 +324,12 @@ def _carry(stride, extent, advance, span, distance, begin, end):  # type: ignore
 # --- from a definition to its statement -------------------------------------------------------------------------------
 
 
-def main_stage(task: Task) -> Tensor:
+def main_stage(task: KernelTask) -> Tensor:
     """The stage a nest is about: the contraction, else what has the most iterations, a reduction rather than a map."""
     return task.anchor() or max(task.stages(), key=lambda t: (prod(_extents(t)), isinstance(t.body, Reduce)))
 
 
-def reduced_stage(task: Task) -> Tensor:
+def reduced_stage(task: KernelTask) -> Tensor:
     """The only reduction of a task."""
     (found,) = (t for t in task.stages() if isinstance(t.body, Reduce))
     return found
@@ -337,7 +339,7 @@ def _extents(t: Tensor) -> tuple[int, ...]:
     return (*t.shape, *(hinted(a.extent) for a in t.body.axes)) if isinstance(t.body, Reduce) else t.shape
 
 
-def statement(task: Task, stage: Tensor, kept: Collection[str] = ()) -> Statement:
+def statement(task: KernelTask, stage: Tensor, kept: Collection[str] = ()) -> Statement:
     """The statement of ``stage`` with its store and its two largest loads, constants last.
 
     Element-wise producers are read through, as schedules inline them, but for those in ``kept``.
@@ -367,16 +369,16 @@ def _reads(e: Expr, inlined: Mapping[str, Tensor]) -> list[Load]:
     return found
 
 
-def _access(load: Load, task: Task, ranges: Mapping[str, int]) -> Access:
+def _access(load: Load, task: KernelTask, ranges: Mapping[str, int]) -> NestAccess:
     indices = [to_linear(simplify(index, ranges))[0] for index in load.indices]
     terms = tuple(tuple(_term(atom, c, list(ranges)) for atom, c in index.items()) for index in indices)
     # What is stored in registers or scratch ends up in an output of the same shape, if there is one.
     outputs = [t.name for t in task.outputs if t.shape == load.buffer.shape]
     name = load.buffer.name if load.buffer.name not in {t.name for t in task.stages()} else next(iter(outputs), "")
-    return Access(load.buffer, terms, task.layouts.get(name) or row_major(len(load.buffer.shape)))
+    return NestAccess(load.buffer, terms, task.layouts.get(name) or row_major(len(load.buffer.shape)))
 
 
-def _term(atom: Expr, coefficient: int, axes: Sequence[str]) -> Term:
+def _term(atom: Expr, coefficient: int, axes: Sequence[str]) -> IndexTerm:
     inside, divisor, modulus = atom, 1, 0
     match atom:
         case Binary("%", Binary("//", a, Const(c, _)), Const(m, _)):
@@ -388,6 +390,6 @@ def _term(atom: Expr, coefficient: int, axes: Sequence[str]) -> Term:
     form = to_linear(inside)[0]
     if all(isinstance(v, Var) for v in form):
         by_name = {v.name: c for v, c in form.items() if isinstance(v, Var)}
-        return Term(coefficient, tuple(by_name.get(name, 0) for name in axes), divisor, modulus)
+        return IndexTerm(coefficient, tuple(by_name.get(name, 0) for name in axes), divisor, modulus)
     used = free_vars(atom)
-    return Term(coefficient, tuple(int(name in used) for name in axes), known=False)
+    return IndexTerm(coefficient, tuple(int(name in used) for name in axes), known=False)

@@ -17,8 +17,17 @@ from math import prod
 import numpy as np
 
 from burnish.errors import ScheduleError
-from burnish.kernels.nest import ANNOTATIONS, SERIAL, Arrangement, Knobs, Level, Nest, main_stage, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import (
+    ANNOTATIONS,
+    SERIAL,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    main_stage,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import layout
 from burnish.loops.program import For, Store
@@ -31,7 +40,7 @@ MOST_CHOICES = 64  # of a space whose schedules are all made: some tenths of a s
 
 
 @dataclass(frozen=True)
-class Part:
+class AxisLoop:
     """One axis in a loop: ``extent`` iterations, each of which advances ``axis`` by ``step``."""
 
     axis: int
@@ -43,10 +52,10 @@ class Part:
 class _Loops:
     """The parts of every loop by its name, outermost first, as the calls of a trace change them."""
 
-    parts: dict[str, list[Part]] = field(default_factory=dict)
+    parts: dict[str, list[AxisLoop]] = field(default_factory=dict)
 
     @staticmethod
-    def of(task: Task, stage: Tensor) -> _Loops:
+    def of(task: KernelTask, stage: Tensor) -> _Loops:
         """Those of the naive program: stages of the main stage's shape have its axes."""
         naive, found = Schedule(task.program()), _Loops()
         for t in task.stages():
@@ -54,7 +63,7 @@ class _Loops:
                 for axis, loop in enumerate(naive.loops(t.name)):
                     spatial = axis < len(stage.shape)
                     if spatial or t is stage:
-                        found.parts[loop] = [Part(axis, naive.extent(loop))]
+                        found.parts[loop] = [AxisLoop(axis, naive.extent(loop))]
         return found
 
     def follow(self, call: Call) -> None:
@@ -76,22 +85,22 @@ class _Loops:
                 self.parts |= renamed  # the copy keeps the names of the stage's axes
 
 
-def _cut(parts: Sequence[Part], factor: int) -> tuple[list[Part], list[Part]]:
+def _cut(parts: Sequence[AxisLoop], factor: int) -> tuple[list[AxisLoop], list[AxisLoop]]:
     """The outer and inner halves of a loop over one axis."""
     (part,) = parts
-    outer = Part(part.axis, -(-part.extent // factor), part.step * factor)
-    return [outer], [Part(part.axis, min(factor, part.extent), part.step)]
+    outer = AxisLoop(part.axis, -(-part.extent // factor), part.step * factor)
+    return [outer], [AxisLoop(part.axis, min(factor, part.extent), part.step)]
 
 
 @dataclass(frozen=True)
-class Candidate:
+class ScheduledLoops:
     """The loops around the main statement of one schedule, and the layouts of its parameters."""
 
-    levels: tuple[tuple[Part, int], ...]  # each with the number of its annotation
+    levels: tuple[tuple[AxisLoop, int], ...]  # each with the number of its annotation
     layouts: Mapping[str, str]
 
 
-def loops_of(made: Schedule, task: Task, stage: Tensor) -> Candidate:
+def loops_of(made: Schedule, task: KernelTask, stage: Tensor) -> ScheduledLoops:
     """What the trace and the program of a schedule say of the statement of ``stage``."""
     loops, layouts = _Loops.of(task, stage), {}
     for call in made.trace:
@@ -101,21 +110,21 @@ def loops_of(made: Schedule, task: Task, stage: Tensor) -> Candidate:
     reduces = isinstance(stage.body, Reduce)
     stores = [s for s in sites(made.program.body) if isinstance(s.stmt, Store) and bool(s.stmt.reduce) is reduces]
     *_, main = [s for s in stores if isinstance(s.stmt, Store) and s.stmt.buffer.name.startswith(stage.name)] or stores
-    levels: list[tuple[Part, int]] = []
+    levels: list[tuple[AxisLoop, int]] = []
     for loop in (s for s in main.path if isinstance(s, For)):
         own, kind = loops.parts[loop.var], ANNOTATIONS.index(loop.kind)
         if len(own) == 1:  # computed inside of others it has less to do, and padded more
-            own = [Part(own[0].axis, loop.extent, own[0].step)]
+            own = [AxisLoop(own[0].axis, loop.extent, own[0].step)]
         elif prod(part.extent for part in own) != loop.extent:
             raise ScheduleError(f"loop '{loop.var}': its trace says {own}; it has {loop.extent} iterations")
         levels += [(part, kind) for part in own]
-    return Candidate(tuple(levels), layouts)
+    return ScheduledLoops(tuple(levels), layouts)
 
 
 class ScheduledNests:
     """The nests of candidates, from their schedules: ``apply`` makes that of a choice."""
 
-    def __init__(self, task: Task, space: Space, apply: Callable[[Choice], Schedule]) -> None:
+    def __init__(self, task: KernelTask, space: ScheduleSpace, apply: Callable[[Choice], Schedule]) -> None:
         """Raises ScheduleError for a space that is too large."""
         if space.size > MOST_CHOICES:
             raise ScheduleError(
@@ -124,15 +133,17 @@ class ScheduledNests:
         stage = main_stage(task)
         self._knobs, self._domain = [*space.knobs], statement(task, stage)
 
-        def candidate(choice: Choice) -> Candidate | None:
+        def candidate(choice: Choice) -> ScheduledLoops | None:
             with suppress(ScheduleError):
                 return loops_of(apply(choice), task, stage)
             return None
 
-        plain = Candidate(tuple((Part(a, extent), SERIAL) for a, extent in enumerate(self._domain.extents)), {})
+        plain = ScheduledLoops(
+            tuple((AxisLoop(a, extent), SERIAL) for a, extent in enumerate(self._domain.extents)), {}
+        )
         usual = candidate(space.default) or plain
         self._numbers: dict[tuple[object, ...], int] = {}
-        found: list[Candidate] = []
+        found: list[ScheduledLoops] = []
         for values in product(*space.knobs.values()):
             self._numbers[values] = len(found)
             # What cannot be scheduled looks like the default, and fails when it is built.
@@ -141,18 +152,18 @@ class ScheduledNests:
         self._arrangements = {n: Arrangement.of(layout(t), shapes[n]) for n, t in usual.layouts.items() if n in shapes}
         self._axes, self._tables = _stacked(found)
 
-    def __call__(self, knobs: Knobs, count: int) -> Nest:
+    def __call__(self, knobs: Knobs, count: int) -> CandidateNests:
         """The nests of candidates, as a template's own description gives them."""
         columns = [knobs[knob].tolist() for knob in self._knobs]
         rows = np.array([self._numbers[values] for values in zip(*columns, strict=True)] if columns else [0] * count)
         levels = [
-            Level(axis, *(table[k, rows] for table in self._tables))  # extent, step, annotation
+            NestLevel(axis, *(table[k, rows] for table in self._tables))  # extent, step, annotation
             for k, axis in enumerate(self._axes)
         ]
         return self._domain.nest(levels, count, self._arrangements)
 
 
-def _stacked(found: Sequence[Candidate]) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]:
+def _stacked(found: Sequence[ScheduledLoops]) -> tuple[tuple[int, ...], tuple[np.ndarray, ...]]:
     """(the axis of each level, extents, steps and annotations [levels, candidates]); candidates whose loops go over
     other axes have levels of their own, which the others have with one iteration.
     """

@@ -9,7 +9,7 @@ from functools import cached_property
 from burnish.loops.expr import Reduce, Select
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.loaded import is_loaded
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.reduction import factors_of
 from burnish.loops.sizes import Dim
 from burnish.loops.specialize import dims_of_tensors, tensors_at
@@ -18,7 +18,7 @@ from burnish.loops.traverse import loads
 
 
 @dataclass(frozen=True)
-class Task:
+class KernelTask:
     """One fused kernel: its definition, the layouts its activations arrive and leave in, and which inputs are constant.
 
     ``layouts`` and ``constants`` are keyed by parameter name; what is not in ``layouts`` is row-major. A template may
@@ -50,22 +50,22 @@ class Task:
         return dims_of_tensors((*self.inputs, *self.outputs))
 
     @cached_property
-    def hinted(self) -> Task:
+    def hinted(self) -> KernelTask:
         """The static task where every dimension has its hint: what templates, costs and tuners see."""
         return self.at({d.name: d.hint for d in self.dims}) if self.dims else self
 
-    def at(self, sizes: Mapping[str, int]) -> Task:
+    def at(self, sizes: Mapping[str, int]) -> KernelTask:
         """The static task for these values of dimensions."""
         made = tensors_at((*self.inputs, *self.outputs), sizes)
         inputs, outputs = (tuple(made[t.name] for t in tensors) for tensors in (self.inputs, self.outputs))
         return replace(self, inputs=inputs, outputs=outputs)
 
-    def program(self) -> Program:
+    def program(self) -> LoopProgram:
         """The naive loop program: always the same object."""
         return self._program
 
     @cached_property
-    def _program(self) -> Program:
+    def _program(self) -> LoopProgram:
         return create_program(self.name, self.inputs, self.outputs)
 
     def stages(self) -> list[Tensor]:
@@ -108,7 +108,7 @@ Choice = Mapping[str, int | str]
 
 
 @dataclass(frozen=True)
-class Space:
+class ScheduleSpace:
     """A schedule space as data: knob name -> its choices, the analytic default first in ``default``."""
 
     knobs: Mapping[str, Sequence[int | str]]

@@ -8,22 +8,22 @@ from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from burnish.errors import ScheduleError
-from burnish.kernels.nest import Knobs, Level, Nest, main_stage, statement
+from burnish.kernels.nest import CandidateNests, Knobs, NestLevel, main_stage, statement
 from burnish.kernels.scheduled import ScheduledNests
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 Form = TypeVar("Form")
-Describe = Callable[[Knobs, int], Nest]
+Describe = Callable[[Knobs, int], CandidateNests]
 """Knobs and the number of candidates -> their loop nests, as cost models see them."""
 
 
-def stage_nest(task: Task, target: Target, form: object) -> Describe:
+def stage_nest(task: KernelTask, target: Target, form: object) -> Describe:
     """The loops of the main stage as the definition has them, which no knob changes."""
     del target, form
     domain = statement(task, main_stage(task))
-    levels = [Level(axis, extent) for axis, extent in enumerate(domain.extents)]
+    levels = [NestLevel(axis, extent) for axis, extent in enumerate(domain.extents)]
     return lambda knobs, count: domain.nest(levels, count)
 
 
@@ -40,20 +40,20 @@ class Template(Generic[Form]):
     """
 
     name: str
-    form: Callable[[Task, Target], Form | None]
-    space: Callable[[Task, Target, Form], Space]
-    schedule: Callable[[Task, Target, Form, Choice], Schedule]
-    nests: Callable[[Task, Target, Form], Describe] | None = stage_nest
+    form: Callable[[KernelTask, Target], Form | None]
+    space: Callable[[KernelTask, Target, Form], ScheduleSpace]
+    schedule: Callable[[KernelTask, Target, Form, Choice], Schedule]
+    nests: Callable[[KernelTask, Target, Form], Describe] | None = stage_nest
     searched: bool = False
     loaded: bool = False
     joins: bool = False
 
-    def match(self, task: Task, target: Target) -> Match | None:
+    def match(self, task: KernelTask, target: Target) -> TemplateMatch | None:
         """The template on a task; None where it cannot schedule it."""
         found = None if task.loaded and not self.loaded else self.form(task, target)
-        return None if found is None else Match(self, task, target, found)
+        return None if found is None else TemplateMatch(self, task, target, found)
 
-    def on(self, task: Task, target: Target) -> Match:
+    def on(self, task: KernelTask, target: Target) -> TemplateMatch:
         """As :meth:`match`. Raises ScheduleError where the template cannot schedule the task."""
         found = self.match(task, target)
         if found is None:
@@ -62,11 +62,11 @@ class Template(Generic[Form]):
 
 
 @dataclass(frozen=True, eq=False)
-class Match:
+class TemplateMatch:
     """A template on a task that it can schedule: ``form`` is what it found there."""
 
     template: Template[Any]
-    task: Task
+    task: KernelTask
     target: Target
     form: Any
 
@@ -76,7 +76,7 @@ class Match:
         return self.template.name
 
     @cached_property
-    def space(self) -> Space:
+    def space(self) -> ScheduleSpace:
         """The knobs and their analytic default."""
         return self.template.space(self.task, self.target, self.form)
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from burnish.errors import ScheduleError
 from burnish.kernels import cpu, gpu, vdla
-from burnish.kernels.task import Task
-from burnish.kernels.template import Match, Template
+from burnish.kernels.task import KernelTask
+from burnish.kernels.template import Template, TemplateMatch
 from burnish.machines.target import Target
 
 BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {
@@ -27,7 +27,7 @@ def templates(target: Target) -> tuple[Template[Any], ...]:
     return found
 
 
-def tunable_matches(task: Task, target: Target) -> list[Match]:
+def tunable_matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
     """Every template that matches ``task``, best first; those of what drives a target behind its own.
 
     Raises ScheduleError where none does.
@@ -42,12 +42,12 @@ def tunable_matches(task: Task, target: Target) -> list[Match]:
     return found
 
 
-def matches(task: Task, target: Target) -> list[Match]:
+def matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
     """Those of :func:`tunable_matches` that are good without a search; the last one schedules everything."""
     return [match for match in tunable_matches(task, target) if not match.template.searched]
 
 
-def first_match(task: Task, target: Target) -> Match:
+def first_match(task: KernelTask, target: Target) -> TemplateMatch:
     """The template that schedules ``task`` by default."""
     return matches(task, target)[0]
 
@@ -57,7 +57,7 @@ def general_template(target: Target) -> Template[Any]:
     return [template for template in templates(target) if not template.searched][-1]
 
 
-def is_general(task: Task, target: Target) -> bool:
+def is_general(task: KernelTask, target: Target) -> bool:
     """Whether none but the general template takes ``task`` without a search."""
     static, last = task.hinted, general_template(target)
     others = (template for template in templates(target) if not template.searched and template is not last)

@@ -8,7 +8,7 @@ from typing import Any
 
 from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, wrap
 from burnish.loops.linear import Linear, divided, factors, monomial, multiply, size_part, to_linear, total_of
-from burnish.loops.sizes import Size, greatest, is_size
+from burnish.loops.sizes import SymbolicSize, greatest, is_size
 from burnish.loops.traverse import conjuncts
 
 Ranges = Mapping[str, int]  # variable -> extent: the variable is in range(extent)
@@ -25,7 +25,7 @@ def bounds(e: Expr, ranges: Ranges) -> Interval:
             return (int(value), int(value))
         case Var(name):
             return (0, greatest(ranges[name]) - 1) if name in ranges else UNKNOWN
-        case Size():
+        case SymbolicSize():
             return (e.low, e.high)
         case Binary("+" | "-", _, _):
             return linear_bounds(to_linear(e), ranges)
@@ -89,7 +89,7 @@ def _divided_by_size(e: Binary, ranges: Ranges) -> Interval:
     return (low // q, high // p) if low >= 0 and math.isfinite(high) else UNKNOWN
 
 
-def symbolic_extent(e: Expr, ranges: Ranges) -> Size | None:
+def symbolic_extent(e: Expr, ranges: Ranges) -> SymbolicSize | None:
     """The size to which an expression counts from zero: a loop's variable, or digits of one; None for any other."""
     extent = _counted(e, ranges)
     return extent if is_size(extent) else None
@@ -102,9 +102,9 @@ def _counted(e: Expr, ranges: Ranges) -> Any:
             return ranges.get(name)
         case Binary("//", Var(name), Const(c, _)) if c > 0 and is_size(ranges.get(name)):
             return (ranges[name] - 1) // int(c) + 1
-        case Binary("%", _, Size() as divisor) if divisor.low > 0:
+        case Binary("%", _, SymbolicSize() as divisor) if divisor.low > 0:
             return divisor
-        case Binary("//", Var(name), Size() as divisor) if name in ranges:
+        case Binary("//", Var(name), SymbolicSize() as divisor) if name in ranges:
             whole = divided(to_linear(wrap(ranges[name])), divisor)
             return size_part(whole) if whole is not None else None
     return None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from burnish.loops.program import NOTHING, Alloc, Program, Stmt, rebuild_stmt
+from burnish.loops.program import NOTHING, Alloc, LoopProgram, Stmt, rebuild_stmt
 
 
-def drop_dead_stores(program: Program) -> Program:
+def drop_dead_stores(program: LoopProgram) -> LoopProgram:
     """Drops allocated buffers that are never read, with the statements that write them, until there are none.
 
     ``alloc t: for i: t[i] = x[i]; for j: y[j] = 0.0`` becomes ``for j: y[j] = 0.0``.
@@ -13,7 +13,7 @@ def drop_dead_stores(program: Program) -> Program:
     body = program.body
     while dead := body.allocates - body.reads:
         body = _without(body, dead)
-    return Program(program.name, program.params, body)
+    return LoopProgram(program.name, program.params, body)
 
 
 def _without(s: Stmt, dead: frozenset[str]) -> Stmt:

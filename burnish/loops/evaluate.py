@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from burnish.errors import InputError, VerificationError
 from burnish.loops.expr import FLOATS, Binary, Buffer, Call, Cast, Const, Expr, Load, Not, Reduce, Select, Var, all_of
-from burnish.loops.loaded import Loaded, is_loaded
+from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.numeric import FUNCTIONS, OPERATORS, REDUCERS, convert, numpy_dtype
 from burnish.loops.onepoint import demanded, padding, scattered_axes
 from burnish.loops.reduction import identity
@@ -150,7 +150,7 @@ def _reduce_rows(
 
 
 def _positions(
-    t: Tensor, extent: Loaded, outer: Mapping[str, int], values: Mapping[str, np.ndarray], override: str | None
+    t: Tensor, extent: LoadedExtent, outer: Mapping[str, int], values: Mapping[str, np.ndarray], override: str | None
 ) -> tuple[np.ndarray, np.ndarray]:
     """For every position that a loaded extent runs over: the number of the outer point, and the position itself."""
     block = _Block({v: (0, n) for v, n in outer.items()}, values, override)

@@ -30,7 +30,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.loaded import is_loaded
 from burnish.loops.numeric import FUNCTIONS, numpy_dtype
-from burnish.loops.program import BARRIER, HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
+from burnish.loops.program import BARRIER, HINTS, Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store
 
 __all__ = ["IntrinsicFunction", "evaluate", "run_program"]
 
@@ -40,7 +40,7 @@ IntrinsicFunction = Callable[[Sequence[tuple[np.ndarray, tuple[int, ...]]], Mapp
 
 
 def run_program(
-    program: Program,
+    program: LoopProgram,
     arrays: Mapping[str, np.ndarray],
     intrinsics: Mapping[str, IntrinsicFunction] | None = None,
     seed: int = 0,
@@ -67,7 +67,7 @@ def run_program(
     return {b.name: machine.arrays[b.name].reshape(b.shape) for b in program.params if b.name in outputs}
 
 
-def _copied(program: Program, buffer: Buffer, array: np.ndarray) -> np.ndarray:
+def _copied(program: LoopProgram, buffer: Buffer, array: np.ndarray) -> np.ndarray:
     if array.shape != buffer.shape or array.dtype != numpy_dtype(buffer.dtype):
         raise InputError(
             f"program '{program.name}': parameter '{buffer.name}' is {array.dtype}{list(array.shape)}, "

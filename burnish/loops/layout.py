@@ -17,7 +17,7 @@ from burnish.loops.expr import Expr
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class LayoutPart:
     """One physical dimension: ``index[dim] // step`` and, for a block, ``% block``; ``block`` 0: the outer part."""
 
     dim: int
@@ -31,7 +31,7 @@ class Layout:
 
     tag: str
     rank: int
-    parts: tuple[Part, ...]
+    parts: tuple[LayoutPart, ...]
 
     def __str__(self) -> str:
         return self.tag
@@ -39,7 +39,7 @@ class Layout:
     @property
     def plain(self) -> bool:
         """Row-major, nothing permuted, blocked or padded."""
-        return self.parts == tuple(Part(d, 1, 0) for d in range(self.rank))
+        return self.parts == tuple(LayoutPart(d, 1, 0) for d in range(self.rank))
 
     def block(self, dim: int) -> int:
         """Product of the blocks of logical dimension ``dim``; 1 when it is not blocked."""
@@ -107,10 +107,10 @@ def layout(tag: str) -> Layout:
     ):
         raise ScheduleError(f"layout {tag!r}: every dimension needs one capital, and blocks are written like '16b'")
     step = [1] * rank
-    parts: list[Part] = []
+    parts: list[LayoutPart] = []
     for n, c in reversed(tokens):
         dim = ord(c.upper()) - ord("A")
-        parts.append(Part(dim, step[dim], int(n) if n else 0))
+        parts.append(LayoutPart(dim, step[dim], int(n) if n else 0))
         step[dim] *= int(n) if n else 1
     return Layout(tag, rank, tuple(reversed(parts)))
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from burnish.loops.expr import INDEX, Binary, Const, Expr, wrap
-from burnish.loops.sizes import Size, exact_quotient, is_size
+from burnish.loops.sizes import SymbolicSize, exact_quotient, is_size
 
 Linear = tuple[Mapping[Expr, int], int]
 
@@ -35,9 +35,9 @@ def _collect(e: Expr, factor: int, terms: dict[Expr, int]) -> int:
             return _collect(a, factor * int(value), terms)
         case Binary("*", Const(value, _), b):
             return _collect(b, factor * int(value), terms)
-        case Size(monomials, constant):
+        case SymbolicSize(monomials, constant):
             for monomial, c in monomials:
-                one = Size(((monomial, 1),))
+                one = SymbolicSize(((monomial, 1),))
                 terms[one] = terms.get(one, 0) + factor * c
             return factor * constant
         case Binary("*", a, b) if e.symbolic and e.dtype == INDEX:
@@ -51,7 +51,7 @@ def _collect(e: Expr, factor: int, terms: dict[Expr, int]) -> int:
 
 def from_linear(terms: Mapping[Expr, int], const: int) -> Expr:
     """The expression of a linear form: positive terms first, the constant last. Of sizes alone it is a size."""
-    if terms and all(atom.__class__ is Size for atom in terms):
+    if terms and all(atom.__class__ is SymbolicSize for atom in terms):
         return wrap(size_part((terms, const)))  # type: ignore[arg-type]
     result: Expr | None = None
     for atom, c in sorted(terms.items(), key=lambda item: item[1] < 0):
@@ -88,7 +88,7 @@ def factors(atom: Expr) -> tuple[Expr, ...]:
     if isinstance(atom, Binary) and atom.op == "*" and atom.symbolic:
         return (*factors(atom.a), *factors(atom.b))
     if is_size(atom) and len(atom.terms) == 1 and len(atom.terms[0][0]) > 1:
-        return tuple([Size((((one,), 1),)) for one in atom.terms[0][0]])
+        return tuple([SymbolicSize((((one,), 1),)) for one in atom.terms[0][0]])
     return (atom,)
 
 
@@ -125,7 +125,7 @@ def as_extent(e: Expr) -> int | None:
     return size_part(to_linear(e))
 
 
-def divided(form: Linear, by: Size) -> Linear | None:
+def divided(form: Linear, by: SymbolicSize) -> Linear | None:
     """The form that times a size is this one; None if there is none, or ``by`` is a sum."""
     ((divisor, k), *more), extra = to_linear(by)[0].items(), by.constant
     if more or extra:

@@ -20,7 +20,7 @@ class UnknownExtentError(ScheduleError, TypeError):
 
 
 @immutable(eq=False, weakref_slot=True)
-class Loaded(Rebuilt, metaclass=Interned):
+class LoadedExtent(Rebuilt, metaclass=Interned):
     """The positions from ``begin`` to below ``end``, all below ``most``. ``mean``: how many there are on the average,
     for costs.
 
@@ -61,10 +61,10 @@ class Loaded(Rebuilt, metaclass=Interned):
         """About how many positions there are."""
         return self.mean
 
-    def mapped(self, fn: Callable[[Expr], Expr]) -> Loaded:
+    def mapped(self, fn: Callable[[Expr], Expr]) -> LoadedExtent:
         """The same with ``fn`` of both ends; itself where nothing changes."""
         begin, end = fn(self.begin), fn(self.end)
-        return self if begin is self.begin and end is self.end else Loaded(begin, end, self.most, self.mean)
+        return self if begin is self.begin and end is self.end else LoadedExtent(begin, end, self.most, self.mean)
 
     def __lt__(self, other: int) -> bool:
         return self._decided("<", self.high < other, other <= 0)
@@ -90,6 +90,6 @@ class Loaded(Rebuilt, metaclass=Interned):
     __floordiv__ = __rfloordiv__ = __mod__ = __rmod__ = _refused
 
 
-def is_loaded(extent: object) -> TypeGuard[Loaded]:
+def is_loaded(extent: object) -> TypeGuard[LoadedExtent]:
     """Whether an extent is read from memory: extents are annotated as numbers."""
-    return isinstance(extent, Loaded)
+    return isinstance(extent, LoadedExtent)

@@ -23,7 +23,7 @@ from typing import Any, cast
 
 from burnish.loops.expr import Buffer, Expr, Load, Value, wrap
 from burnish.loops.hashcons import Rebuilt, immutable, union
-from burnish.loops.loaded import Loaded, is_loaded
+from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.traverse import substitute, transform
 
 BLOCKS = ("blockIdx.x", "blockIdx.y", "blockIdx.z")
@@ -176,7 +176,7 @@ class Intrinsic(Stmt):
 
 
 @immutable()
-class Program:
+class LoopProgram:
     """Loop program of one kernel: parameters, inputs before outputs, and the statements that compute these."""
 
     name: str
@@ -267,7 +267,7 @@ def map_exprs(s: Stmt, fn: Callable[[Expr], Expr]) -> Stmt:
         case Intrinsic(name, operands, attrs):
             mapped = tuple([Load(o.buffer, tuple([fn(i) for i in o.indices])) for o in operands])
             return s if mapped == operands else Intrinsic(name, mapped, attrs)
-        case For(_, Loaded() as extent, _, body):
+        case For(_, LoadedExtent() as extent, _, body):
             return _ranging(s, extent.mapped(fn), map_exprs(body, fn))
     return rebuild_stmt(s, lambda inner: map_exprs(inner, fn))
 
@@ -302,7 +302,7 @@ def map_access(s: Stmt, of: str, fn: Moved) -> Stmt:
             case Intrinsic(name, operands, attrs):
                 mapped = tuple([cast(Load, on_expr(o)) for o in operands])
                 return inner if mapped == operands else Intrinsic(name, mapped, attrs)
-            case For(_, Loaded() as extent, _, body):
+            case For(_, LoadedExtent() as extent, _, body):
                 return _ranging(inner, extent.mapped(on_expr), on_stmt(body))
         return rebuild_stmt(inner, on_stmt)
 
@@ -320,7 +320,7 @@ def _under(old: If, cond: Expr, body: Stmt) -> If:
     return old if cond is old.cond and body is old.body else If(cond, body)
 
 
-def _ranging(old: For, extent: Loaded, body: Stmt) -> For:
+def _ranging(old: For, extent: LoadedExtent, body: Stmt) -> For:
     """A loop over a loaded extent; ``old`` where it is the same."""
     found: Any = extent
     return old if found is old.extent and body is old.body else For(old.var, found, old.kind, body)

@@ -19,7 +19,7 @@ from burnish.loops.traverse import free_vars, walk
 
 
 @immutable()
-class Access:
+class BufferAccess:
     """One load, store, reduce, output or operand of ``buffer``, with the loops around it and the conditions there."""
 
     kind: str
@@ -35,17 +35,17 @@ class Access:
         return self.kind in ("store", "reduce", "output")
 
 
-def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = (), of: str = "") -> list[Access]:
+def accesses(s: Stmt, ranges: Ranges, given: tuple[Expr, ...] = (), of: str = "") -> list[BufferAccess]:
     """Every access in ``s``, in program order, index loads included; ``ranges`` and ``given`` hold around ``s``.
 
     ``of``: the name of the only buffer of interest.
     """
-    found: list[Access] = []
+    found: list[BufferAccess] = []
     _find(s, ranges, given, of, found)
     return found
 
 
-def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access]) -> None:
+def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[BufferAccess]) -> None:
     if of and of not in s.reads and of not in s.writes:
         return
     match s:
@@ -59,7 +59,7 @@ def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list
             for e in (*indices, value):
                 _find_loads(e, ranges, given, of, found, met)
             if not of or of == buffer.name:
-                found.append(Access("reduce" if reduce else "store", buffer, indices, ranges, given, reduce))
+                found.append(BufferAccess("reduce" if reduce else "store", buffer, indices, ranges, given, reduce))
         case If(cond, body):
             _find_loads(cond, ranges, given, of, found, {})
             _find(body, ranges, (*given, cond), of, found)
@@ -69,7 +69,7 @@ def _find(s: Stmt, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list
                     _find_loads(index, ranges, given, of, found, {})
                 if not of or of == operand.buffer.name:
                     kind = "operand" if position else "output"
-                    found.append(Access(kind, operand.buffer, operand.indices, ranges, given))
+                    found.append(BufferAccess(kind, operand.buffer, operand.indices, ranges, given))
         case _:
             for inner in s.parts:
                 _find(inner, ranges, given, of, found)
@@ -79,7 +79,7 @@ Met = dict[Expr, list[tuple[Expr, ...]]]
 """The conditions under which expressions were searched for loads."""
 
 
-def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[Access], met: Met) -> None:
+def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found: list[BufferAccess], met: Met) -> None:
     """Adds the loads in ``e``; an expression that was met under a part of the conditions reads nothing more now."""
     if not e.buffers or (of and of not in e.buffers):
         return
@@ -96,7 +96,7 @@ def _find_loads(e: Expr, ranges: Ranges, given: tuple[Expr, ...], of: str, found
         case Binary("or", a, b):
             parts = [(a, given), (b, (*given, Not(a)))]
         case Load(buffer, indices) if not of or of == buffer.name:
-            found.append(Access("load", buffer, indices, ranges, given))
+            found.append(BufferAccess("load", buffer, indices, ranges, given))
     for part, conditions in parts:
         _find_loads(part, ranges, conditions, of, found, met)
 
@@ -197,7 +197,7 @@ class Span:
     extent: int
 
 
-def region(accessed: Iterable[Access], outer: Collection[str]) -> list[Span | None]:
+def region(accessed: Iterable[BufferAccess], outer: Collection[str]) -> list[Span | None]:
     """The smallest known box that covers all ``accessed`` elements of one buffer for fixed ``outer`` variables.
 
     One span a dimension; None where it cannot be bounded by a constant extent.

@@ -25,7 +25,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.linear import Linear, divided, from_linear, multiply, to_linear
 from burnish.loops.program import NOTHING, For, If, Stmt, Store, map_exprs, rebuild_stmt, substitute_stmt
-from burnish.loops.sizes import Size, is_size
+from burnish.loops.sizes import SymbolicSize, is_size
 from burnish.loops.traverse import rebuild
 
 __all__ = ["Ranges", "bounds", "from_linear", "linear", "prove", "simplify", "simplify_stmt"]
@@ -165,7 +165,7 @@ def _from(form: Linear, ranges: Ranges) -> Expr:
     """Rejoins digits of a mixed radix, ``(x // c) * c + x % c`` and its kin, then builds the expression."""
     terms, const = form
     for atom, c in terms.items():
-        if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, (Const, Size)):
+        if isinstance(atom, Binary) and atom.op == "%" and isinstance(atom.b, (Const, SymbolicSize)):
             join = _join if isinstance(atom.b, Const) else _join_by_size
             joined = join(atom, c, terms, ranges)
             if joined is not None:
@@ -239,7 +239,7 @@ def _divide(op: str, a: Expr, c: int, ranges: Ranges) -> Expr:
     return Binary("%", body, Const(c, INDEX))
 
 
-def _divide_by_size(op: str, a: Expr, n: Size, ranges: Ranges) -> Expr:
+def _divide_by_size(op: str, a: Expr, n: SymbolicSize, ranges: Ranges) -> Expr:
     """``a // n`` or ``a % n`` for a size ``n`` > 0: splits off the part divisible by it."""
     if n.low <= 0:
         return Binary(op, a, n)

@@ -7,7 +7,7 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from burnish.loops.sizes import Dim, Size, extent_of, is_size
+from burnish.loops.sizes import Dim, SymbolicSize, extent_of, is_size
 
 
 def extent_text(extent: int) -> int | str:
@@ -21,7 +21,7 @@ def parse_extent(text: str, dims: Mapping[str, Dim]) -> int:
         found = _parsed(ast.parse(text, mode="eval").body, dims)
     except (SyntaxError, RecursionError, ZeroDivisionError) as error:
         raise ValueError(f"size {text!r}: {error}") from None
-    if not isinstance(found, (int, Size)):
+    if not isinstance(found, (int, SymbolicSize)):
         raise ValueError(f"size {text!r}: found {found}; allowed: quotients by positive numbers")
     return extent_of(found)
 
@@ -31,7 +31,7 @@ def _parsed(tree: ast.expr, dims: Mapping[str, Dim]) -> Any:
         case ast.Constant(int(value)) if not isinstance(value, bool):
             return value
         case ast.Name(name) if name in dims:
-            return Size((((dims[name],), 1),))
+            return SymbolicSize((((dims[name],), 1),))
         case ast.UnaryOp(ast.USub(), operand):
             return -_parsed(operand, dims)
         case ast.BinOp(a, ast.Add() | ast.Sub() | ast.Mult() | ast.FloorDiv() as op, b):

@@ -24,7 +24,7 @@ from typing import Any, TypeGuard
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Expr, Value, binary
 from burnish.loops.hashcons import Interned, Rebuilt, immutable
-from burnish.loops.loaded import Loaded
+from burnish.loops.loaded import LoadedExtent
 from burnish.loops.polynomials import Polynomial, added, divided, multiplied
 
 MOST = 1 << 20  # the default upper bound of a dimension
@@ -95,7 +95,7 @@ Terms = tuple[tuple[Monomial, int], ...]
 
 
 @immutable(eq=False, repr=False)
-class Size(Expr):
+class SymbolicSize(Expr):
     """A polynomial over dimensions; see the grammar above."""
 
     terms: Terms
@@ -199,15 +199,15 @@ def dim(name: str, low: int = 1, high: int = MOST, multiple: int = 1, hint: int 
         raise ScheduleError(f"dimension '{name}': found hint {hint}; allowed: {first * multiple} to {last * multiple}")
     if first == last:
         return first * multiple
-    return _product(Size((((Dim(name, first, last, at),), 1),)), multiple)
+    return _product(SymbolicSize((((Dim(name, first, last, at),), 1),)), multiple)
 
 
 # --- extents: integers or sizes ---------------------------------------------------------------------------------------
 
 
-def is_size(extent: object) -> TypeGuard[Size]:
+def is_size(extent: object) -> TypeGuard[SymbolicSize]:
     """Whether an extent is no number: extents are annotated as the numbers that they compute like."""
-    return isinstance(extent, Size)
+    return isinstance(extent, SymbolicSize)
 
 
 def is_dim(extent: object) -> bool:
@@ -217,23 +217,23 @@ def is_dim(extent: object) -> bool:
 
 def extent_of(given: Any) -> int:
     """An extent from what a caller gives: a size as it is, anything else as an integer."""
-    found: Any = given if isinstance(given, Size) else int(given)
+    found: Any = given if isinstance(given, SymbolicSize) else int(given)
     return found
 
 
 def greatest(extent: int) -> int:
     """The most that an extent can be."""
-    return extent.high if isinstance(extent, Size | Loaded) else extent
+    return extent.high if isinstance(extent, SymbolicSize | LoadedExtent) else extent
 
 
 def least(extent: int) -> int:
     """The least that an extent can be."""
-    return extent.low if isinstance(extent, Size | Loaded) else extent
+    return extent.low if isinstance(extent, SymbolicSize | LoadedExtent) else extent
 
 
 def hinted(extent: int) -> int:
     """An extent where every dimension has its hint, and loops that memory bounds their mean length."""
-    return extent.hint if isinstance(extent, Size | Loaded) else extent
+    return extent.hint if isinstance(extent, SymbolicSize | LoadedExtent) else extent
 
 
 def valued(extent: int, sizes: Mapping[str, int]) -> int:
@@ -246,7 +246,7 @@ def at_least(a: int, b: int) -> bool:
     return least(a - b) >= 0
 
 
-def nondecreasing(extent: int | Size) -> bool:
+def nondecreasing(extent: int | SymbolicSize) -> bool:
     """Whether an extent certainly does not fall where a dimension grows."""
     if not is_size(extent):
         return True
@@ -274,13 +274,13 @@ def dims_of(extents: Iterable[int]) -> frozenset[Dim]:
 
 
 def _is_extent(value: Value) -> bool:
-    return isinstance(value, (int, Size)) and not isinstance(value, bool)
+    return isinstance(value, (int, SymbolicSize)) and not isinstance(value, bool)
 
 
 def polynomial(extent: Any) -> Polynomial:
     """An extent as a table of monomials, the constant (of the monomial ()) first."""
-    constant = {(): number} if (number := extent.constant if isinstance(extent, Size) else extent) else {}
-    return {**constant, **dict(extent.terms)} if isinstance(extent, Size) else constant
+    constant = {(): number} if (number := extent.constant if isinstance(extent, SymbolicSize) else extent) else {}
+    return {**constant, **dict(extent.terms)} if isinstance(extent, SymbolicSize) else constant
 
 
 def _order(atom: Atom) -> tuple[bool, str]:
@@ -294,31 +294,31 @@ def size_of(terms: Mapping[Monomial, int]) -> Any:
     constant = terms.get((), 0)
     if not kept:
         return constant
-    return Size(tuple(sorted(kept, key=lambda term: tuple(map(_order, term[0])))), constant)
+    return SymbolicSize(tuple(sorted(kept, key=lambda term: tuple(map(_order, term[0])))), constant)
 
 
-def _sum(a: Size, b: Any, sign: int) -> Any:
+def _sum(a: SymbolicSize, b: Any, sign: int) -> Any:
     return size_of(added(polynomial(a), polynomial(b), sign))
 
 
-def _product(a: Size, b: Any) -> Any:
+def _product(a: SymbolicSize, b: Any) -> Any:
     return size_of(multiplied(polynomial(a), polynomial(b), _order))
 
 
-def _quotient(a: Size, b: Any) -> Any:
+def _quotient(a: SymbolicSize, b: Any) -> Any:
     """``a // b`` as an extent; None if it is none."""
-    if isinstance(b, Size):
+    if isinstance(b, SymbolicSize):
         exact: Any = exact_quotient(a, b)
         return exact if exact is not None else 0 if a.low >= 0 and (b - a).low > 0 else None
     return _floor(a, b) if b > 0 else None
 
 
-def _floor(a: Size, divisor: int) -> Any:
+def _floor(a: SymbolicSize, divisor: int) -> Any:
     """``a // divisor``: multiples apart, common factors out, quotients of quotients joined."""
     whole = {m: c // divisor for m, c in a.terms if c % divisor == 0}
     rest = size_of({**{m: c for m, c in a.terms if c % divisor}, (): a.constant % divisor})
     outside = size_of({**whole, (): a.constant // divisor})
-    if not isinstance(rest, Size) or rest.low // divisor == rest.high // divisor:
+    if not isinstance(rest, SymbolicSize) or rest.low // divisor == rest.high // divisor:
         return outside + least(rest) // divisor
     common = gcd(divisor, *(c for _, c in rest.terms))
     if common > 1:
@@ -336,7 +336,7 @@ def _floor(a: Size, divisor: int) -> Any:
 
 def _alone(atom: Atom) -> Any:
     """The size that is one atom."""
-    return Size((((atom,), 1),))
+    return SymbolicSize((((atom,), 1),))
 
 
 def exact_quotient(a: Any, b: Any) -> int | None:
@@ -384,7 +384,7 @@ def substituted(extent: int, sizes: Mapping[str, int]) -> int:
     return extent_of(total)
 
 
-def solve(extent: Size, value: int) -> tuple[Dim, int] | None:
+def solve(extent: SymbolicSize, value: int) -> tuple[Dim, int] | None:
     """The dimension of an extent ``d * k + c``, and its value where the extent has this one; None for other extents.
 
     The value may lie outside of the dimension's bounds. Raises ValueError where it is no integer.
@@ -403,7 +403,7 @@ def solve(extent: Size, value: int) -> tuple[Dim, int] | None:
 # --- bounds -----------------------------------------------------------------------------------------------------------
 
 
-def _compared(op: str, a: Size, b: Value, decide: Callable[[int, int], tuple[bool, bool]]) -> Any:
+def _compared(op: str, a: SymbolicSize, b: Value, decide: Callable[[int, int], tuple[bool, bool]]) -> Any:
     """``a op b``: a bool where it is the same for all values of the dimensions, else a condition."""
     if _is_extent(b):
         difference = a - b
@@ -420,7 +420,7 @@ def _most(a: Any, depth: int) -> int:
     ``k (e // d) <= (k / d) e``, and ``-k (e // d) <= -(k / d) (e - d + 1)``; where d does not divide k, of d times the
     whole.
     """
-    if not isinstance(a, Size):
+    if not isinstance(a, SymbolicSize):
         return a
     best = _independent(a)
     if depth >= _DEPTH:
@@ -429,9 +429,9 @@ def _most(a: Any, depth: int) -> int:
         slope, rest = _apart(a, atom)
         if isinstance(atom, Dim):
             low, high = -_most(-slope, depth + 1), _most(slope, depth + 1)
-            if (low >= 0 or high <= 0) and isinstance(slope, Size):
+            if (low >= 0 or high <= 0) and isinstance(slope, SymbolicSize):
                 best = min(best, _most(rest + slope * (atom.high if low >= 0 else atom.low), depth + 1))
-        elif not isinstance(slope, Size) and isinstance(atom.divisor, int):
+        elif not isinstance(slope, SymbolicSize) and isinstance(atom.divisor, int):
             d = atom.divisor
             scale = 1 if slope % d == 0 else d
             inner = atom.size if slope > 0 else atom.size - (d - 1)
@@ -439,7 +439,7 @@ def _most(a: Any, depth: int) -> int:
     return best
 
 
-def _independent(a: Size) -> int:
+def _independent(a: SymbolicSize) -> int:
     """The upper bound where atoms are taken to be independent of each other; none is negative."""
     total = a.constant
     for monomial, c in a.terms:
@@ -452,7 +452,7 @@ def _independent(a: Size) -> int:
     return total
 
 
-def _apart(a: Size, atom: Atom) -> tuple[Any, Any]:
+def _apart(a: SymbolicSize, atom: Atom) -> tuple[Any, Any]:
     """``a`` as ``slope * atom + rest``; powers of the atom stay in the slope."""
     slope: dict[Monomial, int] = {}
     rest: dict[Monomial, int] = {}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from burnish.loops.expr import INDEX, Axis, Buffer, Cast, Const, Expr, Load, Reduce, wrap
-from burnish.loops.loaded import Loaded, is_loaded
-from burnish.loops.program import Alloc, For, Program, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
-from burnish.loops.sizes import Dim, Size, dims_of, valued
+from burnish.loops.loaded import LoadedExtent, is_loaded
+from burnish.loops.program import Alloc, For, LoopProgram, Stmt, map_access, map_exprs, rebuild_stmt, walk_stmt
+from burnish.loops.sizes import Dim, SymbolicSize, dims_of, valued
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import transform, walk
 
@@ -26,7 +26,7 @@ def extent_at(extent: int, sizes: Sizes) -> int:
     if not is_loaded(extent):
         return valued(extent, sizes)
     own = extent.mapped(lambda e: expr_at(e, sizes))
-    found: Any = Loaded(own.begin, own.end, valued(own.most, sizes), own.mean)
+    found: Any = LoadedExtent(own.begin, own.end, valued(own.most, sizes), own.mean)
     return found
 
 
@@ -35,7 +35,7 @@ def expr_at(e: Expr, sizes: Sizes) -> Expr:
 
     def bound(x: Expr) -> Expr:
         match x:
-            case Size():
+            case SymbolicSize():
                 return wrap(x.value(sizes))
             case Cast(dtype, Const(number, type)) if type == INDEX:
                 return wrap(number, dtype)
@@ -58,13 +58,13 @@ def tensors_at(outputs: Sequence[Tensor], sizes: Sizes) -> dict[str, Tensor]:
     return made
 
 
-def program_at(program: Program, sizes: Sizes) -> Program:
+def program_at(program: LoopProgram, sizes: Sizes) -> LoopProgram:
     """A loop program with every extent a number."""
     body = _loops_at(program.body, sizes)
     for buffer in program.params:
         body = map_access(body, buffer.name, lambda own, indices: (buffer_at(own, sizes), indices))
     body = map_exprs(body, lambda e: expr_at(e, sizes))
-    return Program(program.name, tuple(buffer_at(b, sizes) for b in program.params), body)
+    return LoopProgram(program.name, tuple(buffer_at(b, sizes) for b in program.params), body)
 
 
 def _loops_at(s: Stmt, sizes: Sizes) -> Stmt:
@@ -84,7 +84,7 @@ def dims_of_tensors(tensors: Sequence[Tensor]) -> tuple[Dim, ...]:
     return tuple(sorted(dims_of(extents), key=lambda d: d.name))
 
 
-def dims_of_program(program: Program) -> tuple[Dim, ...]:
+def dims_of_program(program: LoopProgram) -> tuple[Dim, ...]:
     """The dimensions in the shapes of a program's parameters, the extents of its loops and its expressions, in order
     of their names.
     """
@@ -101,4 +101,4 @@ def dims_of_program(program: Program) -> tuple[Dim, ...]:
 
 def _sizes_in(e: Expr) -> list[Any]:
     """The sizes in an expression."""
-    return [x for x in walk(e) if isinstance(x, Size)] if e.symbolic else []
+    return [x for x in walk(e) if isinstance(x, SymbolicSize)] if e.symbolic else []

@@ -35,8 +35,8 @@ from burnish.loops.expr import (
     select,
     wrap,
 )
-from burnish.loops.loaded import Loaded, is_loaded
-from burnish.loops.program import Alloc, For, Program, Stmt, Store, seq
+from burnish.loops.loaded import LoadedExtent, is_loaded
+from burnish.loops.program import Alloc, For, LoopProgram, Stmt, Store, seq
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import extent_of, greatest, least
 from burnish.loops.traverse import substitute, walk
@@ -148,7 +148,7 @@ def rows_axis(offsets: Tensor, index: Value | tuple[Value, ...], most: int, name
     index = index if isinstance(index, tuple) else (index,)
     begin, end = offsets[index], offsets[(*index[:-1], index[-1] + 1)]
     mean = greatest(most) // (offsets.buffer.size or 1) + 1
-    extent = Loaded(cast(INDEX, begin), cast(INDEX, end), most, mean)
+    extent = LoadedExtent(cast(INDEX, begin), cast(INDEX, end), most, mean)
     return Axis(Var(name), extent)  # type: ignore[arg-type]
 
 
@@ -232,7 +232,7 @@ def stages(outputs: Sequence[Tensor]) -> list[Tensor]:
     return order
 
 
-def create_program(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> Program:
+def create_program(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> LoopProgram:
     """The naive loop program of ``outputs``: one nest a stage, in data-flow order, intermediates allocated in front.
 
     Loops are named ``stage.axis``. A reduction is two nests: ``stage.init.axis`` stores the identity, ``stage.axis``
@@ -251,7 +251,7 @@ def create_program(name: str, inputs: Sequence[Tensor], outputs: Sequence[Tensor
     for t in reversed(defined):
         if t not in outputs:
             body = Alloc(t.buffer, body)
-    return Program(name, tuple(t.buffer for t in (*inputs, *outputs)), body)
+    return LoopProgram(name, tuple(t.buffer for t in (*inputs, *outputs)), body)
 
 
 def _nest(t: Tensor) -> Stmt:

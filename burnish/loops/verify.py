@@ -27,13 +27,13 @@ from burnish.loops.expr import (
     arity,
 )
 from burnish.loops.loaded import is_loaded
-from burnish.loops.program import KINDS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store
+from burnish.loops.program import KINDS, Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store
 from burnish.loops.regions import accesses, within
 from burnish.loops.sizes import least
 from burnish.loops.traverse import children, loads
 
 
-def verify(program: Program, scopes: Collection[str] = SCOPES) -> None:
+def verify(program: LoopProgram, scopes: Collection[str] = SCOPES) -> None:
     """Raises ScheduleError, naming stage and loops, at the first violation of the grammar of loop programs.
 
     An index must be provably inside its buffer under the conditions around it; one that is itself loaded from a buffer

@@ -36,7 +36,7 @@ from burnish.loops.program import (
     seq,
     walk_stmt,
 )
-from burnish.loops.regions import Access, accesses
+from burnish.loops.regions import BufferAccess, accesses
 from burnish.loops.simplify import bounds, simplify
 from burnish.loops.traverse import substitute
 from burnish.lower.threads import Launch
@@ -52,8 +52,8 @@ Ranges = dict[str, int]
 class Flow:
     """What a statement touches: before its first barrier and after its last; the same if it has none."""
 
-    head: tuple[Access, ...]
-    tail: tuple[Access, ...]
+    head: tuple[BufferAccess, ...]
+    tail: tuple[BufferAccess, ...]
     waits: bool = False
 
     def then(self, other: Flow) -> Flow:
@@ -186,7 +186,7 @@ class _Barriers:
             if not self._own_place(a, b, var, outer)
         )
 
-    def _own_place(self, a: Access, b: Access, var: str, outer: Ranges) -> bool:
+    def _own_place(self, a: BufferAccess, b: BufferAccess, var: str, outer: Ranges) -> bool:
         """Whether two accesses are the same, of a place that every iteration and thread has for itself."""
         if a.indices != b.indices or a.buffer.name != b.buffer.name or var not in a.ranges:
             return False
@@ -224,7 +224,7 @@ class _Barriers:
     def _always_waits(self, s: Stmt) -> bool:
         return s == WAIT or (not isinstance(s, If) and any(self._always_waits(part) for part in s.parts))
 
-    def _leaf(self, s: Stmt, ranges: Ranges) -> tuple[Access, ...]:
+    def _leaf(self, s: Stmt, ranges: Ranges) -> tuple[BufferAccess, ...]:
         if isinstance(s, Intrinsic):
             s, ranges = self._expanded(s, ranges)
         return tuple(a for a in accesses(s, ranges) if a.buffer.name in self.names)
@@ -246,7 +246,7 @@ class _Barriers:
 
     # --- conflicts ----------------------------------------------------------------------------------------------------
 
-    def clash(self, before: Sequence[Access], after: Sequence[Access], common: Ranges) -> bool:
+    def clash(self, before: Sequence[BufferAccess], after: Sequence[BufferAccess], common: Ranges) -> bool:
         """Whether two threads may touch one element, one of them writing: first in ``before``, then in ``after``.
 
         ``common``: the loops around both, in the same iteration.
@@ -257,7 +257,7 @@ class _Barriers:
             for b in _distinct(after)
         )
 
-    def _apart(self, a: Access, b: Access, common: Ranges) -> bool:
+    def _apart(self, a: BufferAccess, b: BufferAccess, common: Ranges) -> bool:
         """Whether what different threads of a block touch by two accesses is certainly different."""
         if a.buffer.name in self.global_names and self._blocks_clash(a, b):
             raise ScheduleError(
@@ -271,13 +271,13 @@ class _Barriers:
         left = {*undetermined(pair, self.threads)} if self.threads else set()
         return not (left - _by_remainder(pair[0], pair[1], self.threads, common))
 
-    def _blocks_clash(self, a: Access, b: Access) -> bool:
+    def _blocks_clash(self, a: BufferAccess, b: BufferAccess) -> bool:
         pair = [_ordered(x, {}, {**self.blocks, **self.threads}, side) for x, side in ((a, ""), (b, " after"))]
         left = {*undetermined(pair, self.blocks)} if self.blocks else set()
         return bool(left - _by_remainder(pair[0], pair[1], {**self.threads, **self.blocks}, {}))
 
 
-def _other_copies(a: Access, b: Access, common: Ranges) -> bool:
+def _other_copies(a: BufferAccess, b: BufferAccess, common: Ranges) -> bool:
     """Whether two accesses in the same iteration are of different copies of a pipeline's buffer: their positions in one
     dimension differ by a number that its extent does not divide.
     """
@@ -297,7 +297,7 @@ def _around(index: Expr, extent: int) -> Expr:
     return index
 
 
-def _one_writes(a: Access, b: Access) -> bool:
+def _one_writes(a: BufferAccess, b: BufferAccess) -> bool:
     """Whether one of two accesses writes. What arrives concerns who reads it later; what touches the place before must
     be over when the copy begins.
     """
@@ -319,7 +319,7 @@ def _ended(operand: Load, ranges: Ranges, writes: bool) -> tuple[Stmt, Ranges]:
     return touched, {**ranges, **dict(zip(names, operand.buffer.shape[1:], strict=True))}
 
 
-def _distinct(found: Sequence[Access]) -> list[Access]:
+def _distinct(found: Sequence[BufferAccess]) -> list[BufferAccess]:
     """Each access once."""
     return list({(a.writes, a.buffer, a.indices, *a.ranges.items()): a for a in found}.values())
 
@@ -344,7 +344,7 @@ def _read(access: Load) -> Stmt:
     return If(access, NOTHING) if access.dtype == "bool" else If(access < access, NOTHING)
 
 
-def _renamed(a: Access, old: str, new: str) -> Access:
+def _renamed(a: BufferAccess, old: str, new: str) -> BufferAccess:
     """An access with a loop called otherwise, which makes it another one."""
     if old == new or old not in a.ranges:
         return a
@@ -353,7 +353,7 @@ def _renamed(a: Access, old: str, new: str) -> Access:
     return replace(a, indices=tuple(substitute(i, values) for i in a.indices), ranges=ranges, given=())
 
 
-def _ordered(a: Access, common: Ranges, loops: Mapping[str, int], side: str) -> Access:
+def _ordered(a: BufferAccess, common: Ranges, loops: Mapping[str, int], side: str) -> BufferAccess:
     """An access whose ranges begin with the loops that stay fixed, then those in question; others are its own."""
     own = {name: f"{name}{side}" for name in a.ranges if name not in common and name not in loops}
     values: dict[str, Expr] = {name: Var(new) for name, new in own.items() if new != name}
@@ -363,7 +363,7 @@ def _ordered(a: Access, common: Ranges, loops: Mapping[str, int], side: str) -> 
     return replace(a, indices=indices, ranges=ranges, given=())
 
 
-def _by_remainder(a: Access, b: Access, threads: Mapping[str, int], common: Ranges) -> set[str]:
+def _by_remainder(a: BufferAccess, b: BufferAccess, threads: Mapping[str, int], common: Ranges) -> set[str]:
     """The threads that an element has to itself because of its place in rows of as many elements as there are threads.
 
     In one dimension both indices are a number in the mixed radix of the threads, plus multiples of what these span,

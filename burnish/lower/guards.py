@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from burnish.loops.expr import BYTE_DOT, Binary, Call, Const, Expr, Select, all_of
-from burnish.loops.program import HINTS, For, If, Intrinsic, Program, Seq, Stmt, Store, rebuild_stmt, seq
+from burnish.loops.program import HINTS, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, rebuild_stmt, seq
 from burnish.loops.reduction import is_neutral
 from burnish.loops.traverse import conjuncts, free_vars
 
 _INNER = ("unroll", "vectorize")
 
 
-def hoist_guards(program: Program) -> Program:
+def hoist_guards(program: LoopProgram) -> LoopProgram:
     """Moves a condition on outer loops out of the loops it does not depend on.
 
     ``for kh: for kw: y += (x[..] if h >= 1 and w >= 1 else 0) * k`` becomes
@@ -22,7 +22,7 @@ def hoist_guards(program: Program) -> Program:
     others, and where data chooses a zero, that times infinity is no zero. Hints in front of it stay outside of a
     condition on their own loop.
     """
-    return Program(program.name, program.params, _hoist(program.body, True))
+    return LoopProgram(program.name, program.params, _hoist(program.body, True))
 
 
 def _hoist(s: Stmt, top: bool) -> Stmt:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from burnish.loops.expr import Binary, Call, Expr, Load, Not, Select
 from burnish.loops.loaded import is_loaded
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store
+from burnish.loops.program import Alloc, For, If, LoopProgram, Seq, Stmt, Store
 from burnish.loops.sizes import hinted
 
 FUNCTION = 10.0  # instructions of an exponential, a logarithm, ...
 PER_CYCLE = 4.0  # instructions that a core begins in a cycle: two loads, two operations
 
 
-def instructions(program: Program, lanes: int) -> tuple[float, bool]:
+def instructions(program: LoopProgram, lanes: int) -> tuple[float, bool]:
     """Instructions of one call, on all threads together, and whether threads share them. Open sizes at their hints."""
     shared = False
 

@@ -15,7 +15,7 @@ from burnish.loops.bounds import Ranges, linear_bounds
 from burnish.loops.expr import INDEX, Buffer, Const, Expr, Select, Var
 from burnish.loops.linear import total_of
 from burnish.loops.loaded import is_loaded
-from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
+from burnish.loops.program import For, If, LoopProgram, Stmt, Store, rebuild_stmt, seq, substitute_stmt, walk_stmt
 from burnish.loops.simplify import simplify, simplify_stmt
 from burnish.loops.sizes import at_least, greatest, is_size
 from burnish.loops.traverse import conjuncts, substitute
@@ -29,7 +29,7 @@ _SHARE, _WASTE = 1 / 7, 1 / 45
 _FEW = 16  # iterations; of more, those at the border waste less
 
 
-def partition_loops(program: Program) -> Program:
+def partition_loops(program: LoopProgram) -> LoopProgram:
     """Rids tiles of conditions that cost time, in serial loops over them.
 
     Only conditions evaluated within unrolled or vectorized loops do; elsewhere a branch is cheaper than more code. So
@@ -38,7 +38,7 @@ def partition_loops(program: Program) -> Program:
     last parts, and conditions of inner loops on it become conditions on those alone, by which they can be cut in turn.
     That is done in parts with more than a quarter of the iterations; in others less code is worth more.
     """
-    return Program(program.name, program.params, _Partition(program.params).of(program.body, {}))
+    return LoopProgram(program.name, program.params, _Partition(program.params).of(program.body, {}))
 
 
 @dataclass

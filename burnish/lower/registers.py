@@ -5,19 +5,19 @@ from __future__ import annotations
 from typing import TypeVar
 
 from burnish.loops.expr import Var
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, map_access, rebuild_stmt
+from burnish.loops.program import Alloc, For, If, LoopProgram, Seq, Stmt, Store, map_access, rebuild_stmt
 from burnish.loops.traverse import free_vars, loads
 
 T = TypeVar("T")
 
 
-def lanes_apart(program: Program) -> Program:
+def lanes_apart(program: LoopProgram) -> LoopProgram:
     """Gives each buffer allocated in a vectorized loop a dimension for it: every iteration has a buffer of its own.
 
     ``for vectorize j in 8: {alloc t: float32[3]; t[k] = ..}`` becomes
     ``for vectorize j in 8: {alloc t: float32[3, 8]; t[k, j] = ..}``.
     """
-    return Program(program.name, program.params, _apart(program.body, None))
+    return LoopProgram(program.name, program.params, _apart(program.body, None))
 
 
 def _apart(s: Stmt, vector: For | None) -> Stmt:
@@ -31,12 +31,12 @@ def _apart(s: Stmt, vector: For | None) -> Stmt:
     return Alloc(new, map_access(s.body, new.name, lambda _, indices: (new, (*indices, lane))))
 
 
-def vectors_innermost(program: Program) -> Program:
+def vectors_innermost(program: LoopProgram) -> LoopProgram:
     """Permutes the dimensions of each register buffer whose accesses all vectorize over one dimension, to end with it.
 
     A register buffer has no memory layout to keep, and a vector needs its lanes side by side.
     """
-    return Program(program.name, program.params, _permute(program.body))
+    return LoopProgram(program.name, program.params, _permute(program.body))
 
 
 def _permute(s: Stmt) -> Stmt:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from burnish.loops.expr import Expr, all_of
-from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, Program, Seq, Stmt, rebuild_stmt
+from burnish.loops.program import HINTS, Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, rebuild_stmt
 from burnish.loops.traverse import conjuncts
 
 _INNER = ("unroll", "vectorize")
 
 
-def share_guards(program: Program) -> Program:
+def share_guards(program: LoopProgram) -> LoopProgram:
     """Moves conditions that guard everything in the body of a loop in front of that body.
 
     ``for i: {for unroll j: if i < n and p(j): A; for unroll j: if i < n: B}`` becomes
@@ -19,7 +19,7 @@ def share_guards(program: Program) -> Program:
     unless that is unrolled or vectorized. So a tile that overlaps the end of an axis costs one branch, not one for
     every copy of its statements. Hints have no say, and are skipped with what they are for.
     """
-    return Program(program.name, program.params, _share(program.body))
+    return LoopProgram(program.name, program.params, _share(program.body))
 
 
 def _share(s: Stmt) -> Stmt:

@@ -25,7 +25,7 @@ from burnish.loops.program import (
     For,
     If,
     Intrinsic,
-    Program,
+    LoopProgram,
     Seq,
     Stmt,
     Store,
@@ -65,7 +65,7 @@ class Grids:
     launches: tuple[Launch, ...]
 
 
-def launches(program: Program, machine: Machine) -> Grids:
+def launches(program: LoopProgram, machine: Machine) -> Grids:
     """The launches of a program: one of each outermost nest.
 
     Raises ScheduleError, by names, for bindings that do not fit together, for a block of more threads than there are,
@@ -89,7 +89,7 @@ def _outermost(s: Stmt, buffers: list[Buffer], nests: list[Stmt]) -> None:
         nests.append(s)
 
 
-def _launch(program: Program, nest: Stmt, machine: Machine) -> Launch:
+def _launch(program: LoopProgram, nest: Stmt, machine: Machine) -> Launch:
     extents = _extents(program, nest)
     threads = extents["threadIdx.x"] * extents["threadIdx.y"] * extents["threadIdx.z"]
     assert machine.dialect.grid is not None
@@ -104,7 +104,7 @@ def _launch(program: Program, nest: Stmt, machine: Machine) -> Launch:
     return Launch(values[:3], values[3:], lowered)  # type: ignore[arg-type]
 
 
-def _extents(program: Program, nest: Stmt) -> dict[str, int]:
+def _extents(program: LoopProgram, nest: Stmt) -> dict[str, int]:
     """The extent of each index: of threads the greatest of all loops bound to it, of blocks that of every one."""
     found = dict.fromkeys(BINDINGS, 1)
     for loop in walk_stmt(nest):
@@ -121,7 +121,7 @@ def _extents(program: Program, nest: Stmt) -> dict[str, int]:
     return found
 
 
-def _check_blocks(program: Program, s: Stmt, missing: set[str]) -> None:
+def _check_blocks(program: LoopProgram, s: Stmt, missing: set[str]) -> None:
     """ScheduleError for a statement that is outside of a loop over blocks that others are in."""
     if isinstance(s, For) and s.kind in BLOCKS:
         missing = missing - {s.kind}

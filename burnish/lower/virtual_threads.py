@@ -16,7 +16,7 @@ from burnish.loops.program import (
     Alloc,
     For,
     If,
-    Program,
+    LoopProgram,
     Seq,
     Stmt,
     allocations,
@@ -33,7 +33,7 @@ from burnish.machines.decoupled import Decoupled
 UnitOf = Callable[[Stmt], str]
 
 
-def lower_virtual_threads(program: Program, machine: Decoupled) -> Program:
+def lower_virtual_threads(program: LoopProgram, machine: Decoupled) -> LoopProgram:
     """A program without virtual threads, whose units order their accesses by tokens.
 
     Statements of a program that has such threads are all in them. Raises ScheduleError for others, for threads in
@@ -56,10 +56,10 @@ def lower_virtual_threads(program: Program, machine: Decoupled) -> Program:
     """
     if not any(isinstance(s, For) and s.kind == "vthread" for s in walk_stmt(program.body)):
         body = interleave([_synchronized(program.body, machine)], machine.unit_of)
-        return Program(program.name, program.params, body)
+        return LoopProgram(program.name, program.params, body)
     _refuse_outside(program.body)
     body = _lower(program.body, machine)
-    return Program(program.name, program.params, body)
+    return LoopProgram(program.name, program.params, body)
 
 
 def _lower(s: Stmt, machine: Decoupled) -> Stmt:

@@ -7,14 +7,14 @@ from typing import Any
 
 from burnish.loops.expr import Buffer, Load, Var
 from burnish.loops.program import Intrinsic, Store
-from burnish.machines.emitter import Emitter, IntrinsicCode, LoopCode, pointer_to
+from burnish.machines.emitter import CodeEmitter, IntrinsicCode, LoopCode, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare
 
 CPU_LOOPS: Mapping[str, LoopCode | None] = dict.fromkeys(("serial", "unroll", "vectorize", "parallel"))
 """Written by the emitter itself: a parallel loop is a function for the thread pool."""
 
 
-def _prefetch(f: Emitter, s: Intrinsic) -> None:
+def _prefetch(f: CodeEmitter, s: Intrinsic) -> None:
     """Hints the cache line of the operand into L2 (attr ``locality`` 0..3, default 2).
 
     A hint loads nothing: of a position that is itself loaded, perhaps further on than there are any, there is none.
@@ -30,7 +30,7 @@ def _prefetch(f: Emitter, s: Intrinsic) -> None:
 CPU_HINTS: Mapping[str, IntrinsicCode] = {"prefetch": _prefetch}
 
 
-def _transpose16(f: Emitter, s: Intrinsic) -> None:
+def _transpose16(f: CodeEmitter, s: Intrinsic) -> None:
     """A 16 x 16 block of float32: load rows, exchange ever smaller off-diagonal blocks, store rows."""
     size, attrs = 16, dict(s.attrs)
     to, source = s.operands
@@ -52,7 +52,9 @@ def _transpose16(f: Emitter, s: Intrinsic) -> None:
     f.forget()
 
 
-def emit_lane_dot(f: Emitter, s: Intrinsic, lanes: int, name: str, accumulator: str, dtype: str, operand: str) -> None:
+def emit_lane_dot(
+    f: CodeEmitter, s: Intrinsic, lanes: int, name: str, accumulator: str, dtype: str, operand: str
+) -> None:
     """An instruction on the accumulator's vector and on as many groups of four bytes of each operand.
 
     The group that all lanes share is loaded as one number, and broadcast.
@@ -73,7 +75,7 @@ def emit_lane_dot(f: Emitter, s: Intrinsic, lanes: int, name: str, accumulator: 
     f.forget()
 
 
-def _shuffle(f: Emitter, a: Any, b: Any, lanes: list[int]) -> Any:
+def _shuffle(f: CodeEmitter, a: Any, b: Any, lanes: list[int]) -> Any:
     mask = ", ".join(f"i32 {lane}" for lane in lanes)
     text = f"shufflevector {a.type} {a.text}, {b.type} {b.text}, <{len(lanes)} x i32> <{mask}>"
     return f.result(text, a.dtype, len(lanes))

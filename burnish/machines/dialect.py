@@ -9,7 +9,7 @@ from burnish.machines.emitter import IntrinsicCode, LoopCode
 
 
 @dataclass(frozen=True)
-class Grid:
+class LaunchGrid:
     """Kernels that a device launches over a grid of blocks of threads.
 
     Each outermost nest of a program is a launch: a function of its own, whose parameters are the addresses of the
@@ -49,4 +49,4 @@ class Dialect:
     byte_dots: tuple[tuple[int, str], ...] = ()
     masks: str | None = None
     element_bytes: int = 0
-    grid: Grid | None = None
+    grid: LaunchGrid | None = None

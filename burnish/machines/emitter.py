@@ -9,7 +9,7 @@ from burnish.loops.expr import Buffer, Expr, Load
 from burnish.loops.program import For, Intrinsic, Stmt
 
 
-class Emitter(Protocol):
+class CodeEmitter(Protocol):
     """One function under construction. ``resolver.address(access)`` gives ``terms`` and ``const``, in elements.
 
     ``variables``: loop variable -> the i64 that holds it. ``held``: what registers of the code's own choice hold in the
@@ -50,12 +50,12 @@ class Emitter(Protocol):
         """Drops what was loaded in this basic block: memory has been written."""
 
 
-IntrinsicCode = Callable[[Emitter, Intrinsic], None]
-LoopCode = Callable[[Emitter, For], None]
-Placement = Callable[[Emitter, Buffer], str]
+IntrinsicCode = Callable[[CodeEmitter, Intrinsic], None]
+LoopCode = Callable[[CodeEmitter, For], None]
+Placement = Callable[[CodeEmitter, Buffer], str]
 
 
-def pointer_to(f: Emitter, access: Load, offset: int = 0) -> str:
+def pointer_to(f: CodeEmitter, access: Load, offset: int = 0) -> str:
     """The address of an operand, ``offset`` elements further on."""
     address = f.resolver.address(access)
     return f.pointer(f.memory[access.buffer.name], address.terms, address.const + offset)

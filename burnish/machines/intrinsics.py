@@ -12,7 +12,7 @@ import numpy as np
 
 from burnish.loops.expr import Buffer, Expr, Load, Var, cast
 from burnish.loops.interpret import IntrinsicFunction, run_program
-from burnish.loops.program import For, Program, Stmt, Store
+from burnish.loops.program import For, LoopProgram, Stmt, Store
 from burnish.machines.emitter import IntrinsicCode
 
 
@@ -29,7 +29,7 @@ class TensorIntrinsic:
     """
 
     name: str
-    program: Program
+    program: LoopProgram
     free: frozenset[str] = frozenset()  # operands of any strides but the last, by attributes: see ``stride_name``
     code: IntrinsicCode | None = None
     needs: frozenset[str] = frozenset()
@@ -73,7 +73,10 @@ def declare(
     spread: str = "",
 ) -> TensorIntrinsic:
     """An intrinsic that is a nest of ``loops`` around one store; ``free``, ``needs`` and ``spread``: words."""
-    program, words = Program(name, operands, nest(loops, body)), [frozenset(w.split()) for w in (free, needs, spread)]
+    program, words = (
+        LoopProgram(name, operands, nest(loops, body)),
+        [frozenset(w.split()) for w in (free, needs, spread)],
+    )
     return TensorIntrinsic(name, program, words[0], code, words[1], collective, words[2])
 
 

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from burnish.errors import TargetError
 from burnish.machines.aarch64.machine import AARCH64
 from burnish.machines.intrinsics import TensorIntrinsic
-from burnish.machines.machine import Machine, Model
+from burnish.machines.machine import CpuModel, Machine
 from burnish.machines.nvptx.machine import NVPTX
 from burnish.machines.riscv.machine import RISCV
 from burnish.machines.vdla.machine import VDLA
 from burnish.machines.x86.machine import X86
 
 MACHINES: tuple[Machine, ...] = (X86, AARCH64, RISCV, NVPTX)
-MODELS: Mapping[str, tuple[Machine, Model]] = {model.name: (m, model) for m in MACHINES for model in m.models}
+MODELS: Mapping[str, tuple[Machine, CpuModel]] = {model.name: (m, model) for m in MACHINES for model in m.models}
 ACCELERATORS: Mapping[str, Machine] = {VDLA.name: VDLA}
 """Machines that are no CPU, by name: what drives them is the CPU of this machine."""
 INTRINSICS: Mapping[str, TensorIntrinsic] = {

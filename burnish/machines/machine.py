@@ -10,7 +10,7 @@ from typing import Any
 from burnish.machines.decoupled import Decoupled
 from burnish.machines.dialect import Dialect
 from burnish.machines.intrinsics import TensorIntrinsic
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 from burnish.machines.unit import MatrixUnit
 
 
@@ -40,7 +40,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Model:
+class CpuModel:
     """A target by name: LLVM's CPU and features, caches in bytes, cores; what a core does, where that is declared here
     and not by :class:`Core`.
     """
@@ -96,12 +96,12 @@ class Machine:
     vectors: Callable[[Collection[str]], tuple[int, int]]
     core: Core
     dialect: Dialect
-    scopes: tuple[Scope, ...]
+    scopes: tuple[MemoryScope, ...]
     intrinsics: tuple[TensorIntrinsic, ...] = ()
     units: tuple[MatrixUnit, ...] = ()
     kind: str = "cpu"
     cores: Mapping[str, Core] = field(default_factory=dict)
-    models: tuple[Model, ...] = ()
+    models: tuple[CpuModel, ...] = ()
     flags: Mapping[str, str] = field(default_factory=dict)
     system: System | None = None
     flush: Callable[[Collection[str]], tuple[str, str]] | None = None
@@ -123,12 +123,12 @@ class Machine:
         return {t.name: t for t in (*self.intrinsics, *(t for unit in self.units for t in unit.intrinsics))}
 
     @cached_property
-    def named_scopes(self) -> Mapping[str, Scope]:
+    def named_scopes(self) -> Mapping[str, MemoryScope]:
         """Its scopes, by name."""
         return {scope.name: scope for scope in self.scopes}
 
     def with_(
-        self, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[Scope] = (), **changes: Any
+        self, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[MemoryScope] = (), **changes: Any
     ) -> Machine:
         """A machine that has more intrinsics and scopes; those of a known name take its place."""
         own, places = (*intrinsics,), (*scopes,)

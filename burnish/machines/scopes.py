@@ -9,7 +9,7 @@ from burnish.machines.emitter import Placement
 
 
 @dataclass(frozen=True)
-class Scope:
+class MemoryScope:
     """One kind of memory of a machine.
 
     ``capacity``: bytes of the buffers that live in it at a time (None: no limit). ``registers``: its buffers become SSA
@@ -43,7 +43,7 @@ def swizzle(offset: Any) -> Any:
     return offset ^ (offset >> 3 & 0x70)
 
 
-GLOBAL = Scope("global")  # parameters, and what all threads see
-LOCAL = Scope("local")  # of one thread: the stack, or its part of the scratch area
-REGISTER = Scope("register", registers=True)
+GLOBAL = MemoryScope("global")  # parameters, and what all threads see
+LOCAL = MemoryScope("local")  # of one thread: the stack, or its part of the scratch area
+REGISTER = MemoryScope("register", registers=True)
 CPU_SCOPES = (GLOBAL, LOCAL, REGISTER)

@@ -14,7 +14,7 @@ from burnish.machines.known import ACCELERATORS, FEATURES, MODELS, machine_for
 from burnish.machines.machine import Core, Machine, Rates
 from burnish.machines.measure import measured_rates
 from burnish.machines.probe import host_caches, host_cores, host_cpu, host_features, host_triple
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 from burnish.machines.unit import MatrixUnit
 
 RATES_VARIABLE = "BURNISH_RATES"  # environment: "declared" (default) or "measured"
@@ -128,7 +128,7 @@ class Target:
         """Whether code may use a feature; None: one that its kind of machine does not know."""
         return feature in self.features
 
-    def using(self, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[Scope] = ()) -> Target:
+    def using(self, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[MemoryScope] = ()) -> Target:
         """The same target with tensor intrinsics and memory scopes from outside of the package."""
         return replace(self, machine=self.machine.with_(intrinsics, scopes))
 

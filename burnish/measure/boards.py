@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import sqrt
 from typing import Any
 
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.leasing import Devices, on_board
 from burnish.boards.lost import DeviceLost
 from burnish.boards.model import module_on
@@ -41,7 +41,7 @@ def compare_on_board(
     types = {*dtypes, *(spec.dtype for spec in (*first.inputs, *first.outputs))}
     allowed = tolerance(types, exact) * sqrt(kernels)
 
-    def work(job: Job, about: Mapping[str, Any]) -> Comparison:
+    def work(job: BoardJob, about: Mapping[str, Any]) -> Comparison:
         return _compared(job, about, (first, second), allowed, threads, rounds)
 
     try:
@@ -51,7 +51,7 @@ def compare_on_board(
 
 
 def _compared(
-    job: Job,
+    job: BoardJob,
     about: Mapping[str, Any],
     executables: tuple[Executable, Executable],
     allowed: float,

@@ -137,7 +137,7 @@ def export_onnx(
 
 
 @dataclass(frozen=True)
-class Timing:
+class ContenderTimes:
     """Times of one contender in seconds: one median for each round, and over all calls."""
 
     rounds: tuple[float, ...]
@@ -153,7 +153,7 @@ def alternate(
     rounds: int = 7,
     warm_up: int = 3,
     clock: Callable[[], int] = time.perf_counter_ns,
-) -> dict[str, Timing]:
+) -> dict[str, ContenderTimes]:
     """Times several contenders in turn, in about `seconds` of `clock` for all of them (waits not counted).
 
     Each round gives every contender a block of calls; the order rotates from round to round. A block starts after
@@ -184,10 +184,10 @@ def time_block(
     return times
 
 
-def summarize(blocks: Sequence[Sequence[int]]) -> Timing:
+def summarize(blocks: Sequence[Sequence[int]]) -> ContenderTimes:
     """Timing of calls in nanoseconds, given by round: in seconds the median of each round, and quantiles of all."""
     every = sorted(sample for block in blocks for sample in block)
-    return Timing(
+    return ContenderTimes(
         rounds=tuple(statistics.median(block) / 1e9 for block in blocks),
         median=statistics.median(every) / 1e9,
         p10=every[len(every) // 10] / 1e9,
@@ -196,7 +196,7 @@ def summarize(blocks: Sequence[Sequence[int]]) -> Timing:
     )
 
 
-def speedup(ours: Timing, theirs: Timing) -> float:
+def speedup(ours: ContenderTimes, theirs: ContenderTimes) -> float:
     """How many times faster `ours` is: the median of the rounds' ratios, from which a drift of the machine cancels.
 
     Rounds in which either was disturbed do not count, unless no others are left.

@@ -18,7 +18,7 @@ from burnish.measure.comparison import MOST_SECONDS, Comparison, compare_times
 from burnish.runtime.artifact import parts
 from burnish.runtime.devices import device_maker
 from burnish.runtime.module import Module
-from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
+from burnish.workers import Failure, ForkServer, ResourceLimits, RestartingWorker
 from burnish.workers.limits import MEMORY
 
 LIMIT = 60.0  # seconds that one model may run, or load, without a sign of life
@@ -127,7 +127,7 @@ class Sandbox:
         among the job's models of that which ran, if known.
         """
         # The driver of a GPU reserves hundreds of gigabytes of addresses.
-        limits = Limits(calls * self.limit, memory=memory if self._device is None else None)
+        limits = ResourceLimits(calls * self.limit, memory=memory if self._device is None else None)
         try:
             return self._worker.call(function, *arguments, limits=limits)
         except WorkerError as error:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from burnish.errors import ParameterError
 from burnish.loops.expr import ALIGNMENT
-from burnish.memory.chain import Chain
+from burnish.memory.chain import ChainPlanner
 from burnish.memory.greedy import RULES, evict
 from burnish.memory.optimal import optimum
 from burnish.memory.sizes import text_of
@@ -144,8 +144,8 @@ class Planner:
         return limits
 
     @cached_property
-    def _chain(self) -> Chain:
-        return Chain(self.work, int(1.2 * self.unplanned.live))
+    def _chain(self) -> ChainPlanner:
+        return ChainPlanner(self.work, int(1.2 * self.unplanned.live))
 
     def _slots(self, budget: int, few: bool) -> list[int]:
         """Of the dynamic program's plans those that fit, or the largest: what is live is below its own figure."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from burnish.base.jit import njit
-from burnish.memory.stages import Stage, backward_parts, stages
+from burnish.memory.stages import ForwardStage, backward_parts, stages
 from burnish.memory.work import Work
 
 SLOTS = 400  # into which the largest budget is divided
@@ -40,7 +40,7 @@ class Profile:
     returning: tuple[int, ...]
 
 
-class Chain:
+class ChainPlanner:
     """The stages of a work, and the table of plans for budgets up to ``most`` bytes."""
 
     def __init__(self, work: Work, most: int, slots: int = SLOTS) -> None:
@@ -103,7 +103,7 @@ class Chain:
         return order
 
 
-def profile(work: Work, parts: Sequence[Stage], backward: Sequence[Sequence[int]]) -> Profile:
+def profile(work: Work, parts: Sequence[ForwardStage], backward: Sequence[Sequence[int]]) -> Profile:
     """What stages take and need, from the liveness of the step without recomputation, and of the forward pass alone."""
     live = work.copies(range(len(work)))[3]
     ends = [stage.operations[-1] + 1 for stage in parts]

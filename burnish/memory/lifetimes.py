@@ -26,7 +26,7 @@ class Interval:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LifetimeStep:
     """One kernel call: the tensors it reads and writes. ``alias``: no call; its output *is* its first input's memory,
     from byte ``offset`` on.
 
@@ -54,7 +54,7 @@ def live_bytes(buffers: Sequence[Interval], in_place: Collection[tuple[str, str]
 
 
 def lifetimes(
-    steps: Sequence[Step],
+    steps: Sequence[LifetimeStep],
     nbytes: Mapping[str, int],
     keep: Collection[str] = (),
     pieces: Mapping[str, Place] | None = None,

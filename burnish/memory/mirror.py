@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from burnish.errors import ParameterError
-from burnish.memory.stages import Stage, stages
+from burnish.memory.stages import ForwardStage, stages
 from burnish.memory.work import Work
 
 Counts = Mapping[int, int]
@@ -22,7 +22,7 @@ TRIES = 32  # budgets of Algorithm 7 that are searched
 
 
 @dataclass(frozen=True, slots=True)
-class Copy:
+class MirrorNode:
     """A node of the graph that Algorithm 6 makes: a copy of an operation (0: itself), and the copies that it reads."""
 
     operation: int
@@ -30,7 +30,7 @@ class Copy:
     reads: tuple[tuple[int, int], ...]
 
 
-def mirrored(work: Work, counts: Counts) -> list[Copy]:
+def mirrored(work: Work, counts: Counts) -> list[MirrorNode]:
     """Algorithm 6: the graph with copies of operations of the forward pass, in its logical order.
 
     Copy k of an operation reads copy ``min(k, m)`` of each that makes an operand; an operation of the backward pass
@@ -44,13 +44,13 @@ def mirrored(work: Work, counts: Counts) -> list[Copy]:
         )
     makers = [tuple(dict.fromkeys(work.producer[v] for v in o.reads)) for o in work.operations]
 
-    def node(operation: int, k: int) -> Copy:
-        return Copy(operation, k, tuple((u, min(k, counts.get(u, 0))) for u in makers[operation]))
+    def node(operation: int, k: int) -> MirrorNode:
+        return MirrorNode(operation, k, tuple((u, min(k, counts.get(u, 0))) for u in makers[operation]))
 
     result = [node(n, 0) for n in range(work.boundary)]
     done = {(n, 0) for n in range(work.boundary)}
     for n in range(work.boundary, len(work)):
-        own = Copy(n, 0, tuple((u, counts.get(u, 0)) for u in makers[n]))
+        own = MirrorNode(n, 0, tuple((u, counts.get(u, 0)) for u in makers[n]))
         stack = [(read, False) for read in reversed(own.reads)]
         while stack:
             key, ready = stack.pop()
@@ -97,7 +97,7 @@ def by_name(work: Work, mirror: Mapping[str, int]) -> dict[int, int]:
     return counts
 
 
-def with_budget(work: Work, segment: float, cuts: Sequence[Stage] | None = None) -> dict[int, int]:
+def with_budget(work: Work, segment: float, cuts: Sequence[ForwardStage] | None = None) -> dict[int, int]:
     """Algorithm 7: greedy segments of at least ``segment`` bytes, each of which keeps what the next one reads.
 
     ``cuts``: where segments may end (C in the paper). What crosses the end of a segment is a set of values, since a
@@ -114,7 +114,7 @@ def with_budget(work: Work, segment: float, cuts: Sequence[Stage] | None = None)
     return counts
 
 
-def _segment(work: Work, parts: Sequence[Stage]) -> dict[int, int]:
+def _segment(work: Work, parts: Sequence[ForwardStage]) -> dict[int, int]:
     """Counts of 1 for the operations of stages, but for those whose results cross their end."""
     kept = {work.producer[v] for v in parts[-1].crossing}
     inside = [n for stage in parts for n in stage.operations if n in work.repeatable]

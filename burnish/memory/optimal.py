@@ -12,13 +12,13 @@ import numpy as np
 
 from burnish.errors import ParameterError
 from burnish.memory.work import Work
-from burnish.search.integer import Program
+from burnish.search.integer import LinearProgram
 
 LARGEST = 64  # operations: beyond, the program has hundreds of thousands of variables
 
 
 @dataclass(frozen=True)
-class Optimum:
+class FastestOrder:
     """The fastest order, None where none was found; seconds of it and of a bound that no order is faster than.
 
     ``proven``: they are the same, or, without an order, there is none.
@@ -30,7 +30,7 @@ class Optimum:
     proven: bool
 
 
-def optimum(work: Work, budget: int, seconds: float = 60.0, known: float | None = None) -> Optimum:
+def optimum(work: Work, budget: int, seconds: float = 60.0, known: float | None = None) -> FastestOrder:
     """The order of fewest seconds whose live bytes are at most ``budget``, or the best that ``seconds`` allow to find.
 
     ``known``: seconds of an order that is known: one that takes longer is not looked for. Raises ParameterError for
@@ -46,13 +46,13 @@ def optimum(work: Work, budget: int, seconds: float = 60.0, known: float | None 
         program.row({i: c / scale for i, c in terms.items()}, high=most)
     if not len(program):
         fits = work.live(range(len(work))) <= budget
-        return Optimum(tuple(range(len(work))) if fits else None, work.seconds, work.seconds, True)
+        return FastestOrder(tuple(range(len(work))) if fits else None, work.seconds, work.seconds, True)
     answer = program.solve(seconds)
     bound = work.seconds + max(answer.bound, 0.0)
     if answer.values is None:
-        return Optimum(None, np.inf, bound, answer.infeasible)
+        return FastestOrder(None, np.inf, bound, answer.infeasible)
     order = made.order(answer.values)
-    return Optimum(tuple(order), work.order_seconds(order), bound, answer.optimal)
+    return FastestOrder(tuple(order), work.order_seconds(order), bound, answer.optimal)
 
 
 class _Formulation:
@@ -60,7 +60,7 @@ class _Formulation:
 
     def __init__(self, work: Work, budget: int) -> None:
         self.work, self.budget = work, budget
-        self.program = Program()
+        self.program = LinearProgram()
         self.size = [float(n) / max(budget, 1) for n in work.rounded]
         self.readers: list[list[int]] = [[] for _ in work.nbytes]
         for n, operation in enumerate(work.operations):

@@ -25,7 +25,7 @@ SHORT = 16  # steps: a buffer that lives no longer is found by the step of its b
 
 
 @dataclass(frozen=True)
-class Plan:
+class ArenaPlan:
     """Byte offsets of the buffers in an arena of ``arena_bytes``; no arena can be smaller than ``lower_bound``.
 
     ``in_place`` lists the pairs (input, output) that the plan lets share their bytes at one step.
@@ -49,7 +49,7 @@ def plan(
     in_place: Sequence[tuple[str, str]] = (),
     alignment: int = ALIGNMENT,
     enough: int = 0,
-) -> Plan:
+) -> ArenaPlan:
     """The smallest arena found for ``buffers``; every offset is a multiple of ``alignment``.
 
     An arena of ``enough`` bytes is not improved further.
@@ -69,7 +69,7 @@ def plan(
         raise VerificationError(f"memory plan: in-place pairs name unknown buffers {unknown}")
     pairs = [(a, b) for a, b in in_place if _can_share(by_name[a], by_name[b])]
     bound = lower_bound(buffers, pairs, alignment)
-    best: Plan | None = None
+    best: ArenaPlan | None = None
     for chosen in [_matching(pairs), []] if pairs else [[]]:
         merged, members = _merge(by_name, chosen)
         if best is not None and best.arena_bytes <= enough:
@@ -77,14 +77,14 @@ def plan(
         offsets, size = _search(merged, bound, alignment, enough)
         if best is None or size < best.arena_bytes:
             every = {name: offsets[root] for root, names in members.items() for name in names}
-            best = Plan(every, size, bound, tuple(chosen))
+            best = ArenaPlan(every, size, bound, tuple(chosen))
     assert best is not None
     return best
 
 
 def replan(
-    before: Plan, buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), alignment: int = ALIGNMENT
-) -> Plan:
+    before: ArenaPlan, buffers: Sequence[Interval], in_place: Sequence[tuple[str, str]] = (), alignment: int = ALIGNMENT
+) -> ArenaPlan:
     """A plan for the same buffers with other sizes, in the time of one placement: in the order of their places before.
 
     Buffers share bytes in place where they did and still can. An arena more than ``LOOSE`` times its lower bound is
@@ -100,7 +100,9 @@ def replan(
     bound = lower_bound(buffers, [(a, b) for a, b in in_place if _can_share(by_name[a], by_name[b])], alignment)
     if size > LOOSE * bound:
         return plan(buffers, in_place, alignment)
-    return Plan({name: offsets[root] for root, names in members.items() for name in names}, size, bound, tuple(pairs))
+    return ArenaPlan(
+        {name: offsets[root] for root, names in members.items() for name in names}, size, bound, tuple(pairs)
+    )
 
 
 def lower_bound(

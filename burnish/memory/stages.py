@@ -13,7 +13,7 @@ from burnish.memory.work import Work
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class ForwardStage:
     """Consecutive operations of the forward pass: ``made``: the bytes of what they write.
 
     ``crossing``: the values that are written here or before, and that later stages of the forward pass read.
@@ -24,7 +24,7 @@ class Stage:
     crossing: tuple[int, ...]
 
 
-def stages(work: Work, most: int | None = None) -> list[Stage]:
+def stages(work: Work, most: int | None = None) -> list[ForwardStage]:
     """The forward pass in stages, which end where no more bytes cross than around; ``most`` of them."""
     chain = [n for n in range(work.boundary) if n in work.forward]
     last = _last_readers(work, chain)
@@ -35,7 +35,7 @@ def stages(work: Work, most: int | None = None) -> list[Stage]:
         inside = tuple(chain[begin:end])
         made = [v for n in inside for v in work.operations[n].writes]
         crossing = {v for v in {*crossing, *made} if last.get(v, -1) >= end}
-        result.append(Stage(inside, sum(work.nbytes[v] for v in made), tuple(sorted(crossing))))
+        result.append(ForwardStage(inside, sum(work.nbytes[v] for v in made), tuple(sorted(crossing))))
         begin = end
     return result
 
@@ -72,7 +72,7 @@ def _ends(work: Work, chain: Sequence[int], last: Mapping[int, int], most: int |
     return [*(place + 1 for place in found), len(chain)]
 
 
-def backward_parts(work: Work, parts: Sequence[Stage]) -> list[list[int]]:
+def backward_parts(work: Work, parts: Sequence[ForwardStage]) -> list[list[int]]:
     """The operations behind the forward pass, by stage: each reads what a stage makes, or what enters it.
 
     In their order, stages only go back: what belongs to a stage is run when those behind it are done.

@@ -25,14 +25,14 @@ from burnish.loops.expr import ALIGNMENT
 from burnish.memory.lifetimes import Interval
 from burnish.memory.liveness import copies_of
 from burnish.memory.settle import settled
-from burnish.memory.share import Plan, plan, round_up
+from burnish.memory.share import ArenaPlan, plan, round_up
 
 Order = Sequence[int]
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class WorkItem:
     """A kernel call: the values that it reads and writes, and what it takes in seconds.
 
     ``in_place``: operands whose memory its first result may take. ``again``: it may run more than once, which what
@@ -60,7 +60,7 @@ class Work:
     an operation reads what no earlier one writes, or two write the same value.
     """
 
-    operations: tuple[Operation, ...]
+    operations: tuple[WorkItem, ...]
     nbytes: tuple[int, ...]
     keep: frozenset[int] = frozenset()
     forward: frozenset[int] = frozenset()
@@ -161,7 +161,7 @@ class Work:
                 born += 1
         return buffers, pairs
 
-    def arena(self, order: Order, enough: int = 0) -> Plan:
+    def arena(self, order: Order, enough: int = 0) -> ArenaPlan:
         """The copies' places in one arena, which is not made smaller than ``enough`` bytes."""
         return plan(*self.intervals(order), enough=enough)
 

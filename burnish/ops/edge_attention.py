@@ -25,17 +25,17 @@ from burnish.ops.operator import (
     require_shape,
 )
 from burnish.ops.sparse import INDEX_DTYPES, check_structure, check_transpose, some
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 _AT = 5  # the offsets among the inputs of attention_weighted
 
 
-def _norm(a: Application) -> Term:
+def _norm(a: Application) -> GraphTerm:
     """The logarithm of the sum over each vertex' edges, [V, H]: what weights are exponents below."""
     slope, names = a.attrs["slope"], a.inputs
     read = names[1:5] + names[_AT : _AT + 2]
-    top = Term(a, a.add("attention_weighted_max", *read, slope=slope), a.types[0][1])
-    total = Term(a, a.add("attention_weighted_total", *names[1:3], top.name, *read[2:], slope=slope), top.dtype)
+    top = GraphTerm(a, a.add("attention_weighted_max", *read, slope=slope), a.types[0][1])
+    total = GraphTerm(a, a.add("attention_weighted_total", *names[1:3], top.name, *read[2:], slope=slope), top.dtype)
     return top + (total > 0.0).choose(total, 1.0).apply("log")  # of a vertex without neighbours the sum is 0
 
 
@@ -49,14 +49,14 @@ def _weighted_gradient(a: Application) -> list[str | None]:
     """As that of ``attention``: an edge's score has the gradient p (dO[v] . x[u] - D[v]), D[v] = dO[v] . O[v], times
     the slope where it is below 0; its sum over edges, times their weights, is that of ``edge``.
     """
-    seed = Term(a, a.seeds[0] or "", a.types[0][1])
+    seed = GraphTerm(a, a.seeds[0] or "", a.types[0][1])
     (count, heads, _), (rows, _) = a.types[0][0], a.types[2][0]
-    x, out, slope = Term.of(a, 0), Term(a, a.outputs[0], a.types[0][1]), a.attrs["slope"]
+    x, out, slope = GraphTerm.of(a, 0), GraphTerm(a, a.outputs[0], a.types[0][1]), a.attrs["slope"]
     _, left, right, edge, weights, *structure = a.inputs[: _AT + 2]
     norm = _norm(a)
     gradients: list[str | None] = [None] * len(a.inputs)
 
-    def over_heads(t: Term) -> Term:
+    def over_heads(t: GraphTerm) -> GraphTerm:
         return t.apply("reduce_sum", axes=(2,), keepdims=False)
 
     share = over_heads(seed * out)
@@ -65,9 +65,9 @@ def _weighted_gradient(a: Application) -> list[str | None]:
         back_weights = a.inputs[_AT + 4] if given else a.add("gather", weights, transposed_order(a, _AT))
         back = (right, left, norm.name, edge, back_weights, *transposed(a, _AT))
 
-        def told(of: Term, sloped: bool) -> Term:
+        def told(of: GraphTerm, sloped: bool) -> GraphTerm:
             attrs = {"slope": slope, "sloped": sloped, "back": True}
-            return Term(a, a.add("attention_weighted_sum", of.name, *back, **attrs), of.dtype)
+            return GraphTerm(a, a.add("attention_weighted_sum", of.name, *back, **attrs), of.dtype)
 
         gradients[0] = told(seed, False).name
         if a.wanted[1]:
@@ -75,10 +75,10 @@ def _weighted_gradient(a: Application) -> list[str | None]:
             gradients[1] = (over_heads(x * told(seed, True)) - lost).name
     ahead = (left, right, norm.name, edge, weights, *structure)
 
-    def scored(times: bool) -> Term:
+    def scored(times: bool) -> GraphTerm:
         attrs = {"slope": slope, "sloped": True, "times": times}
-        mixed = Term(a, a.add("attention_weighted_sum", x.name, *ahead, **attrs), x.dtype)
-        total = Term(a, a.add("attention_weighted_total", *ahead, **attrs), x.dtype)
+        mixed = GraphTerm(a, a.add("attention_weighted_sum", x.name, *ahead, **attrs), x.dtype)
+        total = GraphTerm(a, a.add("attention_weighted_total", *ahead, **attrs), x.dtype)
         return over_heads(seed * mixed) - share * total
 
     if a.wanted[2]:

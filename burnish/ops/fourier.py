@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from burnish.ops.operator import Application, accumulator_dtype, normal_axis
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 MOST = 1 << 15  # elements of the matrix
 
@@ -26,8 +26,8 @@ def transform_parts(a: Application) -> list[str] | None:
     if a.attrs["inverse"] or 0 in shape or given * extent * 2 > MOST:
         return None
     work, order = accumulator_dtype(dtype), [*rest, axis, rank - 1]
-    x = Term.of(a, 0).cast(work).transpose(*order).reshape(prod(shape[d] for d in rest), given)
-    y = x.apply("matmul", Term.constant(a, _matrix(shape[axis], shape[-1], length, extent), work)).cast(dtype)
+    x = GraphTerm.of(a, 0).cast(work).transpose(*order).reshape(prod(shape[d] for d in rest), given)
+    y = x.apply("matmul", GraphTerm.constant(a, _matrix(shape[axis], shape[-1], length, extent), work)).cast(dtype)
     y = y.reshape(*(shape[d] for d in rest), extent, 2)
     return [y.transpose(*(order.index(d) for d in range(rank))).name]
 

@@ -29,15 +29,17 @@ from burnish.ops.operator import (
     require_shape,
 )
 from burnish.ops.sparse import check_blocks, check_structure
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
-Factors = tuple[Term, Term]  # of a weight, at one end of its edge: where the score is positive, and where it is not
+Factors = tuple[
+    GraphTerm, GraphTerm
+]  # of a weight, at one end of its edge: where the score is positive, and where it is not
 
 
 def _factors(a: Application) -> tuple[Factors, Factors]:
     """Of the sources [U, H] and of the targets [V, H], so that the greater of their products is a weight up to 1."""
     slope = a.attrs["slope"]
-    left, right = Term.of(a, 1), Term.of(a, 2)
+    left, right = GraphTerm.of(a, 1), GraphTerm.of(a, 2)
     top = left.apply("reduce_max", axes=(0,), keepdims=True)
     below = left - top
     score = top + right
@@ -50,8 +52,8 @@ def _names(*factors: Factors) -> list[str]:
     return [t.name for pair in factors for t in pair]
 
 
-def _totals(a: Application, sources: Factors, targets: Factors, *structure: str) -> Term:
-    total = Term(a, a.add("attention_total", *_names(sources, targets), *structure), sources[0].dtype)
+def _totals(a: Application, sources: Factors, targets: Factors, *structure: str) -> GraphTerm:
+    total = GraphTerm(a, a.add("attention_total", *_names(sources, targets), *structure), sources[0].dtype)
     return (total > 0.0).choose(total, 1.0)  # of a vertex without neighbours, whose sum is 0 as well
 
 
@@ -63,7 +65,7 @@ def _attention_terms(a: Application) -> list[str] | None:
     structure = a.inputs[3:5]
     total = _totals(a, sources, targets, *structure)
     (rows, heads), _ = a.types[2]
-    value = Term(a, a.add("attention_sum", a.inputs[0], *_names(sources, targets), *structure), total.dtype)
+    value = GraphTerm(a, a.add("attention_sum", a.inputs[0], *_names(sources, targets), *structure), total.dtype)
     return [(value / total.reshape(rows, heads, 1)).name]
 
 
@@ -72,25 +74,25 @@ def _attention_gradient(a: Application) -> list[str | None]:
     2022, algorithm 4): an edge's score has the gradient w/z (dO[v] . x[u] - D[v]), times the slope where it is below
     0. Its sums over edges are dot products with sums over edges, of weights that the slope has multiplied.
     """
-    seed = Term(a, a.seeds[0] or "", a.types[0][1])
+    seed = GraphTerm(a, a.seeds[0] or "", a.types[0][1])
     (rows, heads), _ = a.types[2]
-    x, out = Term.of(a, 0), Term(a, a.outputs[0], a.types[0][1])
+    x, out = GraphTerm.of(a, 0), GraphTerm(a, a.outputs[0], a.types[0][1])
     structure, back = a.inputs[3:5], transposed(a, 3)
     sources, ends = _factors(a)
     total = _totals(a, sources, ends, *structure)
     targets = ends[0] / total, ends[1] / total
 
-    def over_heads(t: Term) -> Term:
+    def over_heads(t: GraphTerm) -> GraphTerm:
         return t.apply("reduce_sum", axes=(2,), keepdims=False)
 
-    def summed(of: Term, ends: list[str], edges: tuple[str, ...] | list[str], **attrs: Any) -> Term:
-        return Term(a, a.add("attention_sum", of.name, *ends, *edges, **attrs), of.dtype)
+    def summed(of: GraphTerm, ends: list[str], edges: tuple[str, ...] | list[str], **attrs: Any) -> GraphTerm:
+        return GraphTerm(a, a.add("attention_sum", of.name, *ends, *edges, **attrs), of.dtype)
 
     ahead, behind, sloped = _names(sources, targets), _names(targets, sources), {"slope": a.attrs["slope"]}
     found: list[str | None] = [None] * len(a.inputs)
     share = over_heads(seed * out)
     if a.wanted[2]:
-        weights = Term(a, a.add("attention_total", *ahead, *structure, **sloped), x.dtype)
+        weights = GraphTerm(a, a.add("attention_total", *ahead, *structure, **sloped), x.dtype)
         found[2] = (over_heads(seed * summed(x, ahead, structure, **sloped)) - share * weights).name
     if not a.wanted[1]:
         found[0] = summed(seed, behind, back).name

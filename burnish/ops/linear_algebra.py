@@ -20,7 +20,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 
 def _lapack(name: str, function: Callable[..., Any], *matrices: np.ndarray) -> np.ndarray:
@@ -38,7 +38,7 @@ def _require_square(x: Tensor, argument: str) -> None:
     require(ok, f"input '{argument}'", f"shape {list(x.shape)}", "square matrices")
 
 
-def _turned(x: Term, rank: int) -> Term:
+def _turned(x: GraphTerm, rank: int) -> GraphTerm:
     """Transposed matrices."""
     return x.transpose(*range(rank - 2), rank - 1, rank - 2)
 
@@ -51,8 +51,8 @@ def _solve_gradient(a: Application) -> list[str | None]:
     """By the right side ``G = solve(A', dY)``, by the matrix ``-G Y'``."""
     assert a.seeds[0] is not None
     (shape, dtype), _ = a.types
-    seed, y = Term(a, a.seeds[0], dtype), Term(a, a.outputs[0], dtype)
-    right = _turned(Term.of(a, 0), len(shape)).apply("solve", seed)
+    seed, y = GraphTerm(a, a.seeds[0], dtype), GraphTerm(a, a.outputs[0], dtype)
+    right = _turned(GraphTerm.of(a, 0), len(shape)).apply("solve", seed)
     return [right.apply("matmul", y, transpose_b=True).apply("neg").name, right.name]
 
 
@@ -80,8 +80,8 @@ def _cholesky_gradient(a: Application) -> list[str | None]:
     assert a.seeds[0] is not None
     shape, dtype = a.types[0]
     rank, n = len(shape), shape[-1]
-    seed, factor = Term(a, a.seeds[0], dtype), Term(a, a.outputs[0], dtype)
-    lower = factor.apply("matmul", seed, transpose_a=True) * Term.constant(a, np.tri(n) - np.eye(n) / 2, dtype)
+    seed, factor = GraphTerm(a, a.seeds[0], dtype), GraphTerm(a, a.outputs[0], dtype)
+    lower = factor.apply("matmul", seed, transpose_a=True) * GraphTerm.constant(a, np.tri(n) - np.eye(n) / 2, dtype)
     left = _turned(factor, rank)
     s = left.apply("solve", _turned(left.apply("solve", lower), rank))  # the transposed one
     return [((s + _turned(s, rank)) * 0.5).name]
@@ -108,9 +108,9 @@ def _log_determinant_gradient(a: Application) -> list[str | None]:
     shape, dtype = a.types[0]
     if a.seeds[1] is None:
         return [None]
-    one = Term.constant(a, np.eye(shape[-1]), dtype).expand(*shape)
-    inverse = _turned(Term.of(a, 0), len(shape)).apply("solve", one)
-    return [(inverse * Term(a, a.seeds[1], dtype).reshape(*shape[:-2], 1, 1)).name]
+    one = GraphTerm.constant(a, np.eye(shape[-1]), dtype).expand(*shape)
+    inverse = _turned(GraphTerm.of(a, 0), len(shape)).apply("solve", one)
+    return [(inverse * GraphTerm(a, a.seeds[1], dtype).reshape(*shape[:-2], 1, 1)).name]
 
 
 @differentiated(_log_determinant_gradient)

@@ -55,7 +55,7 @@ class Traits:
     counts: bool = False
 
 
-class Emitter(Protocol):
+class GradientBuilder(Protocol):
     """What a gradient rule builds with: a graph that is being made, of named tensors."""
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
@@ -72,7 +72,7 @@ class Application:
     ``seeds``: the adjoints of the outputs, None for those that nothing reads. ``wanted``: which inputs need a gradient.
     """
 
-    emit: Emitter
+    emit: GradientBuilder
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     seeds: tuple[str | None, ...]

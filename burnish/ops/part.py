@@ -47,7 +47,7 @@ class Reads:
 
 
 @dataclass(frozen=True)
-class Sum:
+class SumAxes:
     """The axes of the sum that an output is: extents, in the order of its definition; none if it is no sum."""
 
     extents: tuple[int, ...]
@@ -131,10 +131,10 @@ def _canonical(t: Tensor) -> Expr | None:
     return Reduce(body.kind, simplify(body.body, ranges | {a.var.name: a.extent for a in body.axes}), body.axes)
 
 
-def sum_of(output: Tensor) -> Sum:
+def sum_of(output: Tensor) -> SumAxes:
     """The sum that an output is."""
     body = output.body
-    return Sum(tuple(a.extent for a in body.axes) if isinstance(body, Reduce) and body.kind == "sum" else ())
+    return SumAxes(tuple(a.extent for a in body.axes) if isinstance(body, Reduce) and body.kind == "sum" else ())
 
 
 def part_of(find: Find) -> Operator:

@@ -15,7 +15,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 
 def _recurrent_product(name: str, h: Tensor, weight: Tensor, first: int, gates: int) -> Tensor:
@@ -109,13 +109,13 @@ def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tenso
 def _gru_terms(a: Application) -> list[str]:
     """The step in products and element-wise operators."""
     batch, hidden = a.types[1][0]
-    x, h, recurrent, bias = (Term.of(a, i) for i in range(4))
+    x, h, recurrent, bias = (GraphTerm.of(a, i) for i in range(4))
     linear, shape = a.attrs["linear_before_reset"], (batch, 3 * hidden)
 
-    def part(t: Term, first: int, gates: int = 1) -> Term:
+    def part(t: GraphTerm, first: int, gates: int = 1) -> GraphTerm:
         return t.part(shape, 1, first * hidden, gates * hidden)
 
-    def product(state: Term, first: int, gates: int) -> Term:
+    def product(state: GraphTerm, first: int, gates: int) -> GraphTerm:
         rows = recurrent.part((3, hidden, hidden), 0, first, gates).reshape(gates * hidden, hidden)
         own = bias.part((3 * hidden,), 0, first * hidden, gates * hidden)
         return state.apply("matmul", rows, transpose_b=True) + own

@@ -22,7 +22,7 @@ from burnish.ops.operator import (
     require_number,
     wide,
 )
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 BLOCK = 32  # elements that are combined one by one
 Element = Callable[..., Expr]
@@ -138,21 +138,21 @@ def _running(name: str, shape: Shape, dim: int, element: Element, scan: Scan, ki
 # --- extremes ---------------------------------------------------------------------------------------------------------
 
 
-def running_place(a: Application, number: int = 0) -> Term:
+def running_place(a: Application, number: int = 0) -> GraphTerm:
     """Of a running extreme, the last position so far that attains it, or holds a NaN (int64)."""
     (shape, dtype), axis = a.types[number], normal_axis(a.attrs["axis"], len(a.types[number][0]))
-    x, y = Term.of(a, number), Term(a, a.outputs[0], dtype)
+    x, y = GraphTerm.of(a, number), GraphTerm(a, a.outputs[0], dtype)
     attained = x.apply("equal", y, dtype="bool")
     if dtype.startswith(("float", "bfloat")):
         attained = attained | x.apply("isnan", dtype="bool")
     column = [-1 if d == axis else 1 for d in range(len(shape))]
-    places = Term.constant(a, np.arange(shape[axis]).reshape(column), "int64").expand(*shape)
+    places = GraphTerm.constant(a, np.arange(shape[axis]).reshape(column), "int64").expand(*shape)
     return attained.choose(places, 0).apply("cummax", axis=axis)
 
 
 def _read(a: Application) -> list[str | None]:
     """The values, read at the positions that they come from."""
-    return [Term.of(a, 0).apply("gather_elements", running_place(a), axis=a.attrs["axis"]).name]
+    return [GraphTerm.of(a, 0).apply("gather_elements", running_place(a), axis=a.attrs["axis"]).name]
 
 
 def _extreme(name: str, words: str, way: tuple[Scan, str, Join]) -> Operator:
@@ -172,10 +172,10 @@ EXTREMES = (_extreme("cummax", "maximum", _MAX), _extreme("cummin", "minimum", _
 def _logs_gradient(a: Application) -> list[str | None]:
     """``sum over later i of dy_i exp(x - y_i)``, of positive and of negative ``dy`` by logarithms: y may be large."""
     assert a.seeds[0] is not None
-    x, y, seed = Term.of(a, 0), Term(a, a.outputs[0], a.types[0][1]), Term(a, a.seeds[0], a.types[0][1])
+    x, y, seed = GraphTerm.of(a, 0), GraphTerm(a, a.outputs[0], a.types[0][1]), GraphTerm(a, a.seeds[0], a.types[0][1])
     nothing = y.apply("equal", -np.inf, dtype="bool")  # it passes no gradient on
 
-    def part(amount: Term) -> Term:
+    def part(amount: GraphTerm) -> GraphTerm:
         size = (amount > 0.0).choose(amount, 1.0).apply("log") - nothing.choose(y * 0.0, y)
         size = ((amount > 0.0) & nothing.apply("logical_not")).choose(size, -np.inf)
         later = size.apply("logcumsumexp", axis=a.attrs["axis"], reverse=not a.attrs["reverse"])

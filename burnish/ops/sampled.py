@@ -10,11 +10,11 @@ from math import prod
 import numpy as np
 
 from burnish.ops.operator import Application, Shape, accumulator_dtype, require
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 CUBIC = -0.75  # Keys 1981, as the standard has it
 FINITE = 1e38  # beyond it, a place is nowhere
-Tap = tuple[Term, Term]  # the position of an element, int64, and its weight
+Tap = tuple[GraphTerm, GraphTerm]  # the position of an element, int64, and its weight
 
 
 def grid_sample_terms(a: Application) -> list[str]:
@@ -23,7 +23,7 @@ def grid_sample_terms(a: Application) -> list[str]:
     sizes, count, rank = x[2:], prod(grid[1:-1]), len(x) - 2
     padding, corners = a.attrs["padding"], a.attrs["align_corners"]
     work = "float64" if "float64" in (dtype, grid_dtype) else "float32"
-    places = Term.of(a, 1).cast(work).reshape(x[0], count, rank)
+    places = GraphTerm.of(a, 1).cast(work).reshape(x[0], count, rank)
     taps = []
     for d, size in enumerate(sizes):
         at = places.part((x[0], count, rank), 2, rank - 1 - d).reshape(x[0], count) + 1.0
@@ -37,13 +37,13 @@ def grid_sample_terms(a: Application) -> list[str]:
         elif padding == "reflection" and a.attrs["bounded"]:
             at = ((at < low) | (at > high)).choose(_reflected(at, low, high), at)
         taps.append([_inside(t, size, padding, low, high) for t in _taps(a.attrs["mode"], at)])
-    images = Term.of(a, 0).transpose(0, *range(2, rank + 2), 1).reshape(x[0] * prod(sizes), x[1])
-    first = Term.constant(a, np.arange(x[0])[:, None] * prod(sizes), "int64")
+    images = GraphTerm.of(a, 0).transpose(0, *range(2, rank + 2), 1).reshape(x[0] * prod(sizes), x[1])
+    first = GraphTerm.constant(a, np.arange(x[0])[:, None] * prod(sizes), "int64")
     total = _weighted(images, first, sizes, taps, (x[0], count)).cast(dtype)
     return [total.transpose(0, 2, 1).reshape(x[0], x[1], *grid[1:-1]).name]
 
 
-def _reflected(at: Term, low: float, high: float) -> Term:
+def _reflected(at: GraphTerm, low: float, high: float) -> GraphTerm:
     """Places mirrored at ``low`` and ``high`` until they lie between them."""
     width = high - low
     if width <= 0:
@@ -52,7 +52,7 @@ def _reflected(at: Term, low: float, high: float) -> Term:
     return (away > width).choose(away * -1.0 + 2 * width, away) + low
 
 
-def _taps(mode: str, at: Term) -> list[tuple[Term, Term]]:
+def _taps(mode: str, at: GraphTerm) -> list[tuple[GraphTerm, GraphTerm]]:
     """The elements that make the value at a place along one dimension, and their weights; both floats."""
     if mode == "nearest":
         return [(at, at * 0.0 + 1.0)]
@@ -63,20 +63,20 @@ def _taps(mode: str, at: Term) -> list[tuple[Term, Term]]:
     return [(first + (k - 1.0), weight) for k, weight in enumerate(_cubic_weights(rest))]
 
 
-def _cubic_weights(x: Term) -> list[Term]:
+def _cubic_weights(x: GraphTerm) -> list[GraphTerm]:
     near, far = x, x * -1.0 + 1.0
 
-    def outer(t: Term) -> Term:
+    def outer(t: GraphTerm) -> GraphTerm:
         t = t + 1.0
         return ((t * CUBIC - 5 * CUBIC) * t + 8 * CUBIC) * t - 4 * CUBIC
 
-    def inner(t: Term) -> Term:
+    def inner(t: GraphTerm) -> GraphTerm:
         return (t * (CUBIC + 2) - (CUBIC + 3)) * t * t + 1.0
 
     return [outer(near), inner(near), inner(far), outer(far)]
 
 
-def _inside(tap: tuple[Term, Term], size: int, padding: str, low: float, high: float) -> Tap:
+def _inside(tap: tuple[GraphTerm, GraphTerm], size: int, padding: str, low: float, high: float) -> Tap:
     """The position as one that can be read, and its weight, 0 where nothing counts."""
     index, weight = tap
     outside = (index < 0.0) | (index > size - 1.0)
@@ -87,12 +87,14 @@ def _inside(tap: tuple[Term, Term], size: int, padding: str, low: float, high: f
     return index.clip(0.0, size - 1.0).cast("int64"), weight
 
 
-def _weighted(images: Term, first: Term, sizes: Sequence[int], taps: Sequence[Sequence[Tap]], shape: Shape) -> Term:
+def _weighted(
+    images: GraphTerm, first: GraphTerm, sizes: Sequence[int], taps: Sequence[Sequence[Tap]], shape: Shape
+) -> GraphTerm:
     """The sum of the elements of all choices of taps, one a dimension, times their weights: [*shape, channels].
 
     ``images`` [elements of all, channels]; ``first``: where the image of each place begins.
     """
-    total: Term | None = None
+    total: GraphTerm | None = None
     for choice in product(*taps):
         flat = choice[0][0]
         for size, (index, _) in zip(sizes[1:], choice[1:], strict=True):
@@ -112,7 +114,7 @@ def roi_align_terms(a: Application) -> list[str]:
     require(count > 0, "attribute 'sampling_ratio'", count, "1 or more, in what has a gradient")
     work = accumulator_dtype(dtype)
     half, scale = 0.5 * a.attrs["half_pixel"], a.attrs["spatial_scale"]
-    regions = Term.of(a, 1).cast(work)
+    regions = GraphTerm.of(a, 1).cast(work)
     taps: list[list[Tap]] = []
     lives = []
     for d, extent in enumerate(size):  # height, then width: the last coordinate is the height's
@@ -120,7 +122,7 @@ def roi_align_terms(a: Application) -> list[str]:
         length = end - begin
         length = length if a.attrs["half_pixel"] else length.apply("maximum", 1.0)
         bins = np.arange(extent)[:, None] + (np.arange(count) + 0.5) / count
-        at = length * Term.constant(a, bins.reshape(1, -1) / extent, work) + begin
+        at = length * GraphTerm.constant(a, bins.reshape(1, -1) / extent, work) + begin
         lives.append((at >= -1.0) & (at <= float(x[2 + d])))
         at = at.clip(0.0, x[2 + d] - 1.0)
         low = at.apply("floor")
@@ -133,8 +135,8 @@ def roi_align_terms(a: Application) -> list[str]:
         lives[-1] = lives[-1].reshape(*spread)
     shape = (rois[0], size[0] * count, size[1] * count)
     live = (lives[0] & lives[1]).expand(*shape)
-    images = Term.of(a, 0).transpose(0, 2, 3, 1).reshape(x[0] * x[2] * x[3], x[1])
-    first = (Term.of(a, 2).cast("int64") * (x[2] * x[3])).reshape(rois[0], 1, 1)
+    images = GraphTerm.of(a, 0).transpose(0, 2, 3, 1).reshape(x[0] * x[2] * x[3], x[1])
+    first = (GraphTerm.of(a, 2).cast("int64") * (x[2] * x[3])).reshape(rois[0], 1, 1)
     corners = []
     for (row, row_weight), (column, column_weight) in product(*taps):
         weight = (row_weight * column_weight).expand(*shape)
@@ -159,7 +161,7 @@ def deformed_columns_terms(a: Application) -> list[str]:
     batch, channels, sizes, out = x[0], x[1] // groups, x[2:], offset[2:]
     shape, work = (batch, groups, *kernel, *out), accumulator_dtype(dtype)
     split = (batch, groups, *kernel, 2, *out)
-    moved = Term.of(a, 1).cast(work).reshape(*split)
+    moved = GraphTerm.of(a, 1).cast(work).reshape(*split)
     taps = []
     for d in (0, 1):
         tap = np.arange(kernel[d]) * a.attrs["dilations"][d]
@@ -167,16 +169,16 @@ def deformed_columns_terms(a: Application) -> list[str]:
         fixed = np.zeros((1, 1, *kernel, *out))
         fixed += tap.reshape([-1 if e == 2 + d else 1 for e in range(6)])
         fixed += start.reshape([-1 if e == 4 + d else 1 for e in range(6)])
-        at = moved.part(split, 4, d).reshape(*shape) + Term.constant(a, fixed, work)
+        at = moved.part(split, 4, d).reshape(*shape) + GraphTerm.constant(a, fixed, work)
         low = at.apply("floor")
         rest = at - low
         pairs = ((low, rest * -1.0 + 1.0), (low + 1.0, rest))
         taps.append([_inside(pair, sizes[d], "zeros", 0.0, sizes[d] - 1.0) for pair in pairs])
-    images = Term.of(a, 0).reshape(batch, groups, channels, *sizes).transpose(0, 1, 3, 4, 2)
+    images = GraphTerm.of(a, 0).reshape(batch, groups, channels, *sizes).transpose(0, 1, 3, 4, 2)
     images = images.reshape(batch * groups * prod(sizes), channels)
     first = np.arange(batch * groups).reshape(batch, groups, 1, 1, 1, 1) * prod(sizes)
-    total = _weighted(images, Term.constant(a, first, "int64"), sizes, taps, shape)
+    total = _weighted(images, GraphTerm.constant(a, first, "int64"), sizes, taps, shape)
     if len(a.inputs) > 2:
-        total = total * Term.of(a, 2).cast(work).reshape(*shape, 1)
+        total = total * GraphTerm.of(a, 2).cast(work).reshape(*shape, 1)
     columns = total.cast(dtype).transpose(0, 1, 6, 2, 3, 4, 5)
     return [columns.reshape(batch, x[1], kernel[0] * kernel[1], out[0] * out[1]).name]

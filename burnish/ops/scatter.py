@@ -29,7 +29,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 INDEX_DTYPES = ("int64", "int32")
 _AT: Mapping[str, Any] = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}
@@ -193,8 +193,8 @@ def _rows_terms(a: Application) -> list[str]:
     (past, _), (update, _), _ = a.types
     axis = normal_axis(a.attrs["axis"], len(past))
     size, count = past[axis], update[axis]
-    start = Term.of(a, 2).cast("int64").reshape(past[0], 1)
-    place = Term.constant(a, np.arange(size)[None], "int64")
+    start = GraphTerm.of(a, 2).cast("int64").reshape(past[0], 1)
+    place = GraphTerm.constant(a, np.arange(size)[None], "int64")
     at = place - start
     if a.attrs["circular"]:
         at = at % size
@@ -207,8 +207,8 @@ def _rows_terms(a: Application) -> list[str]:
         inside = (at >= 0) & (at < count)
     spread = tuple(n if d in (0, axis) else 1 for d, n in enumerate(past))
     index = at.clip(0, count - 1).reshape(*spread).expand(*past)
-    read = Term.of(a, 1).apply("gather_elements", index, axis=axis)
-    return [inside.reshape(*spread).choose(read, Term.of(a, 0)).name]
+    read = GraphTerm.of(a, 1).apply("gather_elements", index, axis=axis)
+    return [inside.reshape(*spread).choose(read, GraphTerm.of(a, 0)).name]
 
 
 @differentiated(Composed(_rows_terms))
@@ -258,9 +258,9 @@ def _fold_terms(a: Application) -> list[str]:
         own = taps.reshape([-1 if e == d else 1 for e in range(2 * rank)])
         own = own + windows.reshape([-1 if e == rank + d else 1 for e in range(2 * rank)])
         flat = flat * padded[d] + own
-    index = Term.constant(a, flat.reshape(1, 1, -1), "int64").expand(x[0], channels, flat.size)
-    columns = Term.of(a, 0).reshape(x[0], channels, flat.size)
-    image = Term.constant(a, 0.0, dtype).expand(x[0], channels, prod(padded))
+    index = GraphTerm.constant(a, flat.reshape(1, 1, -1), "int64").expand(x[0], channels, flat.size)
+    columns = GraphTerm.of(a, 0).reshape(x[0], channels, flat.size)
+    image = GraphTerm.constant(a, 0.0, dtype).expand(x[0], channels, prod(padded))
     image = image.apply("scatter_elements", index, columns, axis=2, reduction="add")
     inside = image.reshape(x[0], channels, *padded)
     extents = (x[0], channels, *size)
@@ -295,9 +295,9 @@ def _unpool_terms(a: Application) -> list[str]:
     """A flat image of zeros, written to."""
     (x, dtype), size = a.types[0], a.attrs["size"]
     flat = (*x[:2], prod(x[2:]))
-    places = (Term.of(a, 1).reshape(*flat)) % max(prod(size), 1)
-    image = Term.constant(a, 0.0, dtype).expand(*x[:2], prod(size))
-    written = image.apply("scatter_elements", places, Term.of(a, 0).reshape(*flat), axis=2)
+    places = (GraphTerm.of(a, 1).reshape(*flat)) % max(prod(size), 1)
+    image = GraphTerm.constant(a, 0.0, dtype).expand(*x[:2], prod(size))
+    written = image.apply("scatter_elements", places, GraphTerm.of(a, 0).reshape(*flat), axis=2)
     return [written.reshape(*x[:2], *size).name]
 
 

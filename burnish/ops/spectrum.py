@@ -22,7 +22,7 @@ from burnish.ops.operator import (
     require_float,
     require_number,
 )
-from burnish.ops.terms import Term
+from burnish.ops.terms import GraphTerm
 
 
 def _dft(x: np.ndarray, axis: int, length: int, inverse: bool, onesided: bool) -> np.ndarray:
@@ -99,12 +99,12 @@ def _cumprod_terms(a: Application) -> list[str]:
     (shape, dtype), reverse = a.types[0], a.attrs["reverse"]
     dim, work = normal_axis(a.attrs["axis"], len(shape)), accumulator_dtype(dtype)
 
-    def moved(x: Term, by: int) -> Term:
+    def moved(x: GraphTerm, by: int) -> GraphTerm:
         pads = [0] * (2 * len(shape))
         pads[dim], pads[len(shape) + dim] = (-by, by) if reverse else (by, -by)
         return x.apply("pad", pads=tuple(pads), value=1.0)
 
-    found, by = Term.of(a, 0).cast(work), 1
+    found, by = GraphTerm.of(a, 0).cast(work), 1
     while by < shape[dim]:
         found, by = found * moved(found, by), 2 * by
     return [(moved(found, 1) if a.attrs["exclusive"] else found).cast(dtype).name]

@@ -21,10 +21,10 @@ from burnish.codegen.llvm import emit
 from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
 from burnish.graph.costs import KERNEL, roofline_seconds
-from burnish.kernels.task import Choice, Task
-from burnish.kernels.template import Match
+from burnish.kernels.task import Choice, KernelTask
+from burnish.kernels.template import TemplateMatch
 from burnish.kernels.templates import first_match, general_template, matches, tunable_matches
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.lower.instructions import PER_CYCLE, instructions
 from burnish.lower.pipeline import lower, own_passes
 from burnish.machines.target import Target
@@ -41,7 +41,7 @@ _log = logging.getLogger("burnish")
 
 
 @dataclass(frozen=True)
-class Kernel:
+class CompiledKernel:
     """Machine code of one task. ``packing``: layout tag of each packed parameter that is not row-major.
 
     ``dims``: the dimensions whose values it takes behind its buffers. ``seconds``: a static estimate of a call
@@ -79,7 +79,7 @@ def code_version() -> str:
     return cache_key(*(f.read_bytes() for f in files))
 
 
-def schedule(task: Task, target: Target, choice: Choice | None = None) -> tuple[Schedule, str, Choice]:
+def schedule(task: KernelTask, target: Target, choice: Choice | None = None) -> tuple[Schedule, str, Choice]:
     """The schedule of ``task`` (by default the analytic choice), its template's name, and the choice made.
 
     Of a symbolic task that of its hint.
@@ -89,7 +89,7 @@ def schedule(task: Task, target: Target, choice: Choice | None = None) -> tuple[
     return match.apply(chosen), match.name, chosen
 
 
-def task_key(task: Task, target: Target) -> str:
+def task_key(task: KernelTask, target: Target) -> str:
     """Identifies what a task computes, in which layouts, on which machine."""
     definition = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
     layouts = json.dumps({name: str(layout) for name, layout in sorted(task.layouts.items())})
@@ -101,14 +101,16 @@ def task_key(task: Task, target: Target) -> str:
     return cache_key(code_version(), target.key, task.label, definition, outputs, layouts, known, *packed, *dims, *turn)
 
 
-def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
+def build(
+    task: KernelTask, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None
+) -> CompiledKernel:
     """The kernel of ``task`` by ``recipe``, or else with the default choice of its template."""
     key = task_key(task, target)
     found = store.get(_entry(key, recipe)) if store and not dump.active() else None
     if found is not None:
         head, _, code = found.partition(b"\n")
         fields = json.loads(head)
-        return Kernel(code=code, **{**fields, "dims": tuple(fields["dims"])})
+        return CompiledKernel(code=code, **{**fields, "dims": tuple(fields["dims"])})
     own = named(task, key)
     with dump.kernel(own.name):
         dump.form("task", "\n".join(str(t) for t in (*own.inputs, *own.stages())))
@@ -118,7 +120,9 @@ def build(task: Task, target: Target, store: ObjectCache | None, recipe: KernelC
     return kernel
 
 
-def outline(task: Task, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None) -> Kernel:
+def outline(
+    task: KernelTask, target: Target, store: ObjectCache | None, recipe: KernelConfig | None = None
+) -> CompiledKernel:
     """The kernel that :func:`build` would make without its machine code and scratch: its name, and how it wants its
     parameters packed. For plans of memory.
     """
@@ -126,7 +130,7 @@ def outline(task: Task, target: Target, store: ObjectCache | None, recipe: Kerne
     found = store.get(_entry(key, recipe)) if store else None
     if found is not None:
         fields = json.loads(found.partition(b"\n")[0])
-        return Kernel(code=b"", **{**fields, "dims": tuple(fields["dims"])})
+        return CompiledKernel(code=b"", **{**fields, "dims": tuple(fields["dims"])})
     own, given = named(task, key), recipe.choice if recipe else None
     tried = [m for m in matches(own.hinted, target) if recipe is None or m.name == recipe.template]
     for match in tried:
@@ -134,11 +138,11 @@ def outline(task: Task, target: Target, store: ObjectCache | None, recipe: Kerne
             _, trace, choice = scheduled_program(match, own, given)
         except ScheduleError:
             continue
-        return Kernel(own.name, b"", 0, packing(trace, own), match.name, choice)
+        return CompiledKernel(own.name, b"", 0, packing(trace, own), match.name, choice)
     raise ScheduleError(f"task '{own.name}': no template can schedule it")
 
 
-def keep(store: ObjectCache, key: str, kernel: Kernel, recipe: KernelConfig | None = None) -> None:
+def keep(store: ObjectCache, key: str, kernel: CompiledKernel, recipe: KernelConfig | None = None) -> None:
     """Stores the kernel of the task with this key, which `build` then finds."""
     fields = {
         k: getattr(kernel, k) for k in ("symbol", "scratch_bytes", "packing", "template", "choice", "dims", "seconds")
@@ -150,7 +154,7 @@ def _entry(key: str, recipe: KernelConfig | None) -> str:
     return cache_key(key, str(recipe)) if recipe else key
 
 
-def compile_recipe(task: Task, target: Target, recipe: KernelConfig) -> Kernel:
+def compile_recipe(task: KernelTask, target: Target, recipe: KernelConfig) -> CompiledKernel:
     """The kernel that a recipe makes. Raises ScheduleError if its template does not match the task, or cannot."""
     found = tunable_matches(task.hinted, target)
     match = next((m for m in found if m.name == recipe.template), None)
@@ -160,12 +164,12 @@ def compile_recipe(task: Task, target: Target, recipe: KernelConfig) -> Kernel:
     return compile_by(match, recipe.choice, task)
 
 
-def named(task: Task, key: str) -> Task:
+def named(task: KernelTask, key: str) -> KernelTask:
     """``task`` under the name that its kernel has in object code: what it computes, and the start of its key."""
     return replace(task, name=f"{task.label or 'map'}_{key[:12]}")
 
 
-def compile_task(task: Task, target: Target) -> Kernel:
+def compile_task(task: KernelTask, target: Target) -> CompiledKernel:
     """The kernel by the first template that can schedule ``task``. One that matches and cannot is warned of.
 
     Raises ScheduleError if the last one, which takes everything, cannot either.
@@ -186,7 +190,9 @@ def compile_task(task: Task, target: Target) -> Kernel:
     return compile_by(last, task=task, parallel=not task.dims)
 
 
-def compile_by(match: Match, chosen: Choice | None = None, task: Task | None = None, parallel: bool = True) -> Kernel:
+def compile_by(
+    match: TemplateMatch, chosen: Choice | None = None, task: KernelTask | None = None, parallel: bool = True
+) -> CompiledKernel:
     """The kernel of a task by one template, with ``chosen`` in place of its defaults. Raises ScheduleError.
 
     ``task``: the symbolic one, where the match is one of its hint. ``parallel``: whether loops may run on all threads.
@@ -200,8 +206,8 @@ def compile_by(match: Match, chosen: Choice | None = None, task: Task | None = N
 
 
 def scheduled_program(
-    match: Match, task: Task, chosen: Choice | None = None, parallel: bool = True
-) -> tuple[Program, list[Call], Choice]:
+    match: TemplateMatch, task: KernelTask, chosen: Choice | None = None, parallel: bool = True
+) -> tuple[LoopProgram, list[Call], Choice]:
     """The scheduled program of ``task``, the trace that led to it, and the choice made. Raises ScheduleError.
 
     A symbolic task is scheduled at its hint (``match``), and the trace replayed with the dimensions open. What the
@@ -218,7 +224,7 @@ def scheduled_program(
     raise problem
 
 
-def _examples(match: Match, task: Task) -> Iterator[Match]:
+def _examples(match: TemplateMatch, task: KernelTask) -> Iterator[TemplateMatch]:
     """The template on the static tasks at which a task may be scheduled, best first: itself if it is static."""
     yield match
     inside = [{d.name: min(max(granule, d.low), d.high) for d in task.dims} for granule in GRANULES if task.dims]
@@ -231,7 +237,9 @@ def _examples(match: Match, task: Task) -> Iterator[Match]:
             yield match.template.on(task.at(each), match.target)
 
 
-def _scheduled_at(at: Match, task: Task, chosen: Choice | None, parallel: bool) -> tuple[Program, list[Call], Choice]:
+def _scheduled_at(
+    at: TemplateMatch, task: KernelTask, chosen: Choice | None, parallel: bool
+) -> tuple[LoopProgram, list[Call], Choice]:
     """See :func:`scheduled_program`; ``at``: the template on a static task."""
     choice = {**at.space.default, **(chosen or {})}
     made = at.apply(choice)
@@ -242,22 +250,22 @@ def _scheduled_at(at: Match, task: Task, chosen: Choice | None, parallel: bool) 
     return replay(task.program(), trace, *own), trace, choice
 
 
-def packing(trace: Iterable[Sequence[Any]], task: Task) -> dict[str, str]:
+def packing(trace: Iterable[Sequence[Any]], task: KernelTask) -> dict[str, str]:
     """The layouts that a schedule gave to the parameters that are packed, from its trace."""
     return {args[0]: str(args[1]) for name, args in trace if name == "transform_layout" and args[0] in task.packing}
 
 
 def compile_program(
-    program: Program, target: Target, packed: Mapping[str, str], template: str, choice: Choice
-) -> Kernel:
+    program: LoopProgram, target: Target, packed: Mapping[str, str], template: str, choice: Choice
+) -> CompiledKernel:
     """Lowers and compiles a scheduled program, by LLVM or by the machine's own code generator."""
     refuse_unlowered(program, target)
     if target.machine.compile is not None:
         program = through(program, own_passes(target.machine))
         own, scratch = target.machine.compile(program, target)
-        return Kernel(program.name, own, scratch, packed, template, choice)
+        return CompiledKernel(program.name, own, scratch, packed, template, choice)
     if target.machine.dialect.grid is not None:
-        return Kernel(program.name, compile_grid(program, target).packed(), 0, packed, template, choice)
+        return CompiledKernel(program.name, compile_grid(program, target).packed(), 0, packed, template, choice)
     lowered = lower(program)
     began = time.perf_counter()
     code = emit(lowered, target)
@@ -267,10 +275,10 @@ def compile_program(
     dump.form("compile_ir", f"{len(machine)} bytes of object code", time.perf_counter() - emitted)
     counted, shared = instructions(lowered, target.lanes)
     seconds = counted / (PER_CYCLE * target.core.clock * (target.cores if shared else 1))
-    return Kernel(program.name, machine, code.scratch_bytes, packed, template, choice, code.dims, seconds)
+    return CompiledKernel(program.name, machine, code.scratch_bytes, packed, template, choice, code.dims, seconds)
 
 
-def slowness(task: Task, kernel: Kernel, target: Target) -> dict[str, str | float]:
+def slowness(task: KernelTask, kernel: CompiledKernel, target: Target) -> dict[str, str | float]:
     """Why a kernel is expected to be ``slow``, and how many ``times`` what the machine could take; empty where it is
     not. By the static estimate of its time, beside what its arithmetic and its traffic take at the machine's rates.
     """
@@ -286,7 +294,7 @@ def slowness(task: Task, kernel: Kernel, target: Target) -> dict[str, str | floa
     return {"slow": f"{what}about {times:.0f} times what the machine could take", "times": round(times, 1)}
 
 
-def scheduled(template: str, choice: Choice, trace: Iterable[Call], program: Program) -> str:
+def scheduled(template: str, choice: Choice, trace: Iterable[Call], program: LoopProgram) -> str:
     """A schedule as text: its template and choices, every primitive, and the loop program that they give."""
     steps = [f"{name}({', '.join(map(repr, args))})" for name, args in trace]
     return "\n".join([f"template {template} {json.dumps(dict(choice))}", *steps, "", str(program)])

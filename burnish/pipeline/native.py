@@ -14,12 +14,12 @@ from burnish.loops.sizes import dims_of
 from burnish.machines.target import Target
 from burnish.ops import OPERATORS
 from burnish.ops.operator import Entropy, NativeCall, TensorType
-from burnish.pipeline.kernel import Kernel, code_version
+from burnish.pipeline.kernel import CompiledKernel, code_version
 
 TEMPLATE = "native"
 
 
-def build(graph: Graph, node: Node, target: Target, store: ObjectCache | None) -> Kernel | None:
+def build(graph: Graph, node: Node, target: Target, store: ObjectCache | None) -> CompiledKernel | None:
     """The kernel of a node whose operator has loops for its types; None where it runs in Python."""
     operator = OPERATORS[node.op]
     if operator.native is None or target.kind != "cpu":
@@ -38,12 +38,12 @@ def build(graph: Graph, node: Node, target: Target, store: ObjectCache | None) -
     found = store.get(key) if store else None
     if found is not None:
         head, _, code = found.partition(b"\n")
-        return Kernel(symbol, code, json.loads(head), {}, TEMPLATE, {}, dims)
+        return CompiledKernel(symbol, code, json.loads(head), {}, TEMPLATE, {}, dims)
     text, scratch = emit_native(symbol, call, dims, store)
     code = compile_ir(text, target)
     if store:
         store.put(key, json.dumps(scratch).encode() + b"\n" + code)
-    return Kernel(symbol, code, scratch, {}, TEMPLATE, {}, dims)
+    return CompiledKernel(symbol, code, scratch, {}, TEMPLATE, {}, dims)
 
 
 def _extents(call: NativeCall) -> list[int]:

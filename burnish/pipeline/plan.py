@@ -27,7 +27,7 @@ from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
 from burnish.graph.rewrite import renamed_tensors
 from burnish.kernels.constants import split_constants
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
 from burnish.kernels.templates import is_general, templates
 from burnish.loops.evaluate import evaluate
@@ -50,8 +50,8 @@ class Choices:
     """
 
     decide: Decide
-    recipe: Callable[[Task, Target], KernelConfig | None]
-    seconds: Callable[[Task, Target], float | None] = lambda task, target: None
+    recipe: Callable[[KernelTask, Target], KernelConfig | None]
+    seconds: Callable[[KernelTask, Target], float | None] = lambda task, target: None
     name: str = ""
     fused: bool = True
 
@@ -242,7 +242,7 @@ def takes(
     kinds = target.machine.blocked if dtypes is None else dtypes
     images = [t for t in (*inputs, *outputs) if len(t.shape) == 4 and t.name not in known]
     layouts = {t.name: blocked(target.lanes) for t in images if t.dtype in kinds}
-    task = Task("kernel", tuple(inputs), tuple(outputs), "", layouts, known)
+    task = KernelTask("kernel", tuple(inputs), tuple(outputs), "", layouts, known)
     return any(template.match(task, target) is not None for template in among or templates(target))
 
 
@@ -280,7 +280,7 @@ def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
     return source is None or (shape[2:] == (1, 1) and shape[1] % source.block(1) == 0)
 
 
-def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) -> tuple[Task, dict[str, str]]:
+def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) -> tuple[KernelTask, dict[str, str]]:
     """What the kernel of a group computes, and the value of each of its parameters.
 
     Values derived from constants alone are computed now and added to ``constants``.
@@ -301,7 +301,7 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
     label = own.anchor.op if own.anchor else ""
     packed = frozenset(t.name for t in inputs if t.name not in own_layouts and _is_packed(alone, own, t)) - known
     shared = frozenset(name for name in packed if own.anchor and made.is_shared(group.anchor, values[name]))
-    return Task("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed, shared=shared), values
+    return KernelTask("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed, shared=shared), values
 
 
 def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:

@@ -21,7 +21,7 @@ class Runtime(ctypes.Structure):
     )
 
 
-class Plan(ctypes.Structure):
+class SegmentPlan(ctypes.Structure):
     """The calls of a segment, and the addresses that they need from a call of the model (``%Plan`` of entry.py)."""
 
     _fields_ = (

@@ -25,11 +25,11 @@ from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.image import Image
 from burnish.runtime.steps import (
     Branch,
-    Call,
     Collective,
-    Copy,
+    CopyStep,
     Count,
     Host,
+    KernelCall,
     Native,
     Pointer,
     Repeat,
@@ -175,11 +175,11 @@ def _extent(data: int | str, dims: Mapping[str, Dim]) -> int:
 
 def _step_to_json(step: Step) -> list[Any]:
     match step:
-        case Call(kernel, args, node):
+        case KernelCall(kernel, args, node):
             return ["call", node, kernel, [_slot_to_json(s) for s in args]]
         case Count(dim, source, node):
             return ["count", node, dim.name, _slot_to_json(source)]
-        case Copy(source, target, node, nbytes, number):
+        case CopyStep(source, target, node, nbytes, number):
             rest = [extent_text(nbytes), None if number is None else _slot_to_json(number)]
             plain = number is None and type(nbytes) is int and not nbytes
             return ["copy", node, _slot_to_json(source), _slot_to_json(target), *([] if plain else rest)]
@@ -206,13 +206,13 @@ def _step_to_json(step: Step) -> list[Any]:
 def _step_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> Step:
     match data:
         case ["call", node, kernel, slots]:
-            return Call(kernel, tuple(map(_slot_from_json, slots)), node)
+            return KernelCall(kernel, tuple(map(_slot_from_json, slots)), node)
         case ["count", node, name, source]:
             return Count(dims[name], _slot_from_json(source), node)
         case ["copy", node, source, target, *rest]:
             nbytes, number = rest or (0, None)
             where = None if number is None else _slot_from_json(number)
-            return Copy(_slot_from_json(source), _slot_from_json(target), node, _extent(nbytes, dims), where)
+            return CopyStep(_slot_from_json(source), _slot_from_json(target), node, _extent(nbytes, dims), where)
         case ["if", node, condition, then, other]:
             return Branch(_slot_from_json(condition), _natives(then, dims), _natives(other, dims), node)
         case ["while", node, limit, condition, number, before, body]:
@@ -245,11 +245,11 @@ def _natives(data: Sequence[Any], dims: Mapping[str, Dim]) -> tuple[Native, ...]
     return native
 
 
-def _call_from_json(data: Sequence[Any]) -> Call:
+def _call_from_json(data: Sequence[Any]) -> KernelCall:
     kind, node, kernel, slots = data
     if kind != "call":
         raise ValueError(f"a repeated step is {data!r}, allowed: call")
-    return Call(kernel, tuple(map(_slot_from_json, slots)), node)
+    return KernelCall(kernel, tuple(map(_slot_from_json, slots)), node)
 
 
 def _pointer_to_json(pointer: Pointer) -> list[Any]:

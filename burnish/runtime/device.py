@@ -17,10 +17,10 @@ from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import address_of, round_up
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.elf import is_elf
-from burnish.runtime.executable import Call, Copy, Executable, Host, Pointer, Slot
+from burnish.runtime.executable import CopyStep, Executable, Host, KernelCall, Pointer, Slot
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.link import link
-from burnish.runtime.pool import Pool
+from burnish.runtime.pool import ThreadPool
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
 from burnish.runtime.steps import Repeat, array_at
@@ -135,7 +135,7 @@ def divided(image: Image) -> tuple[dict[str, bytes], Image | None]:
 
 
 class Alone:
-    """The thread that calls, in the place of a :class:`~burnish.runtime.pool.Pool`."""
+    """The thread that calls, in the place of a :class:`~burnish.runtime.pool.ThreadPool`."""
 
     threads = 1
     running = True
@@ -152,7 +152,7 @@ class DeviceCode:
 
     device: Device
     kernels: Mapping[str, bytes]
-    workers: Alone | Pool = field(default_factory=Alone)
+    workers: Alone | ThreadPool = field(default_factory=Alone)
     image: LoadedImage | None = None
 
     def runner(
@@ -193,7 +193,7 @@ class DeviceRunner:
         self.io = [0]  # where the arena is
         self.runtime: Any = SimpleNamespace(scratch_stride=0, scratch=None)
         workers = code.workers
-        if isinstance(workers, Pool):
+        if isinstance(workers, ThreadPool):
             stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
             self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
         self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
@@ -219,12 +219,12 @@ class DeviceRunner:
                 self._step(number, call, addresses)
             return
         places = [self._address(slot, addresses) for slot in step.slots]
-        if isinstance(step, Call) and step.kernel not in self._code.kernels:
+        if isinstance(step, KernelCall) and step.kernel not in self._code.kernels:
             self._native(step.kernel, places)
-        elif isinstance(step, Call):
+        elif isinstance(step, KernelCall):
             memory = [bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True)]
             self._code.device.run(self._code.kernels[step.kernel], memory)
-        elif isinstance(step, Copy):
+        elif isinstance(step, CopyStep):
             target, source = (bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True))
             target[:] = source
         elif isinstance(step, Host):
@@ -251,7 +251,7 @@ class DeviceRunner:
         return self._bases[slot.memory] + own + slot.offset
 
 
-def unrolled(step: Repeat) -> list[Call]:
+def unrolled(step: Repeat) -> list[KernelCall]:
     """The calls of all rounds, one after another, each with the places of its arguments."""
     calls = [_in_round(step, call, 0) for call in step.once]
     for t in range(step.count):
@@ -259,7 +259,7 @@ def unrolled(step: Repeat) -> list[Call]:
     return calls
 
 
-def _in_round(step: Repeat, call: Call, t: int) -> Call:
+def _in_round(step: Repeat, call: KernelCall, t: int) -> KernelCall:
     return replace(call, args=tuple(_placed(step, slot, t) for slot in call.args))
 
 

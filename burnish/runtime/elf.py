@@ -23,7 +23,7 @@ class LinkError(BurnishError):
 
 
 @dataclass(frozen=True)
-class Section:
+class ElfSection:
     """``data`` is empty for sections without bytes in the file; ``size`` counts those as well."""
 
     name: str
@@ -35,7 +35,7 @@ class Section:
 
 
 @dataclass(frozen=True)
-class Symbol:
+class ElfSymbol:
     """``section`` is an index into the object's sections or a special SHN value; ``value`` is an offset in it."""
 
     name: str
@@ -64,8 +64,8 @@ class ObjectFile:
 
     name: str
     machine: str
-    sections: tuple[Section, ...]
-    symbols: tuple[Symbol, ...]
+    sections: tuple[ElfSection, ...]
+    symbols: tuple[ElfSymbol, ...]
     relocations: tuple[Relocation, ...]
 
 
@@ -102,16 +102,16 @@ def _parse(name: str, data: bytes, machine: str) -> ObjectFile:
         return data[offset : offset + size]
 
     names = content(names_index)
-    sections: list[Section] = []
-    symbols: list[Symbol] = []
+    sections: list[ElfSection] = []
+    symbols: list[ElfSymbol] = []
     relocations: list[Relocation] = []
     for index, (name_at, kind, flags, _, _, size, link, info, align, _) in enumerate(headers):
         bits = content(index) if kind not in (0, SHT_NOBITS) else b""
-        sections.append(Section(_string(names, name_at), kind, flags, bits, size, max(align, 1)))
+        sections.append(ElfSection(_string(names, name_at), kind, flags, bits, size, max(align, 1)))
         if kind == SHT_SYMTAB:
             strings = content(link)
             for at, symbol_info, _, section, value, _ in struct.iter_unpack("<IBBHQQ", bits):
-                symbols.append(Symbol(_string(strings, at), section, value, symbol_info >> 4))
+                symbols.append(ElfSymbol(_string(strings, at), section, value, symbol_info >> 4))
         elif kind == SHT_RELA:
             for offset, what, addend in struct.iter_unpack("<QQq", bits):
                 relocations.append(Relocation(info, offset, what & 0xFFFFFFFF, what >> 32, addend))

@@ -35,11 +35,11 @@ from burnish.memory.lifetimes import Interval
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.image import Image
 from burnish.runtime.steps import Branch as Branch
-from burnish.runtime.steps import Call as Call
 from burnish.runtime.steps import Collective as Collective
-from burnish.runtime.steps import Copy as Copy
+from burnish.runtime.steps import CopyStep as CopyStep
 from burnish.runtime.steps import Count as Count
 from burnish.runtime.steps import Host as Host
+from burnish.runtime.steps import KernelCall as KernelCall
 from burnish.runtime.steps import Pointer as Pointer
 from burnish.runtime.steps import Repeat as Repeat
 from burnish.runtime.steps import Slot as Slot
@@ -83,7 +83,7 @@ class Executable:
         verify(self)
 
     @property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[KernelCall, ...]:
         """The kernel calls: steps, and those that steps hold, each once."""
         return tuple(calls_of(self.steps))
 

@@ -17,10 +17,10 @@ from burnish.runtime.elf import (
     SHT_PROGBITS,
     STB_LOCAL,
     STB_WEAK,
+    ElfSection,
+    ElfSymbol,
     LinkError,
     ObjectFile,
-    Section,
-    Symbol,
     parse,
 )
 from burnish.runtime.image import Image
@@ -74,7 +74,7 @@ class _Linker:
 
     def _define_globals(self) -> dict[str, int]:
         offsets: dict[str, int] = {}
-        owners: dict[str, tuple[str, Symbol]] = {}
+        owners: dict[str, tuple[str, ElfSymbol]] = {}
         for number, file in enumerate(self.files):
             for symbol in file.symbols:
                 if symbol.binding == STB_LOCAL or symbol.section == SHN_UNDEF:
@@ -91,7 +91,7 @@ class _Linker:
                 owners[symbol.name] = (file.name, symbol)
         return offsets
 
-    def _position(self, number: int, file: ObjectFile, symbol: Symbol) -> int:
+    def _position(self, number: int, file: ObjectFile, symbol: ElfSymbol) -> int:
         """Offset in the image of a symbol that the object defines."""
         if symbol.section == SHN_ABS or (number, symbol.section) not in self.places:
             raise LinkError(
@@ -99,7 +99,7 @@ class _Linker:
             )
         return self.places[number, symbol.section] + symbol.value
 
-    def _target(self, number: int, file: ObjectFile, symbol: Symbol) -> int:
+    def _target(self, number: int, file: ObjectFile, symbol: ElfSymbol) -> int:
         """Offset in the image of a symbol that the object refers to."""
         if symbol.section != SHN_UNDEF and symbol.binding == STB_LOCAL:
             return self._position(number, file, symbol)
@@ -150,7 +150,7 @@ class _Linker:
         return Image(self.machine, bytes(self.image), self.globals, tuple(self.absolute))
 
 
-def _is_loaded(file: ObjectFile, section: Section) -> bool:
+def _is_loaded(file: ObjectFile, section: ElfSection) -> bool:
     """Whether the section takes part in the image. Raises LinkError for mutable ones: threads would share them."""
     if not section.flags & SHF_ALLOC or not section.size or section.name == ".eh_frame":
         return False

@@ -33,7 +33,7 @@ from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode, CpuRunner
 from burnish.runtime.sized import KEPT, ArenaPlanner, Beginnings, Sized, bind, hints, sized
-from burnish.runtime.state import State
+from burnish.runtime.state import ModuleStates
 from burnish.runtime.structures import Structures
 from burnish.runtime.variants import Variant
 from burnish.runtime.workspace import Workspace, borrow, give_back
@@ -226,9 +226,9 @@ class Module:
         return dict(self.executable.info.get("assumed", {}))
 
     @property
-    def state(self) -> State:
+    def state(self) -> ModuleStates:
         """What the model keeps from call to call, by name: values to read and to replace."""
-        return State(self.executable, self._state_bytes, self._lock)
+        return ModuleStates(self.executable, self._state_bytes, self._lock)
 
     def reset(self) -> None:
         """Gives every state its initial value: that with which the model was compiled."""

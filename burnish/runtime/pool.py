@@ -21,7 +21,7 @@ MOST_THREADS = 64  # of a pool on a machine with fewer cores: more would only wa
 _libc = ctypes.CDLL(None)
 
 
-class Pool:
+class ThreadPool:
     """``threads`` threads that share parallel regions: the calling one and native workers that never see Python.
 
     ``address`` and ``parallel`` are what kernels find in ``struct Runtime``. Call ``start`` before native code that
@@ -91,12 +91,12 @@ class Pool:
             _libc.pthread_detach(handle)
 
 
-_pools: dict[tuple[str, int], Pool] = {}
+_pools: dict[tuple[str, int], ThreadPool] = {}
 _drivers: dict[str, LoadedImage] = {}
 _registry_lock = threading.RLock()
 
 
-def pool(driver: Image, threads: int | None = None) -> Pool:
+def pool(driver: Image, threads: int | None = None) -> ThreadPool:
     """The process's pool of ``threads`` threads (default: the cores this process may use).
 
     On other systems than Linux a pool has one thread: kernels then run serially. Raises ParameterError.
@@ -112,7 +112,7 @@ def pool(driver: Image, threads: int | None = None) -> Pool:
             loaded = LoadedImage(driver)
             _never_free(_drivers.setdefault(driver.digest, loaded))  # a handler that came between may have been faster
         if key not in _pools:
-            return _pools.setdefault(key, Pool(_drivers[driver.digest], count))
+            return _pools.setdefault(key, ThreadPool(_drivers[driver.digest], count))
         return _pools[key]
 
 

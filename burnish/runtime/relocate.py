@@ -15,7 +15,7 @@ _Apply = Callable[[bytearray, int, int], None]  # (image, P, S + A): both are of
 
 
 @dataclass(frozen=True)
-class Rule:
+class RelocationRule:
     """``apply`` raises OverflowError if the distance does not fit. ``got``: S is the symbol's slot in the table.
     ``paired``: S is the place of another relocation, whose own value less that place is what this one splits.
     """
@@ -119,40 +119,40 @@ def _insert(image: bytearray, place: int, value: int, mask: int) -> None:
 # R_X86_64_64, R_AARCH64_ABS64, R_RISCV_64: patched at load
 ABSOLUTE: Mapping[str, int] = {"x86_64": 1, "aarch64": 257, "riscv64": 2}
 
-RULES: Mapping[str, Mapping[int, Rule]] = {
+RULES: Mapping[str, Mapping[int, RelocationRule]] = {
     "x86_64": {
-        2: Rule("R_X86_64_PC32", _relative(32)),
-        4: Rule("R_X86_64_PLT32", _relative(32)),
-        9: Rule("R_X86_64_GOTPCREL", _relative(32), got=True),
-        24: Rule("R_X86_64_PC64", _relative(64)),
-        41: Rule("R_X86_64_GOTPCRELX", _relative(32), got=True),
-        42: Rule("R_X86_64_REX_GOTPCRELX", _relative(32), got=True),
+        2: RelocationRule("R_X86_64_PC32", _relative(32)),
+        4: RelocationRule("R_X86_64_PLT32", _relative(32)),
+        9: RelocationRule("R_X86_64_GOTPCREL", _relative(32), got=True),
+        24: RelocationRule("R_X86_64_PC64", _relative(64)),
+        41: RelocationRule("R_X86_64_GOTPCRELX", _relative(32), got=True),
+        42: RelocationRule("R_X86_64_REX_GOTPCRELX", _relative(32), got=True),
     },
     "aarch64": {
-        260: Rule("R_AARCH64_PREL64", _relative(64)),
-        261: Rule("R_AARCH64_PREL32", _relative(32)),
-        274: Rule("R_AARCH64_ADR_PREL_LO21", _address),
-        275: Rule("R_AARCH64_ADR_PREL_PG_HI21", _page),
-        277: Rule("R_AARCH64_ADD_ABS_LO12_NC", _low12(1)),
-        278: Rule("R_AARCH64_LDST8_ABS_LO12_NC", _low12(1)),
-        282: Rule("R_AARCH64_JUMP26", _branch),
-        283: Rule("R_AARCH64_CALL26", _branch),
-        284: Rule("R_AARCH64_LDST16_ABS_LO12_NC", _low12(2)),
-        285: Rule("R_AARCH64_LDST32_ABS_LO12_NC", _low12(4)),
-        286: Rule("R_AARCH64_LDST64_ABS_LO12_NC", _low12(8)),
-        299: Rule("R_AARCH64_LDST128_ABS_LO12_NC", _low12(16)),
-        311: Rule("R_AARCH64_ADR_GOT_PAGE", _page, got=True),
-        312: Rule("R_AARCH64_LD64_GOT_LO12_NC", _low12(8), got=True),
+        260: RelocationRule("R_AARCH64_PREL64", _relative(64)),
+        261: RelocationRule("R_AARCH64_PREL32", _relative(32)),
+        274: RelocationRule("R_AARCH64_ADR_PREL_LO21", _address),
+        275: RelocationRule("R_AARCH64_ADR_PREL_PG_HI21", _page),
+        277: RelocationRule("R_AARCH64_ADD_ABS_LO12_NC", _low12(1)),
+        278: RelocationRule("R_AARCH64_LDST8_ABS_LO12_NC", _low12(1)),
+        282: RelocationRule("R_AARCH64_JUMP26", _branch),
+        283: RelocationRule("R_AARCH64_CALL26", _branch),
+        284: RelocationRule("R_AARCH64_LDST16_ABS_LO12_NC", _low12(2)),
+        285: RelocationRule("R_AARCH64_LDST32_ABS_LO12_NC", _low12(4)),
+        286: RelocationRule("R_AARCH64_LDST64_ABS_LO12_NC", _low12(8)),
+        299: RelocationRule("R_AARCH64_LDST128_ABS_LO12_NC", _low12(16)),
+        311: RelocationRule("R_AARCH64_ADR_GOT_PAGE", _page, got=True),
+        312: RelocationRule("R_AARCH64_LD64_GOT_LO12_NC", _low12(8), got=True),
     },
     "riscv64": {
-        17: Rule("R_RISCV_JAL", _jump),
-        18: Rule("R_RISCV_CALL", _call),
-        19: Rule("R_RISCV_CALL_PLT", _call),
-        20: Rule("R_RISCV_GOT_HI20", _upper, got=True),
-        23: Rule("R_RISCV_PCREL_HI20", _upper),
-        24: Rule("R_RISCV_PCREL_LO12_I", _lower_load, paired=True),
-        25: Rule("R_RISCV_PCREL_LO12_S", _lower_store, paired=True),
-        51: Rule("R_RISCV_RELAX", _nothing),
-        57: Rule("R_RISCV_32_PCREL", _relative(32)),
+        17: RelocationRule("R_RISCV_JAL", _jump),
+        18: RelocationRule("R_RISCV_CALL", _call),
+        19: RelocationRule("R_RISCV_CALL_PLT", _call),
+        20: RelocationRule("R_RISCV_GOT_HI20", _upper, got=True),
+        23: RelocationRule("R_RISCV_PCREL_HI20", _upper),
+        24: RelocationRule("R_RISCV_PCREL_LO12_I", _lower_load, paired=True),
+        25: RelocationRule("R_RISCV_PCREL_LO12_S", _lower_store, paired=True),
+        51: RelocationRule("R_RISCV_RELAX", _nothing),
+        57: RelocationRule("R_RISCV_32_PCREL", _relative(32)),
     },
 }

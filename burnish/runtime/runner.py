@@ -15,15 +15,15 @@ from burnish import ops
 from burnish.comm.protocol import Comm
 from burnish.errors import ArtifactError, ModelError, UnsupportedOperator
 from burnish.ops.operator import Operator
-from burnish.runtime.abi import SCRATCH_STRIDE, Plan, Runtime
+from burnish.runtime.abi import SCRATCH_STRIDE, Runtime, SegmentPlan
 from burnish.runtime.buffers import address_of, round_up
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Count, Executable, Host
 from burnish.runtime.image import LoadedImage
-from burnish.runtime.pool import Pool
+from burnish.runtime.pool import ThreadPool
 from burnish.runtime.sized import Sized
 from burnish.runtime.steps import array_at
-from burnish.runtime.tables import NATIVE, Tables
+from burnish.runtime.tables import NATIVE, StepTables
 
 _libc = ctypes.CDLL(None)
 
@@ -32,7 +32,7 @@ _libc = ctypes.CDLL(None)
 class _Segment:
     """Neighbouring steps that are one native call: its plan, and the number of the first step."""
 
-    plan: Plan
+    plan: SegmentPlan
     first: int
 
     @property
@@ -44,7 +44,7 @@ class _Segment:
 class CpuCode:
     """The code of an executable in executable memory, and the threads that run it."""
 
-    workers: Pool
+    workers: ThreadPool
     image: LoadedImage
 
     def runner(
@@ -68,7 +68,7 @@ class CpuRunner:
     def __init__(
         self,
         executable: Executable,
-        workers: Pool,
+        workers: ThreadPool,
         code: LoadedImage,
         params: np.ndarray,
         state: np.ndarray,
@@ -82,7 +82,7 @@ class CpuRunner:
         stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
         self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
         self.reseed()
-        tables = Tables(executable, self._entry, address_of(params), address_of(state))
+        tables = StepTables(executable, self._entry, address_of(params), address_of(state))
         self._begins, self._table, self.args = tables.begins, tables.calls, tables.args
         self.patches, self.places, self.extents = tables.patches, tables.places, tables.extents
         self._counts = tables.counts
@@ -119,7 +119,7 @@ class CpuRunner:
                 parts.append(run)
                 continue
             patches = (address_of(self.patches), len(self.patches)) if not parts else (None, 0)
-            plan = Plan(address_of(self._table) + 16 * done, len(run), *patches, clock.value)
+            plan = SegmentPlan(address_of(self._table) + 16 * done, len(run), *patches, clock.value)
             parts.append(_Segment(plan, run[0] if run else 0))
             done += len(run)
         return parts

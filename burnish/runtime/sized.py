@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.loops.sizes import Dim, Size, is_size, nondecreasing, solve, valued
-from burnish.memory.share import Plan, plan, replan
+from burnish.loops.sizes import Dim, SymbolicSize, is_size, nondecreasing, solve, valued
+from burnish.memory.share import ArenaPlan, plan, replan
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Executable, TensorSpec
 
@@ -54,7 +54,9 @@ def bind(specs: Sequence[TensorSpec], shapes: Sequence[Shape]) -> dict[str, int]
     return values
 
 
-def _solve(name: str, axis: int, extent: Size, found: int, values: dict[str, int], origin: dict[str, str]) -> None:
+def _solve(
+    name: str, axis: int, extent: SymbolicSize, found: int, values: dict[str, int], origin: dict[str, str]
+) -> None:
     """Adds the value of the dimension of an extent, if it has only one."""
     try:
         solved = solve(extent, found)
@@ -71,7 +73,7 @@ def _solve(name: str, axis: int, extent: Size, found: int, values: dict[str, int
         raise InputError(f"input '{name}', axis {axis}: found {found}; allowed: {_range(extent)}")
 
 
-def _range(extent: Size) -> str:
+def _range(extent: SymbolicSize) -> str:
     (dim,) = extent.dims
     return f"{extent}, {dim} from {dim.low} to {dim.high}"
 
@@ -168,7 +170,7 @@ def sized(
     return Sized(inputs, outputs, values, offsets + begins[places[:, 0]], arena_bytes)
 
 
-def plan_at(executable: Executable, sizes: Mapping[str, int]) -> Plan:
+def plan_at(executable: Executable, sizes: Mapping[str, int]) -> ArenaPlan:
     """The places of the buffers of a symbolic arena for these values of dimensions."""
     return plan([replace(b, nbytes=valued(b.nbytes, sizes)) for b in executable.buffers], executable.in_place)
 

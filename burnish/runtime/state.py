@@ -13,7 +13,7 @@ from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Executable
 
 
-class State(Mapping[str, np.ndarray]):
+class ModuleStates(Mapping[str, np.ndarray]):
     """The states of a module by name. What is read is a copy; what is set replaces the value between two calls."""
 
     def __init__(self, executable: Executable, memory: np.ndarray, lock: AbstractContextManager[Any]) -> None:

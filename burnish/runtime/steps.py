@@ -73,7 +73,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """One kernel call. ``node`` names the graph nodes it computes, for people."""
 
     kernel: str
@@ -92,7 +92,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Copy:
+class CopyStep:
     """Moves the bytes of ``source`` to ``target``, which has as many: ``nbytes``, a number or a size; 0 where they are
     those of the slots.
 
@@ -268,14 +268,14 @@ class Repeat:
     """
 
     count: int
-    once: tuple[Call, ...]
-    calls: tuple[Call, ...]
-    odd: tuple[Call, ...]
+    once: tuple[KernelCall, ...]
+    calls: tuple[KernelCall, ...]
+    odd: tuple[KernelCall, ...]
     pointers: tuple[Pointer, ...]
     node: str
 
     @property
-    def all_calls(self) -> tuple[Call, ...]:
+    def all_calls(self) -> tuple[KernelCall, ...]:
         """All calls, each once, in this order."""
         return (*self.once, *self.calls, *self.odd)
 
@@ -357,15 +357,15 @@ class While:
 
 def _labels(steps: Sequence[Native]) -> str:
     """What the steps are, each kind once, the first few."""
-    names = list(dict.fromkeys(step.label for step in steps if not isinstance(step, Copy)))
+    names = list(dict.fromkeys(step.label for step in steps if not isinstance(step, CopyStep)))
     more = [f"{len(names) - FEW_LABELS} more"] * (len(names) > FEW_LABELS)
     return " + ".join([*names[:FEW_LABELS], *more]) or "nothing"
 
 
-def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
+def calls_of(steps: Sequence[Step]) -> Iterator[KernelCall]:
     """The kernel calls among steps, in those that hold others too, each once."""
     for step in steps:
-        if isinstance(step, Call):
+        if isinstance(step, KernelCall):
             yield step
         elif isinstance(step, Repeat):
             yield from step.all_calls
@@ -374,7 +374,7 @@ def calls_of(steps: Sequence[Step]) -> Iterator[Call]:
                 yield from calls_of(steps)
 
 
-Native = Call | Copy | Repeat | Branch | While
+Native = KernelCall | CopyStep | Repeat | Branch | While
 Step = Native | Count | Host | Collective | Wait
 
 

@@ -9,14 +9,14 @@ import numpy as np
 
 from burnish.loops.sizes import Dim, dims_of
 from burnish.runtime.buffers import address_of
-from burnish.runtime.executable import Branch, Call, Copy, Count, Executable, Pointer, Repeat, Slot, While
+from burnish.runtime.executable import Branch, CopyStep, Count, Executable, KernelCall, Pointer, Repeat, Slot, While
 from burnish.runtime.steps import Native
 
-NATIVE = (Call, Copy, Repeat, Branch, While)
+NATIVE = (KernelCall, CopyStep, Repeat, Branch, While)
 
 
 @dataclass
-class Tables:
+class StepTables:
     """The steps as tables of numbers. ``entry``: the address of a function of the driver ("burnish_…") or a kernel.
 
     ``args`` holds the arguments of all calls; those of step ``i`` begin at ``begins[i]``. ``calls`` holds an address
@@ -92,7 +92,7 @@ class Tables:
         begin = len(self._args)
         for slot in step.slots:
             self._enter(slot)
-        if isinstance(step, Call):
+        if isinstance(step, KernelCall):
             return self.entry(step.kernel), begin
         self._enter_extent(step.amount)
         return self.entry("burnish_copy" if step.round is None else "burnish_place"), begin

@@ -19,11 +19,11 @@ from burnish.runtime.steps import (
     OPERATIONS,
     REDUCING,
     Branch,
-    Call,
     Collective,
-    Copy,
+    CopyStep,
     Count,
     Host,
+    KernelCall,
     Native,
     Repeat,
     Slot,
@@ -161,7 +161,7 @@ def _verify_entry(image: Image, name: str) -> None:
     _require(offset % multiple == 0, f"'{name}' begins at byte {offset}, allowed: multiples of {multiple}")
 
 
-def _verify_call(executable: Executable, call: Call) -> None:
+def _verify_call(executable: Executable, call: KernelCall) -> None:
     known = isinstance(call.kernel, str) and isinstance(call.node, str) and call.kernel in executable.code.symbols
     _require(known, f"node '{call.node}' calls '{call.kernel}', which is undefined")
     _verify_entry(executable.code, call.kernel)
@@ -192,7 +192,7 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
             raise VerificationError(f"executable: {where}, which does not exist")
         last = size - slot.nbytes
         _require(0 <= slot.offset <= last, f"{where}, allowed: offsets from 0 to {last}")
-    if isinstance(step, Copy):
+    if isinstance(step, CopyStep):
         _verify_copy(executable, number, step)
     elif isinstance(step, (Branch, While)):
         _verify_flow(executable, number, step)
@@ -213,7 +213,7 @@ def _verify_step(executable: Executable, number: int, step: Step) -> None:
         _require(begun, f"step {number} waits for step {step.step!r}, allowed: a collective before it")
 
 
-def _verify_copy(executable: Executable, number: int, step: Copy) -> None:
+def _verify_copy(executable: Executable, number: int, step: CopyStep) -> None:
     """Whether a copy moves bytes that both slots have."""
     found, amount = f"step {number} copies {step.source} to {step.target}", step.amount
     dims, places = dims_of((amount,)), (step.source,) if step.round is not None else (step.source, step.target)

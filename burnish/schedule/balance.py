@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Select, Var, all_of, cast, equal, minimum
-from burnish.loops.loaded import Loaded
-from burnish.loops.program import Alloc, For, Program, seq, store
+from burnish.loops.loaded import LoadedExtent
+from burnish.loops.program import Alloc, For, LoopProgram, seq, store
 from burnish.loops.sizes import is_size
 from burnish.schedule.dependence import carried
 from burnish.schedule.memory import buffers, check_new_buffer
 from burnish.schedule.nest import check_fresh, find_loop, replace_site
 
 
-def balance(program: Program, loop: str, parts: int, offsets: str) -> Program:
+def balance(program: LoopProgram, loop: str, parts: int, offsets: str) -> LoopProgram:
     """Runs ``loop`` in ``parts`` parallel parts of about equal work: iteration i has that from ``offsets[i]`` to
     ``offsets[i + 1]``.
 
@@ -54,7 +54,7 @@ def balance(program: Program, loop: str, parts: int, offsets: str) -> Program:
         store(cuts, (p,), 0), For(f"{loop}.bit", bits, "unroll", store(cuts, (p,), Select(fits, further, at)))
     )
     begin, end = Load(cuts, (Var(part),)), Load(cuts, (Var(part) + 1,))
-    inner = For(loop, Loaded(begin, end, count, max(1, count // parts)), "serial", site.loop.body)  # type: ignore[arg-type]
+    inner = For(loop, LoadedExtent(begin, end, count, max(1, count // parts)), "serial", site.loop.body)  # type: ignore[arg-type]
     both = seq(For(p.name, parts + 1, "serial", bisection), For(part, parts, "parallel", inner))
     return replace_site(program, site, Alloc(cuts, both))
 

@@ -12,7 +12,7 @@ from burnish.loops.bounds import linear_bounds
 from burnish.loops.expr import Binary, Const, Expr, Var
 from burnish.loops.linear import Linear, divided, from_linear, size_part, to_linear
 from burnish.loops.program import Intrinsic, Stmt, walk_stmt
-from burnish.loops.regions import Access, accesses, ranges_of
+from burnish.loops.regions import BufferAccess, accesses, ranges_of
 from burnish.loops.simplify import Ranges, bounds, simplify
 from burnish.loops.sizes import extent_of, greatest, is_size
 from burnish.loops.traverse import free_vars, substitute, transform, walk
@@ -43,7 +43,7 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
     return None
 
 
-def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[str]:
+def undetermined(touching: Sequence[BufferAccess], loops: Mapping[str, int]) -> list[str]:
     """Those of ``loops`` whose different iterations may touch a common element through any two of the accesses.
 
     Loops inside of these count as anything at first, then as more of them: where an element fixes the iterations of
@@ -63,7 +63,7 @@ def undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[s
     return [name for name in found if name in wider]
 
 
-def _undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[str]:
+def _undetermined(touching: Sequence[BufferAccess], loops: Mapping[str, int]) -> list[str]:
     """See :func:`undetermined`, with loops inside as anything."""
     divided_loop = _divide_loop(touching, loops)
     if divided_loop is not None:
@@ -96,8 +96,8 @@ def _undetermined(touching: Sequence[Access], loops: Mapping[str, int]) -> list[
 
 
 def _divide_loop(
-    touching: Sequence[Access], loops: Mapping[str, int]
-) -> tuple[str, set[str], list[Access], dict[str, int]] | None:
+    touching: Sequence[BufferAccess], loops: Mapping[str, int]
+) -> tuple[str, set[str], list[BufferAccess], dict[str, int]] | None:
     """A loop that is read as quotient and remainder by a size only, as two: its name, theirs, and what follows.
 
     Its extent is a multiple of the size: two loops fused, of which the inner one's extent is not a number.
@@ -121,7 +121,7 @@ def _divide_loop(
     return None
 
 
-def _with_parts(a: Access, name: str, parts: Mapping[str, int], values: Mapping[Expr, Expr]) -> Access:
+def _with_parts(a: BufferAccess, name: str, parts: Mapping[str, int], values: Mapping[Expr, Expr]) -> BufferAccess:
     """An access in terms of the quotient and the remainder of a loop's variable."""
     indices = tuple(transform(simplify(i, a.ranges), lambda x: values.get(x, x)) for i in a.indices)
     return replace(a, indices=indices, ranges=_in_place(a.ranges, name, parts))
@@ -136,8 +136,8 @@ def _in_place(ranges: Mapping[str, int], name: str, parts: Mapping[str, int]) ->
 
 
 def _join_loops(
-    touching: Sequence[Access], loops: Mapping[str, int]
-) -> tuple[str, set[str], list[Access], dict[str, int]] | None:
+    touching: Sequence[BufferAccess], loops: Mapping[str, int]
+) -> tuple[str, set[str], list[BufferAccess], dict[str, int]] | None:
     """Several loops as one: its name, theirs, and the accesses and loops rewritten; None where there are no such loops.
 
     Where all indices read ``o`` and ``i`` as ``o * 13 + i`` only, as in ``(o * 13 + i) // 7``, and ``i < 13``, that sum
@@ -163,7 +163,7 @@ def _join_loops(
     return None
 
 
-def _sums(touching: Sequence[Access]) -> Iterator[dict[str, int]]:
+def _sums(touching: Sequence[BufferAccess]) -> Iterator[dict[str, int]]:
     """Sums of several variables that are divided as one: variable -> coefficient."""
     for a in touching:
         for terms in _divided(a.indices, ranges_of(a.indices, a.ranges)):
@@ -193,8 +193,8 @@ def _radix(terms: Mapping[str, int], ranges: Ranges) -> tuple[list[str], str | N
 
 
 def _with_sum(
-    a: Access, whole: str, terms: Mapping[str, int], values: Mapping[str, Expr], places: Mapping[str, Expr]
-) -> Access:
+    a: BufferAccess, whole: str, terms: Mapping[str, int], values: Mapping[str, Expr], places: Mapping[str, Expr]
+) -> BufferAccess:
     """An access in terms of the variable ``whole`` in place of those of ``terms``: first of the last one, whose sum
     with the others it is, then of those that are left, each at its place in ``whole``.
     """

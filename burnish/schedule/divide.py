@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Buffer, Cast, Const, Expr, Load, Select, Var, all_of, cast, equal, maximum
-from burnish.loops.loaded import Loaded, is_loaded
-from burnish.loops.program import Alloc, For, Program, Seq, Stmt, Store, rebuild_stmt, seq, store, substitute_stmt
+from burnish.loops.loaded import LoadedExtent, is_loaded
+from burnish.loops.program import Alloc, For, LoopProgram, Seq, Stmt, Store, rebuild_stmt, seq, store, substitute_stmt
 from burnish.loops.simplify import simplify
 from burnish.loops.traverse import substitute
 from burnish.schedule.memory import check_new_buffer
@@ -16,7 +16,7 @@ from burnish.schedule.nest import LoopSite, all_loops, check_fresh, find_loop, r
 from burnish.schedule.partition import rename_buffer
 
 
-def divide(program: Program, loop: str) -> Program:
+def divide(program: LoopProgram, loop: str) -> LoopProgram:
     """Divides rows among the parts of a loop that was balanced: none reads more than its share of all elements, twice.
 
     ``loop`` runs over a row of the offsets by which the loop around it was balanced, and reduces into a buffer that is
@@ -75,9 +75,9 @@ def divide(program: Program, loop: str) -> Program:
     own, p = equal(Var(row.var), Load(cuts, (Var(part.var),))), Var(part.var)
     extent = nest.extent
     from_here = Select(own, maximum(extent.begin, begin(p)), extent.begin)
-    rows = nest.over(Loaded(from_here, extent.end, extent.most, extent.mean))
+    rows = nest.over(LoadedExtent(from_here, extent.end, extent.most, extent.mean))
     q, none = Var(f"{row.var}.before"), Const(0, INDEX)
-    before = Loaded(Select(own, Load(first, (p,)), none), Select(own, p + 1, none), parts)
+    before = LoadedExtent(Select(own, Load(first, (p,)), none), Select(own, p + 1, none), parts)
     added = nest.each("before", lambda s: Store(acc, s.indices, Load(pieces, (q, *s.indices)), nest.reduce))
     joined = seq(rows, For(q.name, before, "serial", added))  # type: ignore[arg-type]
     body = replace_stmt(part, alloc, Alloc(acc, replace_stmt(alloc.body, nest.rows, joined)))
@@ -101,12 +101,12 @@ class _Nest:
         self.alloc, self.init, self.rows, self.loop = alloc, inits[0], stmts[at], loop
 
     @property
-    def extent(self) -> Loaded:
+    def extent(self) -> LoadedExtent:
         """Of the loop over elements."""
-        found: Loaded = self.loop.extent  # type: ignore[assignment]
+        found: LoadedExtent = self.loop.extent  # type: ignore[assignment]
         return found
 
-    def over(self, extent: Loaded) -> Stmt:
+    def over(self, extent: LoadedExtent) -> Stmt:
         """The rows with other ends."""
         return replace_stmt(self.rows, self.loop, For(self.loop.var, extent, self.loop.kind, self.loop.body))  # type: ignore[arg-type]
 
@@ -122,7 +122,7 @@ class _Nest:
 def _pieces(nest: _Nest, row: For, cuts: Buffer, pieces: Buffer, begin: Callable[[Expr], Expr]) -> Stmt:
     """What lies between the part before and part q, of the row in which q begins, for all q in parallel."""
     q, acc, extent = Var(f"{row.var}.piece"), nest.alloc.buffer, nest.extent
-    ends = Loaded(maximum(extent.begin, begin(maximum(q - 1, 0))), begin(q), extent.most, extent.mean)
+    ends = LoadedExtent(maximum(extent.begin, begin(maximum(q - 1, 0))), begin(q), extent.most, extent.mean)
     kept = nest.each("kept", lambda s: Store(pieces, (q, *s.indices), Load(acc, s.indices)))
     body: Stmt = Alloc(acc, seq(nest.init, nest.over(ends), kept))
     body = rename_loops(body, lambda name: f"{name}.piece")
@@ -157,7 +157,7 @@ def _whole(site: LoopSite, row: For) -> Expr:
     """The number of elements of all rows. Raises ScheduleError unless the loop runs over one of them."""
     extent = site.loop.extent
     ones = {s.var: Const(0, INDEX) for s in site.path if isinstance(s, For) and s.extent == 1}
-    if is_loaded(extent) and isinstance(row.extent, Loaded):
+    if is_loaded(extent) and isinstance(row.extent, LoadedExtent):
         ends = [simplify(substitute(end, ones), site.ranges) for end in (extent.begin, extent.end)]
         plain = [e.value if isinstance(e, Cast) else e for e in ends]
         loads = [e for e in plain if isinstance(e, Load)]

@@ -8,7 +8,7 @@ from math import prod
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import FLOATS, INDEX, Binary, Const, Expr, Literal, Select
-from burnish.loops.program import NOTHING, For, Program, Stmt, Store, rebuild_stmt, walk_stmt
+from burnish.loops.program import NOTHING, For, LoopProgram, Stmt, Store, rebuild_stmt, walk_stmt
 from burnish.loops.regions import accesses
 from burnish.loops.simplify import simplify
 from burnish.loops.traverse import loads, substitute
@@ -21,7 +21,7 @@ MOST_TERMS = 64  # of one sum
 Row = tuple[float, ...]
 
 
-def expand(program: Program, stage: str) -> Program:
+def expand(program: LoopProgram, stage: str) -> LoopProgram:
     """Turns the sums of ``stage``, of products of numbers and literals, into one expression for every row of literals.
 
     Nothing is left of a term with the zero of a matrix (:class:`Literal`; one of data makes NaN of an infinite number),

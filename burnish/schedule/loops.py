@@ -5,7 +5,7 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Var
 from burnish.loops.loaded import is_loaded
-from burnish.loops.program import BINDINGS, For, If, Program, Stmt, substitute_stmt
+from burnish.loops.program import BINDINGS, For, If, LoopProgram, Stmt, substitute_stmt
 from burnish.loops.sizes import is_size, least
 from burnish.schedule.dependence import carried
 from burnish.schedule.nest import LoopSite, check_fresh, clean, find_loop, guard, perfect_chain, replace_site
@@ -17,12 +17,12 @@ def split_names(loop: str) -> tuple[str, str]:
 
 
 def split(
-    program: Program,
+    program: LoopProgram,
     loop: str,
     factor: int | None = None,
     names: tuple[str, str] | None = None,
     parts: int | None = None,
-) -> Program:
+) -> LoopProgram:
     """Cuts ``loop`` into an outer loop and an inner one of ``factor`` iterations (or an outer one of ``parts``).
 
     Where the factor does not divide the extent, every store is guarded::
@@ -60,7 +60,7 @@ def _counted(primitive: str, loop: For) -> int:
     return loop.extent
 
 
-def tile(program: Program, y: str, x: str, y_factor: int, x_factor: int) -> Program:
+def tile(program: LoopProgram, y: str, x: str, y_factor: int, x_factor: int) -> LoopProgram:
     """Splits two perfectly nested loops and moves the halves to ``y.o, x.o, y.i, x.i``::
 
     for c.i in 8:
@@ -83,7 +83,7 @@ def fused_name(outer: str, inner: str) -> str:
     return f"{outer}.{inner}"
 
 
-def fuse(program: Program, outer: str, inner: str, name: str | None = None) -> Program:
+def fuse(program: LoopProgram, outer: str, inner: str, name: str | None = None) -> LoopProgram:
     """Makes one loop of two perfectly nested ones::
 
     for c.i in 4:
@@ -118,7 +118,7 @@ def _without(s: Stmt, loop: For) -> Stmt:
     return loop.body if s is loop else If(s.cond, _without(s.body, loop))  # type: ignore[attr-defined]
 
 
-def reorder(program: Program, *loops: str) -> Program:
+def reorder(program: LoopProgram, *loops: str) -> LoopProgram:
     """Puts perfectly nested loops into the given order, in the places they occupy; others between them stay.
 
     Conditions between the loops move inside. Reductions may be reordered in any way (re-association)::
@@ -188,7 +188,7 @@ def _conditions(chain: list[For], inner: Stmt) -> Stmt:
     return inner
 
 
-def reverse(program: Program, loop: str) -> Program:
+def reverse(program: LoopProgram, loop: str) -> LoopProgram:
     """Runs the iterations of ``loop`` from the last to the first; refused where one depends on another::
 
     for c.i in 4:
@@ -211,7 +211,7 @@ def reverse(program: Program, loop: str) -> Program:
 # --- kinds ------------------------------------------------------------------------------------------------------------
 
 
-def unroll(program: Program, loop: str) -> Program:
+def unroll(program: LoopProgram, loop: str) -> LoopProgram:
     """Marks ``loop`` to be written out iteration by iteration::
 
     for c.i in 4:
@@ -225,7 +225,7 @@ def unroll(program: Program, loop: str) -> Program:
     return _with_kind(program, find_loop(program, loop, "unroll"), "unroll")
 
 
-def vectorize(program: Program, loop: str) -> Program:
+def vectorize(program: LoopProgram, loop: str) -> LoopProgram:
     """Marks ``loop`` to run as the lanes of one vector; a loop that only reduces becomes a horizontal reduction::
 
     for c.i in 4:
@@ -239,7 +239,7 @@ def vectorize(program: Program, loop: str) -> Program:
     return _independent(program, loop, "vectorize", "vectorize", reassociate=True)
 
 
-def copy_async(program: Program, loop: str) -> Program:
+def copy_async(program: LoopProgram, loop: str) -> LoopProgram:
     """Makes ``loop`` one copy of at most 16 bytes that goes on while others do, where the machine has such copies.
 
     Its elements may be read after a ``wait_copies`` (see ``pipeline``). A loop that computes, as this one does, or
@@ -256,7 +256,7 @@ def copy_async(program: Program, loop: str) -> Program:
     return _independent(program, loop, "async", "copy_async", reassociate=False)
 
 
-def parallel(program: Program, loop: str) -> Program:
+def parallel(program: LoopProgram, loop: str) -> LoopProgram:
     """Spreads the iterations of ``loop`` over threads; refused where two iterations touch the same element::
 
     for c.i in 4:
@@ -270,7 +270,7 @@ def parallel(program: Program, loop: str) -> Program:
     return _independent(program, loop, "parallel", "parallel", reassociate=False)
 
 
-def bind(program: Program, loop: str, thread: str) -> Program:
+def bind(program: LoopProgram, loop: str, thread: str) -> LoopProgram:
     """Binds ``loop`` to a GPU index (``blockIdx.x``, ``threadIdx.x``, ...)::
 
     for c.i in 4:
@@ -286,7 +286,7 @@ def bind(program: Program, loop: str, thread: str) -> Program:
     return _independent(program, loop, thread, "bind", reassociate=False)
 
 
-def vthread(program: Program, loop: str) -> Program:
+def vthread(program: LoopProgram, loop: str) -> LoopProgram:
     """Makes ``loop`` virtual threads, later interleaved into one instruction stream (thesis-chen section 4.3.4)::
 
     for c.i in 4:
@@ -300,12 +300,12 @@ def vthread(program: Program, loop: str) -> Program:
     return _independent(program, loop, "vthread", "vthread", reassociate=False)
 
 
-def serial(program: Program, loop: str) -> Program:
+def serial(program: LoopProgram, loop: str) -> LoopProgram:
     """Takes back any other kind of ``loop``."""
     return _with_kind(program, find_loop(program, loop, "serial"), "serial")
 
 
-def _independent(program: Program, loop: str, kind: str, primitive: str, reassociate: bool) -> Program:
+def _independent(program: LoopProgram, loop: str, kind: str, primitive: str, reassociate: bool) -> LoopProgram:
     site = find_loop(program, loop, primitive)
     reason = carried(site.loop.body, {loop: site.loop.extent}, site.ranges, reassociate)
     if reason:
@@ -313,7 +313,7 @@ def _independent(program: Program, loop: str, kind: str, primitive: str, reassoc
     return _with_kind(program, site, kind)
 
 
-def _with_kind(program: Program, site: LoopSite, kind: str) -> Program:
+def _with_kind(program: LoopProgram, site: LoopSite, kind: str) -> LoopProgram:
     if kind != "serial":
         _counted(kind, site.loop)
     if kind in ("unroll", "vectorize", "async") and is_size(site.loop.extent):

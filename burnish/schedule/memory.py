@@ -13,7 +13,7 @@ from burnish.loops.program import (
     For,
     If,
     Intrinsic,
-    Program,
+    LoopProgram,
     Seq,
     Stmt,
     Store,
@@ -24,7 +24,7 @@ from burnish.loops.program import (
     walk_stmt,
 )
 from burnish.loops.traverse import loads
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 from burnish.schedule.nest import (
     Site,
     all_loops,
@@ -40,7 +40,7 @@ from burnish.schedule.nest import (
 )
 
 
-def cache_write(program: Program, buffer: str, scope: str | Scope, name: str | None = None) -> Program:
+def cache_write(program: LoopProgram, buffer: str, scope: str | MemoryScope, name: str | None = None) -> LoopProgram:
     """Computes ``buffer`` into a new buffer of ``scope``, from which a new nest copies to ``buffer``.
 
     The computing stage and its loops take the new name (default ``buffer.scope``); the copy is the stage ``buffer``::
@@ -105,7 +105,9 @@ def _group(nests: Sequence[Site]) -> tuple[Stmt, int, int] | None:
     return (nests[0].stmt, 0, 0) if len(nests) == 1 else None
 
 
-def cache_read(program: Program, buffer: str, scope: str | Scope, consumer: str, name: str | None = None) -> Program:
+def cache_read(
+    program: LoopProgram, buffer: str, scope: str | MemoryScope, consumer: str, name: str | None = None
+) -> LoopProgram:
     """Copies ``buffer`` into a new buffer of ``scope``, which the stage ``consumer`` reads instead::
 
     for c.i in 4:
@@ -156,7 +158,7 @@ def _redirect(s: Stmt, buffer: str, to: Buffer) -> Stmt:
     return map_access(s, buffer, lambda _, indices: (to, indices))
 
 
-def set_scope(program: Program, buffer: str, scope: str | Scope) -> Program:
+def set_scope(program: LoopProgram, buffer: str, scope: str | MemoryScope) -> LoopProgram:
     """Puts an intermediate buffer into another memory::
 
     alloc p: float32[10]
@@ -178,7 +180,7 @@ def set_scope(program: Program, buffer: str, scope: str | Scope) -> Program:
     return replace_buffer(program, old, old.with_(scope=scope))
 
 
-def transform_layout(program: Program, buffer: str, layout: Layout | str) -> Program:
+def transform_layout(program: LoopProgram, buffer: str, layout: Layout | str) -> LoopProgram:
     """Rearranges ``buffer``, which may be a parameter: every access goes through the layout's index map.
 
     The buffer takes the layout's physical shape; padding up to whole blocks holds no data::
@@ -202,7 +204,7 @@ def transform_layout(program: Program, buffer: str, layout: Layout | str) -> Pro
     return _exchange(program, old, new, arrangement.physical_index)
 
 
-def replace_buffer(program: Program, old: Buffer, new: Buffer) -> Program:
+def replace_buffer(program: LoopProgram, old: Buffer, new: Buffer) -> LoopProgram:
     """``program`` with the buffer ``old`` exchanged for ``new`` of the same rank, wherever it occurs."""
     return _exchange(program, old, new, lambda indices: indices)
 
@@ -210,10 +212,10 @@ def replace_buffer(program: Program, old: Buffer, new: Buffer) -> Program:
 _Index = Callable[[tuple[Expr, ...]], tuple[Expr, ...]]
 
 
-def _exchange(program: Program, old: Buffer, new: Buffer, index: _Index) -> Program:
+def _exchange(program: LoopProgram, old: Buffer, new: Buffer, index: _Index) -> LoopProgram:
     params = tuple(new if p.name == old.name else p for p in program.params)
     body = _map_hints(_map_buffer(program.body, old, new, index, {}), old, new, index)
-    return Program(program.name, params, body)
+    return LoopProgram(program.name, params, body)
 
 
 def _map_hints(s: Stmt, old: Buffer, new: Buffer, index: _Index) -> Stmt:
@@ -243,7 +245,7 @@ def _map_buffer(s: Stmt, old: Buffer, new: Buffer, index: _Index, ranges: dict[s
     return clean(map_access(s, old.name, lambda _, indices: (new, index(indices))), ranges) if used else s
 
 
-def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:
+def hoist_alloc(program: LoopProgram, buffer: str, loop: str) -> LoopProgram:
     """Allocates ``buffer`` outside of ``loop`` instead of anew in each of its iterations::
 
     for y.i in 8:
@@ -278,9 +280,9 @@ def hoist_alloc(program: Program, buffer: str, loop: str) -> Program:
 # --- checks -----------------------------------------------------------------------------------------------------------
 
 
-def _scope(primitive: str, buffer: str, scope: str | Scope) -> str:
+def _scope(primitive: str, buffer: str, scope: str | MemoryScope) -> str:
     """The name of a scope: one that a machine brings, or one of the grammar. Raises ScheduleError for others."""
-    if isinstance(scope, Scope):
+    if isinstance(scope, MemoryScope):
         return scope.name
     if scope not in SCOPES:
         raise ScheduleError(
@@ -290,26 +292,26 @@ def _scope(primitive: str, buffer: str, scope: str | Scope) -> str:
     return scope
 
 
-def buffers(program: Program) -> dict[str, Buffer]:
+def buffers(program: LoopProgram) -> dict[str, Buffer]:
     """Every buffer of the program by name: parameters and allocations."""
     found = {p.name: p for p in program.params}
     return found | {s.buffer.name: s.buffer for s in allocations(program.body)}
 
 
-def check_new_buffer(program: Program, primitive: str, name: str) -> None:
+def check_new_buffer(program: LoopProgram, primitive: str, name: str) -> None:
     """ScheduleError when a buffer called ``name`` exists."""
     if name in buffers(program):
         raise ScheduleError(f"{primitive}: buffer name '{name}' is already in use; choose another one")
 
 
-def _buffer(program: Program, primitive: str, name: str) -> Buffer:
+def _buffer(program: LoopProgram, primitive: str, name: str) -> Buffer:
     found = buffers(program)
     if name not in found:
         raise ScheduleError(f"{primitive}: no buffer '{name}' in program '{program.name}'; buffers: {', '.join(found)}")
     return found[name]
 
 
-def _alloc_buffer(program: Program, primitive: str, name: str) -> Buffer:
+def _alloc_buffer(program: LoopProgram, primitive: str, name: str) -> Buffer:
     alloc = find_alloc(program, name, primitive).stmt
     assert isinstance(alloc, Alloc)
     return alloc.buffer

@@ -15,7 +15,7 @@ from burnish.loops.program import (
     For,
     If,
     Intrinsic,
-    Program,
+    LoopProgram,
     Seq,
     Stmt,
     Store,
@@ -72,7 +72,7 @@ def all_loops(s: Stmt) -> list[For]:
     return [inner for inner in walk_stmt(s) if isinstance(inner, For)]
 
 
-def find_loop(program: Program, name: str, primitive: str) -> LoopSite:
+def find_loop(program: LoopProgram, name: str, primitive: str) -> LoopSite:
     """The loop called ``name``; ScheduleError when there is none, or when several disjoint loops share the name."""
     path: list[Stmt] = []
     holders: Sequence[Stmt] = (program.body,) if name in program.body.loops else ()
@@ -89,7 +89,7 @@ def find_loop(program: Program, name: str, primitive: str) -> LoopSite:
     raise ScheduleError(f"{primitive}: no loop '{name}' in program '{program.name}'; loops there: {', '.join(near)}")
 
 
-def check_fresh(program: Program, names: tuple[str, ...], primitive: str) -> None:
+def check_fresh(program: LoopProgram, names: tuple[str, ...], primitive: str) -> None:
     """ScheduleError when a new loop name is taken or repeated."""
     for position, name in enumerate(names):
         if name in program.body.loops or name in names[:position]:
@@ -116,17 +116,17 @@ def replace_stmt(s: Stmt, target: Stmt, new: Stmt) -> Stmt:
     return NOTHING if isinstance(result, (For, If, Alloc)) and result.body == NOTHING else result
 
 
-def replace_at(program: Program, target: Stmt, new: Stmt) -> Program:
+def replace_at(program: LoopProgram, target: Stmt, new: Stmt) -> LoopProgram:
     """``program`` with the very object ``target`` of its body replaced."""
-    return Program(program.name, program.params, replace_stmt(program.body, target, new))
+    return LoopProgram(program.name, program.params, replace_stmt(program.body, target, new))
 
 
-def replace_site(program: Program, site: Site, new: Stmt) -> Program:
+def replace_site(program: LoopProgram, site: Site, new: Stmt) -> LoopProgram:
     """``program`` with the statement at ``site`` replaced: only what is around it is made anew; empty loops go."""
     old = site.stmt
     for outer in reversed(site.path):
         old, new = outer, _with(outer, old, new)
-    return Program(program.name, program.params, new)
+    return LoopProgram(program.name, program.params, new)
 
 
 def _with(outer: Stmt, old: Stmt, new: Stmt) -> Stmt:
@@ -213,12 +213,12 @@ def guard(s: Stmt, cond: Expr) -> Stmt:
 # --- stages -----------------------------------------------------------------------------------------------------------
 
 
-def stage_names(program: Program) -> list[str]:
+def stage_names(program: LoopProgram) -> list[str]:
     """Buffers that the program stores to, in order of their first store."""
     return list(dict.fromkeys(name for s in walk_stmt(program.body) if not s.parts for name in s.writes))
 
 
-def stage_nests(program: Program, stage: str, primitive: str) -> list[Site]:
+def stage_nests(program: LoopProgram, stage: str, primitive: str) -> list[Site]:
     """The largest loop nests that write ``stage`` and nothing else that outlives them, in program order."""
     if stage not in program.body.writes:
         raise ScheduleError(
@@ -237,7 +237,7 @@ def _nests(s: Stmt, stage: str, path: tuple[Stmt, ...]) -> Iterator[Site]:
         yield from _nests(inner, stage, (*path, s))
 
 
-def find_alloc(program: Program, buffer: str, primitive: str) -> Site:
+def find_alloc(program: LoopProgram, buffer: str, primitive: str) -> Site:
     """The allocation of ``buffer``; ScheduleError when it is a parameter or unknown."""
     found = next(alloc_sites(program.body, buffer), None)
     if found is not None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Expr, Var, all_of, select, wrap
 from burnish.loops.linear import as_extent
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, rebuild_stmt, walk_stmt
-from burnish.loops.regions import Access, accesses, span, within
+from burnish.loops.program import Alloc, For, If, LoopProgram, Seq, Stmt, Store, rebuild_stmt, walk_stmt
+from burnish.loops.regions import BufferAccess, accesses, span, within
 from burnish.loops.sizes import larger
 from burnish.loops.traverse import conjuncts, free_vars, loads, substitute
 from burnish.schedule.dependence import undetermined
@@ -14,7 +14,7 @@ from burnish.schedule.memory import buffers, replace_buffer
 from burnish.schedule.nest import LoopSite, clean, find_loop, replace_site, replace_stmt
 
 
-def pad(program: Program, loop: str, multiple: int) -> Program:
+def pad(program: LoopProgram, loop: str, multiple: int) -> LoopProgram:
     """Extends a spatial ``loop`` up to a multiple and drops the guards on it where that is harmless.
 
     The extra iterations write elements that hold no data: the padding of a blocked layout, or of an intermediate, which
@@ -51,7 +51,7 @@ def pad(program: Program, loop: str, multiple: int) -> Program:
     return replace_site(program, site, clean(site.loop, site.ranges, site.given))
 
 
-def fill(program: Program, loop: str, multiple: int) -> Program:
+def fill(program: LoopProgram, loop: str, multiple: int) -> LoopProgram:
     """Extends a spatial ``loop`` of an intermediate that is one plain store; the elements added are zero::
 
     alloc p: float32[10]
@@ -106,13 +106,13 @@ def _overreach(site: LoopSite, body: Stmt) -> str | None:
     return None
 
 
-def _indexing(access: Access) -> dict[str, int]:
+def _indexing(access: BufferAccess) -> dict[str, int]:
     """The loops that appear in the indices of an access."""
     used = {name for index in access.indices for name in free_vars(index)}
     return {name: extent for name, extent in access.ranges.items() if name in used}
 
 
-def _written_elsewhere(program: Program, site: LoopSite) -> str | None:
+def _written_elsewhere(program: LoopProgram, site: LoopSite) -> str | None:
     """A stage that ``site`` stores to and that a store of the same kind outside of it computes another part of."""
     inside = [s for s in walk_stmt(site.stmt) if isinstance(s, Store)]
     kinds = {(s.buffer.name, s.reduce) for s in inside}
@@ -122,7 +122,7 @@ def _written_elsewhere(program: Program, site: LoopSite) -> str | None:
     return None
 
 
-def _enlarge(program: Program, loop: str) -> Program:
+def _enlarge(program: LoopProgram, loop: str) -> LoopProgram:
     """``program`` with intermediates made large enough for every access that depends on ``loop``."""
     site = find_loop(program, loop, "pad")
     known = buffers(program)

@@ -7,7 +7,7 @@ from burnish.loops.expr import Var
 from burnish.loops.program import (
     Alloc,
     For,
-    Program,
+    LoopProgram,
     Seq,
     Stmt,
     map_access,
@@ -20,7 +20,7 @@ from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import LoopSite, all_loops, check_fresh, clean, find_loop, rename_loops, replace_site
 
 
-def partition(program: Program, loop: str, at: int) -> Program:
+def partition(program: LoopProgram, loop: str, at: int) -> LoopProgram:
     """Runs ``loop`` as two loops, before and from iteration ``at``; names in the second one end in ``.tail``.
 
     Conditions that hold in the whole of a part disappear from it::
@@ -36,14 +36,14 @@ def partition(program: Program, loop: str, at: int) -> Program:
     return peel(program, loop, tail=_checked_extent(program, loop, at) - at)
 
 
-def _checked_extent(program: Program, loop: str, at: int) -> int:
+def _checked_extent(program: LoopProgram, loop: str, at: int) -> int:
     extent = find_loop(program, loop, "partition").loop.extent
     if not 0 < at < extent:
         raise ScheduleError(f"partition: loop '{loop}' has {extent} iterations; cannot cut it at {at}")
     return extent
 
 
-def peel(program: Program, loop: str, head: int = 0, tail: int = 0) -> Program:
+def peel(program: LoopProgram, loop: str, head: int = 0, tail: int = 0) -> LoopProgram:
     """Runs the first ``head`` and the last ``tail`` iterations as loops of their own, named ``.head`` and ``.tail``::
 
     for y.i in 10:
@@ -63,7 +63,7 @@ def peel(program: Program, loop: str, head: int = 0, tail: int = 0) -> Program:
     return replace_site(program, site, seq(*parts))
 
 
-def _part(program: Program, site: LoopSite, suffix: str, start: int, count: int) -> Stmt:
+def _part(program: LoopProgram, site: LoopSite, suffix: str, start: int, count: int) -> Stmt:
     """Iterations ``start`` to ``start + count`` of the loop; with a suffix, loops and private buffers are renamed."""
     loop = site.loop
     whole: Stmt = For(loop.var, count, loop.kind, substitute_stmt(loop.body, {loop.var: Var(loop.var) + start}))
@@ -87,7 +87,7 @@ def rename_buffer(s: Stmt, old: str, new: str) -> Stmt:
     return map_access(allocation(s), old, lambda buffer, indices: (buffer.with_(name=new), indices))
 
 
-def distribute(program: Program, loop: str) -> Program:
+def distribute(program: LoopProgram, loop: str) -> LoopProgram:
     """Gives each statement in the body of ``loop`` a loop of its own, named ``loop``, ``loop.1``, ``loop.2``, ...
 
     Refused where a later statement of one iteration and an earlier one of another touch the same element, or where a

@@ -24,7 +24,7 @@ from burnish.loops.program import (
     For,
     If,
     Intrinsic,
-    Program,
+    LoopProgram,
     Seq,
     Stmt,
     map_access,
@@ -35,7 +35,7 @@ from burnish.loops.sizes import is_size
 from burnish.schedule.nest import find_loop, rename_loops, replace_site
 
 
-def pipeline(program: Program, loop: str, stages: int, behind: int | None = None) -> Program:
+def pipeline(program: LoopProgram, loop: str, stages: int, behind: int | None = None) -> LoopProgram:
     """Fetches what an iteration of ``loop`` computes with ahead of it; ``stages`` copies of its buffers are filled.
 
     The body of the loop allocates buffers, fills some of them by the statements it begins with, and computes. Operands

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Const, Expr, Load, Select, Var
-from burnish.loops.program import Alloc, For, If, Program, Stmt, Store, map_exprs, seq
+from burnish.loops.program import Alloc, For, If, LoopProgram, Stmt, Store, map_exprs, seq
 from burnish.loops.sizes import is_size
 from burnish.loops.traverse import substitute, transform
 from burnish.schedule.memory import check_new_buffer
@@ -12,7 +12,7 @@ from burnish.schedule.nest import check_fresh, find_loop, replace_site, sites
 from burnish.schedule.reduce import update_of
 
 
-def precompute(program: Program, stage: str, loop: str, over: str) -> Program:
+def precompute(program: LoopProgram, stage: str, loop: str, over: str) -> LoopProgram:
     """Computes the largest part of what ``stage`` adds that is the same in all iterations of ``over`` before it.
 
     It becomes a buffer ``stage.part`` with a dimension for each loop between ``loop`` and ``over`` that it depends on,

@@ -9,7 +9,7 @@ from math import prod
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, ITEM_BYTES, Buffer, Const, Expr, Load, Var, minimum
 from burnish.loops.loaded import is_loaded
-from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
+from burnish.loops.program import Alloc, For, Intrinsic, LoopProgram, Stmt, seq
 from burnish.loops.regions import Span, accesses, region, within
 from burnish.loops.regions import span as span_of
 from burnish.loops.simplify import simplify
@@ -22,14 +22,14 @@ ROW_LINES = 8  # of a row that are asked for: the core finds the others by itsel
 
 
 def prefetch(
-    program: Program,
+    program: LoopProgram,
     buffer: str,
     loop: str,
     over: str | Sequence[str],
     distance: int = 1,
     share: str | None = None,
     locality: int = 2,
-) -> Program:
+) -> LoopProgram:
     """Each iteration of ``loop`` hints what it will read of ``buffer`` when ``over`` is ``distance`` iterations on.
 
     ``over`` is ``loop`` or a loop around it, or several, outermost first, that are counted as one; hints stop at the
@@ -82,7 +82,7 @@ def prefetch(
     return replace_site(program, site, For(loop, site.loop.extent, site.loop.kind, _before(site.loop.body, hints)))
 
 
-def _gather_ahead(program: Program, site: LoopSite, buffer: str, distance: int, locality: int) -> Program:
+def _gather_ahead(program: LoopProgram, site: LoopSite, buffer: str, distance: int, locality: int) -> LoopProgram:
     """Hints at rows that a loop over positions in memory reads where these say: those some positions on.
 
     Only the first ``ROW_LINES`` cache lines of each row. Where it reads no such rows, nothing is hinted.

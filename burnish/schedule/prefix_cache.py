@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 
 
 class Steps:
@@ -18,9 +18,9 @@ class Steps:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: OrderedDict[tuple[int, Hashable], tuple[Program, Any]] = OrderedDict()
+        self._known: OrderedDict[tuple[int, Hashable], tuple[LoopProgram, Any]] = OrderedDict()
 
-    def after(self, program: Program, step: Hashable, make: Callable[[], Any]) -> Any:
+    def after(self, program: LoopProgram, step: Hashable, make: Callable[[], Any]) -> Any:
         """What ``make`` returned when the same step was taken from this very program; else it is called."""
         key = id(program), step  # an entry keeps its program alive, so that no other has its id
         if key in self._known:

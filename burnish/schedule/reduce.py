@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Expr, Load, Var
-from burnish.loops.program import Alloc, For, Program, Stmt, Store, rebuild_stmt, seq, walk_stmt
+from burnish.loops.program import Alloc, For, LoopProgram, Stmt, Store, rebuild_stmt, seq, walk_stmt
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import free_vars
 from burnish.schedule.memory import check_new_buffer
 from burnish.schedule.nest import Site, find_loop, rename_loops, replace_site, stage_nests
 
 
-def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: str | None = None) -> Program:
+def rfactor(program: LoopProgram, stage: str, loop: str, position: int = 0, name: str | None = None) -> LoopProgram:
     """Turns one reduction loop of ``stage`` into a dimension of partial results, which a new nest then combines.
 
     The partial results are the stage ``stage.rf`` (its dimension for ``loop`` at ``position``; -1 is last)::
@@ -77,7 +77,7 @@ def rfactor(program: Program, stage: str, loop: str, position: int = 0, name: st
     return replace_site(program, nest, Alloc(partial, seq(init, update, final)))
 
 
-def update_of(program: Program, stage: str, primitive: str) -> tuple[Site, Store]:
+def update_of(program: LoopProgram, stage: str, primitive: str) -> tuple[Site, Store]:
     """The nest that combines into ``stage``, and its one store."""
     found = [
         (nest, s)

@@ -6,12 +6,12 @@ from burnish.errors import ScheduleError
 from burnish.loops.bounds import prove
 from burnish.loops.expr import Expr, all_of
 from burnish.loops.onepoint import demanded, padding
-from burnish.loops.program import For, If, Program, Stmt, Store
+from burnish.loops.program import For, If, LoopProgram, Stmt, Store
 from burnish.loops.traverse import conjuncts, substitute
 from burnish.schedule.nest import find_loop, replace_site
 
 
-def scatter(program: Program, loop: str) -> Program:
+def scatter(program: LoopProgram, loop: str) -> LoopProgram:
     """Runs of ``loop``, around a reduction, the one iteration that a condition on what is combined demands.
 
     In all others the reduction's identity is combined. The order of what one element takes in stays as it was::

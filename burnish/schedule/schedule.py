@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 from burnish.errors import ScheduleError
 from burnish.loops.layout import Layout
-from burnish.loops.program import For, Program, Stmt, Store
+from burnish.loops.program import For, LoopProgram, Stmt, Store
 from burnish.machines.intrinsics import TensorIntrinsic, TensorRule
 from burnish.machines.known import INTRINSICS
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 from burnish.schedule import (
     balance,
     divide,
@@ -34,7 +34,7 @@ from burnish.schedule.tensorize import tensorize
 Call = tuple[str, list[Any]]  # (primitive, arguments): strings, numbers, None and lists of them
 
 
-def _tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic | str) -> Program:
+def _tensorize(program: LoopProgram, loop: str, intrinsic: TensorIntrinsic | str) -> LoopProgram:
     known = INTRINSICS.get(intrinsic) if isinstance(intrinsic, str) else intrinsic
     if known is None:
         raise ScheduleError(
@@ -44,7 +44,7 @@ def _tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic | str) ->
     return tensorize(program, loop, known)
 
 
-PRIMITIVES: Mapping[str, Callable[..., Program]] = {
+PRIMITIVES: Mapping[str, Callable[..., LoopProgram]] = {
     "split": loops.split, "tile": loops.tile, "fuse": loops.fuse, "reorder": loops.reorder, "reverse": loops.reverse,
     "unroll": loops.unroll, "vectorize": loops.vectorize, "parallel": loops.parallel, "bind": loops.bind,
     "vthread": loops.vthread, "copy_async": loops.copy_async, "pipeline": pipeline.pipeline, "serial": loops.serial,
@@ -70,10 +70,10 @@ class Vocabulary:
     """Tensor intrinsics and memory scopes that calls of a trace name, beside those of the package."""
 
     intrinsics: dict[str, TensorIntrinsic]
-    scopes: dict[str, Scope]
+    scopes: dict[str, MemoryScope]
 
     @staticmethod
-    def of(intrinsics: Iterable[TensorIntrinsic], scopes: Iterable[Scope]) -> Vocabulary:
+    def of(intrinsics: Iterable[TensorIntrinsic], scopes: Iterable[MemoryScope]) -> Vocabulary:
         """Vocabulary of these intrinsics and scopes, by their names."""
         return Vocabulary({t.name: t for t in intrinsics}, {s.name: s for s in scopes})
 
@@ -82,9 +82,9 @@ class Vocabulary:
         for arg in args:
             if isinstance(arg, TensorIntrinsic):
                 self.intrinsics[arg.name] = arg
-            elif isinstance(arg, Scope):
+            elif isinstance(arg, MemoryScope):
                 self.scopes[arg.name] = arg
-        return [arg.name if isinstance(arg, TensorIntrinsic | Scope) else arg for arg in args]
+        return [arg.name if isinstance(arg, TensorIntrinsic | MemoryScope) else arg for arg in args]
 
     def meant(self, primitive: str, args: Sequence[Any]) -> list[Any]:
         """The arguments with the objects that they name."""
@@ -95,11 +95,11 @@ class Vocabulary:
 
 
 def replay(
-    program: Program,
+    program: LoopProgram,
     trace: Iterable[Sequence[Any]],
     intrinsics: Iterable[TensorIntrinsic] = (),
-    scopes: Iterable[Scope] = (),
-) -> Program:
+    scopes: Iterable[MemoryScope] = (),
+) -> LoopProgram:
     """``program`` after every call of a trace, as recorded by :class:`Schedule` or read back from JSON.
 
     ``intrinsics`` and ``scopes``: those from outside of the package that its calls name.
@@ -123,7 +123,7 @@ class Schedule:
     steps: ClassVar[Steps | None] = None
 
     def __init__(
-        self, program: Program, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[Scope] = ()
+        self, program: LoopProgram, intrinsics: Iterable[TensorIntrinsic] = (), scopes: Iterable[MemoryScope] = ()
     ) -> None:
         self.program = program
         self.trace: list[Call] = []
@@ -139,7 +139,7 @@ class Schedule:
         recorded = self.vocabulary.named(args)
         meant = self.vocabulary.meant(name, recorded)
 
-        def take() -> Program:
+        def take() -> LoopProgram:
             return PRIMITIVES[name](program, *meant)
 
         step = name, *(tuple(a) if isinstance(a, list) else a for a in meant)
@@ -351,17 +351,17 @@ class Schedule:
 
     # --- buffers ------------------------------------------------------------------------------------------------------
 
-    def cache_write(self, buffer: str, scope: str | Scope, name: str | None = None) -> str:
+    def cache_write(self, buffer: str, scope: str | MemoryScope, name: str | None = None) -> str:
         """Computes a buffer into a new one of ``scope``, from which a new nest copies; the new buffer's name."""
         self._apply("cache_write", buffer, scope, name)
         return name or f"{buffer}.{scope if isinstance(scope, str) else scope.name}"
 
-    def cache_read(self, buffer: str, scope: str | Scope, consumer: str, name: str | None = None) -> str:
+    def cache_read(self, buffer: str, scope: str | MemoryScope, consumer: str, name: str | None = None) -> str:
         """Copies a buffer into a new one of ``scope``, which the stage ``consumer`` reads instead; its name."""
         self._apply("cache_read", buffer, scope, consumer, name)
         return name or f"{buffer}.{scope if isinstance(scope, str) else scope.name}"
 
-    def set_scope(self, buffer: str, scope: str | Scope) -> None:
+    def set_scope(self, buffer: str, scope: str | MemoryScope) -> None:
         """Puts an intermediate buffer into another memory."""
         self._apply("set_scope", buffer, scope)
 

@@ -6,11 +6,11 @@ from collections.abc import Set
 
 from burnish.errors import ScheduleError
 from burnish.loops.loaded import is_loaded
-from burnish.loops.program import NOTHING, Alloc, For, If, Intrinsic, Program, Stmt, allocations, rebuild_stmt
+from burnish.loops.program import NOTHING, Alloc, For, If, Intrinsic, LoopProgram, Stmt, allocations, rebuild_stmt
 from burnish.schedule.nest import Site, alloc_sites, replace_at, replace_stmt, sites
 
 
-def rescope(program: Program, primitive: str) -> Program:
+def rescope(program: LoopProgram, primitive: str) -> LoopProgram:
     """Lifts each allocation to the innermost statement that holds all uses of its buffer, where it does not yet.
 
     Crossing a serial loop only shares the buffer between iterations; crossing a concurrent one is refused. Hints about
@@ -23,7 +23,7 @@ def rescope(program: Program, primitive: str) -> Program:
             continue
         paths = [(*s.path, s.stmt) for s in sites(program.body) if _uses(s.stmt, name)]
         program = _lift(program, current, [(*current.path, current.stmt), *paths], primitive)
-    return Program(program.name, program.params, _hinted(program.body, {p.name for p in program.params}))
+    return LoopProgram(program.name, program.params, _hinted(program.body, {p.name for p in program.params}))
 
 
 def _hinted(s: Stmt, known: Set[str]) -> Stmt:
@@ -52,7 +52,7 @@ def _uses(s: Stmt, name: str) -> bool:
     return not s.parts and (name in s.reads or name in s.writes)
 
 
-def _lift(program: Program, alloc: Site, paths: list[tuple[Stmt, ...]], primitive: str) -> Program:
+def _lift(program: LoopProgram, alloc: Site, paths: list[tuple[Stmt, ...]], primitive: str) -> LoopProgram:
     """Moves ``alloc`` to the innermost statement on all ``paths``."""
     old = alloc.stmt
     assert isinstance(old, Alloc)

@@ -12,7 +12,7 @@ from burnish.loops.program import (
     Alloc,
     For,
     If,
-    Program,
+    LoopProgram,
     Seq,
     Stmt,
     Store,
@@ -42,7 +42,7 @@ from burnish.schedule.nest import (
 from burnish.schedule.scopes import rescope
 
 
-def compute_at(program: Program, stage: str, loop: str) -> Program:
+def compute_at(program: LoopProgram, stage: str, loop: str) -> LoopProgram:
     """Computes ``stage`` inside ``loop``, just before its first consumer there, and only the part that is read there.
 
     The stage's buffer shrinks to that part and is allocated directly inside ``loop``; a part that may reach over the
@@ -90,7 +90,7 @@ def compute_at(program: Program, stage: str, loop: str) -> Program:
     result = replace_stmt(result, site.stmt, new_loop)
     if all(s is not site.stmt for s in alloc.path):
         result = _drop_alloc(result, buffer)
-    return rescope(Program(program.name, program.params, result), "compute_at")
+    return rescope(LoopProgram(program.name, program.params, result), "compute_at")
 
 
 def _check_inside(primitive: str, stage: str, site: LoopSite, nests: Sequence[Site]) -> None:
@@ -105,7 +105,7 @@ def _check_inside(primitive: str, stage: str, site: LoopSite, nests: Sequence[Si
             )
 
 
-def _check_movable(program: Program, stage: str, loop: str, site: LoopSite, nests: list[Site]) -> None:
+def _check_movable(program: LoopProgram, stage: str, loop: str, site: LoopSite, nests: list[Site]) -> None:
     """ScheduleError unless every reader of ``stage`` is inside ``loop``, and the loop not part of the stage itself."""
     _check_inside("compute_at", stage, site, nests)
     for nest in nests:
@@ -233,7 +233,7 @@ def _drop_alloc(s: Stmt, buffer: Buffer) -> Stmt:
 # --- inlining ---------------------------------------------------------------------------------------------------------
 
 
-def compute_inline(program: Program, stage: str) -> Program:
+def compute_inline(program: LoopProgram, stage: str) -> LoopProgram:
     """Replaces every read of ``stage``, which must be one plain store, by the value stored there::
 
     alloc p: float32[10]
@@ -276,7 +276,7 @@ def compute_inline(program: Program, stage: str) -> Program:
         return transform(e, inlined, lambda part: stage in part.buffers)
 
     body = _drop_alloc(replace_stmt(program.body, nests[0].stmt, NOTHING), buffer)
-    return rescope(Program(program.name, program.params, _clean_readers(body, stage, value)), "compute_inline")
+    return rescope(LoopProgram(program.name, program.params, _clean_readers(body, stage, value)), "compute_inline")
 
 
 def _clean_readers(s: Stmt, stage: str, value: Callable[[Expr], Expr]) -> Stmt:
@@ -297,7 +297,7 @@ def _clean_readers(s: Stmt, stage: str, value: Callable[[Expr], Expr]) -> Stmt:
     return visit(s, {})
 
 
-def inline_all(program: Program, keep: Sequence[str] = ()) -> Program:
+def inline_all(program: LoopProgram, keep: Sequence[str] = ()) -> LoopProgram:
     """Inlines every intermediate stage that is one plain store, except those in ``keep``."""
     for stage in stage_names(program):
         stores = [s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == stage]
@@ -310,7 +310,7 @@ def inline_all(program: Program, keep: Sequence[str] = ()) -> Program:
 # --- epilogues --------------------------------------------------------------------------------------------------------
 
 
-def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
+def reverse_compute_at(program: LoopProgram, stage: str, loop: str) -> LoopProgram:
     """Computes ``stage``, a plain store, at the end of ``loop`` of its producer: the elements that loop just finished::
 
     alloc p: float32[8, 4]
@@ -348,10 +348,12 @@ def reverse_compute_at(program: Program, stage: str, loop: str) -> Program:
     epilogue = clean(_shrink_loops(nest.stmt, loops), ranges, site.given)
     body = replace_stmt(program.body, nest.stmt, NOTHING)
     new_loop = For(loop, site.loop.extent, site.loop.kind, seq(site.loop.body, epilogue))
-    return rescope(Program(program.name, program.params, replace_stmt(body, site.stmt, new_loop)), "reverse_compute_at")
+    return rescope(
+        LoopProgram(program.name, program.params, replace_stmt(body, site.stmt, new_loop)), "reverse_compute_at"
+    )
 
 
-def _check_epilogue(program: Program, stage: str, producer: str, site: LoopSite, nest: Site) -> None:
+def _check_epilogue(program: LoopProgram, stage: str, producer: str, site: LoopSite, nest: Site) -> None:
     """ScheduleError unless the elements that ``loop`` writes are final at its end and all other inputs are ready."""
     loop = site.loop.var
     shared = {s.var for s in nest.path if isinstance(s, For)}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Var
 from burnish.loops.linear import to_linear
-from burnish.loops.program import For, If, Intrinsic, Program, Seq, Stmt, Store, seq
+from burnish.loops.program import For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, seq
 from burnish.loops.simplify import Ranges, simplify
 from burnish.loops.traverse import children, free_vars, substitute
 from burnish.machines.intrinsics import TensorIntrinsic, stride_name
 from burnish.schedule.nest import find_loop, replace_at, replace_site
 
 
-def tensorize(program: Program, loop: str, intrinsic: TensorIntrinsic) -> Program:
+def tensorize(program: LoopProgram, loop: str, intrinsic: TensorIntrinsic) -> LoopProgram:
     """Replaces the nest of ``loop``, which must compute what ``intrinsic`` declares, by the intrinsic.
 
     One that is declared as several nests, such as a reset and an update, replaces as many, the last that of ``loop``.

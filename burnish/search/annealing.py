@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.search.space import Points, Space
+from burnish.search.space import Points, SearchSpace
 from burnish.search.walker import NOTHING, Score, Walker, best_distinct, evaluate, filled, stored_points, unseen
 
 BLOCK = 512  # steps after which the points seen are reduced to the best
@@ -25,7 +25,7 @@ class Annealing(Walker):
 
     def __init__(
         self,
-        space: Space,
+        space: SearchSpace,
         chains: int = 128,
         seed: int = 0,
         steps: int = 500,
@@ -145,7 +145,7 @@ class ContextualShare:
     best: Callable[[], float]
     plans: int = 256
 
-    def __call__(self, space: Space, rng: np.random.Generator, exclude: Set[int]) -> float:
+    def __call__(self, space: SearchSpace, rng: np.random.Generator, exclude: Set[int]) -> float:
         """The share for the next batch."""
         plans = unseen(space, rng, self.plans, exclude)
         return contextual_share(self.deviation(plans), self.best()) if len(plans) else 0.0

@@ -11,7 +11,7 @@ from itertools import count
 from typing import TypeVar
 
 from burnish.errors import ParameterError
-from burnish.search.budget import Budget, Event, Report, Tally
+from burnish.search.budget import Budget, Event, SearchReport, Tally
 
 Candidate = TypeVar("Candidate")
 
@@ -24,7 +24,7 @@ def best_first(
     *,
     slack: float = 1.05,
     progress: Callable[[Event], None] | None = None,
-) -> Report[Candidate]:
+) -> SearchReport[Candidate]:
     """The cheapest candidate that steps from ``first`` lead to before the budget ends.
 
     ``expand`` gives, for every step from a candidate, a key that is the same for equal candidates, and what makes the

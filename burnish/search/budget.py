@@ -31,7 +31,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Trial:
+class SearchTrial:
     """One entry of a history: the trial's number from 1, the seconds after the start, its cost (inf: it failed)."""
 
     number: int
@@ -43,14 +43,14 @@ class Trial:
 class Event:
     """Progress after a trial: `best` is the least cost so far, `seconds_left` an estimate (None without any limit)."""
 
-    trial: Trial
+    trial: SearchTrial
     best: float
     trials_left: int | None
     seconds_left: float | None
 
 
 @dataclass(frozen=True)
-class Report(Generic[Candidate]):
+class SearchReport(Generic[Candidate]):
     """What a search found: `best` is None and `cost` is inf if no trial succeeded."""
 
     best: Candidate | None
@@ -58,7 +58,7 @@ class Report(Generic[Candidate]):
     trials: int
     seconds: float
     stop_reason: StopReason
-    history: tuple[Trial, ...]
+    history: tuple[SearchTrial, ...]
 
 
 class Tally(Generic[Candidate]):
@@ -73,7 +73,7 @@ class Tally(Generic[Candidate]):
         self.cost = math.inf
         self._progress = progress
         self._start = budget.clock()
-        self._history: list[Trial] = []
+        self._history: list[SearchTrial] = []
         self._stopped: StopReason | None = None
 
     @property
@@ -115,7 +115,7 @@ class Tally(Generic[Candidate]):
         """Counts one trial; `cost` is inf if it failed. ValueError if it is not a number."""
         if math.isnan(cost):
             raise ValueError(f"record: cost {cost} of {candidate}; a failed trial costs inf")
-        trial = Trial(self.trials + 1, self.seconds, cost)
+        trial = SearchTrial(self.trials + 1, self.seconds, cost)
         self._history.append(trial)
         if cost < self.cost:
             self.best, self.cost = candidate, cost
@@ -133,8 +133,8 @@ class Tally(Generic[Candidate]):
         """Ends the search for a reason that the budget does not know; the first reason stays."""
         self._stopped = self.stop_reason or reason
 
-    def report(self) -> Report[Candidate]:
+    def report(self) -> SearchReport[Candidate]:
         """The report of a search that has stopped. ValueError while it may go on."""
         if self.stop_reason is None:
             raise ValueError("report: the search may still go on; call stop(reason) first")
-        return Report(self.best, self.cost, self.trials, self.seconds, self.stop_reason, tuple(self._history))
+        return SearchReport(self.best, self.cost, self.trials, self.seconds, self.stop_reason, tuple(self._history))

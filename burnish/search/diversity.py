@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.search.space import Points, Space
+from burnish.search.space import Points, SearchSpace
 from burnish.search.walker import NOTHING, Score, Walker, evaluate, filled
 
-Share = Callable[[Space, np.random.Generator, Set[int]], float]  # space, random numbers, excluded keys -> 0 … 1
+Share = Callable[[SearchSpace, np.random.Generator, Set[int]], float]  # space, random numbers, excluded keys -> 0 … 1
 
 
-def select(space: Space, points: Points, scores: NDArray, count: int, weight: float) -> NDArray[np.int64]:
+def select(space: SearchSpace, points: Points, scores: NDArray, count: int, weight: float) -> NDArray[np.int64]:
     """Which rows, (min(count, n),), to choose from candidates (n, width), in the order of the choice.
 
     Maximizes greedily the sum of the chosen scores plus `weight` times the number of different choices they cover: for

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.search.space import Points, Space
+from burnish.search.space import Points, SearchSpace
 from burnish.search.walker import NOTHING, Score, Walker, best_distinct, evaluate, filled, stored_points
 
 ATTEMPTS = 8  # rounds of breeding before untried points are drawn at random
@@ -16,7 +16,7 @@ PATIENCE = 5  # generations in a row without anything better, after which a popu
 
 
 def breed(
-    space: Space, rng: np.random.Generator, parents: Points, scores: NDArray, count: int, mutation: float
+    space: SearchSpace, rng: np.random.Generator, parents: Points, scores: NDArray, count: int, mutation: float
 ) -> Points:
     """Children, (count, width): parents by tournaments of two, uniform crossover, a move to a neighbour.
 
@@ -34,7 +34,7 @@ def breed(
 class Genetic(Walker):
     """Breeds from the best `population` points of those measured; `score` is not used."""
 
-    def __init__(self, space: Space, population: int = 64, mutation: float = 0.3, seed: int = 0) -> None:
+    def __init__(self, space: SearchSpace, population: int = 64, mutation: float = 0.3, seed: int = 0) -> None:
         super().__init__(space, seed)
         self.population = population
         self.mutation = mutation
@@ -75,7 +75,7 @@ class Evolution(Walker):
     """
 
     def __init__(
-        self, space: Space, population: int = 1024, generations: int = 32, mutation: float = 0.5, seed: int = 0
+        self, space: SearchSpace, population: int = 1024, generations: int = 32, mutation: float = 0.5, seed: int = 0
     ) -> None:
         super().__init__(space, seed)
         self.population = population

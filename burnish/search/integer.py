@@ -37,7 +37,7 @@ class Solution:
     infeasible: bool
 
 
-class Program:
+class LinearProgram:
     """Mixed integer linear program: least sum of costs, subject to rows ``low <= sum(coefficient * variable) <= high``.
 
     Variables are numbered as they come, and are 0 or more. ``extra``: the package extra that installs SciPy. Rows may

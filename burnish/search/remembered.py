@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.search.space import Points, Space
+from burnish.search.space import Points, SearchSpace
 from burnish.search.walker import Score, evaluate
 
 CALL = 256  # points that are scored in the time that a call takes for each alternative, by features of loop nests
@@ -21,7 +21,7 @@ class Remembered:
     would have been best.
     """
 
-    def __init__(self, space: Space, score: Score) -> None:
+    def __init__(self, space: SearchSpace, score: Score) -> None:
         self._space, self._score = space, score
         self._met = Distinct(space.width)
         self._scores = np.empty(0)  # of the points met, in that order

@@ -1,7 +1,8 @@
 """Spaces of points: products of finite choices, and unions of such products. Every operation takes many points at once.
 
-A point is a row of positions, int32. In a `Grid` each column is one choice. In a `Union` column 0 is the alternative,
-the columns after it are the choices of that alternative's grid, and the columns that it has no use for are 0.
+A point is a row of positions, int32. In a `GridSpace` each column is one choice. In a `Union` column 0 is the
+alternative, the columns after it are the choices of that alternative's grid, and the columns that it has no use for are
+0.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ JUMP = 0.05  # probability that a neighbour in a union is one of another alterna
 STEPS = np.array([-2, -1, 1, 2, 0, 0, 0, 0])  # of an ordered choice, drawn uniformly; 0 stands for a uniform move
 
 
-class Space:
-    """What `Grid` and `Union` share: one table row of sizes for each alternative, of which a grid has one.
+class SearchSpace:
+    """What `GridSpace` and `Union` share: one table row of sizes for each alternative, of which a grid has one.
 
     `width` is the number of columns of a point, `size` the number of points (a Python integer without bound), `counts`
     those of each alternative, whose keys follow one another.
@@ -184,7 +185,7 @@ class Space:
         return np.where(self._of(self._used, points), numbers, np.int64(-1))
 
 
-class Grid(Space):
+class GridSpace(SearchSpace):
     """The product of finite choices: point column j is a position 0 … sizes[j] - 1.
 
     `ordered[j]` says that near positions are alike (tile sizes, but not names of loop orders); all are by default.
@@ -203,10 +204,10 @@ class Grid(Space):
         return f"Grid({self.sizes})"
 
 
-class Union(Space):
+class Union(SearchSpace):
     """Alternatives, each a grid: column 0 of a point is the alternative, the others are the positions in its grid."""
 
-    def __init__(self, grids: Sequence[Grid]) -> None:
+    def __init__(self, grids: Sequence[GridSpace]) -> None:
         self.grids = tuple(grids)
         if not self.grids:
             raise ValueError("Union: no grids; it takes at least one")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.search.space import Points, Space
+from burnish.search.space import Points, SearchSpace
 
 Score = Callable[[Points], NDArray]  # points (n, width) -> scores (n,), higher is better, -inf: known to fail
 NOTHING: frozenset[int] = frozenset()
@@ -19,7 +19,7 @@ ATTEMPTS = 8  # rounds of drawing before what is left of a small space is listed
 class Walker(ABC):
     """Proposes points of a space to try next. Equal seeds and equal calls give equal points."""
 
-    def __init__(self, space: Space, seed: int = 0) -> None:
+    def __init__(self, space: SearchSpace, seed: int = 0) -> None:
         self.space = space
         self._rng = np.random.default_rng(seed)
 
@@ -53,7 +53,7 @@ def evaluate(score: Score, points: Points) -> NDArray[np.float64]:
     return np.fmax(scores, -np.inf)
 
 
-def stored_points(space: Space, rows: list[list[int]]) -> Points:
+def stored_points(space: SearchSpace, rows: list[list[int]]) -> Points:
     """Points from a dumped state. ValueError if they are not of this space."""
     points = np.array(rows, np.int32).reshape(len(rows), -1)
     if len(rows) and not space.contains(points).all():
@@ -71,7 +71,7 @@ def _first_allowed(keys: NDArray, exclude: Set[int]) -> NDArray[np.int64]:
 
 
 def best_distinct(
-    space: Space, points: Points, scores: NDArray, count: int, exclude: Set[int] = NOTHING
+    space: SearchSpace, points: Points, scores: NDArray, count: int, exclude: Set[int] = NOTHING
 ) -> tuple[Points, NDArray]:
     """The best `count` distinct points whose keys are not excluded and scores not -inf, best first, with their scores.
 
@@ -87,7 +87,7 @@ def best_distinct(
         looked_at *= 4
 
 
-def unseen(space: Space, rng: np.random.Generator, count: int, exclude: Set[int] = NOTHING) -> Points:
+def unseen(space: SearchSpace, rng: np.random.Generator, count: int, exclude: Set[int] = NOTHING) -> Points:
     """Random distinct points, (≤ count, width), whose keys are not excluded; fewer only if the space has no more."""
     points = np.empty((0, space.width), np.int32)
     attempts = 0
@@ -103,7 +103,9 @@ def unseen(space: Space, rng: np.random.Generator, count: int, exclude: Set[int]
     return points
 
 
-def filled(space: Space, rng: np.random.Generator, points: Points, count: int, exclude: Set[int] = NOTHING) -> Points:
+def filled(
+    space: SearchSpace, rng: np.random.Generator, points: Points, count: int, exclude: Set[int] = NOTHING
+) -> Points:
     """The points, (≤ count, width), and as many random untried ones after them as `count` lacks."""
     if len(points) == count:
         return points

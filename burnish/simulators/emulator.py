@@ -25,7 +25,7 @@ _ALIGNMENT = 64
 
 
 @dataclass(frozen=True)
-class Block:
+class BasicBlock:
     """A block of code without branches inside: how often it ran, its instructions, and how many multiply and add."""
 
     runs: int
@@ -34,7 +34,7 @@ class Block:
 
 
 @dataclass(eq=False)
-class Emulator:
+class CpuEmulator:
     """A device that runs an executable for the CPUs of ``emulated.SETS`` on one thread, by unicorn.
 
     Its instructions are those that unicorn's newest core has: of x86-64 the level v2, of RISC-V those without vectors.
@@ -92,12 +92,12 @@ class Emulator:
                 array[:] = np.frombuffer(cpu.mem_read(place, array.nbytes), np.uint8)
 
     @property
-    def blocks(self) -> dict[int, Block]:
+    def blocks(self) -> dict[int, BasicBlock]:
         """Blocks that have run, by their byte in the code: the proxy of speed where there is no such machine."""
         assert self._image is not None and self._set.decode is not None
         found = {}
         for (at, nbytes), runs in self._runs.items():
-            found[at] = Block(runs, *self._set.decode(self._image.data[at : at + nbytes]))
+            found[at] = BasicBlock(runs, *self._set.decode(self._image.data[at : at + nbytes]))
         return found
 
     def _processor(self, image: Image) -> Any:

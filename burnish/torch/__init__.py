@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from burnish.torch.backend import backend
 from burnish.torch.checkpointing import CheckpointPlan, checkpoint_plan
-from burnish.torch.report import GraphReport, PartReport, Report, report
+from burnish.torch.report import BackendReport, GraphReport, PartReport, report
 
 __all__ = [
-    "CheckpointPlan", "GraphReport", "PartReport", "Report", "backend", "checkpoint_plan", "register", "report",
+    "BackendReport",
+    "CheckpointPlan",
+    "GraphReport",
+    "PartReport",
+    "backend",
+    "checkpoint_plan",
+    "register",
+    "report",
 ]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ _warned: set[str] = set()
 
 
 @dataclass(frozen=True)
-class Options:
+class BackendOptions:
     """What ``torch.compile(options=)`` may say: as arguments of :func:`burnish.compile`; ``rewrite`` is False.
 
     ``training``: graphs with gradients are compiled, too; else they are left to torch.
@@ -106,11 +106,11 @@ def _boxed(function: Callable[[list[Any]], Any]) -> Any:
     return run
 
 
-def _read(options: Mapping[str, Any]) -> Options:
+def _read(options: Mapping[str, Any]) -> BackendOptions:
     unknown = sorted(options.keys() - set(OPTIONS))
     if unknown:
         raise refusal("options", unknown, ", ".join(OPTIONS))
-    found = Options(**options)
+    found = BackendOptions(**options)
     check_threads(found.threads)
     check_flag("options['exact']", found.exact)
     check_flag("options['rewrite']", found.rewrite)
@@ -180,7 +180,7 @@ class CompiledGraph:
     real parameters, and no fake mode.
     """
 
-    def __init__(self, graph: Any, candidates: Sequence[Any], options: Options, direction: str = "") -> None:
+    def __init__(self, graph: Any, candidates: Sequence[Any], options: BackendOptions, direction: str = "") -> None:
         self._graph, self._options = graph, options
         self._holders = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self._frozen = Frozen(candidates)

@@ -11,7 +11,7 @@ from typing import Any
 
 from burnish.driver.tensors import TensorModule
 from burnish.errors import BurnishError, UnsupportedOperator
-from burnish.frontend.torch.context import Context, Ref
+from burnish.frontend.torch.context import Ref, TorchContext
 from burnish.frontend.torch.dtypes import dtype_name
 from burnish.frontend.torch.layout import dense_order, inverse
 from burnish.frontend.torch.program import Translation, operator_name, translate
@@ -134,7 +134,7 @@ def _holders(graph: Any) -> list[Any]:
 
 def _begun(graph: Any, setting: Setting) -> Translation:
     """A translation that knows the placeholders: constants, sizes, and inputs as their memory lies."""
-    work = Translation(Context(GraphBuilder(), setting.symbols))
+    work = Translation(TorchContext(GraphBuilder(), setting.symbols))
     for node in _holders(graph):
         value = node.meta["val"]
         if node.name in setting.known:

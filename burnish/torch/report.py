@@ -62,7 +62,7 @@ class GraphReport:
         return "\n".join(text)
 
 
-class Report(tuple[GraphReport, ...]):
+class BackendReport(tuple[GraphReport, ...]):
     """The graphs, from the first; its text tells all of them."""
 
     def __str__(self) -> str:
@@ -72,9 +72,9 @@ class Report(tuple[GraphReport, ...]):
 _graphs: deque[GraphReport] = deque(maxlen=MOST_GRAPHS)
 
 
-def report() -> Report:
+def report() -> BackendReport:
     """What ``torch.compile(backend="burnish")`` has compiled in this process, and what it has left to torch."""
-    return Report(_graphs)
+    return BackendReport(_graphs)
 
 
 def add_graph(operators: int, direction: str = "", left: bool = False) -> GraphReport:

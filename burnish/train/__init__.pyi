@@ -15,7 +15,7 @@ from burnish.train.optimizers import Optimizer as Optimizer
 from burnish.train.precision import MixedPrecision as MixedPrecision
 from burnish.train.schedules import CosineDecay as CosineDecay
 from burnish.train.schedules import LinearDecay as LinearDecay
-from burnish.train.schedules import Schedule as Schedule
+from burnish.train.schedules import RateSchedule as RateSchedule
 from burnish.train.schedules import StepDecay as StepDecay
 from burnish.train.schedules import WarmUp as WarmUp
 from burnish.train.step import Train as Train

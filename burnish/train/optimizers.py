@@ -13,7 +13,7 @@ from burnish.graph.graph import GraphBuilder
 
 
 @dataclass(frozen=True)
-class Progress:
+class UpdateNames:
     """What all updates share: names of the rate and of the number of this step, from 1 on; float64 scalars.
 
     ``applied``: a scalar that says whether this call makes an update; None for always.
@@ -37,7 +37,7 @@ class Optimizer(Protocol):
     def rate(self) -> float:
         """The learning rate that training starts with."""
 
-    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: UpdateNames) -> str:
         """The name of the parameter's next value; slots become states called ``parameter.slot``.
 
         They are updated by ``progress.remember``: not every call makes an update.
@@ -63,7 +63,7 @@ class SGD:
         check_number("SGD: momentum", self.momentum, 0, 1)
         check_number("SGD: weight_decay", self.weight_decay, 0)
 
-    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: UpdateNames) -> str:
         """The next value. Slot: ``velocity``, with momentum."""
         gradient = _decayed(b, parameter, gradient, self.weight_decay)
         if self.momentum:
@@ -96,11 +96,11 @@ class Adam:
         check_number(f"{kind}: epsilon", self.epsilon, 0)
         check_number(f"{kind}: weight_decay", self.weight_decay, 0)
 
-    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: UpdateNames) -> str:
         """The next value. Slots: ``first`` and ``second``, the running moments."""
         return self._moved(b, parameter, parameter, _decayed(b, parameter, gradient, self.weight_decay), progress)
 
-    def _moved(self, b: GraphBuilder, parameter: str, start: str, gradient: str, progress: Progress) -> str:
+    def _moved(self, b: GraphBuilder, parameter: str, start: str, gradient: str, progress: UpdateNames) -> str:
         """The parameter's next value, from ``start`` on."""
         dtype = b.types[parameter].dtype
         first, second = _slot(b, parameter, "first"), _slot(b, parameter, "second")
@@ -119,7 +119,7 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: Progress) -> str:
+    def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: UpdateNames) -> str:
         """The next value. Slots: ``first`` and ``second``, the running moments."""
         dtype = b.types[parameter].dtype
         decay = _scaled(b, progress.rate, self.weight_decay)

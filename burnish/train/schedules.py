@@ -21,7 +21,7 @@ from burnish.graph.graph import GraphBuilder
 FLOAT = "float64"
 
 
-class Schedule(Protocol):
+class RateSchedule(Protocol):
     """How the learning rate moves."""
 
     def factor(self, b: GraphBuilder, step: str) -> str:
@@ -88,7 +88,7 @@ class WarmUp:
     """Linear warm-up: from ``start`` to 1 in ``steps``, then the schedule ``after``, which counts from there on."""
 
     steps: int
-    after: Schedule | None = None
+    after: RateSchedule | None = None
     start: float = 0.0
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ def check_schedule(argument: str, found: object) -> None:
         raise refusal(argument, found, "a schedule, such as burnish.CosineDecay(1000), or None")
 
 
-def factors(schedule: Schedule | None, steps: np.ndarray) -> np.ndarray:
+def factors(schedule: RateSchedule | None, steps: np.ndarray) -> np.ndarray:
     """The factors at these steps [N], from the schedule's own graph by the reference interpreter; float64 [N]."""
     counts = np.asarray(steps, np.float64)
     if schedule is None:
@@ -125,14 +125,14 @@ def factors(schedule: Schedule | None, steps: np.ndarray) -> np.ndarray:
     return evaluate(graph, {"step": counts})[graph.outputs[0]]
 
 
-def parse_schedule(text: str, steps: int, warm_up: int = 0) -> Schedule | None:
+def parse_schedule(text: str, steps: int, warm_up: int = 0) -> RateSchedule | None:
     """A schedule over ``steps`` from its text: constant, step:EVERY[:RATIO], cosine[:LEAST], linear[:LEAST].
 
     The first ``warm_up`` steps warm up, the rest is the schedule's. Raises ParameterError.
     """
     name, *numbers = text.split(":")
     rest = max(steps - warm_up, 1)
-    made: Mapping[str, Callable[..., Schedule | None]] = {
+    made: Mapping[str, Callable[..., RateSchedule | None]] = {
         "constant": lambda: None,
         "step": lambda every, ratio="0.1": StepDecay(int(every), float(ratio)),
         "cosine": lambda least="0": CosineDecay(rest, float(least)),

@@ -17,7 +17,7 @@ from burnish.ops import OPERATORS
 from burnish.train.losses import Loss, add_loss, check_loss, label_classes, resolved
 from burnish.train.optimizers import SGD, Optimizer
 from burnish.train.precision import MixedPrecision, in_half, mixed_precision
-from burnish.train.schedules import Schedule, check_schedule
+from burnish.train.schedules import RateSchedule, check_schedule
 from burnish.train.updates import GRADIENTS, UpdatePlan, add_updates
 
 SEED = "random.seed"
@@ -53,7 +53,7 @@ class Train:
     batch_statistics: bool = True
     seed: int = 0
     memory_budget: str | int | Mapping[str, int] | None = None
-    schedule: Schedule | None = None
+    schedule: RateSchedule | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
     accumulate: int = 1

@@ -14,9 +14,9 @@ import numpy as np
 from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.ops import OPERATORS
-from burnish.train.optimizers import Optimizer, Progress
+from burnish.train.optimizers import Optimizer, UpdateNames
 from burnish.train.precision import MixedPrecision
-from burnish.train.schedules import Schedule
+from burnish.train.schedules import RateSchedule
 
 RATE, STEP = "optimizer.rate", "optimizer.step"  # the rate before the schedule; updates made
 CALLS = "optimizer.calls"  # calls since the last update, where gradients are accumulated
@@ -32,7 +32,7 @@ class UpdatePlan:
     """How gradients become updates; the fields are those of :class:`burnish.train.step.Train`."""
 
     optimizer: Optimizer
-    schedule: Schedule | None = None
+    schedule: RateSchedule | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
     accumulate: int = 1
@@ -165,7 +165,7 @@ def add_optimizer(
     now = b.add("add", step, b.constant(1))
     if plan.schedule is not None:
         rate = b.add("mul", rate, plan.schedule.factor(b, b.add("cast", step, to="float64")))
-    progress = Progress(rate, b.add("cast", now, to="float64"), applied)
+    progress = UpdateNames(rate, b.add("cast", now, to="float64"), applied)
     progress.remember(b, step, now)
     for parameter, gradient in zip(parameters, found, strict=True):
         progress.remember(b, parameter, plan.optimizer.update(b, parameter, gradient, progress))

@@ -12,12 +12,12 @@ from burnish.errors import RecordError
 from burnish.graph.algorithms import fastest, signature
 from burnish.graph.estimates import Estimate, label_of
 from burnish.graph.graph import Graph, Node
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import first_match
 from burnish.machines.target import Target
 from burnish.pipeline.kernel import KernelConfig, task_key
 from burnish.pipeline.plan import Choices
-from burnish.tune.records import Records, is_records, machine
+from burnish.tune.records import RecordFile, is_records, machine
 
 
 def runs_cold(graph: Graph, target: Target) -> bool:
@@ -25,7 +25,7 @@ def runs_cold(graph: Graph, target: Target) -> bool:
     return sum(array.nbytes for array in graph.constants.values()) > target.l2_bytes
 
 
-def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -> Records:
+def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -> RecordFile:
     """The records of a file that somebody wants used, where a missing file is a mistake.
 
     Raises RecordError where there is no such file, or it is another program's; warns where none is a winner on this
@@ -35,7 +35,7 @@ def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -
         raise RecordError(f"records: no file '{path}'; `burnish tune` writes one")
     if not is_records(Path(path)):
         raise RecordError(f"records: '{path}' is no file of tuning records")
-    records = Records(path)
+    records = RecordFile(path)
     won = [r for r in records.all() if r.won]
     here = (machine(target), threads, cold)
     if not any((r.target, r.threads, r.cold) == here for r in won):
@@ -52,7 +52,7 @@ def _setting(machine: str, threads: int, cold: bool) -> str:
     return f"{rest.partition('/')[0]} ({triple}), {threads} threads, weights {'cold' if cold else 'hot'}"
 
 
-def recorded_choices(records: Records, target: Target, threads: int, cold: bool = False) -> Choices:
+def recorded_choices(records: RecordFile, target: Target, threads: int, cold: bool = False) -> Choices:
     """Choices by the winners among the records of this machine: candidates that beat the default in a paired run.
 
     What no record speaks of is left to the defaults.
@@ -61,7 +61,7 @@ def recorded_choices(records: Records, target: Target, threads: int, cold: bool 
     recipes = {r.key: KernelConfig(r.template, dict(r.choice)) for r in winners}
     chosen = choices_of(recipes, {r.node: r.algorithm for r in winners if r.node})
 
-    def seconds(task: Task, target: Target) -> float | None:
+    def seconds(task: KernelTask, target: Target) -> float | None:
         used = chosen.recipe(task, target)
         if used is None:
             match = first_match(task, target)

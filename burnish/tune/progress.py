@@ -17,7 +17,7 @@ UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say an
 
 
 @dataclass
-class Progress:
+class KernelProgress:
     """Where the tuning of one kernel stands.
 
     ``race``: that of its candidates, once there are any; the best of earlier sessions leads it at first. ``tried``:

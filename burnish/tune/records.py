@@ -23,12 +23,12 @@ from typing import Any
 from burnish.base.cache import cache_key
 from burnish.base.files import open_regular, refuse_irregular, write_atomic
 from burnish.errors import RecordError
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.machines.target import Target
-from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
+from burnish.pipeline.kernel import CompiledKernel, compile_program, named, packing, task_key
 from burnish.runtime.host import fingerprint
 from burnish.schedule.schedule import Call, replay
-from burnish.tune.evaluate.building import Trial
+from burnish.tune.evaluate.building import KernelTrial
 from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
 from burnish.tune.features import EDITION
 
@@ -96,7 +96,7 @@ def machine(target: Target) -> str:
     return fingerprint(target.triple, target.cpu, target.features)
 
 
-def family(task: Task) -> str:
+def family(task: KernelTask) -> str:
     """The same for tasks that differ in nothing but numbers: extents, paddings, strides, values."""
     text = "\n".join(str(t) for t in (*task.inputs, *task.stages()))
     layouts = sorted((name, str(layout)) for name, layout in task.layouts.items())
@@ -105,7 +105,7 @@ def family(task: Task) -> str:
 
 
 def record(
-    trial: Trial,
+    trial: KernelTrial,
     made: Measurement,
     target: Target,
     threads: int,
@@ -133,7 +133,7 @@ def _short(number: float) -> float:
     return int(rounded) if rounded == int(rounded) else rounded
 
 
-def compile_record(found: Record, task: Task, target: Target) -> Kernel:
+def compile_record(found: Record, task: KernelTask, target: Target) -> CompiledKernel:
     """The kernel that a record is about, from its trace; the same bytes every time.
 
     Raises RecordError if the record is of another task, compiler or machine, of a candidate that failed, or damaged.
@@ -224,7 +224,7 @@ _FIELDS = {
 _LATER: dict[str, Any] = {"kernel": "", "edition": 0, "features": [], "cost": 0.0}  # fields that older files have not
 
 
-class Records:
+class RecordFile:
     """The records of one file, which need not exist yet; every query first reads what has been appended since.
 
     What a writer that was killed has left of its last record is cut off; a file that may not be written is only read.
@@ -274,7 +274,7 @@ class Records:
         for path in others:
             if not Path(path).exists():
                 raise FileNotFoundError(f"records: no file '{path}'")
-            new.update({r.line(): r for r in Records(path).all() if r.line() not in known})
+            new.update({r.line(): r for r in RecordFile(path).all() if r.line() not in known})
         self.append(new.values())
         return len(new)
 

@@ -17,17 +17,17 @@ from burnish.base.arguments import check_count, check_flag, check_number
 from burnish.machines.target import Target
 from burnish.pipeline.kernel import task_key
 from burnish.search.space import Points
-from burnish.tune.evaluate import Evaluator, Measurement, PairedMeasurer, Trial
+from burnish.tune.evaluate import Evaluator, KernelTrial, Measurement, PairedMeasurer
 from burnish.tune.features import extract
 from burnish.tune.models.base import CostModel
 from burnish.tune.pretrained import fit_transfer
-from burnish.tune.progress import Progress
-from burnish.tune.records import Record, Records, machine, record
+from burnish.tune.progress import KernelProgress
+from burnish.tune.records import Record, RecordFile, machine, record
 from burnish.tune.space import Candidate
-from burnish.tune.strategy import Strategy, strategy_named
+from burnish.tune.strategy import TuningStrategy, strategy_named
 from burnish.tune.tasks import TuningTask
 from burnish.tune.tuner import Tuner, defaults
-from burnish.tune.validation import Validation, Validator, standalone, trial_of
+from burnish.tune.validation import KernelValidation, Validator, standalone, trial_of
 
 NEWS = 1.25  # times the records that a model was taught by: then it is taught anew
 _AT_ONCE = 8  # kernels whose defaults are built together
@@ -68,12 +68,12 @@ class Tune:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SessionOutcome:
     """What a session has done: seconds it took, trials, why it stopped; ``expected``: the share of the model's time
     that going on as long again was expected to save.
     """
 
-    kernels: Sequence[Progress]
+    kernels: Sequence[KernelProgress]
     seconds: float
     trials: int
     stop_reason: StopReason
@@ -92,24 +92,24 @@ class Session:
     def __init__(
         self,
         tasks: Iterable[TuningTask],
-        records: Records,
+        records: RecordFile,
         evaluator: Evaluator,
         options: Tune,
         progress: Callable[[Session], None] | None = None,
         clock: Callable[[], float] = time.monotonic,
         prior: CostModel | None = None,
-        strategy: Strategy | None = None,
+        strategy: TuningStrategy | None = None,
         validate: Validator | None = None,
     ) -> None:
         self.options, self.records, self.evaluator = options, records, evaluator
-        self.strategy: Strategy = strategy or strategy_named(options.strategy)
+        self.strategy: TuningStrategy = strategy or strategy_named(options.strategy)
         evaluator.rule = self.strategy.rule
         self.trials = 0
         self._given, self._taught, self._heard = prior, prior, 0
         self._clock, self._began = clock, clock()
         self._progress = progress or (lambda session: None)
         self._validator = validate or standalone(evaluator)
-        self.kernels = [Progress(t, Tuner(t.space, self.strategy, options.seed)) for t in tasks]
+        self.kernels = [KernelProgress(t, Tuner(t.space, self.strategy, options.seed)) for t in tasks]
         for kernel in self.kernels:
             self._recall(kernel)
 
@@ -152,7 +152,7 @@ class Session:
         saved = sum(k.saving(max(1, round(each / k.pace(usual)))) for k in self.kernels)
         return saved / self.model_seconds if self.model_seconds else 0.0
 
-    def run(self) -> Outcome:
+    def run(self) -> SessionOutcome:
         """Tunes until the budget ends or little is left to gain, then confirms the winners."""
         reason: StopReason
         self._progress(self)
@@ -165,7 +165,7 @@ class Session:
         for kernel, validation in zip(self.kernels, self._validator(self.kernels, left), strict=True):
             self._conclude(kernel, validation)
         self._progress(self)
-        return Outcome(self.kernels, self.elapsed, self.trials, reason, expected)
+        return SessionOutcome(self.kernels, self.elapsed, self.trials, reason, expected)
 
     def _search(self) -> StopReason:
         fresh = [k for k in self.kernels if not k.tuner.costs]
@@ -194,7 +194,7 @@ class Session:
         made = sum(k.tried for k in self.kernels)
         return sum(k.spent for k in self.kernels) / made if made else 0.1
 
-    def _batch(self, kernel: Progress, count: int) -> None:
+    def _batch(self, kernel: KernelProgress, count: int) -> None:
         """The kernel's next trials: fewer than ``count`` where time or trials end sooner."""
         room = min(self.trials_left, self.seconds_left / max(kernel.pace(self._usual_pace()), 1e-3))
         began = self._clock()
@@ -203,7 +203,7 @@ class Session:
         kernel.spent += self._clock() - began
         self._try([(kernel, points)])
 
-    def _teach(self, kernel: Progress) -> None:
+    def _teach(self, kernel: KernelProgress) -> None:
         """Gives a kernel what all have taught; learns that anew where there are many more records than before."""
         if not self.strategy.transfer:
             return
@@ -212,7 +212,7 @@ class Session:
             self._taught, self._heard = fit_transfer(self._given, known, self.options.seed), len(known)
         kernel.tuner.prior = self._taught
 
-    def _try(self, batch: Sequence[tuple[Progress, Points]]) -> None:
+    def _try(self, batch: Sequence[tuple[KernelProgress, Points]]) -> None:
         """Builds points of some kernels together, then measures, records and learns each kernel's.
 
         This process has nothing to do while others build: features, for which much is loaded the first time, come then.
@@ -238,7 +238,7 @@ class Session:
             kernel.spent += self._clock() - began + shared * len(own)
             self._progress(self)
 
-    def _race(self, kernel: Progress) -> PairedMeasurer:
+    def _race(self, kernel: KernelProgress) -> PairedMeasurer:
         """The race of a kernel's candidates, led by the best of earlier sessions."""
         best = kernel.tuner.best
         if best is None:
@@ -247,7 +247,7 @@ class Session:
         (build,) = self.evaluator.build([trial])
         return PairedMeasurer(self.evaluator, (trial, build), kernel.tuner.seconds)
 
-    def _recall(self, kernel: Progress) -> None:
+    def _recall(self, kernel: KernelProgress) -> None:
         """Learns what earlier sessions measured of the same kernel on this machine."""
         space = kernel.task.space
         known: dict[tuple[int, ...], float] = {}
@@ -262,7 +262,7 @@ class Session:
         if known:
             kernel.tuner.observe(np.array(list(known), np.int32), list(known.values()))
 
-    def _conclude(self, kernel: Progress, validation: Validation | None) -> None:
+    def _conclude(self, kernel: KernelProgress, validation: KernelValidation | None) -> None:
         """Keeps the best candidate only if it beats the default.
 
         A winner of an earlier session that has come to lose gives its place back to the default.
@@ -281,7 +281,7 @@ class Session:
             self._declare(kernel, kernel.task.space.default)
 
     def _remember(
-        self, kernel: Progress, trial: Trial, made: Measurement, features: NDArray[np.float32], cost: float
+        self, kernel: KernelProgress, trial: KernelTrial, made: Measurement, features: NDArray[np.float32], cost: float
     ) -> None:
         """Adds a trial to the records, with what other kernels can learn from it."""
         own = record(
@@ -297,13 +297,13 @@ class Session:
         known = self.records.measurements(machine(self.target), self.evaluator.threads, key, self.evaluator.cold)
         return [r for r in known if (r.template, dict(r.choice)) == (trial.template, dict(trial.choice))]
 
-    def _has_winner(self, kernel: Progress) -> bool:
+    def _has_winner(self, kernel: KernelProgress) -> bool:
         """Whether an earlier session has declared a winner for this kernel."""
         keys = {task_key(a.task, self.target) for a in kernel.task.space.alternatives}
         here = (machine(self.target), self.evaluator.threads, self.evaluator.cold)
         return any(r.won and r.key in keys and (r.target, r.threads, r.cold) == here for r in self.records.all())
 
-    def _declare(self, kernel: Progress, candidate: Candidate, times: Sequence[float] = ()) -> None:
+    def _declare(self, kernel: KernelProgress, candidate: Candidate, times: Sequence[float] = ()) -> None:
         """Records what is to be compiled from now on: of several winners, the last counts."""
         tried = self._known(candidate)[0]
         times = tuple(times) or tried.times

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.machines.target import Target, host
-from burnish.search.space import Grid, Points, Union
+from burnish.search.space import GridSpace, Points, Union
 
 
 @dataclass(frozen=True, eq=False)
@@ -19,9 +19,9 @@ class Alternative:
     """One way to compute the same: a task (its algorithm's own definition), a template for it, the template's knobs."""
 
     label: str
-    task: Task
+    task: KernelTask
     template: Template
-    space: Space
+    space: ScheduleSpace
     target: Target = field(default_factory=host)
 
     @cached_property
@@ -67,7 +67,7 @@ class TuningSpace:
         if empty:
             raise ValueError(f"TuningSpace: knobs {empty} have no choices; each needs at least one")
         grids = [_grid(a.space) for a in self.alternatives]
-        self.space: Grid | Union = grids[0] if len(grids) == 1 else Union(grids)
+        self.space: GridSpace | Union = grids[0] if len(grids) == 1 else Union(grids)
         self._first = int(len(grids) > 1)
 
     @property
@@ -134,13 +134,13 @@ class TuningSpace:
         return "\n".join(lines)
 
 
-def _grid(space: Space) -> Grid:
+def _grid(space: ScheduleSpace) -> GridSpace:
     """Knobs as columns; numbers in order are ordered choices."""
     ordered = [
         all(isinstance(c, int) for c in choices) and list(choices) == sorted(choices, key=int)
         for choices in space.knobs.values()
     ]
-    return Grid([len(choices) for choices in space.knobs.values()], ordered)
+    return GridSpace([len(choices) for choices in space.knobs.values()], ordered)
 
 
 def _shown(choices: Sequence[int | str]) -> str:

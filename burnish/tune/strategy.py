@@ -11,7 +11,7 @@ from burnish.search.annealing import Annealing
 from burnish.search.exhaustive import Exhaustive
 from burnish.search.genetic import Evolution, Genetic
 from burnish.search.random_search import RandomSearch
-from burnish.search.space import Space
+from burnish.search.space import SearchSpace
 from burnish.search.walker import Walker
 from burnish.tune.evaluate.stopping import Adaptive, Fixed, Rule
 from burnish.tune.features import Representation
@@ -25,7 +25,7 @@ VAST = 1 << 26  # points of which a population finds one hill only
 
 
 @dataclass(frozen=True)
-class Strategy:
+class TuningStrategy:
     """One way to tune. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
 
     ``representation`` is what the model sees. Batches have ``batch`` trials (with ``first``: so many at first, more
@@ -47,7 +47,7 @@ class Strategy:
 
     name: str
     model: Callable[[int], CostModel] | None
-    walker: Callable[[Space, int], Walker]
+    walker: Callable[[SearchSpace, int], Walker]
     representation: str = "loops"
     rule: Rule = field(default_factory=Adaptive)
     batch: int = 16
@@ -65,31 +65,31 @@ class Strategy:
     common: Representation = "invariant"
     informed: bool = True
 
-    def with_(self, **changes: object) -> Strategy:
+    def with_(self, **changes: object) -> TuningStrategy:
         """A copy with some parts replaced."""
         return replace(self, **changes)  # type: ignore[arg-type]
 
-    def within(self, space: Space) -> Strategy:
+    def within(self, space: SearchSpace) -> TuningStrategy:
         """What it does in a space of this size."""
         if not self.adaptive or space.size <= VAST:
             return self
         return self.with_(walker=_roaming, candidates=AUTOTVM.candidates, diversity=AUTOTVM.diversity)
 
 
-def _thorough(space: Space, seed: int) -> Walker:
+def _thorough(space: SearchSpace, seed: int) -> Walker:
     return Exhaustive(space, seed) if space.size <= SMALL else Evolution(space, seed=seed)
 
 
-def _annealing(space: Space, seed: int) -> Walker:
+def _annealing(space: SearchSpace, seed: int) -> Walker:
     return Annealing(space, chains=128, seed=seed, steps=500)
 
 
-def _roaming(space: Space, seed: int) -> Walker:
+def _roaming(space: SearchSpace, seed: int) -> Walker:
     return Annealing(space, chains=128, seed=seed, steps=240)  # so that a batch takes less than half a second
 
 
 # Of two kernels in turns, few batches tell enough.
-BURNISH = Strategy(
+BURNISH = TuningStrategy(
     "burnish", lambda seed: TreeModel("rank", seed=seed), _thorough, representation="both", first=8, initial=8,
     rule=Adaptive(0.01, most=6, enough_seconds=5e-3), near=0.25, selective=True, thorough=True, adaptive=True,
     transfer=True,
@@ -97,7 +97,7 @@ BURNISH = Strategy(
 # The published systems. AutoTVM: appendix A.3, which does not say out of how many candidates a batch is chosen. Of two
 # for each place all stand on one hill of a model of few trials, where the search stays (`benchmarks.study diversity`).
 # AdaTune: sections 4 and 5, "RFEI + CSA + AE".
-AUTOTVM = Strategy(
+AUTOTVM = TuningStrategy(
     "autotvm", lambda seed: TreeModel("rank", seed=seed), _annealing, representation="relation",
     rule=Fixed(10), batch=64, initial=64, candidates=32, diversity=1.0, share=0.05,
 )  # fmt: skip
@@ -110,12 +110,14 @@ TREEGRU = AUTOTVM.with_(
     name="treegru", model=lambda seed: TreeGRUModel("identifier", "regression", steps=200, seed=seed),
     representation="sequence",
 )  # fmt: skip
-RANDOM = Strategy("random", None, lambda space, seed: RandomSearch(space, seed))
-GENETIC = Strategy("genetic", None, lambda space, seed: Genetic(space, seed=seed))
-STRATEGIES: Mapping[str, Strategy] = {each.name: each for each in (BURNISH, AUTOTVM, ADATUNE, TREEGRU, RANDOM, GENETIC)}
+RANDOM = TuningStrategy("random", None, lambda space, seed: RandomSearch(space, seed))
+GENETIC = TuningStrategy("genetic", None, lambda space, seed: Genetic(space, seed=seed))
+STRATEGIES: Mapping[str, TuningStrategy] = {
+    each.name: each for each in (BURNISH, AUTOTVM, ADATUNE, TREEGRU, RANDOM, GENETIC)
+}
 
 
-def strategy_named(name: str) -> Strategy:
+def strategy_named(name: str) -> TuningStrategy:
     """Raises ParameterError for a name that is none of STRATEGIES."""
     if name not in STRATEGIES:
         raise ParameterError(f"strategy: found {name!r}; allowed: {', '.join(STRATEGIES)}")

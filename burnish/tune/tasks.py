@@ -13,7 +13,7 @@ from burnish.graph.fuse import Group
 from burnish.graph.graph import Graph, Node
 from burnish.graph.passes import optimize
 from burnish.graph.rounds import has_rounds, round_graph, rounds_of
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import matches, tunable_matches
 from burnish.machines.target import Target
 from burnish.ops import is_opaque
@@ -85,7 +85,7 @@ def name_of(group: Group) -> str:
     return f"{main.op}{more} {group.outputs[0]}"
 
 
-def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: Graph, node: Node) -> Task:
+def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: Graph, node: Node) -> KernelTask:
     """What a group's kernel computes if its anchor, ``node`` of the reference, is computed by another algorithm.
 
     Activations stay where and as they are in the arrangement, so that kernels can be exchanged for one another.
@@ -105,7 +105,7 @@ def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: G
     return make_task(variant, replace(group, nodes=members, inputs=inputs, anchor=anchor), constants)[0]
 
 
-def _join(group: Group, ways: Mapping[str, Task], own: Task, target: Target) -> TuningTask:
+def _join(group: Group, ways: Mapping[str, KernelTask], own: KernelTask, target: Target) -> TuningTask:
     """One tuning task of the ways to compute a group: by the templates made for it, else by those for anything."""
     found = []
     for label, task in ways.items():

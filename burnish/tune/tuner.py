@@ -21,7 +21,7 @@ from burnish.tune.models.transfer import TransferModel
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.remaining_gain import Mixture, allocate_draws, mixture_forecast
 from burnish.tune.space import Candidate, TuningSpace
-from burnish.tune.strategy import Strategy
+from burnish.tune.strategy import TuningStrategy
 
 _SPARE = 4  # proposals asked for each that is wanted, where some may be sifted out
 _STEPS = 32  # neighbours looked at for each that is wanted
@@ -38,7 +38,9 @@ class Tuner:
     with transfer asks until it has measurements of its own, and adds to then. It may be replaced at any time.
     """
 
-    def __init__(self, space: TuningSpace, strategy: Strategy, seed: int = 0, prior: CostModel | None = None) -> None:
+    def __init__(
+        self, space: TuningSpace, strategy: TuningStrategy, seed: int = 0, prior: CostModel | None = None
+    ) -> None:
         self.space = space
         self.strategy = strategy = strategy.within(space.space)
         self.prior = prior if strategy.transfer else None

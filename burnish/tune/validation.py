@@ -18,11 +18,11 @@ from burnish.measure.comparison import Comparison, compare_times
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import KernelConfig, keep, task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
-from burnish.runtime.executable import Branch, Call, Repeat, While
+from burnish.runtime.executable import Branch, KernelCall, Repeat, While
 from burnish.runtime.module import Module
 from burnish.tune.choices import choices_of
-from burnish.tune.evaluate import Evaluator, Trial
-from burnish.tune.progress import Progress
+from burnish.tune.evaluate import Evaluator, KernelTrial
+from burnish.tune.progress import KernelProgress
 from burnish.tune.space import Candidate
 from burnish.tune.tasks import TuningTask
 from burnish.workers import Failure
@@ -35,36 +35,36 @@ REPLAYS = 3  # of the winners together, each without those that lose there
 PARAMETERS = 1 << 30  # bytes of packed constants that the modules may hold together
 
 
-class Validation(NamedTuple):
+class KernelValidation(NamedTuple):
     """The best of a kernel's contenders, and how it compares with the default."""
 
     candidate: Candidate
     found: Comparison
 
 
-Validator = Callable[[Sequence[Progress], float], list[Validation | None]]
+Validator = Callable[[Sequence[KernelProgress], float], list[KernelValidation | None]]
 """Verdicts on kernels, within so many seconds where that can be; None where nothing stands against the default."""
 
 Compiled = Callable[[Choices], tuple[Module, list[tuple[str, ...]]]]
 """A model compiled by some choices, and of each of its kernel calls the key of what is computed."""
 
 
-def trial_of(candidate: Candidate) -> Trial:
+def trial_of(candidate: Candidate) -> KernelTrial:
     """The candidate as what is built and measured."""
-    return Trial(candidate.alternative.task, candidate.alternative.template.name, candidate.choice)
+    return KernelTrial(candidate.alternative.task, candidate.alternative.template.name, candidate.choice)
 
 
 def standalone(evaluator: Evaluator) -> Validator:
     """Every kernel's best candidate against its default, in turns, in a process with nothing else."""
 
-    def validate(kernels: Sequence[Progress], seconds: float) -> list[Validation | None]:
-        found: list[Validation | None] = []
+    def validate(kernels: Sequence[KernelProgress], seconds: float) -> list[KernelValidation | None]:
+        found: list[KernelValidation | None] = []
         for kernel in kernels:
             best, default = kernel.tuner.best, kernel.task.space.default
             if best is None or best == default:
                 found.append(None)
             else:
-                found.append(Validation(best, evaluator.compare(trial_of(default), trial_of(best))))
+                found.append(KernelValidation(best, evaluator.compare(trial_of(default), trial_of(best))))
         return found
 
     return validate
@@ -86,7 +86,7 @@ class InModelValidator:
     cache_dir: str | Path | None  # of the compilations
     evaluator: Evaluator
 
-    def __call__(self, kernels: Sequence[Progress], seconds: float) -> list[Validation | None]:
+    def __call__(self, kernels: Sequence[KernelProgress], seconds: float) -> list[KernelValidation | None]:
         """Verdicts on kernels: judged inside the model, or each alone where the model crashes with one of them."""
         try:
             with Sandbox() as sandbox:
@@ -99,7 +99,9 @@ class InModelValidator:
             )  # fmt: skip
             return standalone(self.evaluator)(kernels, seconds)
 
-    def _validated(self, sandbox: Sandbox, kernels: Sequence[Progress], seconds: float) -> list[Validation | None]:
+    def _validated(
+        self, sandbox: Sandbox, kernels: Sequence[KernelProgress], seconds: float
+    ) -> list[KernelValidation | None]:
         """Raises Failure."""
         sandbox.launch()
         plain, keys = self.compiled(DEFAULTS)
@@ -124,8 +126,8 @@ class InModelValidator:
 
     def _together(
         self, sandbox: Sandbox, plain: Module, tasks: Sequence[TuningTask], places: Sequence[Sequence[_Place]],
-        validations: Sequence[Validation | None], size: tuple[int, int],
-    ) -> list[Validation | None]:  # fmt: skip
+        validations: Sequence[KernelValidation | None], size: tuple[int, int],
+    ) -> list[KernelValidation | None]:  # fmt: skip
         """The verdicts after winners that are surely slower than their defaults beside each other have lost.
 
         Kernels can hinder each other: those that read one constant in packings that differ keep it in the caches twice.
@@ -142,7 +144,7 @@ class InModelValidator:
                 default, own = ([_spent(each[m], places[n]) for each in rounds] for m in (0, 1))
                 beside = compare_times(default, own)
                 if beside.low > 1.0:
-                    found[n], slower = Validation(candidate, beside), True
+                    found[n], slower = KernelValidation(candidate, beside), True
             if not slower:
                 break
         return found
@@ -167,7 +169,7 @@ class InModelValidator:
         return found
 
 
-def finalists(kernel: Progress, most: int) -> list[Candidate]:
+def finalists(kernel: KernelProgress, most: int) -> list[Candidate]:
     """At most so many: the default, then the fastest by their own measurements."""
     default, tuner = kernel.task.space.default, kernel.tuner
     found = [default]
@@ -214,7 +216,7 @@ def _by_call(rows: Sequence[tuple[str, float]]) -> dict[_Place, float]:
 def _calls(module: Module, keys: Sequence[Sequence[str]]) -> dict[str, list[_Place]]:
     """Where each kernel, by the keys of those of each step, is called: of a step that repeats several, all of it."""
     found: dict[str, list[_Place]] = {}
-    steps = [step.node for step in module.executable.steps if isinstance(step, (Call, Repeat, Branch, While))]
+    steps = [step.node for step in module.executable.steps if isinstance(step, (KernelCall, Repeat, Branch, While))]
     for own, place in zip(keys, _numbered(steps), strict=True):
         for key in dict.fromkeys(own):
             found.setdefault(key, []).append(place)
@@ -226,13 +228,13 @@ def _spent(module: Mapping[_Place, float], places: Sequence[_Place]) -> float:
     return sum(module.get(place, np.nan) for place in places) / len(places)
 
 
-def _validation(candidates: Sequence[Candidate], rounds: Sequence[Sequence[float]]) -> Validation | None:
+def _validation(candidates: Sequence[Candidate], rounds: Sequence[Sequence[float]]) -> KernelValidation | None:
     """By the seconds of each round and module, of which number k has candidate k, counted around."""
     many = len(candidates)
     series = [[median(times[number::many]) for times in rounds] for number in range(many)]
-    best: Validation | None = None
+    best: KernelValidation | None = None
     for candidate, times in zip(candidates[1:], series[1:], strict=True):
         found = compare_times(series[0], times)
         if best is None or (found.second_wins, -found.ratio) > (best.found.second_wins, -best.found.ratio):
-            best = Validation(candidate, found)
+            best = KernelValidation(candidate, found)
     return best

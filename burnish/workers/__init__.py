@@ -3,14 +3,25 @@ its outcome is a value. Workers come from a warm fork server or are new interpre
 """
 
 from burnish.workers.forkserver import ForkServer
-from burnish.workers.limits import Limits
-from burnish.workers.outcome import Failure, Outcome, Progress
-from burnish.workers.pool import Job, Pool
+from burnish.workers.limits import ResourceLimits
+from burnish.workers.outcome import Failure, JobOutcome, JobProgress
+from burnish.workers.pool import Job, WorkerPool
 from burnish.workers.restarting import RestartingWorker
 from burnish.workers.serving import serve, tell
 from burnish.workers.worker import Worker, spawn, wait
 
 __all__ = [
-    "Failure", "ForkServer", "Job", "Limits", "Outcome", "Pool", "Progress", "RestartingWorker", "Worker", "serve",
-    "spawn", "tell", "wait",
+    "Failure",
+    "ForkServer",
+    "Job",
+    "JobOutcome",
+    "JobProgress",
+    "ResourceLimits",
+    "RestartingWorker",
+    "Worker",
+    "WorkerPool",
+    "serve",
+    "spawn",
+    "tell",
+    "wait",
 ]  # fmt: skip

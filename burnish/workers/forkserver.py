@@ -20,7 +20,7 @@ from typing import Any
 
 from burnish.errors import WorkerError
 from burnish.workers.limits import restrain
-from burnish.workers.line import Allocate, Line, ordinary
+from burnish.workers.line import Allocate, MessageLine, ordinary
 from burnish.workers.serving import serve
 from burnish.workers.worker import STALL, Worker, start_python
 
@@ -67,7 +67,7 @@ class ForkServer:
             ours.close()
             raise
         pid = answer["pid"]
-        return Worker(pid, Line(ours, STALL), lambda: self._end(pid))
+        return Worker(pid, MessageLine(ours, STALL), lambda: self._end(pid))
 
     def close(self) -> None:
         """Ends the server and its workers."""

@@ -14,7 +14,7 @@ _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
 
 @dataclass(frozen=True)
-class Limits:
+class ResourceLimits:
     """What a job may use; None: whatever it wants.
 
     ``seconds``: until its outcome, or between two signs of life. ``processor_seconds``: of all its threads together,

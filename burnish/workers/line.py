@@ -30,7 +30,7 @@ def ordinary(nbytes: int) -> Array:
     return np.empty(nbytes, np.uint8)
 
 
-class Line:
+class MessageLine:
     """One end of a line. Every call raises OSError if the other end has gone or stands still, EOFError at the end."""
 
     def __init__(self, end: socket.socket, stall: float | None, allocate: Allocate = ordinary) -> None:

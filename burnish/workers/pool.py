@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import Any
 
-from burnish.workers.limits import Limits
-from burnish.workers.outcome import Outcome, Progress
+from burnish.workers.limits import ResourceLimits
+from burnish.workers.outcome import JobOutcome, JobProgress
 from burnish.workers.worker import Worker, wait
 
 
@@ -19,11 +19,11 @@ class Job:
 
     function: Callable[..., Any]
     arguments: tuple[Any, ...] = ()
-    limits: Limits | None = None
+    limits: ResourceLimits | None = None
     tag: Any = None
 
 
-class Pool:
+class WorkerPool:
     """At most ``count`` workers of ``start``, each for at most ``life`` jobs (None: any number). For one thread.
 
     Workers stay for later runs. Use it as a context, or call ``close``: both end them.
@@ -35,7 +35,7 @@ class Pool:
         self._life = life
         self._idle: list[Worker] = []
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> WorkerPool:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -46,7 +46,7 @@ class Pool:
         while self._idle:
             self._idle.pop().end()
 
-    def run(self, next_job: Callable[[], Job | None]) -> Generator[tuple[Job, Progress | Outcome]]:
+    def run(self, next_job: Callable[[], Job | None]) -> Generator[tuple[Job, JobProgress | JobOutcome]]:
         """What every job tells, and its outcome, as they come.
 
         ``next_job`` is asked whenever a worker is free; after None it is asked again when another outcome was taken.
@@ -64,7 +64,7 @@ class Pool:
                     return
                 for worker, event in wait(busy):
                     job = busy[worker]
-                    if isinstance(event, Outcome):
+                    if isinstance(event, JobOutcome):
                         del busy[worker]
                         self._release(worker, event)
                     yield job, event
@@ -72,7 +72,7 @@ class Pool:
             for worker in busy:
                 worker.end()
 
-    def _release(self, worker: Worker, outcome: Outcome) -> None:
+    def _release(self, worker: Worker, outcome: JobOutcome) -> None:
         if outcome.kind in ("ok", "error"):
             if self._life is not None and worker.jobs >= self._life:
                 worker.end()

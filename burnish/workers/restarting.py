@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from burnish.workers.limits import Limits
+from burnish.workers.limits import ResourceLimits
 from burnish.workers.outcome import Failure
 from burnish.workers.worker import Worker
 
@@ -26,7 +26,7 @@ class RestartingWorker:
         """The process of now, if there is one."""
         return None if self._worker is None else self._worker.pid
 
-    def call(self, function: Callable[..., Any], *arguments: Any, limits: Limits | None = None) -> Any:
+    def call(self, function: Callable[..., Any], *arguments: Any, limits: ResourceLimits | None = None) -> Any:
         """The result of a job. Raises Failure if there is none: with what it told last; WorkerError without workers."""
         if self._worker is None:
             self._worker = self._start()

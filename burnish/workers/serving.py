@@ -13,10 +13,10 @@ from typing import Any
 
 from burnish.errors import ParameterError, WorkerError
 from burnish.workers.limits import limit_memory, limit_processor
-from burnish.workers.line import Allocate, Line, ordinary
+from burnish.workers.line import Allocate, MessageLine, ordinary
 from burnish.workers.plain import Array, decode
 
-_line: Line | None = None  # of this process, if it is a worker
+_line: MessageLine | None = None  # of this process, if it is a worker
 
 
 def tell(value: Any = None) -> None:
@@ -36,7 +36,7 @@ def serve(end: socket.socket, allocate: Allocate = ordinary) -> None:
         limit_memory(None)
         return allocate(nbytes)
 
-    _line = Line(end, None, with_room)
+    _line = MessageLine(end, None, with_room)
     with contextlib.suppress(EOFError, OSError):  # the owner has gone
         _line.send({"began": True}, "begin")
         while True:
@@ -68,7 +68,7 @@ def run(text: str, arrays: list[Array]) -> dict[str, Any]:
 
 
 def report(error: BaseException) -> dict[str, Any]:
-    """An error as plain values; see :class:`burnish.workers.Outcome`."""
+    """An error as plain values; see :class:`burnish.workers.JobOutcome`."""
     return {
         "rank": error.rank if isinstance(error, WorkerError) else None,
         "type": type(error).__name__,

@@ -14,9 +14,9 @@ from multiprocessing import connection
 from typing import Any
 
 from burnish.errors import WorkerError
-from burnish.workers.limits import Limits
-from burnish.workers.line import Line
-from burnish.workers.outcome import Outcome, Progress
+from burnish.workers.limits import ResourceLimits
+from burnish.workers.line import MessageLine
+from burnish.workers.outcome import JobOutcome, JobProgress
 from burnish.workers.plain import reference
 
 PATIENCE = 4  # times the limit of processor time: seconds that may pass while a job computes less than that
@@ -29,7 +29,7 @@ End = Callable[[], int | None]  # kills the process if it still runs; its exit c
 class Worker:
     """A process that runs one job at a time, and the line to it. For one thread. Use it as a context, or ``end`` it."""
 
-    def __init__(self, pid: int, line: Line, end: End) -> None:
+    def __init__(self, pid: int, line: MessageLine, end: End) -> None:
         self.pid = pid
         self.line = line
         self.jobs = 0  # given so far
@@ -37,7 +37,7 @@ class Worker:
         self._began = False
         self._ended = False
         self._code: int | None = None
-        self._limits = Limits()
+        self._limits = ResourceLimits()
         self._limit_at: float | None = None
 
     def __enter__(self) -> Worker:
@@ -47,14 +47,18 @@ class Worker:
         self.end()
 
     def submit(
-        self, function: Callable[..., Any], arguments: Sequence[Any] = (), limits: Limits | None = None, where: str = ""
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any] = (),
+        limits: ResourceLimits | None = None,
+        where: str = "",
     ) -> None:
         """Gives the job ``function(*arguments)``: its outcome comes by :func:`wait` or :meth:`outcome`.
 
         ``where`` names the job in errors. Raises ParameterError for a function that has no name in a module, and for
         arguments that are not plain (:mod:`burnish.workers.plain`).
         """
-        limits = limits or Limits()
+        limits = limits or ResourceLimits()
         name = where or f"job {function.__name__}"
         reference(function, f"{name}: function")
         order = {
@@ -68,17 +72,21 @@ class Worker:
         self._wait_anew()
 
     def run(
-        self, function: Callable[..., Any], arguments: Sequence[Any] = (), limits: Limits | None = None, where: str = ""
-    ) -> Outcome:
+        self,
+        function: Callable[..., Any],
+        arguments: Sequence[Any] = (),
+        limits: ResourceLimits | None = None,
+        where: str = "",
+    ) -> JobOutcome:
         """The outcome of a job."""
         self.submit(function, arguments, limits, where)
         return self.outcome()
 
-    def outcome(self, progress: Callable[[Any], None] = lambda told: None) -> Outcome:
+    def outcome(self, progress: Callable[[Any], None] = lambda told: None) -> JobOutcome:
         """The outcome of its job, once there is one; ``progress`` is given what the job tells until then."""
         while True:
             for _, event in wait([self]):
-                if isinstance(event, Outcome):
+                if isinstance(event, JobOutcome):
                     return event
                 progress(event.value)
 
@@ -90,7 +98,7 @@ class Worker:
             self.line.close()
         return self._code
 
-    def event(self) -> Progress | Outcome | None:
+    def event(self) -> JobProgress | JobOutcome | None:
         """What has arrived on its line; None if that is of no interest to others.
 
         After an outcome but ``ok`` and ``error`` the worker is ended.
@@ -101,37 +109,39 @@ class Worker:
             return self.died()
         except (ValueError, LookupError, TypeError, AttributeError) as wrong:
             self.end()
-            return Outcome("crashed", detail=f"sent what is no message ({type(wrong).__name__}: {wrong})")
+            return JobOutcome("crashed", detail=f"sent what is no message ({type(wrong).__name__}: {wrong})")
         if "began" in told:
             self._began = True
             self._wait_anew()
             return None
         if "progress" in told:
             self._wait_anew()
-            return Progress(told["progress"])
+            return JobProgress(told["progress"])
         if "result" in told:
-            return Outcome("ok", told["result"])
+            return JobOutcome("ok", told["result"])
         if "memory" in told:
             self.end()
-            return Outcome("out of memory", detail=told["memory"])
+            return JobOutcome("out of memory", detail=told["memory"])
         error = told["error"]
-        return Outcome("error", detail=f"{error['type']}: {error['message']}", error=error)
+        return JobOutcome("error", detail=f"{error['type']}: {error['message']}", error=error)
 
-    def died(self) -> Outcome:
+    def died(self) -> JobOutcome:
         """The outcome of a job whose process has ended."""
         code = self.end()
         how = ended(code)
         if how.endswith(_TIMED_OUT):
-            return Outcome("timeout", detail=f"took longer than {self._limits.processor_seconds:g} s of processor time")
-        return Outcome("crashed", detail=how)
+            return JobOutcome(
+                "timeout", detail=f"took longer than {self._limits.processor_seconds:g} s of processor time"
+            )
+        return JobOutcome("crashed", detail=how)
 
-    def expired(self, now: float) -> Outcome | None:
+    def expired(self, now: float) -> JobOutcome | None:
         """The outcome of a job whose time is up, and whose worker is ended then; None before."""
         if self._limit_at is None or now < self._limit_at:
             return None
         self.end()
         words = f"took longer than {self._seconds:g} s" if self._began else f"did not begin within {STALL:g} s"
-        return Outcome("timeout", detail=words)
+        return JobOutcome("timeout", detail=words)
 
     @property
     def limit_at(self) -> float | None:
@@ -150,7 +160,7 @@ class Worker:
         self._limit_at = None if seconds is None else time.monotonic() + seconds
 
 
-def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[Worker, Progress | Outcome]]:
+def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[Worker, JobProgress | JobOutcome]]:
     """What workers that have jobs tell, as soon as one does or the time of one is up, or after ``timeout`` seconds.
 
     May be nothing even before that.
@@ -162,7 +172,7 @@ def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[
     numbers = {worker.line.fileno(): worker for worker in each}
     told = connection.wait([*numbers], None if least is None else max(0.0, least))
     ready = {numbers[number] for number in told if isinstance(number, int)}
-    found: list[tuple[Worker, Progress | Outcome]] = []
+    found: list[tuple[Worker, JobProgress | JobOutcome]] = []
     for worker in each:
         if worker in ready:
             if (event := worker.event()) is not None:
@@ -196,7 +206,7 @@ def spawn(files: Sequence[int] = ()) -> Worker:
         process.kill()
         return process.wait()
 
-    return Worker(process.pid, Line(ours, STALL), end)
+    return Worker(process.pid, MessageLine(ours, STALL), end)
 
 
 def start_python(

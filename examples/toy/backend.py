@@ -13,27 +13,27 @@ import numpy as np
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, single_output
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Select, Var
 from burnish.loops.numeric import OPERATORS
-from burnish.loops.program import Alloc, For, Intrinsic, Program, Seq, Stmt, Store
+from burnish.loops.program import Alloc, For, Intrinsic, LoopProgram, Seq, Stmt, Store
 from burnish.loops.tensor import Tensor
 from burnish.machines.dialect import Dialect
 from burnish.machines.intrinsics import declare
 from burnish.machines.machine import Core, Machine
-from burnish.machines.scopes import GLOBAL, Scope
+from burnish.machines.scopes import GLOBAL, MemoryScope
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
-SRAM = Scope("sram", capacity=16 << 10)
+SRAM = MemoryScope("sram", capacity=16 << 10)
 C, A, B = (Buffer(name, (4, 4)) for name in "cab")
 I, J, K = Var("i"), Var("j"), Var("k")  # noqa: E741
 BODY = Store(C, (I, J), Load(A, (I, K)) * Load(B, (K, J)), "sum")
 TILES = declare("mm4", (C, A, B), [("i", 4), ("j", 4), ("k", 4)], BODY, free="c a")
 
 
-def convolution(task: Task, target: Target) -> Tensor | None:
+def convolution(task: KernelTask, target: Target) -> Tensor | None:
     """The sums of one dense convolution of whole tiles, with whatever is element-wise after it; None of other tasks."""
     conv = task.anchor()
     if conv is None or len(conv.shape) != 4 or len(task.outputs) != 1 or conv.shape != task.outputs[0].shape:
@@ -43,7 +43,7 @@ def convolution(task: Task, target: Target) -> Tensor | None:
     return conv if whole and weight.name in task.constants and weight.shape[1] == data.shape[1] else None
 
 
-def apply(task: Task, target: Target, conv: Tensor, choice: Choice) -> Schedule:
+def apply(task: KernelTask, target: Target, conv: Tensor, choice: Choice) -> Schedule:
     """Tiles of 4 pixels x 4 channels, summed in on-chip memory over windows of input rows that are copied there."""
     out, (data, weight) = single_output(task), conv.inputs
     s = Schedule(task.program(), scopes=[SRAM])
@@ -67,7 +67,7 @@ def apply(task: Task, target: Target, conv: Tensor, choice: Choice) -> Schedule:
     return s
 
 
-def scalar(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
+def scalar(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:
     """Anything else as it is defined, on the scalar unit."""
     apply_layouts(s := Schedule(task.program()), task, {})
     return s
@@ -114,7 +114,7 @@ def instructions(s: Stmt, used: int = 0) -> list[Any]:
     raise ScheduleError(f"there is no instruction for {s}")
 
 
-def compile_program(program: Program, target: Target) -> tuple[bytes, int]:
+def compile_program(program: LoopProgram, target: Target) -> tuple[bytes, int]:
     return json.dumps([[p.name for p in program.params], instructions(program.body)]).encode(), 0
 
 
@@ -169,7 +169,7 @@ MACHINE = Machine(
     dialect=Dialect({"serial": None}), scopes=(GLOBAL, SRAM), intrinsics=(TILES,), compile=compile_program,
     device=Device,
     templates=tuple(
-        Template(name, form, lambda *any: Space({}, {}), how)
+        Template(name, form, lambda *any: ScheduleSpace({}, {}), how)
         for name, form, how in (("tiles", convolution, apply), ("scalar", lambda *any: True, scalar))
     ),
 )  # fmt: skip

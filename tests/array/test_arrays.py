@@ -11,7 +11,7 @@ import pytest
 
 import burnish as bn
 from burnish.array import lazy
-from burnish.array.program import Call
+from burnish.array.program import OperatorCall
 from burnish.errors import BurnishError, InputError, ModelError
 from burnish.ops import OPERATORS
 
@@ -264,7 +264,7 @@ def test_arrays_are_used_from_several_threads() -> None:
 
 
 def test_what_fails_leaves_the_rest_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    original = Call.program
+    original = OperatorCall.program
     a = nd.array(some((9,)))
     good = a + 3
     bad = nd.softplus(a.reshape(3, 3))
@@ -274,7 +274,7 @@ def test_what_fails_leaves_the_rest_as_it_is(monkeypatch: pytest.MonkeyPatch) ->
     def refuse() -> None:
         raise ModelError("softplus: no such kernel")
 
-    monkeypatch.setattr(Call, "program", lambda self: refuse() if self is call else original(self))
+    monkeypatch.setattr(OperatorCall, "program", lambda self: refuse() if self is call else original(self))
     assert good.tolist() == (some((9,)) + 3).tolist()
     for array in (bad, worse):
         with pytest.raises(BurnishError, match="no such kernel"):

@@ -157,7 +157,7 @@ def test_a_step_and_its_update_become_one_program_that_keeps_no_gradients() -> N
     for name, w in nets[0].w.items():
         np.testing.assert_allclose(w.numpy(), nets[1][name].numpy(), rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(nets[0].g[name].numpy(), nets[1].g[name].numpy(), rtol=1e-4, atol=1e-6)
-    made = [p for key, p in lazy._programs.items() if key not in before and isinstance(p, lazy.Program)]
+    made = [p for key, p in lazy._programs.items() if key not in before and isinstance(p, lazy.ArrayProgram)]
     assert 1 + len(nets[0].w) in {len(p.outputs) for p in made}, "the loss and the parameters, but no gradients"
 
 

@@ -9,7 +9,7 @@ import pytest
 from benchmarks import study, trials
 from benchmarks.oracle import Apart, Oracle
 from burnish.measure.comparison import Comparison
-from burnish.tune.evaluate import Build, Measurement, Trial
+from burnish.tune.evaluate import Build, KernelTrial, Measurement
 from burnish.tune.evaluate.stopping import Fixed
 
 
@@ -19,16 +19,16 @@ class Machine:
     def __init__(self, task: study.TuningTask) -> None:
         self.space, self.built, self.speed = task.space, 0, 1.0
 
-    def build(self, found: Sequence[Trial]) -> list[Build]:
+    def build(self, found: Sequence[KernelTrial]) -> list[Build]:
         self.built += len(found)
         self.speed *= 1.5
         return [Build(None) for _ in found]
 
-    def quiet(self, trial: Trial) -> float:
+    def quiet(self, trial: KernelTrial) -> float:
         return 1e-3 * (1 + sum(map(len, map(str, trial.choice.values())))) if trial.choice["vectors"] else inf
 
     def measure(
-        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+        self, trial: KernelTrial, build: Build, rival: tuple[KernelTrial, Build] | None = None, to_beat: float = 1.0
     ) -> Measurement:
         seconds = self.quiet(trial)
         if seconds == inf:
@@ -36,7 +36,7 @@ class Machine:
         return Measurement((seconds * self.speed,), beside=self.quiet(rival[0]) * self.speed if rival else nan)
 
     def compare_built(
-        self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
+        self, first: tuple[KernelTrial, Build], second: tuple[KernelTrial, Build], rounds: int, batch_seconds: float
     ) -> Comparison:
         one, other = self.quiet(first[0]), self.quiet(second[0])
         return Comparison(other / one, times=((one * self.speed,), (other * self.speed,)))

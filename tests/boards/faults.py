@@ -10,7 +10,7 @@ import time
 from burnish.boards import agent, frames
 from burnish.boards.board import Board
 from burnish.boards.link import start
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 
 SILENCE = 3.0  # seconds: beats come each half second
 UPLOAD = 20_000  # bytes: a board whose link drops in mid-upload takes no longer frame
@@ -55,7 +55,7 @@ def main(fault: str) -> None:
     agent.main()
 
 
-def board(device: Device) -> Board:
+def board(device: BoardEntry) -> Board:
     """A board whose fault is in its name, before a dash; any other is as it should be."""
     fault, dash, _ = device.name.replace("_", " ").partition("-")
     if not dash:

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from burnish.boards.board import Board
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.lost import DeviceLost
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.machines.target import Target, host, target
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image
@@ -32,14 +32,14 @@ def code(body: str, machine: Target | None = None) -> Image:
 
 @pytest.fixture(scope="module")
 def board() -> Iterator[Board]:
-    one = Board(Device("here", "cpu"))
+    one = Board(BoardEntry("here", "cpu"))
     yield one
     one.close()
 
 
 @pytest.fixture(scope="module")
 def emulated() -> Iterator[Board]:
-    one = Board(Device("arm", "aarch64-cortex-a53", "emulator"))
+    one = Board(BoardEntry("arm", "aarch64-cortex-a53", "emulator"))
     yield one
     one.close()
 
@@ -47,7 +47,7 @@ def emulated() -> Iterator[Board]:
 def doubled(board: Board, image: Image, **more: object) -> tuple[np.ndarray, list[float], bool]:
     """What a kernel makes of 1000 floats, its seconds, and whether it stayed in its memory."""
     x = np.arange(N, dtype=np.float32)
-    with Job(board, limit=1.0) as job:
+    with BoardJob(board, limit=1.0) as job:
         job.code("kernel", image)
         job.buffer("x", x.nbytes, x.tobytes(), writable=False)
         job.buffer("y", x.nbytes)
@@ -125,20 +125,20 @@ def test_code_of_another_machine_is_refused(board: Board, emulated: Board) -> No
 
 
 def test_a_child_has_limits(board: Board) -> None:
-    with pytest.raises(Failure) as caught, Job(board, memory=1 << 26) as job:
+    with pytest.raises(Failure) as caught, BoardJob(board, memory=1 << 26) as job:
         job.buffer("large", 1 << 30)
     assert caught.value.kind in ("out of memory", "error")
     assert "emory" in caught.value.detail
-    with pytest.raises(Failure, match="bytes 0 to 9 of 'x', which has 8"), Job(board) as job:
+    with pytest.raises(Failure, match="bytes 0 to 9 of 'x', which has 8"), BoardJob(board) as job:
         job.buffer("x", 8, bytes(8))
         job.read([("x", 0, 9)])
     with pytest.raises(Failure, match="without a child; allowed: begin before"):
-        Job(board).fill(["x"])
+        BoardJob(board).fill(["x"])
 
 
 def test_uploads_are_kept_and_checked(board: Board) -> None:
     data = os.urandom(100_000)
-    with Job(board) as job:
+    with BoardJob(board) as job:
         job.buffer("x", len(data), data)
     asked: list[str] = []
 
@@ -147,7 +147,7 @@ def test_uploads_are_kept_and_checked(board: Board) -> None:
             asked.append(header["op"])
             return board.ask(header, payload, seconds, most)
 
-    with Job(Watched()) as job:
+    with BoardJob(Watched()) as job:
         job.buffer("x", len(data), data)
         assert job.read([("x", 5, 100)]) == [data[5:105]]
     assert "put" not in asked
@@ -160,7 +160,7 @@ def test_a_worker_needs_the_standard_library_alone(board: Board, tmp_path: Path)
     bare = tmp_path / "python"
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
     bare.chmod(0o700)
-    other = Board(Device("bare", "cpu", python=str(bare)))
+    other = Board(BoardEntry("bare", "cpu", python=str(bare)))
     try:
         assert other.about["machine"] == board.about["machine"]
         assert doubled(other, code(copies(2.0)))[2]
@@ -173,9 +173,9 @@ def test_a_board_where_no_worker_begins_tells_why(tmp_path: Path) -> None:
     broken.write_text("#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n")
     broken.chmod(0o700)
     with pytest.raises(DeviceLost, match=r"'here': no worker begins there.*Permission denied"):
-        Board(Device("here", "cpu", python=str(broken)))
+        Board(BoardEntry("here", "cpu", python=str(broken)))
     with pytest.raises(DeviceLost, match="No such file"):
-        Board(Device("here", "cpu", python=str(tmp_path / "nothing")))
+        Board(BoardEntry("here", "cpu", python=str(tmp_path / "nothing")))
 
 
 def test_a_board_behind_ssh_is_loaded_through_its_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +184,7 @@ def test_a_board_behind_ssh_is_loaded_through_its_shell(tmp_path: Path, monkeypa
     client.write_text('#!/bin/sh\nfor command; do :; done\nexec sh -c "$command"\n')
     client.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    far = Board(Device("far", "cpu", "ssh", "tuner@far.lab", python=sys.executable))
+    far = Board(BoardEntry("far", "cpu", "ssh", "tuner@far.lab", python=sys.executable))
     try:
         assert doubled(far, code(copies(2.0)))[2]
     finally:

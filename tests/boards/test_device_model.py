@@ -9,9 +9,9 @@ import pytest
 
 import burnish as bn
 from burnish.boards.board import Board
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.model import module_on
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.errors import TargetError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
@@ -19,7 +19,7 @@ from burnish.graph.graph import Graph, GraphBuilder
 
 @pytest.fixture(scope="module")
 def boards() -> Iterator[dict[str, Board]]:
-    made = {"cpu": Board(Device("here", "cpu")), "aarch64-cortex-a53": Board(Device("arm", "a53", "emulator"))}
+    made = {"cpu": Board(BoardEntry("here", "cpu")), "aarch64-cortex-a53": Board(BoardEntry("arm", "a53", "emulator"))}
     yield made
     for board in made.values():
         board.close()
@@ -39,7 +39,7 @@ def test_a_model_runs_on_a_board(boards: dict[str, Board], target: str) -> None:
     graph, board = network(), boards[target]
     x = np.random.default_rng(1).standard_normal((5, 24)).astype("float32")
     (wanted,) = evaluate(graph, {"x": x}).values()
-    with Job(board) as job:
+    with BoardJob(board) as job:
         model, device = module_on(job, board.about, bn.compile(graph, target=target, threads=1).executable)
         for factor in (1.0, 2.0):
             (wanted,) = evaluate(graph, {"x": factor * x}).values()
@@ -54,16 +54,16 @@ def test_two_models_share_a_job(boards: dict[str, Board]) -> None:
     graph, board = network(), boards["cpu"]
     x = np.ones((5, 24), np.float32)
     executable = bn.compile(graph, threads=1).executable
-    with Job(board) as job:
+    with BoardJob(board) as job:
         one, other = (module_on(job, board.about, executable, name=name)[0] for name in ("one", "other"))
         assert (one(x) == other(x)).all()
 
 
 def test_what_a_board_cannot_run_is_refused(boards: dict[str, Board]) -> None:
     board, here = boards["aarch64-cortex-a53"], bn.compile(network(), threads=1).executable
-    with pytest.raises(TargetError, match="allowed: aarch64"), Job(board) as job:
+    with pytest.raises(TargetError, match="allowed: aarch64"), BoardJob(board) as job:
         module_on(job, board.about, here)
-    with Job(boards["cpu"]) as job:
+    with BoardJob(boards["cpu"]) as job:
         model, _ = module_on(job, boards["cpu"].about, here)
     with pytest.raises(TargetError, match="without a child"):
         model(np.ones((5, 24), np.float32))

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from burnish.boards.board import Board
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.lost import DeviceLost
 from burnish.boards.pool import MOST_FAILURES, DevicePool, Lease
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.errors import DeviceError, ParameterError
 
 
@@ -32,7 +32,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def pool(clock: Clock) -> Iterator[DevicePool]:
-    with DevicePool([Device("one", "cpu"), Device("two", "cpu")], clock=clock) as made:
+    with DevicePool([BoardEntry("one", "cpu"), BoardEntry("two", "cpu")], clock=clock) as made:
         yield made
 
 
@@ -84,7 +84,7 @@ def waiting_for(condition: Callable[[], bool]) -> None:
 def test_a_lease_asks_its_board_until_it_is_given_back(pool: DevicePool) -> None:
     with pool.lease("one", "a") as lease:
         assert lease.ask({"op": "ping"}) == ({"ok": True}, b"")
-        with Job(lease) as job:
+        with BoardJob(lease) as job:
             job.buffer("x", 8, bytes(8))
         assert [row["owner"] for row in pool.status()] == ["a", None]
     assert [row["state"] for row in pool.status()] == ["idle", "closed"]
@@ -94,7 +94,7 @@ def test_a_lease_asks_its_board_until_it_is_given_back(pool: DevicePool) -> None
 
 def test_the_next_holder_finds_nothing_of_the_last(pool: DevicePool) -> None:
     with pool.lease("one", "a") as lease:
-        job = Job(lease)
+        job = BoardJob(lease)
         job.__enter__()
         job.buffer("x", 8, bytes(8))
     with pool.lease("one", "b") as lease:
@@ -137,12 +137,12 @@ def test_a_board_that_was_killed_is_named_and_comes_back(pool: DevicePool, clock
 def test_nobody_waits_for_a_kind_that_never_comes(clock: Clock) -> None:
     opened: list[str] = []
 
-    def broken(device: Device) -> Board:
+    def broken(device: BoardEntry) -> Board:
         opened.append(device.name)
         clock.now += 5.0
         raise DeviceLost(f"device '{device.name}': unplugged")
 
-    with DevicePool([Device("one", "cpu"), Device("two", "cpu")], broken, clock) as pool:
+    with DevicePool([BoardEntry("one", "cpu"), BoardEntry("two", "cpu")], broken, clock) as pool:
         with pytest.raises(DeviceError, match="no device of kind 'gpu'; known: cpu"):
             pool.lease("gpu", "a")
         with pytest.raises(DeviceError, match="none of kind 'cpu' lives: device 'one': unplugged; device 'two': unpl"):
@@ -183,4 +183,4 @@ def test_who_waits_is_told_of_the_end(pool: DevicePool) -> None:
 
 def test_names_are_used_once() -> None:
     with pytest.raises(ParameterError, match="'one' twice"):
-        DevicePool([Device("one", "cpu"), Device("one", "arm")])
+        DevicePool([BoardEntry("one", "cpu"), BoardEntry("one", "arm")])

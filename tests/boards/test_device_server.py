@@ -12,12 +12,12 @@ import pytest
 
 from burnish.boards.client import RemotePool
 from burnish.boards.frames import HEAD, MAGIC
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.lost import DeviceLost
 from burnish.boards.pool import DevicePool
 from burnish.boards.secure import calling, key_of
 from burnish.boards.server import PoolServer
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.errors import DeviceError, ParameterError
 from burnish.workers import Failure
 from tests.boards.faults import board
@@ -31,7 +31,9 @@ class Served:
     def __init__(self) -> None:
         self.refused: list[str] = []
         self.told = threading.Event()
-        self.pool = DevicePool([Device("one", "cpu"), Device("two", "cpu"), Device("oversized-x", "bad")], board)
+        self.pool = DevicePool(
+            [BoardEntry("one", "cpu"), BoardEntry("two", "cpu"), BoardEntry("oversized-x", "bad")], board
+        )
         self.server = PoolServer(self.pool, KEY, refused=self.refuse)
 
     def refuse(self, why: str) -> None:
@@ -66,7 +68,7 @@ def idle(served: Served) -> None:
 def test_boards_are_leased_and_asked_through_the_server(served: Served) -> None:
     with served.client().lease("cpu", "a") as lease:
         assert lease.about["protocol"] == 1
-        with Job(lease) as job:
+        with BoardJob(lease) as job:
             data = os.urandom(300_000)
             job.buffer("x", len(data), data)
             assert job.read([("x", 0, 7), ("x", 299_990, 10)]) == [data[:7], data[-10:]]
@@ -139,7 +141,7 @@ def test_a_client_that_goes_in_mid_upload_gives_its_board_back(served: Served) -
 
 def test_an_oversized_answer_ends_the_board_not_the_server(served: Served) -> None:
     with served.client().lease("bad", "a") as lease:
-        job = Job(lease)
+        job = BoardJob(lease)
         job.__enter__()
         job.buffer("x", 8, bytes(8))
         with pytest.raises(DeviceLost, match="'oversized-x': sent what is no answer: a frame of 4194304 bytes"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from itertools import count
 
-from burnish.boards.shares import Request, Shares
+from burnish.boards.shares import LeaseRequest, Shares
 
 COSTS = {"short": 1.0, "medium": 2.5, "long": 7.0}  # seconds of a trial
 BOARDS = ("cpu", "cpu", "arm", "arm")
@@ -14,14 +14,14 @@ BOARDS = ("cpu", "cpu", "arm", "arm")
 def simulated(kinds: dict[str, tuple[str, ...]], until: float, begins: dict[str, float] | None = None) -> Shares:
     """Owners who always want one more device of each of their kinds, on four boards; who begins later, from then on."""
     shares, numbers = Shares(), count()
-    waiting: list[Request] = []
+    waiting: list[LeaseRequest] = []
     ends: list[tuple[float, int, str, str, float]] = []  # when a board is free: number, owner, kind, since
     free, now = list(BOARDS), 0.0
     late = sorted((at, owner) for owner, at in (begins or {}).items())
 
     def want(owner: str, kind: str) -> None:
         shares.enter(owner, now)
-        waiting.append(Request(owner, kind, 0, next(numbers)))
+        waiting.append(LeaseRequest(owner, kind, 0, next(numbers)))
 
     for owner, own in kinds.items():
         for kind in own if owner not in (begins or {}) else ():
@@ -73,9 +73,9 @@ def test_priorities_come_before_shares() -> None:
         shares.enter(owner, 0.0)
     shares.grant("a", 0.0)
     shares.release("a", 0.0, 100.0)
-    a, b = Request("a", "cpu", 1, 0), Request("b", "cpu", 0, 1)
+    a, b = LeaseRequest("a", "cpu", 1, 0), LeaseRequest("b", "cpu", 0, 1)
     assert shares.choose([a, b], 100.0) is a
-    assert shares.choose([Request("a", "cpu", 0, 0), b], 100.0) is b
+    assert shares.choose([LeaseRequest("a", "cpu", 0, 0), b], 100.0) is b
     assert shares.choose([], 100.0) is None
 
 
@@ -84,6 +84,6 @@ def test_a_device_that_is_still_held_counts() -> None:
     shares.enter("a", 0.0)
     shares.grant("a", 0.0)
     shares.enter("b", 0.0)
-    a, b = Request("a", "cpu", 0, 0), Request("b", "cpu", 0, 1)
+    a, b = LeaseRequest("a", "cpu", 0, 0), LeaseRequest("b", "cpu", 0, 1)
     assert shares.choose([a, b], 0.0) is a
     assert shares.choose([a, b], 1.0) is b

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from burnish.boards.link import command
-from burnish.boards.table import Device, add, default_path, read
+from burnish.boards.table import BoardEntry, add, default_path, read
 from burnish.errors import ParameterError
 
 TEXT = """# the boards of the lab
@@ -21,15 +21,15 @@ address = "tuner@pi.lab"
 
 def test_devices_are_read_and_added_without_loss(tmp_path: Path) -> None:
     path = tmp_path / "new" / "devices.toml"
-    first = Device("pi", "aarch64-cortex-a53", "ssh", "tuner@pi.lab", python="python3.9")
+    first = BoardEntry("pi", "aarch64-cortex-a53", "ssh", "tuner@pi.lab", python="python3.9")
     add(path, first)
     path.write_text(TEXT + path.read_text().replace('"pi"', '"po"'))
-    add(path, Device("here", "cpu"))
+    add(path, BoardEntry("here", "cpu"))
     assert path.read_text().startswith(TEXT)
     assert [device.name for device in read(path)] == ["pi", "po", "here"]
     assert read(path)[1].python == "python3.9"
     with pytest.raises(ParameterError, match="'here' twice; allowed: each name once"):
-        add(path, Device("here", "other"))
+        add(path, BoardEntry("here", "other"))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_the_file_is_the_users_or_the_variables(tmp_path: Path, monkeypatch: pyt
 
 
 def test_ssh_asks_nothing_and_learns_no_host_key() -> None:
-    words = command(Device("pi", "x", "ssh", "tuner@pi.lab"))
+    words = command(BoardEntry("pi", "x", "ssh", "tuner@pi.lab"))
     assert words[0] == "ssh"
     assert "BatchMode=yes" in words
     assert "StrictHostKeyChecking=yes" in words

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from burnish.base.threads import Workers
-from burnish.boost.booster import Progress, train
+from burnish.boost.booster import RoundProgress, train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps
 from burnish.boost.params import Params
@@ -251,9 +251,9 @@ def test_base_margin_takes_the_place_of_the_base_score() -> None:
 
 
 def test_callbacks_see_each_round_and_can_stop() -> None:
-    seen: list[Progress] = []
+    seen: list[RoundProgress] = []
 
-    def watch(progress: Progress) -> bool:
+    def watch(progress: RoundProgress) -> bool:
         seen.append(progress)
         assert progress.model().rounds == progress.round
         return progress.round == 4
@@ -425,21 +425,21 @@ class Recorder:
         self.calls: list[tuple[str, int]] = []
         self.stop = stop
 
-    def _note(self, moment: str, progress: Progress) -> bool:
+    def _note(self, moment: str, progress: RoundProgress) -> bool:
         self.calls.append((moment, progress.round))
         return self.stop.get(moment) == progress.round
 
-    def before_training(self, progress: Progress) -> None:
+    def before_training(self, progress: RoundProgress) -> None:
         self._note("before_training", progress)
 
-    def before_iteration(self, progress: Progress) -> bool:
+    def before_iteration(self, progress: RoundProgress) -> bool:
         return self._note("before_iteration", progress)
 
-    def after_iteration(self, progress: Progress) -> bool:
+    def after_iteration(self, progress: RoundProgress) -> bool:
         assert progress.model().rounds == progress.round
         return self._note("after_iteration", progress)
 
-    def after_training(self, progress: Progress) -> None:
+    def after_training(self, progress: RoundProgress) -> None:
         self._note("after_training", progress)
 
 
@@ -452,7 +452,7 @@ def test_callbacks_of_each_moment(more: dict[str, Any]) -> None:
     for moment, number in (("before_iteration", 1), ("after_iteration", 1)):
         assert train(params(**more), data(), 5, callbacks=[Recorder({moment: number})]).rounds == 1
 
-    def before(progress: Progress) -> bool:
+    def before(progress: RoundProgress) -> bool:
         return progress.round == 3
 
     before.before_iteration = True  # type: ignore[attr-defined]

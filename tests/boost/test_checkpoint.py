@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.boost.booster import Progress, train
+from burnish.boost.booster import RoundProgress, train
 from burnish.boost.checkpoint import checkpoints, keep_on_interrupt, print_scores, save_every
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps
@@ -19,9 +19,9 @@ class Interrupt:
 
     def __init__(self, round_number: int) -> None:
         self.round_number = round_number
-        self.seen: list[Progress] = []
+        self.seen: list[RoundProgress] = []
 
-    def __call__(self, progress: Progress) -> bool:
+    def __call__(self, progress: RoundProgress) -> bool:
         self.seen.append(progress)
         if progress.round == self.round_number and not progress.interrupted:
             raise KeyboardInterrupt

@@ -11,7 +11,7 @@ from burnish.boost.exact import ExactGrower
 from burnish.boost.fixed import Quantizer
 from burnish.boost.grower import HistGrower
 from burnish.boost.growth.coarse import too_coarse
-from burnish.boost.growth.scan_state import Records
+from burnish.boost.growth.scan_state import RowRecords
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from tests.boost.growing import equal
@@ -56,7 +56,7 @@ def test_light_rows_that_could_fill_a_leaf_ask_for_finer_statistics() -> None:
     for least, fine in ((1.0, True), (0.0, False)):
         assert Quantizer(ROWS, Workers(2), min_child_weight=least)(gradient, hessian).packed == fine
         hessian[:2] = 1e-9  # of 23 bits, too
-        records = Records(ROWS, Workers(2), least)
+        records = RowRecords(ROWS, Workers(2), least)
         records.load(gradient, hessian)
         assert records.narrow == fine
     assert not Quantizer(ROWS, Workers(2))(gradient, hessian, pairs=True).packed

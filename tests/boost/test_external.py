@@ -18,7 +18,7 @@ from burnish.boost.outofcore import store as files
 from burnish.boost.outofcore.accumulate import BlockQuantizer
 from burnish.boost.outofcore.ingest import ingest
 from burnish.boost.outofcore.spool import rows_of
-from burnish.boost.outofcore.store import Store
+from burnish.boost.outofcore.store import ColumnStore
 from burnish.boost.params import Params
 from burnish.boost.sampling import column_sampler
 from burnish.errors import DataError, ParameterError
@@ -143,7 +143,7 @@ def test_a_kept_store_serves_again(tmp_path):
     dataset = labelled("dense")
     params = {"objective": "logistic", "max_depth": 3}
     first = train_external(params, chunks_of(dataset), 3, folders=tmp_path / "s", keep=True)
-    with Store.open(tmp_path / "s") as store:
+    with ColumnStore.open(tmp_path / "s") as store:
         again = train_external(params, store, 3, memory_budget=50_000_000)
         with pytest.raises(ParameterError, match="max_bin: found 64; allowed with this store: 256"):
             train_external({**params, "max_bin": 64}, store, 3)
@@ -221,12 +221,12 @@ def test_an_altered_store_ends_training(tmp_path):
     train_external(
         {"max_depth": 2}, chunks_of(labelled("dense")), 1, folders=tmp_path / "s", keep=True, block_rows=1024
     )
-    with Store.open(tmp_path / "s") as store:
+    with ColumnStore.open(tmp_path / "s") as store:
         offset = int(store.pieces[2, 0]["offset"])
     with open(tmp_path / "s" / files.BLOCKS, "r+b") as file:
         file.seek(offset)
         file.write(b"\x55\xaa\x55")
-    with Store.open(tmp_path / "s") as store, pytest.raises(DataError, match="piece 0 of block 2"):
+    with ColumnStore.open(tmp_path / "s") as store, pytest.raises(DataError, match="piece 0 of block 2"):
         train_external({"max_depth": 2}, store, 1)
     assert not [thread for thread in threading.enumerate() if thread.name == "burnish-prefetch"]
 

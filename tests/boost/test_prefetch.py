@@ -16,7 +16,7 @@ from burnish.boost.outofcore.layout import (
     sparse_entries,
 )
 from burnish.boost.outofcore.prefetch import Prefetcher, column_stride
-from burnish.boost.outofcore.store import BLOCKS, Store, StoreWriter
+from burnish.boost.outofcore.store import BLOCKS, ColumnStore, StoreWriter
 from burnish.errors import DataError
 
 ROWS, BLOCK_ROWS, FEATURES = 1000, 128, 7
@@ -107,7 +107,7 @@ def check(block, data, wanted):
 def test_every_pass_yields_every_block(tmp_path, data, folders, resident, dtype):
     paths = [tmp_path / str(k) for k in range(folders)]
     layout = write(paths, data, dtype)
-    with Store.open(paths) as store:
+    with ColumnStore.open(paths) as store:
         prefetcher = Prefetcher(store, layout, depth=2, resident=resident)
         for wanted in (None, np.arange(FEATURES) % 3 == 1, np.zeros(FEATURES, np.bool_), None):
             numbers = []
@@ -119,7 +119,7 @@ def test_every_pass_yields_every_block(tmp_path, data, folders, resident, dtype)
 
 def test_a_pass_that_is_given_up_ends_its_threads(tmp_path, data):
     layout = write([tmp_path / "a", tmp_path / "b"], data, np.uint8)
-    with Store.open([tmp_path / "a", tmp_path / "b"]) as store:
+    with ColumnStore.open([tmp_path / "a", tmp_path / "b"]) as store:
         prefetcher = Prefetcher(store, layout)
         for consumed in (1, 3):
             scan = prefetcher.scan()
@@ -132,14 +132,14 @@ def test_a_pass_that_is_given_up_ends_its_threads(tmp_path, data):
 
 def test_no_more_blocks_are_in_memory_than_the_ring_has(tmp_path, data):
     layout = write([tmp_path / "a"], data, np.uint8)
-    with Store.open([tmp_path / "a"]) as store:
+    with ColumnStore.open([tmp_path / "a"]) as store:
         addresses = {block.dense.ctypes.data for block in Prefetcher(store, layout, depth=2).scan()}
     assert len(addresses) == 2
 
 
 def test_an_altered_piece_ends_the_pass_with_its_name(tmp_path, data):
     layout = write([tmp_path / "a"], data, np.uint8)
-    with Store.open([tmp_path / "a"]) as store:
+    with ColumnStore.open([tmp_path / "a"]) as store:
         offset = int(store.pieces[5, 0]["offset"])
         with open(tmp_path / "a" / BLOCKS, "r+b") as file:
             file.seek(offset)

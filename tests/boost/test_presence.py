@@ -11,7 +11,7 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
 from burnish.boost.growth import onehot as presence
 from burnish.boost.growth.onehot import PresenceSums
-from burnish.boost.growth.scan_state import Records
+from burnish.boost.growth.scan_state import RowRecords
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, HashedColumns
 
@@ -41,7 +41,7 @@ def test_sums_are_those_of_the_present_rows(monkeypatch, others, threads):
     monkeypatch.setattr(presence, "_SHARE", 10)  # so that threads share out the rows of a node
     data, present, gradient, hessian = make(60_000, 12, others)
     workers = Workers(threads)
-    records = Records(data.rows, workers)
+    records = RowRecords(data.rows, workers)
     records.load(gradient, hessian)
     sums = PresenceSums(data, column_block(data, workers), workers)
     wide = (x.astype(np.float64) / unit for x, unit in zip((gradient, hessian), records.units, strict=True))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from burnish.boost.outofcore import store as files
-from burnish.boost.outofcore.store import BLOCKS, INDEX, PARTIAL, Store, StoreWriter, remove
+from burnish.boost.outofcore.store import BLOCKS, INDEX, PARTIAL, ColumnStore, StoreWriter, remove
 from burnish.errors import DataError, MissingDependencyError, ParameterError
 
 PIECES = [
@@ -44,7 +44,7 @@ def test_pieces_come_back(tmp_path, compression, count):
         write(folders, compression)
     except MissingDependencyError as error:
         pytest.skip(str(error))
-    with Store.open(folders) as store:
+    with ColumnStore.open(folders) as store:
         for number, pieces in enumerate(PIECES):
             for piece, data in enumerate(pieces):
                 assert read(store, number, piece).tobytes() == data.tobytes()
@@ -58,7 +58,7 @@ def test_pieces_come_back(tmp_path, compression, count):
 
 def test_a_single_folder_may_be_named_as_text(tmp_path):
     write(str(tmp_path / "one"))
-    Store.open(str(tmp_path / "one")).close()
+    ColumnStore.open(str(tmp_path / "one")).close()
 
 
 def test_unknown_compression_and_folders(tmp_path):
@@ -78,7 +78,7 @@ def test_every_altered_byte_is_noticed(tmp_path):
         whole = path.read_bytes()
         for at in range(0, len(whole), 7):
             path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
-            with pytest.raises(DataError, match="burnish-store"), Store.open(folders) as store:
+            with pytest.raises(DataError, match="burnish-store"), ColumnStore.open(folders) as store:
                 for number, pieces in enumerate(PIECES):
                     for piece in range(len(pieces)):
                         read(store, number, piece)
@@ -87,12 +87,12 @@ def test_every_altered_byte_is_noticed(tmp_path):
 
 def test_an_altered_piece_is_named(tmp_path):
     write([tmp_path / "a"])
-    with Store.open([tmp_path / "a"]) as store:
+    with ColumnStore.open([tmp_path / "a"]) as store:
         offset = int(store.pieces[2, 0]["offset"])
     data = bytearray((tmp_path / "a" / BLOCKS).read_bytes())
     data[offset] ^= 1
     (tmp_path / "a" / BLOCKS).write_bytes(data)
-    with Store.open([tmp_path / "a"]) as store:
+    with ColumnStore.open([tmp_path / "a"]) as store:
         read(store, 0, 0)
         with pytest.raises(DataError, match=r"piece 0 of block 2 in .*burnish-store.blocks is truncated or altered"):
             read(store, 2, 0)
@@ -105,7 +105,7 @@ def test_truncated_files_are_refused_when_opened(tmp_path, name):
     for size in (0, 10, 40, path.stat().st_size - 1):
         path.write_bytes(path.read_bytes()[:size])
         with pytest.raises(DataError, match=name):
-            Store.open([tmp_path / "a"])
+            ColumnStore.open([tmp_path / "a"])
 
 
 def test_folders_of_other_stores_or_in_another_order_are_refused(tmp_path):
@@ -114,13 +114,13 @@ def test_folders_of_other_stores_or_in_another_order_are_refused(tmp_path):
     write(other)
     for mixed in ([one[0], other[1]], [one[0], one[0].parent]):
         with pytest.raises(DataError):
-            Store.open(mixed)
+            ColumnStore.open(mixed)
     with pytest.raises(DataError, match="2 folders, but 1 are named"):
-        Store.open(one[:1])
+        ColumnStore.open(one[:1])
     with pytest.raises(DataError, match="holds no store: its ingest did not finish"):
-        Store.open([one[1], one[0]])
+        ColumnStore.open([one[1], one[0]])
     with pytest.raises(DataError, match="holds no store"):
-        Store.open([tmp_path / "nowhere"])
+        ColumnStore.open([tmp_path / "nowhere"])
 
 
 def test_a_store_is_not_overwritten(tmp_path):
@@ -163,9 +163,9 @@ def test_what_a_killed_ingest_left_is_no_store_and_is_replaced(tmp_path):
     (folder / (BLOCKS + PARTIAL)).write_bytes(b"left over" * 1000)
     (folder / BLOCKS).write_bytes(b"left over")
     with pytest.raises(DataError, match="its ingest did not finish"):
-        Store.open([folder])
+        ColumnStore.open([folder])
     write([folder])
-    with Store.open([folder]) as store:
+    with ColumnStore.open([folder]) as store:
         assert read(store, 2, 0).tobytes() == PIECES[2][0].tobytes()
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import burnish
 from burnish.cli import app, clock
-from burnish.parallel.programs.alternatives import MIN_SHARE, Request
+from burnish.parallel.programs.alternatives import MIN_SHARE, SearchRequest
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +85,7 @@ def _model(path: Path) -> None:
 def test_searches_share_what_is_left_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("burnish.parallel.programs.alternatives.time", SimpleNamespace(monotonic=lambda: 100.0))
     ends = [
-        Request(*[None] * 9, seconds=10.0, seed=0, deadline=deadline).allowed(0.5, 0.8)  # type: ignore[arg-type]
+        SearchRequest(*[None] * 9, seconds=10.0, seed=0, deadline=deadline).allowed(0.5, 0.8)  # type: ignore[arg-type]
         for deadline in (None, 120.0, 105.0, 99.0)
     ]
     assert ends == [5.0, 5.0, 4.0, MIN_SHARE * 10.0]

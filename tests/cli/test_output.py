@@ -15,7 +15,7 @@ import burnish as bn
 from burnish import cli
 from burnish.cli import output, tuning
 from burnish.errors import ParameterError, RecordError
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ def test_every_command_checks_its_output_before_it_works(tmp_path: Path, model: 
 
 def test_a_file_of_another_kind_is_no_file_of_records(model: Path) -> None:
     before = model.read_bytes()
-    Records(model)
+    RecordFile(model)
     for arguments in (
         ["tune", model, "--records", model],
         ["records", "merge", model, model],

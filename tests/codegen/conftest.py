@@ -1,4 +1,4 @@
-"""Element-wise code of a :class:`Builder`: compiled for this machine and applied to arrays, or to text for another."""
+"""Element-wise code of a :class:`IRBuilder`: compiled here and applied to arrays, or to text for another."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ import llvmlite.binding as llvm
 import numpy as np
 import pytest
 
-from burnish.codegen.builder import Builder, Value, vector_type
+from burnish.codegen.builder import IRBuilder, IRValue, vector_type
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.numeric import numpy_dtype
 
-Build = Callable[..., Value]
+Build = Callable[..., IRValue]
 
 
 def module_ir(build: Build, inputs: tuple[str, ...], output: str, lanes: int) -> str:
     """A function over (count of vectors, one pointer per input, output pointer); booleans are stored as bytes."""
-    b = Builder()
+    b = IRBuilder()
     b.block = "loop"
     stored = "uint8" if output == "bool" else output
     args = []

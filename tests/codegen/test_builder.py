@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from burnish.codegen.builder import Builder, Value, literal
+from burnish.codegen.builder import IRBuilder, IRValue, literal
 
 NAN, INF = float("nan"), float("inf")
 FLOATS = ("float64", "float32", "float16", "bfloat16")
@@ -75,7 +75,7 @@ def test_minmax_propagates_nan_of_either_operand(op: str, dtype: str, lanes: int
 def test_minmax_with_a_constant_propagates_nan(
     op: str, constant_first: bool, dtype: str, element_wise: Callable
 ) -> None:
-    def build(f: Builder, x: Value) -> Value:
+    def build(f: IRBuilder, x: IRValue) -> IRValue:
         c = f.const(1.0, dtype)
         return f.binary(op, c, x) if constant_first else f.binary(op, x, c)
 
@@ -95,7 +95,7 @@ def test_minmax_of_integers_knows_the_sign(dtype: str, element_wise: Callable) -
 
 
 def test_relu_is_one_instruction(assembly: Callable) -> None:
-    def relu(b: Builder, x: Value) -> Value:
+    def relu(b: IRBuilder, x: IRValue) -> IRValue:
         return b.binary("max", x, b.const(0.0, "float32"))
 
     text = assembly(relu, ("float32",), "float32", 16, "x86_64-unknown-linux-gnu", "x86-64-v4")
@@ -114,7 +114,7 @@ def test_compare_matches_numpy(op: str, dtype: str, element_wise: Callable) -> N
     )
     a, b = (v.ravel().astype(numpy_type("uint8" if dtype == "bool" else dtype)) for v in np.meshgrid(values, values))
 
-    def build(f: Builder, x: Value, y: Value) -> Value:
+    def build(f: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
         return f.compare(op, f.cast(x, dtype), f.cast(y, dtype))
 
     stored = "uint8" if dtype == "bool" else dtype
@@ -176,7 +176,7 @@ def test_float_to_integer_truncates_and_saturates(source: str, element_wise: Cal
 def test_float_to_integer_at_the_limits(
     source: str, target: str, saturates: bool, element_wise: Callable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Builder, "saturating_casts", saturates)
+    monkeypatch.setattr(IRBuilder, "saturating_casts", saturates)
     info = np.iinfo(target)
     ends = [float(v) + d for v in (info.min, info.max, 0) for d in (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0)]
     with np.errstate(over="ignore"):
@@ -218,7 +218,7 @@ def test_float_arithmetic_rounds_each_result(op: str, dtype: str, element_wise: 
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_no_operation_calls_a_library(dtype: str, library_calls: Callable) -> None:
-    def build(b: Builder, x: Value, y: Value) -> Value:
+    def build(b: IRBuilder, x: IRValue, y: IRValue) -> IRValue:
         total = b.fma(x, y, b.neg(x))
         for op in ("+", "-", "*", "/", "min", "max"):
             total = b.binary(op, total, y)
@@ -240,6 +240,6 @@ def test_scalars_broadcast_to_vectors(element_wise: Callable) -> None:
 
 
 def test_unequal_lanes_are_refused() -> None:
-    b = Builder()
+    b = IRBuilder()
     with pytest.raises(AssertionError, match="cannot broadcast 2 lanes to 4"):
-        b.binary("+", Value("%a", "float32", 2), Value("%b", "float32", 4))
+        b.binary("+", IRValue("%a", "float32", 2), IRValue("%b", "float32", 4))

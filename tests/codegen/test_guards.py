@@ -31,7 +31,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import OPERATORS, numpy_dtype
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Stmt, Store, seq, store
+from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Stmt, Store, seq, store
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.loops.traverse import substitute
 from burnish.lower.pipeline import lower
@@ -43,7 +43,7 @@ Native = Callable[..., dict[str, np.ndarray]]
 I, J = Var("i"), Var("j")  # noqa: E741
 
 
-def check(native: Native, program: Program, arrays: dict[str, np.ndarray], lowered: bool = False) -> None:
+def check(native: Native, program: LoopProgram, arrays: dict[str, np.ndarray], lowered: bool = False) -> None:
     """The compiled program leaves what the interpreter leaves, with buffers at either edge of their pages."""
     expected = run_program(program, arrays)
     for edge in ("start", "end"):
@@ -104,10 +104,10 @@ def test_division_of_loop_variables(native: Native) -> None:
     """Computed where the loops begin, whatever guards there are further in."""
     y = Buffer("y", (5, 6), "int64")
     value = select(I > 0, J // I, J % (I - 2)) + (J - 3) // (I - 3)
-    program = Program("kernel", (y,), For("i", 5, "serial", For("j", 6, "serial", store(y, (I, J), value))))
+    program = LoopProgram("kernel", (y,), For("i", 5, "serial", For("j", 6, "serial", store(y, (I, J), value))))
     check(native, program, {})
     constant = store(y, (I, J), Const(7, INDEX) // Const(0, INDEX) + J)
-    check(native, Program("kernel", (y,), For("i", 5, "serial", For("j", 6, "serial", constant))), {})
+    check(native, LoopProgram("kernel", (y,), For("i", 5, "serial", For("j", 6, "serial", constant))), {})
 
 
 def test_a_divisor_that_nobody_has_written_is_no_trap(native: Native) -> None:
@@ -116,7 +116,7 @@ def test_a_divisor_that_nobody_has_written_is_no_trap(native: Native) -> None:
     inside = J < 11
     fill = For("j", 16, "vectorize", If(inside, store(r, (J,), Load(x, (I, J)))))
     divide = For("j", 16, "vectorize", If(inside, store(y, (I, J), Const(100, "int32") // Load(r, (J,)))))
-    program = Program("kernel", (x, y), For("i", 3, "serial", Alloc(r, seq(fill, divide))))
+    program = LoopProgram("kernel", (x, y), For("i", 3, "serial", Alloc(r, seq(fill, divide))))
     assert "freeze <16 x i32>" in emit(lower(program), MASKED).text
     check(native, program, {"x": np.arange(-16, 17, dtype="int32").reshape(3, 11)})
 
@@ -133,14 +133,18 @@ def test_a_condition_that_loads_is_asked_again_under_other_guards(native: Native
     first, second = (select(inside, Load(x, (row, place)), wrap(0, "int32")) for row in (I, I - 3))
     body = store(y, (I, J), select(I < 3, first, second))
     arrays = {"x": np.arange(15, dtype="int32").reshape(3, 5) + 1, "at": np.array([0, -2, 4, -5])}
-    check(native, Program("kernel", (x, at, y), For("i", 6, "serial", For("j", 8, inner, body))), arrays, lowered=True)
+    check(
+        native, LoopProgram("kernel", (x, at, y), For("i", 6, "serial", For("j", 8, inner, body))), arrays, lowered=True
+    )
 
 
 def test_a_condition_that_loads_is_asked_again_after_a_store(native: Native) -> None:
     at, y = Buffer("at", (4,), INDEX), Buffer("y", (4,), INDEX)
     put = store(y, (I,), select(Load(at, (I,)) < 2, wrap(7), wrap(8)))
     change = store(at, (I,), 3 - Load(at, (I,)))
-    program = Program("kernel", (at, y), For("i", 4, "unroll", seq(put, change, Store(y, (I,), put.value * 10, "sum"))))
+    program = LoopProgram(
+        "kernel", (at, y), For("i", 4, "unroll", seq(put, change, Store(y, (I,), put.value * 10, "sum")))
+    )
     check(native, program, {"at": np.array([0, 3, 1, 2]), "y": np.zeros(4, "int64")})
 
 
@@ -149,7 +153,7 @@ def test_what_is_read_at_a_loaded_position_is_read_again_when_that_changes(nativ
     zero = Const(0, INDEX)
     step = store(at, (zero,), Load(at, (zero,)) + 2)
     body = seq(store(y, (I,), Load(x, (Load(at, (zero,)),))), step)
-    program = Program("kernel", (x, at, y), For("i", 4, "unroll", body))
+    program = LoopProgram("kernel", (x, at, y), For("i", 4, "unroll", body))
     check(native, program, {"x": np.arange(9, dtype="int32") * 3, "at": np.array([1])})
 
 
@@ -165,7 +169,7 @@ def test_vectors_of_several_lengths_read_one_place(native: Native, lengths: tupl
     second = row(1, lengths[1])
     assert isinstance(second, For)
     renamed = For("k", second.extent, second.kind, store(y, (Const(1, INDEX), Var("k")), _at(second.body, Var("k"))))
-    program = Program("kernel", (x, y), seq(row(0, lengths[0]), renamed))
+    program = LoopProgram("kernel", (x, y), seq(row(0, lengths[0]), renamed))
     arrays = {"x": np.arange(256, dtype="float32").reshape(16, 16), "y": np.zeros((2, 16), "float32")}
     check(native, program, arrays, lowered=True)
 
@@ -179,14 +183,14 @@ def test_a_register_that_only_some_iterations_write_keeps_its_value(native: Nati
     x, y, r = Buffer("x", (6,)), Buffer("y", (6,)), Buffer("r", (1,), "float32", "register")
     zero = Const(0, INDEX)
     body = seq(If(equal(I % 3, 0), store(r, (zero,), Load(x, (I,)))), store(y, (I,), Load(r, (zero,)) + Load(x, (I,))))
-    program = Program("kernel", (x, y), Alloc(r, For("i", 6, "serial", body)))
+    program = LoopProgram("kernel", (x, y), Alloc(r, For("i", 6, "serial", body)))
     check(native, program, {"x": np.arange(6, dtype="float32") + 1}, lowered=True)
 
 
 def test_hints_load_nothing(native: Native) -> None:
     x, at, y = Buffer("x", (9,), "int32"), Buffer("at", (4,), INDEX), Buffer("y", (4,), "int32")
     hints = [Intrinsic("prefetch", (Load(x, (place,)),), ()) for place in (Load(at, (I + (1 << 20),)), I + 1)]
-    program = Program("kernel", (x, at, y), For("i", 4, "serial", seq(*hints, store(y, (I,), Load(x, (I,))))))
+    program = LoopProgram("kernel", (x, at, y), For("i", 4, "serial", seq(*hints, store(y, (I,), Load(x, (I,))))))
     assert emit(program, PLAIN).text.count("call void @llvm.prefetch") == 1
     check(native, program, {"x": np.arange(9, dtype="int32"), "at": np.zeros(4, "int64")}, lowered=True)
 
@@ -198,7 +202,7 @@ def test_lanes_are_on_by_all_masks_together(native: Native) -> None:
     """What is read at one place for all lanes is read if one lane is on, not if one is by each of several masks."""
     x, y, n = Buffer("x", (5,), "int32"), Buffer("y", (4, 8), "int32"), 5
     value = select(J < 3, select(J + I >= 8, Load(x, (I + n - 1,)), wrap(1, "int32")), wrap(2, "int32"))
-    program = Program("kernel", (x, y), For("i", 4, "serial", For("j", 8, "vectorize", store(y, (I, J), value))))
+    program = LoopProgram("kernel", (x, y), For("i", 4, "serial", For("j", 8, "vectorize", store(y, (I, J), value))))
     check(native, program, {"x": np.arange(5, dtype="int32") + 10}, lowered=True)
 
 
@@ -207,7 +211,7 @@ def test_a_store_at_one_place_for_all_lanes_respects_their_masks(native: Native,
     x, y = Buffer("x", (19,), "int32"), Buffer("y", (3,), "int32")
     at = I * 8 + J
     body = If(all_of(at < 19, J < 5 - I), Store(y, (I,), Load(x, (at,)), reduce))  # type: ignore[arg-type]
-    program = Program("kernel", (x, y), For("i", 7, "serial", For("j", 8, "vectorize", body)))
+    program = LoopProgram("kernel", (x, y), For("i", 7, "serial", For("j", 8, "vectorize", body)))
     arrays = {"x": np.arange(19, dtype="int32") + 1, "y": np.zeros(3, "int32")}
     check(native, program, arrays, lowered=True)
 
@@ -217,7 +221,7 @@ def test_a_store_at_one_place_for_all_lanes_respects_their_masks(native: Native,
 def test_lanes_that_share_an_element_are_combined_in_turn(native: Native, reduce: str, place: Expr) -> None:
     x, y = Buffer("x", (2, 11)), Buffer("y", (2, 5))
     body = If(J + I < 11, Store(y, (I, place), Load(x, (I, J)), reduce))  # type: ignore[arg-type]
-    program = Program("kernel", (x, y), For("i", 2, "serial", For("j", 11, "vectorize", body)))
+    program = LoopProgram("kernel", (x, y), For("i", 2, "serial", For("j", 11, "vectorize", body)))
     arrays = {"x": np.arange(22, dtype="float32").reshape(2, 11) % 7, "y": np.ones((2, 5), "float32")}
     check(native, program, arrays, lowered=True)
 
@@ -334,7 +338,7 @@ def test_random_programs_with_traps_and_guards(native: Native, data: st.DataObje
     else:
         body = For("j", lanes, inner, If(place < n, Store(y, (place,), value, reduce)))
     nest = For("i", -(-n // lanes), outer, body)
-    program = Program("kernel", (*drawn.buffers.values(), drawn.at, y), nest)
+    program = LoopProgram("kernel", (*drawn.buffers.values(), drawn.at, y), nest)
     rng = np.random.default_rng(draw(st.integers(0, 99)))
     arrays = {name: rng.choice(corners(dtype), n).astype(numpy_dtype(dtype)) for name in ("a", "b", "y")}
     arrays["at"] = rng.integers(-2 * n, 2 * n, n)

@@ -14,7 +14,7 @@ from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import DTYPES, FLOATS, INTS, Buffer, Const, Expr, Load, Var, all_of, cast, math, maximum, select
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Store, seq, store
+from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Store, seq, store
 from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
 from burnish.lower.pipeline import lower
@@ -50,7 +50,7 @@ def agree(actual: np.ndarray, expected: np.ndarray, message: str = "") -> None:
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=message)
 
 
-def check(native: Native, program: Program, arrays: dict[str, np.ndarray], **options: object) -> None:
+def check(native: Native, program: LoopProgram, arrays: dict[str, np.ndarray], **options: object) -> None:
     """The compiled program leaves what the interpreter leaves, with buffers at either edge of their pages."""
     expected = run_program(program, arrays)
     for edge in ("start", "end"):
@@ -121,7 +121,7 @@ def test_naive_programs_of_operators(native: Native, name: str, attrs: dict[str,
 # --- every dtype ------------------------------------------------------------------------------------------------------
 
 
-def vectorized(out: Tensor | list[Tensor], inputs: list[Tensor], lanes: int) -> Program:
+def vectorized(out: Tensor | list[Tensor], inputs: list[Tensor], lanes: int) -> LoopProgram:
     """The last loop of every output cut into masked vectors."""
     outputs = out if isinstance(out, list) else [out]
     s = Schedule(create_program("kernel", inputs, outputs))
@@ -214,7 +214,7 @@ def test_numbers_that_are_cut_off_write_themselves_alone(
     lane = Var("i")
     body = For("i", 16, "vectorize", If(lane < count, store(y, (lane,), cast(narrow, Load(x, (lane,))))))
     numbers = np.arange(3, 19).astype(wide)
-    found = native(Program("cut", (x, y), body), {"x": numbers}, edge=edge, lowered=True)["y"]
+    found = native(LoopProgram("cut", (x, y), body), {"x": numbers}, edge=edge, lowered=True)["y"]
     np.testing.assert_array_equal(found, numbers[:count].astype(narrow))
 
 
@@ -244,7 +244,7 @@ def test_a_transposed_part_of_rows(native: Native, columns: int) -> None:
     k, i, j = (Var(n) for n in "kij")
     copy = If(all_of(k >= 1, k < 4), store(y, (k, i, j), Load(x, (j, k - 1, i))))
     nest = For("k", 5, "serial", For("i", columns, "unroll", For("j", 16, "vectorize", copy)))
-    program = lower(Program("kernel", (x, y), nest))
+    program = lower(LoopProgram("kernel", (x, y), nest))
     assert "insertelement" not in emit(program, PLAIN).text
     check(native, program, {"x": sample(x.shape, F), "y": sample(y.shape, F, 1)})
 
@@ -380,7 +380,7 @@ def test_padding_on_two_axes_reads_nothing_outside(native: Native) -> None:
     x, w, y, row = Buffer("x", (2, 8)), Buffer("w", (4,)), Buffer("y", (4,)), Var("row")
     tile = padded_products(x, row - 1, all_of(row >= 1, row < 3, I + K >= 1), w, y)
     nest = For("row", 4, "serial", For("k", 3, "serial", For("m", 2, "serial", tile)))
-    program = Program("kernel", (x, w, y), seq(zeros(y), nest))
+    program = LoopProgram("kernel", (x, w, y), seq(zeros(y), nest))
     check(native, program, {"x": sample((2, 8), F), "w": sample((4,), F, 1)}, lowered=True)
 
 
@@ -391,7 +391,7 @@ def test_padding_of_numbers_in_registers(native: Native) -> None:
     fill = For("r", 2, "unroll", For("c", 8, "unroll", store(kept, (r, c), Load(x, (r, c)))))
     tile = padded_products(kept, J, all_of(Var("row") >= 1, I + K >= 1), w, y)
     nest = For("row", 2, "serial", For("m", 2, "serial", For("j", 2, "unroll", For("k", 2, "unroll", tile))))
-    program = Program("kernel", (x, w, y), seq(zeros(y), Alloc(kept, seq(fill, nest))))
+    program = LoopProgram("kernel", (x, w, y), seq(zeros(y), Alloc(kept, seq(fill, nest))))
     check(native, program, {"x": sample((2, 8), F), "w": sample((4,), F, 1)}, lowered=True)
 
 
@@ -407,7 +407,7 @@ def test_a_padded_number_is_read_again_after_it_was_written() -> None:
         For("lane2", 4, "vectorize", store(y, (Var("lane2"),), padded * Load(y, (Var("lane2") + 4,)), "sum")),
     )
     for_j = For("j", 8, "unroll", body)
-    program = Program("kernel", (x, y), For("o", 2, "serial", For("k", 1, "serial", For("m", 2, "serial", for_j))))
+    program = LoopProgram("kernel", (x, y), For("o", 2, "serial", For("k", 1, "serial", For("m", 2, "serial", for_j))))
     text = emit(program, MASKED).text
     assert text.count("load float") == 2 * 8
 
@@ -468,7 +468,7 @@ def test_parallel_loops_capture_what_is_around_them(native: Native) -> None:
     fill = For("j", 20, "serial", Store(local, (J,), Load(x, (I, J)) * 2.0))
     k = Var("k")
     spread = For("k", 20, "parallel", Store(y, (I, k), Load(local, (19 - k,)) + cast("float32", I)))
-    program = Program("kernel", (x, y), For("i", 3, "serial", Alloc(local, seq(fill, spread))))
+    program = LoopProgram("kernel", (x, y), For("i", 3, "serial", Alloc(local, seq(fill, spread))))
     for threads in (1, 2, 5):
         check(native, program, {"x": sample((3, 20), F)}, threads=threads)
 
@@ -476,7 +476,7 @@ def test_parallel_loops_capture_what_is_around_them(native: Native) -> None:
 def test_a_parallel_loop_inside_another_runs_serially(native: Native) -> None:
     x, y = Buffer("x", (6, 9)), Buffer("y", (6, 9))
     body = For("i", 6, "parallel", For("j", 9, "parallel", copy(y, x, I, J)))
-    check(native, Program("kernel", (x, y), body), {"x": sample((6, 9), F)})
+    check(native, LoopProgram("kernel", (x, y), body), {"x": sample((6, 9), F)})
 
 
 @pytest.mark.parametrize("kind", ["serial", "parallel"])
@@ -495,7 +495,7 @@ def test_scratch_is_private_to_a_thread(native: Native, size: int, kind: str) ->
         For("z", size, "serial", Store(y, (I, Var("z")), Load(c, (Var("z"),)), "sum")),
     ))  # fmt: skip
     body = Alloc(a, seq(For("j", size, "serial", Store(a, (J,), Load(x, (I, J)))), both, later))
-    program = Program("kernel", (x, y), For("i", 4, kind, body))
+    program = LoopProgram("kernel", (x, y), For("i", 4, kind, body))
     values = sample((4, size), F)
     found = native(program, {"x": values})["y"]
     agree(found, (values[:, ::-1] + 1 - values + values * 3).astype(F))
@@ -534,14 +534,14 @@ def test_conditions_guard_statements(native: Native) -> None:
     values = sample((4, 10), F)
     values[:, 0] = [1, -1, 2, 3]
     arrays = {"x": values, "n": np.array([0, 10, 7, 10], "int64")}
-    check(native, Program("kernel", (x, n, y), seq(clear, body)), arrays)
+    check(native, LoopProgram("kernel", (x, n, y), seq(clear, body)), arrays)
 
 
 def test_a_masked_reduction_leaves_the_rest_alone(native: Native) -> None:
     x, y = Buffer("x", (11,), "int32"), Buffer("y", (1,), "int32")
     lane = I * 8 + J
     total = For("i", 2, "serial", For("j", 8, "vectorize", If(lane < 11, store(y, (0,), Load(x, (lane,)), "max"))))
-    program = Program("kernel", (x, y), seq(store(y, (0,), identity("max", "int32")), total))
+    program = LoopProgram("kernel", (x, y), seq(store(y, (0,), identity("max", "int32")), total))
     check(native, program, {"x": -abs(sample((11,), "int32"))})
 
 
@@ -570,7 +570,7 @@ X, Y = Buffer("x", (8, 8)), Buffer("y", (8, 8))
     ],
 )
 def test_refusals(body: object, message: str | None) -> None:
-    program = Program("kernel", (X, Y), body)  # type: ignore[arg-type]
+    program = LoopProgram("kernel", (X, Y), body)  # type: ignore[arg-type]
     if message is None:
         message = "loop 'i' occurs with extents 8 and 4"
     with pytest.raises(ScheduleError, match=message):
@@ -581,4 +581,4 @@ def test_a_fence_catches_what_it_should(native: Native) -> None:
     """The harness of this file fails for a program that leaves its buffers."""
     ahead = For("i", 8, "serial", Store(Y, (I, Const(0)), Load(X, (I, I + 1))))
     with pytest.raises(AssertionError, match="killed by signal"):
-        native(Program("kernel", (X, Y), ahead), {"x": sample((8, 8), F)}, edge="end")
+        native(LoopProgram("kernel", (X, Y), ahead), {"x": sample((8, 8), F)}, edge="end")

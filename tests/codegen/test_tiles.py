@@ -12,7 +12,7 @@ from burnish.codegen.objects import compile_ir
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Const, Load, Var
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, seq
+from burnish.loops.program import Alloc, For, Intrinsic, LoopProgram, Stmt, seq
 from burnish.machines.amx.tiles import CONFIG_BYTES
 from burnish.machines.intrinsics import reference
 from burnish.machines.known import INTRINSICS
@@ -36,7 +36,7 @@ def unrolled(loops: dict[str, int], body: Stmt, kind: str = "unroll") -> Stmt:
     return body
 
 
-def product_program() -> Program:
+def product_program() -> LoopProgram:
     """2 x 2 tiles of ``a b``, stored to columns 0 to 31 of ``d``."""
     m, n, k = (Var(v) for v in ("m", "n", "k"))
     p, q = Var("p"), Var("q")
@@ -50,7 +50,7 @@ def product_program() -> Program:
     to = (Load(D, (p * 16, q * 16)), Load(ACC, (p, q, ZERO, ZERO)))
     stores = unrolled({"p": 2, "q": 2}, Intrinsic("amx_store", to, (("d_stride", 48),)))
     body = Alloc(ACC, seq(clear, unrolled({"k": STEPS}, dots, "serial"), stores))
-    return Program("kernel", (A, B, D), body)
+    return LoopProgram("kernel", (A, B, D), body)
 
 
 def operands() -> tuple[dict[str, np.ndarray], np.ndarray]:
@@ -102,10 +102,10 @@ def test_too_many_accumulators_are_refused() -> None:
     acc = Buffer("acc", (5, 16, 16), "float32", "register")
     clear = unrolled({"u": 5}, Intrinsic("amx_zero", (Load(acc, (Var("u"), ZERO, ZERO)),)))
     with pytest.raises(ScheduleError, match=r"tile accumulator acc\[u, 0, 0\]: only 4 tiles"):
-        emit(Program("kernel", (D,), Alloc(acc, clear)), TILED)
+        emit(LoopProgram("kernel", (D,), Alloc(acc, clear)), TILED)
 
 
 def test_accumulators_at_places_that_vary_are_refused() -> None:
     clear = unrolled({"u": 2}, Intrinsic("amx_zero", (Load(ACC, (Var("u"), ZERO, ZERO, ZERO)),)), "serial")
     with pytest.raises(ScheduleError, match="at fixed places"):
-        emit(Program("kernel", (D,), Alloc(ACC, clear)), TILED)
+        emit(LoopProgram("kernel", (D,), Alloc(ACC, clear)), TILED)

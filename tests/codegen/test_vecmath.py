@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from burnish.codegen.angles import LARGE
-from burnish.codegen.builder import Builder, Value
+from burnish.codegen.builder import IRBuilder, IRValue
 from burnish.codegen.vecmath import BIT_MATH, MATH, ULP
 from burnish.loops import expr
 from burnish.loops.numeric import FUNCTIONS
@@ -199,7 +199,7 @@ def test_special_values(fn: str, dtype: str, element_wise: Callable) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_an_infinite_exponential_is_infinite_in_a_sum_too(dtype: str, element_wise: Callable) -> None:
-    def build(b: Builder, x: Value) -> Value:
+    def build(b: IRBuilder, x: IRValue) -> IRValue:
         return b.binary("-", x, MATH["exp"](b, x))
 
     got = element_wise(build, (dtype,), dtype, 4)(np.array([INF, -INF, 1e6, 0.0], dtype))

@@ -7,21 +7,23 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from burnish.comm.frames import HEADER, FrameReader, head, payload
-from burnish.comm.messages import Message
+from burnish.comm.messages import ArrayMessage
 from burnish.comm.protocol import DTYPES
 from burnish.errors import WorkerError
 
 SHAPES = arrays.array_shapes(min_dims=0, min_side=0)
 ANY_ARRAY = st.sampled_from(DTYPES).flatmap(lambda dtype: arrays.arrays(dtype, SHAPES))
 MESSAGES = st.lists(
-    st.builds(Message, st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62), st.text(max_size=40), ANY_ARRAY),
+    st.builds(
+        ArrayMessage, st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62), st.text(max_size=40), ANY_ARRAY
+    ),
     max_size=5,
 )
 
 
-def feed(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[Message]:
+def feed(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[ArrayMessage]:
     """Gives a reader the stream in pieces of at most the given sizes, in turn."""
-    found: list[Message] = []
+    found: list[ArrayMessage] = []
     at = turn = 0
     while at < len(stream):
         room = reader.room()
@@ -33,7 +35,7 @@ def feed(reader: FrameReader, stream: bytes, sizes: list[int]) -> list[Message]:
 
 
 @given(MESSAGES, st.lists(st.integers(1, 300), min_size=1, max_size=5))
-def test_messages_arrive_as_they_were_sent(messages: list[Message], sizes: list[int]) -> None:
+def test_messages_arrive_as_they_were_sent(messages: list[ArrayMessage], sizes: list[int]) -> None:
     stream = b"".join(head(message) + bytes(payload(message.array)) for message in messages)
     found = feed(FrameReader(1), stream, sizes)
     assert len(found) == len(messages)
@@ -45,14 +47,14 @@ def test_messages_arrive_as_they_were_sent(messages: list[Message], sizes: list[
 
 @pytest.mark.parametrize("size", [70_000, 1_000_000])
 def test_arrays_larger_than_the_buffer(size: int) -> None:
-    messages = [Message(0, n, "large", np.full(size, n, np.uint8)) for n in range(3)]
+    messages = [ArrayMessage(0, n, "large", np.full(size, n, np.uint8)) for n in range(3)]
     stream = b"".join(head(message) + bytes(payload(message.array)) for message in messages)
     assert [int(message.array.sum()) for message in feed(FrameReader(1), stream, [50_000])] == [0, size, 2 * size]
 
 
 @given(st.integers(0, HEADER.size + 15), st.integers(0, 255))
 def test_an_altered_header_is_refused_or_changes_words_only(at: int, byte: int) -> None:
-    message = Message(2, 3, "what", np.arange(3))
+    message = ArrayMessage(2, 3, "what", np.arange(3))
     stream = bytearray(head(message) + bytes(payload(message.array)))
     same = stream[at] == byte
     stream[at] = byte

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from burnish.errors import DataError, ParameterError
-from burnish.fitting.data import Arrays, Loader, bound, read_npz, source
+from burnish.fitting.data import ArrayBatches, Loader, bound, read_npz, source
 from burnish.runtime.steps import TensorSpec
 
 INPUTS = (TensorSpec("x", (4, 3), "float32"), TensorSpec("label", (4,), "int64"))
@@ -121,4 +121,4 @@ def test_a_loader_of_torch_goes_on_where_it_was(own: bool) -> None:
 
 
 def test_arrays_say_what_they_are() -> None:
-    assert Arrays(DATA, 4, seed=2).facts() == {"rows": 10, "batch": 4, "seed": 2, "shuffle": True}
+    assert ArrayBatches(DATA, 4, seed=2).facts() == {"rows": 10, "batch": 4, "seed": 2, "shuffle": True}

@@ -18,9 +18,9 @@ import pytest
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
 from burnish.fitting.fit import prepare
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.progress import shown
-from burnish.fitting.report import Progress
+from burnish.fitting.report import TrainingProgress
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from tests.train.networks import perceptron, rows
@@ -36,7 +36,7 @@ def fit(**more: Any) -> Any:
 
 
 def test_epochs_lower_the_loss_and_are_reported() -> None:
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     done = fit(epochs=8, valid=VALID, metrics=["accuracy"], progress=seen.append)
     report = done.report
     assert report.stop_reason == "epochs" and report.epochs == 8
@@ -233,7 +233,7 @@ def test_a_label_that_is_no_class_names_the_batch_and_loses_nothing(tmp_path: Pa
 
 
 def test_ctrl_c_ends_after_the_call_with_a_checkpoint(tmp_path: Path) -> None:
-    def interrupt(now: Progress) -> None:
+    def interrupt(now: TrainingProgress) -> None:
         if now.call == 4:
             os.kill(os.getpid(), signal.SIGINT)
 
@@ -346,7 +346,7 @@ def test_rows_that_no_step_takes_are_reported() -> None:
 
 
 def test_data_to_evaluate_with_are_checked_before_training() -> None:
-    seen: list[Progress] = []
+    seen: list[TrainingProgress] = []
     with pytest.raises(DataError, match=r"valid: batch: 'x': found shape \[16, 3\]; allowed: \[16, 12\]"):
         fit(epochs=1, valid={"x": VALID["x"][:, :3], "label": VALID["label"]}, progress=seen.append)
     assert not seen
@@ -375,12 +375,18 @@ def test_gradients_that_are_not_finite_leave_everything_as_it_was(tmp_path: Path
 
 
 def test_a_state_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
-    def poison(now: Progress) -> None:
+    def poison(now: TrainingProgress) -> None:
         if now.call == 2:
             trainer.step.state["b1"] = np.full(24, np.nan, "f4")
 
     trainer = prepare(
-        perceptron(), DATA, TRAIN, Limits(steps=2, save_every=1), checkpoint=tmp_path, progress=poison, threads=1
+        perceptron(),
+        DATA,
+        TRAIN,
+        TrainingLimits(steps=2, save_every=1),
+        checkpoint=tmp_path,
+        progress=poison,
+        threads=1,
     ).trainer
     with pytest.raises(DivergenceError, match=r"found state 'b1.*' that is not finite.*step-0000000001"):
         trainer.run()

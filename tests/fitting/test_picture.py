@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from burnish.fitting.picture import page
-from burnish.fitting.report import Evaluation, Report
+from burnish.fitting.report import Evaluation, TrainingReport
 
 FOUND = Evaluation(20, 1, 0.4, {"accuracy": 0.9}, 64)
-REPORT = Report(
+REPORT = TrainingReport(
     np.linspace(2, 1, 40), (replace(FOUND, call=10, loss=0.7), FOUND), 40, 40, 2, 0, 1.5, "epochs", FOUND, None,
     {"arena": 1 << 20}, (100, 4_000_000, 300),
 )  # fmt: skip
@@ -26,7 +26,7 @@ REPORT = Report(
         replace(REPORT, losses=np.arange(12345.0) - 20),
     ],
 )  # fmt: skip
-def test_a_page_is_well_formed(report: Report) -> None:
+def test_a_page_is_well_formed(report: TrainingReport) -> None:
     tree = ElementTree.fromstring(
         page(report).partition("<html>")[2].join(("<html>", "")).replace('utf-8">', 'utf-8"/>')
     )

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish.frontend.onnx.forests import MODES, Forest, in_order
+from burnish.frontend.onnx.forests import MODES, OnnxTrees, in_order
 
 RANDOM = np.random.default_rng(11)
 VALUES = np.array([-np.inf, -1, -0.0, 0, 1, 2, 3, np.inf, np.nan], np.float32)
 
 
-def random_forest(trees: int, depth: int, dtype: type) -> Forest:
+def random_forest(trees: int, depth: int, dtype: type) -> OnnxTrees:
     """Complete trees over three features, of all kinds of tests, with bounds that are also values, infinite or NaN."""
     inner, total = 2**depth - 1, 2 ** (depth + 1) - 1
     nodes, members = np.zeros((trees * total, 5), np.int64), []
@@ -26,10 +26,10 @@ def random_forest(trees: int, depth: int, dtype: type) -> Forest:
     thresholds = RANDOM.choice(VALUES, len(nodes)).astype(dtype)
     weights = np.where(nodes[:, :1] == 0, np.arange(len(nodes), dtype=np.float32)[:, None], np.nan)
     roots = np.arange(trees) * total
-    return Forest(roots, nodes, thresholds, weights, np.array(members, np.float32).reshape(-1, 2))
+    return OnnxTrees(roots, nodes, thresholds, weights, np.array(members, np.float32).reshape(-1, 2))
 
 
-def leaf(forest: Forest, root: int, row: np.ndarray) -> int:
+def leaf(forest: OnnxTrees, root: int, row: np.ndarray) -> int:
     """The leaf that a row comes to, as the standard has it."""
     at = root
     while forest.nodes[at, 0]:

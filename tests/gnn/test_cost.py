@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.data.cost import FEATURES, SUMMED, CostModel, FeatureSums, fit, nonnegative_least_squares
+from burnish.gnn.data.cost import FEATURES, SUMMED, FeatureSums, LayerCostModel, fit, nonnegative_least_squares
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.generators import block_model
 
@@ -107,7 +107,7 @@ def test_weights_of_a_linear_cost_are_found() -> None:
     graph = block_model(3000, 40_000, 6, seed=2, densities=[1, 2, 4, 8, 16, 32], shuffle=False)
     sums = FeatureSums.of(graph.csr, 64)
     true = np.array([3e-6, 2e-7, 0, 0, 1e-8, 0, 5e-7])
-    model = CostModel()
+    model = LayerCostModel()
     for cuts in ([0, 700, 1500, 3000], [0, 100, 2000, 2000, 3000], [0, 300, 600, 900, 1200, 3000]):
         x = sums.between(cuts)
         model = model.learned(x, np.where(x[:, 0] > 0, x @ true, 7.0))
@@ -117,12 +117,12 @@ def test_weights_of_a_linear_cost_are_found() -> None:
 
 def test_models_become_json_and_models_again() -> None:
     x = np.random.default_rng(1).random((9, len(FEATURES))) + 0.1
-    model = CostModel(("vertices", "neighbours")).learned(x, x[:, 0] + 2 * x[:, 1])
-    again = CostModel.from_json(json.loads(json.dumps(model.to_json())))
+    model = LayerCostModel(("vertices", "neighbours")).learned(x, x[:, 0] + 2 * x[:, 1])
+    again = LayerCostModel.from_json(json.loads(json.dumps(model.to_json())))
     np.testing.assert_array_equal(again.predict(x), model.predict(x))
     np.testing.assert_array_equal(again.learned(x, x[:, 0]).weights, model.learned(x, x[:, 0]).weights)
     assert again.full_weights()[2:].tolist() == [0] * 5
-    assert CostModel.from_json(CostModel().to_json()).weights is None
+    assert LayerCostModel.from_json(LayerCostModel().to_json()).weights is None
 
 
 @pytest.mark.parametrize(
@@ -137,15 +137,15 @@ def test_models_become_json_and_models_again() -> None:
 )
 def test_wrong_json_is_refused(told, message: str) -> None:
     with pytest.raises(DataError, match=message):
-        CostModel.from_json(told)
+        LayerCostModel.from_json(told)
 
 
 def test_wrong_measurements_are_refused() -> None:
     x = np.ones((2, len(FEATURES)))
     for seconds, message in (([1.0], r"\(1,\) times of 2"), ([1, 0], "found times 0.0"), ([1, np.nan], "found times")):
         with pytest.raises(DataError, match=message):
-            CostModel().learned(x, seconds)
+            LayerCostModel().learned(x, seconds)
     with pytest.raises(ParameterError, match="nothing was measured"):
-        CostModel().predict(x)
+        LayerCostModel().predict(x)
     with pytest.raises(ParameterError, match="width 0"):
         FeatureSums.of(CSR.from_edges([0], [1], 2), 0)

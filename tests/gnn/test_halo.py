@@ -10,7 +10,7 @@ from burnish.errors import DataError, InputError
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.generators import block_model
 from burnish.gnn.data.graph import Graph
-from burnish.gnn.data.halo import Partition, exchange, exchange_back, halo_sizes, split
+from burnish.gnn.data.halo import GraphPart, exchange, exchange_back, halo_sizes, split
 from burnish.gnn.data.partition import equal_edges
 
 
@@ -38,7 +38,7 @@ def test_partitions_aggregate_as_the_whole_graph(ranks: int, weights: bool) -> N
     cuts = equal_edges(graph.csr, ranks)
 
     def work(comm, rows: CSR, own: np.ndarray) -> tuple[np.ndarray, int]:
-        part = Partition.of(rows, cuts, comm)
+        part = GraphPart.of(rows, cuts, comm)
         return aggregate(part.csr, exchange(comm, part, own)), len(part.halo)
 
     ranges = list(itertools.pairwise(cuts.tolist()))
@@ -57,7 +57,7 @@ def test_gradients_return_to_their_owners(ranks: int) -> None:
     cuts = equal_edges(graph.csr, ranks)
     parts = split(graph.csr, cuts)
 
-    def work(comm, part: Partition) -> np.ndarray:
+    def work(comm, part: GraphPart) -> np.ndarray:
         return exchange_back(comm, part, aggregate(part.csr.transpose, dy[part.begin : part.end]))
 
     found = np.concatenate(launch(work, [(part,) for part in parts]))
@@ -69,7 +69,7 @@ def test_partitions_made_apart_and_together_are_the_same() -> None:
     cuts = np.array([0, 10, 10, 45, 60])
     together = split(graph.csr, cuts)
     apart = launch(
-        lambda comm, rows: Partition.of(rows, cuts, comm),
+        lambda comm, rows: GraphPart.of(rows, cuts, comm),
         [(graph.csr.slice(begin, end),) for begin, end in itertools.pairwise(cuts.tolist())],
     )
     for one, other in zip(together, apart, strict=True):
@@ -101,7 +101,7 @@ def test_rows_are_exchanged_in_place() -> None:
     graph = block_model(40, 200, 2)
     cuts = np.array([0, 20, 40])
 
-    def work(comm, part: Partition) -> bool:
+    def work(comm, part: GraphPart) -> bool:
         out = np.zeros((part.vertices + len(part.halo), 2), np.float32)
         out[: part.vertices] = np.arange(part.begin, part.end)[:, None]
         found = exchange(comm, part, out[: part.vertices], out)
@@ -125,8 +125,8 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(InputError, match="allowed: 40 rows"):
         alone(lambda comm: exchange_back(comm, part, np.zeros((41, 2))))
     with pytest.raises(DataError, match="found 2 ranges; allowed: 1"):
-        alone(lambda comm: Partition.of(graph.csr, [0, 20, 40], comm))
+        alone(lambda comm: GraphPart.of(graph.csr, [0, 20, 40], comm))
     with pytest.raises(DataError, match="found 30 rows; allowed: 40"):
-        alone(lambda comm: Partition.of(graph.csr.slice(0, 30), [0, 40], comm))
+        alone(lambda comm: GraphPart.of(graph.csr.slice(0, 30), [0, 40], comm))
     with pytest.raises(DataError, match="cuts: found"):
         split(graph.csr, [0, 30])

@@ -14,7 +14,7 @@ from burnish.gnn.data.generators import block_model, rmat
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.partition import (
     Graphs,
-    Measured,
+    LayerSeconds,
     Partitioner,
     balanced,
     checked_cuts,
@@ -109,7 +109,7 @@ def test_what_is_learned_balances_where_equal_shares_do_not() -> None:
         features = partitioner.features(graph.csr)
         starts = [equal_vertices(graph.vertices, parts), equal_edges(graph.csr, parts)]
         partitioner, best = learn(partitioner, features, lambda cuts: seconds_of(graph.csr, cuts=cuts), starts, 1)
-        baselines = [Measured(cuts, seconds_of(graph.csr, cuts=cuts)).workers.max() for cuts in starts]
+        baselines = [LayerSeconds(cuts, seconds_of(graph.csr, cuts=cuts)).workers.max() for cuts in starts]
         slowest[parts] = best.workers.max()
         assert best.balance > 0.99
         assert min(baselines) > 1.2 * slowest[parts]
@@ -124,12 +124,12 @@ def test_layers_are_balanced_together_and_priced_apart() -> None:
     partitioner = Partitioner((602, 16))
     features = partitioner.features(graph.csr)
     cuts = equal_edges(graph.csr, 6)
-    partitioner = partitioner.learned(features, Measured(cuts, seconds_of(graph.csr, 2, cuts)))
+    partitioner = partitioner.learned(features, LayerSeconds(cuts, seconds_of(graph.csr, 2, cuts)))
     found = partitioner.cuts(features, 6)
     predicted = partitioner.predict(features, found)
     assert predicted.shape == (2, 6)
     np.testing.assert_allclose(predicted[1], 2 * predicted[0], rtol=1e-3)
-    assert Measured(found, seconds_of(graph.csr, 2, found)).balance > 0.98
+    assert LayerSeconds(found, seconds_of(graph.csr, 2, found)).balance > 0.98
 
 
 def test_pieces_of_ranges_are_points_of_the_model() -> None:
@@ -159,10 +159,10 @@ def test_one_graph_teaches_partitions_of_another() -> None:
     features = partitioner.features(seen.csr)
     for parts in (4, 6):
         for cuts in (equal_vertices(seen.vertices, parts), equal_edges(seen.csr, parts)):
-            partitioner = partitioner.learned(features, Measured(cuts, seconds_of(seen.csr, cuts=cuts)))
+            partitioner = partitioner.learned(features, LayerSeconds(cuts, seconds_of(seen.csr, cuts=cuts)))
     told = json.loads(json.dumps(partitioner.to_json()))
     cuts = Partitioner.from_json(told).cuts(partitioner.features(unseen.csr), 4)
-    assert Measured(cuts, seconds_of(unseen.csr, cuts=cuts)).balance > 0.98
+    assert LayerSeconds(cuts, seconds_of(unseen.csr, cuts=cuts)).balance > 0.98
 
 
 def test_measurements_of_this_graph_correct_what_the_model_cannot_see() -> None:
@@ -174,11 +174,11 @@ def test_measurements_of_this_graph_correct_what_the_model_cannot_see() -> None:
     partitioner = Partitioner((64,))
     features = partitioner.features(graph.csr)
     cuts = equal_edges(graph.csr, 6)
-    partitioner = partitioner.learned(features, Measured(cuts, measure(cuts)))
-    alone = Measured(cuts := partitioner.cuts(features, 6), measure(cuts))
+    partitioner = partitioner.learned(features, LayerSeconds(cuts, measure(cuts)))
+    alone = LayerSeconds(cuts := partitioner.cuts(features, 6), measure(cuts))
     near = alone
     for _ in range(3):
-        near = Measured(cuts := partitioner.cuts(features, 6, near), measure(cuts))
+        near = LayerSeconds(cuts := partitioner.cuts(features, 6, near), measure(cuts))
     assert alone.balance < 0.9
     assert near.balance > 0.95
 
@@ -188,7 +188,7 @@ def test_moves_happen_where_they_pay() -> None:
     partitioner = Partitioner((64,))
     features = partitioner.features(graph.csr)
     cuts = equal_vertices(graph.vertices, 4)
-    now = Measured(cuts, seconds_of(graph.csr, cuts=cuts))
+    now = LayerSeconds(cuts, seconds_of(graph.csr, cuts=cuts))
     partitioner = partitioner.learned(features, now)
     move = partitioner.move(features, now, epochs=100, seconds=0.05)
     assert move.pays
@@ -197,7 +197,7 @@ def test_moves_happen_where_they_pay() -> None:
     gain = move.before - move.after
     assert not partitioner.move(features, now, epochs=100, seconds=101 * gain).pays
     assert not partitioner.move(features, now, epochs=0, seconds=0.0).pays
-    level = Measured(move.cuts, seconds_of(graph.csr, cuts=move.cuts))
+    level = LayerSeconds(move.cuts, seconds_of(graph.csr, cuts=move.cuts))
     assert not partitioner.learned(features, level).move(features, level, epochs=10**6, seconds=0.0).pays
 
 
@@ -207,9 +207,9 @@ def test_ranges_may_be_empty() -> None:
     features = partitioner.features(csr)
     cuts = equal_vertices(3, 5)
     seconds = np.where(np.diff(cuts) > 0, 1e-6, 0.0)[None]
-    partitioner = partitioner.learned(features, Measured(cuts, seconds))
+    partitioner = partitioner.learned(features, LayerSeconds(cuts, seconds))
     assert checked_cuts(partitioner.cuts(features, 5), 3)[-1] == 3
-    assert checked_cuts(partitioner.cuts(features, 5, Measured(cuts, seconds)), 3)[-1] == 3
+    assert checked_cuts(partitioner.cuts(features, 5, LayerSeconds(cuts, seconds)), 3)[-1] == 3
 
 
 def test_wrong_arguments_are_refused() -> None:
@@ -220,9 +220,9 @@ def test_wrong_arguments_are_refused() -> None:
         partitioner.cuts(features, 2)
     for cuts in ([0, 2], [1, 3], [0, 2, 1, 3], [0]):
         with pytest.raises(DataError, match=r"cuts: found .*; allowed: 0 to 3, ascending"):
-            partitioner.learned(features, Measured(np.array(cuts), np.ones((1, max(1, len(cuts) - 1)))))
+            partitioner.learned(features, LayerSeconds(np.array(cuts), np.ones((1, max(1, len(cuts) - 1)))))
     with pytest.raises(DataError, match=r"seconds of shape \(2, 1\); allowed: \(1, 1\)"):
-        partitioner.learned(features, Measured(np.array([0, 3]), np.ones((2, 1))))
+        partitioner.learned(features, LayerSeconds(np.array([0, 3]), np.ones((2, 1))))
     with pytest.raises(ParameterError, match=r"widths \(\)"):
         Partitioner(())
     with pytest.raises(ParameterError, match="found 0 parts"):

@@ -18,7 +18,7 @@ import burnish.gnn.run.workers as workers
 from burnish.comm.local import launch
 from burnish.comm.protocol import Comm
 from burnish.errors import ParameterError, WorkerError
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.partition import equal_edges
@@ -27,7 +27,7 @@ from burnish.gnn.model.models import network
 from burnish.gnn.run.blocked import BlockedStep
 from burnish.gnn.run.picture import partition_facts, partition_picture
 from burnish.gnn.run.train import fit
-from burnish.gnn.run.workers import Job, fit_workers, train_share
+from burnish.gnn.run.workers import WorkerJob, fit_workers, train_share
 from tests.gnn.references import Reference, small, weighted
 from tests.gnn.test_blocks import Interpreted
 
@@ -116,7 +116,7 @@ def test_refusals(given: dict, message: str) -> None:
         fit_workers(network("gcn", 12, 4), small(60), **given)
 
 
-def killed_at_a_checkpoint(comm: Comm, job: Job) -> None:
+def killed_at_a_checkpoint(comm: Comm, job: WorkerJob) -> None:
     """Trains; worker 1 kills itself as soon as there is a checkpoint."""
 
     def kill() -> None:
@@ -136,8 +136,10 @@ def test_a_killed_worker_is_named_and_its_training_goes_on(tmp_path: Path) -> No
     save(tmp_path / "g.bngraph", graph)
     net = network("gcn", 12, 4, hidden=8, dropout=0.4)
     folder = tmp_path / "states"
-    limits = Limits(epochs=5000, save_every=3)
-    job = Job(net, str(tmp_path / "g.bngraph"), np.array([0, 30, 60]), "edges", None, limits, str(folder), threads=1)
+    limits = TrainingLimits(epochs=5000, save_every=3)
+    job = WorkerJob(
+        net, str(tmp_path / "g.bngraph"), np.array([0, 30, 60]), "edges", None, limits, str(folder), threads=1
+    )
     with pytest.raises(WorkerError, match="worker 1"):
         launch(killed_at_a_checkpoint, [(job,), (job,)], "process", TIMEOUT)
     done = int(max(folder.glob("step-*.safetensors")).stem.removeprefix("step-"))

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Expr, select
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.ops import OPERATORS
@@ -24,7 +24,7 @@ def applied(op: str, name: str, *inputs: Tensor, **attrs: object) -> Tensor:
 class Attended(Case):
     """Attention of ``shapes`` [B, H, S, D], [B, H, L, D] and [B, H, L, V]; ``attrs``: scale, causal, masked."""
 
-    def task(self) -> Task:
+    def task(self) -> KernelTask:
         dtype = self.dtypes[0] if self.dtypes else "float32"
         q, k, v = (placeholder(s, dtype, n) for s, n in zip(self.shapes, "qkv", strict=True))
         inputs = [q, k, v]
@@ -45,7 +45,7 @@ class Attended(Case):
         weights = applied("softmax", "weights", e, axis=-1)
         mixed = applied("matmul", "mixed", weights, v)
         (y,) = [applied("transpose", "y", mixed, perm=(0, 2, 1, 3))] if self.attrs.get("joined") else [mixed]
-        return Task("kernel", tuple(inputs), (y,), "attention", {}, frozenset())
+        return KernelTask("kernel", tuple(inputs), (y,), "attention", {}, frozenset())
 
 
 def attended(

@@ -10,16 +10,16 @@ import numpy as np
 
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import tunable_matches
 from burnish.loops.evaluate import evaluate
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.tensor import placeholder
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.runtime.gpu.records import Counts
-from burnish.simulators.gpu.emulator import Emulator
+from burnish.runtime.gpu.records import LaunchCounts
+from burnish.simulators.gpu.emulator import GridEmulator
 
 SM80 = target("cuda:sm_80")
 
@@ -35,14 +35,14 @@ class Case:
     template: str | None = None
     choice: Mapping[str, Any] | None = None
 
-    def task(self) -> Task:
+    def task(self) -> KernelTask:
         """What the kernel computes."""
         dtypes = self.dtypes or ["float32"] * len(self.shapes)
         inputs = [placeholder(s, d, f"x{i}") for i, (s, d) in enumerate(zip(self.shapes, dtypes, strict=True))]
         found = OPERATORS[self.op].define("y", inputs, dict(self.attrs))
-        return Task("kernel", tuple(inputs), tuple(found), self.op, {}, frozenset())
+        return KernelTask("kernel", tuple(inputs), tuple(found), self.op, {}, frozenset())
 
-    def program(self) -> tuple[Program, str]:
+    def program(self) -> tuple[LoopProgram, str]:
         """The scheduled program, and the template's name."""
         matches = tunable_matches(self.task(), SM80)
         match = matches[0] if self.template is None else next(m for m in matches if m.name == self.template)
@@ -60,17 +60,17 @@ class Case:
         return found
 
 
-def execute(code: GridCode, case: Case, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray], Counts]:
+def execute(code: GridCode, case: Case, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray], LaunchCounts]:
     """Results of a kernel, expected ones, and counts."""
     task, arrays = case.task(), case.arrays(seed)
     expected = evaluate(task.outputs, arrays)
     results = [np.zeros_like(e) for e in expected]
-    device = Emulator(seed)
+    device = GridEmulator(seed)
     device.run(code.packed(), [a.reshape(-1).view(np.uint8) for a in (*arrays.values(), *results)])
     return results, expected, device.counts
 
 
-def check(case: Case, tolerance: float = 1e-5) -> Counts:
+def check(case: Case, tolerance: float = 1e-5) -> LaunchCounts:
     """Runs a case without ptxas and compares; its counts."""
     results, expected, counts = execute(compile_grid(case.program()[0], SM80, assembled=False), case)
     for result, wanted in zip(results, expected, strict=True):

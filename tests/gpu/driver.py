@@ -16,7 +16,7 @@ import pytest
 from burnish.codegen.gridcode import GridCode
 from burnish.runtime.device import bytes_at
 from burnish.runtime.gpu import driver
-from burnish.simulators.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import GridEmulator
 
 LAUNCH_MILLISECONDS = 0.1  # by the driver's clock
 L2_BYTES = 4096
@@ -88,7 +88,7 @@ class EmulatedDriver:
 
     def _execute(self, code: GridCode, places: list[int]) -> None:
         memory = [bytes_at(place, n) for place, n in zip(places, code.nbytes, strict=True)]
-        Emulator().run(code.packed(), memory)
+        GridEmulator().run(code.packed(), memory)
         self.clock += LAUNCH_MILLISECONDS
 
     def _capture(self, stream: int, mode: int) -> tuple[int]:

@@ -18,16 +18,16 @@ from burnish.loops.program import (
     WAIT_COPIES,
     WAIT_PRODUCTS,
     Intrinsic,
-    Program,
+    LoopProgram,
     Stmt,
     rebuild_stmt,
 )
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.lower.barriers import count_barriers, without_barrier
 from burnish.machines.target import Target, target
-from burnish.runtime.gpu.records import Counts
+from burnish.runtime.gpu.records import LaunchCounts
 from burnish.schedule.schedule import Schedule
-from burnish.simulators.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import GridEmulator
 from tests.gpu.cases import SM80, Case, check
 from tests.gpu.test_barriers import coded
 
@@ -36,13 +36,15 @@ HALVES = ("float16", "float16")
 LONG = Case("matmul", [(64, 320), (320, 64)], {}, HALVES, choice={"tile": "64x64", "stages": 3})
 
 
-def program_of(case: Case, machine: Target, template: str) -> Program:
+def program_of(case: Case, machine: Target, template: str) -> LoopProgram:
     """A case scheduled for a machine."""
     match = next(m for m in tunable_matches(case.task(), machine) if m.name == template)
     return match.apply({**match.space.default, **(case.choice or {})}).program
 
 
-def checked(case: Case, machine: Target, template: str, tolerance: float, monkeypatch: pytest.MonkeyPatch) -> Counts:
+def checked(
+    case: Case, machine: Target, template: str, tolerance: float, monkeypatch: pytest.MonkeyPatch
+) -> LaunchCounts:
     """Runs a case, compares, and gives its counts."""
     monkeypatch.setattr("tests.gpu.cases.SM80", machine)
     return check(replace(case, template=template), tolerance)
@@ -93,7 +95,7 @@ def run_changed(machine: Target, template: str, change: Callable[[Stmt], Stmt]) 
     (launch,) = grids.launches
     code = coded(program, replace(grids, launches=(replace(launch, body=change(launch.body)),)), machine)
     arrays = [*LONG.arrays().values(), np.zeros((64, 64), np.float16)]
-    Emulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in arrays])
+    GridEmulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in arrays])
     return arrays[-1]
 
 

@@ -13,7 +13,7 @@ from burnish.codegen.ptxas import find_ptxas
 from burnish.errors import ScheduleError, VerificationError
 from burnish.graph import GraphBuilder
 from burnish.kernels.gpu.attention_form import attention
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import template_called
 from burnish.loops.tensor import compute, placeholder
 from burnish.lower.barriers import check_barriers, count_barriers, without_barrier
@@ -86,7 +86,7 @@ def test_what_is_no_softmax_is_no_attention() -> None:
     other = compute((8, 40), lambda i, j: weights[i, j] * weights[i, j], "other")
     for left, found in ((weights, True), (other, False)):
         mixed = applied("matmul", "mixed", left, v)
-        assert (attention(Task("kernel", (q, k, v), (mixed,), "", {}, frozenset())) is not None) == found
+        assert (attention(KernelTask("kernel", (q, k, v), (mixed,), "", {}, frozenset())) is not None) == found
 
 
 def test_a_graph_has_one_kernel_for_it(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from burnish.codegen.grid import _places, bound, compile_grid, emit_grid, lowere
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import ScheduleError, VerificationError
 from burnish.loops.expr import Buffer, Const, Expr, Load, Var, equal
-from burnish.loops.program import Alloc, For, If, Program, Store, seq
+from burnish.loops.program import Alloc, For, If, LoopProgram, Store, seq
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder
 from burnish.lower.barriers import WAIT, check_barriers, count_barriers, insert_barriers, without_barrier
 from burnish.lower.threads import Grids, Launch, launches
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
-from burnish.simulators.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import GridEmulator
 from tests.gpu.cases import SM80, Case
 
 KNOWN = SM80.machine.named_intrinsics
@@ -29,7 +29,7 @@ NORMALIZED = Case("layer_norm", [(1, 96), (96,), (96,)], {}, choice={"warps": 4}
 CASES = {"product": PRODUCT, "tensor cores": HALVES, "softmax": SOFTMAX, "layer_norm": NORMALIZED}
 
 
-def coded(program: Program, grids: Grids, machine: Target = SM80) -> GridCode:
+def coded(program: LoopProgram, grids: Grids, machine: Target = SM80) -> GridCode:
     """A kernel of launches as they are, for the runner alone."""
     offsets, size = _places(grids.workspace)
     text, names = emit_grid(program, machine, grids, offsets)
@@ -38,10 +38,10 @@ def coded(program: Program, grids: Grids, machine: Target = SM80) -> GridCode:
     return GridCode(found, tuple(p.nbytes for p in program.params), written, size, "sm_80", "", text)
 
 
-def run(program: Program, grids: Grids) -> None:
+def run(program: LoopProgram, grids: Grids) -> None:
     """Executes launches on zeros, which the checks do not depend on."""
     memory = [np.zeros(p.nbytes, np.uint8) for p in program.params]
-    Emulator().run(coded(program, grids).packed(), memory)
+    GridEmulator().run(coded(program, grids).packed(), memory)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -123,7 +123,7 @@ def test_barriers_that_not_all_threads_reach_are_refused() -> None:
 
 def test_the_runner_finds_threads_that_never_come() -> None:
     launch = divergent(planted=True)
-    program = Program("kernel", (Buffer("x", (64,)), Buffer("y", (64,))), bound(launch))
+    program = LoopProgram("kernel", (Buffer("x", (64,)), Buffer("y", (64,))), bound(launch))
     with pytest.raises(VerificationError, match="32 of 64 threads ended, and never come to the barrier"):
         run(program, Grids((), (launch,)))
 
@@ -131,20 +131,20 @@ def test_the_runner_finds_threads_that_never_come() -> None:
 def test_the_runner_finds_a_place_outside_of_a_buffer() -> None:
     x, y = Buffer("x", (32,)), Buffer("y", (32,))
     i = Var("threadIdx.x")
-    outside = Program("kernel", (Buffer("x", (33,)), y), Store(y, (i,), Load(Buffer("x", (33,)), (i + 1,))))
+    outside = LoopProgram("kernel", (Buffer("x", (33,)), y), Store(y, (i,), Load(Buffer("x", (33,)), (i + 1,))))
     code = coded(outside, Grids((), (Launch((1, 1, 1), (32, 1, 1), outside.body),)))
     short = replace(code, nbytes=(x.nbytes, y.nbytes))
     memory = [np.zeros(128, np.uint8), np.zeros(128, np.uint8)]
     with pytest.raises(
         VerificationError, match=r"thread 31 touches 0 bytes behind parameter 0, outside of all buffers"
     ):
-        Emulator().run(short.packed(), memory)
+        GridEmulator().run(short.packed(), memory)
 
 
 def test_blocks_that_depend_on_each_other_are_found() -> None:
     y = Buffer("y", (8,))
     body = Store(y, (Const(0),), Const(1.0, "float32"))
-    program = Program("kernel", (y,), If(equal(Var("threadIdx.x"), 0), body))
+    program = LoopProgram("kernel", (y,), If(equal(Var("threadIdx.x"), 0), body))
     with pytest.raises(VerificationError, match="two blocks touch one place of parameter 0"):
         run(program, Grids((), (Launch((4, 1, 1), (32, 1, 1), program.body),)))
 
@@ -155,7 +155,7 @@ def test_a_shared_buffer_that_would_differ_between_threads_is_refused() -> None:
     own = For("k", 4, "serial", Store(p, (k,), Load(x, (t,))))
     nest = For("t", 32, "threadIdx.x", Alloc(p, seq(own, Store(y, (t,), Load(p, (Const(0),))))))
     with pytest.raises(ScheduleError, match="'p' is shared by the block, but what it holds depends on loop 't'"):
-        launches(Program("kernel", (x, y), nest), SM80.machine)
+        launches(LoopProgram("kernel", (x, y), nest), SM80.machine)
 
 
 def doubled(x: Tensor, i: Var) -> Expr:

@@ -9,14 +9,14 @@ import pytest
 
 from burnish.codegen.gridcode import GridCode
 from burnish.errors import TargetError
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.runtime.gpu.bench import CudaBench
 from burnish.tune.evaluate import Fixed
 from burnish.tune.evaluate.building import Build, build
 from burnish.tune.evaluate.expected import WrongAnswer
 from burnish.tune.evaluate.on_device import DeviceHarness
 from burnish.tune.evaluate.reference import examples
-from burnish.tune.evaluate.remote import Arrays
+from burnish.tune.evaluate.remote import TaskArrays
 from burnish.tune.evaluate.worker import run
 from tests.gpu.cases import SM80, Case
 from tests.gpu.driver import L2_BYTES, EmulatedDriver, emulated_gpu
@@ -26,7 +26,7 @@ LAUNCH = 1e-4  # seconds by the driver's clock
 
 
 @pytest.fixture(scope="module")
-def built() -> tuple[Task, Build]:
+def built() -> tuple[KernelTask, Build]:
     """A kernel by its default choice."""
     task = CASE.task()
     made = build(task, SM80, "elements", {"threads": 64, "vector": 1, "own": 1, "steps": 1})
@@ -34,15 +34,17 @@ def built() -> tuple[Task, Build]:
 
 
 def harness(
-    monkeypatch: pytest.MonkeyPatch, built: tuple[Task, Build], cold: bool = False
+    monkeypatch: pytest.MonkeyPatch, built: tuple[KernelTask, Build], cold: bool = False
 ) -> tuple[DeviceHarness, EmulatedDriver]:
     task, made = built
     assert made.kernel is not None
     gpu, driver = emulated_gpu(monkeypatch, [GridCode.unpacked(made.kernel.code)])
-    return DeviceHarness(CudaBench(gpu, "sm_80"), Arrays(task, examples(task)), cold), driver
+    return DeviceHarness(CudaBench(gpu, "sm_80"), TaskArrays(task, examples(task)), cold), driver
 
 
-def test_runs_are_one_graph_between_two_events(monkeypatch: pytest.MonkeyPatch, built: tuple[Task, Build]) -> None:
+def test_runs_are_one_graph_between_two_events(
+    monkeypatch: pytest.MonkeyPatch, built: tuple[KernelTask, Build]
+) -> None:
     bench, driver = harness(monkeypatch, built)
     assert built[1].kernel is not None
     loaded = bench.load(built[1].kernel, None)
@@ -56,7 +58,7 @@ def test_runs_are_one_graph_between_two_events(monkeypatch: pytest.MonkeyPatch, 
 
 
 def test_cold_runs_are_timed_alone_after_the_cache_was_filled(
-    monkeypatch: pytest.MonkeyPatch, built: tuple[Task, Build]
+    monkeypatch: pytest.MonkeyPatch, built: tuple[KernelTask, Build]
 ) -> None:
     bench, driver = harness(monkeypatch, built, cold=True)
     assert built[1].kernel is not None
@@ -68,7 +70,7 @@ def test_cold_runs_are_timed_alone_after_the_cache_was_filled(
     assert max(array.nbytes for array in driver.memory.values()) >= 2 * L2_BYTES
 
 
-def test_what_is_next_to_a_buffer_is_watched(monkeypatch: pytest.MonkeyPatch, built: tuple[Task, Build]) -> None:
+def test_what_is_next_to_a_buffer_is_watched(monkeypatch: pytest.MonkeyPatch, built: tuple[KernelTask, Build]) -> None:
     bench, driver = harness(monkeypatch, built)
     assert built[1].kernel is not None
     loaded = bench.load(built[1].kernel, None)
@@ -83,7 +85,7 @@ def test_what_is_next_to_a_buffer_is_watched(monkeypatch: pytest.MonkeyPatch, bu
 
 
 def test_a_wrong_kernel_and_one_that_the_device_stops_are_outcomes(
-    monkeypatch: pytest.MonkeyPatch, built: tuple[Task, Build]
+    monkeypatch: pytest.MonkeyPatch, built: tuple[KernelTask, Build]
 ) -> None:
     task, made = built
     assert made.kernel is not None
@@ -92,7 +94,7 @@ def test_a_wrong_kernel_and_one_that_the_device_stops_are_outcomes(
     code = GridCode.unpacked(made.kernel.code)
     beyond = replace(code, launches=(replace(code.launches[0], grid=(99, 1, 1)),), ptx=code.ptx + "\n", cubin=b"")
     gpu, _ = emulated_gpu(monkeypatch, [code, GridCode.unpacked(other.code), beyond])
-    bench = DeviceHarness(CudaBench(gpu, "sm_80"), Arrays(task, examples(task)), False)
+    bench = DeviceHarness(CudaBench(gpu, "sm_80"), TaskArrays(task, examples(task)), False)
     rule = Fixed(2, LAUNCH)
     assert run(bench, made.kernel, None, rule, None, 1.0).outcome == "ok"
     wrong = run(bench, other, None, rule, None, 1.0)
@@ -111,7 +113,7 @@ def test_the_gpu_must_run_the_targets_code(monkeypatch: pytest.MonkeyPatch, cpu:
         CudaBench(gpu, cpu)
 
 
-def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch, built: tuple[Task, Build]) -> None:
+def test_memory_is_given_back(monkeypatch: pytest.MonkeyPatch, built: tuple[KernelTask, Build]) -> None:
     bench, driver = harness(monkeypatch, built)
     assert built[1].kernel is not None
     loaded = bench.load(built[1].kernel, None)

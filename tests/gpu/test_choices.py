@@ -7,8 +7,8 @@ from math import prod
 import pytest
 
 from benchmarks.layers import CONVOLUTIONS, DEPTHWISE, Convolution
-from burnish.graph.estimates import Window, estimates, label_of
-from burnish.kernels.task import Task
+from burnish.graph.estimates import ConvSizes, estimates, label_of
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import first_match
 from burnish.loops.tensor import placeholder
 from burnish.lower.threads import launches
@@ -24,14 +24,14 @@ def blocks_of(layer: Convolution, batch: int) -> tuple[str, int]:
     weight = placeholder(layer.weight_shape, name="w")
     attrs = {"pads": (layer.kernel // 2,) * 4, "strides": (layer.stride,) * 2, "groups": layer.groups}
     found = OPERATORS["conv2d"].define("y", [x, weight], attrs)
-    match = first_match(Task("kernel", (x, weight), tuple(found), "", {}, frozenset()), H100)
+    match = first_match(KernelTask("kernel", (x, weight), tuple(found), "", {}, frozenset()), H100)
     program = match.apply(match.space.default).program
     return match.name, max(prod(launch.grid) for launch in launches(program, H100.machine).launches)
 
 
 def best(layer: Convolution, batch: int) -> str:
     """The algorithm that is estimated to be fastest."""
-    window = Window(
+    window = ConvSizes(
         batch, layer.channels_in, layer.channels_out, (layer.kernel,) * 2, (layer.stride,) * 2, (layer.size,) * 2,
         (layer.size_out,) * 2,
     )  # fmt: skip

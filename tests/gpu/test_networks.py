@@ -13,7 +13,7 @@ import burnish as bn
 from burnish.errors import MissingDependencyError
 from burnish.graph import Graph, GraphBuilder
 from burnish.machines.target import target
-from burnish.simulators.gpu.emulator import Emulator, emulated
+from burnish.simulators.gpu.emulator import GridEmulator, emulated
 
 
 class Net:
@@ -153,5 +153,5 @@ def test_a_module_without_a_gpu_is_saved_and_says_what_is_missing(tmp_path: Path
             loaded(np.zeros((4, 4), "float32"))
     x = np.linspace(-1, 1, 16, dtype="float32").reshape(4, 4)
     if importlib.util.find_spec("greenlet") is not None:
-        on_coroutines = bn.load(tmp_path / "relu.bn", device=Emulator())
+        on_coroutines = bn.load(tmp_path / "relu.bn", device=GridEmulator())
         np.testing.assert_array_equal(on_coroutines(x), np.maximum(x, 0))

@@ -9,18 +9,18 @@ from burnish.codegen.grid import compile_grid
 from burnish.codegen.ptxas import find_ptxas
 from burnish.errors import ScheduleError
 from burnish.kernels.gpu.forms import product
-from burnish.kernels.gpu.split_product import SPLIT_PRODUCT, Split
-from burnish.kernels.task import Task
-from burnish.kernels.template import Match
+from burnish.kernels.gpu.split_product import SPLIT_PRODUCT, SplitProduct
+from burnish.kernels.task import KernelTask
+from burnish.kernels.template import TemplateMatch
 from burnish.loops.evaluate import evaluate
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
-from burnish.simulators.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import GridEmulator
 from tests.gpu.cases import SM80
 
 
-def convolution(channels: int, size: int, outputs: int) -> Task:
+def convolution(channels: int, size: int, outputs: int) -> KernelTask:
     """A convolution with a bias and a relu."""
 
     def applied(op: str, name: str, *inputs: Tensor, **attrs: object) -> Tensor:
@@ -29,14 +29,14 @@ def convolution(channels: int, size: int, outputs: int) -> Task:
     x, w = placeholder((1, channels, size, size), name="x"), placeholder((outputs, channels, 3, 3), name="w")
     bias = placeholder((outputs, 1, 1), name="bias")
     y = applied("add", "sum", applied("conv2d", "conv", x, w, pads=(1, 1, 1, 1)), bias)
-    return Task("kernel", (x, w, bias), (applied("relu", "y", y),), "", {}, frozenset())
+    return KernelTask("kernel", (x, w, bias), (applied("relu", "y", y),), "", {}, frozenset())
 
 
-def split(task: Task, parts: int) -> Match:
+def split(task: KernelTask, parts: int) -> TemplateMatch:
     """The template on a task, for which its model need not take it."""
     form = product(task)
     assert form is not None
-    return Match(SPLIT_PRODUCT, task, SM80, Split(task, SM80, form, parts))
+    return TemplateMatch(SPLIT_PRODUCT, task, SM80, SplitProduct(task, SM80, form, parts))
 
 
 def test_parts_add_up() -> None:
@@ -49,7 +49,7 @@ def test_parts_add_up() -> None:
     arrays = {t.name: rng.standard_normal(t.shape).astype("float32") for t in task.inputs}
     (expected,) = evaluate(task.outputs, arrays)
     found = np.zeros_like(expected)
-    Emulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in (*arrays.values(), found)])
+    GridEmulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in (*arrays.values(), found)])
     np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 

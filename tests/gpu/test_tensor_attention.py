@@ -17,11 +17,11 @@ from burnish.kernels.gpu.attention_form import attention, hides, widened
 from burnish.kernels.templates import first_match, template_called
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import Load
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.traverse import loads
 from burnish.lower.barriers import check_barriers, count_barriers, without_barrier
 from burnish.machines.target import Target, target
-from burnish.runtime.gpu.records import Counts
+from burnish.runtime.gpu.records import LaunchCounts
 from tests.gpu.attentions import Attended, attended
 from tests.gpu.cases import SM80, execute
 from tests.gpu.test_barriers import KNOWN, run
@@ -43,7 +43,7 @@ CASES: Mapping[str, tuple[str, Attended, Mapping[str, int]]] = {
 }  # fmt: skip
 
 
-def programmed(name: str, heads: int | None = None) -> tuple[Program, Attended, Target]:
+def programmed(name: str, heads: int | None = None) -> tuple[LoopProgram, Attended, Target]:
     """The scheduled program of a case; of fewer ``heads``, by the choice that is made for all."""
     template, case, choice = CASES[name]
     machine = SM90 if template == "warpgroup_attention" else SM80
@@ -56,7 +56,7 @@ def programmed(name: str, heads: int | None = None) -> tuple[Program, Attended, 
     return made.program, case, machine
 
 
-def checked(name: str) -> Counts:
+def checked(name: str) -> LaunchCounts:
     """Runs a case on coroutines and compares; its counts."""
     program, case, machine = programmed(name, 1 if name in ("groups", "panels", "long") else None)
     (result,), _, counts = execute(compile_grid(program, machine, assembled=False), case)

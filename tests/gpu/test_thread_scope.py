@@ -9,10 +9,10 @@ from burnish.codegen.grid import compile_grid
 from burnish.errors import ScheduleError
 from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Load, Var
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Alloc, For, Intrinsic, Program, Stmt, Store, seq
+from burnish.loops.program import Alloc, For, Intrinsic, LoopProgram, Stmt, Store, seq
 from burnish.machines.intrinsics import reference
 from burnish.machines.nvptx.warp import KINDS, REDUCE
-from burnish.simulators.gpu.emulator import Emulator
+from burnish.simulators.gpu.emulator import GridEmulator
 from tests.gpu.cases import SM80
 
 X, Y = Buffer("x", (2, 32)), Buffer("y", (2, 32))
@@ -24,18 +24,18 @@ def threads(s: Stmt) -> Stmt:
     return For("w", 2, "threadIdx.y", For("t", 32, "threadIdx.x", s))
 
 
-def reading(index: tuple[Expr, ...]) -> Program:
+def reading(index: tuple[Expr, ...]) -> LoopProgram:
     """A copy by way of what threads hold."""
     held = Buffer("held", (2, 32), "float32", PRIVATE)
     copy = threads(Store(held, (W, T), Load(X, (W, T))))
-    return Program("kernel", (X, Y), Alloc(held, seq(copy, threads(Store(Y, (W, T), Load(held, index))))))
+    return LoopProgram("kernel", (X, Y), Alloc(held, seq(copy, threads(Store(Y, (W, T), Load(held, index))))))
 
 
-def run(program: Program, *arrays: np.ndarray) -> None:
+def run(program: LoopProgram, *arrays: np.ndarray) -> None:
     """Executes a program on coroutines."""
     code = compile_grid(program, SM80, assembled=False)
     assert ".shared" not in code.ptx and "bar.sync" not in code.ptx
-    Emulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in arrays])
+    GridEmulator().run(code.packed(), [a.reshape(-1).view(np.uint8) for a in arrays])
 
 
 def test_threads_hold_their_own_part_without_shared_memory() -> None:
@@ -57,7 +57,7 @@ def test_threads_that_would_write_one_element_differently_are_refused() -> None:
     with pytest.raises(
         ScheduleError, match="'held' of scope 'thread' is written in loop 't', which is bound to threads"
     ):
-        compile_grid(Program("kernel", (X, Y), Alloc(held, body)), SM80)
+        compile_grid(LoopProgram("kernel", (X, Y), Alloc(held, body)), SM80)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
@@ -71,7 +71,7 @@ def test_warps_reduce_as_declared(kind: str, dtype: str) -> None:
         For("w", 2, "threadIdx.y", seq(Store(number, (W,), Const(1, dtype)), together)),
         threads(Store(y, (W, T), Load(number, (W,)))),
     )
-    program = Program("kernel", (x, y), Alloc(part, Alloc(number, body)))
+    program = LoopProgram("kernel", (x, y), Alloc(part, Alloc(number, body)))
     given = np.random.default_rng(0).uniform(1, 3, (2, 32)).astype(dtype)
     found = np.zeros_like(given)
     run(program, given, found)

@@ -7,7 +7,7 @@ import pytest
 
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.algorithms import alternatives, choose_algorithms
-from burnish.graph.estimates import Window, estimates, split_rows
+from burnish.graph.estimates import ConvSizes, estimates, split_rows
 from burnish.graph.evaluate import evaluate
 from burnish.graph.verify import verify
 from burnish.machines.target import Target, target
@@ -66,7 +66,7 @@ def test_groups_of_whole_blocks_take_winograd() -> None:
 
 def test_windows_that_winograd_has_no_tiles_for() -> None:
     """Rows of a window, windows smaller than their stride, and tiles that would be too large."""
-    base = Window(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
+    base = ConvSizes(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
 
     def sizes(**changes: tuple[int, int]) -> list[object]:
         found = estimates(replace(base, **changes), (1, 1, 1, 1), AVX512)
@@ -127,7 +127,7 @@ def test_matrix_tiles_take_convolutions_and_products() -> None:
 
 
 def test_matrix_tiles_take_large_images_of_few_channels() -> None:
-    found = estimates(Window(1, 32, 64, (3, 3), (1, 1), (147, 147), (147, 147)), (1, 1, 1, 1), TILES)
+    found = estimates(ConvSizes(1, 32, 64, (3, 3), (1, 1), (147, 147), (147, 147)), (1, 1, 1, 1), TILES)
     assert min(found, key=lambda e: e.seconds).op == "split_conv2d"
 
 
@@ -196,7 +196,7 @@ def test_how_much_further_off_tiles_are(m: int, most: float) -> None:
 
 def test_estimates_follow_the_work() -> None:
     """Twice the channels cost about twice the direct time; Winograd has fewer multiplications for more transforms."""
-    w = Window(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
+    w = ConvSizes(1, 64, 64, (3, 3), (1, 1), (56, 56), (56, 56))
     wide = replace(w, channels=128)
     by_op = {(e.op, e.attrs.get("m")): e.seconds for e in estimates(w, (1, 1, 1, 1), AVX512)}
     fast = {(op, m) for op in ("winograd_conv2d", "polyphase_conv2d") for m in (2, 4)}

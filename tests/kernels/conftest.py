@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import pytest
 
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.template import Template
 from burnish.loops.evaluate import evaluate
 from burnish.loops.layout import layout
@@ -40,7 +40,7 @@ def check(native: Callable[..., dict[str, np.ndarray]]) -> Check:
     ) -> Choice:
         inputs = tuple(sorted((t for t in stages(outputs) if t.body is None), key=lambda t: t.name))
         tags = {name: layout(tag) for name, tag in (layouts or {}).items()}
-        task = Task("kernel", inputs, tuple(outputs), op, tags, frozenset(constants), frozenset(packed_at_call))
+        task = KernelTask("kernel", inputs, tuple(outputs), op, tags, frozenset(constants), frozenset(packed_at_call))
         machine = host()
         assert template.match(task, machine)
         chosen = {**template.on(task, machine).space.default, **(choice or {})}

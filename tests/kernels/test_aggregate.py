@@ -12,13 +12,13 @@ import pytest
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.aggregate import AGGREGATE, AGGREGATE_BLOCKS
 from burnish.kernels.cpu.generic import GENERIC
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import Buffer, Expr, Var
 from burnish.loops.interpret import run_program
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.program import For, Program, Stmt, rebuild_stmt, seq, store
+from burnish.loops.program import For, LoopProgram, Stmt, rebuild_stmt, seq, store
 from burnish.loops.tensor import placeholder
 from burnish.loops.verify import verify
 from burnish.machines.target import host
@@ -35,10 +35,10 @@ def graph(rows: int, count: int, degrees: Sequence[int], seed: int = 0) -> tuple
     return offsets, np.random.default_rng(seed).integers(0, max(count, 1), offsets[-1]).astype(np.int32)
 
 
-def applied(op: str, arrays: Mapping[str, np.ndarray], **attrs: Any) -> Task:
+def applied(op: str, arrays: Mapping[str, np.ndarray], **attrs: Any) -> KernelTask:
     inputs = [placeholder(a.shape, _dtype(a), name) for name, a in arrays.items()]
     outputs = OPERATORS[op].define("y", inputs, attrs)
-    return Task("kernel", tuple(inputs), outputs, op, {}, frozenset())
+    return KernelTask("kernel", tuple(inputs), outputs, op, {}, frozenset())
 
 
 def _dtype(a: np.ndarray) -> str:
@@ -46,7 +46,7 @@ def _dtype(a: np.ndarray) -> str:
 
 
 def run(
-    native: Native, template: Template[Any], task: Task, arrays: Mapping[str, np.ndarray], **choice: Any
+    native: Native, template: Template[Any], task: KernelTask, arrays: Mapping[str, np.ndarray], **choice: Any
 ) -> np.ndarray:
     match = template.match(task, host())
     assert match is not None
@@ -100,7 +100,7 @@ def test_what_asks_for_a_loaded_extent_is_no_schedule() -> None:
             ask(s.extent(edge))
 
 
-def counted(program: Program, edge: str) -> Program:
+def counted(program: LoopProgram, edge: str) -> LoopProgram:
     """The program that counts the edges of each part, and of each piece that is summed before, in one more output."""
     count = Buffer("count", (2, 16), "int64", "global")
 
@@ -113,7 +113,7 @@ def counted(program: Program, edge: str) -> Program:
         return rebuild_stmt(s, lambda inner: visit(inner, part, ahead))
 
     zero = For("i", 2, "serial", For("j", 16, "serial", store(count, (Var("i"), Var("j")), 0)))
-    return Program(program.name, (*program.params, count), seq(zero, visit(program.body, None, 0)))
+    return LoopProgram(program.name, (*program.params, count), seq(zero, visit(program.body, None, 0)))
 
 
 @pytest.mark.parametrize("degrees", [[0, 4000, 0], [3, 1, 900, 2, 2000], [40]], ids=["one", "two", "alike"])

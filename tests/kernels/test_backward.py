@@ -12,7 +12,7 @@ import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.layout import layout
 from burnish.loops.program import For, walk_stmt
 from burnish.loops.tensor import Tensor, placeholder, stages
@@ -45,7 +45,7 @@ def test_the_stages_of_a_blocked_image_are_vectors() -> None:
     dx = pool_gradient((2, 2 * LANES, 8, 8), kernel=(2, 2), strides=(2, 2))
     inputs = tuple(t for t in stages([dx]) if t.body is None)
     blocked = {t.name: layout(f"ABCD{LANES}b") for t in (*inputs, dx)}
-    match = GENERIC.match(Task("kernel", inputs, (dx,), "", blocked, frozenset()), host())
+    match = GENERIC.match(KernelTask("kernel", inputs, (dx,), "", blocked, frozenset()), host())
     assert match is not None
     program = match.apply(match.space.default).program
     every = [s for s in walk_stmt(program.body) if isinstance(s, For)]
@@ -104,7 +104,7 @@ def test_the_loop_over_panels_copies_what_is_known_at_a_call_only(
     (y,) = OPERATORS["matmul"].define("y", [placeholder(a, name="a"), placeholder(b, name="b")], attrs)
     choice = {"tile": 5, "vectors": vectors, "outer": "columns", "depth": 0, "unroll": 1}
     check(MATMUL, "matmul", [y], choice=choice, edge=edge, packed_at_call=("b",))
-    task = Task("kernel", tuple(y.inputs), (y,), "matmul", {}, frozenset(), frozenset({"b"}))
+    task = KernelTask("kernel", tuple(y.inputs), (y,), "matmul", {}, frozenset(), frozenset({"b"}))
     made = MATMUL.on(task, host()).apply(choice)
     assert ("transform_layout", "b") not in {(name, args[0]) for name, args in made.trace}, "nothing packs it before"
     assert "prefetch(b[" in str(made.program), "of the next panel, shared out among the tiles of rows"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from burnish.kernels.cpu.column_sums import COLUMN_SUMS
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.machines.target import host
 from burnish.ops import OPERATORS, operator_named
@@ -51,7 +51,7 @@ def test_an_epilogue_follows(check: Any) -> None:
 def test_what_is_matched() -> None:
     def match(t: Tensor) -> bool:
         inputs = tuple(sorted(t.inputs, key=lambda t: t.name))
-        return COLUMN_SUMS.match(Task("k", inputs, (t,), "", {}, frozenset()), host()) is not None
+        return COLUMN_SUMS.match(KernelTask("k", inputs, (t,), "", {}, frozenset()), host()) is not None
 
     x = placeholder((64, 64), name="x")
     assert match(summed((64,), 64)) and not match(summed((4,), 64)) and not match(summed((64,), 4))

@@ -10,7 +10,7 @@ import pytest
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import register_tile
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import maximum
 from burnish.loops.interpret import run_program
@@ -34,10 +34,10 @@ def convolution(x: tuple[int, ...], w: tuple[int, ...], **attrs: object) -> Tens
     return compute(y.shape, lambda n, c, h, v: maximum(y[n, c, h, v] + bias[c, 0, 0], 0.0), "out")
 
 
-def task_of(out: Tensor, lanes: int) -> Task:
+def task_of(out: Tensor, lanes: int) -> KernelTask:
     inputs = tuple(t for t in stages([out]) if t.body is None)
     blocked = {name: layout(f"ABCD{lanes}b") for name in ("x", "out")}
-    return Task("kernel", inputs, (out,), "conv2d", blocked, frozenset({"w", "b"}))
+    return KernelTask("kernel", inputs, (out,), "conv2d", blocked, frozenset({"w", "b"}))
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -92,7 +92,7 @@ def test_row_major_groups_are_left_to_others() -> None:
     """One channel a group has no sum over channels to make vectors of."""
     x, w = placeholder((1, 32, 8, 8), name="x"), placeholder((32, 1, 3, 3), name="w")
     (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 32, "strides": (1, 1), "pads": (1, 1, 1, 1)})
-    task = Task("kernel", (x, w), (out,), "conv2d", {}, frozenset({"w"}))
+    task = KernelTask("kernel", (x, w), (out,), "conv2d", {}, frozenset({"w"}))
     assert not DIRECT_CONV.match(task, target("x86-64-v4"))
     assert schedule(task, target("x86-64-v4"))[1] == "depthwise_rows"
 
@@ -101,7 +101,7 @@ def test_every_knob_of_single_rows_changes_the_program() -> None:
     """A knob without effect would have a tuner try the same kernel again and again."""
     there = target("x86-64-v4")
     out = convolution((1, 32, 6, 6), (32, 32, 3, 3), pads=(1, 1, 1, 1))
-    task = Task("kernel", task_of(out, 16).inputs, (out,), "conv2d", {}, frozenset({"w", "b"}))
+    task = KernelTask("kernel", task_of(out, 16).inputs, (out,), "conv2d", {}, frozenset({"w", "b"}))
     space = PLAIN_CONV.on(task, there).space
     assert set(space.knobs) == {"tile_ow", "vectors", "outer", "unroll_ic"}
     for knob, choices in space.knobs.items():

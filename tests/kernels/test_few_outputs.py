@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from burnish.kernels.cpu.few_outputs import FEW_OUTPUTS
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
@@ -57,5 +57,5 @@ def test_every_tile(check: Callable[..., object]) -> None:
 def test_it_is_taken_where_blocks_of_outputs_are_nearly_empty(outputs: int, depth: int, template: str) -> None:
     x, w, out = parts((1, depth, 32, 32), (outputs, 3, 3), {"pads": (1, 1, 1, 1)})
     bias = next(t for t in out.inputs if t.name == "b")
-    task = Task("kernel", (x, w, bias), (out,), "conv2d", {"x": layout("ABCD16b")}, frozenset({"w", "b"}))
+    task = KernelTask("kernel", (x, w, bias), (out,), "conv2d", {"x": layout("ABCD16b")}, frozenset({"w", "b"}))
     assert schedule(task, target("x86-64-v4"))[1] == template

@@ -6,7 +6,7 @@ import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.transpose import TRANSPOSE
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.layout import layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import compute, placeholder
@@ -48,7 +48,7 @@ def test_matches_the_definition(op, shapes, attrs, check):
 def test_reductions_of_blocked_images_to_one_number_run_in_vectors(channels, check):
     (y,) = define("reduce_max", (1, channels, 5, 7), keepdims=False)
     check(GENERIC, "reduce_max", [y], layouts={"x0": "ABCD16b"})
-    task = Task("k", y.inputs, (y,), "reduce_max", {"x0": layout("ABCD16b")}, frozenset())
+    task = KernelTask("k", y.inputs, (y,), "reduce_max", {"x0": layout("ABCD16b")}, frozenset())
     made = GENERIC.on(task, target("x86-64-v4"))
     assert "vectorize" in str(made.apply(made.space.default).program)
 
@@ -64,7 +64,7 @@ def test_a_norm_of_which_nothing_is_read(shape, check):
 def test_values_of_a_row_are_computed_once():
     inputs = tuple(placeholder(s, name=f"x{i}") for i, s in enumerate([(6, 96), (96,), (96,)]))
     (y,) = OPERATORS["layer_norm"].define("y", list(inputs), {"axis": 1})
-    task = Task("k", inputs, (y,), "layer_norm", {}, frozenset())
+    task = KernelTask("k", inputs, (y,), "layer_norm", {}, frozenset())
     program = GENERIC.on(task, host()).apply(GENERIC.on(task, host()).space.default).program
     final = next(s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == "y")
     assert "sqrt" not in str(final)
@@ -75,8 +75,8 @@ def test_a_transpose_of_what_is_computed_is_not_left_to_the_template_of_copies(c
     x = placeholder((32, 48), name="x")
     half = compute((32, 48), lambda i, j: x[i, j] * 0.5, "half")
     out = compute((48, 32), lambda i, j: half[j, i], "out")
-    task = Task("kernel", (x,), (out,), "transpose", {}, frozenset())
-    copied = Task("kernel", (x,), (compute((48, 32), lambda i, j: x[j, i], "out"),), "transpose", {}, frozenset())
+    task = KernelTask("kernel", (x,), (out,), "transpose", {}, frozenset())
+    copied = KernelTask("kernel", (x,), (compute((48, 32), lambda i, j: x[j, i], "out"),), "transpose", {}, frozenset())
     machine = target("x86-64-v4")
     assert TRANSPOSE.match(task, machine) is None
     assert TRANSPOSE.match(copied, machine) is not None
@@ -86,6 +86,6 @@ def test_a_transpose_of_what_is_computed_is_not_left_to_the_template_of_copies(c
 def test_a_column_repeated_along_rows_is_no_transpose(check):
     x = placeholder((48, 1), name="x")
     out = compute((48, 32), lambda i, j: x[i, 0], "out")
-    task = Task("kernel", (x,), (out,), "transpose", {}, frozenset())
+    task = KernelTask("kernel", (x,), (out,), "transpose", {}, frozenset())
     assert TRANSPOSE.match(task, target("x86-64-v4")) is None
     check(GENERIC, "expand", [out])

@@ -11,7 +11,7 @@ import pytest
 import burnish as bn
 from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu.inner import INNER
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.machines.target import host
 from burnish.ops import OPERATORS
@@ -25,7 +25,7 @@ def graph_of(x: tuple[int, ...], columns: int, epilogue: str = "gelu") -> Any:
     return b.build(b.add(epilogue, b.add("add", y, b.input("bias", (columns,)))))
 
 
-def task_of(x: tuple[int, ...], columns: int) -> Task:
+def task_of(x: tuple[int, ...], columns: int) -> KernelTask:
     made = plan_kernels(graph_of(x, columns), host(), False)
     return make_task(made, made.groups[-1], {})[0]
 
@@ -74,6 +74,6 @@ def test_what_is_matched() -> None:
     assert INNER.match(plain(y), host()) is None
 
 
-def plain(y: Tensor) -> Task:
+def plain(y: Tensor) -> KernelTask:
     """A task of one product, whose second factor is packed at each call."""
-    return Task("k", tuple(sorted(y.inputs, key=lambda t: t.name)), (y,), "", {}, frozenset(), frozenset({"w"}))
+    return KernelTask("k", tuple(sorted(y.inputs, key=lambda t: t.name)), (y,), "", {}, frozenset(), frozenset({"w"}))

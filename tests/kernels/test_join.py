@@ -8,7 +8,7 @@ import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.join import JOIN
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import first_match
 from burnish.loops.expr import Expr, maximum
 from burnish.loops.layout import layout
@@ -40,14 +40,16 @@ def test_other_maps_and_rows_are_no_joins() -> None:
     y = joined(44, 44)
     inputs = tuple(placeholder((2, 44, 3, 5), name=f"x{i}") for i in range(2))
     blocks = {name: layout(BLOCKED) for name in ("x0", "x1", "y")}
-    assert first_match(Task("k", inputs, (y,), "", blocks, frozenset()), host()).template is JOIN
-    assert first_match(Task("k", inputs, (y,), "", {}, frozenset()), host()).template is GENERIC
+    assert first_match(KernelTask("k", inputs, (y,), "", blocks, frozenset()), host()).template is JOIN
+    assert first_match(KernelTask("k", inputs, (y,), "", {}, frozenset()), host()).template is GENERIC
     x = inputs[0]
 
     def element(*i: Expr) -> Expr:
         return maximum(x[i], 0.0)
 
-    relu = Task("k", (x,), (compute(x.shape, element, "y"),), "", {n: blocks[n] for n in ("x0", "y")}, frozenset())
+    relu = KernelTask(
+        "k", (x,), (compute(x.shape, element, "y"),), "", {n: blocks[n] for n in ("x0", "y")}, frozenset()
+    )
     assert first_match(relu, host()).template is GENERIC
 
 
@@ -57,7 +59,7 @@ def test_maps_of_blocks_are_vectors_however_many_there_are(check: Check) -> None
     y = compute(x.shape, lambda *i: maximum(x[i], 0.0), "y")
     layouts = {"x": BLOCKED, "y": BLOCKED}
     check(GENERIC, "", [y], layouts=layouts)
-    task = Task("k", (x,), (y,), "", {name: layout(tag) for name, tag in layouts.items()}, frozenset())
+    task = KernelTask("k", (x,), (y,), "", {name: layout(tag) for name, tag in layouts.items()}, frozenset())
     program = GENERIC.on(task, host()).apply(GENERIC.on(task, host()).space.default).program
     kinds = {s.kind: s.extent for s in walk_stmt(program.body) if isinstance(s, For)}
     assert kinds["vectorize"] == LANES

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from burnish.kernels.cpu.matmul import MATMUL
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.loops.verify import verify
 from burnish.machines.target import host, target
@@ -79,7 +79,7 @@ def test_deep_panels_are_summed_in_passes(check):
     def depth(rows: int, inner: int, columns: int) -> int:
         y = weighted(rows, inner, weight=(inner, columns))
         inputs = (placeholder((rows, inner), name="x"), placeholder((inner, columns), name="w"))
-        return int(MATMUL.on(Task("k", inputs, (y,), "matmul", {}, frozenset("w")), there).space.default["depth"])
+        return int(MATMUL.on(KernelTask("k", inputs, (y,), "matmul", {}, frozenset("w")), there).space.default["depth"])
 
     assert depth(128, 768, 768) == depth(1, 4096, 1000) == depth(128, 3067, 768) == 0
     assert 128 <= depth(128, 3072, 768) <= 341
@@ -123,7 +123,7 @@ def test_heads_that_are_no_whole_vectors_are_left_to_others():
     heads = apply("reshape", weighted(6, 20, weight=(20, 90)), name="h", shape=(6, 6, 15))
     z = apply("transpose", heads, name="z", perm=(1, 0, 2))
     inputs = (placeholder((6, 20), name="x"), placeholder((20, 90), name="w"))
-    assert not MATMUL.match(Task("k", inputs, (z,), "matmul", {}, frozenset("w")), host())
+    assert not MATMUL.match(KernelTask("k", inputs, (z,), "matmul", {}, frozenset("w")), host())
 
 
 @pytest.mark.parametrize("transpose_b", [False, True])
@@ -137,7 +137,7 @@ def test_computed_factors(batch, rows, depth, columns, transpose_b, check):
 def test_a_transposed_computed_factor_on_one_core():
     x, w = placeholder((64, 60), name="x"), placeholder((70, 60), name="w")
     y, inputs = apply("matmul", x, w, name="y", transpose_b=True), (x, w)
-    match = MATMUL.on(Task("k", inputs, (y,), "matmul", {}, frozenset()), replace(host(), cores=1))
+    match = MATMUL.on(KernelTask("k", inputs, (y,), "matmul", {}, frozenset()), replace(host(), cores=1))
     verify(match.apply(match.space.default).program)  # the panels are not copied in parts of a batch: there is none
 
 
@@ -171,7 +171,7 @@ def test_other_forms(left, right, attrs, constants, check):
 def test_default_tiles_fit_the_registers(machine, rows, depth, columns):
     y = weighted(rows, depth, weight=(depth, columns))
     inputs = (placeholder((rows, depth), name="x"), placeholder((depth, columns), name="w"))
-    task = Task("k", inputs, (y,), "matmul", {}, frozenset("w"))
+    task = KernelTask("k", inputs, (y,), "matmul", {}, frozenset("w"))
     choice = MATMUL.on(task, target(machine)).space.default
     tile, vectors = int(choice["tile"]), int(choice["vectors"])
     assert tile <= rows

@@ -10,8 +10,8 @@ import pytest
 
 from burnish.codegen.llvm import emit
 from burnish.kernels.constants import split_constants
-from burnish.kernels.task import Task
-from burnish.kernels.template import Match
+from burnish.kernels.task import KernelTask
+from burnish.kernels.template import TemplateMatch
 from burnish.kernels.templates import first_match, template_called, templates
 from burnish.loops.layout import layout
 from burnish.loops.tensor import placeholder
@@ -100,7 +100,7 @@ CASES = {  # by the template's name
 }  # fmt: skip
 
 
-def task_of(case: Case, label: str, stage: str) -> Task:
+def task_of(case: Case, label: str, stage: str) -> KernelTask:
     """The task of a copy of the case's operator called ``label``, whose output, and what its inner stages begin with,
     is ``stage``.
     """
@@ -110,10 +110,10 @@ def task_of(case: Case, label: str, stage: str) -> Task:
     inputs, outputs, _ = split_constants(tensors, list(outputs), {"w"} & {*case.shapes})
     own = {stage if name == OUTPUT else name: layout(tag) for name, tag in case.layouts.items()}
     constants = frozenset(t.name for t in inputs if t.name not in case.shapes or t.name == "w")
-    return Task("kernel", tuple(inputs), tuple(outputs), label, own, constants, frozenset({"p"} & {*case.shapes}))
+    return KernelTask("kernel", tuple(inputs), tuple(outputs), label, own, constants, frozenset({"p"} & {*case.shapes}))
 
 
-def matched(name: str, label: str, stage: str) -> Match:
+def matched(name: str, label: str, stage: str) -> TemplateMatch:
     """The template that a target takes for a case; one that only searches take, if the case is about such a one."""
     machine = UNIT if name.startswith("split") else MACHINE
     task, wanted = task_of(CASES[name], label, stage), template_called(name, machine)

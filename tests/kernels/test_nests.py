@@ -12,9 +12,9 @@ import pytest
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.nest import ANNOTATIONS, PARALLEL, Arrangement, Level, Nest, main_stage, statement
+from burnish.kernels.nest import ANNOTATIONS, PARALLEL, Arrangement, CandidateNests, NestLevel, main_stage, statement
 from burnish.kernels.scheduled import ScheduledNests
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
 from burnish.kernels.templates import template_called
 from burnish.loops.expr import INDEX, Const, Expr, Load, Reduce, Var, maximum
@@ -35,7 +35,7 @@ BLOCKED = f"ABCD{LANES}b"
 IMAGES = ("x", "out")
 
 
-def phases() -> Task:
+def phases() -> KernelTask:
     """The phases of a transposed convolution with stride 2, apart from each other; the kernel's phases are constant."""
     image, kernel = placeholder((1, 32, 9, 9), name="x"), placeholder((48, 2, 2, 32, 2, 2), name="w")
 
@@ -47,34 +47,38 @@ def phases() -> Task:
     parts = compute((1, 48, 2, 2, 8, 8), element, "y.phases")
     made = compute((1, 48, 16, 16), lambda n, c, h, w: maximum(parts[n, c, h % 2, w % 2, h // 2, w // 2], 0.0), "out")
     layouts = {name: layout(BLOCKED) for name in IMAGES}
-    return Task("kernel", (image, kernel), (made,), "conv2d_transpose", layouts, frozenset({"w"}))
+    return KernelTask("kernel", (image, kernel), (made,), "conv2d_transpose", layouts, frozenset({"w"}))
 
 
-def recurrent() -> Task:
+def recurrent() -> KernelTask:
     gates, h, c = placeholder((3, 4 * 150), name="g"), placeholder((3, 150), name="h"), placeholder((3, 150), name="c")
     outputs = OPERATORS["lstm_cell"].define("y", [gates, h, c, placeholder((4, 150, 150), name="w")], {})
     inputs = tuple(t for t in stages(outputs) if t.body is None)
-    return Task("kernel", inputs, outputs, "lstm_cell", {}, frozenset({"w"}))
+    return KernelTask("kernel", inputs, outputs, "lstm_cell", {}, frozenset({"w"}))
 
 
-def heads() -> Task:
+def heads() -> KernelTask:
     """A product whose columns become two axes of the output, as attention's: out[h, s, d] = (x w)[s, h * 64 + d]."""
     (y,) = OPERATORS["matmul"].define("y", [placeholder((128, 256), name="x"), placeholder((256, 256), name="w")], {})
     made = compute((4, 128, 64), lambda h, s, d: maximum(y[s, h * 64 + d], 0.0), "out")
-    return Task("kernel", tuple(t for t in stages([made]) if t.body is None), (made,), "matmul", {}, frozenset({"w"}))
+    return KernelTask(
+        "kernel", tuple(t for t in stages([made]) if t.body is None), (made,), "matmul", {}, frozenset({"w"})
+    )
 
 
 def task_of(
     op: str, shapes: Mapping[str, tuple[int, ...]], attrs: Mapping[str, object], blocked: Sequence[str] = ()
-) -> Task:
+) -> KernelTask:
     """relu(op(...)); the input ``w`` is constant."""
     (y,) = OPERATORS[op].define("y", [placeholder(s, name=n) for n, s in shapes.items()], attrs)
     made = compute(y.shape, lambda *i: maximum(y[i], 0.0), "out")
     inputs = tuple(t for t in stages([made]) if t.body is None)
-    return Task("kernel", inputs, (made,), op, {n: layout(BLOCKED) for n in blocked}, frozenset({"w"}))
+    return KernelTask("kernel", inputs, (made,), op, {n: layout(BLOCKED) for n in blocked}, frozenset({"w"}))
 
 
-def conv(channels: int, size: int, outputs: int, kernel: int, stride: int = 1, blocked: Sequence[str] = ()) -> Task:
+def conv(
+    channels: int, size: int, outputs: int, kernel: int, stride: int = 1, blocked: Sequence[str] = ()
+) -> KernelTask:
     """A layer of ResNet-18 (thesis-chen table 5.1)."""
     attrs = {"pads": (kernel // 2,) * 4, "strides": (stride, stride)}
     shapes = {"x": (1, channels, size, size), "w": (outputs, channels, kernel, kernel)}
@@ -85,7 +89,7 @@ DEPTHWISE = ({"x": (1, 64, 28, 28), "w": (64, 1, 3, 3)}, {"pads": (1, 1, 1, 1), 
 STEM = ({"x": (1, 3, 64, 64), "w": (7, 7, 3, 2, 64)}, {"m": 4, "kernel_w": 7, "strides": (2, 2), "pads": (3,) * 4})
 STRIDED = ({"x": (2, 32, 28, 28), "w": (5, 3, 32, 2, 64)}, {"m": 4, "kernel_w": 3, "strides": (2, 2), "pads": (1,) * 4})
 POOL = ({"x": (1, 64, 56, 56)}, {"kernel": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)})
-TASKS: dict[str, tuple[str, Task]] = {
+TASKS: dict[str, tuple[str, KernelTask]] = {
     "C1": ("direct_conv2d", conv(3, 224, 64, 7, 2, ("out",))),
     "C2": ("direct_conv2d", conv(64, 56, 64, 3, 1, IMAGES)),
     "C4": ("direct_conv2d", conv(64, 56, 128, 3, 2, IMAGES)),
@@ -130,7 +134,7 @@ def template_named(name: str) -> Template:
     return template_called(name, MACHINE)
 
 
-def candidates(template: Template, task: Task, count: int) -> list[dict[str, int | str]]:
+def candidates(template: Template, task: KernelTask, count: int) -> list[dict[str, int | str]]:
     """The default and random choices."""
     space, rng = template.on(task, MACHINE).space, np.random.default_rng(len(task.name))
     drawn = [{k: v[rng.integers(len(v))] for k, v in space.knobs.items()} for _ in range(count)]
@@ -142,7 +146,7 @@ def arrays(choices: Sequence[Mapping[str, int | str]]) -> dict[str, np.ndarray]:
 
 
 def scheduled(
-    template: Template, task: Task, choice: Mapping[str, int | str], reads: set[str]
+    template: Template, task: KernelTask, choice: Mapping[str, int | str], reads: set[str]
 ) -> tuple[Schedule, Store, list[For]]:
     """The schedule, the statement of its main stage, and the loops around that."""
     made = template.on(task, MACHINE).apply(choice)
@@ -156,12 +160,12 @@ def scheduled(
     return made, site.stmt, [s for s in site.path if isinstance(s, For)]
 
 
-def own_levels(nest: Nest, row: int, copied: int) -> list[int]:
+def own_levels(nest: CandidateNests, row: int, copied: int) -> list[int]:
     """The levels that are loops of a candidate, but for an axis with a copy of the code for each iteration."""
     return [k for k, axis in enumerate(nest.axes) if nest.extent[k, row] > 1 and axis != copied]
 
 
-def described(nest: Nest, row: int, copied: int) -> list[tuple[int, str]]:
+def described(nest: CandidateNests, row: int, copied: int) -> list[tuple[int, str]]:
     """(iterations, annotation) of the loops that a candidate has; neighbours that run in parallel as one."""
     loops: list[tuple[int, str]] = []
     for k in own_levels(nest, row, copied):
@@ -210,7 +214,7 @@ def test_a_pool_of_a_whole_image_is_about_its_sums() -> None:
 
 
 def compare_strides(
-    made: Schedule, store: Store, loops: Sequence[For], nest: Nest, row: int, levels: Sequence[int]
+    made: Schedule, store: Store, loops: Sequence[For], nest: CandidateNests, row: int, levels: Sequence[int]
 ) -> None:
     inner = [loop for loop in loops if loop.extent > 1 and loop.kind != "parallel"]
     names = [x.buffer.name for e in (store.value, *store.indices) for x in walk(e) if isinstance(x, Load)]
@@ -221,16 +225,16 @@ def compare_strides(
             assert not own or own == {nest.stride[x, level, row]}, (loop.var, buffer.name)
 
 
-def matrix_unit(op: str, x: tuple[int, ...], w: tuple[int, ...], attrs: Mapping[str, object]) -> Task:
+def matrix_unit(op: str, x: tuple[int, ...], w: tuple[int, ...], attrs: Mapping[str, object]) -> KernelTask:
     """relu(op(...)) with the weight as parts of whole tiles."""
     (y,) = OPERATORS[op].define("y", [placeholder(x, name="x"), placeholder((2, *w), "bfloat16", "w")], attrs)
     made = compute(y.shape, lambda *i: maximum(y[i], 0.0), "out")
     inputs = tuple(t for t in stages([made]) if t.body is None)
-    return Task("kernel", inputs, (made,), op, {}, frozenset({"w"}))
+    return KernelTask("kernel", inputs, (made,), op, {}, frozenset({"w"}))
 
 
 SAME = {"pads": (1, 1, 1, 1), "outputs": 64}
-UNIT_TASKS: dict[str, tuple[str, Task]] = {
+UNIT_TASKS: dict[str, tuple[str, KernelTask]] = {
     "window": ("split_conv2d", matrix_unit("split_conv2d", (1, 40, 28, 28), (64, 64, 3, 3), {"rows": 7, **SAME})),
     "strided": ("split_conv2d", matrix_unit("split_conv2d", (2, 64, 28, 28), (64, 64, 5, 3),
                                             {"rows": 5, "strides": (2, 2), **SAME})),
@@ -297,7 +301,7 @@ def shuffled() -> Tensor:
     return compute((3,), element, "out")
 
 
-def enumerated(stage: Tensor, levels: Sequence[Level], inside: int) -> dict[str, int]:
+def enumerated(stage: Tensor, levels: Sequence[NestLevel], inside: int) -> dict[str, int]:
     """Distinct elements of each buffer that are touched in the loops from ``inside`` inwards, all outer ones at 0."""
     body = stage.body
     assert isinstance(body, Reduce)
@@ -320,18 +324,18 @@ def enumerated(stage: Tensor, levels: Sequence[Level], inside: int) -> dict[str,
 @pytest.mark.parametrize(
     ("stage", "levels"),
     [
-        (conv1d(10, 3, 1, 1), [Level(0, 3, 4), Level(1, 3), Level(2, 3), Level(0, 4)]),
-        (conv1d(10, 3, 2, 1), [Level(2, 3), Level(0, 2, 5), Level(1, 3), Level(0, 5)]),
-        (conv1d(8, 2, 2, 1), [Level(0, 4, 2), Level(1, 3), Level(0, 2), Level(2, 2)]),
-        (conv1d(6, 2, 4, 1), [Level(0, 2, 3), Level(2, 2), Level(0, 3), Level(1, 3)]),
-        (shuffled(), [Level(0, 3), Level(1, 2, 4), Level(1, 4)]),
-        (shuffled(), [Level(1, 4, 2), Level(0, 3), Level(1, 2)]),
+        (conv1d(10, 3, 1, 1), [NestLevel(0, 3, 4), NestLevel(1, 3), NestLevel(2, 3), NestLevel(0, 4)]),
+        (conv1d(10, 3, 2, 1), [NestLevel(2, 3), NestLevel(0, 2, 5), NestLevel(1, 3), NestLevel(0, 5)]),
+        (conv1d(8, 2, 2, 1), [NestLevel(0, 4, 2), NestLevel(1, 3), NestLevel(0, 2), NestLevel(2, 2)]),
+        (conv1d(6, 2, 4, 1), [NestLevel(0, 2, 3), NestLevel(2, 2), NestLevel(0, 3), NestLevel(1, 3)]),
+        (shuffled(), [NestLevel(0, 3), NestLevel(1, 2, 4), NestLevel(1, 4)]),
+        (shuffled(), [NestLevel(1, 4, 2), NestLevel(0, 3), NestLevel(1, 2)]),
     ],
 )
-def test_touched_elements_by_enumeration(stage: Tensor, levels: list[Level]) -> None:
+def test_touched_elements_by_enumeration(stage: Tensor, levels: list[NestLevel]) -> None:
     """Windows that overlap, that leave gaps, ragged tiles, indices through a reshape."""
     inputs = tuple(t for t in stages([stage]) if t.body is None)
-    task = Task("kernel", inputs, (stage,), "", {}, frozenset({"w"}))
+    task = KernelTask("kernel", inputs, (stage,), "", {}, frozenset({"w"}))
     nest = statement(task, main_stage(task)).nest(levels, 2)
     for k in range(len(levels) + 1):
         found = {b.name: int(nest.elements[x, k, 0]) for x, b in enumerate(nest.buffers)}

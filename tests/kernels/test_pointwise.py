@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from burnish.kernels.cpu.pointwise import POINTWISE_CONV
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
@@ -26,9 +26,11 @@ def layer(shape: tuple[int, ...], outputs: int, **attrs: object) -> Tensor:
     return compute(y.shape, lambda n, c, h, v: maximum(y[n, c, h, v] + bias[c, 0, 0] + skip[n, c, h, v], 0.0), "out")
 
 
-def task(result: Tensor, **layouts: str) -> Task:
+def task(result: Tensor, **layouts: str) -> KernelTask:
     inputs = tuple(t for t in stages([result]) if t.body is None)
-    return Task("kernel", inputs, (result,), "conv2d", {n: layout(t) for n, t in layouts.items()}, frozenset("wb"))
+    return KernelTask(
+        "kernel", inputs, (result,), "conv2d", {n: layout(t) for n, t in layouts.items()}, frozenset("wb")
+    )
 
 
 @pytest.mark.parametrize("edge", ["start", "end"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import maximum
 from burnish.loops.interpret import run_program
@@ -62,7 +62,7 @@ def scheduled(out: Tensor, op: str, choice: Choice | None, in_blocks: str) -> tu
     """The kernel's schedule, by the template of its operator. ``in_blocks``: images that are in channel blocks."""
     inputs = [t for t in stages([out]) if t.body is None]
     blocked = {n: layout("ABCD16b") for n in in_blocks.split()}
-    task = Task("kernel", tuple(inputs), (out,), op, blocked, frozenset({"w", "b"}))
+    task = KernelTask("kernel", tuple(inputs), (out,), op, blocked, frozenset({"w", "b"}))
     made, template, _ = schedule(task, MACHINE, choice)
     assert template == ("split_matmul" if op == "split_matmul" else "split_conv2d")
     assert {s.name for s in walk_stmt(made.program.body) if isinstance(s, Intrinsic)} >= {

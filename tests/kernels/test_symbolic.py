@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from burnish import ops
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import first_match
 from burnish.loops.evaluate import evaluate
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.program import For, Program, walk_stmt
-from burnish.loops.sizes import Size, dim
+from burnish.loops.program import For, LoopProgram, walk_stmt
+from burnish.loops.sizes import SymbolicSize, dim
 from burnish.loops.specialize import program_at
 from burnish.loops.tensor import placeholder
 from burnish.loops.verify import verify
@@ -29,25 +29,25 @@ HIGH = 40
 Types = Sequence[tuple[tuple[Any, ...], str]]
 
 
-def make(op: str, types: Types, constants: Sequence[int] = (), **attrs: Any) -> Task:
+def make(op: str, types: Types, constants: Sequence[int] = (), **attrs: Any) -> KernelTask:
     """A task of one operator."""
     inputs = tuple(placeholder(shape, dtype, f"p{i}") for i, (shape, dtype) in enumerate(types))
     outputs = ops.OPERATORS[op].define("t0", inputs, attrs)
-    return Task("kernel", inputs, outputs, op, {}, frozenset(f"p{i}" for i in constants))
+    return KernelTask("kernel", inputs, outputs, op, {}, frozenset(f"p{i}" for i in constants))
 
 
-def dense(n: Any, depth: int, columns: int) -> Task:
+def dense(n: Any, depth: int, columns: int) -> KernelTask:
     """A product with constant weights, bias and relu."""
     inputs = tuple(placeholder(s, name=f"p{i}") for i, s in enumerate([(n, depth), (depth, columns), (columns,)]))
     (product,) = ops.OPERATORS["matmul"].define("t0", inputs[:2], {})
     (biased,) = ops.OPERATORS["add"].define("t1", [product, inputs[2]], {})
-    return Task(
+    return KernelTask(
         "kernel", inputs, ops.OPERATORS["relu"].define("t2", [biased], {}), "matmul", {}, frozenset(("p1", "p2"))
     )
 
 
 F = "float32"
-TASKS: dict[str, Callable[[Any], Task]] = {
+TASKS: dict[str, Callable[[Any], KernelTask]] = {
     "dense": lambda n: dense(n, 20, 40),
     "product": lambda n: make("matmul", [((n, 24), F), ((24, 33), F)]),
     "batched": lambda n: make("matmul", [((2, n, 24), F), ((24, 32), F)], (1,)),
@@ -68,14 +68,14 @@ TASKS: dict[str, Callable[[Any], Task]] = {
 }
 
 
-def symbolic(task: Task, machine: str) -> tuple[Program, list[Call]]:
+def symbolic(task: KernelTask, machine: str) -> tuple[LoopProgram, list[Call]]:
     """The symbolic program under the default schedule of the first template, and its trace."""
     own = target(machine)
     program, trace, _ = scheduled_program(first_match(task.hinted, own), task)
     return program, trace
 
 
-def feeds_of(task: Task, trace: Sequence[Call]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+def feeds_of(task: KernelTask, trace: Sequence[Call]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """Random inputs, and the same as the kernel takes them."""
     random = np.random.default_rng(0)
     feeds = {t.name: random.standard_normal(t.shape).astype(numpy_dtype(t.dtype)) for t in task.inputs}
@@ -83,7 +83,7 @@ def feeds_of(task: Task, trace: Sequence[Call]) -> tuple[dict[str, np.ndarray], 
     return feeds, {name: layouts[name].pack(a) if name in layouts else a for name, a in feeds.items()}
 
 
-def edges(program: Program) -> list[int]:
+def edges(program: LoopProgram) -> list[int]:
     """The ends of the dimension, and the sizes around whole tiles of the program."""
     tiles = {s.extent for s in walk_stmt(program.body) if isinstance(s, For) and s.kind == "unroll"}
     around = {t + d for t in tiles if isinstance(t, int) for d in (-1, 0, 1)}
@@ -142,7 +142,7 @@ def test_kernels_take_the_values_of_dimensions() -> None:
     n = dim("n", 1, HIGH)
     kernel = compile_task(TASKS["dense"](n), host())
     assert kernel.dims == ("n",) and compile_task(TASKS["dense"](8), host()).dims == ()
-    assert isinstance(n, Size)
+    assert isinstance(n, SymbolicSize)
 
 
 @pytest.mark.skipif(not host().has("amx-bf16"), reason="needs matrix tiles")

@@ -10,7 +10,7 @@ import pytest
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.tiled_nests import TILED
 from burnish.kernels.cpu.tiling import find_nest, sizes
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.templates import first_match, matches, tunable_matches
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
@@ -37,13 +37,13 @@ def convolution(x: Shape, w: Shape, **attrs: object) -> Tensor:
     return compute(y.shape, lambda n, c, h, v: maximum(y[n, c, h, v] + b[c, 0, 0], 0.0), "out")
 
 
-def task_of(op: str, out: Tensor, constants: str = "", layouts: Mapping[str, str] | None = None) -> Task:
+def task_of(op: str, out: Tensor, constants: str = "", layouts: Mapping[str, str] | None = None) -> KernelTask:
     inputs = tuple(sorted((t for t in stages([out]) if t.body is None), key=lambda t: t.name))
     tags = {name: layout(tag) for name, tag in (layouts or {}).items()}
-    return Task("kernel", inputs, (out,), op, tags, frozenset(constants))
+    return KernelTask("kernel", inputs, (out,), op, tags, frozenset(constants))
 
 
-def random_points(space: Space, seed: int, count: int = POINTS) -> list[Choice]:
+def random_points(space: ScheduleSpace, seed: int, count: int = POINTS) -> list[Choice]:
     """Uniform points of a space, every knob on its own."""
     rng = random.Random(seed)
     return [{name: rng.choice(choices) for name, choices in space.knobs.items()} for _ in range(count)]

@@ -11,7 +11,7 @@ import pytest
 from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.kernels.cpu.weight_gradient import WEIGHT_GRADIENT
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.machines.target import host, target
@@ -112,8 +112,8 @@ def test_what_is_matched(machine: str) -> None:
     own = target(machine)
     blocked = layout(f"ABCD{own.lanes}b")
 
-    def task(dw: Tensor, **layouts: Any) -> Task:
-        return Task("kernel", tuple(dw.inputs), (dw,), "", layouts, frozenset())
+    def task(dw: Tensor, **layouts: Any) -> KernelTask:
+        return KernelTask("kernel", tuple(dw.inputs), (dw,), "", layouts, frozenset())
 
     dw = gradient((2, 32, 8, 8), (32, 32, 3, 3))
     x, dy = sorted(dw.inputs, key=lambda t: -t.shape[2])

@@ -11,7 +11,7 @@ import pytest
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.layout import separate_inputs
 from burnish.kernels.cpu.window_rows import DEPTHWISE_ROWS, POOL_ROWS
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import maximum
 from burnish.loops.tensor import compute, placeholder
 from burnish.machines.target import target
@@ -83,7 +83,7 @@ def test_default_tiles_leave_registers(machine: str, stride: int, width: int) ->
     there, size = target(machine), width * stride
     x, w = placeholder((1, 3, size, size), name="x"), placeholder((3, 1, 3, 3), name="w")
     (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 3, "strides": (stride,) * 2, "pads": (1, 1, 1, 1)})
-    choice = DEPTHWISE_ROWS.on(Task("kernel", (x, w), (out,), "conv2d", {}, frozenset("w")), there).space.default
+    choice = DEPTHWISE_ROWS.on(KernelTask("kernel", (x, w), (out,), "conv2d", {}, frozenset("w")), there).space.default
     vector, rows = int(choice["vector"]), int(choice["rows"])
     registers = -(-vector // there.lanes)
     assert registers <= 2
@@ -100,7 +100,7 @@ def test_half_vectors_are_for_small_windows() -> None:
     for size, vector in ((5, 8), (7, 28)):
         w, pad = placeholder((3, 1, size, size), name="w"), size // 2
         (out,) = OPERATORS["conv2d"].define("out", [x, w], {"groups": 3, "pads": (pad,) * 4})
-        task = Task("kernel", (x, w), (out,), "conv2d", {}, frozenset("w"))
+        task = KernelTask("kernel", (x, w), (out,), "conv2d", {}, frozenset("w"))
         assert DEPTHWISE_ROWS.on(task, target("x86-64-v4")).space.default["vector"] == vector
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from burnish.kernels.constants import split_constants
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import first_match
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import Call, Expr, maximum, minimum
@@ -62,7 +62,7 @@ def check(
     tags = {"x": layouts[0], "out": layouts[1], "r": layouts[1]}
     blocked = {n: layout(tags[n]) for n in tags if tags[n] == BLOCKED}
     constants = frozenset(t.name for t in known if t.name not in tags)
-    task = Task("kernel", tuple(known), tuple(outputs), op, blocked, constants)
+    task = KernelTask("kernel", tuple(known), tuple(outputs), op, blocked, constants)
     chosen = first_match(task, host())
     assert chosen.name == template
     made = chosen.apply({**chosen.space.default, **choice})

@@ -9,7 +9,7 @@ import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.templates import first_match
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
@@ -90,11 +90,11 @@ def test_other_paddings(check: Check, pads: tuple[int, ...]) -> None:
     check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS)
 
 
-def task_of(out: Tensor, lanes: int) -> Task:
+def task_of(out: Tensor, lanes: int) -> KernelTask:
     """The task of a convolution whose tensors are in blocks of so many channels."""
     inputs = tuple(t for t in stages([out]) if t.body is None)
     blocked = {name: layout(f"ABCD{lanes}b") for name in ("x", "r", "out")}
-    return Task("kernel", inputs, (out,), "winograd_conv2d", blocked, frozenset({"w", "b"}))
+    return KernelTask("kernel", inputs, (out,), "winograd_conv2d", blocked, frozenset({"w", "b"}))
 
 
 @pytest.mark.parametrize("plain", ["x", "out"])

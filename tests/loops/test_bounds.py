@@ -25,7 +25,7 @@ from burnish.loops.expr import (
     select,
 )
 from burnish.loops.interpret import run_program
-from burnish.loops.program import For, Program, Stmt, Store
+from burnish.loops.program import For, LoopProgram, Stmt, Store
 
 NAMES = ("i", "j")
 I, J = Var("i"), Var("j")  # noqa: E741
@@ -50,7 +50,7 @@ def values(e: Expr, extents: dict[str, int]) -> np.ndarray:
     body: Stmt = Store(out, (I, J), e)
     for name in reversed(NAMES):
         body = For(name, extents[name], "serial", body)
-    return run_program(Program("p", (out,), body), {})["out"]
+    return run_program(LoopProgram("p", (out,), body), {})["out"]
 
 
 @settings(max_examples=300, deadline=None)

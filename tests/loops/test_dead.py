@@ -5,7 +5,7 @@ import numpy as np
 from burnish.loops.dead import drop_dead_stores
 from burnish.loops.expr import Buffer, Load, Var
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Alloc, For, Program, Store, seq, store
+from burnish.loops.program import Alloc, For, LoopProgram, Store, seq, store
 from burnish.loops.verify import verify
 
 X, Y, S, T = (Buffer(name, (4,)) for name in "xyst")
@@ -16,7 +16,7 @@ def test_what_only_dead_buffers_need_is_dropped_too() -> None:
     first = For("i", 4, "serial", store(S, (I,), Load(X, (I,))))
     second = For("j", 4, "serial", seq(store(T, (J,), 0.0), Store(T, (J,), Load(S, (J,)), "sum")))
     last = For("k", 4, "serial", store(Y, (Var("k"),), Load(X, (Var("k"),))))
-    program = Program("p", (X, Y), Alloc(S, Alloc(T, seq(first, second, last))))
+    program = LoopProgram("p", (X, Y), Alloc(S, Alloc(T, seq(first, second, last))))
     after = drop_dead_stores(program)
     assert after.body == last
     verify(after)
@@ -27,5 +27,5 @@ def test_what_only_dead_buffers_need_is_dropped_too() -> None:
 def test_what_is_read_stays() -> None:
     first = For("i", 4, "serial", store(S, (I,), Load(X, (I,))))
     last = For("k", 4, "serial", store(Y, (Var("k"),), Load(S, (Var("k"),))))
-    program = Program("p", (X, Y), Alloc(S, seq(first, last)))
+    program = LoopProgram("p", (X, Y), Alloc(S, seq(first, last)))
     assert drop_dead_stores(program) == program

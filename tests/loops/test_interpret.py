@@ -6,7 +6,7 @@ import pytest
 from burnish.errors import InputError, VerificationError
 from burnish.loops.expr import Buffer, Call, Const, Load, Select, Var, cast, wrap
 from burnish.loops.interpret import evaluate, run_program
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, seq, store
+from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, seq, store
 from burnish.loops.tensor import compute, create_program, placeholder, reduce_axis, sum
 
 X, Y = Buffer("x", (6,)), Buffer("y", (6,))
@@ -19,7 +19,7 @@ def over_i(body, extent=6, kind="serial"):
 
 
 def run(body, *buffers, **arrays):
-    return run_program(Program("p", buffers, body), arrays)
+    return run_program(LoopProgram("p", buffers, body), arrays)
 
 
 def test_a_naive_program_equals_its_definition():
@@ -126,7 +126,7 @@ def test_intrinsics_come_from_a_table():
         target[to[0] : to[0] + attrs["count"]] = source[at[0] : at[0] + attrs["count"]]
 
     call = Intrinsic("copy", (Load(Y, (wrap(2),)), Load(X, (wrap(0),))), (("count", 2),))
-    program = Program("p", (X, Y), call)
+    program = LoopProgram("p", (X, Y), call)
     np.testing.assert_array_equal(run_program(program, {"x": ONE_TO_SIX}, {"copy": copy_two})["y"][2:4], [1, 2])
     with pytest.raises(VerificationError, match="'copy' has no interpretation"):
         run_program(program, {"x": ONE_TO_SIX})

@@ -9,8 +9,8 @@ from burnish.errors import ScheduleError, VerificationError
 from burnish.loops.domain import domains, row_offsets
 from burnish.loops.expr import INDEX, Load, Var, cast
 from burnish.loops.interpret import run_program
-from burnish.loops.loaded import Loaded
-from burnish.loops.program import For, Program, substitute_stmt
+from burnish.loops.loaded import LoadedExtent
+from burnish.loops.program import For, LoopProgram, substitute_stmt
 from burnish.loops.sizes import greatest, hinted, least
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, rows_axis
 from burnish.loops.tensor import sum as sum_over
@@ -33,7 +33,7 @@ def neighbours() -> tuple[list[Tensor], Tensor]:
     return [x, o, s], compute((VERTICES, WIDTH), element, "y")  # type: ignore[arg-type]
 
 
-def program() -> Program:
+def program() -> LoopProgram:
     inputs, y = neighbours()
     return create_program("p", inputs, [y])
 
@@ -48,7 +48,7 @@ def expected() -> np.ndarray:
     return np.stack([x[SOURCES[OFFSETS[v] : OFFSETS[v + 1]]].sum(0) for v in range(VERTICES)])
 
 
-def loop(p: Program, name: str) -> For:
+def loop(p: LoopProgram, name: str) -> For:
     stack = [p.body]
     while stack:
         s = stack.pop()
@@ -60,7 +60,7 @@ def loop(p: Program, name: str) -> For:
 
 def test_bounds_decide_comparisons() -> None:
     o = placeholder((7,), "int64", "o")
-    extent: int = Loaded(o[0], o[1], 11, 2)  # type: ignore[assignment]
+    extent: int = LoadedExtent(o[0], o[1], 11, 2)  # type: ignore[assignment]
     assert (least(extent), greatest(extent), hinted(extent)) == (0, 11, 2)
     assert extent < 12 and extent >= 0 and extent <= 11 and not extent > 11 and not extent < 0
     with pytest.raises(TypeError, match="known only when it is read"):
@@ -79,7 +79,7 @@ def test_loops_print_where_they_run() -> None:
 
 def test_ends_are_verified() -> None:
     p = program()
-    stretched = Program("p", p.params, For("y.v", VERTICES + 1, "serial", loop(p, "y.v").body))
+    stretched = LoopProgram("p", p.params, For("y.v", VERTICES + 1, "serial", loop(p, "y.v").body))
     with pytest.raises(ScheduleError, match=r"index 0 of buffer 'o', '.y.v \+ 1.', may leave its 7 elements"):
         verify(stretched)
 

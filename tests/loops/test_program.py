@@ -6,7 +6,7 @@ from burnish.loops.program import (
     For,
     If,
     Intrinsic,
-    Program,
+    LoopProgram,
     Seq,
     Store,
     allocations,
@@ -28,7 +28,7 @@ BODY = For("i", 4, "parallel", Alloc(T, seq(
     Intrinsic("dot", (Load(Y, (I,)), Load(X, (I, Const(0)))), (("x_stride", 8), ("mode", "fast"))),
     Intrinsic("prefetch", (Load(Buffer("z", (4,)), (I,)),)),
 )))  # fmt: skip
-PROGRAM = Program("p", (X, N, Y), BODY)
+PROGRAM = LoopProgram("p", (X, N, Y), BODY)
 
 
 def test_golden_text() -> None:

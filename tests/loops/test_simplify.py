@@ -28,7 +28,7 @@ from burnish.loops.expr import (
 )
 from burnish.loops.interpret import run_program
 from burnish.loops.linear import from_linear, to_linear
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, seq, store
+from burnish.loops.program import Alloc, For, If, LoopProgram, Seq, Stmt, Store, seq, store
 from burnish.loops.simplify import linear, simplify, simplify_stmt
 from burnish.loops.traverse import substitute
 
@@ -65,7 +65,7 @@ def values(e: Expr, extents: dict[str, int]) -> np.ndarray:
     body: Stmt = Store(out, (I, J, K), e)
     for name in reversed(NAMES):
         body = For(name, extents[name], "serial", body)
-    return run_program(Program("p", (out,), body), {})["out"]
+    return run_program(LoopProgram("p", (out,), body), {})["out"]
 
 
 @settings(max_examples=300, deadline=None)
@@ -215,8 +215,8 @@ def test_simplified_statements_do_the_same(row: Expr, cond: Expr, extents: dict[
         body = For(name, extents[name], "serial", body)
     after = simplify_stmt(body)
     assume(after != Seq(()))
-    before = run_program(Program("p", (out,), body), {})["out"]
-    np.testing.assert_array_equal(run_program(Program("p", (out,), after), {})["out"], before)
+    before = run_program(LoopProgram("p", (out,), body), {})["out"]
+    np.testing.assert_array_equal(run_program(LoopProgram("p", (out,), after), {})["out"], before)
 
 
 def test_every_digit_of_a_mixed_radix_rejoins() -> None:
@@ -282,7 +282,7 @@ def test_data_keeps_its_value_to_the_bit(data: st.DataObject, dtype: str) -> Non
 
     def run(value: Expr) -> np.ndarray:
         body = For("i", 1, "serial", store(params[2], (I,), value))
-        return run_program(Program("p", params, body), inputs)["y"]
+        return run_program(LoopProgram("p", params, body), inputs)["y"]
 
     np.testing.assert_array_equal(run(simplify(e)), run(e))
     assert np.signbit(run(simplify(e))) == np.signbit(run(e)) or np.isnan(run(e))

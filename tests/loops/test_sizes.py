@@ -17,7 +17,7 @@ from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.size_text import parse_extent
 from burnish.loops.sizes import (
-    Size,
+    SymbolicSize,
     at_least,
     dim,
     exact_quotient,
@@ -63,14 +63,14 @@ def test_sizes_compute_like_the_numbers_they_stand_for(pair: tuple[Any, Callable
         assert valued(extent, sizes) == number(sizes), (extent, sizes)
         assert least(extent) <= number(sizes) <= greatest(extent), (extent, sizes)
     assert hinted(extent) == number({"n": 4, "m": 3})
-    dims = {d.name: d for d in extent.dims} if isinstance(extent, Size) else {}
+    dims = {d.name: d for d in extent.dims} if isinstance(extent, SymbolicSize) else {}
     assert parse_extent(str(extent), dims) == extent
 
 
 @given(extents(), extents())
 def test_comparisons_are_decided_only_where_they_hold_for_all_values(a: Any, b: Any) -> None:
     (x, f), (y, g) = a, b
-    if not (isinstance(x, Size) or isinstance(y, Size)):
+    if not (isinstance(x, SymbolicSize) or isinstance(y, SymbolicSize)):
         return
     for found, test in ((x < y, int.__lt__), (x <= y, int.__le__), (x > y, int.__gt__), (x >= y, int.__ge__)):
         if isinstance(found, bool):
@@ -99,7 +99,7 @@ def test_equal_sizes_are_one_object() -> None:
         (N * N - N, 0, 72),
     ],
 )
-def test_bounds_see_how_parts_of_a_size_depend_on_each_other(extent: Size, low: int, high: int) -> None:
+def test_bounds_see_how_parts_of_a_size_depend_on_each_other(extent: SymbolicSize, low: int, high: int) -> None:
     assert (extent.low, extent.high) == (low, high)
 
 

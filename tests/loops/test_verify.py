@@ -5,15 +5,15 @@ import pytest
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
 from burnish.loops.expr import Binary, Buffer, Const, Expr, Load, Select, Var, all_of, cast, select
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Stmt, Store, seq, store
+from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Stmt, Store, seq, store
 from burnish.loops.verify import verify
 
 X, Y, N = Buffer("x", (8,)), Buffer("y", (8,)), Buffer("n", (8,), "int64")
 I = Var("i")  # noqa: E741
 
 
-def program(body: Stmt) -> Program:
-    return Program("p", (X, N, Y), body)
+def program(body: Stmt) -> LoopProgram:
+    return LoopProgram("p", (X, N, Y), body)
 
 
 def loop(body: Stmt, extent: int = 8, kind: str = "serial", name: str = "i") -> Stmt:
@@ -31,7 +31,7 @@ def test_accepts_guarded_and_gathered_accesses() -> None:
     blocked = loop(loop(If(Var("o") * 3 + I < 8, copy(Var("o") * 3 + I)), 3), 3, name="o")
     z, lane = Buffer("z", (3, 16)), Var("l")
     blocks = If(I * 32 + lane < 40, store(z, ((I * 32 + lane) // 16, lane % 16), 1.0))
-    quotients = Program("q", (z,), loop(loop(blocks, 32, name="l"), 2))
+    quotients = LoopProgram("q", (z,), loop(loop(blocks, 32, name="l"), 2))
     for body in (loop(store(Y, (I,), gather)), loop(store(Y, (I,), shifted)), guarded):
         verify(program(body))
     verify(program(loop(Store(Y, (I,), Load(X, (I,)), "sum"), kind="vectorize")))

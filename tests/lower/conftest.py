@@ -8,7 +8,7 @@ import pytest
 from burnish.loops import tensor as t
 from burnish.loops.expr import Expr, Var, all_of, select
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.tensor import compute, create_program, placeholder, reduce_axis
 from burnish.loops.verify import verify
 from burnish.schedule.schedule import Schedule
@@ -65,10 +65,10 @@ def tiled() -> Callable[..., Schedule]:
 
 
 @pytest.fixture
-def same() -> Callable[[Program, Program], None]:
+def same() -> Callable[[LoopProgram, LoopProgram], None]:
     """``same(before, after)``: both are valid and compute the same."""
 
-    def check(before: Program, after: Program) -> None:
+    def check(before: LoopProgram, after: LoopProgram) -> None:
         verify(after)
         rng = np.random.default_rng(0)
         arrays = {p.name: rng.uniform(-1, 1, p.shape).astype(p.dtype) for p in before.params if p.name != "y"}

@@ -7,24 +7,24 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from burnish.loops.expr import Buffer, Load, Var, all_of, equal, select
-from burnish.loops.program import For, If, Intrinsic, Program, Stmt, Store, seq, store
+from burnish.loops.program import For, If, Intrinsic, LoopProgram, Stmt, Store, seq, store
 from burnish.lower.guards import hoist_guards
 from burnish.lower.pipeline import simplify_program
 from burnish.schedule.schedule import Schedule
 
-Same = Callable[[Program, Program], None]
+Same = Callable[[LoopProgram, LoopProgram], None]
 I, J, K = (Var(n) for n in "ijk")  # noqa: E741
 X, Y = Buffer("x", (8, 8)), Buffer("y", (8,))
 
 
-def loops(body: Stmt, *kinds: str) -> Program:
+def loops(body: Stmt, *kinds: str) -> LoopProgram:
     """``for i: for j: for k: body`` over 8 each, with these kinds."""
     for name, kind in reversed(list(zip("ijk", kinds, strict=False))):
         body = For(name, 8, kind, body)
-    return Program("p", (X, Y), seq(For("z", 8, "serial", store(Y, (Var("z"),), 0.0)), body))
+    return LoopProgram("p", (X, Y), seq(For("z", 8, "serial", store(Y, (Var("z"),), 0.0)), body))
 
 
-def text(program: Program) -> list[str]:
+def text(program: LoopProgram) -> list[str]:
     return str(program).splitlines()[3:]
 
 

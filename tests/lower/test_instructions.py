@@ -1,7 +1,7 @@
 """The static estimate of a program's time: vectors once, everything as often as it runs."""
 
 from burnish.loops.expr import Buffer, Call, Load, Var, select
-from burnish.loops.program import For, If, Program, Stmt, seq, store
+from burnish.loops.program import For, If, LoopProgram, Stmt, seq, store
 from burnish.lower.instructions import FUNCTION, instructions
 
 I, J = (Var(n) for n in "ij")  # noqa: E741
@@ -9,7 +9,7 @@ X, Y = Buffer("x", (8, 64)), Buffer("y", (8, 64))
 
 
 def counted(kind: str, body: Stmt, outer: str = "serial") -> tuple[float, bool]:
-    return instructions(Program("p", (X, Y), For("i", 8, outer, For("j", 64, kind, body))), lanes=16)
+    return instructions(LoopProgram("p", (X, Y), For("i", 8, outer, For("j", 64, kind, body))), lanes=16)
 
 
 def test_a_vector_is_one_instruction_and_a_scalar_one_too() -> None:

@@ -7,14 +7,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnish.loops.expr import Buffer, Expr, Load, Var, select
-from burnish.loops.program import For, If, Program, Stmt, Store, seq
+from burnish.loops.program import For, If, LoopProgram, Stmt, Store, seq
 from burnish.lower.guards import hoist_guards
 from burnish.lower.overlap import overlapped
 from burnish.lower.partition import partition_loops
 from burnish.lower.pipeline import simplify_program
 from burnish.schedule.schedule import Schedule
 
-Same = Callable[[Program, Program], None]
+Same = Callable[[LoopProgram, LoopProgram], None]
 I, J = Var("i"), Var("j")  # noqa: E741
 X = Buffer("x", (99,))
 
@@ -25,8 +25,8 @@ def rows(extent: int, tile: int, store: Callable[[Expr], Stmt], kind: str = "vec
     return For("i", -(-extent // tile), "serial", For("j", tile, kind, If(at < extent, store(at))))
 
 
-def program(loop: Stmt, y: Buffer) -> Program:
-    return Program("p", (X, y), loop)
+def program(loop: Stmt, y: Buffer) -> LoopProgram:
+    return LoopProgram("p", (X, y), loop)
 
 
 def column(y: Buffer, reduce: str | None = None) -> Callable[[Expr], Stmt]:
@@ -62,7 +62,7 @@ def test_a_sum_is_stored_once(same: Same) -> None:
 def test_memory_that_an_argument_may_share_is_stored_once(same: Same) -> None:
     x, y = Buffer("x", (47,)), Buffer("y", (47,))
     loop = rows(47, 8, lambda at: Store(y, (at,), Load(x, (at,))), "unroll")
-    before = Program("p", (x, y), loop)
+    before = LoopProgram("p", (x, y), loop)
     after = partition_loops(before)
     assert "if" in str(after) and str(after).count("y[") == 1
     same(before, after)
@@ -75,7 +75,7 @@ def test_a_mask_in_every_tile_is_worse_than_a_tile_more(reduce: str | None, same
     y = Buffer("y", (43,))
     x = Buffer("x", (43,)) if reduce is None else X
     loop = rows(43, 16, lambda at: Store(y, (at,), Load(x, (at,)), reduce))
-    before = Program("p", (x, y), loop)
+    before = LoopProgram("p", (x, y), loop)
     assert overlapped(loop, (x, y), {}) is None
     after = partition_loops(before)
     assert str(after).count("y[") == 2
@@ -140,5 +140,5 @@ def test_any_tile_of_any_loop(same: Same, data: st.DataObject) -> None:
         shifted = at - pad
         return Store(y, (at,), select(shifted >= 0, Load(x, (shifted,)), 0.0), reduce)
 
-    before = Program("p", (x, y), rows(extent, tile, store, kind))
+    before = LoopProgram("p", (x, y), rows(extent, tile, store, kind))
     same(before, partition_loops(before))

@@ -6,18 +6,18 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from burnish.loops.expr import Buffer, Load, Var, select
-from burnish.loops.program import For, If, Program, Store
+from burnish.loops.program import For, If, LoopProgram, Store
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.lower.guards import hoist_guards
 from burnish.lower.partition import partition_loops
 from burnish.lower.pipeline import simplify_program
 from burnish.schedule.schedule import Schedule
 
-Same = Callable[[Program, Program], None]
+Same = Callable[[LoopProgram, LoopProgram], None]
 I, J = Var("i"), Var("j")  # noqa: E741
 
 
-def tail(extent: int, tile: int, kind: str = "vectorize") -> Program:
+def tail(extent: int, tile: int, kind: str = "vectorize") -> LoopProgram:
     x = placeholder((extent,), name="x")
     s = Schedule(create_program("p", [x], [compute((extent,), lambda i: x[i] + 1.0, "y")]))
     getattr(s, kind)(s.split("y.i", tile)[1])
@@ -59,7 +59,7 @@ def test_parallel_loops_stay_whole() -> None:
     x, y = Buffer("x", (10,)), Buffer("y", (10,))
     at = I * 4 + J
     body = For("j", 4, "vectorize", If(at < 10, Store(y, (at,), Load(x, (at,)))))
-    before = Program("p", (x, y), For("i", 3, "parallel", body))
+    before = LoopProgram("p", (x, y), For("i", 3, "parallel", body))
     assert partition_loops(before) == before
 
 
@@ -67,7 +67,7 @@ def test_a_condition_that_holds_nowhere_leaves_one_part(same: Same) -> None:
     x, y = Buffer("x", (12,)), Buffer("y", (12,))
     at = I * 4 + J
     value = select(J < 2, Load(x, (at,)), 0.0)
-    before = Program("p", (x, y), For("i", 3, "serial", For("j", 4, "vectorize", Store(y, (at,), value))))
+    before = LoopProgram("p", (x, y), For("i", 3, "serial", For("j", 4, "vectorize", Store(y, (at,), value))))
     assert partition_loops(before) == before
 
 
@@ -79,7 +79,7 @@ def test_the_last_of_two_blocks_is_cut_by_its_own_conditions(same: Same) -> None
     guarded = If((row + 4) // 2 < 6, For("k", 4, "vectorize", store))
     vectorized = For("k", 4, "vectorize", If((row + 4) // 2 < 6, store))
     for body in (guarded, vectorized):
-        before = Program("p", (x, y), For("i", 2, "serial", For("j", 5, "serial", body)))
+        before = LoopProgram("p", (x, y), For("i", 2, "serial", For("j", 5, "serial", body)))
         after = partition_loops(before)
         assert ("if" in str(after)) == (body is guarded)  # outside of the vectorized loop a branch is cheap
         same(before, after)
@@ -91,7 +91,7 @@ def test_borders_that_reach_into_each_other(same: Same) -> None:
     at = I * 4 + J
     inside = (at >= 5, at < 7)
     value = select(inside[0], select(inside[1], Load(x, (at - 5,)), 0.0), 0.0)
-    before = Program("p", (x, y), For("i", 3, "serial", For("j", 4, "unroll", Store(y, (at,), value))))
+    before = LoopProgram("p", (x, y), For("i", 3, "serial", For("j", 4, "unroll", Store(y, (at,), value))))
     after = partition_loops(before)
     assert str(after).count("if") == 2 * 1 and str(after) != str(before)
     same(before, after)

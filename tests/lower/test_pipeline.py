@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.lower.pipeline import PASSES, lower
 from burnish.schedule.schedule import Schedule
 
 
 def test_every_pass_keeps_the_meaning(
-    conv: Callable[..., Schedule], tiled: Callable[..., Schedule], same: Callable[[Program, Program], None]
+    conv: Callable[..., Schedule], tiled: Callable[..., Schedule], same: Callable[[LoopProgram, LoopProgram], None]
 ) -> None:
     program = original = tiled(conv(5, 7, step=2), 3).program
     for step in PASSES:

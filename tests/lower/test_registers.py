@@ -7,18 +7,18 @@ import pytest
 
 from burnish.loops.expr import Buffer, Load, Var
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Alloc, For, If, Program, Stmt, Store, seq
+from burnish.loops.program import Alloc, For, If, LoopProgram, Stmt, Store, seq
 from burnish.loops.verify import verify
 from burnish.lower.pipeline import simplify_program
 from burnish.lower.registers import lanes_apart, vectors_innermost
 from burnish.schedule.schedule import Schedule
 
-Same = Callable[[Program, Program], None]
+Same = Callable[[LoopProgram, LoopProgram], None]
 I, J, K = (Var(n) for n in "ijk")  # noqa: E741
 X, Y = Buffer("x", (4, 8)), Buffer("y", (4, 8))
 
 
-def through(buffer: Buffer, vector: str, scope: str = "register") -> Program:
+def through(buffer: Buffer, vector: str, scope: str = "register") -> LoopProgram:
     """y = x by way of ``buffer`` [8, 4], one of whose loops is vectorized in both nests."""
 
     def nest(body: Stmt, i: str, j: str) -> Stmt:
@@ -33,7 +33,7 @@ def through(buffer: Buffer, vector: str, scope: str = "register") -> Program:
     a, b = Var("a"), Var("b")
     first = nest(Store(buffer, (J, I), Load(X, (I, J))), "i", "j")
     second = nest(If(b < 8, Store(Y, (a, b), Load(buffer, (b, a)))), "a", "b")
-    return Program("p", (X, Y), Alloc(buffer, seq(first, second)))
+    return LoopProgram("p", (X, Y), Alloc(buffer, seq(first, second)))
 
 
 T = Buffer("t", (8, 4))
@@ -45,7 +45,7 @@ def test_each_lane_has_its_own_of_a_buffer_within(scope: str, native: Callable[.
     t = Buffer("t", (2,), "float32", scope)
     inside = For("k", 2, "unroll", Store(t, (K,), Load(X, (I, J)) * 2.0))
     body = Alloc(t, seq(inside, Store(Y, (I, J), Load(t, (Var("l"),)) + Load(X, (I, J)))))
-    before = Program("p", (X, Y), For("i", 4, "serial", For("l", 2, "unroll", For("j", 8, "vectorize", body))))
+    before = LoopProgram("p", (X, Y), For("i", 4, "serial", For("l", 2, "unroll", For("j", 8, "vectorize", body))))
     after = lanes_apart(before)
     assert "alloc t: float32[2, 8]" in str(after) and "t[l, j]" in str(after)
     verify(after)
@@ -80,7 +80,7 @@ def test_two_vectorized_dimensions_leave_the_buffer_alone() -> None:
     square = Buffer("y", (8, 8))
     rows = For("i", 8, "unroll", For("j", 8, "vectorize", Store(reg, (I, J), Load(square, (I, J)))))
     columns = For("k", 8, "unroll", For("a", 8, "vectorize", Store(square, (a, K), Load(reg, (a, K)))))
-    before = Program("p", (square,), Alloc(reg, seq(rows, columns)))
+    before = LoopProgram("p", (square,), Alloc(reg, seq(rows, columns)))
     assert vectors_innermost(before) == before
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.sizes import dim
 from burnish.loops.specialize import program_at
 from burnish.loops.tensor import compute, create_program, placeholder
@@ -18,7 +18,7 @@ from burnish.schedule.schedule import Schedule
 HIGH = 50
 
 
-def tiled(rows: int, fused: bool) -> Program:
+def tiled(rows: int, fused: bool) -> LoopProgram:
     """y = x + 1 by tiles of so many unrolled rows; ``fused``: with the columns, in a parallel loop."""
     n = dim("n", 1, HIGH)
     x = placeholder((n, 6), name="x")

@@ -6,22 +6,24 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from burnish.loops.expr import Buffer, Load, Var, all_of
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Stmt, Store, seq, store
+from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Stmt, Store, seq, store
 from burnish.lower.pipeline import lower, simplify_program
 from burnish.lower.shared import share_guards
 from burnish.schedule.schedule import Schedule
 
-Same = Callable[[Program, Program], None]
+Same = Callable[[LoopProgram, LoopProgram], None]
 I, J, K = (Var(n) for n in "ijk")  # noqa: E741
 X, Y, T = Buffer("x", (8, 8)), Buffer("y", (8,)), Buffer("t", (8,), scope="register")
 
 
-def program(*body: Stmt, kind: str = "serial") -> Program:
+def program(*body: Stmt, kind: str = "serial") -> LoopProgram:
     """``y = 0``, then ``for i in 8: body``."""
-    return Program("p", (X, Y), seq(For("z", 8, "serial", store(Y, (Var("z"),), 0.0)), For("i", 8, kind, seq(*body))))
+    return LoopProgram(
+        "p", (X, Y), seq(For("z", 8, "serial", store(Y, (Var("z"),), 0.0)), For("i", 8, kind, seq(*body)))
+    )
 
 
-def text(found: Program) -> list[str]:
+def text(found: LoopProgram) -> list[str]:
     return [line[4:] for line in str(found).splitlines()[4:]]
 
 

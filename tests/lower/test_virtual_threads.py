@@ -11,7 +11,7 @@ import pytest
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Load, Value, Var, wrap
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Alloc, For, If, Intrinsic, Program, Seq, Stmt, Store, seq, store, walk_stmt
+from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, seq, store, walk_stmt
 from burnish.lower.virtual_threads import interleave, lower_virtual_threads, thread_bodies
 from burnish.machines.decoupled import POP, PUSH, Decoupled, pop, push, token_unit
 
@@ -48,8 +48,8 @@ def body(tx: Var) -> Stmt:
     return Alloc(SUM, seq(clear, steps, over("i", store(C, (tx, i), load(SUM, i)))))
 
 
-def threaded(kind: str = "vthread") -> Program:
-    return Program("columns", (A, C), For("tx", 2, kind, body(Var("tx"))))
+def threaded(kind: str = "vthread") -> LoopProgram:
+    return LoopProgram("columns", (A, C), For("tx", 2, kind, body(Var("tx"))))
 
 
 def words(s: Stmt) -> list[str]:
@@ -66,7 +66,7 @@ def words(s: Stmt) -> list[str]:
 
 def test_one_thread_waits_for_its_units() -> None:
     """The second picture of the figure: a token each for what is loaded, and for room to load more."""
-    program = Program("columns", (A, C), body(Var("tx")))
+    program = LoopProgram("columns", (A, C), body(Var("tx")))
     lowered = lower_virtual_threads(program, MACHINE)
     assert words(lowered.body) == [
         "st>ex", "ex<st", "sum", "ex>ld", "for k in 3", "ld<ex", "near", "ld>ex", "ex<ld", "sum", "ex>ld", "ld<ex",
@@ -92,7 +92,7 @@ def test_the_stream_computes_what_the_threads_computed() -> None:
     np.testing.assert_allclose(found, a.sum(0), rtol=1e-6)
 
 
-def balance(program: Program) -> dict[tuple[str, str], int]:
+def balance(program: LoopProgram) -> dict[tuple[str, str], int]:
     """Tokens left in each queue when all statements have run in order. Fails where one is taken that is not there."""
     left: dict[tuple[str, str], int] = {}
 
@@ -110,7 +110,7 @@ def balance(program: Program) -> dict[tuple[str, str], int]:
 
 
 def test_every_token_that_is_given_is_taken() -> None:
-    for program in (threaded(), Program("columns", (A, C), For("tx", 2, "serial", body(Var("tx"))))):
+    for program in (threaded(), LoopProgram("columns", (A, C), For("tx", 2, "serial", body(Var("tx"))))):
         found = balance(lower_virtual_threads(program, MACHINE))
         assert set(found) == CHAIN and not any(found.values())
 
@@ -125,7 +125,7 @@ def test_channels_of_one_pair_of_units_are_nested() -> None:
     outer = For("n", 2, "serial", Alloc(far, seq(keep, inner)))
     first = over("i", store(C, (0, i), load(SUM, i)))
     rest = over("i", store(C, (1, i), load(SUM, i)))
-    program = Program("nested", (A, C), Alloc(SUM, seq(outer, first, rest)))
+    program = LoopProgram("nested", (A, C), Alloc(SUM, seq(outer, first, rest)))
     lowered = lower_virtual_threads(program, MACHINE)
     loop = next(s for s in walk_stmt(lowered.body) if isinstance(s, For) and s.var == "n")
     assert words(loop.body) == [
@@ -159,10 +159,10 @@ def test_conditions_go_inwards() -> None:
 
 def test_what_cannot_be_lowered_is_refused_by_name() -> None:
     with pytest.raises(ScheduleError, match="loop 'tx' is inside of 'ty'"):
-        lower_virtual_threads(Program("p", (A, C), For("ty", 2, "vthread", threaded().body)), MACHINE)
+        lower_virtual_threads(LoopProgram("p", (A, C), For("ty", 2, "vthread", threaded().body)), MACHINE)
     beside = over("i", store(C, (0, Var("i")), load(A, 0, 0, Var("i"))))
     with pytest.raises(ScheduleError, match=r"the statement 'c\[0, i\] = .*' is in none; allowed: all in threads"):
-        lower_virtual_threads(Program("p", (A, C), seq(threaded().body, beside)), MACHINE)
+        lower_virtual_threads(LoopProgram("p", (A, C), seq(threaded().body, beside)), MACHINE)
     with pytest.raises(ScheduleError, match=r"buffer 'sum\.t0': there is no queue from ex to st, st to ex"):
         lower_virtual_threads(threaded(), Decoupled(unit_of, CHAIN - {("ex", "st"), ("st", "ex")}))
     i = Var("i")
@@ -170,7 +170,7 @@ def test_what_cannot_be_lowered_is_refused_by_name() -> None:
     add = over("i", store(SUM, (i,), load(NEAR, i)))
     twice = Alloc(SUM, Alloc(NEAR, seq(fetch, add, fetch)))
     with pytest.raises(ScheduleError, match="buffer 'near': ld writes it again behind its use by ex"):
-        lower_virtual_threads(Program("p", (A, C), twice), MACHINE)
+        lower_virtual_threads(LoopProgram("p", (A, C), twice), MACHINE)
 
 
 def test_tokens_name_their_unit() -> None:

@@ -18,7 +18,7 @@ from burnish.machines.target import host
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.device import address_of
 from burnish.runtime.module import Module
-from burnish.simulators.emulator import Emulator, _laid_out
+from burnish.simulators.emulator import CpuEmulator, _laid_out
 
 TARGETS = ("aarch64-cortex-a53", "aarch64-neoverse-n1")
 
@@ -62,7 +62,7 @@ def test_whole_networks_are_right(name: str) -> None:
     network, _ = models.network(name)
     x = torch.randn(1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     executable = bn.compile(network, (x,), target=TARGETS[0], threads=1).executable
-    found = Module(executable, 1, device=Emulator())(x.numpy())
+    found = Module(executable, 1, device=CpuEmulator())(x.numpy())
     with torch.no_grad():
         assert scaled_error([found], [network(x).numpy()]) <= 1e-4
 
@@ -74,7 +74,7 @@ def test_a_block_of_a_transformer_is_right_after_save_and_load(target: str, tmp_
     module.save(tmp_path / "model.bn")
     x = np.random.default_rng(1).standard_normal((7, 24)).astype("float32")
     (wanted,) = evaluate(graph, {"x": x}).values()
-    assert scaled_error([bn.load(tmp_path / "model.bn", device=Emulator())(x)], [wanted]) <= 1e-5
+    assert scaled_error([bn.load(tmp_path / "model.bn", device=CpuEmulator())(x)], [wanted]) <= 1e-5
 
 
 def test_a_module_for_an_absent_machine_is_saved_and_not_called(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_a_module_for_an_absent_machine_is_saved_and_not_called(tmp_path: Path) 
 
 def test_a_kernel_that_leaves_its_memory_is_named() -> None:
     executable = bn.compile(block(), target=TARGETS[0], threads=1).executable
-    emulator = Emulator()
+    emulator = CpuEmulator()
     code = emulator.kernels(executable.code)
     step = executable.steps[0]
     short = [np.zeros(4, np.uint8) for _ in step.args]  # type: ignore[union-attr]
@@ -101,7 +101,7 @@ def test_a_kernel_that_leaves_its_memory_is_named() -> None:
         ("x86_64", True, "aarch64, riscv64"),
     ):
         with pytest.raises(TargetError, match=f"found code for {machine}; allowed: {allowed}$"):
-            Emulator(count=counted).kernels(replace(executable.code, machine=machine))
+            CpuEmulator(count=counted).kernels(replace(executable.code, machine=machine))
 
 
 def test_buffers_that_overlap_still_do() -> None:

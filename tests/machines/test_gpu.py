@@ -12,15 +12,15 @@ import pytest
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.errors import ScheduleError
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import matches
 from burnish.loops.expr import Buffer
 from burnish.loops.program import For
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.machines.dialect import Dialect
-from burnish.machines.emitter import Emitter, LoopCode
+from burnish.machines.emitter import CodeEmitter, LoopCode
 from burnish.machines.machine import Core, Machine
-from burnish.machines.scopes import GLOBAL, LOCAL, REGISTER, Scope
+from burnish.machines.scopes import GLOBAL, LOCAL, REGISTER, MemoryScope
 from burnish.machines.target import Target, target
 from burnish.ops import OPERATORS
 from burnish.schedule.schedule import Schedule
@@ -29,7 +29,7 @@ from burnish.schedule.schedule import Schedule
 def bound(register: str) -> LoopCode:
     """The loop's variable is a register of the thread: every thread runs one iteration."""
 
-    def code(f: Emitter, loop: For) -> None:
+    def code(f: CodeEmitter, loop: For) -> None:
         name = f"llvm.nvvm.read.ptx.sreg.{register}"
         f.declare(name, "i32", [])
         own = f.hoist(0, f"call i32 @{name}()")
@@ -40,7 +40,7 @@ def bound(register: str) -> LoopCode:
     return code
 
 
-def shared(f: Emitter, buffer: Buffer) -> str:
+def shared(f: CodeEmitter, buffer: Buffer) -> str:
     """An array of the block's memory, one for each buffer of the module."""
     name = f"@{re.sub(r'[^A-Za-z0-9_]', '_', buffer.name)}"
     f.define(name, f"{name} = internal addrspace(3) global [{buffer.nbytes} x i8] poison, align 16")
@@ -53,7 +53,7 @@ LOOPS: dict[str, LoopCode | None] = {
     "blockIdx.x": bound("ctaid.x"),
     "threadIdx.x": bound("tid.x"),
 }
-SHARED = Scope("shared", capacity=48 << 10, address_space=3, place=shared)
+SHARED = MemoryScope("shared", capacity=48 << 10, address_space=3, place=shared)
 GPU = Machine(
     name="gpu",
     kind="other",
@@ -106,7 +106,7 @@ def test_the_gpu_refuses_what_it_has_no_code_for() -> None:
 
 def test_a_machine_without_templates_is_not_given_those_of_cpus() -> None:
     (y,) = OPERATORS["relu"].define("y", [placeholder((8, 64), name="x")], {})
-    task = Task("kernel", tuple(y.inputs), (y,), "relu", {}, frozenset())
+    task = KernelTask("kernel", tuple(y.inputs), (y,), "relu", {}, frozenset())
     assert matches(task, target("x86-64-v4"))
     with pytest.raises(ScheduleError, match="target 'sm80' is of kind 'other', for which there are no templates"):
         matches(task, SM80)

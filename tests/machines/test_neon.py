@@ -24,21 +24,21 @@ from burnish.runtime.link import link
 from burnish.runtime.module import Module
 from burnish.schedule.schedule import Schedule
 from burnish.simulators.emulated import AARCH64
-from burnish.simulators.emulator import Emulator
+from burnish.simulators.emulator import CpuEmulator
 
 ROWS, COLUMNS, DEPTH = 2, 8, 12
 USDOT = 0x4E809C00  # usdot v.4s, v.16b, v.16b
 
 
-def executed(code: bytes, arrays: Sequence[np.ndarray]) -> Emulator:
+def executed(code: bytes, arrays: Sequence[np.ndarray]) -> CpuEmulator:
     """Runs the kernel of an object on arrays, the output last."""
-    emulator = Emulator(count=True)
+    emulator = CpuEmulator(count=True)
     kernels = emulator.kernels(link({"kernel": code}))
     emulator.run(kernels["kernel"], [a.reshape(-1).view(np.uint8) for a in arrays])
     return emulator
 
 
-def multiply_adds(emulator: Emulator) -> int:
+def multiply_adds(emulator: CpuEmulator) -> int:
     return sum(block.runs * block.multiply_adds for block in emulator.blocks.values())
 
 
@@ -127,7 +127,7 @@ def test_the_inner_loop_of_a_direct_convolution_multiplies_and_adds(
 ) -> None:
     b = convolutions(channels, size, stride)
     graph = b.build(b.result)  # type: ignore[attr-defined]
-    emulator = Emulator(count=True)
+    emulator = CpuEmulator(count=True)
     executable = bn.compile(graph, target="aarch64-cortex-a53", threads=1, exact=True, rewrite=False).executable
     x = np.random.default_rng(1).standard_normal((1, channels, size, size)).astype(np.float32)
     found = Module(executable, 1, device=emulator)(x)
@@ -155,4 +155,4 @@ def test_products_of_bytes_take_the_instruction_where_there_is_one() -> None:
         assert bool(((words & 0xFFE0FC00) == USDOT).any() or ((words & 0xFFC0F400) == 0x4F80F000).any()) == expected
     pixels = np.random.default_rng(1).integers(0, 256, (1, 16, 6, 6)).astype(np.uint8)
     (wanted,) = evaluate(graph, {"x": pixels}).values()
-    assert (Module(without, 1, device=Emulator())(pixels) == wanted).all()
+    assert (Module(without, 1, device=CpuEmulator())(pixels) == wanted).all()

@@ -22,17 +22,17 @@ from burnish.loops.program import For, Intrinsic, Store
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.loops.verify import verify
 from burnish.machines.dialect import Dialect
-from burnish.machines.emitter import Emitter, pointer_to
+from burnish.machines.emitter import CodeEmitter, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare, reference
 from burnish.machines.known import machine_for
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 from burnish.machines.target import Target, host, target
 from burnish.schedule.schedule import Schedule, replay
 
 Native = Callable[..., dict[str, np.ndarray]]
 
 
-def _emit_scale(f: Emitter, s: Intrinsic) -> None:
+def _emit_scale(f: CodeEmitter, s: Intrinsic) -> None:
     to, source = s.operands
     v = f.result(f"load <8 x float>, ptr {pointer_to(f, source)}, align 4", "float32", 8)
     scaled = f.result(f"fmul <8 x float> {v.text}, splat (float 3.0)", "float32", 8)
@@ -53,7 +53,7 @@ def vectors(s: Schedule) -> str:
     return s.split(s.loops("y")[1], 8)[1]
 
 
-def extended(**more: list[TensorIntrinsic] | list[Scope]) -> Target:
+def extended(**more: list[TensorIntrinsic] | list[MemoryScope]) -> Target:
     return host().using(**more)  # type: ignore[arg-type]
 
 
@@ -88,13 +88,13 @@ def test_without_it_the_target_refuses_the_program() -> None:
         emit(s.program, host())
 
 
-def _reserve(f: Emitter, buffer: Buffer) -> str:
+def _reserve(f: CodeEmitter, buffer: Buffer) -> str:
     """On the stack, at a whole page: what another machine might call a scratchpad."""
     return f.hoist(0, f"alloca [{buffer.nbytes} x i8], align 4096")
 
 
 def test_a_users_scope_is_allocated_by_its_own_code(native: Native) -> None:
-    pad = Scope("pad", capacity=1 << 12, place=_reserve)
+    pad = MemoryScope("pad", capacity=1 << 12, place=_reserve)
     s = tripled()
     copy = s.cache_read("x", pad, "y")
     assert (copy, s.trace[-1]) == ("x.pad", ("cache_read", ["x", "pad", "y"]))
@@ -116,7 +116,7 @@ def test_a_scope_nobody_knows_is_refused_by_the_schedule() -> None:
         tripled().set_scope("y", "pad")
 
 
-def _one_after_another(f: Emitter, loop: For) -> None:
+def _one_after_another(f: CodeEmitter, loop: For) -> None:
     """Virtual threads as copies of the body: a lowering that this machine's own code decides on."""
     for value in range(loop.extent):
         f.resolver.fixed[loop.var] = value
@@ -147,11 +147,11 @@ def test_functions_carry_the_attributes_of_their_dialect() -> None:
 def test_a_buffer_in_another_address_space_is_reached_by_a_generic_pointer() -> None:
     """As in shared memory of a GPU, of which no code runs here: what is written is what LLVM accepts for one."""
 
-    def place(f: Emitter, buffer: Buffer) -> str:
+    def place(f: CodeEmitter, buffer: Buffer) -> str:
         f.declare("pad_base", "ptr addrspace(3)", [])
         return f.hoist(0, "call ptr addrspace(3) @pad_base()")
 
-    pad = Scope("pad", address_space=3, place=place)
+    pad = MemoryScope("pad", address_space=3, place=place)
     s = tripled()
     s.cache_read("x", pad, "y")
     text = emit(s.program, target("x86-64-v3").using(scopes=[pad])).text

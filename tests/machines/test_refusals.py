@@ -9,10 +9,10 @@ import pytest
 from burnish.codegen.llvm import emit
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Buffer, Load, Var
-from burnish.loops.program import KINDS, Alloc, For, Intrinsic, Program, Stmt, seq, store
+from burnish.loops.program import KINDS, Alloc, For, Intrinsic, LoopProgram, Stmt, seq, store
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.machines.known import INTRINSICS, MACHINES
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 from burnish.machines.target import Target, target
 from burnish.pipeline.kernel import compile_program
 from burnish.schedule.schedule import Schedule
@@ -56,7 +56,9 @@ def test_shared_memory_is_refused(cpu: Target) -> None:
 
 @CPUS
 def test_an_unknown_intrinsic_is_refused_with_those_that_are_known(cpu: Target) -> None:
-    program = Program("kernel", (X, Y), For("i", 16, "serial", Intrinsic("gemm", (Load(Y, (I, I)), Load(X, (I, I))))))
+    program = LoopProgram(
+        "kernel", (X, Y), For("i", 16, "serial", Intrinsic("gemm", (Load(Y, (I, I)), Load(X, (I, I)))))
+    )
     with pytest.raises(ScheduleError, match=r"intrinsic 'gemm' has no code; known: transpose16_f32"):
         emit(program, cpu)
 
@@ -68,11 +70,11 @@ def test_every_loop_kind_of_the_grammar_is_lowered_or_refused_by_name() -> None:
             nest = For("i", 16, "serial", For("j", 16, kind, store(Y, (I, J), Load(X, (I, J)))))
             cpu = target(machine.models[0].name)
             if kind in machine.dialect.loops:
-                text = emit(Program("kernel", (X, Y), nest), cpu).text
+                text = emit(LoopProgram("kernel", (X, Y), nest), cpu).text
                 assert " ".join(["define", *machine.dialect.kernel.split(), "void @kernel"]) in text
             else:
                 with pytest.raises(ScheduleError, match=f"loop 'j' is '{kind}'"):
-                    emit(Program("kernel", (X, Y), nest), cpu)
+                    emit(LoopProgram("kernel", (X, Y), nest), cpu)
 
 
 @pytest.mark.parametrize("name", [name for name, known in INTRINSICS.items() if known.needs])
@@ -82,7 +84,7 @@ def test_an_instruction_that_the_target_has_not_is_refused(name: str) -> None:
     (feature,) = known.needs
     buffers = tuple(replace_name(buffer, f"p{i}") for i, buffer in enumerate(known.operands))
     call = Intrinsic(name, tuple(Load(b, tuple(Var("z") * 0 for _ in b.shape)) for b in buffers))
-    program = Program("kernel", buffers, For("z", 1, "serial", call))
+    program = LoopProgram("kernel", buffers, For("z", 1, "serial", call))
     machines = [target(n) for n in ("x86-64-v3", "aarch64-cortex-a53", "cuda:sm_80")]
     near = next(t for t in machines if name in t.machine.named_intrinsics)
     far = next(t for t in machines if name not in t.machine.named_intrinsics)
@@ -98,15 +100,15 @@ def replace_name(buffer: Buffer, name: str) -> Buffer:
 
 def test_more_than_a_scope_holds_is_refused() -> None:
     """Buffers that are alive at the same time share its capacity; those that follow one another do not."""
-    pad = Scope("pad", capacity=1536)
+    pad = MemoryScope("pad", capacity=1536)
     cpu = target("x86-64-v3").using(scopes=[pad])
     a, b = (Buffer(name, (256,), "float32", "pad") for name in "ab")
     fill: list[Stmt] = [For("k", 256, "serial", store(x, (Var("k"),), 1.0)) for x in (a, b)]
     after = seq(Alloc(a, fill[0]), Alloc(b, fill[1]), For("i", 1, "serial", store(Y, (I, I), 0.0)))
-    assert "define void @kernel" in emit(Program("kernel", (X, Y), after), cpu).text
+    assert "define void @kernel" in emit(LoopProgram("kernel", (X, Y), after), cpu).text
     within = Alloc(a, seq(fill[0], Alloc(b, fill[1])))
     with pytest.raises(ScheduleError, match=r"buffer 'b': scope 'pad' of .* holds 1536 bytes, 2048 would be in it"):
-        emit(Program("kernel", (X, Y), within), cpu)
+        emit(LoopProgram("kernel", (X, Y), within), cpu)
 
 
 @pytest.mark.parametrize("extent", [1, 16])
@@ -114,10 +116,10 @@ def test_a_compilation_refuses_before_it_simplifies(extent: int) -> None:
     """Also a loop of one iteration, of which nothing would be left to refuse."""
     nest = For("i", 16, "serial", For("j", extent, "vthread", store(Y, (I, J), Load(X, (I, J)))))
     with pytest.raises(ScheduleError, match="loop 'j' is 'vthread', which target 'cpu'"):
-        compile_program(Program("kernel", (X, Y), nest), target("cpu"), {}, "mine", {})
+        compile_program(LoopProgram("kernel", (X, Y), nest), target("cpu"), {}, "mine", {})
 
 
 def test_a_parameter_in_a_scope_that_is_not_lowered_is_refused() -> None:
-    program = Program("kernel", (X.with_(scope="shared"), Y), For("i", 1, "serial", store(Y, (I, I), 0.0)))
+    program = LoopProgram("kernel", (X.with_(scope="shared"), Y), For("i", 1, "serial", store(Y, (I, I), 0.0)))
     with pytest.raises(ScheduleError, match="parameter 'x' is in scope 'shared'"):
         emit(program, replace(target("x86-64-v4"), name="mine"))

@@ -22,7 +22,7 @@ from burnish.runtime import host
 from burnish.runtime.link import link
 from burnish.runtime.module import Module
 from burnish.simulators.emulated import RISCV64
-from burnish.simulators.emulator import Emulator
+from burnish.simulators.emulator import CpuEmulator
 from burnish.simulators.spike import Spike
 from tests.machines.test_emulator import block
 
@@ -47,7 +47,7 @@ def test_a_block_of_a_transformer_is_right_after_save_and_load(tmp_path: Path) -
     graph = block()
     bn.compile(graph, target="riscv64", threads=1).save(tmp_path / "model.bn")
     (wanted,) = evaluate(graph, {"x": X}).values()
-    assert scaled_error([bn.load(tmp_path / "model.bn", device=Emulator())(X)], [wanted]) <= 1e-5
+    assert scaled_error([bn.load(tmp_path / "model.bn", device=CpuEmulator())(X)], [wanted]) <= 1e-5
 
 
 @pytest.mark.parametrize("name", ["C3", "D9"])
@@ -60,7 +60,7 @@ def test_layers_are_right(name: str) -> None:
 def test_code_with_vectors_needs_them() -> None:
     """The emulator has none."""
     with pytest.raises(TargetError, match=r"Unhandled CPU exception|Invalid instruction"):
-        agrees(block(), "riscv64-v", Emulator(), X)
+        agrees(block(), "riscv64-v", CpuEmulator(), X)
 
 
 def test_code_with_vectors_is_right_where_there_are_some() -> None:

@@ -13,7 +13,7 @@ from burnish.codegen.objects import compile_ir
 from burnish.machines.target import host
 from burnish.measure.samples import plain_domains
 from burnish.runtime.build import build
-from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.executable import Executable, KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 
@@ -58,7 +58,7 @@ def executable(kind: str, **info: object) -> Executable:
     return build(
         inputs=[TensorSpec("x", (4,), "float32")],
         outputs=[TensorSpec("y", (4,), "float32")],
-        steps=[Call("kernel", (Slot("input", 0, 0, 16), Slot("output", 0, 0, 16)), kind)],
+        steps=[KernelCall("kernel", (Slot("input", 0, 0, 16), Slot("output", 0, 0, 16)), kind)],
         objects={"kernel": compile_ir(KERNEL.format(body=BODIES[kind]), host())},
         params=np.zeros(0, np.uint8),
         arena_bytes=0,

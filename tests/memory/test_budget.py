@@ -4,14 +4,14 @@ import pytest
 
 from burnish.errors import ParameterError
 from burnish.memory.budget import Planner
-from burnish.memory.chain import Chain
+from burnish.memory.chain import ChainPlanner
 from burnish.memory.counters import allocate
 from burnish.memory.greedy import RULES, evict
 from burnish.memory.optimal import optimum
 from burnish.memory.sizes import check_budget, parse_budget, text_of
 from burnish.memory.strategies import by_strategy, strategies, wanted
 from burnish.memory.undo import without_waste
-from burnish.memory.work import Operation, Work
+from burnish.memory.work import Work, WorkItem
 from tests.memory.works import chain
 
 
@@ -56,7 +56,7 @@ def test_what_is_evicted_keeps_the_limit(rule: int) -> None:
 def test_what_cannot_be_made_again_is_not() -> None:
     work = chain(20)
     pinned = tuple(
-        Operation(o.reads, o.writes, o.seconds, o.in_place, n % 3 > 0, o.cheap, o.name)
+        WorkItem(o.reads, o.writes, o.seconds, o.in_place, n % 3 > 0, o.cheap, o.name)
         for n, o in enumerate(work.operations)
     )
     some = Work(pinned, work.nbytes, work.keep, work.forward)
@@ -69,7 +69,7 @@ def test_what_cannot_be_made_again_is_not() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_dynamic_program_gives_orders_that_keep_their_memory(seed: int) -> None:
     work = chain(20, seed)
-    found = Chain(work, int(1.2 * work.live(range(len(work)))))
+    found = ChainPlanner(work, int(1.2 * work.live(range(len(work)))))
     assert found.feasible == sorted(found.feasible) and len(found.feasible) > 3
     seconds = []
     for slots in found.feasible:
@@ -123,7 +123,7 @@ def brute_force(work: Work, budget: int) -> float:
 def test_the_integer_program_finds_the_least_time(seed: int) -> None:
     plain = chain(4, seed)
     work = Work(
-        tuple(Operation(o.reads, o.writes, o.seconds, name=o.name) for o in plain.operations), plain.nbytes,
+        tuple(WorkItem(o.reads, o.writes, o.seconds, name=o.name) for o in plain.operations), plain.nbytes,
         frozenset(), plain.forward,
     )  # fmt: skip
     planner = Planner(work)
@@ -155,7 +155,7 @@ def test_plans_are_close_to_the_optimum_and_no_further_with_time_to_solve(seed: 
 
 def test_blocks_of_liveness_counters() -> None:
     """Figure 3.4: a chain of six, the last two of which cannot be written in place."""
-    operations = [Operation((i - 1,) if i else (), (i,), in_place=(i - 1,) if 0 < i < 4 else ()) for i in range(6)]
+    operations = [WorkItem((i - 1,) if i else (), (i,), in_place=(i - 1,) if 0 < i < 4 else ()) for i in range(6)]
     work = Work(tuple(operations), (64,) * 6, frozenset((5,)))
     order = range(6)
     assert allocate(work, order, in_place=False, recycle=False).total == 6 * 64
@@ -165,7 +165,7 @@ def test_blocks_of_liveness_counters() -> None:
 
 def test_recycled_blocks_are_as_much_larger_as_leads_to_the_fewest_bytes() -> None:
     """A small result would take the large block that is needed next; with a narrower range it gets one of its own."""
-    operations = [Operation((), (0,)), Operation((0,), (1,)), Operation((1,), (2,)), Operation((1, 2), (3,))]
+    operations = [WorkItem((), (0,)), WorkItem((0,), (1,)), WorkItem((1,), (2,)), WorkItem((1, 2), (3,))]
     work = Work(tuple(operations), (640, 64, 64, 640), frozenset((3,)))
     assert allocate(work, range(4)).total == 640 + 64 + 64
 

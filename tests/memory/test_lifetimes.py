@@ -1,12 +1,12 @@
 import pytest
 
 from burnish.errors import VerificationError
-from burnish.memory import Interval, Place, Step, lifetimes
+from burnish.memory import Interval, LifetimeStep, Place, lifetimes
 from burnish.memory.lifetimes import live_bytes
 
 
 def test_a_buffer_lives_from_its_write_to_its_last_read() -> None:
-    steps = [Step(("x",), ("a",)), Step(("a", "w"), ("b",)), Step(("a", "b"), ("c",))]
+    steps = [LifetimeStep(("x",), ("a",)), LifetimeStep(("a", "w"), ("b",)), LifetimeStep(("a", "b"), ("c",))]
     intervals, home = lifetimes(steps, {"a": 4, "b": 8, "c": 12}, keep=["c"])
     assert intervals == [Interval("a", 4, 0, 2), Interval("b", 8, 1, 2), Interval("c", 12, 2, 2)]
     assert home == {"a": Place("a"), "b": Place("b"), "c": Place("c")}
@@ -14,15 +14,18 @@ def test_a_buffer_lives_from_its_write_to_its_last_read() -> None:
 
 def test_an_alias_prolongs_the_life_of_its_source() -> None:
     steps = [
-        Step(("x",), ("a",)), Step(("a",), ("flat",), alias=True), Step(("x",), ("b",)), Step(("flat", "b"), ("c",)),
-    ]  # fmt: skip
+        LifetimeStep(("x",), ("a",)),
+        LifetimeStep(("a",), ("flat",), alias=True),
+        LifetimeStep(("x",), ("b",)),
+        LifetimeStep(("flat", "b"), ("c",)),
+    ]
     intervals, home = lifetimes(steps, {"a": 4, "flat": 4, "b": 4, "c": 4})
     assert intervals[0] == Interval("a", 4, 0, 3)
     assert home["flat"] == Place("a")
 
 
 def test_an_alias_of_an_input_needs_no_buffer() -> None:
-    steps = [Step(("x",), ("flat",), alias=True), Step(("flat",), ("y",))]
+    steps = [LifetimeStep(("x",), ("flat",), alias=True), LifetimeStep(("flat",), ("y",))]
     intervals, home = lifetimes(steps, {"flat": 4, "y": 4}, keep=["y"])
     assert intervals == [Interval("y", 4, 1, 1)]
     assert home == {"flat": Place("x"), "y": Place("y")}
@@ -30,10 +33,15 @@ def test_an_alias_of_an_input_needs_no_buffer() -> None:
 
 def test_pieces_lie_in_their_container_from_the_first_write_on() -> None:
     steps = [
-        Step(("x",), ("a",)), Step(("a",), ("flat",), alias=True), Step(("x",), ("b",)),
-        Step(("a", "b"), ("ab",), alias=True), Step(("x",), ("c",)), Step(("ab", "c"), ("abc",), alias=True),
-        Step(("abc",), ("y",)), Step(("flat", "y"), ("z",)),
-    ]  # fmt: skip
+        LifetimeStep(("x",), ("a",)),
+        LifetimeStep(("a",), ("flat",), alias=True),
+        LifetimeStep(("x",), ("b",)),
+        LifetimeStep(("a", "b"), ("ab",), alias=True),
+        LifetimeStep(("x",), ("c",)),
+        LifetimeStep(("ab", "c"), ("abc",), alias=True),
+        LifetimeStep(("abc",), ("y",)),
+        LifetimeStep(("flat", "y"), ("z",)),
+    ]
     sizes = {"a": 8, "flat": 8, "b": 4, "ab": 12, "c": 4, "abc": 16, "y": 4, "z": 4}
     pieces = {"a": Place("ab", 0), "b": Place("ab", 8), "ab": Place("abc", 0), "c": Place("abc", 12)}
     intervals, home = lifetimes(steps, sizes, keep=["z"], pieces=pieces)
@@ -45,7 +53,7 @@ def test_pieces_lie_in_their_container_from_the_first_write_on() -> None:
 
 
 def test_results_live_to_the_end() -> None:
-    steps = [Step(("x",), ("a",)), Step(("x",), ("b",)), Step(("x",), ("c",))]
+    steps = [LifetimeStep(("x",), ("a",)), LifetimeStep(("x",), ("b",)), LifetimeStep(("x",), ("c",))]
     intervals, _ = lifetimes(steps, {"a": 4, "b": 4, "c": 4}, keep=["a"])
     assert [(b.name, b.last) for b in intervals] == [("a", 2), ("b", 1), ("c", 2)]
 
@@ -53,19 +61,19 @@ def test_results_live_to_the_end() -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ([Step(("a",), ("b",)), Step((), ("a",))], "step 0 reads 'a' before it is written"),
-        ([Step((), ("a",)), Step((), ("a",))], "step 1 writes 'a', which an earlier step wrote"),
+        ([LifetimeStep(("a",), ("b",)), LifetimeStep((), ("a",))], "step 0 reads 'a' before it is written"),
+        ([LifetimeStep((), ("a",)), LifetimeStep((), ("a",))], "step 1 writes 'a', which an earlier step wrote"),
     ],
 )
-def test_wrong_orders_are_refused(steps: list[Step], message: str) -> None:
+def test_wrong_orders_are_refused(steps: list[LifetimeStep], message: str) -> None:
     with pytest.raises(VerificationError, match=message):
         lifetimes(steps, {"a": 4, "b": 4})
 
 
 def test_a_view_lies_inside_of_its_source() -> None:
     steps = [
-        Step(("x",), ("a",)), Step(("a",), ("part",), alias=True, offset=8),
-        Step(("part",), ("inner",), alias=True, offset=4), Step(("inner",), ("b",)),
+        LifetimeStep(("x",), ("a",)), LifetimeStep(("a",), ("part",), alias=True, offset=8),
+        LifetimeStep(("part",), ("inner",), alias=True, offset=4), LifetimeStep(("inner",), ("b",)),
     ]  # fmt: skip
     intervals, home = lifetimes(steps, {"a": 16, "part": 8, "inner": 4, "b": 4})
     assert intervals[0] == Interval("a", 16, 0, 3)

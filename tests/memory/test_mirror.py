@@ -3,18 +3,18 @@ import pytest
 from burnish.errors import ParameterError
 from burnish.memory.mirror import by_name, drop_cheap, mirrored, mirrored_order, recursive, sublinear, with_budget
 from burnish.memory.stages import backward_parts, stages
-from burnish.memory.work import Operation, Work
+from burnish.memory.work import Work, WorkItem
 from tests.memory.works import chain
 
 
 def even(length: int) -> Work:
     """A chain of equal layers whose gradients read the layer's input and the next gradient, as those of products do."""
-    forward = [Operation((i - 1,) if i else (), (i,), 1.0, name=f"f{i}") for i in range(length)]
+    forward = [WorkItem((i - 1,) if i else (), (i,), 1.0, name=f"f{i}") for i in range(length)]
     backward = []
     for i in reversed(range(length)):
         made = 2 * length - 1 - i
         reads = tuple(v for v in ((i - 1) if i else None, made - 1) if v is not None)
-        backward.append(Operation(reads, (made,), 2.0, again=False, name=f"b{i}"))
+        backward.append(WorkItem(reads, (made,), 2.0, again=False, name=f"b{i}"))
     return Work((*forward, *backward), (6400,) * (2 * length), frozenset(), frozenset(range(length)))
 
 
@@ -85,10 +85,10 @@ def test_segments_keep_the_set_that_crosses_their_end() -> None:
     for i in range(12):
         for side in (0, 1):
             reads = (2 * i - 2, 2 * i - 1) if i else ()
-            operations.append(Operation(reads, (2 * i + side,), 1.0))
+            operations.append(WorkItem(reads, (2 * i + side,), 1.0))
             nbytes.append(640)
-    operations.append(Operation((22, 23), (24,), 1.0, again=False))
-    work = Work((*operations, Operation((0, 24), (25,))), (*nbytes, 64, 64), forward=frozenset(range(24)))
+    operations.append(WorkItem((22, 23), (24,), 1.0, again=False))
+    work = Work((*operations, WorkItem((0, 24), (25,))), (*nbytes, 64, 64), forward=frozenset(range(24)))
     counts = with_budget(work, 4000)
     kept = {n for n in range(24) if not counts.get(n)}
     assert counts and all({2 * i, 2 * i + 1} <= kept or not {2 * i, 2 * i + 1} & kept for i in range(1, 11))
@@ -97,9 +97,9 @@ def test_segments_keep_the_set_that_crosses_their_end() -> None:
 def test_stages_end_where_little_crosses() -> None:
     """Blocks of three layers, the last of which is small."""
     sizes = [640, 640, 64] * 4
-    operations = [Operation((i - 1,) if i else (), (i,), 1.0) for i in range(12)]
-    last = Operation((11,), (12,), 1.0, again=False)
-    back = [Operation((i, 12), (13 + k,)) for k, i in enumerate(reversed(range(12)))]
+    operations = [WorkItem((i - 1,) if i else (), (i,), 1.0) for i in range(12)]
+    last = WorkItem((11,), (12,), 1.0, again=False)
+    back = [WorkItem((i, 12), (13 + k,)) for k, i in enumerate(reversed(range(12)))]
     work = Work((*operations, last, *back), (*sizes, 4, *([4] * 12)), forward=frozenset(range(12)))
     parts = stages(work)
     assert [p.operations[-1] for p in parts] == [2, 5, 8, 11]

@@ -3,7 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.errors import VerificationError
-from burnish.memory import Interval, Plan, plan
+from burnish.memory import ArenaPlan, Interval, plan
 from burnish.memory.share import LOOSE, lower_bound, replan
 
 
@@ -27,7 +27,7 @@ def chains(buffers: list[Interval]) -> list[tuple[str, str]]:
     ]
 
 
-def clashes(buffers: list[Interval], result: Plan) -> list[tuple[str, str]]:
+def clashes(buffers: list[Interval], result: ArenaPlan) -> list[tuple[str, str]]:
     """Pairs of buffers that are live at one step and overlap in memory, other than by an in-place pair."""
     found = []
     for i, a in enumerate(buffers):

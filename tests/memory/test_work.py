@@ -5,7 +5,7 @@ import pytest
 
 from burnish.errors import VerificationError
 from burnish.memory.earlier import earlier
-from burnish.memory.work import Operation, Work
+from burnish.memory.work import Work, WorkItem
 from tests.memory.works import chain, naive_live
 
 
@@ -24,7 +24,7 @@ def test_liveness_of_repeated_operations_is_that_of_its_definition(seed: int) ->
 
 
 def test_a_copy_dies_where_its_value_is_written_again() -> None:
-    operations = (Operation((), (0,)), Operation((0,), (1,)), Operation((1,), (2,)), Operation((0, 2), (3,)))
+    operations = (WorkItem((), (0,)), WorkItem((0,), (1,)), WorkItem((1,), (2,)), WorkItem((0, 2), (3,)))
     work = Work(operations, (640, 64, 64, 64), forward=frozenset((0, 1)))
     assert work.live([0, 1, 2, 3]) == 640 + 64 + 64
     value, first, last, live = work.copies([0, 1, 2, 0, 3])
@@ -35,22 +35,22 @@ def test_a_copy_dies_where_its_value_is_written_again() -> None:
 
 
 def test_wrong_orders_are_refused() -> None:
-    work = Work((Operation((), (0,), again=False), Operation((0,), (1,), name="second")), (64, 64))
+    work = Work((WorkItem((), (0,), again=False), WorkItem((0,), (1,), name="second")), (64, 64))
     with pytest.raises(VerificationError, match=r"'second' runs before values \[0\]"):
         work.check([1, 0])
     with pytest.raises(VerificationError, match=r"operations \[0\] run not at all, or again"):
         work.check([0, 1, 0])
     with pytest.raises(VerificationError, match=r"operation 0 reads values \[1\]"):
-        Work((Operation((1,), (0,)),), (64, 64))
+        Work((WorkItem((1,), (0,)),), (64, 64))
     with pytest.raises(VerificationError, match=r"operation 1 writes values \[0\]"):
-        Work((Operation((), (0,)), Operation((), (0,))), (64,))
+        Work((WorkItem((), (0,)), WorkItem((), (0,))), (64,))
 
 
 def test_updates_run_as_soon_as_their_gradient_is_there() -> None:
     """Three gradients, whose updates, which read a rate besides, stand at the end."""
-    gradients = [Operation((), (i,), name=f"g{i}") for i in range(3)]
-    rate = Operation((), (3,), name="rate")
-    updates = [Operation((i, 3), (4 + i,), again=False, name=f"u{i}") for i in range(3)]
+    gradients = [WorkItem((), (i,), name=f"g{i}") for i in range(3)]
+    rate = WorkItem((), (3,), name="rate")
+    updates = [WorkItem((i, 3), (4 + i,), again=False, name=f"u{i}") for i in range(3)]
     work = Work((*gradients, rate, *updates), (6400, 6400, 6400, 4, 0, 0, 0))
     assert work.live(range(7)) == 3 * 6400 + 64
     order = earlier(work)
@@ -65,8 +65,8 @@ def test_updates_run_as_soon_as_their_gradient_is_there() -> None:
 def test_what_updates_a_state_is_put_off_until_nothing_reads_the_old_one() -> None:
     """Operation 1 updates what 0 reads; 2 reads what 1 makes. Operation 0 runs again."""
     operations = (
-        Operation((), (0,), name="reader"), Operation((), (1,), again=False, after=(0,)),
-        Operation((1,), (2,), again=False), Operation((0,), (3,)),
+        WorkItem((), (0,), name="reader"), WorkItem((), (1,), again=False, after=(0,)),
+        WorkItem((1,), (2,), again=False), WorkItem((0,), (3,)),
     )  # fmt: skip
     work = Work(operations, (64, 0, 0, 64))
     work.check([0, 1, 2, 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from burnish.memory.work import Operation, Work
+from burnish.memory.work import Work, WorkItem
 
 LINE = 64
 
@@ -15,7 +15,7 @@ def chain(length: int, seed: int = 0, skip: int = 0) -> Work:
     With ``skip``, every layer of that distance also reads the result of the one so far before it.
     """
     r = random.Random(seed)
-    operations: list[Operation] = []
+    operations: list[WorkItem] = []
     nbytes: list[int] = []
     inputs: list[tuple[int, ...]] = []
     for i in range(length):
@@ -25,13 +25,13 @@ def chain(length: int, seed: int = 0, skip: int = 0) -> Work:
         inputs.append(reads)
         nbytes.append(r.randint(4, 64) * LINE)
         seconds = float(r.randint(4, 20))
-        operations.append(Operation(reads, (i,), seconds, reads[:1], True, seconds < 8, f"f{i}"))
+        operations.append(WorkItem(reads, (i,), seconds, reads[:1], True, seconds < 8, f"f{i}"))
     gradient: int | None = None
     for i in reversed(range(length)):
         nbytes.append(nbytes[i - 1] if i else LINE)
         reads = tuple(dict.fromkeys(x for x in (*inputs[i], i, gradient) if x is not None))
         places = () if gradient is None else (gradient,)
-        operations.append(Operation(reads, (len(nbytes) - 1,), 2 * operations[i].seconds, places, True, False, f"b{i}"))
+        operations.append(WorkItem(reads, (len(nbytes) - 1,), 2 * operations[i].seconds, places, True, False, f"b{i}"))
         gradient = len(nbytes) - 1
     return Work(tuple(operations), tuple(nbytes), frozenset((len(nbytes) - 1,)), frozenset(range(length)))
 

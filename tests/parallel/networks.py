@@ -10,9 +10,9 @@ import numpy as np
 from burnish.graph.decompose import decompose
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.model.placement import Split
-from burnish.parallel.model.values import Values
-from burnish.parallel.programs.program import Program
+from burnish.parallel.model.placement import TensorSplit
+from burnish.parallel.model.values import GraphValues
+from burnish.parallel.programs.program import DeviceProgram
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train, training_graph
 
@@ -112,7 +112,7 @@ def trained_alone(graph: Graph, batch: Mapping[str, np.ndarray], steps: int) -> 
 
 
 def trained_apart(
-    programs: Sequence[Program], batch: Mapping[str, np.ndarray], steps: int
+    programs: Sequence[DeviceProgram], batch: Mapping[str, np.ndarray], steps: int
 ) -> list[dict[str, np.ndarray]]:
     """By device, the parts of states after so many steps, by the definitions, messages handed over in this process."""
     states = [{name: s.initial for name, s in p.graph.states.items()} for p in programs]
@@ -126,12 +126,12 @@ def trained_apart(
     return states
 
 
-def _given(p: Program, batch: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _given(p: DeviceProgram, batch: Mapping[str, np.ndarray], own: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     cut = {name: batch[name][tuple(slice(*span) for span in box)] for name, box in p.inputs.items()}
     return {**p.graph.constants, **own, **{name: np.ascontiguousarray(value) for name, value in cut.items()}}
 
 
-def _run(programs: Sequence[Program], values: Sequence[dict[str, np.ndarray]]) -> None:
+def _run(programs: Sequence[DeviceProgram], values: Sequence[dict[str, np.ndarray]]) -> None:
     mail: dict[int, np.ndarray] = {}
     at = [0] * len(programs)
     moved = True
@@ -155,13 +155,13 @@ def _run(programs: Sequence[Program], values: Sequence[dict[str, np.ndarray]]) -
         values[rank].update({m.tensor: mail[m.tag] for m in program.receipts})
 
 
-def random_splits(graph: Graph, names: Sequence[str], ranks: int, seed: int) -> dict[str, Split]:
+def random_splits(graph: Graph, names: Sequence[str], ranks: int, seed: int) -> dict[str, TensorSplit]:
     """Random splits of about half of some tensors: degrees, terms of sums, devices, several tasks a device."""
-    drawn, values = random.Random(seed), Values(graph)
+    drawn, values = random.Random(seed), GraphValues(graph)
     return {n: _random_split(values, n, ranks, drawn) for n in names if n in values.made and drawn.random() < 0.5}
 
 
-def _random_split(values: Values, name: str, ranks: int, drawn: random.Random) -> Split:
+def _random_split(values: GraphValues, name: str, ranks: int, drawn: random.Random) -> TensorSplit:
     shape, value = values.graph.types[name].shape, values.made[name]
     extents = [*shape, *values.summed(value)] if values.has_definition(value.node) else []
     degrees, tasks = [1] * max(len(extents), len(shape)), 1
@@ -170,11 +170,11 @@ def _random_split(values: Values, name: str, ranks: int, drawn: random.Random) -
         if degrees[axis] == 1 and degree <= extents[axis] and tasks * degree <= 2 * ranks:
             degrees[axis], tasks = degree, tasks * degree
     devices = tuple(drawn.randrange(ranks) for _ in range(tasks))
-    return Split(tuple(degrees[: len(shape)]), devices, tuple(degrees[len(shape) :]))
+    return TensorSplit(tuple(degrees[: len(shape)]), devices, tuple(degrees[len(shape) :]))
 
 
 def worst_error(
-    programs: Sequence[Program], found: Sequence[Mapping[str, np.ndarray]], wanted: Mapping[str, np.ndarray]
+    programs: Sequence[DeviceProgram], found: Sequence[Mapping[str, np.ndarray]], wanted: Mapping[str, np.ndarray]
 ) -> float:
     """The largest difference of a state from the one that is wanted, relative to its largest element."""
     worst, met = 0.0, set()

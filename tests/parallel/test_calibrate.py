@@ -17,10 +17,10 @@ from burnish.measure import together
 from burnish.parallel.model.costs import Roofline, work
 from burnish.parallel.model.operations import micro_batches, operations
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs import calibrate
-from burnish.parallel.programs.alternatives import Request, split
-from burnish.parallel.programs.calibration import Ranks
+from burnish.parallel.programs.alternatives import SearchRequest, split
+from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.calibration import calibrate as calibrate_plan
 from burnish.parallel.programs.parts import part_program, parts_of
 from burnish.parallel.programs.plans import splits_of
@@ -50,7 +50,7 @@ def test_links_are_measured_between_workers():
 
 
 def test_times_are_kept_for_one_edition(tmp_path):
-    what = calibrate.Timing("core", "y=matmul", (8, 16), True, False)
+    what = calibrate.TimedPart("core", "y=matmul", (8, 16), True, False)
     calibrate.Times(ObjectCache(tmp_path), "1").put(what, 0.25)
     assert calibrate.Times(ObjectCache(tmp_path), "1").get(what) == 0.25
     assert calibrate.Times(ObjectCache(tmp_path), "2").get(what) is None
@@ -62,9 +62,9 @@ def test_what_was_measured_takes_the_place_of_what_is_guessed():
     op = model.operations[0]
     part = work(op, [(1, 1), (2, 1)], gradient=False)
     times = calibrate.Times()
-    times.put(calibrate.Timing(device.kind, op.signature, (8, 16), False, False), 0.5)
-    times.put(calibrate.Timing(device.kind, op.signature, (8, 16), True, False), 0.0)
-    costs = calibrate.Measured(Roofline(), times, model, update=(1e-3, 1e6))
+    times.put(calibrate.TimedPart(device.kind, op.signature, (8, 16), False, False), 0.5)
+    times.put(calibrate.TimedPart(device.kind, op.signature, (8, 16), True, False), 0.0)
+    costs = calibrate.MeasuredCosts(Roofline(), times, model, update=(1e-3, 1e6))
     forward, backward = costs.seconds(op, part, device)
     guessed = Roofline().seconds(op, part, device)
     assert forward.tolist() == pytest.approx([0.5, guessed[0][1] * 0.5 / guessed[0][0]])
@@ -77,9 +77,9 @@ def test_micro_batches_take_as_much_longer_than_guessed_as_the_whole_operation()
     model, device = layers(2), machine("host:1").devices[0]
     whole, micro = model.operations[1], micro_batches(layers(2, batch=4), 2).operations[1]
     times, guessed = calibrate.Times(), Roofline().seconds(whole, work(whole, [(1, 1)]), device)
-    times.put(calibrate.Timing(device.kind, whole.signature, (8, 16), False, True), 3 * guessed[0][0])
-    times.put(calibrate.Timing(device.kind, whole.signature, (8, 16), True, True), 5 * guessed[1][0])
-    costs = calibrate.Measured(Roofline(), times, model, update=(1e-3, 1e6))
+    times.put(calibrate.TimedPart(device.kind, whole.signature, (8, 16), False, True), 3 * guessed[0][0])
+    times.put(calibrate.TimedPart(device.kind, whole.signature, (8, 16), True, True), 5 * guessed[1][0])
+    costs = calibrate.MeasuredCosts(Roofline(), times, model, update=(1e-3, 1e6))
     part = work(micro, [(1, 1)])
     own, found = Roofline().seconds(micro, part, device), costs.seconds(micro, part, device)
     assert found[0].tolist() == pytest.approx(3 * own[0])
@@ -95,7 +95,7 @@ def test_a_part_computes_its_box_of_the_whole(name):
     values |= model.graph.constants
     values |= evaluate(model.graph, values, keep=[n for node in model.graph.nodes for n in node.outputs])
     checked = 0
-    for part in parts_of(Space(model, machine("host:2"))):
+    for part in parts_of(StrategySpace(model, machine("host:2"))):
         program = part_program(model, part)
         if part.backward or any(name.startswith("message") for name in program.graph.inputs):
             continue
@@ -116,7 +116,9 @@ def test_a_part_computes_its_box_of_the_whole(name):
 def test_backward_parts_read_what_their_device_has():
     model = operations(NETWORKS["mlp"]())
     found = {
-        (p.op.name, p.degrees): part_program(model, p) for p in parts_of(Space(model, machine("host:2"))) if p.backward
+        (p.op.name, p.degrees): part_program(model, p)
+        for p in parts_of(StrategySpace(model, machine("host:2")))
+        if p.backward
     }
     samples, columns, terms = (found["y", degrees].graph for degrees in [(2, 1, 1), (1, 2, 1), (1, 1, 2)])
     assert {str(samples.types[n]) for n in samples.outputs} == {"float32[4, 12]", "float32[12, 4]"}
@@ -126,22 +128,24 @@ def test_backward_parts_read_what_their_device_has():
 
 def test_parts_are_compiled_timed_by_all_ranks_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
-    space = Space(operations(NETWORKS["mlp"]()), machine("host:2"))
-    ranks = Ranks(TRAIN, kind="thread", cache_dir=tmp_path)
+    space = StrategySpace(operations(NETWORKS["mlp"]()), machine("host:2"))
+    ranks = LaunchConfig(TRAIN, kind="thread", cache_dir=tmp_path)
     first = calibrate_plan(space, ranks)
     assert first.timed == len(parts_of(space)) + 3
-    assert all(0 < first.costs.times.get(calibrate.Timing.of(p, space.machine.devices[0])) < 5 for p in parts_of(space))
+    assert all(
+        0 < first.costs.times.get(calibrate.TimedPart.of(p, space.machine.devices[0])) < 5 for p in parts_of(space)
+    )
     assert first.machine.links != space.machine.links
     again = calibrate_plan(space, ranks)
     assert again.timed == 0
     assert again.costs.update == first.costs.update
     with pytest.raises(PlanError, match="cannot be measured here; allowed: host:CORES"):
-        calibrate_plan(Space(space.model, machine("p100:1x2")), ranks)
+        calibrate_plan(StrategySpace(space.model, machine("p100:1x2")), ranks)
 
 
 def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
-    ranks = Ranks(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
+    ranks = LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
     timed = {"plan": 2.0, "data parallelism": 1.0}
     monkeypatch.setattr(planned, "faster_plan", lambda *_, **__: (min(timed, key=timed.get), timed))
     slower = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
@@ -157,7 +161,11 @@ def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
 
 def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkeypatch):
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
-    ranks, here, model = Ranks(TRAIN, kind="thread", steps=2, cache_dir=tmp_path), machine("host:2"), NETWORKS["mlp"]()
+    ranks, here, model = (
+        LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path),
+        machine("host:2"),
+        NETWORKS["mlp"](),
+    )
     monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[3])), {}))
     usual = plan(model, here, seconds=0.2, measure=ranks)
     needs = {"plan": [{"state": 900}, {"state": 5000}], "data parallelism": [{"state": 1000}] * 2}
@@ -173,7 +181,7 @@ def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkey
 def test_a_plan_whose_programs_have_no_room_is_looked_for_in_less(monkeypatch):
     model, here = layers(2), machine("host:2")
     room = here.devices[0].memory
-    request = Request(model.graph, here, Roofline(), "overlapped", False, PlanObjective(), True, None, (), 1.0, 0)
+    request = SearchRequest(model.graph, here, Roofline(), "overlapped", False, PlanObjective(), True, None, (), 1.0, 0)
     first = split(request, model, {"data parallel": data_parallel(model, here)}, False)
     second = replace(first, trials=-1)
     needs = [(room, 2 * room), (room, room), (4 * room, room), (4 * room, room)]
@@ -185,12 +193,12 @@ def test_a_plan_whose_programs_have_no_room_is_looked_for_in_less(monkeypatch):
 
     monkeypatch.setattr(planned, "_needed", lambda *rest: needs.pop(0))
     monkeypatch.setattr(planned, "split", again)
-    assert planned._with_room(first, request, {}, Ranks()) is second
+    assert planned._with_room(first, request, {}, LaunchConfig()) is second
     assert shares == [0.5]
-    assert planned._with_room(first, request, {}, Ranks()) is second
+    assert planned._with_room(first, request, {}, LaunchConfig()) is second
     assert shares == [0.5, 0.25, 0.0625]  # and no further
     needs.append((room, room))
-    assert planned._with_room(first, request, {}, Ranks()) is first
+    assert planned._with_room(first, request, {}, LaunchConfig()) is first
 
 
 def which(splits, usual):

@@ -13,17 +13,17 @@ from typer.testing import CliRunner
 from burnish.cli import app
 from burnish.errors import PlanError
 from burnish.fitting import planned
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import plan, read_plan
 from burnish.fitting.ranks import fit_ranks
 from burnish.frontend.onnx import to_onnx
 from burnish.machines.target import target
 from burnish.measure import together
-from burnish.parallel.model.machine import Machine
+from burnish.parallel.model.machine import DeviceCluster
 from burnish.parallel.model.presets import machine
-from burnish.parallel.programs.calibration import Ranks
+from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.parallel_plan import Plan
-from burnish.parallel.programs.plans import Splits, Stages
+from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
 from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
@@ -31,11 +31,11 @@ from tests.parallel.test_execute import rows
 from tests.parallel.test_pipelines import SQUARED, check, deep, normalized
 
 
-def changed(where: Machine, memory: int | None = None, slower: float = 1.0) -> Machine:
+def changed(where: DeviceCluster, memory: int | None = None, slower: float = 1.0) -> DeviceCluster:
     """The machine with so many bytes a device, and slower links."""
     devices = where.devices if memory is None else tuple(replace(d, memory=memory) for d in where.devices)
     links = tuple(replace(link, bandwidth=link.bandwidth / slower) for link in where.links)
-    return Machine(where.name, devices, links)
+    return DeviceCluster(where.name, devices, links)
 
 
 def within(found: Plan) -> bool:
@@ -66,14 +66,14 @@ def test_recomputation_is_considered_where_memory_binds() -> None:
     assert [*found.considered] == ["splits", "splits, recomputed"]
     assert "no strategy was found that fits" in str(found.considered["splits"])
     placed = read_plan(found.text(), graph, 2)
-    assert isinstance(placed, Splits) and placed.memory == found.strategy.memory
+    assert isinstance(placed, TensorSplits) and placed.memory == found.strategy.memory
     with pytest.raises(PlanError, match=r"splits: no .*; splits, recomputed: no .*; pipeline: no pipeline"):
         plan(graph, changed(where, memory=1000), seconds=0.2, bound=False)
 
 
 def test_a_plan_that_recomputes_is_executed_within_its_bytes() -> None:
     graph = deep(512, layers=6)
-    splits = Splits({})  # all on device 0
+    splits = TensorSplits({})  # all on device 0
     free = max(kept_bytes(memory) for memory in plan_memory(graph, SQUARED, splits, 2, target("cpu")))
     tight = replace(splits, memory=int(0.7 * free))
     made = check(graph, SQUARED, tight, 2)
@@ -101,10 +101,10 @@ def test_the_best_pipeline_is_timed_beside_splits(tmp_path: Path, monkeypatch: p
         return "pipeline", timed
 
     monkeypatch.setattr(planned, "faster_plan", fastest)
-    ranks = Ranks(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
+    ranks = LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
     found = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
     assert found.is_pipeline and found.measured["pipeline"] == 1000.0 and len(found.allocated) == 2
-    trained = fit_ranks(NETWORKS["mlp"](), rows(), TRAIN, Limits(steps=2), found.placement, 2, kind="thread")
+    trained = fit_ranks(NETWORKS["mlp"](), rows(), TRAIN, TrainingLimits(steps=2), found.placement, 2, kind="thread")
     assert trained.report.calls == 2
 
 

@@ -16,29 +16,29 @@ from burnish.comm import Comm, launch
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
 from burnish.fitting import ranks as ranks_module
 from burnish.fitting.fit import fit
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.ranks import RankTask, faster_plan, fit_ranks, train_rank
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.parallel.model.operations import operations
-from burnish.parallel.model.placement import Split
+from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.execute import RankStep
-from burnish.parallel.programs.plans import Splits, splits_of
+from burnish.parallel.programs.plans import TensorSplits, splits_of
 from burnish.parallel.programs.program import programs
 from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
 from burnish.parallel.programs.ranks import compile_ranks
 from burnish.runtime import module as modules
 from burnish.runtime.collectives import Collectives
-from burnish.runtime.executable import Call, Collective, Executable, Wait
+from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
 from burnish.runtime.module import Module
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, random_splits, step_of, trained_alone, weight
 
 NEAR = 1e-6
-MIXED = Splits({"h0": Split((2, 1), (0, 1)), "y": Split((1, 2), (1, 0))})
+MIXED = TensorSplits({"h0": TensorSplit((2, 1), (0, 1)), "y": TensorSplit((1, 2), (1, 0))})
 
 
 def compiled(name: str, ranks: int, seed: int) -> tuple[Any, list[Executable]]:
@@ -46,7 +46,7 @@ def compiled(name: str, ranks: int, seed: int) -> tuple[Any, list[Executable]]:
     model = NETWORKS[name]()
     step = step_of(model)
     splits = random_splits(step, [node.outputs[0] for node in model.nodes], ranks, seed)
-    return step, compile_ranks(step, Splits(splits), ranks, target("cpu"))
+    return step, compile_ranks(step, TensorSplits(splits), ranks, target("cpu"))
 
 
 def run_steps(comm: Comm, executable: Executable, batch: dict[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
@@ -82,7 +82,7 @@ def deep() -> Graph:
 def test_strategies_of_the_space_train_to_the_weights_of_one_process(seed: int) -> None:
     model = deep()
     step, found = step_of(model), operations(model)
-    space = Space(found, machine("host:2"))
+    space = StrategySpace(found, machine("host:2"))
     made = compile_ranks(step, splits_of(found, space.strategy(space.random(seed))), 2, target("cpu"))
     batch = batch_of(step)
     wanted = trained_alone(step, batch, 3)
@@ -93,7 +93,7 @@ def test_strategies_of_the_space_train_to_the_weights_of_one_process(seed: int) 
 
 def test_a_new_value_of_a_state_that_is_sent_as_well() -> None:
     step = step_of(NETWORKS["mlp"]())
-    splits = Splits(random_splits(step, [node.outputs[0] for node in step.nodes], 2, seed=0))
+    splits = TensorSplits(random_splits(step, [node.outputs[0] for node in step.nodes], 2, seed=0))
     made = programs(step, splits.splits, 2)
     states = [{p.graph.outputs[state.output] for state in p.graph.states.values()} for p in made]
     assert any(m.tensor in own for p, own in zip(made, states, strict=True) for m in p.sends), "none is sent"
@@ -121,7 +121,7 @@ def test_many_compiled_programs(name: str) -> None:
 def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
     model = NETWORKS[name]()
     step = step_of(model)
-    plan = Splits(random_splits(step, [node.outputs[0] for node in model.nodes], ranks, seed=11))
+    plan = TensorSplits(random_splits(step, [node.outputs[0] for node in model.nodes], ranks, seed=11))
     predicted = rank_memory(step, plan, ranks, target("cpu"))
     made = compile_ranks(step, plan, ranks, target("cpu"))
     assert any(memory["messages"] for memory in predicted) and all(memory["arena"] for memory in predicted)
@@ -135,7 +135,7 @@ def test_memory_is_known_before_machine_code(name: str, ranks: int) -> None:
 
 def test_updates_wait_for_sums_in_the_order_in_which_these_are_sent() -> None:
     step = step_of(NETWORKS["mlp"]())
-    whole = Splits({name: Split((2, 1), (0, 1)) for name in ("h0", "h1", "h", "y")})
+    whole = TensorSplits({name: TensorSplit((2, 1), (0, 1)) for name in ("h0", "h1", "h", "y")})
     for executable in compile_ranks(step, whole, 2, target("cpu"), bucket=1):
         steps = executable.steps
         waits = [steps[s.step] for s in steps if isinstance(s, Wait)]
@@ -143,13 +143,15 @@ def test_updates_wait_for_sums_in_the_order_in_which_these_are_sent() -> None:
         assert tags == sorted(tags)
         last_wait = max(n for n, s in enumerate(steps) if isinstance(s, Wait) and s.node)
         sums = [n for n, s in enumerate(steps) if isinstance(s, Collective) and s.operation == "send"]
-        calls = [n for n, s in enumerate(steps) if isinstance(s, Call)]
+        calls = [n for n, s in enumerate(steps) if isinstance(s, KernelCall)]
         assert sum(sums[1] < n < last_wait for n in calls) >= 5, "nothing is computed while sums are under way"
 
 
 def test_receipts_are_posted_first_and_waited_for_where_they_are_read() -> None:
     step = step_of(NETWORKS["mlp"]())
-    whole = Splits({"h0": Split((2, 1), (0, 1)), "h": Split((2, 1), (0, 1)), "y": Split((2, 1), (0, 1))})
+    whole = TensorSplits(
+        {"h0": TensorSplit((2, 1), (0, 1)), "h": TensorSplit((2, 1), (0, 1)), "y": TensorSplit((2, 1), (0, 1))}
+    )
     for executable in compile_ranks(step, whole, 2, target("cpu")):
         kinds = [type(s).__name__ if not isinstance(s, Collective) else s.operation for s in executable.steps]
         received = kinds.count("recv")
@@ -198,7 +200,7 @@ def test_training_by_a_plan_is_training_alone() -> None:
     model, data = NETWORKS["mlp"](), rows()
     alone = fit(model, data, TRAIN, epochs=2, valid=data, metrics=["accuracy"])
     found = fit_ranks(
-        model, data, TRAIN, Limits(epochs=2), MIXED, 2, kind="thread", valid=data, metrics=["accuracy"]
+        model, data, TRAIN, TrainingLimits(epochs=2), MIXED, 2, kind="thread", valid=data, metrics=["accuracy"]
     )  # fmt: skip
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-6)
     assert found.report.evaluations[-1].metrics == alone.report.evaluations[-1].metrics
@@ -212,7 +214,7 @@ def test_clipping_and_accumulation_by_a_plan() -> None:
     train = Train(optimizer=SGD(0.1), clip_norm=0.5, accumulate=2)
     model, data = NETWORKS["mlp"](), rows()
     alone = fit(model, data, train, steps=6)
-    found = fit_ranks(model, data, train, Limits(steps=6), MIXED, 2, kind="thread")
+    found = fit_ranks(model, data, train, TrainingLimits(steps=6), MIXED, 2, kind="thread")
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
 
 
@@ -220,7 +222,7 @@ def test_rows_and_calls_that_are_left_are_trained_by_a_plan() -> None:
     train = Train(optimizer=SGD(0.1, momentum=0.9), accumulate=4)
     model, data = NETWORKS["mlp"](), {name: value[:-3] for name, value in rows().items()}
     alone = fit(model, data, train, epochs=1, valid=data)
-    found = fit_ranks(model, data, train, Limits(epochs=1), MIXED, 2, kind="thread", valid=data)
+    found = fit_ranks(model, data, train, TrainingLimits(epochs=1), MIXED, 2, kind="thread", valid=data)
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
     assert found.report.updates == alone.report.updates and found.report.left_out == found.report.calls_left == 0
     assert len(data["label"]) % model.types["x"].shape[0] and found.report.evaluations[-1].rows == len(data["label"])
@@ -262,7 +264,7 @@ def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, data = NETWORKS["mlp"](), rows()
-    limits = Limits(steps=12, save_every=3)
+    limits = TrainingLimits(steps=12, save_every=3)
     whole = fit_ranks(model, data, TRAIN, limits, MIXED, 2, kind="thread")
     before = children()
     with monkeypatch.context() as patch:
@@ -284,14 +286,14 @@ def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
 @pytest.mark.slow
 def test_training_on_gloo() -> None:
     model, data = NETWORKS["mlp"](), rows()
-    here = fit_ranks(model, data, TRAIN, Limits(steps=4), MIXED, 2, kind="thread")
-    found = fit_ranks(model, data, TRAIN, Limits(steps=4), MIXED, 2, kind="torch")
+    here = fit_ranks(model, data, TRAIN, TrainingLimits(steps=4), MIXED, 2, kind="thread")
+    found = fit_ranks(model, data, TRAIN, TrainingLimits(steps=4), MIXED, 2, kind="torch")
     for name, value in here.states.items():
         assert np.array_equal(found.states[name], value), name
 
 
 def test_the_faster_of_two_plans_is_measured() -> None:
-    plans = {"one": MIXED, "other": Splits({"y": Split((2, 1), (0, 1))})}
+    plans = {"one": MIXED, "other": TensorSplits({"y": TensorSplit((2, 1), (0, 1))})}
     name, times = faster_plan(NETWORKS["mlp"](), rows(), TRAIN, plans, 2, kind="thread", steps=3)
     assert times.keys() == plans.keys()
     assert name == min(times, key=lambda n: times[n])
@@ -301,8 +303,8 @@ def test_the_faster_of_two_plans_is_measured() -> None:
 def test_unknown_kinds_and_budgets_are_refused() -> None:
     model, data = NETWORKS["mlp"](), rows()
     with pytest.raises(ParameterError, match="allowed: process, thread, torch, ray"):
-        fit_ranks(model, data, TRAIN, Limits(steps=1), MIXED, 2, kind="mpi")
+        fit_ranks(model, data, TRAIN, TrainingLimits(steps=1), MIXED, 2, kind="mpi")
     with pytest.raises(ParameterError, match="memory_budget"):
-        fit_ranks(model, data, Train(memory_budget="1GB"), Limits(steps=1), MIXED, 2, kind="thread")
+        fit_ranks(model, data, Train(memory_budget="1GB"), TrainingLimits(steps=1), MIXED, 2, kind="thread")
     with pytest.raises(ParameterError, match="allowed: arrays by name or in order"):
-        fit_ranks(model, iter([]), TRAIN, Limits(steps=1), MIXED, 2, kind="thread")
+        fit_ranks(model, iter([]), TRAIN, TrainingLimits(steps=1), MIXED, 2, kind="thread")

@@ -3,7 +3,7 @@
 import pytest
 
 from burnish.errors import PlanError
-from burnish.parallel.model.machine import Device, Link, Machine, ring
+from burnish.parallel.model.machine import DeviceCluster, MachineLink, Processor, ring
 from burnish.parallel.model.machine_text import machine_text, parse_machine, read_machine
 from burnish.parallel.model.presets import machine
 
@@ -97,4 +97,4 @@ def test_unknown_machines_and_files_are_refused(tmp_path):
     with pytest.raises(PlanError, match="cannot be read"):
         read_machine(tmp_path / "none.toml")
     with pytest.raises(PlanError, match="device 7; allowed: 0 to 0"):
-        Machine("one", (Device("A", 0, 1, 1, 1),), (Link("x", 0, 1, (7,), (0,)),))
+        DeviceCluster("one", (Processor("A", 0, 1, 1, 1),), (MachineLink("x", 0, 1, (7,), (0,)),))

@@ -8,9 +8,9 @@ import pytest
 from burnish.graph.graph import GraphBuilder
 from burnish.machines.target import target
 from burnish.parallel.model.costs import Roofline
-from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.operations import OperationGraph, operations
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.plans import splits_of
 from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
 from burnish.parallel.simulate.baselines import data_parallel
@@ -22,7 +22,7 @@ from tests.parallel.networks import step_of, weight
 SLOTS = 1  # a velocity for each parameter, as in ``networks.TRAIN``
 
 
-def dense(rows: int = 64, width: int = 256) -> Model:
+def dense(rows: int = 64, width: int = 256) -> OperationGraph:
     """Three dense layers, so large that nothing but their tensors counts."""
     b = GraphBuilder()
     h = b.input("x", (rows, width))
@@ -34,7 +34,7 @@ def dense(rows: int = 64, width: int = 256) -> Model:
 @pytest.fixture(scope="module")
 def problem() -> Problem:
     model, here = dense(), machine("host:2")
-    return Problem(Space(model, here, also=[data_parallel(model, here)]), Roofline())
+    return Problem(StrategySpace(model, here, also=[data_parallel(model, here)]), Roofline())
 
 
 def test_bytes_of_data_parallelism_by_use(problem: Problem) -> None:

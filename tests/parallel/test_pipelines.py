@@ -11,22 +11,22 @@ import pytest
 from burnish.comm import Comm, launch
 from burnish.errors import PlanError
 from burnish.fitting.fit import fit
-from burnish.fitting.loop import Limits
+from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import read_plan
 from burnish.fitting.ranks import fit_ranks
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target
-from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.operations import OperationGraph, operations
 from burnish.parallel.model.presets import machine
 from burnish.parallel.model.strategy import Configuration, Strategy
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.micro import micro_graph
-from burnish.parallel.programs.plans import Splits, Stages, stages_of
+from burnish.parallel.programs.plans import Stages, TensorSplits, stages_of
 from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
 from burnish.parallel.programs.ranks import rank_programs
 from burnish.parallel.programs.stages import one_forward_one_backward
 from burnish.parallel.simulate.baselines import pipeline
-from burnish.runtime.executable import Call, Collective, Executable, Wait
+from burnish.runtime.executable import Collective, Executable, KernelCall, Wait
 from burnish.runtime.module import Module
 from burnish.train.losses import CrossEntropy
 from burnish.train.optimizers import SGD, Adam
@@ -59,7 +59,7 @@ def trained(made: list[Executable], batch: dict[str, np.ndarray], steps: int) ->
     return launch(run, [()] * len(made), timeout=60)
 
 
-def check(graph: Graph, train: Train, plan: Stages | Splits, devices: int) -> list[Executable]:
+def check(graph: Graph, train: Train, plan: Stages | TensorSplits, devices: int) -> list[Executable]:
     """Whether three steps give the weights of one process; the programs."""
     made = rank_programs(graph, train, plan, devices, target("cpu")).executables()
     step = step_of(graph, train)
@@ -181,12 +181,12 @@ def test_kernels_are_compiled_once_and_sends_overlap_with_computation() -> None:
     made = rank_programs(graph, SQUARED, staged(graph, 2, 4, 2), 2, target("cpu")).executables()
     for executable in made:
         steps = executable.steps
-        calls = [step.kernel for step in steps if isinstance(step, Call)]
+        calls = [step.kernel for step in steps if isinstance(step, KernelCall)]
         assert len(calls) > 2 * len({*calls})
         sends = {n for n, s in enumerate(steps) if isinstance(s, Collective) and s.operation == "send"}
         waits = {s.step: n for n, s in enumerate(steps) if isinstance(s, Wait) and s.step in sends}
         assert waits.keys() == sends
-        assert any(isinstance(step, Call) for step in steps[min(sends) : waits[min(sends)]])
+        assert any(isinstance(step, KernelCall) for step in steps[min(sends) : waits[min(sends)]])
 
 
 @pytest.mark.slow
@@ -222,13 +222,13 @@ def test_training_by_a_plan_file(tmp_path: Path) -> None:
     drawn = np.random.default_rng(5)
     data = {"x": drawn.normal(size=(64, 6)).astype(np.float32), "label": drawn.integers(0, 4, 64)}
     alone = fit(graph, data, TRAIN, epochs=2)
-    limits = Limits(epochs=2, save_every=4)
+    limits = TrainingLimits(epochs=2, save_every=4)
     found = fit_ranks(graph, data, TRAIN, limits, plan, 2, kind="thread", checkpoint=tmp_path / "kept")
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
     for name in ("w1", "w2", "b1"):
         np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
     resumed = fit_ranks(  # by other splits: checkpoints hold the whole model
-        graph, data, TRAIN, replace(limits, epochs=3, resume=True), Splits({}), 2, kind="thread",
+        graph, data, TRAIN, replace(limits, epochs=3, resume=True), TensorSplits({}), 2, kind="thread",
         checkpoint=tmp_path / "kept",
     )  # fmt: skip
     assert resumed.report.resumed == 16
@@ -253,12 +253,12 @@ def test_plan_files_are_refused_by_name() -> None:
         stages_of(chain(), replace(back, micro_batches=2))
 
 
-def chain() -> Model:
+def chain() -> OperationGraph:
     """Layers of a micro-batch."""
     return operations(deep(8, layers=3))
 
 
-def axis_of(model: Model) -> str:
+def axis_of(model: OperationGraph) -> str:
     """The name of the first operation's axis of parameters."""
     return next(axis.name for axis in model.operations[0].axes if axis.role == "parameter")
 

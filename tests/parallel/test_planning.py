@@ -11,10 +11,10 @@ import pytest
 from burnish.errors import PlanError
 from burnish.graph.graph import GraphBuilder
 from burnish.parallel.model.costs import Roofline
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model, operations
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import OperationGraph, operations
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import parse_strategy
 from burnish.parallel.programs.pipelines import best_pipeline
 from burnish.parallel.programs.plans import splits_of, stages_of
@@ -29,20 +29,22 @@ from burnish.search.budget import Budget
 from tests.parallel.problems import branches, layers, weight
 
 
-def simulator(model: Model, where: Machine, recompute: bool = False) -> Simulator:
-    return Simulator(Problem(Space(model, where, also=[data_parallel(model, where)], recompute=recompute), Roofline()))
+def simulator(model: OperationGraph, where: DeviceCluster, recompute: bool = False) -> Simulator:
+    return Simulator(
+        Problem(StrategySpace(model, where, also=[data_parallel(model, where)], recompute=recompute), Roofline())
+    )
 
 
 def start_of(sim: Simulator) -> np.ndarray:
     return sim.problem.space.choice(data_parallel(sim.problem.model, sim.problem.machine))
 
 
-def limited(where: Machine, memory: int) -> Machine:
+def limited(where: DeviceCluster, memory: int) -> DeviceCluster:
     """The machine with so many bytes a device."""
-    return Machine(where.name, tuple(replace(d, memory=memory) for d in where.devices), where.links)
+    return DeviceCluster(where.name, tuple(replace(d, memory=memory) for d in where.devices), where.links)
 
 
-def recurrent(steps: int = 3, width: int = 256) -> Model:
+def recurrent(steps: int = 3, width: int = 256) -> OperationGraph:
     """Steps of one dense layer, which share its weights: a repeated block."""
     b = GraphBuilder()
     h, w = b.input("h", (64, width)), weight(b, width, width)
@@ -142,7 +144,7 @@ def test_1f1b_needs_the_memory_of_its_stages_in_flight() -> None:
     peaks = []
     for count in (4, 8):
         made = pipeline(layers(4, 512, 64), where, 2, count)
-        space = Space(made.model, where, strided=False, also=[made.strategy])
+        space = StrategySpace(made.model, where, strided=False, also=[made.strategy])
         sim = Simulator(Problem(space, Roofline(), order=made.order))
         choice = space.choice(made.strategy)
         peaks.append(sim.peak_memory(choice).max() / sim.memory(choice).max())
@@ -150,7 +152,7 @@ def test_1f1b_needs_the_memory_of_its_stages_in_flight() -> None:
 
 
 def test_the_best_pipeline_is_no_slower_than_the_plain_ones() -> None:
-    def micro(count: int, devices: int) -> Model | None:
+    def micro(count: int, devices: int) -> OperationGraph | None:
         assert devices in (1, 2)
         return layers(4, 64 // count, 128) if count <= 4 else None
 

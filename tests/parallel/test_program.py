@@ -7,8 +7,8 @@ import pytest
 
 from burnish.errors import PlanError
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.parallel.model.placement import Split
-from burnish.parallel.model.redistribute import Message
+from burnish.parallel.model.placement import TensorSplit
+from burnish.parallel.model.redistribute import TensorTransfer
 from burnish.parallel.programs.program import check_order, programs
 from tests.parallel.networks import (
     NETWORKS,
@@ -50,13 +50,13 @@ def test_many_random_splits_train_to_the_same_weights(name: str) -> None:
         check_random(name, seed)
 
 
-def data_parallel(model: Graph, ranks: int) -> dict[str, Split]:
+def data_parallel(model: Graph, ranks: int) -> dict[str, TensorSplit]:
     """Every tensor of the model split by samples."""
     made = {}
     for node in model.nodes:
         for name in node.outputs:
             shape = model.types[name].shape
-            made[name] = Split((ranks, *(1 for _ in shape[1:])), tuple(range(ranks)))
+            made[name] = TensorSplit((ranks, *(1 for _ in shape[1:])), tuple(range(ranks)))
     return made
 
 
@@ -105,7 +105,7 @@ def test_the_backward_pass_of_a_layer_is_where_its_forward_pass_is() -> None:
     h = b.add("relu", b.add("matmul", x, weight(b, "w1", 16, 24), name="h0"), name="h")
     y = b.add("relu", b.add("matmul", h, weight(b, "w2", 24, 20), name="y0"), name="y")
     model = b.build(b.add("matmul", y, weight(b, "w3", 20, 4), name="z"))
-    halves, one = Split((2, 1), (0, 1)), Split((1, 1), (1,))
+    halves, one = TensorSplit((2, 1), (0, 1)), TensorSplit((1, 1), (1,))
     splits = {"h0": halves, "h": halves, "y0": one, "y": one, "z": halves}
     step = step_of(model)
     first, second = programs(step, splits, 2)
@@ -123,7 +123,10 @@ def test_gradients_of_parted_parameters_are_where_their_parts_are() -> None:
     x = b.input("x", (6, 8))
     h = b.add("matmul", x, weight(b, "w1", 8, 16), name="h")
     model = b.build(b.add("matmul", h, weight(b, "w2", 16, 4), name="y"))
-    splits = {"h": Split((1, 1), (0,)), "y": Split((1, 1), (0, 1), (2,))}  # y is a sum of two devices' terms
+    splits = {
+        "h": TensorSplit((1, 1), (0,)),
+        "y": TensorSplit((1, 1), (0, 1), (2,)),
+    }  # y is a sum of two devices' terms
     step = step_of(model)
     made = programs(step, splits, 2)
     for program in made:
@@ -140,7 +143,7 @@ def test_halo_is_what_a_window_reaches_beyond_its_part() -> None:
     y = b.add("relu", x, name="r")
     w = b.constant(np.ones((1, 1, 3, 3), np.float32), "w")
     model = b.build(b.add("conv2d", y, w, pads=(1, 1, 1, 1), name="c"))
-    rows = Split((1, 1, 2, 1), (0, 1))
+    rows = TensorSplit((1, 1, 2, 1), (0, 1))
     first, second = programs(model, {"r": rows, "c": rows}, 2)
     assert [first.graph.types[m.tensor].shape for m in first.sends] == [(1, 1, 1, 8)]
     halo, result = (second.graph.types[m.tensor].shape for m in second.sends)
@@ -153,7 +156,7 @@ def test_uneven_parts_differ_by_one_element() -> None:
     x = b.input("x", (7, 5))
     model = b.build(b.add("matmul", x, b.constant(np.ones((5, 4), np.float32), "w"), name="y"))
     step = step_of(model)
-    made = programs(step, {"y": Split((3, 1), (0, 1, 1))}, 2)
+    made = programs(step, {"y": TensorSplit((3, 1), (0, 1, 1))}, 2)
     assert made[0].inputs["x"] == ((0, 2), (0, 5))
     batch = batch_of(step)
     assert worst_error(made, trained_apart(made, batch, STEPS), trained_alone(step, batch, STEPS)) <= NEAR
@@ -162,20 +165,20 @@ def test_uneven_parts_differ_by_one_element() -> None:
 @pytest.mark.parametrize(
     ("splits", "words"),
     [
-        ({"z": Split((1, 1), (0,))}, "found tensor 'z'"),
-        ({"y": Split((1, 1), (2,))}, "'y' is on device 2; allowed: 0 to 1"),
-        ({"y": Split((1, 5), (0, 1, 0, 1, 0))}, r"'y': found degrees \[1, 5\]"),
-        ({"y": Split((2,), (0, 1))}, r"'y': found degrees \[2\]"),
+        ({"z": TensorSplit((1, 1), (0,))}, "found tensor 'z'"),
+        ({"y": TensorSplit((1, 1), (2,))}, "'y' is on device 2; allowed: 0 to 1"),
+        ({"y": TensorSplit((1, 5), (0, 1, 0, 1, 0))}, r"'y': found degrees \[1, 5\]"),
+        ({"y": TensorSplit((2,), (0, 1))}, r"'y': found degrees \[2\]"),
     ],
 )
-def test_splits_that_do_not_fit_are_refused_by_name(splits: dict[str, Split], words: str) -> None:
+def test_splits_that_do_not_fit_are_refused_by_name(splits: dict[str, TensorSplit], words: str) -> None:
     with pytest.raises(PlanError, match=words):
         programs(step_of(NETWORKS["mlp"]()), splits, 2)
 
 
 def test_a_split_has_a_device_for_each_task() -> None:
     with pytest.raises(PlanError, match="a device for each of 4 tasks"):
-        Split((2, 2), (0, 1))
+        TensorSplit((2, 2), (0, 1))
 
 
 def test_devices_that_wait_for_each_other_are_found() -> None:
@@ -183,6 +186,6 @@ def test_devices_that_wait_for_each_other_are_found() -> None:
     made = list(programs(step_of(model), data_parallel(model, 2), 2))
     check_order(made)
     lost = made[0].receipts[0]
-    object.__setattr__(made[0], "receipts", (Message(lost.tensor, lost.peer, 99), *made[0].receipts[1:]))
+    object.__setattr__(made[0], "receipts", (TensorTransfer(lost.tensor, lost.peer, 99), *made[0].receipts[1:]))
     with pytest.raises(PlanError, match="devices"):
         check_order(made)

@@ -17,11 +17,11 @@ from burnish.graph.graph import Graph, GraphBuilder
 from burnish.parallel.model.costs import Roofline
 from burnish.parallel.model.operations import operations
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import Configuration, Strategy
 from burnish.parallel.programs.export_torch import torch_annotations
 from burnish.parallel.programs.parallel_plan import Plan
-from burnish.parallel.programs.plans import Splits
+from burnish.parallel.programs.plans import TensorSplits
 from burnish.parallel.programs.program import programs
 from burnish.parallel.simulate.baselines import data_parallel
 from burnish.parallel.simulate.bound import lower_bound
@@ -45,7 +45,7 @@ def dense(*widths: int, rows: int = 64) -> Graph:
 @pytest.fixture(scope="module")
 def simulator() -> Simulator:
     model, cluster = operations(dense(512, 1024, 256)), machine("p100:1x2")
-    return Simulator(Problem(Space(model, cluster, also=[data_parallel(model, cluster)]), Roofline()))
+    return Simulator(Problem(StrategySpace(model, cluster, also=[data_parallel(model, cluster)]), Roofline()))
 
 
 def everything(simulator: Simulator) -> dict[tuple[int, ...], int]:
@@ -87,7 +87,7 @@ def test_steps_of_a_layer_are_one_block() -> None:
     for step in range(3):
         h = b.add("tanh", b.add("matmul", h, w, name=f"m{step}"), name=f"h{step}")
     model, cluster = operations(b.build(h)), machine("p100:1x2")
-    simulator = Simulator(Problem(Space(model, cluster, also=[data_parallel(model, cluster)]), Roofline()))
+    simulator = Simulator(Problem(StrategySpace(model, cluster, also=[data_parallel(model, cluster)]), Roofline()))
     assert blocks_of(simulator) == [[0, 1, 2]]
 
 
@@ -136,7 +136,7 @@ def test_a_plan_is_never_predicted_slower_than_data_parallelism(planned: Plan) -
 def test_a_plan_is_read_back_and_trains(planned: Plan) -> None:
     model = NETWORKS["cnn"]()
     splits = read_plan(planned.text(), model, 2)
-    assert isinstance(splits, Splits) and splits == planned.placement
+    assert isinstance(splits, TensorSplits) and splits == planned.placement
     step = step_of(model)
     made = programs(step, splits.splits, 2, inner=splits.inner)
     batch = batch_of(step)

@@ -9,9 +9,9 @@ import pytest
 from burnish.base.jit import njit
 from burnish.errors import PlanError
 from burnish.parallel.model.costs import Roofline
-from burnish.parallel.model.machine import Device, Machine, spread
+from burnish.parallel.model.machine import DeviceCluster, Processor, spread
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import Configuration, Strategy
 from burnish.parallel.simulate.baselines import data_parallel, pipeline
 from burnish.parallel.simulate.core import BEFORE, IN
@@ -31,12 +31,14 @@ class Constant:
 
 
 def linked(count, latency=1e-6, bandwidth=1e9):
-    devices = tuple(Device("D", 0, 1e12, 1e12, 1 << 30) for _ in range(count))
-    return Machine("line", devices, tuple(spread("l", latency, bandwidth, [range(count)], "device", "node", "send")))
+    devices = tuple(Processor("D", 0, 1e12, 1e12, 1 << 30) for _ in range(count))
+    return DeviceCluster(
+        "line", devices, tuple(spread("l", latency, bandwidth, [range(count)], "device", "node", "send"))
+    )
 
 
 def simulator(model, where, **options):
-    return Simulator(Problem(Space(model, where), options.pop("costs", Roofline()), **options))
+    return Simulator(Problem(StrategySpace(model, where), options.pop("costs", Roofline()), **options))
 
 
 @pytest.fixture(scope="module")
@@ -164,7 +166,7 @@ def test_a_pipeline_of_equal_stages_takes_its_bubble():
     """(micro-batches + stages - 1) of a stage's forward and backward task, on links that cost next to nothing."""
     where = linked(4, 0.0, 1e15)
     made = pipeline(layers(4), where, 4, 6)
-    space = Space(made.model, where, also=[made.strategy])
+    space = StrategySpace(made.model, where, also=[made.strategy])
     sim = Simulator(Problem(space, Constant(), order=made.order))
     time = sim.full(space.choice(made.strategy))
     assert time == pytest.approx((6 + 4 - 1) * 3_000, rel=0.001)

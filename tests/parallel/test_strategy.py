@@ -4,7 +4,7 @@ import pytest
 
 from burnish.errors import PlanError
 from burnish.parallel.model.presets import machine
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import Configuration, Strategy, parse_strategy, part, placed
 from burnish.parallel.simulate.baselines import data_parallel, expert, model_parallel, one_weird_trick, pipeline
 from tests.parallel.problems import branches, layers
@@ -24,7 +24,7 @@ def test_baselines_survive_as_text(model, make):
 
 
 def test_random_strategies_survive_as_text_and_as_numbers(model):
-    space = Space(model, FOUR)
+    space = StrategySpace(model, FOUR)
     for seed in range(20):
         choice = space.random(seed)
         strategy = space.strategy(choice)
@@ -84,13 +84,13 @@ def test_the_space_holds_only_what_was_asked_for(model):
     uneven = dict(data_parallel(model, FOUR).configurations)
     uneven["relu"] = Configuration((3, 1, 1, 1), (0, 0, 3))
     with pytest.raises(PlanError, match="are not in the space"):
-        Space(model, FOUR).choice(Strategy(uneven))
-    space = Space(model, FOUR, also=[Strategy(uneven)])
+        StrategySpace(model, FOUR).choice(Strategy(uneven))
+    space = StrategySpace(model, FOUR, also=[Strategy(uneven)])
     assert space.strategy(space.choice(Strategy(uneven))) == Strategy(uneven)
 
 
 def test_every_configuration_of_the_space_is_valid(model):
-    space = Space(model, machine("summit:1x6"))
+    space = StrategySpace(model, machine("summit:1x6"))
     assert {3, 6} <= set(space.levels)
     for i, op in enumerate(model.operations):
         for n in range(space.first[i], space.first[i] + space.count[i]):

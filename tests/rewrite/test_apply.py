@@ -13,24 +13,24 @@ from burnish.rewrite.search.convert import Reading, read_graph, write_graph
 from burnish.rewrite.search.cost import GPU_LIKE
 from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
-from burnish.rewrite.search.states import CycleError, State, order_of, start
-from burnish.rewrite.search.table import Operation
+from burnish.rewrite.search.states import CycleError, SearchState, order_of, start
+from burnish.rewrite.search.table import CostedOperator
 from burnish.rewrite.search.view import ROOT, Wiring
 from tests.rewrite.rules import RULES, random_graph, rule
 
 
-def cost(operation: Operation) -> float:
+def cost(operation: CostedOperator) -> float:
     """Something that differs between operators and sizes."""
     return len(operation.op) + sum(t.size for t in operation.outputs)
 
 
-def begin(graph: Graph, rules: list) -> tuple[NormalTable, Reading, Moves, State]:
+def begin(graph: Graph, rules: list) -> tuple[NormalTable, Reading, Moves, SearchState]:
     table = NormalTable(cost)
     reading = read_graph(table, graph)
     return table, reading, Moves(table, rules), start(table, reading.roots)
 
 
-def children(moves: Moves, state: State) -> list[State]:
+def children(moves: Moves, state: SearchState) -> list[SearchState]:
     """The states that one step leads to."""
     return [state.after(change, applied) for change, applied in moves.changes(state)]
 
@@ -54,7 +54,7 @@ def entries(wiring: Wiring) -> tuple[dict[int, int], dict[int, set[int]]]:
     return wiring.chosen, {name: set(readers) for name, readers in wiring.readers.items()}
 
 
-def from_nothing(state: State) -> tuple[dict[int, int], dict[int, set[int]], float]:
+def from_nothing(state: SearchState) -> tuple[dict[int, int], dict[int, set[int]], float]:
     """What a state's wiring and cost should be, from its outputs and its chosen values alone."""
     table, chosen = state.walk.table, state.wiring().chosen
     live: dict[int, int] = {}

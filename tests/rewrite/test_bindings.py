@@ -7,7 +7,7 @@ import pytest
 
 from burnish.errors import RuleError
 from burnish.rewrite.language.bindings import Bindings, shapes_of
-from burnish.rewrite.language.terms import Rule, parse_rules
+from burnish.rewrite.language.terms import RewriteRule, parse_rules
 from burnish.rewrite.language.vocabulary import sides
 
 GROW = """
@@ -19,7 +19,7 @@ axiom grown
 """
 
 
-def rule(text: str) -> Rule:
+def rule(text: str) -> RewriteRule:
     (only,) = parse_rules(text)
     return only
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.terms import Rule, parse_rules, parse_term
+from burnish.rewrite.language.terms import RewriteRule, parse_rules, parse_term
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.checker import Congruence, check_proof
 from burnish.rewrite.proofs.proof import Proof, parse_proofs
@@ -25,12 +25,12 @@ proof swapped sums
 """
 
 
-def rule(text: str) -> Rule:
+def rule(text: str) -> RewriteRule:
     (only,) = parse_rules(text)
     return only
 
 
-def proof(text: str, axioms: Mapping[str, Rule] = AXIOMS) -> Proof:
+def proof(text: str, axioms: Mapping[str, RewriteRule] = AXIOMS) -> Proof:
     (only,) = parse_proofs(text, axioms).values()
     return only
 

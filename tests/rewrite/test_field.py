@@ -6,7 +6,7 @@ import pytest
 from burnish.errors import ModelError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
-from burnish.rewrite.proofs.field import LOWEST, PRIMES, Field, evaluate_graph, evaluate_operator
+from burnish.rewrite.proofs.field import LOWEST, PRIMES, PrimeField, evaluate_graph, evaluate_operator
 
 POOL = {"kernel": (2, 3), "strides": (2, 1), "pads": (1, 0, 1, 2)}
 CASES = [
@@ -37,7 +37,7 @@ CASES = [
 def test_integers_give_what_float64_gives(op: str, shapes: list[tuple[int, ...]], attrs: dict, prime: int) -> None:
     random = np.random.default_rng(0)
     batch = [random.integers(-9, 10, (3, *shape)) for shape in shapes]
-    (found,) = evaluate_operator(op, [x % prime for x in batch], attrs, Field(prime))
+    (found,) = evaluate_operator(op, [x % prime for x in batch], attrs, PrimeField(prime))
     b = GraphBuilder()
     names = [b.input(f"x{i}", shape) for i, shape in enumerate(shapes)]
     graph = b.build(b.add(op, *names, **attrs))
@@ -48,7 +48,7 @@ def test_integers_give_what_float64_gives(op: str, shapes: list[tuple[int, ...]]
 
 
 def test_quotients_are_the_fields() -> None:
-    field = Field()
+    field = PrimeField()
     x = field.random(np.random.default_rng(0), (2, 1, 2, 4, 4))
     (mean,) = evaluate_operator("avg_pool2d", [x], {"kernel": (2, 2)}, field)
     (total,) = evaluate_operator("conv2d", [x[:, :, :1], np.ones((1, 1, 1, 2, 2), np.int64)], {}, field)
@@ -59,7 +59,7 @@ def test_quotients_are_the_fields() -> None:
 
 
 def test_the_order_is_an_order_with_zero_in_the_middle() -> None:
-    field = Field()
+    field = PrimeField()
     x = field.random(np.random.default_rng(0), (1, 1000))
     (positive,) = evaluate_operator("relu", [x], {}, field)
     assert 0.4 < (positive == 0).mean() < 0.6
@@ -71,14 +71,14 @@ def test_the_order_is_an_order_with_zero_in_the_middle() -> None:
 
 
 def test_what_pads_a_maximum_is_below_everything() -> None:
-    field = Field()
+    field = PrimeField()
     x = field.random(np.random.default_rng(0), (1, 1, 1, 2, 2))
     (y,) = evaluate_operator("max_pool2d", [x], {"kernel": (1, 1), "pads": (1, 0, 0, 0)}, field)
     assert (y[0, 0, 0, 0] == LOWEST).all() and (y[0, 0, 0, 1:] == x[0, 0, 0]).all()
 
 
 def test_functions_are_fixed_and_differ() -> None:
-    x = Field().random(np.random.default_rng(0), (1, 100))
+    x = PrimeField().random(np.random.default_rng(0), (1, 100))
     first, again, other = (evaluate_operator(op, [x], {})[0] for op in ("exp", "exp", "tanh"))
     assert (first == again).all() and (first != other).any()
 
@@ -92,6 +92,6 @@ def test_a_graph_is_evaluated_with_its_constants() -> None:
 
 
 def test_a_number_that_is_no_simple_fraction_is_refused() -> None:
-    assert Field().element(0.25) * 4 % Field().prime == 1
+    assert PrimeField().element(0.25) * 4 % PrimeField().prime == 1
     with pytest.raises(ModelError, match=r"0\.70710678.* is no simple fraction"):
-        Field().element(0.7071067811865476)
+        PrimeField().element(0.7071067811865476)

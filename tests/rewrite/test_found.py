@@ -9,7 +9,7 @@ from burnish.rewrite.generation.domains import DOMAINS
 from burnish.rewrite.generation.enumerate import NONE, enumerate_terms
 from burnish.rewrite.generation.generalize import Pair, generalize, most_general
 from burnish.rewrite.generation.prune import Nodes
-from burnish.rewrite.language.terms import Term, Var, parse_term, variables
+from burnish.rewrite.language.terms import Term, TermVariable, parse_term, variables
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.proofs.validate import validate
 from burnish.rewrite.proofs.verify import load_substitutions, read_rules
@@ -88,7 +88,7 @@ def class_of(nodes: Nodes, term: Term) -> int:
     leaves = {str(leaf): number for number, leaf in enumerate(nodes.terms.leaves)}
     if str(term) in leaves:
         return leaves[str(term)]
-    assert not isinstance(term, Var)
+    assert not isinstance(term, TermVariable)
     args = [class_of(nodes, a) for a in term.args]
     shapes = tuple(nodes.terms.shapes[nodes.terms.shape[a]] for a in args)
     instances = [(i.word, i.attrs, i.shapes) for i in nodes.terms.instances]

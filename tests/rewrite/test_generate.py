@@ -13,8 +13,17 @@ from burnish.rewrite.generation.enumerate import enumerate_terms
 from burnish.rewrite.generation.generalize import Pair, generalize, most_general
 from burnish.rewrite.generation.generate import generate, text
 from burnish.rewrite.generation.prune import Nodes, orbits, prune
-from burnish.rewrite.language.terms import Apply, Rule, Var, parse_rules, parse_term, substitute, subterms, variables
-from burnish.rewrite.proofs.field import PRIMES, Field
+from burnish.rewrite.language.terms import (
+    Apply,
+    RewriteRule,
+    TermVariable,
+    parse_rules,
+    parse_term,
+    substitute,
+    subterms,
+    variables,
+)
+from burnish.rewrite.proofs.field import PRIMES, PrimeField
 from burnish.rewrite.proofs.validate import validate
 
 _DENSE = "strides=(1, 1), pads=(1, 1, 1, 1), groups=1"
@@ -48,7 +57,7 @@ NAMED = {
 }
 
 
-def general(domain: str, left: str, right: str) -> list[Rule]:
+def general(domain: str, left: str, right: str) -> list[RewriteRule]:
     chosen = DOMAINS[domain]
     a, b = (tuple(map(parse_term, side.split("; "))) for side in (left, right))
     names = {n for t in (*a, *b) for n in variables(t)}
@@ -95,7 +104,7 @@ def test_leading_dimensions_are_given_only_where_every_word_takes_them() -> None
 
 @pytest.mark.parametrize("name", DOMAINS)
 def test_forms_are_the_definitions(name: str) -> None:
-    over = Field(PRIMES[1])
+    over = PrimeField(PRIMES[1])
     random = np.random.default_rng(11)
     for instance in DOMAINS[name].instances()[::5]:
         form = forms.form(instance, over)
@@ -159,8 +168,8 @@ def test_orbits_are_terms_up_to_the_names_of_variables() -> None:
     texts = {}
     for node in range(nodes.start[1], len(nodes.value)):
         term = terms.applied(nodes.operator[node], nodes.a[node], nodes.b[node])
-        names = dict.fromkeys(t.name for t in subterms(term) if isinstance(t, Var) and t.name != "s")
-        text_ = str(substitute(term, {n: Var(f"v{i}") for i, n in enumerate(names)}))
+        names = dict.fromkeys(t.name for t in subterms(term) if isinstance(t, TermVariable) and t.name != "s")
+        text_ = str(substitute(term, {n: TermVariable(f"v{i}") for i, n in enumerate(names)}))
         texts.setdefault(int(orbit[node]), set()).add(text_)
     assert all(len(t) <= 2 for t in texts.values())  # a class may be written with its variables in another order
     assert sum(len(t) == 1 for t in texts.values()) > 0.9 * len(texts)

@@ -10,7 +10,7 @@ from burnish.rewrite.search.convert import read_graph
 from burnish.rewrite.search.cost import FUSED, TargetCost
 from burnish.rewrite.search.measured import MeasuredCost
 from burnish.rewrite.search.normal import NormalTable
-from burnish.rewrite.search.table import Operation
+from burnish.rewrite.search.table import CostedOperator
 from burnish.search.budget import Budget
 from tests.rewrite.rules import rule
 
@@ -24,7 +24,7 @@ def products(*columns: int, rows: int = 64) -> Graph:
     return b.build(*[b.add("relu", b.add("matmul", x, b.constant(np.ones((256, n), np.float32)))) for n in columns])
 
 
-def operators(graph: Graph) -> dict[str, Operation]:
+def operators(graph: Graph) -> dict[str, CostedOperator]:
     """Tensor -> the operator that makes it."""
     table = NormalTable()
     reading = read_graph(table, graph)

@@ -10,14 +10,14 @@ from burnish.errors import ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.rewrite.search.backtracking import rewrite_graph
 from burnish.rewrite.search.objective import RewriteObjective, objective, operations, stored, total
-from burnish.rewrite.search.table import Operation
+from burnish.rewrite.search.table import CostedOperator
 from burnish.search.budget import Budget
 from tests.rewrite.rules import rule
 
 PEAK = 1e9
 
 
-def launches(operation: Operation) -> float:
+def launches(operation: CostedOperator) -> float:
     """A millisecond an operator."""
     return 1e-3
 

@@ -3,7 +3,7 @@
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.terms import Rule, parse_rules
+from burnish.rewrite.language.terms import RewriteRule, parse_rules
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.checker import check_proof
 from burnish.rewrite.proofs.prove import EFFORTS, Prover, merged_variables
@@ -12,7 +12,7 @@ AXIOMS = load_axioms()
 PROVER = Prover(AXIOMS)
 
 
-def rule(text: str) -> Rule:
+def rule(text: str) -> RewriteRule:
     (only,) = parse_rules(text)
     return only
 

@@ -4,7 +4,7 @@ import pytest
 
 from burnish.base import optional
 from burnish.errors import MissingDependencyError
-from burnish.rewrite.language.terms import Rule, Var, parse_rules
+from burnish.rewrite.language.terms import RewriteRule, TermVariable, parse_rules
 from burnish.rewrite.proofs import smt
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.prove import Prover
@@ -16,14 +16,14 @@ PROVER = Prover(load_axioms())
 
 @pytest.mark.parametrize("rule", load_substitutions()[::6], ids=lambda rule: rule.name)
 def test_the_axioms_entail_what_is_shipped_and_not_that_all_is_equal(
-    monkeypatch: pytest.MonkeyPatch, rule: Rule
+    monkeypatch: pytest.MonkeyPatch, rule: RewriteRule
 ) -> None:
     entailment = Entailment(rule, PROVER)
     assert entailment.proves() and entailment.seconds > 0
     names = sorted(rule.types)
     monkeypatch.setattr(smt, "TIERS", smt.TIERS[:1])  # to find that nothing follows takes all the time there is
     alike = [(a, b) for a in names for b in names if a < b and rule.types[a] == rule.types[b]]
-    assert not any(entailment.proves([(Var(a), Var(b))]) for a, b in alike[:1])
+    assert not any(entailment.proves([(TermVariable(a), TermVariable(b))]) for a, b in alike[:1])
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_inconsistent_axioms_entail_that_all_is_equal() -> None:
     (odd,) = parse_rules("axiom odd\n  for x: [*l]; y: [*l]\n  mul(x, y) = x\n")
     (rule,) = parse_rules("substitution a\n  for x: [n]; y: [n]\n  mul(x, y) = mul(y, x)\n")
     prover = Prover({**load_axioms(), "odd": odd})
-    assert Entailment(rule, prover).proves([(Var("x"), Var("y"))])
+    assert Entailment(rule, prover).proves([(TermVariable("x"), TermVariable("y"))])
 
 
 def test_without_z3_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from burnish.errors import RuleError
 from burnish.rewrite.language.sizes import parse_size
 from burnish.rewrite.language.terms import (
     Apply,
-    Var,
+    TermVariable,
     parse_rules,
     parse_term,
     parse_type,
@@ -68,7 +68,7 @@ def test_sizes_are_replaced_in_a_whole_rule() -> None:
 
 
 def test_variables_are_terms() -> None:
-    assert parse_term("x") == Var("x")
+    assert parse_term("x") == TermVariable("x")
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,18 @@ import pytest
 
 from burnish.errors import RuleError
 from burnish.rewrite.language.bindings import Bindings, shape_of
-from burnish.rewrite.language.facts import Facts
+from burnish.rewrite.language.facts import SizeFacts
 from burnish.rewrite.language.sizes import parse_size, value_of
-from burnish.rewrite.language.terms import Apply, Rule, Term, Var, parse_rules, parse_term, parse_type, subterms
+from burnish.rewrite.language.terms import (
+    Apply,
+    RewriteRule,
+    Term,
+    TermVariable,
+    parse_rules,
+    parse_term,
+    parse_type,
+    subterms,
+)
 from burnish.rewrite.language.types import Typing, brief, canonical_rule, is_map, type_rule
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.verify import read_rules
@@ -17,7 +26,7 @@ from burnish.rewrite.proofs.verify import read_rules
 RULES = [*load_axioms().values(), *read_rules("substitutions.txt")]
 
 
-def rule(text: str) -> Rule:
+def rule(text: str) -> RewriteRule:
     (only,) = parse_rules(text)
     return only
 
@@ -27,7 +36,7 @@ def test_symbolic_types_are_the_shapes_of_the_operators(start: int) -> None:
     for law in RULES[start : start + 32]:
         typing = type_rule(law)
         for binding in itertools.islice(Bindings(law, np.random.default_rng(0)), 3):
-            known: dict[Term, tuple[int, ...]] = {Var(n): binding.shape(t) for n, t in law.types.items()}
+            known: dict[Term, tuple[int, ...]] = {TermVariable(n): binding.shape(t) for n, t in law.types.items()}
             for term in (t for side in (*law.left, *law.right) for t in subterms(side)):
                 assert binding.shape(typing.type_of(term)) == shape_of(term, binding, known), f"{law.name}: {term}"
             for relation, a, b in typing.obligations:
@@ -108,14 +117,14 @@ FACTS = "axiom a\n  for x: [m, g * c]\n  where 0 <= p; p < i; t + f <= e; u != v
     ],
 )  # fmt: skip
 def test_what_follows_from_a_rules_facts(relation: str, a: str, b: str, follows: bool) -> None:
-    facts = Facts(rule(FACTS), [])
+    facts = SizeFacts(rule(FACTS), [])
     assert facts.holds((relation, parse_size(a), parse_size(b))) is follows
 
 
 def test_what_follows_is_true() -> None:
     """Whatever is said to follow from the facts holds at random bindings that satisfy them."""
     law, random = rule(FACTS), np.random.default_rng(0)
-    facts, drawn = Facts(law, []), list(itertools.islice(Bindings(law, random), 60))
+    facts, drawn = SizeFacts(law, []), list(itertools.islice(Bindings(law, random), 60))
     names, said = law.sizes, 0
 
     def drawn_size() -> int:
@@ -155,6 +164,6 @@ def test_a_vector_times_a_matrix_is_a_vector() -> None:
 def test_what_would_follow_only_from_itself_does_not_follow() -> None:
     pool = "max_pool2d(x, kernel=(i, j), strides=(s, s))"
     (rule,) = parse_rules(f"substitution r\n  for x: [n, c, h, w]\n  where 0 <= floor(h, s) - k\n  {pool} = {pool}\n")
-    facts = Facts(rule, type_rule(rule).obligations)
+    facts = SizeFacts(rule, type_rule(rule).obligations)
     assert not facts.holds(("<=", parse_size("k"), parse_size("s")))
     assert facts.holds(("<=", 1, parse_size("h")))

@@ -3,13 +3,13 @@
 import pytest
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.terms import Rule, parse_rules, parse_term
+from burnish.rewrite.language.terms import RewriteRule, parse_rules, parse_term
 from burnish.rewrite.proofs.axioms import load_axioms
 from burnish.rewrite.proofs.field import PRIMES
 from burnish.rewrite.proofs.validate import degree_of, validate, validate_all
 
 
-def rule(text: str) -> Rule:
+def rule(text: str) -> RewriteRule:
     (only,) = parse_rules(text)
     return only
 

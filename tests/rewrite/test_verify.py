@@ -13,7 +13,7 @@ from burnish.errors import RuleError
 from burnish.graph.evaluate import evaluate
 from burnish.rewrite.language.bindings import Bindings
 from burnish.rewrite.language.sizes import is_extent
-from burnish.rewrite.language.terms import Apply, Rule, Term, Value, parse_rules
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, Value, parse_rules
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.language.vocabulary import sides
 from burnish.rewrite.proofs import verify
@@ -61,7 +61,7 @@ def mutations(term: Term) -> Iterator[Term]:
             yield Apply(term.word, term.args, (*term.attrs[:i], (key, other_value), *term.attrs[i + 1 :]))
 
 
-def is_wrong(rule: Rule) -> bool:
+def is_wrong(rule: RewriteRule) -> bool:
     """By the operators' definitions in float64: sides differ at some binding."""
     for binding in itertools.islice(Bindings(rule, np.random.default_rng(1), largest=3), 3):
         left, right = sides(rule, binding)
@@ -73,7 +73,7 @@ def is_wrong(rule: Rule) -> bool:
     return False
 
 
-def wrong_rules() -> Iterator[tuple[Rule, str]]:
+def wrong_rules() -> Iterator[tuple[RewriteRule, str]]:
     """Seeded mutations of the shipped rules that are wrong, and how: most are false, some do not type."""
     random, untyped = np.random.default_rng(0), 0
     rules = load_substitutions()
@@ -83,7 +83,7 @@ def wrong_rules() -> Iterator[tuple[Rule, str]]:
         if not candidates:
             continue
         right = (candidates[int(random.integers(len(candidates)))], *rule.right[1:])
-        mutant = Rule(rule.name, rule.types, rule.left, right, rule.conditions, rule.kind)
+        mutant = RewriteRule(rule.name, rule.types, rule.left, right, rule.conditions, rule.kind)
         try:
             type_rule(mutant)
         except RuleError:

@@ -9,7 +9,7 @@ from burnish.rewrite.search.convert import read_graph
 from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.states import CycleError, start
-from burnish.rewrite.search.view import Recall, View, Walk, Wiring
+from burnish.rewrite.search.view import GraphView, Recall, SearchKnowledge, Wiring
 
 
 def wiring(**chosen: int) -> Wiring:
@@ -37,7 +37,7 @@ def test_a_view_tells_what_it_has_seen_and_names_what_is_made_in_it() -> None:
     first = table.make("relu", (x,), {})
     root = table.make("exp", (first,), {})
     state = start(table, (root,))
-    view = View(state.walk, state.wiring())
+    view = GraphView(state.walk, state.wiring())
     second = view.make("neg", (x,), {})
     state.walk.names[second] = first
     view.changed[first] = second
@@ -52,7 +52,7 @@ def test_a_view_tells_what_it_has_seen_and_names_what_is_made_in_it() -> None:
 
 
 def test_keys_do_not_depend_on_the_run() -> None:
-    first, second = Walk(NormalTable()), Walk(NormalTable())
+    first, second = SearchKnowledge(NormalTable()), SearchKnowledge(NormalTable())
     signs = [first.sign(value) for value in range(100)]
     assert signs == [second.sign(value) for value in range(100)] == [first.sign(value) for value in range(100)]
     assert len(set(signs)) == 100

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from burnish.runtime.build import build
-from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.executable import Executable, KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 
 TRIPLE = llvm.get_process_triple()
@@ -76,7 +76,7 @@ def add_executable(n: int = 1000, features: tuple[str, ...] = (), shape: tuple[i
     return build(
         inputs=[TensorSpec("x", spec, "float32")],
         outputs=[TensorSpec("y", spec, "float32")],
-        steps=[Call("add", (x, w, t), "first"), Call("add", (t, t, y), "second")],
+        steps=[KernelCall("add", (x, w, t), "first"), KernelCall("add", (t, t, y), "second")],
         objects={"add": kernel},
         params=params,
         arena_bytes=128 + 4 * n,

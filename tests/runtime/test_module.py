@@ -12,7 +12,7 @@ import pytest
 
 from burnish.errors import ArtifactError, InputError, VerificationError
 from burnish.runtime.build import build
-from burnish.runtime.executable import Call, Executable, Slot, TensorSpec
+from burnish.runtime.executable import Executable, KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.workspace import borrow
@@ -38,8 +38,8 @@ def swap_executable(compile_object, dtype: str = "float32", shape: tuple[int, ..
         inputs=specs,
         outputs=[TensorSpec("b", shape, dtype), TensorSpec("a", shape, dtype)],
         steps=[
-            Call("copy", (Slot("input", 0, 0, size), Slot("output", 1, 0, size)), "one"),
-            Call("copy", (Slot("input", 1, 0, size), Slot("output", 0, 0, size)), "two"),
+            KernelCall("copy", (Slot("input", 0, 0, size), Slot("output", 1, 0, size)), "one"),
+            KernelCall("copy", (Slot("input", 1, 0, size), Slot("output", 0, 0, size)), "two"),
         ],
         objects={"copy": compile_object(COPY.format(name="copy", n=size))},
         params=np.zeros(0, np.uint8),
@@ -271,9 +271,9 @@ def test_a_model_for_another_cpu_is_refused(make_executable, monkeypatch) -> Non
 def test_calls_must_refer_to_what_exists(swap, slot, message) -> None:
     e = swap.executable
     with pytest.raises(VerificationError, match=message):
-        Executable(e.inputs, e.outputs, (Call("copy", (slot,), "n"),), e.driver, e.code, e.params, 0, 0, e.target)
+        Executable(e.inputs, e.outputs, (KernelCall("copy", (slot,), "n"),), e.driver, e.code, e.params, 0, 0, e.target)
     with pytest.raises(VerificationError, match="node 'n' calls 'absent', which is undefined"):
-        Executable(e.inputs, e.outputs, (Call("absent", (), "n"),), e.driver, e.code, e.params, 0, 0, e.target)
+        Executable(e.inputs, e.outputs, (KernelCall("absent", (), "n"),), e.driver, e.code, e.params, 0, 0, e.target)
 
 
 def replace_step(module, patch, step, make) -> None:

@@ -16,7 +16,7 @@ from burnish.runtime.abi import PartStruct, PoolStruct
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
-from burnish.runtime.pool import Pool, available_cores, pool
+from burnish.runtime.pool import ThreadPool, available_cores, pool
 
 # `count` adds 1 to every element of its chunk, and writes the thread number into a second array. `nested` starts a
 # region of 10 elements in a chunk of one iteration. `repeat` runs n regions of `extent` elements: {body, context,
@@ -91,7 +91,7 @@ class Regions:
 
     def __init__(self, code: LoadedImage, threads: int, size: int = 103) -> None:
         self.code = code
-        self.pool: Pool = pool(driver_image(llvm.get_process_triple()), threads)
+        self.pool: ThreadPool = pool(driver_image(llvm.get_process_triple()), threads)
         self.counts = np.zeros(max(size, 1), np.int64)
         self.threads = np.full(max(size, 1), -1, np.int64)
         self.size = size

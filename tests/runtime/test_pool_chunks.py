@@ -13,7 +13,7 @@ import pytest
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.link import link
-from burnish.runtime.pool import Pool, pool
+from burnish.runtime.pool import ThreadPool, pool
 
 # Bodies have the context {counts, threads, value, arrived, gate}.
 # `count` adds the value to the elements of its chunk, atomically, and notes its thread; every element takes another
@@ -170,7 +170,7 @@ class Harness:
 
     def __init__(self, code: LoadedImage, threads: int) -> None:
         self.code = code
-        self.pool: Pool = pool(driver_image(llvm.get_process_triple()), threads)
+        self.pool: ThreadPool = pool(driver_image(llvm.get_process_triple()), threads)
         self.counts = np.zeros(SIZE, np.int64)
         self.threads = np.full(SIZE, -1, np.int64)
         self.context = Context(self.counts.ctypes.data, self.threads.ctypes.data, 1, 0, 0)

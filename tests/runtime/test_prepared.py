@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.array.prepared import Prepared
+from burnish.array.prepared import PreparedModule
 from burnish.errors import ParameterError
 from burnish.graph.graph import GraphBuilder
 from burnish.runtime.buffers import address_of, aligned_array
@@ -39,7 +39,7 @@ def test_prepared_calls_equal_the_module(operators: tuple[str, ...]) -> None:
         module, x = bn.compile(b.build(b.add("determinant", e)), rewrite=False), x[:4].reshape(2, 4, 4)
     else:
         module = compiled(*operators)
-    prepared = Prepared(module)
+    prepared = PreparedModule(module)
     expected = module(x)
     for call in (prepared, prepared.short, prepared):
         np.testing.assert_array_equal(run(call, module, [x])[0], expected)
@@ -53,4 +53,4 @@ def test_a_module_with_state_is_refused() -> None:
     b.update(s, total)
     module = bn.compile(b.build(b.add("relu", total)), rewrite=False)
     with pytest.raises(ParameterError, match="found a module with states"):
-        Prepared(module)
+        PreparedModule(module)

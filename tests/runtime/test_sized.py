@@ -13,7 +13,7 @@ import pytest
 from burnish.driver.compilation import assemble, compile_kernels
 from burnish.errors import InputError, VerificationError
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.loops.sizes import Dim, Size, dim
+from burnish.loops.sizes import Dim, SymbolicSize, dim
 from burnish.machines.target import host
 from burnish.memory.lifetimes import Interval
 from burnish.runtime.executable import TensorSpec
@@ -97,7 +97,7 @@ def test_an_artifact_keeps_dimensions_and_lifetimes(module: Module, tmp_path: Pa
 
 def test_parts_that_do_not_fit_together_are_refused(module: Module) -> None:
     made, rows, other = module.executable, dim("rows", 1, 64, hint=20), dim("other", 1, 8)
-    assert isinstance(rows, Size) and isinstance(other, Size)
+    assert isinstance(rows, SymbolicSize) and isinstance(other, SymbolicSize)
     spec = made.inputs[0]
     with pytest.raises(VerificationError, match="no input has an extent that is a multiple of dimension 'rows' alone"):
         replace(made, inputs=(replace(spec, shape=(rows // 2, 24)),))

@@ -9,7 +9,7 @@ import pytest
 
 from burnish.comm import launch
 from burnish.errors import ArtifactError, VerificationError
-from burnish.runtime.executable import Call, Collective, Copy, Executable, Slot, TensorSpec, Wait
+from burnish.runtime.executable import Collective, CopyStep, Executable, KernelCall, Slot, TensorSpec, Wait
 from burnish.runtime.module import Module, load
 
 N = 1000
@@ -22,7 +22,7 @@ REDUCE = Collective("all_reduce", "sum", IN, ARENA, SPEC, "gradients")
 
 def reduced(made: Executable) -> Executable:
     """y = 2 * the sum of all workers' x."""
-    return replace(made, steps=(REDUCE, Wait(0), Call("add", (ARENA, ARENA, OUT), "twice")))
+    return replace(made, steps=(REDUCE, Wait(0), KernelCall("add", (ARENA, ARENA, OUT), "twice")))
 
 
 def test_workers_reduce_in_the_middle_of_a_model(make_executable, tmp_path) -> None:
@@ -51,7 +51,7 @@ def test_workers_reduce_in_the_middle_of_a_model(make_executable, tmp_path) -> N
 def test_a_copy_moves_just_its_bytes(make_executable, nbytes: int) -> None:
     made = make_executable()
     parts = replace(IN, nbytes=nbytes), replace(OUT, nbytes=nbytes)
-    module = Module(replace(made, steps=(*made.steps, Copy(*parts, "some"))))
+    module = Module(replace(made, steps=(*made.steps, CopyStep(*parts, "some"))))
     y, before = module(X).view(np.uint8), Module(made)(X).view(np.uint8)
     assert np.array_equal(y[:nbytes], X.view(np.uint8)[:nbytes]) and np.array_equal(y[nbytes:], before[nbytes:])
 
@@ -59,15 +59,18 @@ def test_a_copy_moves_just_its_bytes(make_executable, nbytes: int) -> None:
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ((REDUCE, Call("add", (ARENA, ARENA, OUT), "early"), Wait(0)), "'early' touches the result of 'gradients'"),
-        ((REDUCE, Call("add", (IN, IN, OUT), "n")), "nothing waits for the collective of node 'gradients'"),
+        (
+            (REDUCE, KernelCall("add", (ARENA, ARENA, OUT), "early"), Wait(0)),
+            "'early' touches the result of 'gradients'",
+        ),
+        ((REDUCE, KernelCall("add", (IN, IN, OUT), "n")), "nothing waits for the collective of node 'gradients'"),
         ((Wait(0),), "step 0 waits for step 0"),
         ((replace(REDUCE, operation="scatter"), Wait(0)), "is a collective 'scatter' by 'sum'"),
         ((replace(REDUCE, reduce="mean"), Wait(0)), "is a collective 'all_reduce' by 'mean'"),
         ((replace(REDUCE, target=replace(ARENA, offset=130)), Wait(0)), "allowed: offsets from 0 to 128"),
         ((replace(REDUCE, source=replace(IN, nbytes=4)), Wait(0)), "allowed: 4000 bytes at a multiple"),
-        ((Copy(IN, replace(OUT, nbytes=8)),), "allowed: as many bytes"),
-        ((Copy(Slot("state", 0, 0, 8), replace(OUT, nbytes=8)),), "which does not exist"),
+        ((CopyStep(IN, replace(OUT, nbytes=8)),), "allowed: as many bytes"),
+        ((CopyStep(Slot("state", 0, 0, 8), replace(OUT, nbytes=8)),), "which does not exist"),
     ],
 )
 def test_steps_that_do_not_fit_are_refused(make_executable, steps, message) -> None:
@@ -115,9 +118,9 @@ def test_collectives_compute_what_numpy_does(make_executable, tmp_path, operatio
     made, step = make_executable(), collective(operation)
     clear = Collective("all_reduce", "min", IN, OUT, SPEC, "other")
     if between:
-        steps = (step, clear, Wait(1), Wait(0), Call("add", (ARENA, ARENA, OUT), "twice"))
+        steps = (step, clear, Wait(1), Wait(0), KernelCall("add", (ARENA, ARENA, OUT), "twice"))
     else:
-        steps = (step, Wait(0), Call("add", (ARENA, ARENA, OUT), "twice"))
+        steps = (step, Wait(0), KernelCall("add", (ARENA, ARENA, OUT), "twice"))
     executable = replace(made, steps=steps)
 
     def work(comm) -> np.ndarray:
@@ -144,7 +147,7 @@ def test_messages_go_round_a_ring(make_executable, between: bool) -> None:
         send = Collective("send", "", IN, None, SPEC, "to the next", None, to, 7)
         recv = Collective("recv", "", None, ARENA, SPEC, "from the one before", None, source, 7)
         waits = (Wait(0), recv, Wait(2)) if not between else (recv, Wait(0), Wait(1))
-        steps = (send, *waits, Call("add", (ARENA, ARENA, OUT), "twice"))
+        steps = (send, *waits, KernelCall("add", (ARENA, ARENA, OUT), "twice"))
         module = Module(replace(made, steps=steps), threads=1, comm=comm)
         module(X * 0)
         return module(X * (comm.rank + 1))
@@ -157,7 +160,7 @@ def test_messages_go_round_a_ring(make_executable, between: bool) -> None:
 def test_sums_are_those_of_all_reduce_to_the_bit(make_executable, operation: str) -> None:
     made = make_executable()
     step = collective(operation, reduce="sum")
-    steps = (step, Wait(0), Call("add", (ARENA, ARENA, OUT), "twice"))
+    steps = (step, Wait(0), KernelCall("add", (ARENA, ARENA, OUT), "twice"))
     rng = np.random.default_rng(0)
     values = rng.standard_normal((2, N)).astype(np.float32)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from burnish.loops.expr import Buffer, Expr, Load, Var, wrap
 from burnish.loops.program import Store, seq, store
-from burnish.loops.regions import Access
+from burnish.loops.regions import BufferAccess
 from burnish.loops.simplify import simplify
 from burnish.loops.traverse import substitute
 from burnish.schedule.dependence import carried, undetermined
@@ -17,9 +17,9 @@ I, J, F = Var("i"), Var("j"), Var("f")  # noqa: E741
 Y = Buffer("y", (64, 64))
 
 
-def access(*indices: Expr, **extents: int) -> Access:
+def access(*indices: Expr, **extents: int) -> BufferAccess:
     buffer = Buffer("y", (999,) * len(indices))
-    return Access("store", buffer, tuple(simplify(i, extents) for i in indices), extents, ())
+    return BufferAccess("store", buffer, tuple(simplify(i, extents) for i in indices), extents, ())
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,11 @@ import pytest
 from burnish.errors import ScheduleError
 from burnish.loops import tensor as t
 from burnish.loops.expr import Const, Expr, Literal, cast, equal, select
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.schedule.schedule import Schedule, replay
 
 
-def program() -> Program:
+def program() -> LoopProgram:
     """c = a @ b; d = c + bias read twice; e = rows of d."""
     a, b = t.placeholder((8, 6), name="a"), t.placeholder((6, 8), name="b")
     k = t.reduce_axis(6, "k")

@@ -9,12 +9,12 @@ from burnish.loops import tensor as t
 from burnish.loops.expr import all_of, maximum, select
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.verify import verify
 from burnish.schedule.schedule import Schedule, replay
 
 
-def conv(channels: int, filters: int, size: int) -> Program:
+def conv(channels: int, filters: int, size: int) -> LoopProgram:
     """3x3 convolution with padding 1, bias and ReLU."""
     x, w = t.placeholder((1, channels, size, size), name="x"), t.placeholder((filters, channels, 3, 3), name="w")
     b = t.placeholder((filters,), name="b")
@@ -38,7 +38,7 @@ def conv(channels: int, filters: int, size: int) -> Program:
 LAYOUTS = {"x": "ABCD4b", "w": "ABCD4b8a", "b": "A8a", "out": "ABCD4b"}
 
 
-def blocked_conv(program: Program, width: int) -> Schedule:
+def blocked_conv(program: LoopProgram, width: int) -> Schedule:
     """The template of the direct convolution, with vectors of 4 and groups of 8 filters."""
     s = Schedule(program)
     s.compute_inline("p")

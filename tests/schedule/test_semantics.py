@@ -15,7 +15,7 @@ from burnish.loops import tensor as t
 from burnish.loops.expr import INDEX, INTS, Const, all_of, math, maximum, minimum, select, wrap
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import Layout, layout
-from burnish.loops.program import Intrinsic, Program, walk_stmt
+from burnish.loops.program import Intrinsic, LoopProgram, walk_stmt
 from burnish.loops.simplify import simplify
 from burnish.loops.traverse import substitute
 from burnish.loops.verify import verify
@@ -24,14 +24,14 @@ from burnish.schedule.nest import all_loops, stage_names
 from burnish.schedule.schedule import Schedule, replay
 
 
-def matmul() -> Program:
+def matmul() -> LoopProgram:
     a, b = t.placeholder((5, 6), name="a"), t.placeholder((6, 4), name="b")
     k = t.reduce_axis(6, "k")
     c = t.compute((5, 4), lambda i, j: t.sum(a[i, k.var] * b[k.var, j], k), "c")
     return t.create_program("matmul", [a, b], [t.compute((5, 4), lambda i, j: maximum(c[i, j], 0.5), "d")])
 
 
-def padded_conv() -> Program:
+def padded_conv() -> LoopProgram:
     x, w = t.placeholder((1, 2, 4, 5), name="x"), t.placeholder((3, 2, 3, 3), name="w")
     inside = lambda h, v: all_of(h >= 1, h < 5, v >= 1, v < 6)  # noqa: E731
     p = t.compute((1, 2, 6, 7), lambda n, c, h, v: select(inside(h, v), x[n, c, h - 1, v - 1], 0.0), "p")
@@ -45,7 +45,7 @@ def padded_conv() -> Program:
     return t.create_program("padded_conv", [x, w], [out])
 
 
-def softmax() -> Program:
+def softmax() -> LoopProgram:
     x = t.placeholder((3, 5), name="x")
     k, m = t.reduce_axis(5, "k"), t.reduce_axis(5, "m")
     top = t.compute((3,), lambda i: t.max(x[i, k.var], k), "top")
@@ -54,7 +54,7 @@ def softmax() -> Program:
     return t.create_program("softmax", [x], [t.compute((3, 5), lambda i, j: e[i, j] / total[i], "y")])
 
 
-def pooling() -> Program:
+def pooling() -> LoopProgram:
     x = t.placeholder((2, 7, 7), name="x")
     r, s = t.reduce_axis(3, "r"), t.reduce_axis(3, "s")
     p = t.compute((2, 7, 7), lambda c, h, v: x[c, h, v] + 1.0, "p")
@@ -62,7 +62,7 @@ def pooling() -> Program:
     return t.create_program("pooling", [x], [y])
 
 
-def transform() -> Program:
+def transform() -> LoopProgram:
     """A vector times a literal matrix, and that times another: Winograd's transforms of one axis, and two more rows."""
     x = t.placeholder((3, 6), name="x")
     outer, _, data = matrices(4, 3)
@@ -73,7 +73,7 @@ def transform() -> Program:
     return t.create_program("transform", [x], [y])
 
 
-def divided() -> Program:
+def divided() -> LoopProgram:
     """Integer division and remainder by what was loaded, zeros included, some of it padded."""
     x, d = t.placeholder((5, 7), "int32", "x"), t.placeholder((7,), "int32", "d")
     q = t.compute((5, 7), lambda i, j: x[i, j] // d[j], "q")
@@ -83,7 +83,7 @@ def divided() -> Program:
     return t.create_program("divided", [x, d], [t.compute((5, 7), lambda i, j: s[i, j] // q[i, j], "y")])
 
 
-def gathered() -> Program:
+def gathered() -> LoopProgram:
     """Rows at stored indices, of a join of two tensors, in a frame of padding."""
     x, at = t.placeholder((4, 5), name="x"), t.placeholder((6,), INDEX, "at")
     place = t.compute((6,), lambda i: minimum(maximum(select(at[i] < 0, at[i] + 4, at[i]), 0), 3), "place")
@@ -95,7 +95,7 @@ def gathered() -> Program:
     return t.create_program("gathered", [x, at], [t.compute((12,), lambda j: t.sum(p[k.var, j], k), "y")])
 
 
-def chosen() -> Program:
+def chosen() -> LoopProgram:
     """Branches taken by conditions that load, and that others allow to load."""
     x, m = t.placeholder((5, 7), name="x"), t.placeholder((7,), "int32", "m")
     left = t.compute((5, 7), lambda i, j: select(j >= 1, x[i, j - 1], -1.0), "left")
@@ -106,13 +106,13 @@ def chosen() -> Program:
     return t.create_program("chosen", [x, m], [t.compute((5, 3), lambda i, j: t.sum(p[i, k.var + j], k), "y")])
 
 
-BUILDERS: list[Callable[[], Program]] = [
+BUILDERS: list[Callable[[], LoopProgram]] = [
     matmul, padded_conv, softmax, pooling, transform, divided, gathered, chosen,
 ]  # fmt: skip
 BLOCKED = {2: ["AB4b", "BA", "AB2a4b"], 3: ["ABC2a", "BCA", "ABC4c"], 4: ["ABCD2b", "ACDB", "ABCD2b4a", "ABCD4d"]}
 
 
-def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> tuple[str, list[object]]:
+def draw_call(draw: Callable[[st.SearchStrategy], object], program: LoopProgram) -> tuple[str, list[object]]:
     """A random call whose names exist; it may well be refused."""
     names = [loop.var for loop in all_loops(program.body)]
     loop = st.sampled_from(names)
@@ -141,7 +141,7 @@ def draw_call(draw: Callable[[st.SearchStrategy], object], program: Program) -> 
     return name, list(args)
 
 
-def neighbours(program: Program) -> st.SearchStrategy[tuple[str, str]]:
+def neighbours(program: LoopProgram) -> st.SearchStrategy[tuple[str, str]]:
     """Two loops, one directly inside the other."""
     loops = all_loops(program.body)
     pairs = [(a.var, b.var) for a, b in pairwise(loops) if a.body is b]
@@ -152,13 +152,13 @@ def swap(pair: tuple[str, str]) -> tuple[str, str]:
     return pair[1], pair[0]
 
 
-def inputs(program: Program) -> dict[str, np.ndarray]:
+def inputs(program: LoopProgram) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     scaled = {p.name: rng.standard_normal(p.shape) * (3 if p.dtype in INTS else 1) for p in program.params}
     return {p.name: scaled[p.name].astype(p.dtype) for p in program.params}
 
 
-def scheduled(program: Program, draw: Callable[[st.SearchStrategy], object]) -> tuple[Schedule, dict[str, Layout]]:
+def scheduled(program: LoopProgram, draw: Callable[[st.SearchStrategy], object]) -> tuple[Schedule, dict[str, Layout]]:
     """A random sequence of primitives, and the layouts that it gave to parameters."""
     schedule = Schedule(program)
     layouts: dict[str, Layout] = {}
@@ -178,7 +178,9 @@ def scheduled(program: Program, draw: Callable[[st.SearchStrategy], object]) -> 
     return schedule, layouts
 
 
-def agree(run: Callable[..., dict[str, np.ndarray]], program: Program, s: Schedule, layouts: dict[str, Layout]) -> None:
+def agree(
+    run: Callable[..., dict[str, np.ndarray]], program: LoopProgram, s: Schedule, layouts: dict[str, Layout]
+) -> None:
     """``run`` of the schedule gives what the interpreter gives of the program that it began with."""
     arrays = inputs(program)
     expected = run_program(program, arrays)
@@ -192,7 +194,7 @@ def agree(run: Callable[..., dict[str, np.ndarray]], program: Program, s: Schedu
 @pytest.mark.parametrize("build", BUILDERS)
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
-def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: st.DataObject) -> None:
+def test_random_schedules_keep_the_meaning(build: Callable[[], LoopProgram], data: st.DataObject) -> None:
     program = build()
     schedule, layouts = scheduled(program, data.draw)
     agree(run_program, program, schedule, layouts)
@@ -203,7 +205,7 @@ def test_random_schedules_keep_the_meaning(build: Callable[[], Program], data: s
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_random_schedules_keep_the_meaning_as_code(
-    native: Callable[..., dict[str, np.ndarray]], build: Callable[[], Program], data: st.DataObject
+    native: Callable[..., dict[str, np.ndarray]], build: Callable[[], LoopProgram], data: st.DataObject
 ) -> None:
     """Between forbidden pages; what code generation refuses by name is no failure."""
     program = build()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from burnish.loops.expr import Buffer
-from burnish.loops.program import Program, Seq
+from burnish.loops.program import LoopProgram, Seq
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Schedule
@@ -18,8 +18,8 @@ def steps() -> Iterator[Steps]:
     Schedule.steps = None
 
 
-def empty(name: str) -> Program:
-    return Program(name, (Buffer("x", (1,)),), Seq(()))
+def empty(name: str) -> LoopProgram:
+    return LoopProgram(name, (Buffer("x", (1,)),), Seq(()))
 
 
 def test_a_step_from_the_same_program_is_taken_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from burnish.errors import ScheduleError
 from burnish.loops.interpret import run_program
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.sizes import dim
 from burnish.loops.specialize import dims_of_program, program_at
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, reduce_axis
@@ -31,7 +31,7 @@ def product(n: Any, m: Any) -> tuple[list[Tensor], Tensor]:
     return [a, b], compute((n, m), lambda i, j: sum_over(a[i, k.var] * b[k.var, j], k), "c")
 
 
-def same(program: Program, names: dict[str, tuple[str, ...]], expected: Any) -> None:
+def same(program: LoopProgram, names: dict[str, tuple[str, ...]], expected: Any) -> None:
     """Whether the program gives what ``expected`` makes of its inputs, at some sizes; ``names``: their dimensions."""
     verify(program)
     for n, m in [(1, 1), (3, 9), (7, 4), (8, 8), (12, 5)]:

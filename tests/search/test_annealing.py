@@ -3,7 +3,7 @@ import pytest
 
 from burnish.search.annealing import Annealing, ContextualShare, contextual_share
 from burnish.search.diversity import DiverseBatches
-from burnish.search.space import Grid, Union
+from burnish.search.space import GridSpace, Union
 from tests.search.toys import TARGET, VALLEYS, Counted, rugged
 
 
@@ -18,7 +18,7 @@ def test_annealing_finds_the_optimum_that_random_points_come_nowhere_near() -> N
 
 def test_temperature_leads_out_of_valleys() -> None:
     """One deep valley, from which every single move is worse."""
-    trap = Grid((30, 30), ordered=(False, False))
+    trap = GridSpace((30, 30), ordered=(False, False))
     centre = np.array([7, 22])
 
     def score(points: np.ndarray) -> np.ndarray:
@@ -37,7 +37,7 @@ def test_temperature_leads_out_of_valleys() -> None:
 
 def test_moves_are_accepted_with_metropolis_probability() -> None:
     """At a fixed temperature the chains' stationary distribution is exp(score / temperature)."""
-    space = Grid((4,), ordered=(False,))
+    space = GridSpace((4,), ordered=(False,))
     worth = np.array([0.0, 1.0, 0.5, -1.0])
     walker = Annealing(space, chains=2000, seed=0, steps=60, temperature=(0.5, 0.5))
     walker.explore(lambda points: worth[points[:, 0]], keep=1)
@@ -75,7 +75,7 @@ def test_a_second_walk_costs_little_after_a_small_change_of_the_score() -> None:
 
 
 def test_what_is_given_is_the_best_of_all_that_was_scored() -> None:
-    space = Union([Grid((9, 9, 9)), Grid((5, 40))])
+    space = Union([GridSpace((9, 9, 9)), GridSpace((5, 40))])
     asked = []
     worth = np.random.default_rng(0).random(space.size)
     worth[::7] = -np.inf
@@ -94,7 +94,7 @@ def test_what_is_given_is_the_best_of_all_that_was_scored() -> None:
 
 
 def test_scores_without_any_finite_value_give_random_points() -> None:
-    walker = Annealing(Grid((5, 5)), chains=4, steps=10)
+    walker = Annealing(GridSpace((5, 5)), chains=4, steps=10)
     points, _ = walker.explore(lambda p: np.full(len(p), -np.inf), keep=5)
     assert points.shape == (0, 2)
     assert walker.propose(lambda p: np.full(len(p), np.nan), 5).shape == (5, 2)
@@ -114,7 +114,7 @@ def test_the_contextual_share_is_equation_3() -> None:
 
 
 def test_contextual_annealing_draws_untried_plans_for_every_batch() -> None:
-    space = Grid((10, 10))
+    space = GridSpace((10, 10))
     tried = set(range(60))
     plans = []
 

@@ -3,7 +3,7 @@ import math
 import pytest
 
 from burnish.errors import ParameterError
-from burnish.search.budget import Budget, Event, Tally, Trial
+from burnish.search.budget import Budget, Event, SearchTrial, Tally
 
 
 class Clock:
@@ -59,7 +59,12 @@ def test_the_report_holds_the_best_and_every_trial() -> None:
         tally.record(name, cost)
     report = tally.report()
     assert (report.best, report.cost, report.trials, report.seconds, report.stop_reason) == ("c", 2.0, 4, 4.0, "trials")
-    assert report.history == (Trial(1, 1.0, math.inf), Trial(2, 2.0, 3.0), Trial(3, 3.0, 2.0), Trial(4, 4.0, 2.0))
+    assert report.history == (
+        SearchTrial(1, 1.0, math.inf),
+        SearchTrial(2, 2.0, 3.0),
+        SearchTrial(3, 3.0, 2.0),
+        SearchTrial(4, 4.0, 2.0),
+    )
 
 
 def test_no_success_is_no_best() -> None:
@@ -76,8 +81,8 @@ def test_progress_tells_what_is_left() -> None:
     tally.record("a", 5.0)
     clock.now += 6.0
     tally.record("b", 7.0)
-    assert events[0] == Event(Trial(1, 2.0, 5.0), 5.0, 9, 18.0)  # nine trials at two seconds each
-    assert events[1] == Event(Trial(2, 8.0, 7.0), 5.0, 8, 22.0)  # the clock ends it before eight at four
+    assert events[0] == Event(SearchTrial(1, 2.0, 5.0), 5.0, 9, 18.0)  # nine trials at two seconds each
+    assert events[1] == Event(SearchTrial(2, 8.0, 7.0), 5.0, 8, 22.0)  # the clock ends it before eight at four
     without: list[Event] = []
     unlimited: Tally[str] = Tally(Budget(clock=clock), without.append)
     unlimited.record("a", 1.0)

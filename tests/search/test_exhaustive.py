@@ -1,12 +1,12 @@
 import numpy as np
 
 from burnish.search.exhaustive import BLOCK, Exhaustive
-from burnish.search.space import Grid, Union
+from burnish.search.space import GridSpace, Union
 from tests.search.toys import Counted
 
 
 def test_the_best_of_all_points_over_several_blocks() -> None:
-    space = Union([Grid((BLOCK, 2)), Grid((7, 5))])
+    space = Union([GridSpace((BLOCK, 2)), GridSpace((7, 5))])
     worth = np.random.default_rng(0).permutation(space.size).astype(float)
     worth[10] = -np.inf
     score = Counted(lambda points: worth[space.keys(points)])

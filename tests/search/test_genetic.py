@@ -2,7 +2,7 @@ import numpy as np
 
 from burnish.search.genetic import Evolution, Genetic, breed
 from burnish.search.random_search import RandomSearch
-from burnish.search.space import Grid
+from burnish.search.space import GridSpace
 from burnish.search.walker import Walker
 from tests.search.toys import TARGET, VALLEYS, Counted, rugged
 
@@ -31,7 +31,7 @@ def test_breeding_from_measurements_beats_random_points() -> None:
 
 
 def test_the_parents_are_the_best_of_all_that_was_measured() -> None:
-    space = Grid((100,))
+    space = GridSpace((100,))
     walker = Genetic(space, population=4)
     for start in (0, 50, 20):
         points = space.enumerate(start, start + 20)
@@ -40,7 +40,7 @@ def test_the_parents_are_the_best_of_all_that_was_measured() -> None:
 
 
 def test_children_come_from_the_better_parents() -> None:
-    space = Grid((50,) * 3)
+    space = GridSpace((50,) * 3)
     rng = np.random.default_rng(0)
     parents = np.repeat(np.arange(50, dtype=np.int32)[:, None], 3, axis=1)
     children = breed(space, rng, parents, np.arange(50.0), 4000, mutation=0.0)
@@ -58,7 +58,7 @@ def test_evolution_finds_the_optimum() -> None:
 
 
 def test_evolution_ends_where_nothing_better_comes() -> None:
-    small, score = Grid((4, 4)), Counted(lambda points: -points.sum(axis=1).astype(float))
+    small, score = GridSpace((4, 4)), Counted(lambda points: -points.sum(axis=1).astype(float))
     points = Evolution(small, population=64, generations=100, seed=0).propose(score, 16)
     assert points[0].tolist() == [0, 0]
     assert len(points) == 16
@@ -75,5 +75,5 @@ def test_the_population_persists() -> None:
 
 
 def test_scores_without_any_finite_value_give_random_points() -> None:
-    walker = Evolution(Grid((5, 5)), population=8, generations=2)
+    walker = Evolution(GridSpace((5, 5)), population=8, generations=2)
     assert walker.propose(lambda p: np.full(len(p), -np.inf), 6).shape == (6, 2)

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from burnish.search.integer import Program, milp
+from burnish.search.integer import LinearProgram, milp
 
 
-def knapsack() -> Program:
+def knapsack() -> LinearProgram:
     """Two binaries of which one fits; the second is worth more."""
-    program = Program()
+    program = LinearProgram()
     first, second = program.variable(-1e6), program.variable(-2e6)
     program.row({first: 2.0, second: 2.0}, high=3.0)
     return program
@@ -45,7 +45,7 @@ def test_rows_may_come_after_a_solution() -> None:
 
 
 def test_continuous_variables_have_bounds_of_their_own() -> None:
-    program = Program()
+    program = LinearProgram()
     x, y = program.variable(1.0, integer=False, upper=np.inf), program.variable(-1.0, integer=False, upper=2.5)
     program.row({x: 1.0, y: -2.0}, low=0.0)
     program.row({y: 1.0}, low=1.0)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from burnish.search.remembered import Distinct, Remembered
-from burnish.search.space import Grid, Space, Union
+from burnish.search.space import GridSpace, SearchSpace, Union
 from burnish.search.walker import evaluate
 from tests.search.toys import HUGE, SPACES
 
@@ -18,7 +18,7 @@ def total(points: np.ndarray) -> np.ndarray:
 
 @settings(deadline=None)
 @given(SPACES, st.integers(0, 2**32 - 1))
-def test_a_remembered_score_is_asked_once_for_each_point(space: Space, seed: int) -> None:
+def test_a_remembered_score_is_asked_once_for_each_point(space: SearchSpace, seed: int) -> None:
     asked = []
 
     def score(points: np.ndarray) -> np.ndarray:
@@ -35,7 +35,7 @@ def test_a_remembered_score_is_asked_once_for_each_point(space: Space, seed: int
 
 
 def test_an_alternative_that_is_asked_about_often_is_scored_whole() -> None:
-    space, rng, asked = Union([Grid((32, 32)), Grid((1000,) * 5)]), np.random.default_rng(0), []
+    space, rng, asked = Union([GridSpace((32, 32)), GridSpace((1000,) * 5)]), np.random.default_rng(0), []
 
     def score(points: np.ndarray) -> np.ndarray:
         asked.append(np.bincount(points[:, 0], minlength=2).tolist())
@@ -51,7 +51,7 @@ def test_an_alternative_that_is_asked_about_often_is_scored_whole() -> None:
 
 
 def test_points_have_the_places_in_which_they_were_first_met() -> None:
-    for space in (*HUGE, Grid((9, 7, 50))):
+    for space in (*HUGE, GridSpace((9, 7, 50))):
         distinct, rng, places = Distinct(space.width), np.random.default_rng(0), {}
         for count in (0, 1, 700, 3000, 3000):
             points = space.sample(rng, count)

@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.search.space import Grid, Space, Union
+from burnish.search.space import GridSpace, SearchSpace, Union
 from tests.search.toys import GRIDS, HUGE, SPACES
 
 SEEDS = st.integers(0, 2**32)
 
 
-def rows(space: Space) -> list[tuple[int, ...]]:
+def rows(space: SearchSpace) -> list[tuple[int, ...]]:
     """Every point of a space, the naive way."""
-    if isinstance(space, Grid):
+    if isinstance(space, GridSpace):
         return list(itertools.product(*(range(size) for size in space.sizes)))
     pad = space.width - 1
     return [
@@ -23,7 +23,7 @@ def rows(space: Space) -> list[tuple[int, ...]]:
 
 @settings(deadline=None)
 @given(SPACES)
-def test_enumeration_is_every_point_once_and_keys_are_their_places(space: Space) -> None:
+def test_enumeration_is_every_point_once_and_keys_are_their_places(space: SearchSpace) -> None:
     every = space.enumerate(0, space.size + 5)
     assert every.dtype == np.int32 and [tuple(point) for point in every.tolist()] == rows(space)
     assert space.keys(every).tolist() == list(range(space.size))
@@ -33,14 +33,14 @@ def test_enumeration_is_every_point_once_and_keys_are_their_places(space: Space)
 
 @settings(deadline=None)
 @given(SPACES, st.data())
-def test_a_part_of_the_enumeration(space: Space, data) -> None:
+def test_a_part_of_the_enumeration(space: SearchSpace, data) -> None:
     start = data.draw(st.integers(0, space.size))
     stop = data.draw(st.integers(0, space.size + 3))
     assert space.enumerate(start, stop).tolist() == [list(point) for point in rows(space)[start:stop]]
 
 
 @pytest.mark.parametrize("space", HUGE, ids=str)
-def test_keys_beyond_64_bits_are_exact(space: Space) -> None:
+def test_keys_beyond_64_bits_are_exact(space: SearchSpace) -> None:
     assert space.size > 2**63
     rng = np.random.default_rng(2)
     points = np.concatenate([space.sample(rng, 500), space.enumerate(space.size - 3, space.size)])
@@ -62,7 +62,7 @@ def test_keys_beyond_64_bits_are_exact(space: Space) -> None:
 
 @settings(deadline=None)
 @given(SPACES, SEEDS)
-def test_samples_are_points_and_reach_all_of_a_small_space(space: Space, seed: int) -> None:
+def test_samples_are_points_and_reach_all_of_a_small_space(space: SearchSpace, seed: int) -> None:
     points = space.sample(np.random.default_rng(seed), 200)
     assert points.shape == (200, space.width) and points.dtype == np.int32
     assert space.contains(points).all()
@@ -71,7 +71,7 @@ def test_samples_are_points_and_reach_all_of_a_small_space(space: Space, seed: i
 
 
 def test_samples_are_uniform_over_alternatives_then_positions() -> None:
-    space = Union([Grid((1000,)), Grid((2, 2))])
+    space = Union([GridSpace((1000,)), GridSpace((2, 2))])
     points = space.sample(np.random.default_rng(0), 20_000)
     assert abs((points[:, 0] == 1).mean() - 0.5) < 0.02
     counts = np.bincount(space.keys(points[points[:, 0] == 1]) - 1000, minlength=4) / (points[:, 0] == 1).sum()
@@ -80,7 +80,7 @@ def test_samples_are_uniform_over_alternatives_then_positions() -> None:
 
 @settings(deadline=None)
 @given(GRIDS, SEEDS)
-def test_a_neighbour_differs_in_exactly_one_column(grid: Grid, seed: int) -> None:
+def test_a_neighbour_differs_in_exactly_one_column(grid: GridSpace, seed: int) -> None:
     rng = np.random.default_rng(seed)
     points = grid.sample(rng, 100)
     before = points.copy()
@@ -106,7 +106,7 @@ def test_a_neighbour_in_a_union_differs_in_one_column_or_in_the_alternative(spac
 
 
 def test_moves_between_alternatives_are_one_in_twenty_and_reach_all_of_them() -> None:
-    space = Union([Grid((50, 50)), Grid((9,)), Grid((4, 4, 4))])
+    space = Union([GridSpace((50, 50)), GridSpace((9,)), GridSpace((4, 4, 4))])
     points = np.zeros((20_000, 4), np.int32)
     moved = space.neighbours(np.random.default_rng(0), points)
     away = moved[moved[:, 0] > 0]
@@ -115,7 +115,7 @@ def test_moves_between_alternatives_are_one_in_twenty_and_reach_all_of_them() ->
 
 
 def test_half_the_moves_of_an_ordered_choice_are_small_and_none_is_of_a_name() -> None:
-    ordered, names = Grid((1001,)), Grid((1001,), ordered=(False,))
+    ordered, names = GridSpace((1001,)), GridSpace((1001,), ordered=(False,))
     points = np.full((20_000, 1), 500, np.int32)
     for space, share in ((ordered, 0.5), (names, 0.0)):
         step = space.neighbours(np.random.default_rng(0), points)[:, 0] - 500
@@ -127,7 +127,7 @@ def test_half_the_moves_of_an_ordered_choice_are_small_and_none_is_of_a_name() -
 
 @settings(deadline=None)
 @given(SPACES, SEEDS)
-def test_crossover_is_closed_and_takes_every_column_from_a_parent(space: Space, seed: int) -> None:
+def test_crossover_is_closed_and_takes_every_column_from_a_parent(space: SearchSpace, seed: int) -> None:
     rng = np.random.default_rng(seed)
     a, b = space.sample(rng, 100), space.sample(rng, 100)
     child = space.crossover(rng, a, b)
@@ -139,8 +139,8 @@ def test_crossover_is_closed_and_takes_every_column_from_a_parent(space: Space, 
 
 
 def test_all_columns_with_a_choice_are_changed_equally_often() -> None:
-    grid = Grid((4, 1, 9, 2, 1, 3))
-    union = Union([grid, Grid((5, 5))])
+    grid = GridSpace((4, 1, 9, 2, 1, 3))
+    union = Union([grid, GridSpace((5, 5))])
     for space, first in ((grid, 0), (union, 1)):
         points = np.zeros((20_000, space.width), np.int32)
         changed = space.neighbours(np.random.default_rng(0), points) != points
@@ -150,7 +150,7 @@ def test_all_columns_with_a_choice_are_changed_equally_often() -> None:
 
 
 def test_crossover_mixes() -> None:
-    space = Union([Grid((9,) * 8), Grid((2,))])
+    space = Union([GridSpace((9,) * 8), GridSpace((2,))])
     a = np.zeros((1000, 9), np.int32)
     b = a.copy()
     b[:, 1:] = 8
@@ -160,7 +160,7 @@ def test_crossover_mixes() -> None:
 
 @settings(deadline=None)
 @given(SPACES, SEEDS)
-def test_canonical_zeroes_what_no_alternative_uses(space: Space, seed: int) -> None:
+def test_canonical_zeroes_what_no_alternative_uses(space: SearchSpace, seed: int) -> None:
     points = space.sample(np.random.default_rng(seed), 50)
     assert (space.canonical(points) == points).all()
     if isinstance(space, Union):
@@ -171,14 +171,14 @@ def test_canonical_zeroes_what_no_alternative_uses(space: Space, seed: int) -> N
 
 
 def test_contains_refuses_what_is_outside() -> None:
-    space = Union([Grid((2, 3)), Grid((4,))])
+    space = Union([GridSpace((2, 3)), GridSpace((4,))])
     points = np.array([[0, 1, 2], [0, 2, 0], [1, 3, 0], [1, 3, 1], [2, 0, 0], [-1, 0, 0], [1, -1, 0]], np.int32)
     assert space.contains(points).tolist() == [True, False, True, False, False, False, False]
     assert not space.contains(points[:, :2]).any()
 
 
 def test_components_are_equal_for_the_same_value_of_the_same_knob_alone() -> None:
-    space = Union([Grid((2, 3)), Grid((4,))])
+    space = Union([GridSpace((2, 3)), GridSpace((4,))])
     every = space.enumerate(0, space.size)
     numbers = space.components(every)
     assert (numbers[:, 0] == -1).all() and (numbers[6:, 2] == -1).all()
@@ -193,13 +193,13 @@ def test_components_are_equal_for_the_same_value_of_the_same_knob_alone() -> Non
 @pytest.mark.parametrize(("sizes", "ordered"), [((3, 0), None), ((2**31,), None), ((3, 2), (True,))])
 def test_impossible_grids_are_refused(sizes, ordered) -> None:
     with pytest.raises(ValueError, match="Grid"):
-        Grid(sizes, ordered)
+        GridSpace(sizes, ordered)
     with pytest.raises(ValueError, match="Union"):
         Union([])
 
 
 def test_a_grid_without_choices_has_one_point() -> None:
-    space = Grid(())
+    space = GridSpace(())
     points = space.enumerate(0, 1)
     assert space.size == 1 and points.shape == (1, 0) and space.keys(points).tolist() == [0]
     assert space.neighbours(np.random.default_rng(0), points).shape == (1, 0)

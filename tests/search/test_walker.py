@@ -11,7 +11,7 @@ from burnish.search.exhaustive import Exhaustive
 from burnish.search.genetic import Evolution, Genetic
 from burnish.search.random_search import GridSearch, RandomSearch
 from burnish.search.remembered import Remembered
-from burnish.search.space import Grid, Space, Union
+from burnish.search.space import GridSpace, SearchSpace, Union
 from burnish.search.walker import Walker, best_distinct, evaluate, filled, unseen
 from tests.search.toys import HUGE, SPACES, VALLEYS, rugged
 
@@ -45,7 +45,9 @@ def search(walker: Walker, batches: int, count: int, tried: set[int]) -> list[li
 @every_walker
 @settings(deadline=None, max_examples=15)
 @given(SPACES, st.integers(1, 20), st.integers(0, 99))
-def test_proposals_are_distinct_and_untried_until_the_space_is_exhausted(make, space: Space, count: int, seed) -> None:
+def test_proposals_are_distinct_and_untried_until_the_space_is_exhausted(
+    make, space: SearchSpace, count: int, seed
+) -> None:
     walker, tried = make(space, seed), set()
     left = space.size
     for _ in range(4):
@@ -61,7 +63,7 @@ def test_proposals_are_distinct_and_untried_until_the_space_is_exhausted(make, s
 
 @every_walker
 def test_the_seed_decides_and_a_dumped_walker_goes_on_where_it_stood(make) -> None:
-    space = Grid((6, 5, 4, 3)) if make is WALKERS["exhaustive"] else VALLEYS
+    space = GridSpace((6, 5, 4, 3)) if make is WALKERS["exhaustive"] else VALLEYS
     whole = search(make(space, 5), 4, 7, set())
     tried: set[int] = set()
     walker = make(space, 5)
@@ -85,16 +87,16 @@ def test_huge_spaces_are_walked(make) -> None:
 
 @pytest.mark.parametrize("name", ["annealing", "genetic", "evolution"])
 def test_a_state_of_another_space_is_refused(name: str) -> None:
-    walker = WALKERS[name](Grid((9, 9)), 0)
+    walker = WALKERS[name](GridSpace((9, 9)), 0)
     search(walker, 1, 5, set())
-    for other in (Grid((2, 2)), Grid((9, 9, 9))):
+    for other in (GridSpace((2, 2)), GridSpace((9, 9, 9))):
         with pytest.raises(ValueError, match="not in"):
             WALKERS[name](other, 0).load(walker.dump())
 
 
 @settings(deadline=None)
 @given(SPACES, st.integers(0, 99), st.integers(1, 12), st.data())
-def test_best_distinct_is_the_sorted_list_without_repetitions(space: Space, seed: int, count: int, data) -> None:
+def test_best_distinct_is_the_sorted_list_without_repetitions(space: SearchSpace, seed: int, count: int, data) -> None:
     rng = np.random.default_rng(seed)
     points = space.sample(rng, data.draw(st.integers(0, 120)))
     keys = space.keys(points).tolist()
@@ -110,7 +112,7 @@ def test_best_distinct_is_the_sorted_list_without_repetitions(space: Space, seed
 
 
 def test_best_distinct_looks_further_where_the_best_are_repeated_or_excluded() -> None:
-    space = Grid((1000,))
+    space = GridSpace((1000,))
     points = np.concatenate([np.zeros(5000), np.arange(1000)]).astype(np.int32)[:, None]
     got, _ = best_distinct(space, points, -points[:, 0].astype(float), 3, set(range(1, 500)))
     assert got[:, 0].tolist() == [0, 500, 501]
@@ -118,7 +120,7 @@ def test_best_distinct_looks_further_where_the_best_are_repeated_or_excluded() -
 
 @settings(deadline=None)
 @given(SPACES, st.integers(0, 60), st.data())
-def test_unseen_gives_all_that_is_left_and_no_more(space: Space, count: int, data) -> None:
+def test_unseen_gives_all_that_is_left_and_no_more(space: SearchSpace, count: int, data) -> None:
     exclude = set(data.draw(st.lists(st.integers(0, space.size - 1))))
     points = unseen(space, np.random.default_rng(0), count, exclude)
     keys = set(space.keys(points).tolist())
@@ -126,20 +128,20 @@ def test_unseen_gives_all_that_is_left_and_no_more(space: Space, count: int, dat
 
 
 def test_unseen_finds_the_last_points_of_a_space() -> None:
-    space = Union([Grid((100, 100)), Grid((3,))])
+    space = Union([GridSpace((100, 100)), GridSpace((3,))])
     points = unseen(space, np.random.default_rng(0), 10, set(range(space.size)) - {17, 10_001})
     assert sorted(space.keys(points).tolist()) == [17, 10_001]
 
 
 def test_filled_keeps_the_points_and_adds_others() -> None:
-    space = Grid((3, 3))
+    space = GridSpace((3, 3))
     points = filled(space, np.random.default_rng(0), space.enumerate(2, 4), 6, {0, 1})
     assert space.keys(points).tolist()[:2] == [2, 3]
     assert len(points) == 6 and set(space.keys(points).tolist()) <= set(range(2, 9))
 
 
 def test_scores_are_checked() -> None:
-    points = Grid((4,)).enumerate(0, 4)
+    points = GridSpace((4,)).enumerate(0, 4)
     assert evaluate(lambda p: [0, np.nan, np.inf, -np.inf], points).tolist() == [0, -np.inf, np.inf, -np.inf]
     with pytest.raises(ValueError, match=r"shape \(4, 1\) for 4 points"):
         evaluate(lambda p: p, points)

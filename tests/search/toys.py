@@ -5,17 +5,17 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from burnish.search.space import Grid, Points, Union
+from burnish.search.space import GridSpace, Points, Union
 
 SIZES = st.lists(st.integers(1, 6), min_size=1, max_size=5)
 GRIDS = SIZES.flatmap(
-    lambda sizes: st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes)).map(lambda o: Grid(sizes, o))
+    lambda sizes: st.lists(st.booleans(), min_size=len(sizes), max_size=len(sizes)).map(lambda o: GridSpace(sizes, o))
 )
 SPACES = st.one_of(GRIDS, st.lists(GRIDS, min_size=1, max_size=4).map(Union))
-HUGE = (Grid((1000,) * 10), Union([Grid((2**31 - 1,) * 4), Grid((3, 2)), Grid((7,) * 30)]))
+HUGE = (GridSpace((1000,) * 10), Union([GridSpace((2**31 - 1,) * 4), GridSpace((3, 2)), GridSpace((7,) * 30)]))
 
 TARGET = np.array([3, 11, 14, 6, 0, 9, 12, 5])
-VALLEYS = Grid((16,) * 8)
+VALLEYS = GridSpace((16,) * 8)
 
 
 def rugged(points: Points) -> np.ndarray:

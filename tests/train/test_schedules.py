@@ -10,10 +10,10 @@ import pytest
 
 import burnish as bn
 from burnish.errors import ParameterError
-from burnish.train.schedules import Schedule, factors, parse_schedule
+from burnish.train.schedules import RateSchedule, factors, parse_schedule
 
 STEPS = 24
-PEERS: list[tuple[Schedule, Callable[[Any, Any], Any]]] = [
+PEERS: list[tuple[RateSchedule, Callable[[Any, Any], Any]]] = [
     (bn.StepDecay(5, 0.3), lambda s, o: s.StepLR(o, 5, 0.3)),
     (bn.CosineDecay(20), lambda s, o: s.CosineAnnealingLR(o, 20)),
     (bn.CosineDecay(20, 0.1), lambda s, o: s.CosineAnnealingLR(o, 20, eta_min=0.05)),
@@ -28,7 +28,7 @@ PEERS: list[tuple[Schedule, Callable[[Any, Any], Any]]] = [
 
 @pytest.mark.filterwarnings("ignore")  # torch's own, of its scheduler of schedulers
 @pytest.mark.parametrize(("ours", "peer"), PEERS, ids=lambda v: str(v) if hasattr(v, "factor") else "")
-def test_rates_are_those_of_torch(ours: Schedule, peer: Callable[[Any, Any], Any]) -> None:
+def test_rates_are_those_of_torch(ours: RateSchedule, peer: Callable[[Any, Any], Any]) -> None:
     import torch
 
     optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], 0.5)

@@ -11,7 +11,7 @@ import pytest
 import burnish as bn
 from burnish.errors import InputError, ModelError, ParameterError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.runtime.executable import Copy
+from burnish.runtime.executable import CopyStep
 
 RNG = np.random.default_rng(0)
 W1, W2 = (RNG.normal(size=s).astype("f4") / 4 for s in ((12, 24), (24, 5)))
@@ -157,7 +157,7 @@ def test_a_weights_gradient_its_velocity_and_its_next_value_are_one_kernel() -> 
         k["group"] for k in step.executable.info["kernels"] if "[matmul]" in k["group"] and " add mul " in k["group"]
     ]
     assert len(fused) == 2
-    copied = [s for s in step.executable.steps if isinstance(s, Copy)]
+    copied = [s for s in step.executable.steps if isinstance(s, CopyStep)]
     assert not copied  # all are written where they are
 
 

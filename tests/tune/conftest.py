@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import pytest
 
 from burnish.codegen.objects import compile_ir
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.tensor import compute, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_of
 from burnish.machines.target import Target, host
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.link import link
 from burnish.tune.evaluate import Build, Evaluator
 
@@ -24,14 +24,14 @@ def evaluator() -> Iterator[Evaluator]:
 
 
 @pytest.fixture
-def doubling() -> Task:
+def doubling() -> KernelTask:
     """``y[i] = 2 x[i]`` for 1000 floats, not a multiple of a cache line."""
     x = placeholder((1000,), "float32", "x")
-    return Task("double", (x,), (compute((1000,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
+    return KernelTask("double", (x,), (compute((1000,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
 
 
 @pytest.fixture
-def product() -> Task:
+def product() -> KernelTask:
     """A matrix product with constant weights: its template has knobs, and packs the weights."""
     x, w = placeholder((48, 64), "float32", "x"), placeholder((64, 96), "float32", "w")
 
@@ -40,7 +40,7 @@ def product() -> Task:
         return sum_of(x[i, k.var] * w[k.var, j], k)  # type: ignore[index]
 
     y = compute((48, 96), lambda i, j: body(i, j), "y")  # type: ignore[return-value]
-    return Task("product", (x, w), (y,), "matmul", {}, frozenset({"w"}))
+    return KernelTask("product", (x, w), (y,), "matmul", {}, frozenset({"w"}))
 
 
 def handmade(body: str, scratch_bytes: int = 0, target: Target | None = None) -> Build:
@@ -55,7 +55,7 @@ entry:
 }}
 """
     code = compile_ir(text, target or host())
-    return Build(Kernel("handmade", code, scratch_bytes, {}, "generic", {}), link({"handmade": code}))
+    return Build(CompiledKernel("handmade", code, scratch_bytes, {}, "generic", {}), link({"handmade": code}))
 
 
 HANG = "br label %loop\nloop:\nbr label %loop"

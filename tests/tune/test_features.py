@@ -10,8 +10,18 @@ import pytest
 from burnish.kernels.cpu.conv import DIRECT_CONV
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
-from burnish.kernels.nest import ANNOTATIONS, PARALLEL, SERIAL, UNROLL, VECTORIZE, Level, Nest, main_stage, statement
-from burnish.kernels.task import Task
+from burnish.kernels.nest import (
+    ANNOTATIONS,
+    PARALLEL,
+    SERIAL,
+    UNROLL,
+    VECTORIZE,
+    CandidateNests,
+    NestLevel,
+    main_stage,
+    statement,
+)
+from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, maximum
 from burnish.loops.layout import layout
@@ -28,11 +38,13 @@ MACHINE = target("x86-64-v4")
 BLOCKED = f"ABCD{MACHINE.lanes}b"
 
 
-def task_of(op: str, shapes: dict[str, tuple[int, ...]], attrs: dict[str, object], blocked: bool) -> Task:
+def task_of(op: str, shapes: dict[str, tuple[int, ...]], attrs: dict[str, object], blocked: bool) -> KernelTask:
     (y,) = OPERATORS[op].define("y", [placeholder(s, name=n) for n, s in shapes.items()], attrs)
     out = compute(y.shape, lambda *i: maximum(y[i], 0.0), "out")
     layouts = {n: layout(BLOCKED) for n in ("x", "out")} if blocked else {}
-    return Task("kernel", tuple(t for t in stages([out]) if t.body is None), (out,), op, layouts, frozenset({"w"}))
+    return KernelTask(
+        "kernel", tuple(t for t in stages([out]) if t.body is None), (out,), op, layouts, frozenset({"w"})
+    )
 
 
 CONV = task_of("conv2d", {"x": (1, 32, 14, 14), "w": (64, 32, 3, 3)}, {"pads": (1, 1, 1, 1)}, True)
@@ -40,7 +52,7 @@ FAST = task_of("winograd_conv2d", {"x": (1, 32, 14, 14), "w": (6, 6, 64, 32)}, {
 PRODUCT = task_of("matmul", {"x": (48, 64), "w": (64, 96)}, {}, False)
 
 
-def space(*parts: tuple[str, Template, Task]) -> TuningSpace:
+def space(*parts: tuple[str, Template, KernelTask]) -> TuningSpace:
     return TuningSpace([Alternative(label, task, t, t.on(task, MACHINE).space, MACHINE) for label, t, task in parts])
 
 
@@ -51,13 +63,17 @@ SPACES = {
 }
 
 
-def small_nest() -> Nest:
+def small_nest() -> CandidateNests:
     """y[48, 96] = x[48, 64] w[64, 96] in tiles of 6 rows; for the second candidate of 5, the last one partial."""
     rows = np.array([6, 5])
     levels = [
-        Level(1, 3, 32, PARALLEL), Level(0, -(-48 // rows), rows), Level(2, 64), Level(0, rows, 1, UNROLL),
-        Level(1, 2, 16, UNROLL), Level(1, 16, 1, VECTORIZE),
-    ]  # fmt: skip
+        NestLevel(1, 3, 32, PARALLEL),
+        NestLevel(0, -(-48 // rows), rows),
+        NestLevel(2, 64),
+        NestLevel(0, rows, 1, UNROLL),
+        NestLevel(1, 2, 16, UNROLL),
+        NestLevel(1, 16, 1, VECTORIZE),
+    ]
     return statement(PRODUCT, main_stage(PRODUCT)).nest(levels, 2)
 
 
@@ -133,7 +149,12 @@ def test_relation_does_not_tell_the_size_of_a_task() -> None:
     wide = task_of("matmul", {"x": (48, 64), "w": (64, 192)}, {}, False)
     found = []
     for task, panels in ((PRODUCT, 4), (wide, 8)):
-        levels = [Level(1, panels, 24, PARALLEL), Level(2, 64), Level(0, 48, 1, UNROLL), Level(1, 24, 1, VECTORIZE)]
+        levels = [
+            NestLevel(1, panels, 24, PARALLEL),
+            NestLevel(2, 64),
+            NestLevel(0, 48, 1, UNROLL),
+            NestLevel(1, 24, 1, VECTORIZE),
+        ]
         nest = statement(task, main_stage(task)).nest(levels, 1)
         found.append(relation(nest, MACHINE, *context(nest, MACHINE))[0])
     tells = {n for n, a, b in zip(RELATION, *found, strict=True) if abs(a - b) > 1e-3}
@@ -198,11 +219,11 @@ def test_flattened_and_sequence_have_the_loops_of_a_candidate() -> None:
 
 def test_of_a_deep_nest_the_innermost_loops() -> None:
     """What is inside decides more, and ends at the same place whatever the depth."""
-    levels = [Level(0, 2, 2**k) for k in range(LEVELS + 3)]
+    levels = [NestLevel(0, 2, 2**k) for k in range(LEVELS + 3)]
     x = placeholder((2 ** (LEVELS + 3),), name="x")
     out = compute(x.shape, lambda i: maximum(x[i], 0.0), "out")
     deep = Template("deep", lambda *task: True, lambda *form: None, lambda *choice: None)  # type: ignore[arg-type, return-value]
-    task = Task("kernel", (x,), (out,), "", {}, frozenset())
+    task = KernelTask("kernel", (x,), (out,), "", {}, frozenset())
     alternative = Alternative("deep", task, deep, MATMUL.on(PRODUCT, MACHINE).space, MACHINE)
     nest = statement(task, out).nest(levels[::-1], 1)
     alternative.__dict__["describe"] = lambda knobs, count: nest

@@ -19,8 +19,8 @@ from burnish.machines.target import target
 from burnish.runtime.device import unpacked
 from burnish.runtime.devices import usual_threads
 from burnish.simulators.gpu.emulator import emulated
-from burnish.tune.evaluate import Evaluator, Fixed, Measurement, Trial
-from burnish.tune.records import Records, machine, record
+from burnish.tune.evaluate import Evaluator, Fixed, KernelTrial, Measurement
+from burnish.tune.records import RecordFile, machine, record
 from burnish.tune.tasks import tuning_tasks
 from burnish.tune.validation import trial_of
 from tests.gpu.cases import Case
@@ -38,7 +38,7 @@ def evaluator() -> Iterator[Evaluator]:
 def test_candidates_are_built_checked_and_timed(evaluator: Evaluator) -> None:
     task = Case("matmul", [(16, 16), (16, 16)], {}).task()
     default = evaluator.default(task)
-    other = Trial(task, default.template, {**default.choice, "fetch": "global"})
+    other = KernelTrial(task, default.template, {**default.choice, "fetch": "global"})
     first, second = evaluator.evaluate([default, other])
     assert first.outcome == second.outcome == "ok" and first.trace
     assert first.seconds < second.seconds  # what is shared is loaded once
@@ -59,9 +59,9 @@ def product() -> Graph:
 def test_winners_are_what_is_compiled(tmp_path: Path) -> None:
     (kernel,) = tuning_tasks(optimize(product(), False), SM80, False)
     default = trial_of(kernel.space.default)
-    other = Trial(default.task, "elements", {"threads": 64, "vector": 1, "own": 1, "steps": 1})
+    other = KernelTrial(default.task, "elements", {"threads": 64, "vector": 1, "own": 1, "steps": 1})
     won = replace(record(other, Measurement((1e-6,)), SM80, usual_threads(SM80)), won=True)
-    Records(tmp_path / "records.jsonl").append([won])
+    RecordFile(tmp_path / "records.jsonl").append([won])
     plain, chosen = (
         bn.compile(product(), target=SM80, rewrite=False, cache_dir=tmp_path, records=records)
         for records in (None, tmp_path / "records.jsonl")
@@ -77,7 +77,7 @@ def test_a_model_is_tuned(tmp_path: Path) -> None:
     options = bn.Tune(seconds=None, trials=3, strategy="random", least_gain=0.0)
     made = tuned(product(), options, target=HERE, records=records, rewrite=False, cache_dir=tmp_path)
     assert made.outcome.trials == 3 and made.gain.outcome == "ok"
-    known = Records(records).all()
+    known = RecordFile(records).all()
     assert {(r.target, r.threads, r.cold) for r in known} == {(machine(SM80), 1, False)}
     (kernel,) = made.outcome.kernels
     assert kernel.seconds <= kernel.default and any(r.won for r in known) == (kernel.winner is not None)

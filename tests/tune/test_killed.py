@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 
 # A real session on a small network. Of candidates with a incumbent it says that they are measured, before the record is
 # written. (The first of a kernel has none, and is measured more than once.)
@@ -75,7 +75,7 @@ def test_a_killed_tuner_loses_no_measurement(tmp_path: Path) -> None:
         tuner.wait()
         tuner.wait()
         told += 1 + len(tuner.stdout.read().splitlines())
-        records = Records(path)
+        records = RecordFile(path)
         kept = sum(not r.won for r in records.all())
         assert not records.unreadable
         assert kept >= told - kills, "at most the record that was about to be written"
@@ -84,4 +84,4 @@ def test_a_killed_tuner_loses_no_measurement(tmp_path: Path) -> None:
             time.sleep(0.05)
         assert not any(map(alive, below)), "its helpers end with it"
     subprocess.run([sys.executable, "-c", TUNER, path, "4"], check=True, stdout=subprocess.DEVNULL)
-    assert any(r.outcome == "ok" for r in Records(path).all())
+    assert any(r.outcome == "ok" for r in RecordFile(path).all())

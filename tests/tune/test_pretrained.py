@@ -27,7 +27,7 @@ from burnish.tune.pretrained import (
     training_records,
     training_set,
 )
-from burnish.tune.records import Record, Records
+from burnish.tune.records import Record, RecordFile
 
 COLUMNS = len(INVARIANT)
 
@@ -166,7 +166,7 @@ def test_the_model_that_is_shipped_for_a_machine_can_be_read(name: str, kind: st
 
 
 def test_one_command_trains(trained: str, tmp_path: Path) -> None:
-    Records(tmp_path / "r.jsonl").append(records(5, each=12))
+    RecordFile(tmp_path / "r.jsonl").append(records(5, each=12))
     output = tmp_path / "prior.json"
     found = CliRunner().invoke(app, ["records", "train", str(tmp_path / "r.jsonl"), "-o", str(output), "--seed", "3"])
     assert "from 60 records of 5 kernels" in found.output

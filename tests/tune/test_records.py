@@ -18,11 +18,11 @@ from burnish.driver.compilation import compile_kernels
 from burnish.errors import RecordError
 from burnish.graph.graph import GraphBuilder
 from burnish.kernels.cpu import GENERIC
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.tensor import compute, placeholder
 from burnish.machines.target import host
-from burnish.tune.evaluate import Evaluator, Measurement, Trial
-from burnish.tune.records import Record, Records, compile_record, family, machine, parse, record
+from burnish.tune.evaluate import Evaluator, KernelTrial, Measurement
+from burnish.tune.records import Record, RecordFile, compile_record, family, machine, parse, record
 
 EXAMPLE = Record(
     "x86_64-linux/fast/avx2", 2, False, "key", "family", "generic", {"tile": 4, "outer": "oc"},
@@ -83,7 +83,7 @@ def test_a_line_is_a_record() -> None:
 
 
 def test_records_are_found_by_setting(tmp_path: Path) -> None:
-    records = Records(tmp_path / "deep" / "r.jsonl")
+    records = RecordFile(tmp_path / "deep" / "r.jsonl")
     assert records.all() == []
     assert records.best(EXAMPLE.target, 2, "key") is None
     faster = replace(EXAMPLE, times=(1e-3,))
@@ -124,7 +124,7 @@ def test_unreadable_lines_are_counted_named_and_skipped(tmp_path: Path) -> None:
     lines[1], lines[3], lines[4] = b"\xff\xfe\n", b'{"version": 1}\n', lines[4][:50] + b"\n"
     lines[6] = b"[1, 2]\n"
     path.write_bytes(b"".join(lines))
-    records = Records(path)
+    records = RecordFile(path)
     with pytest.warns(RuntimeWarning, match="4 of 8 lines cannot be read and are skipped: line 2: .*line 4: .*line 5"):
         assert records.all() == [EXAMPLE] * 4
     assert [text.split(":")[0] for text in records.unreadable] == ["line 2", "line 4", "line 5", "line 7"]
@@ -139,17 +139,17 @@ def test_every_cut_loses_at_most_the_last_record(tmp_path: Path) -> None:
     line = EXAMPLE.line().encode()
     for cut in range(len(line) + 1):
         path.write_bytes(line + line[:cut])
-        records = Records(path)
+        records = RecordFile(path)
         whole = 2 if cut >= len(line) - 1 else 1  # only the end of the line may be missing
         assert len(records.all()) == whole
         records.append([replace(EXAMPLE, tuner="after")])
-        assert [r.tuner for r in Records(path).all()] == ["test"] * whole + ["after"]
-        assert records.all() == Records(path).all()
+        assert [r.tuner for r in RecordFile(path).all()] == ["test"] * whole + ["after"]
+        assert records.all() == RecordFile(path).all()
 
 
 def test_a_writer_that_dies_while_another_is_open(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
-    records = Records(path)
+    records = RecordFile(path)
     records.append([EXAMPLE])
     with path.open("ab") as file:
         file.write(EXAMPLE.line().encode()[:100])
@@ -164,7 +164,7 @@ def test_killed_writers_lose_nothing_that_was_written(tmp_path: Path) -> None:
     output, _ = python(KILLER, str(path)).communicate(timeout=120)
     told = [int(line) for line in output.split()]
     assert len(told) == 20
-    records = Records(path)
+    records = RecordFile(path)
     found = [r.tuner for r in records.all()]
     assert not records.unreadable
     for generation, count in enumerate(told):
@@ -176,23 +176,23 @@ def test_killed_writers_lose_nothing_that_was_written(tmp_path: Path) -> None:
 def test_two_writers_while_the_file_is_read_and_compacted(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     processes = [python(WRITER, str(path), name) for name in ("a", "b")]
-    records = Records(path)
+    records = RecordFile(path)
     while any(process.poll() is None for process in processes):
         records.all()
         records.compact(keep=10**6)  # puts another file in the place of this one
         time.sleep(0.01)
     assert [process.communicate()[0] for process in processes] == ["", ""]
     assert [process.returncode for process in processes] == [0, 0]
-    found = [r.tuner for r in Records(path).all()]
+    found = [r.tuner for r in RecordFile(path).all()]
     for name in ("a", "b"):
         assert [t for t in found if t.startswith(name)] == [f"{name} {i}" for i in range(500)]
     assert len(found) == 1000
-    assert records.all() == Records(path).all()
+    assert records.all() == RecordFile(path).all()
     assert not records.unreadable
 
 
 def test_merging_and_compacting(tmp_path: Path) -> None:
-    one, other = Records(tmp_path / "one"), Records(tmp_path / "other")
+    one, other = RecordFile(tmp_path / "one"), RecordFile(tmp_path / "other")
     tiles = [replace(EXAMPLE, choice={"tile": tile}, times=(tile * 1e-3,)) for tile in (5, 1, 4, 2, 3)]
     one.append(tiles[:3])
     other.append([*tiles[2:], replace(EXAMPLE, key="other"), replace(EXAMPLE, times=(), outcome="wrong")])
@@ -201,7 +201,7 @@ def test_merging_and_compacting(tmp_path: Path) -> None:
     one.append([replace(tiles[0], times=(0.5e-3,))])  # the candidate of tile 5 again, now the fastest
     assert one.compact(keep=2) == 5
     assert [(r.key, r.choice["tile"]) for r in one.all()] == [("key", 1), ("other", 4), ("key", 5)]
-    assert Records(one.path).all() == one.all()
+    assert RecordFile(one.path).all() == one.all()
     with pytest.raises(FileNotFoundError, match="no file"):
         one.merge([tmp_path / "none"])
 
@@ -217,16 +217,16 @@ def test_a_file_that_may_not_be_written_can_be_read(tmp_path: Path, monkeypatch:
         return real(name, flags, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(os, "open", refuse)
-    records = Records(path)
+    records = RecordFile(path)
     assert records.all() == [EXAMPLE]
     with pytest.raises(PermissionError):
         records.append([EXAMPLE])
 
 
-def convolution(channels: int, size: int) -> Task:
+def convolution(channels: int, size: int) -> KernelTask:
     """A row-wise sum: one operator in many shapes."""
     x = placeholder((channels, size), "float32", "x")
-    return Task("k", (x,), (compute((channels, size), lambda c, i: x[c, i] * 3.0, "y"),), "mul", {}, frozenset())
+    return KernelTask("k", (x,), (compute((channels, size), lambda c, i: x[c, i] * 3.0, "y"),), "mul", {}, frozenset())
 
 
 def test_a_family_is_one_operator_in_all_shapes() -> None:
@@ -235,16 +235,16 @@ def test_a_family_is_one_operator_in_all_shapes() -> None:
     assert family(convolution(4, 8)) != family(replace(convolution(4, 8), constants=frozenset({"x"})))
 
 
-def test_a_record_replays_to_the_same_bytes(evaluator: Evaluator, product: Task, tmp_path: Path) -> None:
+def test_a_record_replays_to_the_same_bytes(evaluator: Evaluator, product: KernelTask, tmp_path: Path) -> None:
     default = evaluator.default(product)
-    trials = [default, Trial(product, GENERIC.name, GENERIC.on(product, host()).space.default)]
-    records = Records(tmp_path / "r.jsonl")
+    trials = [default, KernelTrial(product, GENERIC.name, GENERIC.on(product, host()).space.default)]
+    records = RecordFile(tmp_path / "r.jsonl")
     builds = evaluator.build(trials)
     for trial, built in zip(trials, builds, strict=True):
         made = evaluator.measure(trial, built)
         assert made.outcome == "ok"
         records.append([record(trial, made, host(), 2, tuner="test")])
-    for built, found in zip(builds, Records(records.path).all(), strict=True):
+    for built, found in zip(builds, RecordFile(records.path).all(), strict=True):
         assert found.target == machine(host())
         assert compile_record(found, product, host()) == built.kernel
         assert compile_record(found, product, host()).code == compile_record(found, product, host()).code
@@ -260,7 +260,7 @@ def test_kernels_of_a_model_replay_to_the_same_bytes(evaluator: Evaluator) -> No
         pads = (kernel // 2,) * 4
         x = b.add("relu", b.add("conv2d", x, b.constant(weight), groups=groups, pads=pads))
     made = compile_kernels(b.build(x), host())
-    trials = [Trial(s.task, s.kernel.template, s.kernel.choice) for s in made.stages]
+    trials = [KernelTrial(s.task, s.kernel.template, s.kernel.choice) for s in made.stages]
     assert len({trial.template for trial in trials}) >= 2
     for stage, trial, built in zip(made.stages, trials, evaluator.build(trials), strict=True):
         found = parse(record(trial, Measurement((1.0,), trace=built.trace), host(), 2).line())
@@ -268,8 +268,8 @@ def test_kernels_of_a_model_replay_to_the_same_bytes(evaluator: Evaluator) -> No
         assert compile_record(found, trial.task, host()).code == built.kernel.code == stage.kernel.code
 
 
-def test_a_record_of_something_else_is_refused(product: Task, doubling: Task) -> None:
-    trial = Trial(product, GENERIC.name, GENERIC.on(product, host()).space.default)
+def test_a_record_of_something_else_is_refused(product: KernelTask, doubling: KernelTask) -> None:
+    trial = KernelTrial(product, GENERIC.name, GENERIC.on(product, host()).space.default)
     good = record(trial, Measurement((1e-3,), trace=GENERIC.on(product, host()).apply(trial.choice).trace), host(), 2)
     with pytest.raises(RecordError, match="made for task"):
         compile_record(good, doubling, host())
@@ -297,14 +297,14 @@ def test_lines_that_no_writer_wrote_cost_themselves_alone(tmp_path: Path, line: 
     path = tmp_path / "r.jsonl"
     path.write_text(EXAMPLE.line() + line.strip() + "\n" + EXAMPLE.line())
     with pytest.warns(RuntimeWarning, match="1 of 3 lines cannot be read"):
-        assert len(Records(path).all()) == 2
+        assert len(RecordFile(path).all()) == 2
 
 
 def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "loop").symlink_to("loop")
     for path in (tmp_path / "fifo", tmp_path / "loop", tmp_path, Path("/dev/zero")):
-        records = Records(path)
+        records = RecordFile(path)
         with pytest.raises(OSError):
             records.all()
         with pytest.raises(OSError):

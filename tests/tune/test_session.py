@@ -18,11 +18,11 @@ from burnish.measure.comparison import Comparison
 from burnish.pipeline.kernel import KernelConfig, task_key
 from burnish.pipeline.plan import plan_kernels
 from burnish.tune.choices import recorded_choices
-from burnish.tune.evaluate import Build, Measurement, Trial
+from burnish.tune.evaluate import Build, KernelTrial, Measurement
 from burnish.tune.features import INVARIANT
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.pretrained import training_records
-from burnish.tune.records import Records, machine
+from burnish.tune.records import RecordFile, machine
 from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import tuning_tasks
 
@@ -42,7 +42,7 @@ TARGET = target("x86-64-v4")
 TASKS = tuning_tasks(optimize(network(), False), TARGET, False)
 
 
-def seconds_of(trial: Trial) -> float:
+def seconds_of(trial: KernelTrial) -> float:
     """What the made-up machine takes: by the template and choices, between 1 and 2 microseconds."""
     digest = cache_key(trial.template, str(sorted(trial.choice.items())))
     return 1e-6 * (1 + int(digest[:8], 16) / 2**32)
@@ -59,11 +59,11 @@ class Machine:
     def clock(self) -> float:
         return self.now
 
-    def build(self, trials: Sequence[Trial]) -> list[Build]:
+    def build(self, trials: Sequence[KernelTrial]) -> list[Build]:
         return [Build(None) for _ in trials]
 
     def measure(
-        self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+        self, trial: KernelTrial, build: Build, rival: tuple[KernelTrial, Build] | None = None, to_beat: float = 1.0
     ) -> Measurement:
         if self.measured == self.interrupt:
             raise KeyboardInterrupt
@@ -73,19 +73,19 @@ class Machine:
         return Measurement((seconds,), beside=seconds_of(rival[0]) if rival else nan)
 
     def compare_built(
-        self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int, batch_seconds: float
+        self, first: tuple[KernelTrial, Build], second: tuple[KernelTrial, Build], rounds: int, batch_seconds: float
     ) -> Comparison:
         one, other = seconds_of(first[0]), seconds_of(second[0])
         return Comparison(other / one, times=((one,), (other,)))
 
-    def compare(self, first: Trial, second: Trial) -> Comparison:
+    def compare(self, first: KernelTrial, second: KernelTrial) -> Comparison:
         ratio = 0.5 if self.wins else 1.01
         return Comparison(ratio, ratio - 0.01, ratio + 0.01, ((1e-6,), (ratio * 1e-6,)))
 
 
 def session(made: Machine, path: Path, **options: object) -> Session:
     settings = Tune(**{"seconds": None, "trials": 100, "least_gain": 0.0, **options})  # type: ignore[arg-type]
-    return Session(TASKS, Records(path), made, settings, clock=made.clock)  # type: ignore[arg-type]
+    return Session(TASKS, RecordFile(path), made, settings, clock=made.clock)  # type: ignore[arg-type]
 
 
 def test_equal_kernels_are_one_task() -> None:
@@ -106,7 +106,7 @@ def test_trials_are_a_limit_and_all_are_recorded(tmp_path: Path) -> None:
     outcome = session(made, tmp_path / "r.jsonl").run()
     assert outcome.stop_reason == "trials"
     assert outcome.trials == 100 <= made.measured
-    records = Records(tmp_path / "r.jsonl").all()
+    records = RecordFile(tmp_path / "r.jsonl").all()
     assert sum(not r.won for r in records) == 100
     assert {r.key for r in records} <= {task_key(a.task, TARGET) for t in TASKS for a in t.space.alternatives}
     assert all(k.tuner.costs for k in outcome.kernels), "every kernel was tried"
@@ -128,10 +128,10 @@ def test_little_gain_ends_a_session(tmp_path: Path) -> None:
 @pytest.mark.parametrize("wins", [True, False])
 def test_only_confirmed_winners_are_used(tmp_path: Path, wins: bool) -> None:
     session(Machine(wins), tmp_path / "r.jsonl").run()
-    choices = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 2)
+    choices = recorded_choices(RecordFile(tmp_path / "r.jsonl"), TARGET, 2)
     recipes = [choices.recipe(a.task, TARGET) for t in TASKS for a in t.space.alternatives]
     assert any(recipes) == wins
-    other = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 3)
+    other = recorded_choices(RecordFile(tmp_path / "r.jsonl"), TARGET, 3)
     assert not any(other.recipe(a.task, TARGET) for t in TASKS for a in t.space.alternatives), "other threads"
 
 
@@ -140,7 +140,7 @@ def test_the_time_of_the_kernel_that_will_be_used_is_known(tmp_path: Path, wins:
     """Of the winner, else of the default; on this machine, with these threads."""
     path = tmp_path / "r.jsonl"
     outcome = session(Machine(wins), path).run()
-    records = Records(path)
+    records = RecordFile(path)
     choices = recorded_choices(records, TARGET, 2)
     for kernel in outcome.kernels:
         default = kernel.task.space.default
@@ -157,9 +157,9 @@ def test_the_time_of_the_kernel_that_will_be_used_is_known(tmp_path: Path, wins:
 def test_a_winner_that_comes_to_lose_is_not_used(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     session(Machine(wins=True), path).run()
-    assert any(r.won and r.template for r in Records(path).all())
+    assert any(r.won and r.template for r in RecordFile(path).all())
     session(Machine(wins=False), path, trials=1).run()
-    choices = recorded_choices(Records(path), TARGET, 2)
+    choices = recorded_choices(RecordFile(path), TARGET, 2)
     for task in TASKS:
         default = task.space.default
         recipe = choices.recipe(default.alternative.task, TARGET)
@@ -173,7 +173,7 @@ def test_a_winner_that_comes_to_lose_is_not_used(tmp_path: Path) -> None:
 
 def test_the_winning_algorithm_is_chosen(tmp_path: Path) -> None:
     outcome = session(Machine(), tmp_path / "r.jsonl").run()
-    choices = recorded_choices(Records(tmp_path / "r.jsonl"), TARGET, 2)
+    choices = recorded_choices(RecordFile(tmp_path / "r.jsonl"), TARGET, 2)
     made = plan_kernels(optimize(network(), False), TARGET, False, choices.decide)
     ops = {n.op for n in made.graph.nodes}
     for kernel in outcome.kernels:
@@ -215,7 +215,7 @@ def test_a_session_starts_from_the_model_it_is_given(tmp_path: Path) -> None:
             return np.asarray(features)[:, 0]
 
     made, options = Machine(), Tune(seconds=None, trials=30, least_gain=0.0)
-    Session(TASKS, Records(tmp_path / "r.jsonl"), made, options, clock=made.clock, prior=Given()).run()  # type: ignore[arg-type]
+    Session(TASKS, RecordFile(tmp_path / "r.jsonl"), made, options, clock=made.clock, prior=Given()).run()  # type: ignore[arg-type]
     assert Given.asked > 0
 
 
@@ -226,7 +226,7 @@ def test_an_interrupt_keeps_everything(tmp_path: Path) -> None:
         path = tmp_path / f"{moment}.jsonl"
         outcome = session(Machine(interrupt=moment), path).run()
         assert outcome.stop_reason == "interrupted"
-        records = Records(path).all()
+        records = RecordFile(path).all()
         kept = sum(not r.won for r in records)
         assert outcome.trials <= kept <= moment
         in_the_midst.append(outcome.trials < kept)
@@ -241,12 +241,12 @@ def test_a_slow_phase_of_the_machine_is_taken_out(tmp_path: Path) -> None:
     class Slowing(Machine):
         batches = 0
 
-        def build(self, trials: Sequence[Trial]) -> list[Build]:
+        def build(self, trials: Sequence[KernelTrial]) -> list[Build]:
             self.batches += 1
             return super().build(trials)
 
         def measure(
-            self, trial: Trial, build: Build, rival: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+            self, trial: KernelTrial, build: Build, rival: tuple[KernelTrial, Build] | None = None, to_beat: float = 1.0
         ) -> Measurement:
             made = super().measure(trial, build, rival, to_beat)
             return made if self.batches < 3 else replace(made, times=(3 * made.times[0],), beside=3 * made.beside)
@@ -256,7 +256,7 @@ def test_a_slow_phase_of_the_machine_is_taken_out(tmp_path: Path) -> None:
     assert made.batches > 5
     for kernel in outcome.kernels:
         found = [kernel.task.space.candidate(point) for point in kernel.tuner.points]
-        quiet = [seconds_of(Trial(c.alternative.task, c.alternative.template.name, c.choice)) for c in found]
+        quiet = [seconds_of(KernelTrial(c.alternative.task, c.alternative.template.name, c.choice)) for c in found]
         assert kernel.tuner.costs == pytest.approx(quiet)
 
 
@@ -266,6 +266,6 @@ def test_time_goes_where_the_model_gains(tmp_path: Path) -> None:
     loud = [replace(open_tasks[0], calls=100), *open_tasks[1:]]
     made = Machine()
     settings = Tune(seconds=None, trials=200, least_gain=0.0)
-    run = Session(loud, Records(tmp_path / "r.jsonl"), made, settings, clock=made.clock)  # type: ignore[arg-type]
+    run = Session(loud, RecordFile(tmp_path / "r.jsonl"), made, settings, clock=made.clock)  # type: ignore[arg-type]
     counts = [len(k.tuner.costs) for k in run.run().kernels]
     assert counts[0] > 2 * max(counts[1:])

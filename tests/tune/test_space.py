@@ -7,7 +7,7 @@ import pytest
 
 from burnish.kernels.cpu.generic import GENERIC
 from burnish.kernels.cpu.matmul import MATMUL
-from burnish.kernels.task import Space, Task
+from burnish.kernels.task import KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.tensor import placeholder
 from burnish.machines.target import target
@@ -17,12 +17,14 @@ from burnish.tune.space import Alternative, Candidate, TuningSpace
 MACHINE = target("x86-64-v4")
 
 
-def matmul(rows: int = 32) -> Task:
+def matmul(rows: int = 32) -> KernelTask:
     x, w = placeholder((rows, 64), name="x"), placeholder((64, 96), name="w")
-    return Task("kernel", (x, w), tuple(OPERATORS["matmul"].define("y", [x, w], {})), "matmul", {}, frozenset({"w"}))
+    return KernelTask(
+        "kernel", (x, w), tuple(OPERATORS["matmul"].define("y", [x, w], {})), "matmul", {}, frozenset({"w"})
+    )
 
 
-def alternative(label: str, template: Template = MATMUL, space: Space | None = None) -> Alternative:
+def alternative(label: str, template: Template = MATMUL, space: ScheduleSpace | None = None) -> Alternative:
     task = matmul()
     return Alternative(label, task, template, space or template.on(task, MACHINE).space, MACHINE)
 
@@ -61,14 +63,14 @@ def test_default_is_the_first_template_with_its_own_choice() -> None:
 
 
 def test_knobs_with_one_choice_and_none_at_all() -> None:
-    made = TuningSpace([alternative("a", space=Space({"tile": (4,)}, {"tile": 4}))])
+    made = TuningSpace([alternative("a", space=ScheduleSpace({"tile": (4,)}, {"tile": 4}))])
     assert made.size == 1
     assert made.candidate(np.array([0])).choice == {"tile": 4}
-    assert TuningSpace([alternative("a", space=Space({}, {}))]).size == 1
+    assert TuningSpace([alternative("a", space=ScheduleSpace({}, {}))]).size == 1
 
 
 def test_text_names_knobs_and_size() -> None:
-    space = Space({"tile": tuple(range(1, 20)), "outer": ("rows", "columns")}, {"tile": 1, "outer": "rows"})
+    space = ScheduleSpace({"tile": tuple(range(1, 20)), "outer": ("rows", "columns")}, {"tile": 1, "outer": "rows"})
     assert str(TuningSpace([alternative("direct", space=space)])).splitlines() == [
         "38 candidates", "  direct: matmul, 38", "    tile: 1 2 3 … 19 (19)", "    outer: rows columns",
     ]  # fmt: skip
@@ -86,7 +88,7 @@ def test_alternatives_have_labels_of_their_own(labels: tuple[str, ...], message:
 def test_what_is_not_in_the_space_is_refused() -> None:
     made, other = TuningSpace([alternative("a")]), alternative("b")
     with pytest.raises(ValueError, match=r"knobs \['a.tile'\] have no choices"):
-        TuningSpace([alternative("a", space=Space({"tile": ()}, {}))])
+        TuningSpace([alternative("a", space=ScheduleSpace({"tile": ()}, {}))])
     with pytest.raises(ValueError, match="is not in Grid"):
         made.candidate(np.full(made.space.width, 99))
     with pytest.raises(ValueError, match=r"alternative of another space; allowed: \['a'\]"):

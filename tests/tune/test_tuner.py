@@ -9,20 +9,20 @@ from typing import ClassVar
 import numpy as np
 import pytest
 
-from burnish.kernels.task import Space as KnobSpace
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
+from burnish.kernels.task import ScheduleSpace as KnobSpace
 from burnish.kernels.templates import template_called
 from burnish.loops.tensor import placeholder
 from burnish.machines.target import target
 from burnish.ops import OPERATORS
 from burnish.search.annealing import Annealing
 from burnish.search.exhaustive import Exhaustive
-from burnish.search.space import Grid, Points, Space
+from burnish.search.space import GridSpace, Points, SearchSpace
 from burnish.search.walker import NOTHING, Score, Walker
 from burnish.tune.features import INVARIANT, extract
 from burnish.tune.models.trees import TreeModel
 from burnish.tune.space import Alternative, TuningSpace
-from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, Strategy
+from burnish.tune.strategy import ADATUNE, AUTOTVM, BURNISH, GENETIC, RANDOM, TuningStrategy
 from burnish.tune.tuner import Tuner, defaults
 
 MACHINE = target("x86-64-v4")
@@ -32,7 +32,7 @@ def products(rows: int, depth: int, columns: int) -> TuningSpace:
     """The tuning space of a matrix product with a constant right side."""
     a, b = placeholder((rows, depth), name="a"), placeholder((depth, columns), name="b")
     (y,) = OPERATORS["matmul"].define("y", [a, b], {})
-    task = Task("k", (a, b), (y,), "matmul", {}, frozenset({"b"}))
+    task = KernelTask("k", (a, b), (y,), "matmul", {}, frozenset({"b"}))
     template = template_called("matmul", MACHINE)
     return TuningSpace([Alternative("/matmul", task, template, template.on(task, MACHINE).space, MACHINE)])
 
@@ -53,7 +53,7 @@ def cost(points: Points) -> np.ndarray:
     return 1e-4 * found
 
 
-def search(strategy: Strategy, trials: int, seed: int) -> Tuner:
+def search(strategy: TuningStrategy, trials: int, seed: int) -> Tuner:
     tuner = Tuner(SPACE, strategy.with_(batch=16, initial=16), seed)
     while len(tuner.costs) < trials and not tuner.exhausted:
         points = tuner.propose(16)
@@ -62,7 +62,7 @@ def search(strategy: Strategy, trials: int, seed: int) -> Tuner:
 
 
 @pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM, ADATUNE, RANDOM, GENETIC], ids=lambda s: s.name)
-def test_the_default_comes_first_and_nothing_twice(strategy: Strategy) -> None:
+def test_the_default_comes_first_and_nothing_twice(strategy: TuningStrategy) -> None:
     tuner = search(strategy, 64, seed=1)
     assert (tuner.points[: len(defaults(SPACE))] == defaults(SPACE)).all()
     keys = SPACE.space.keys(tuner.points).tolist()
@@ -71,7 +71,7 @@ def test_the_default_comes_first_and_nothing_twice(strategy: Strategy) -> None:
 
 
 @pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM], ids=lambda s: s.name)
-def test_a_model_finds_more_than_chance(strategy: Strategy) -> None:
+def test_a_model_finds_more_than_chance(strategy: TuningStrategy) -> None:
     """The medians of five searches of 64 trials; the space has thousands of points."""
     assert SPACE.size > 5000
     ours = np.median([search(strategy, 64, seed).seconds for seed in range(5)])
@@ -141,7 +141,7 @@ def test_a_way_with_few_candidates_is_left_where_its_default_is_bad() -> None:
 
 
 def test_a_vast_space_is_walked_from_many_places() -> None:
-    grid = Grid([16] * 8, [True] * 8)
+    grid = GridSpace([16] * 8, [True] * 8)
     vast = BURNISH.within(grid)
     assert isinstance(vast.walker(grid, 0), Annealing)
     assert vast.diversity > BURNISH.diversity and vast.candidates > BURNISH.candidates
@@ -168,7 +168,7 @@ class Few(TreeModel):
 
 
 @pytest.mark.parametrize("strategy", [BURNISH, BURNISH.with_(share=0.5)], ids=["", "half at random"])
-def test_a_prior_is_asked_before_there_are_measurements(strategy: Strategy) -> None:
+def test_a_prior_is_asked_before_there_are_measurements(strategy: TuningStrategy) -> None:
     """All but the random share of the first batch is what other kernels have taught, within what could be fast."""
 
     def most(prior: Few | None) -> int:
@@ -228,11 +228,11 @@ class Watched(Exhaustive):
 
 @pytest.mark.parametrize("strategy", [BURNISH, AUTOTVM], ids=lambda s: s.name)
 @pytest.mark.parametrize(("share", "least", "most"), [(0.0, 0, 0), (0.5, 15, 20)])
-def test_a_share_of_every_batch_is_random(strategy: Strategy, share: float, least: int, most: int) -> None:
+def test_a_share_of_every_batch_is_random(strategy: TuningStrategy, share: float, least: int, most: int) -> None:
     """Of 40 proposals, so many are not the walk's."""
     walkers: list[Watched] = []
 
-    def watched(space: Space, seed: int) -> Walker:
+    def watched(space: SearchSpace, seed: int) -> Walker:
         walkers.append(Watched(space, seed))
         return walkers[-1]
 

@@ -12,17 +12,17 @@ import pytest
 import burnish as bn
 from burnish.graph import Graph
 from burnish.graph.evaluate import evaluate
-from burnish.kernels.task import Space
+from burnish.kernels.task import ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.kernels.vdla import TEMPLATES
 from burnish.machines.target import Target, target
-from burnish.machines.vdla.device import Device, Run
+from burnish.machines.vdla.device import Run, VdlaDevice
 from tests.vdla.layers import integers
 
 
 def fixed(template: Template[Any], choice: dict[str, int | str]) -> Template[Any]:
     """The template with one point in its space."""
-    return replace(template, space=lambda *any: Space({}, choice))
+    return replace(template, space=lambda *any: ScheduleSpace({}, choice))
 
 
 Check = Callable[..., list[Run]]
@@ -34,7 +34,7 @@ def check() -> Check:
 
     def run(graph: Graph, machine: Target | None = None, choice: dict[str, int | str] | None = None) -> list[Run]:
         machine = machine or target("vdla")
-        device = Device(machine.machine.config)
+        device = VdlaDevice(machine.machine.config)
         changes: dict[str, Any] = {"device": lambda: device}
         if choice is not None:
             changes["templates"] = tuple(fixed(t, choice) for t in TEMPLATES)

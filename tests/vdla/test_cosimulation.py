@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from burnish.machines.vdla.code import Kernel, from_bytes
+from burnish.machines.vdla.code import VdlaKernel, from_bytes
 from burnish.machines.vdla.config import Config
-from burnish.machines.vdla.device import Device
+from burnish.machines.vdla.device import VdlaDevice
 from burnish.machines.vdla.isa import FLAGS, KINDS, encode, formats, uop_bits
 from tests.vdla.conftest import Check
 from tests.vdla.layers import convolution, product
@@ -27,7 +27,7 @@ pytestmark = [
 ]
 
 
-def header(kernel: Kernel, bytes_: int) -> str:
+def header(kernel: VdlaKernel, bytes_: int) -> str:
     """Macros for the fields of instructions, from their table, and for the sizes of everything."""
     m, c = CONFIG.memories, CONFIG
     lines = []
@@ -52,7 +52,7 @@ def header(kernel: Kernel, bytes_: int) -> str:
     return "\n".join([*lines, *(f"`define {name} {value}" for name, value in sizes.items())]) + "\n"
 
 
-def cosimulate(kernel: Kernel, dram: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
+def cosimulate(kernel: VdlaKernel, dram: np.ndarray, folder: Path) -> tuple[np.ndarray, int]:
     """The DRAM behind a run of the hardware model, and its cycles."""
     (folder / "fields.vh").write_text(header(kernel, len(dram)))
     words = [int.from_bytes(encode(CONFIG, each), "little") for each in kernel.instructions]
@@ -79,16 +79,16 @@ def cosimulate(kernel: Kernel, dram: np.ndarray, folder: Path) -> tuple[np.ndarr
 def test_hardware_computes_the_same(
     check: Check, graph: object, threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept: list[tuple[Kernel, np.ndarray]] = []
-    plain = Device.run
+    kept: list[tuple[VdlaKernel, np.ndarray]] = []
+    plain = VdlaDevice.run
 
-    def recorded(self: Device, code: bytes, memory: list[np.ndarray]) -> None:
+    def recorded(self: VdlaDevice, code: bytes, memory: list[np.ndarray]) -> None:
         kernel = from_bytes(CONFIG, code)
         before = self._place(kernel, memory).copy()
         plain(self, code, memory)
         kept.extend([(kernel, before), (kernel, self._dram[: len(before)].copy())])
 
-    monkeypatch.setattr(Device, "run", recorded)
+    monkeypatch.setattr(VdlaDevice, "run", recorded)
     rows = 12 if graph is not None and "matmul" in str(graph) else 4
     columns = 1 if rows == 12 else 4
     choice = {"channels": 1, "rows": rows, "columns": columns, "depth": 1, "threads": threads, "axis": "channels"}

@@ -10,12 +10,12 @@ import pytest
 
 from burnish.base.dump import through
 from burnish.errors import ScheduleError
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.vdla import CONVOLUTION
 from burnish.loops.expr import Buffer, Load, Value, Var, cast, math, maximum, select, wrap
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
-from burnish.loops.program import Alloc, For, If, Program, Stmt, Store, seq
+from burnish.loops.program import Alloc, For, If, LoopProgram, Stmt, Store, seq
 from burnish.loops.tensor import compute, create_program, placeholder, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.loops.verify import verify
@@ -23,7 +23,7 @@ from burnish.lower.pipeline import own_passes
 from burnish.machines.decoupled import POP, PUSH
 from burnish.machines.intrinsics import TensorRule, declare, reference
 from burnish.machines.target import target
-from burnish.machines.vdla.code import Kernel
+from burnish.machines.vdla.code import VdlaKernel
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.emit import emit
 from burnish.machines.vdla.isa import Instruction
@@ -38,12 +38,12 @@ ACC = Buffer("acc", (4, 16), "int32", "acc")
 I, J = Var("i"), Var("j")  # noqa: E741
 
 
-def made(*body: Stmt, params: tuple[Buffer, ...] = (X, Y)) -> Kernel:
+def made(*body: Stmt, params: tuple[Buffer, ...] = (X, Y)) -> VdlaKernel:
     stmt = seq(*body)
     for name in ("inp", "acc"):
         own = {"inp": Buffer("inp", (4, 16), "int8", "inp"), "acc": ACC}[name]
         stmt = Alloc(own, stmt) if name in str(stmt) else stmt
-    return emit(through(Program("p", params, stmt), own_passes(VDLA)), CONFIG)
+    return emit(through(LoopProgram("p", params, stmt), own_passes(VDLA)), CONFIG)
 
 
 def rows(statement: Stmt, lanes: int = 16) -> Stmt:
@@ -58,7 +58,7 @@ FILL = rows(Store(ACC, (I, J), cast("int32", at(X))))
 KEEP = rows(Store(Y, (I, J), cast("int8", at(ACC))))
 
 
-def kinds(kernel: Kernel) -> Counter[str]:
+def kinds(kernel: VdlaKernel) -> Counter[str]:
     return Counter(each.kind for each in kernel.instructions)
 
 
@@ -107,14 +107,14 @@ def test_buffers_that_do_not_fit_are_refused_by_name() -> None:
     large = Buffer("large", (1 << 16,), "int32", "acc")
     fill = For("i", 1 << 16, "serial", Store(large, (I,), wrap(0, "int32")))
     with pytest.raises(ScheduleError, match="buffer 'large': scope 'acc' holds 2048 entries, 4096 would be in it"):
-        emit(Program("p", (X,), Alloc(large, fill)), CONFIG)
+        emit(LoopProgram("p", (X,), Alloc(large, fill)), CONFIG)
     with pytest.raises(ScheduleError, match="found 24 elements of int32"):
-        emit(Program("p", (X,), Alloc(large.with_(shape=(24,)), FILL)), CONFIG)
+        emit(LoopProgram("p", (X,), Alloc(large.with_(shape=(24,)), FILL)), CONFIG)
     with pytest.raises(ScheduleError, match="loop 'i' is 'vectorize'; allowed: serial"):
-        emit(Program("p", (X, Y), For("i", 2, "vectorize", seq(FILL, KEEP))), CONFIG)
+        emit(LoopProgram("p", (X, Y), For("i", 2, "vectorize", seq(FILL, KEEP))), CONFIG)
 
 
-def task() -> tuple[Task, dict[str, str]]:
+def task() -> tuple[KernelTask, dict[str, str]]:
     graph = convolution((1, 16, 2, 2), (32, 16, 3, 3), pads=(1, 1, 1, 1))
     plan = plan_kernels(graph, target("vdla"), True)
     group = next(g for g in plan.groups if g.anchor)
@@ -154,7 +154,7 @@ def dot_rule() -> TensorRule:
     zero = Store(out, (i,), wrap(0, "int32"))
     add = Store(out, (i,), Load(x, (k,)) * Load(w, (i, k)), "sum")
     reset, update = declare("zero", (out,), [("i", 2)], zero), declare("dot", (out, x, w), [("i", 2), ("k", 4)], add)
-    both = Program("whole", (out, x, w), seq(reset.program.body, update.program.body))
+    both = LoopProgram("whole", (out, x, w), seq(reset.program.body, update.program.body))
     return TensorRule(update, reset, replace(update, name="whole", program=both))
 
 

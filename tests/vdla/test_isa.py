@@ -7,7 +7,7 @@ import random
 import pytest
 
 from burnish.errors import ScheduleError, TargetError
-from burnish.machines.vdla.code import Kernel, from_bytes, placed, to_bytes
+from burnish.machines.vdla.code import VdlaKernel, from_bytes, placed, to_bytes
 from burnish.machines.vdla.config import ADD, MIN, AluOp, Config
 from burnish.machines.vdla.isa import (
     KINDS,
@@ -69,7 +69,7 @@ def test_configurations_that_cannot_be_are_refused() -> None:
 def test_a_kernel_is_bytes_and_back() -> None:
     config, source = Config(alu=(MIN, ADD)), random.Random(1)
     made = tuple(drawn(config, kind, source) for kind in KINDS * 3)
-    kernel = Kernel(placed([100, 5000]), made, (1, 2, 3))
+    kernel = VdlaKernel(placed([100, 5000]), made, (1, 2, 3))
     assert from_bytes(config, to_bytes(config, kernel)) == kernel
     assert kernel.parameters == ((0, 100), (4096, 5000)) and kernel.uop_address == 12288
     with pytest.raises(TargetError, match="allowed: b'VDLA'"):

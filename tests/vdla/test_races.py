@@ -14,7 +14,7 @@ from burnish.machines.vdla.units import (
     UNIT,
     UNWRITTEN,
     WRITE_RACE,
-    State,
+    UnitState,
     positions,
     reads,
     store,
@@ -24,9 +24,9 @@ from burnish.machines.vdla.units import (
 ENTRIES = 3
 
 
-def state() -> State:
+def state() -> UnitState:
     """Three entries of each of four memories, that nobody has touched."""
-    return State(
+    return UnitState(
         np.zeros((ENTRIES, 3), np.int64), np.zeros((ENTRIES, 4, 4), np.int8), np.zeros((ENTRIES, 4), np.int8),
         np.zeros((ENTRIES, 4), np.int32), np.zeros(64, np.uint8), np.full((4, ENTRIES, 2), -1, np.int64),
         np.zeros((4, ENTRIES, 3), np.int64), np.zeros((3, 3), np.int64), np.full(4, ENTRIES, np.int64),

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 
 from burnish.errors import VerificationError
-from burnish.machines.vdla.code import Kernel, placed, to_bytes
+from burnish.machines.vdla.code import VdlaKernel, placed, to_bytes
 from burnish.machines.vdla.config import Config
-from burnish.machines.vdla.device import Device
+from burnish.machines.vdla.device import VdlaDevice
 from burnish.machines.vdla.isa import Instruction, micro_operation
 
 CONFIG = Config()
 B = CONFIG.block
 
 
-def run(instructions: list[Instruction], uops: list[int], *arrays: np.ndarray, config: Config = CONFIG) -> Device:
-    device = Device(config)
+def run(instructions: list[Instruction], uops: list[int], *arrays: np.ndarray, config: Config = CONFIG) -> VdlaDevice:
+    device = VdlaDevice(config)
     memory = [a.reshape(-1).view(np.uint8) for a in arrays]
-    kernel = Kernel(placed([m.nbytes for m in memory]), tuple(instructions), tuple(uops))
+    kernel = VdlaKernel(placed([m.nbytes for m in memory]), tuple(instructions), tuple(uops))
     device.run(to_bytes(config, kernel), memory)
     return device
 
@@ -134,7 +134,7 @@ def test_reads_of_nothing_and_accesses_out_of_range_are_found() -> None:
     with pytest.raises(VerificationError, match="ALU operation 9 is unknown; known: 0"):
         run([core("alu", op=9)], uops, *arrays)
     with pytest.raises(VerificationError, match="parameters have"):
-        device, kernel = Device(), Kernel(placed([16]), (), ())
+        device, kernel = VdlaDevice(), VdlaKernel(placed([16]), (), ())
         device.run(to_bytes(CONFIG, kernel), [np.zeros(17, np.uint8)])
 
 

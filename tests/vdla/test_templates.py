@@ -12,10 +12,10 @@ import burnish as bn
 from burnish.errors import ScheduleError, TargetError
 from burnish.graph import GraphBuilder
 from burnish.graph.evaluate import evaluate
-from burnish.kernels.vdla.tiling import Tile, Work, best_tile, candidates, checked_tile, cycles
+from burnish.kernels.vdla.tiling import BlockedConv, VdlaTile, best_tile, candidates, checked_tile, cycles
 from burnish.machines.target import target
 from burnish.machines.vdla.config import Config
-from burnish.machines.vdla.device import Device
+from burnish.machines.vdla.device import VdlaDevice
 from tests.vdla.conftest import Check
 from tests.vdla.layers import convolution, integers, product, requantize
 
@@ -60,7 +60,7 @@ def random_schedule(check: Check, seed: int) -> None:
     source = random.Random(seed)
     if source.random() < 0.25:
         rows, depth, columns = source.randint(1, 12), 16 * source.randint(1, 4), 16 * source.randint(1, 6)
-        graph, work = product(rows, depth, columns), Work(1, columns // 16, depth // 16, rows, 1)
+        graph, work = product(rows, depth, columns), BlockedConv(1, columns // 16, depth // 16, rows, 1)
     else:
         c, o, k = source.randint(1, 3), source.randint(1, 4), source.choice((1, 2, 3))
         h, w, s, n = source.randint(k, 9), source.randint(k, 9), source.choice((1, 2)), source.choice((1, 1, 2))
@@ -70,7 +70,7 @@ def random_schedule(check: Check, seed: int) -> None:
         rows, columns = (h + pads[0] + pads[2] - k) // s + 1, (w + pads[1] + pads[3] - k) // s + 1
         if k == s == 1 and not any(pads):  # pixels of pointwise convolutions are one dimension
             rows, columns = 1, rows * columns
-        work = Work(n, o, c, rows, columns, (k, k), (s, s), beside=int(beside))
+        work = BlockedConv(n, o, c, rows, columns, (k, k), (s, s), beside=int(beside))
     tiles = sorted(candidates(work, Config(), (1, 2, 4)), key=str)
     check(graph, choice=source.choice(tiles).choice)
 
@@ -100,7 +100,7 @@ def test_a_network_runs_on_both(tmp_path: object) -> None:
     z = requantize(g, z, bias, 10, beside=y)
     mean = g.add("reduce_mean", g.add("cast", z, to="float32"), axes=(2, 3))
     graph = g.build(g.add("matmul", g.add("reshape", mean, shape=(1, 32)), g.constant(np.eye(32, 10, dtype="float32"))))
-    device = Device()
+    device = VdlaDevice()
     machine = target("vdla")
     machine = replace(machine, machine=machine.machine.with_(device=lambda: device))
     module, feed = bn.compile(graph, target=machine, cache_dir=tmp_path), integers(1, 3, 16, 16, seed=9)  # type: ignore[arg-type]
@@ -109,7 +109,7 @@ def test_a_network_runs_on_both(tmp_path: object) -> None:
     templates = [row["template"] for row in module.executable.info["kernels"]]
     assert templates.count("vdla_convolution") == 2 and len(templates) > 4
     module.save(tmp_path / "m.bn")  # type: ignore[operator]
-    loaded = bn.load(tmp_path / "m.bn", device=Device())  # type: ignore[operator]
+    loaded = bn.load(tmp_path / "m.bn", device=VdlaDevice())  # type: ignore[operator]
     np.testing.assert_array_equal(loaded(feed), module(feed))
     assert len(module.profile(feed, repeat=1)) == len(module.executable.steps)
 
@@ -127,19 +127,19 @@ def test_what_is_not_for_the_core_runs_on_the_cpu(check: Check, graph: object) -
 
 
 def test_tiles_that_do_not_fit_are_refused_by_name() -> None:
-    work, config = Work(1, 4, 4, 56, 56, (3, 3)), Config()
+    work, config = BlockedConv(1, 4, 4, 56, 56, (3, 3)), Config()
     with pytest.raises(ScheduleError, match="channels 3 does not divide 4"):
-        checked_tile(work, Tile(3, 1, 1, 1).choice, config)
+        checked_tile(work, VdlaTile(3, 1, 1, 1).choice, config)
     with pytest.raises(ScheduleError, match="2 x 810 entries of 'inp' do not fit"):
         checked_tile(
-            replace(work, rows=25), Tile(1, 25, 28, 1, 2, "columns").choice, replace(config, inp_bytes=1 << 14)
+            replace(work, rows=25), VdlaTile(1, 25, 28, 1, 2, "columns").choice, replace(config, inp_bytes=1 << 14)
         )
     with pytest.raises(ScheduleError, match="1 tiles along rows are not for 2 threads"):
-        checked_tile(work, Tile(1, 56, 1, 1, 2, "rows").choice, config)
+        checked_tile(work, VdlaTile(1, 56, 1, 1, 2, "rows").choice, config)
 
 
 def test_the_model_prefers_two_threads_where_transfers_matter() -> None:
-    work, config = Work(1, 32, 32, 7, 7, (3, 3), vectors=4), Config()
+    work, config = BlockedConv(1, 32, 32, 7, 7, (3, 3), vectors=4), Config()
     best, serial = best_tile(work, config), best_tile(work, config, (1,))
     assert best is not None and serial is not None and best.threads == 2
     assert cycles(work, best, config) < 0.7 * cycles(work, serial, config)

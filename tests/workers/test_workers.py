@@ -14,7 +14,18 @@ import numpy as np
 import pytest
 
 from burnish.errors import DataError, ParameterError, WorkerError
-from burnish.workers import Failure, ForkServer, Job, Limits, Outcome, Pool, Progress, RestartingWorker, Worker, spawn
+from burnish.workers import (
+    Failure,
+    ForkServer,
+    Job,
+    JobOutcome,
+    JobProgress,
+    ResourceLimits,
+    RestartingWorker,
+    Worker,
+    WorkerPool,
+    spawn,
+)
 from tests.workers import jobs
 
 
@@ -51,17 +62,17 @@ def test_a_result_and_an_error_leave_the_worker_as_it_is(worker: Worker) -> None
 @pytest.mark.parametrize(
     ("job", "arguments", "limits", "kind", "detail"),
     [
-        (jobs.kill, (signal.SIGSEGV,), Limits(), "crashed", "was killed by SIGSEGV"),
-        (jobs.kill, (signal.SIGKILL,), Limits(), "crashed", "was killed by SIGKILL"),
-        (jobs.leave, (7,), Limits(), "crashed", "ended with exit code 7"),
-        (jobs.hang, (), Limits(0.3), "timeout", "took longer than 0.3 s"),
-        (jobs.hang, (), Limits(processor_seconds=0.1), "timeout", "took longer than 0.4 s"),
-        (jobs.compute, (), Limits(60.0, 0.2), "timeout", "took longer than 0.2 s of processor time"),
-        (jobs.take, (1 << 30,), Limits(memory=1 << 28), "out of memory", "MemoryError: Unable to allocate"),
+        (jobs.kill, (signal.SIGSEGV,), ResourceLimits(), "crashed", "was killed by SIGSEGV"),
+        (jobs.kill, (signal.SIGKILL,), ResourceLimits(), "crashed", "was killed by SIGKILL"),
+        (jobs.leave, (7,), ResourceLimits(), "crashed", "ended with exit code 7"),
+        (jobs.hang, (), ResourceLimits(0.3), "timeout", "took longer than 0.3 s"),
+        (jobs.hang, (), ResourceLimits(processor_seconds=0.1), "timeout", "took longer than 0.4 s"),
+        (jobs.compute, (), ResourceLimits(60.0, 0.2), "timeout", "took longer than 0.2 s of processor time"),
+        (jobs.take, (1 << 30,), ResourceLimits(memory=1 << 28), "out of memory", "MemoryError: Unable to allocate"),
     ],
 )
 def test_what_a_job_does_is_an_outcome(
-    worker: Worker, job: object, arguments: tuple[object, ...], limits: Limits, kind: str, detail: str
+    worker: Worker, job: object, arguments: tuple[object, ...], limits: ResourceLimits, kind: str, detail: str
 ) -> None:
     assert callable(job)
     found = worker.run(job, arguments, limits)
@@ -72,18 +83,18 @@ def test_what_a_job_does_is_an_outcome(
 def test_memory_is_counted_for_each_job_and_without_its_arguments(worker: Worker) -> None:
     large = np.zeros(1 << 29, np.uint8)
     for _ in range(2):
-        assert worker.run(jobs.take, (1 << 27,), Limits(memory=1 << 29)).kind == "ok"
-        found = worker.run(jobs.hold, (large,), Limits(memory=1 << 27))
+        assert worker.run(jobs.take, (1 << 27,), ResourceLimits(memory=1 << 29)).kind == "ok"
+        found = worker.run(jobs.hold, (large,), ResourceLimits(memory=1 << 27))
         assert found.kind == "ok", found.detail
-    assert worker.run(jobs.take, (1 << 30,), Limits(memory=None)).kind == "ok"
+    assert worker.run(jobs.take, (1 << 30,), ResourceLimits(memory=None)).kind == "ok"
 
 
 def test_time_begins_anew_with_each_sign_of_life(worker: Worker) -> None:
     told: list[int] = []
-    worker.submit(jobs.count, (6, 0.2), Limits(1.0))
-    assert worker.outcome(told.append) == Outcome("ok", 6)
+    worker.submit(jobs.count, (6, 0.2), ResourceLimits(1.0))
+    assert worker.outcome(told.append) == JobOutcome("ok", 6)
     assert told == [0, 1, 2, 3, 4, 5]
-    assert worker.run(jobs.count, (6, 1.0), Limits(0.4)).kind == "timeout"
+    assert worker.run(jobs.count, (6, 1.0), ResourceLimits(0.4)).kind == "timeout"
 
 
 def test_a_job_is_cancelled_with_its_worker(worker: Worker) -> None:
@@ -106,13 +117,13 @@ def test_a_pool_goes_on_after_a_death_and_takes_jobs_as_they_come(server: ForkSe
     found: dict[str, str] = {}
     server.start().end()  # it runs
     files = len(os.listdir("/proc/self/fd"))
-    with Pool(server.start, 2) as pool:
+    with WorkerPool(server.start, 2) as pool:
 
         def next_job() -> Job | None:
             return Job(jobs.die_with, (waiting[0],), tag=waiting.pop(0)) if waiting else None
 
         for job, event in pool.run(next_job):
-            assert isinstance(event, Outcome)
+            assert isinstance(event, JobOutcome)
             found[job.tag] = event.kind
             if job.tag == "bad":
                 waiting.append("again")
@@ -123,17 +134,17 @@ def test_a_pool_goes_on_after_a_death_and_takes_jobs_as_they_come(server: ForkSe
 
 def test_a_worker_of_a_pool_has_a_life(server: ForkServer) -> None:
     left = [Job(jobs.hold, (0,)) for _ in range(5)]
-    with Pool(server.start, 1, life=2) as pool:
+    with WorkerPool(server.start, 1, life=2) as pool:
         held = [event.value for _, event in pool.run(lambda: left.pop() if left else None)]
     assert held == [1, 2, 1, 2, 1]
 
 
 def test_a_pool_that_is_left_ends_what_it_began(server: ForkServer) -> None:
     left = [Job(jobs.count, (1000, 0.01)), Job(jobs.hang)]
-    with Pool(server.start, 2) as pool:
+    with WorkerPool(server.start, 2) as pool:
         with closing(pool.run(lambda: left.pop() if left else None)) as events:
             _, event = next(events)
-            assert isinstance(event, Progress)
+            assert isinstance(event, JobProgress)
         assert not pool._idle
 
 
@@ -145,7 +156,7 @@ def test_a_restarting_worker_keeps_what_jobs_made_until_one_takes_it_along(serve
         one.call(jobs.fail, "DataError")
     assert (caught.value.kind, lost) == ("error", []) and isinstance(caught.value.__cause__, DataError)
     with pytest.raises(Failure) as caught:
-        one.call(jobs.count, 9, 0.05, limits=Limits(processor_seconds=None, seconds=0.01))
+        one.call(jobs.count, 9, 0.05, limits=ResourceLimits(processor_seconds=None, seconds=0.01))
     assert (caught.value.kind, lost) == ("timeout", ["all"])
     assert one.pid is None and one.call(jobs.hold, 0) == 1
     one.end()

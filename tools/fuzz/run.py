@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from burnish.workers import ForkServer, Limits, Outcome, Pool, Progress, tell
+from burnish.workers import ForkServer, JobOutcome, JobProgress, ResourceLimits, WorkerPool, tell
 from burnish.workers import Job as PoolJob
 from tools.fuzz.generate import generate
 from tools.fuzz.oracles import expect
@@ -111,17 +111,17 @@ def run(jobs: Iterator[Job], workers: int, cache_dir: Path, limit: float = LIMIT
         if job is None:
             return None
         come[job] = _Progress()
-        return PoolJob(work, (job, str(cache_dir)), Limits(limit), job)
+        return PoolJob(work, (job, str(cache_dir)), ResourceLimits(limit), job)
 
     with (
         ForkServer(__name__) as server,
-        Pool(server.start, workers, LIFE) as pool,
+        WorkerPool(server.start, workers, LIFE) as pool,
         closing(pool.run(next_job)) as events,
     ):
         for submitted, event in events:
             job = submitted.tag
             at = come[job]
-            if isinstance(event, Progress):
+            if isinstance(event, JobProgress):
                 kind, *told = event.value
                 if kind == "row":
                     (row,) = told
@@ -135,7 +135,7 @@ def run(jobs: Iterator[Job], workers: int, cache_dir: Path, limit: float = LIMIT
                 yield _lost(job, at, event, waiting)
 
 
-def _lost(job: Job, at: _Progress, outcome: Outcome, waiting: list[Job]) -> Row:
+def _lost(job: Job, at: _Progress, outcome: JobOutcome, waiting: list[Job]) -> Row:
     """The row of the trial that a worker died at; the ways left wait for another one."""
     if outcome.kind == "timeout":
         result = Result("hang", f"no end of {at.stage}", "hang")

@@ -33,7 +33,7 @@ def lanes_of(narrow: Any) -> np.uint64:
 
 
 class Positions(NamedTuple):
-    """A `Layout` as the kernels that find splits take it."""
+    """A `HistogramLayout` as the kernels that find splits take it."""
 
     feature: NDArray[np.int64]
     first: NDArray[np.int64]
@@ -45,7 +45,7 @@ class Positions(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Layout:
+class HistogramLayout:
     """Where bins lie in a histogram: bin b of lane k of group g is at ``first[g] + lanes · b + k``.
 
     Features that can be split have positions, dealt to groups by descending number of bins; position p is lane
@@ -69,7 +69,7 @@ class Layout:
     def of(
         cls, order: NDArray[np.int64], count: NDArray[np.int64], missing: NDArray[np.bool_], stored: bool,
         narrow: bool | None = None,
-    ) -> Layout:  # fmt: skip
+    ) -> HistogramLayout:  # fmt: skip
         """The layout of the features in `order`, with these counts; `stored`: missing values have a code in a table."""
         lanes = FEW if narrow else GROUP
         groups = -(-len(order) // lanes)
@@ -117,7 +117,7 @@ class Layout:
 class DenseBins:
     """Bin numbers of a dense table, in rows for histograms and in columns for partitions."""
 
-    layout: Layout
+    layout: HistogramLayout
     rows: NDArray[np.uint8] | NDArray[np.uint16]  # (groups, rows, lanes)
     columns: NDArray[np.uint8] | NDArray[np.uint16]  # (positions, rows)
     width: NDArray[np.uint64]  # (groups,): positions of a group, rounded up to fours
@@ -144,7 +144,7 @@ class DenseBins:
         order = np.argsort(-codes, kind="stable")
         order = order[codes[order] > 1]
         narrow = None if wide or len(order) > _NARROW else True
-        layout = Layout.of(order, counts[order], missing[order] > 0, stored=True, narrow=narrow)
+        layout = HistogramLayout.of(order, counts[order], missing[order] > 0, stored=True, narrow=narrow)
         lanes = layout.lanes
         width = np.full(layout.groups, lanes, np.uint64)
         if len(order) % lanes:
@@ -274,7 +274,7 @@ def _bin_rows(
 class SparseBins:
     """Bins of a sparse table: by rows as indices of histograms, by columns as bin numbers."""
 
-    layout: Layout
+    layout: HistogramLayout
     row_start: NDArray[np.int64]  # (rows + 1,)
     row_bins: NDArray[np.uint16] | NDArray[np.uint32]  # (entries,)
     column_start: NDArray[np.int64]  # (features + 1,)
@@ -288,8 +288,8 @@ class SparseBins:
         order = np.argsort(-counts, kind="stable")
         order = order[counts[order] > 0]
         missing = np.ones(len(order), np.bool_)
-        layout = Layout.of(order, counts[order], missing, stored=False)
-        narrow = Layout.of(order, counts[order], missing, stored=False, narrow=True)
+        layout = HistogramLayout.of(order, counts[order], missing, stored=False)
+        narrow = HistogramLayout.of(order, counts[order], missing, stored=False, narrow=True)
         if not wide and 2 * narrow.size <= layout.size:
             layout = narrow
         place = np.zeros(features, np.int64)

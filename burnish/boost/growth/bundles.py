@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from burnish.base.threads import Workers
 from burnish.boost.binning import MOST_BINS
 from burnish.boost.growth import requantize as rebin
-from burnish.boost.growth.bins import FEW, DenseBins, Layout, SparseBins
+from burnish.boost.growth.bins import FEW, DenseBins, HistogramLayout, SparseBins
 from burnish.boost.intrinsics import aligned
 from burnish.boost.kernels import lean
 
@@ -48,15 +48,15 @@ def bundled(bins: SparseBins, workers: Workers) -> DenseBins | None:
     rank[order] = np.arange(found)
     columns, first = np.empty((2, len(column)), np.int64)
     columns[ascending], first[ascending] = rank[column], base
-    physical = Layout.of(order, sizes[order], np.zeros(found, np.bool_), stored=True, narrow=True)
-    own = Layout(
+    physical = HistogramLayout.of(order, sizes[order], np.zeros(found, np.bool_), stored=True, narrow=True)
+    own = HistogramLayout(
         layout.feature, layout.count, physical.first, physical.scan, physical.missing,
         np.full(len(column), physical.codes), physical.codes, True, (columns, first, layout.count),
     )  # fmt: skip
     return _filled(bins, own, sizes[order], workers)
 
 
-def _filled(bins: SparseBins, layout: Layout, sizes: NDArray[np.int64], workers: Workers) -> DenseBins:
+def _filled(bins: SparseBins, layout: HistogramLayout, sizes: NDArray[np.int64], workers: Workers) -> DenseBins:
     assert layout.bundle is not None
     rows, lanes = len(bins.row_start) - 1, layout.lanes
     dtype = np.uint8 if layout.codes <= 256 else np.uint16

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.boost.growth.bins import Layout, lanes_of
+from burnish.boost.growth.bins import HistogramLayout, lanes_of
 from burnish.boost.growth.nodes import (
     CAT_L2,
     CAT_SMOOTH,
@@ -39,7 +39,7 @@ _NOISE = 1e-12  # share of a node's score that a gain must exceed to be more tha
 class Categories(NamedTuple):
     """Categorical features for kernels, with a bit set of the categories that go right for each node."""
 
-    positions: NDArray[np.int64]  # of the categorical features in a `Layout`
+    positions: NDArray[np.int64]  # of the categorical features in a `HistogramLayout`
     counts: NDArray[np.int64]  # of their categories
     masks: NDArray[np.bool_]  # (depths or 1, features): which of them may be split on
     sets: NDArray[np.uint64]  # (nodes · words,): bit c of a node's words is set if category c goes right
@@ -48,12 +48,14 @@ class Categories(NamedTuple):
     order: NDArray[np.int64]  # the same
 
 
-def set_words(layout: Layout, categorical: NDArray[np.bool_]) -> int:
+def set_words(layout: HistogramLayout, categorical: NDArray[np.bool_]) -> int:
     """The words of 64 bits that a set of categories takes."""
     return -(-int(layout.count[categorical[layout.feature]].max(initial=0)) // 64)
 
 
-def categories_of(layout: Layout, masks: NDArray[np.bool_], categorical: NDArray[np.bool_], nodes: int) -> Categories:
+def categories_of(
+    layout: HistogramLayout, masks: NDArray[np.bool_], categorical: NDArray[np.bool_], nodes: int
+) -> Categories:
     """Uninitialised bit sets for `nodes` nodes, for the categorical features that `masks` allows."""
     positions = np.flatnonzero(categorical[layout.feature])
     counts = layout.count[positions]

@@ -24,7 +24,7 @@ class Counted(NamedTuple):
         return self._replace(slots=self.slots[begin:end], rows=self.rows[begin:end])
 
 
-class Counts:
+class RowCounts:
     """Numbers of rows in bins. Rows that are not sampled, whose statistics are zero, do not count."""
 
     def __init__(self, bins: DenseBins | SparseBins, rows: int, least: int, workers: Workers, comm: Any) -> None:

@@ -49,7 +49,7 @@ FEWEST_LISTED, MOST_LISTED = 16.0, 64.0  # within these: with fewer rows, sides 
 SHARE_LISTED = 1 / 80  # at least this share of very many categories, which a tree could not tell apart otherwise
 
 
-class Limits(NamedTuple):
+class SplitLimits(NamedTuple):
     """Which splits of nodes are allowed, and what they gain."""
 
     masks: NDArray[np.bool_]  # (nodes, depths or 1, features): the features that may be split on

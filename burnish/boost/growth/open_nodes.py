@@ -14,12 +14,12 @@ from burnish.boost.binning import Cuts
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.categorical_split import categories_of, find_categories, set_words
-from burnish.boost.growth.counted import Counted, Counts
+from burnish.boost.growth.counted import Counted, RowCounts
 from burnish.boost.growth.evaluate import Candidates, find_splits
 from burnish.boost.growth.interactions import Interactions
-from burnish.boost.growth.nodes import NODE, Limits
-from burnish.boost.growth.partition import Partition
-from burnish.boost.growth.subtrees import Dense, Rows, Scratch, Slots, grow_subtrees
+from burnish.boost.growth.nodes import NODE, SplitLimits
+from burnish.boost.growth.partition import RowPartition
+from burnish.boost.growth.subtrees import Dense, GrowthScratch, HistogramSlots, NodeRows, grow_subtrees
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
@@ -50,16 +50,16 @@ class OpenNodes:
         self._workers = workers
         self._comm = self._shared = comm  # out of core, the first is set where rows are not shared
         self._layout = bins.layout
-        self._partition = Partition(bins, workers)
+        self._partition = RowPartition(bins, workers)
         self._dense: Dense | None = None
         if isinstance(bins, DenseBins):
             self._dense = Dense(bins.rows.reshape(-1), bins.columns.reshape(-1), bins.width)
         self._histograms = Histograms(bins, workers, comm)
         self._quantize = Quantizer(self._partition.rows, workers, comm, params.min_child_weight)
         self._total_rows = self._quantize.total_rows
-        self._counts: Counts | None = None
+        self._counts: RowCounts | None = None
         if params.min_data_in_leaf > 1:
-            self._counts = Counts(bins, self._partition.rows, params.min_data_in_leaf, workers, comm)
+            self._counts = RowCounts(bins, self._partition.rows, params.min_data_in_leaf, workers, comm)
         self._nodes = np.zeros(256, NODE)
         self._depth_masks: NDArray[np.bool_] | None = None
         self._every = np.ones((1, cuts.features), np.bool_)
@@ -165,11 +165,11 @@ class OpenNodes:
     ) -> None:
         """`find_splits` for nodes, dealt to threads at `edges`."""
         layout = self._layout
-        limits = Limits(masks, self._monotone, self._plain, self._rules)
+        limits = SplitLimits(masks, self._monotone, self._plain, self._rules)
         common = self._histograms.pool.reshape(-1), layout.positions, limits
         parts = [
             (
-                nodes, begin, end, *common, *Scratch.of(len(layout.feature), layout.codes, 0)[:2], layout.bundle,
+                nodes, begin, end, *common, *GrowthScratch.of(len(layout.feature), layout.codes, 0)[:2], layout.bundle,
                 self._candidates(), counted,
             )
             for begin, end in itertools.pairwise(edges)
@@ -214,10 +214,10 @@ class OpenNodes:
             nodes["category"][listed] = listed
         counts = grow_subtrees(
             nodes, count, (stop_depth, self._params.max_depth),
-            Slots(self._histograms.pool.reshape(-1), packed, free, unused),
-            Rows(self._partition.order, self._partition.spare, number), self._statistics.values, self._dense,
+            HistogramSlots(self._histograms.pool.reshape(-1), packed, free, unused),
+            NodeRows(self._partition.order, self._partition.spare, number), self._statistics.values, self._dense,
             self._partition.entries, layout.positions,
-            Limits(self._depth_masks & self._numeric, self._monotone, self._plain, self._rules), categories,
-            Scratch.of(len(layout.feature), layout.codes, len(nodes)), layout.bundle,
+            SplitLimits(self._depth_masks & self._numeric, self._monotone, self._plain, self._rules), categories,
+            GrowthScratch.of(len(layout.feature), layout.codes, len(nodes)), layout.bundle,
         )  # fmt: skip
         return *counts, sets

@@ -218,7 +218,7 @@ def split_entries(
     return split_routed(order, order, spare, node_of, parent, child, missing_right, begin, end, np.bool_(True))
 
 
-class Partition:
+class RowPartition:
     """The row numbers of all nodes, each node's in one segment, ascending."""
 
     def __init__(self, bins: DenseBins | SparseBins, workers: Workers) -> None:

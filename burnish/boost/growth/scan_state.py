@@ -15,7 +15,7 @@ _SUM_BITS = 52  # of a sum, which float64 holds exactly
 _FEW_ROWS = 1 << 15  # whose wide form fits into the cache
 
 
-class Records:
+class RowRecords:
     """The rows of a training set, as int64 `words`.
 
     Narrow, (rows,): gradient in bits 40–63, Hessian in bits 16–39, slot in bits 0–15: statistics are right to 2^-23 of

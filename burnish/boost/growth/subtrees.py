@@ -18,7 +18,7 @@ _LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignor
 _NO_ROWS = np.uint64(0)
 
 
-class Rows(NamedTuple):
+class NodeRows(NamedTuple):
     """The rows of nodes, and how those of a sparse table are told apart: by numbers from `number` on."""
 
     order: NDArray[np.uint32]
@@ -34,7 +34,7 @@ class Dense(NamedTuple):
     width: NDArray[np.uint64]
 
 
-class Slots(NamedTuple):
+class HistogramSlots(NamedTuple):
     """A flat pool of histograms, where one is added up, and ``free[:unused]``, the slots to use."""
 
     pool: NDArray[np.int64]
@@ -43,7 +43,7 @@ class Slots(NamedTuple):
     unused: int
 
 
-class Scratch(NamedTuple):
+class GrowthScratch(NamedTuple):
     """Where `grow_subtrees` works."""
 
     score: NDArray[np.float32]  # of `find_split`
@@ -52,7 +52,7 @@ class Scratch(NamedTuple):
     stack: NDArray[np.int64]  # (nodes,)
 
     @classmethod
-    def of(cls, positions: int, codes: int, nodes: int) -> "Scratch":
+    def of(cls, positions: int, codes: int, nodes: int) -> "GrowthScratch":
         """For so many features, codes and nodes."""
         lanes = -(-positions // GROUP) * GROUP
         floats, sums = np.empty(lanes, np.float32), np.empty(LANES, np.int64)
@@ -79,12 +79,12 @@ def grow_subtrees(
 
     Children are appended to `nodes`. Where a node's `subtract` is a slot, its histogram is its parent's still, and that
     slot's is taken off first. Its best split is found if it has none yet; one that does not gain enough loses its slot,
-    and one of depths[0] that does keeps it. No node of depths[1], unless that is 0, is split. slots: `Slots`, as many
-    as levels that grow and one; given: `Rows`; layout: `bins.Positions`; limits: `nodes.Limits`, with a mask of each
-    depth or one; scratch: `Scratch`. Either `dense` is `Dense`, or, of a sparse table, `entries` the arrays that
-    `split_entries` takes; the other is None. categories: `Categories` with sets of the nodes, if there are any, else
-    None; the limits' masks allow none of these features then. bundle is the layout's. Returns the numbers of nodes and
-    of unused slots then.
+    and one of depths[0] that does keeps it. No node of depths[1], unless that is 0, is split. slots: `HistogramSlots`,
+    as many as levels that grow and one; given: `NodeRows`; layout: `bins.Positions`; limits: `nodes.Limits`, with a
+    mask of each depth or one; scratch: `GrowthScratch`. Either `dense` is `Dense`, or, of a sparse table, `entries` the
+    arrays that `split_entries` takes; the other is None. categories: `Categories` with sets of the nodes, if there are
+    any, else None; the limits' masks allow none of these features then. bundle is the layout's. Returns the numbers of
+    nodes and of unused slots then.
     """
     stop_depth, max_depth = depths
     pool, packed, free, unused = slots

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from burnish.boost.inference.emit_text import Text, constant
 from burnish.boost.inference.emit_trees import row_tables, tree_function, walks
-from burnish.boost.inference.forest import Forest
+from burnish.boost.inference.forest import CompiledForest
 
 if TYPE_CHECKING:
     from burnish.boost.ensemble import Ensemble
@@ -29,7 +29,7 @@ _SQUARE = 16  # rows and columns that are transposed at once, at most
 
 
 @dataclass(frozen=True)
-class Code:
+class KernelIR:
     """IR of one kernel. `main` is to be optimised; `trees`, long straight-line code ("" for none), is not worth it."""
 
     main: str
@@ -54,9 +54,9 @@ class _Shape:
         return max(1, len(self.columns)) * self.lanes
 
 
-def emit(model: Ensemble, name: str, lanes: int = 16) -> Code:
+def emit(model: Ensemble, name: str, lanes: int = 16) -> KernelIR:
     """The kernel `name` that predicts margins, for vectors of `lanes` float32 (4, 8, 16 or 32)."""
-    columns = Forest(model.trees).columns
+    columns = CompiledForest(model.trees).columns
     block_bytes = 4 * lanes * (max(1, len(columns)) + model.outputs)
     blocks = max(8, min(_BLOCKS, _BLOCK_BYTES // block_bytes))
     shape = _Shape(name, lanes, model.features, model.outputs, columns, blocks)
@@ -70,7 +70,7 @@ def emit(model: Ensemble, name: str, lanes: int = 16) -> Code:
         parts += [tables, _rows(shape, len(model.trees), width)]
     parts.append(_kernel(shape, straight, not listed))
     scratch = max(shape.blocks * block_bytes, 4 * (32 + 2 * _ROWS * len(columns)))
-    return Code(_module(parts), _trees(model, shape) if straight else "", scratch)
+    return KernelIR(_module(parts), _trees(model, shape) if straight else "", scratch)
 
 
 def _pays(model: Ensemble) -> bool:

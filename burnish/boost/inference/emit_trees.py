@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.inference.emit_text import Text, constant, float_text
-from burnish.boost.inference.forest import Forest
+from burnish.boost.inference.forest import CompiledForest
 from burnish.boost.tree import Tree
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _DEEPEST_HEAP = 8  # levels of trees in heap order, whose children need no table
 
 def walks(tree: Tree) -> int:
     """Levels of tests in a tree."""
-    return int(Forest((tree,)).depth[0])
+    return int(CompiledForest((tree,)).depth[0])
 
 
 def tree_function(name: str, tree: Tree, slot: Mapping[int, int], lanes: int) -> str:

@@ -21,7 +21,7 @@ DEEPEST_COMPLETE = 8  # levels: the work of the form doubles with each, that of 
 
 
 @dataclass(frozen=True, eq=False)
-class Forest:
+class CompiledForest:
     """Trees to be summed. ``columns`` are the features that any of them tests, ascending: a block's slots.
 
     Tree t adds to output ``t % outputs``. ``values``: what the nodes of each tree give, instead of their own values.

@@ -35,7 +35,7 @@ class Queries(NamedTuple):
     longest: np.uint64  # rows of the largest query at least
 
 
-class Rule(NamedTuple):
+class PairRule(NamedTuple):
     """Which pairs there are, and what they count."""
 
     kind: int  # PAIRWISE, NDCG, MAP
@@ -265,7 +265,7 @@ def sampled_pairs(
 def lambda_gradients(
     score: Any, queries: Any, rule: Any, gradient: Any, hessian: Any, begin: Any, end: Any
 ) -> None:  # fmt: skip
-    """Gradient and Hessian of the rows of queries begin … end - 1. queries: `Queries`; rule: `Rule`."""
+    """Gradient and Hessian of the rows of queries begin … end - 1. queries: `Queries`; rule: `PairRule`."""
     label, gain, start, by_label, ideal, discounts, first_row, longest = queries
     kind, sampled, normalize, pairs, key = rule
     # What lies behind a query's last rank is computed with, and dropped: it must be finite.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.base import Floats, Objective, check_values
-from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, Queries, Rule, lambda_gradients, order_queries
+from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, PairRule, Queries, lambda_gradients, order_queries
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
 from burnish.boost.sampling import PAIRS, stream
@@ -85,7 +85,7 @@ class Ranking(Objective):
             np.uint64(self._first_row), self._longest,
         )  # fmt: skip
         normalize = self.params.lambdarank_normalization
-        rule = Rule(self.kind, self.sampled, normalize, np.uint64(self.pairs), key)
+        rule = PairRule(self.kind, self.sampled, normalize, np.uint64(self.pairs), key)
         given = margin[0], queries, rule, gradient[0], hessian[0]
         workers.run(lambda_gradients, [(*given, begin, end) for begin, end in self._query_ranges(workers)])
         self._weigh(self.weight, gradient, hessian, workers)

@@ -106,7 +106,7 @@ class PseudoHuber(Objective):
         self._by_rows(pseudo_huber, margin, gradient, hessian, self.params.huber_slope, workers)
 
 
-class Huber(Objective):
+class HuberObjective(Objective):
     """Huber's loss as LightGBM has it: squared within `huber_slope` of the label, absolute beyond."""
 
     name = "huber"
@@ -163,4 +163,4 @@ class Tweedie(_Exponential):
         self._by_rows(tweedie, margin, gradient, hessian, self.params.tweedie_variance_power, workers)
 
 
-KINDS: tuple[type[Objective], ...] = (AbsoluteError, PseudoHuber, Huber, Gamma, Tweedie)
+KINDS: tuple[type[Objective], ...] = (AbsoluteError, PseudoHuber, HuberObjective, Gamma, Tweedie)

@@ -11,7 +11,7 @@ from burnish.base.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.outofcore import columnwise
 from burnish.boost.outofcore.layout import QUAD
-from burnish.boost.outofcore.prefetch import Block, Prefetcher
+from burnish.boost.outofcore.prefetch import LoadedColumns, Prefetcher
 
 LEAST_ROWS = 4096  # of a block for one thread: fewer are not worth the hand-over
 
@@ -185,7 +185,7 @@ class Accumulator:
         return packed.reshape(slots, quads, QUAD, self.width)
 
     @staticmethod
-    def _route(block: Block, first: int, last: int, node: NDArray[np.int32], routing: Routing | None) -> None:
+    def _route(block: LoadedColumns, first: int, last: int, node: NDArray[np.int32], routing: Routing | None) -> None:
         """Sends some rows of a block to the children of their nodes."""
         if routing is None:
             return
@@ -201,7 +201,7 @@ class Accumulator:
 
     def _prepare(
         self,
-        block: Block,
+        block: LoadedColumns,
         first: int,
         last: int,
         node: NDArray[np.int32],
@@ -228,7 +228,7 @@ class Accumulator:
 
     def _add(
         self,
-        block: Block,
+        block: LoadedColumns,
         parts: list[tuple[int, int]],
         runs: list[NDArray[np.int64]],
         share: "_Share",

@@ -7,8 +7,8 @@ import numpy as np
 
 from burnish.boost.outofcore.accumulate import Accumulator
 from burnish.boost.outofcore.layout import QUAD, ColumnLayout
-from burnish.boost.outofcore.prefetch import BlockReader, Selection
-from burnish.boost.outofcore.store import Store
+from burnish.boost.outofcore.prefetch import BlockReader, ColumnSelection
+from burnish.boost.outofcore.store import ColumnStore
 from burnish.boost.params import Params
 from burnish.errors import ParameterError
 
@@ -18,7 +18,7 @@ MOST_SLOTS = 1 << 12
 
 
 @dataclass(frozen=True)
-class Plan:
+class BufferPlan:
     """Buffers of training, in bytes, and what was chosen to fill the budget."""
 
     rows: int  # state of the rows: margins, gradients, Hessians, labels, weights, nodes
@@ -36,13 +36,15 @@ class Plan:
         return self.rows + self.ring + self.work + self.slot * self.slots + self.resident_bytes + OVERHEAD
 
 
-def plan(store: Store, layout: ColumnLayout, bins: int, params: Params, row_bytes: int, budget: int | None) -> Plan:
+def plan(
+    store: ColumnStore, layout: ColumnLayout, bins: int, params: Params, row_bytes: int, budget: int | None
+) -> BufferPlan:
     """Shares a budget out: what must be, then histograms for a whole level, then blocks that need not be read again.
 
     bins: of one histogram. row_bytes: state of one row. Raises ParameterError, which states the smallest budget that
     is possible, if `budget` is less.
     """
-    reader, everything = BlockReader(store, layout), Selection.of(layout, None)
+    reader, everything = BlockReader(store, layout), ColumnSelection.of(layout, None)
     blocks = [reader.buffer_bytes(number, everything) for number in range(reader.blocks)]
     rows = row_bytes * reader.rows
     ring = len(store.folders) * DEPTH * max(blocks)
@@ -65,7 +67,7 @@ def plan(store: Store, layout: ColumnLayout, bins: int, params: Params, row_byte
         slots = min(slots, 1 + left // max(slot, 1))
         left -= (slots - 1) * slot
     resident = fitting(blocks, left)
-    return Plan(rows, ring, work, slot, slots, resident, sum(blocks[:resident]), budget)
+    return BufferPlan(rows, ring, work, slot, slots, resident, sum(blocks[:resident]), budget)
 
 
 def state_of_row(params: Params, row_widths: Mapping[str, int]) -> int:

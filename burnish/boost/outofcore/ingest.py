@@ -15,7 +15,7 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore import store as files
 from burnish.boost.outofcore.layout import ColumnLayout, encode_dense, encode_sparse, plan_columns
 from burnish.boost.outofcore.spool import ROW_ARRAYS, RawBlock, Spool
-from burnish.boost.outofcore.store import Packed, Store, StoreWriter
+from burnish.boost.outofcore.store import ColumnStore, Packed, StoreWriter
 from burnish.errors import DataError, ParameterError
 
 LEAST_BLOCK_ROWS = 1 << 10
@@ -35,7 +35,7 @@ def ingest(
     block_rows: int | None = None,
     compression: str = "zlib",
     check: Callable[[Spool], None] | None = None,
-) -> Store:
+) -> ColumnStore:
     """Writes the bins of a source's rows to the folders, and opens them as a store.
 
     source: chunks, each a Dataset, an array, or a tuple of what Dataset.of takes. The first folder needs room for the
@@ -67,7 +67,7 @@ def ingest(
         for number in range(spool.blocks):
             write_block(writer, spool, number, cuts, layout, workers)
         writer.finish(header_of(spool, layout, max_bin), arrays_of(spool, cuts, layout))
-    return Store.open(paths)
+    return ColumnStore.open(paths)
 
 
 def rows_of_blocks(chunk: Dataset, memory: int) -> int:

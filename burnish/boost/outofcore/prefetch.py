@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.outofcore.layout import QUAD, ColumnLayout, decode_sparse, interleave, sparse_entries
-from burnish.boost.outofcore.store import Store
+from burnish.boost.outofcore.store import ColumnStore
 
 ALIGNMENT = 64  # of columns in memory: a cache line
 
 
 @dataclass(frozen=True)
-class Selection:
+class ColumnSelection:
     """Groups of columns that a pass reads, and where their columns lie in a block in memory."""
 
     groups: tuple[int, ...]
@@ -27,7 +27,7 @@ class Selection:
     shift: NDArray[np.int32]  # (features,): where the bins of a dense column begin in the words of its quad
 
     @classmethod
-    def of(cls, layout: ColumnLayout, wanted: NDArray[np.bool_] | None) -> "Selection":
+    def of(cls, layout: ColumnLayout, wanted: NDArray[np.bool_] | None) -> "ColumnSelection":
         """The groups in which a wanted column lies; all groups if `wanted` is None."""
         chosen = [g for g in range(layout.groups) if wanted is None or wanted[layout.members(g)].any()]
         members = np.concatenate([layout.members(g) for g in chosen]) if chosen else np.zeros(0, np.int32)
@@ -41,13 +41,13 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Block:
+class LoadedColumns:
     """Columns of a range of rows in memory. Entry j of sparse column k: start[k] <= j < start[k + 1]."""
 
     number: int
     first: int  # number of its first row
     rows: int
-    selection: Selection
+    selection: ColumnSelection
     dense: NDArray[Any]  # (quads, stride >= rows), words of the bins of four columns
     start: NDArray[np.int64]  # (sparse columns + 1,)
     offsets: NDArray[np.uint16]  # (entries,), row number less `first`, ascending within a column
@@ -57,7 +57,7 @@ class Block:
 class BlockReader:
     """Reads whole blocks of a store into buffers; one for each thread, as it has scratch space of its own."""
 
-    def __init__(self, store: Store, layout: ColumnLayout) -> None:
+    def __init__(self, store: ColumnStore, layout: ColumnLayout) -> None:
         self.store = store
         self.layout = layout
         self.block_rows = int(store.header["block_rows"])
@@ -75,7 +75,7 @@ class BlockReader:
         first = block * self.block_rows
         return first, min(self.block_rows, self.rows - first)
 
-    def entries(self, block: int, selection: Selection) -> int:
+    def entries(self, block: int, selection: ColumnSelection) -> int:
         """Number of entries of the selected sparse columns in a block."""
         return sum(self._entries(block, group) for group in selection.groups)
 
@@ -85,12 +85,12 @@ class BlockReader:
             return 0
         return sparse_entries(int(self.store.pieces["raw"][block, group]), len(members), self.layout.bin_dtype)
 
-    def buffer_bytes(self, block: int, selection: Selection) -> int:
+    def buffer_bytes(self, block: int, selection: ColumnSelection) -> int:
         """Bytes of a buffer for a block."""
         dense = selection.quads * column_stride(self.span(block)[1]) * self.layout.word.itemsize
         return dense + self.entries(block, selection) * (2 + self.layout.bin_dtype.itemsize) + 4 * ALIGNMENT
 
-    def read(self, block: int, selection: Selection, buffer: NDArray[np.uint8]) -> Block:
+    def read(self, block: int, selection: ColumnSelection, buffer: NDArray[np.uint8]) -> LoadedColumns:
         """Reads, checks and decompresses the selected columns of a block into a buffer of `buffer_bytes`."""
         first, rows = self.span(block)
         dtype = self.layout.bin_dtype
@@ -115,7 +115,7 @@ class BlockReader:
                 for column in range(0, columns, QUAD):
                     interleave(data[column : column + QUAD], dense[quad, :rows])
                     quad += 1
-        return Block(block, first, rows, selection, dense, np.cumsum(counts), offsets, bins)
+        return LoadedColumns(block, first, rows, selection, dense, np.cumsum(counts), offsets, bins)
 
     def read_rows(self, block: int, piece: int, dtype: np.dtype[Any]) -> NDArray[Any]:
         """Reads a piece of values of rows (labels, weights), in an array of its own."""
@@ -157,11 +157,11 @@ class Prefetcher:
     while the threads read the others.
     """
 
-    def __init__(self, store: Store, layout: ColumnLayout, depth: int = 2, resident: int = 0) -> None:
+    def __init__(self, store: ColumnStore, layout: ColumnLayout, depth: int = 2, resident: int = 0) -> None:
         self.layout = layout
         self._readers = [BlockReader(store, layout) for _ in store.folders]
-        self._everything = Selection.of(layout, None)
-        self._resident: list[Block] = []
+        self._everything = ColumnSelection.of(layout, None)
+        self._resident: list[LoadedColumns] = []
         reader = self._resident_reader = BlockReader(store, layout)
         self.blocks = reader.blocks
         self.resident = min(resident, self.blocks)
@@ -170,12 +170,12 @@ class Prefetcher:
         # Buffers live as long as the prefetcher: fresh ones would be faulted in page by page at every pass.
         self._buffers = [[np.empty(largest, np.uint8) for _ in range(depth if rest else 0)] for _ in store.folders]
 
-    def scan(self, wanted: NDArray[np.bool_] | None = None) -> Iterator[Block]:
+    def scan(self, wanted: NDArray[np.bool_] | None = None) -> Iterator[LoadedColumns]:
         """One pass over all blocks with the wanted columns, (features,), all of them if None.
 
         A block may be used until the next is asked for. An error of a reading thread is raised here.
         """
-        selection = self._everything if wanted is None else Selection.of(self.layout, wanted)
+        selection = self._everything if wanted is None else ColumnSelection.of(self.layout, wanted)
         lanes = [
             _Lane(reader, selection, list(buffers), range(self.resident, self.blocks)[offset :: len(self._readers)])
             for offset, (reader, buffers) in enumerate(self._by_turn())
@@ -209,12 +209,12 @@ class _Lane:
     """The thread of one folder during one pass."""
 
     def __init__(
-        self, reader: BlockReader, selection: Selection, buffers: list[NDArray[np.uint8]], blocks: range
+        self, reader: BlockReader, selection: ColumnSelection, buffers: list[NDArray[np.uint8]], blocks: range
     ) -> None:
         self._reader = reader
         self._selection = selection
         self._blocks = blocks
-        self._ready: queue.SimpleQueue[tuple[Block, NDArray[np.uint8]] | BaseException] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[tuple[LoadedColumns, NDArray[np.uint8]] | BaseException] = queue.SimpleQueue()
         self.free: queue.SimpleQueue[NDArray[np.uint8] | None] = queue.SimpleQueue()
         for buffer in buffers:
             self.free.put(buffer)
@@ -235,7 +235,7 @@ class _Lane:
         except BaseException as error:
             self._ready.put(error)
 
-    def take(self) -> tuple[Block, NDArray[np.uint8]]:
+    def take(self) -> tuple[LoadedColumns, NDArray[np.uint8]]:
         """The next block, once it has been read."""
         item = self._ready.get()
         if isinstance(item, BaseException):

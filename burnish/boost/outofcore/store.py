@@ -212,7 +212,7 @@ class StoreWriter:
         self.abandon()
 
 
-class Store:
+class ColumnStore:
     """A finished store, opened for reading. `read` may be called from several threads at once."""
 
     def __init__(self, folders: tuple[Path, ...], header: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> None:
@@ -234,7 +234,7 @@ class Store:
             raise
 
     @classmethod
-    def open(cls, folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> "Store":
+    def open(cls, folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> "ColumnStore":
         """Opens the store in the folders that it was written to, in the same order.
 
         Raises DataError if it is not there, was not finished, was truncated or altered, or if a folder is another's.
@@ -303,7 +303,7 @@ class Store:
             os.close(file)
         self._files.clear()
 
-    def __enter__(self) -> "Store":
+    def __enter__(self) -> "ColumnStore":
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:

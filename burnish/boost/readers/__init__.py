@@ -14,15 +14,15 @@ from burnish.boost.inputs.factors import POLICIES
 from burnish.boost.inputs.tables import Sparse
 from burnish.boost.readers import csv, libsvm, parquet
 from burnish.boost.readers.files import FORMATS, files_of, format_of, name_tokens
-from burnish.boost.readers.parts import Part, finished, join, known_in, numbers_told, regroup
-from burnish.boost.readers.roles import Roles
+from burnish.boost.readers.parts import TableRows, finished, join, known_in, numbers_told, regroup
+from burnish.boost.readers.roles import ColumnRoles
 from burnish.errors import DataError, ParameterError
 
-__all__ = ["FORMATS", "Options", "chunks", "columns_of", "kind_of", "numbering", "read"]
+__all__ = ["FORMATS", "FileOptions", "chunks", "columns_of", "kind_of", "numbering", "read"]
 
 
 @dataclass(frozen=True)
-class Options:
+class FileOptions:
     """How files are read. What a format has not, such as a separator in Parquet, is ignored there."""
 
     format: str | None = None  # one of FORMATS; None: by the suffix, before ".gz", or by the first line
@@ -57,17 +57,19 @@ class Options:
         return self.threads or len(os.sched_getaffinity(0))
 
     @property
-    def roles(self) -> Roles:
+    def roles(self) -> ColumnRoles:
         """Which columns are no features, or categorical."""
-        return Roles(self.label, self.weight, self.qid, self.ignore, self.categorical, self.categories, self.columns)
+        return ColumnRoles(
+            self.label, self.weight, self.qid, self.ignore, self.categorical, self.categories, self.columns
+        )
 
 
 def read(path: str | os.PathLike[str], **options: Any) -> Dataset:
-    """The rows of a file, or of all files of a folder, as one Dataset. Keywords are those of `Options`.
+    """The rows of a file, or of all files of a folder, as one Dataset. Keywords are those of `FileOptions`.
 
     Raises DataError, which names file and line (of Parquet, the row), for what cannot be read.
     """
-    chosen = Options(**options)
+    chosen = FileOptions(**options)
     files = files_of(path)
     kind = format_of(files, chosen.format)
     counted = libsvm.Numbering(chosen.first_index or 0, chosen.features or libsvm.LARGEST + 1)
@@ -82,7 +84,7 @@ def read(path: str | os.PathLike[str], **options: Any) -> Dataset:
     return finished(whole, chosen.categories or _categories([whole]), chosen.policy)
 
 
-def _counted(whole: Part, table: Sparse, options: Options) -> Part:
+def _counted(whole: TableRows, table: Sparse, options: FileOptions) -> TableRows:
     """LibSVM rows with features numbered from 0, if that was left to be seen at the end."""
     shift = 0
     if options.first_index is None and options.features is None and len(table.columns):
@@ -100,7 +102,7 @@ def chunks(path: str | os.PathLike[str], chunk_rows: int, **options: Any) -> Gen
     """
     if chunk_rows < 1:
         raise ParameterError(f"chunk_rows: found {chunk_rows}; allowed is 1 or more")
-    chosen = Options(**options)
+    chosen = FileOptions(**options)
     files = files_of(path)
     kind = format_of(files, chosen.format)
     counted = libsvm.Numbering()
@@ -120,19 +122,19 @@ def chunks(path: str | os.PathLike[str], chunk_rows: int, **options: Any) -> Gen
 
 def columns_of(path: str | os.PathLike[str], **options: Any) -> tuple[tuple[str, ...], int]:
     """The names of the columns of a CSV or Parquet file, or none where it has no header, and how many there are."""
-    chosen = Options(**options)
+    chosen = FileOptions(**options)
     files = files_of(path)
     kind = format_of(files, chosen.format)
     if kind == "parquet":
         names = parquet.columns_of(files[0])
         return names, len(names)
     if kind == "csv":
-        layout = csv.layout_of(files[0], Roles(), chosen.header, chosen.separator, *name_tokens(chosen.missing))
+        layout = csv.layout_of(files[0], ColumnRoles(), chosen.header, chosen.separator, *name_tokens(chosen.missing))
         return layout.names, layout.features
     raise DataError(f"{files[0]}: found {kind}, which has no columns; allowed are csv and parquet")
 
 
-def _categories(parts: Iterable[Part]) -> tuple[Any, ...]:
+def _categories(parts: Iterable[TableRows]) -> tuple[Any, ...]:
     """The categories of all parts together; looks at the first only if it has none."""
     union: tuple[Any, ...] = ()
     names: tuple[str, ...] = ()
@@ -152,12 +154,12 @@ def kind_of(path: str | os.PathLike[str], format: str | None = None) -> str:
 
 def numbering(path: str | os.PathLike[str], **options: Any) -> tuple[int, int]:
     """The number of the first feature in a LibSVM file, 0 or 1, and how many features there are."""
-    chosen = Options(**options)
+    chosen = FileOptions(**options)
     found = libsvm.numbering_of(files_of(path), chosen.first_index, chosen.features, chosen.workers)
     return found.first, found.features
 
 
-def _parts(files: list[Path], kind: str, options: Options, counted: libsvm.Numbering) -> Iterator[Part]:
+def _parts(files: list[Path], kind: str, options: FileOptions, counted: libsvm.Numbering) -> Iterator[TableRows]:
     tokens, marks = name_tokens(options.missing)
     if kind == "libsvm":
         return libsvm.parts(files, counted, marks, options.workers)

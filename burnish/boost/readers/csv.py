@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from burnish.base.optional import require
 from burnish.boost.inputs.factors import Factor
 from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
-from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
-from burnish.boost.readers.parts import Part
-from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, Roles, in_order
+from burnish.boost.readers.files import NEWLINE, LineBlock, ahead, blocks
+from burnish.boost.readers.parts import TableRows
+from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, ColumnRoles, in_order
 from burnish.errors import DataError
 
 MISSING = frozenset((b"", b"NA", b"N/A", b"n/a", b"na", b"NaN", b"nan", b"NAN", b"null", b"NULL", b"None", b"?"))
@@ -29,7 +29,7 @@ _NO_CODE = -1  # of a missing category
 
 
 @dataclass(frozen=True)
-class Layout:
+class CsvLayout:
     """What each field of a line is, and how fields look."""
 
     names: tuple[str, ...]  # of the features; empty if there is no header
@@ -55,7 +55,7 @@ class _Columns:
     texts: dict[int, Factor]
 
 
-def parse(block: Block, layout: Layout) -> Part:
+def parse(block: LineBlock, layout: CsvLayout) -> TableRows:
     """The rows of a block of text, after the header. Raises DataError, which names file and line."""
     part = None
     columns = _read_by_arrow(block.text, layout)
@@ -67,7 +67,7 @@ def parse(block: Block, layout: Layout) -> Part:
     return part
 
 
-def _part(columns: _Columns, layout: Layout) -> Part | None:
+def _part(columns: _Columns, layout: CsvLayout) -> TableRows | None:
     """The rows, or None if a number is infinite in float32, a label or weight is missing, or a weight is negative."""
     table = np.empty((columns.rows, layout.features), np.float32)
     special: dict[int, NDArray[np.float32]] = {}
@@ -95,10 +95,10 @@ def _part(columns: _Columns, layout: Layout) -> Part | None:
             return None
         qid = np.array(queries.values, np.str_)[queries.codes] if columns.rows else np.empty(0, np.str_)
     label = special.get(LABEL)
-    return Part(table, columns.rows, layout.features, label, weight, qid, factors, layout.names, textual=True)
+    return TableRows(table, columns.rows, layout.features, label, weight, qid, factors, layout.names, textual=True)
 
 
-def _read_by_arrow(text: bytes, layout: Layout) -> _Columns | None:
+def _read_by_arrow(text: bytes, layout: CsvLayout) -> _Columns | None:
     """The fields by pyarrow, or None if it refuses the text or may read it otherwise."""
     quoted = b'"' in text
     if b"\r" in text and text.count(b"\r") != text.count(b"\r\n"):
@@ -190,7 +190,7 @@ def _field(separator: str) -> re.Pattern[bytes]:
     return re.compile(rb'[%b]*(?:"([^"]*(?:""[^"]*)*)("?)[%b]*|([^%b\n]*))([%b\n]?)' % (blank, blank, mark, mark))
 
 
-def _records(block: Block, separator: str) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
+def _records(block: LineBlock, separator: str) -> Iterator[tuple[int, list[tuple[int, bytes]]]]:
     """The rows that are not blank: where each begins, and its fields, each with its position.
 
     Raises DataError for quotes that do not end a field.
@@ -215,7 +215,7 @@ def _records(block: Block, separator: str) -> Iterator[tuple[int, list[tuple[int
             yield begin, fields
 
 
-def _read_fields(block: Block, layout: Layout) -> _Columns:
+def _read_fields(block: LineBlock, layout: CsvLayout) -> _Columns:
     """The fields one by one. Raises DataError, which names file and line."""
     kept = [(field, role) for field, role in enumerate(layout.roles.tolist()) if role != SKIPPED]
     columns: dict[int, list[Any]] = {role: [] for _, role in kept}
@@ -251,14 +251,14 @@ def _read_fields(block: Block, layout: Layout) -> _Columns:
     return _Columns(rows, {role: np.array(column, np.float64) for role, column in columns.items()}, texts)
 
 
-def _name(layout: Layout, field: int) -> str:
+def _name(layout: CsvLayout, field: int) -> str:
     """How messages call a field."""
     role = int(layout.roles[field])
     named = {LABEL: "the label", WEIGHT: "the weight", QUERY: "the query"}.get(role)
     return named or (f"column {layout.names[role]!r}" if layout.names else f"column {field}")
 
 
-def _number(block: Block, layout: Layout, field: int, place: int, token: bytes) -> float:
+def _number(block: LineBlock, layout: CsvLayout, field: int, place: int, token: bytes) -> float:
     """The number of a field; raises DataError for what is none, and for what float32 does not hold."""
     try:
         value = exact(token.strip())
@@ -272,9 +272,9 @@ def _number(block: Block, layout: Layout, field: int, place: int, token: bytes) 
 
 
 def layout_of(
-    file: Path, roles: Roles, header: bool | None, separator: str | None, tokens: frozenset[bytes],
+    file: Path, roles: ColumnRoles, header: bool | None, separator: str | None, tokens: frozenset[bytes],
     marks: NDArray[np.float32],
-) -> Layout:  # fmt: skip
+) -> CsvLayout:  # fmt: skip
     """What the columns of a file are, from its first line."""
     if separator is not None and separator not in SEPARATORS:
         raise DataError(f"{file}: separator={separator!r}; allowed are {', '.join(map(repr, SEPARATORS))}")
@@ -291,7 +291,7 @@ def layout_of(
         twice = next(name for index, name in enumerate(names) if name in names[:index])
         raise DataError(f"{file}, line {start.line}: two columns {twice!r}; allowed are distinct names")
     codes, chosen = roles.codes(names, len(fields), file)
-    return Layout(in_order(names, codes), codes, chosen | (codes == QUERY), separator, header, missing, marks)
+    return CsvLayout(in_order(names, codes), codes, chosen | (codes == QUERY), separator, header, missing, marks)
 
 
 def _numeric(field: bytes, missing: frozenset[bytes]) -> bool:
@@ -314,27 +314,27 @@ def _row_of(text: bytes) -> tuple[int, int]:
     return begin, end
 
 
-def _first_row(file: Path) -> Block:
+def _first_row(file: Path) -> LineBlock:
     """The first line that is not blank, and those after it that a quoted field goes on in."""
     for block in _body(file, header=False, size=1 << 16):
         begin, end = _row_of(block.text)
         if end:
-            return Block(file, block.text[begin:end], block.line + block.text.count(NEWLINE, 0, begin))
+            return LineBlock(file, block.text[begin:end], block.line + block.text.count(NEWLINE, 0, begin))
     raise DataError(f"{file}: the file is empty; allowed are lines of fields")
 
 
-def _body(file: Path, header: bool, size: int | None = None) -> Iterator[Block]:
+def _body(file: Path, header: bool, size: int | None = None) -> Iterator[LineBlock]:
     """The blocks of a file less its byte-order mark, and its header if there is one."""
     first = True
     for block in blocks(file, quoted=True, size=size):
         if block.line == 1:
-            block = Block(file, block.text.removeprefix(_ORDER_MARK), 1)
+            block = LineBlock(file, block.text.removeprefix(_ORDER_MARK), 1)
         end = _row_of(block.text)[1] if header and first else 0
         first &= header and not end  # the header is in a later block
-        yield Block(file, block.text[end:], block.line + block.text.count(NEWLINE, 0, end))
+        yield LineBlock(file, block.text[end:], block.line + block.text.count(NEWLINE, 0, end))
 
 
-def parts(files: list[Path], layouts: Sequence[Layout], threads: int) -> Iterator[Part]:
+def parts(files: list[Path], layouts: Sequence[CsvLayout], threads: int) -> Iterator[TableRows]:
     """The rows of CSV files, block by block."""
     for file, layout in zip(files, layouts, strict=True):
         yield from ahead(partial(parse, layout=layout), _body(file, layout.header), threads)

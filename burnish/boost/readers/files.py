@@ -30,7 +30,7 @@ S = TypeVar("S")
 
 
 @dataclass(frozen=True)
-class Block:
+class LineBlock:
     """Whole lines of a file: bytes that end in a newline, and the number of the first line, from 1."""
 
     file: Path
@@ -94,7 +94,7 @@ def opened(file: Path) -> IO[bytes]:
     return file.open("rb")
 
 
-def blocks(file: Path, quoted: bool, size: int | None = None) -> Iterator[Block]:
+def blocks(file: Path, quoted: bool, size: int | None = None) -> Iterator[LineBlock]:
     """The text of a file in blocks of about `size` bytes (BLOCK) that end with a line, not within a quoted field."""
     size = size or BLOCK
     rest, line = b"", 1
@@ -111,7 +111,7 @@ def blocks(file: Path, quoted: bool, size: int | None = None) -> Iterator[Block]
                 text += NEWLINE
             end = _last_line(text, quoted) if more else len(text)
             if end:
-                yield Block(file, text[:end], line)
+                yield LineBlock(file, text[:end], line)
                 line += text.count(NEWLINE, 0, end)
             if not more:
                 return

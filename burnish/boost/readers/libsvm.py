@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from burnish.base.optional import require
 from burnish.boost.inputs.tables import Sparse
 from burnish.boost.readers.digits import exact, has_payload, infinite, marked, shown
-from burnish.boost.readers.files import NEWLINE, Block, ahead, blocks
-from burnish.boost.readers.parts import Part
+from burnish.boost.readers.files import NEWLINE, LineBlock, ahead, blocks
+from burnish.boost.readers.parts import TableRows
 from burnish.errors import DataError
 
 LARGEST = np.iinfo(np.int32).max - 1  # feature numbers are int32
@@ -51,7 +51,7 @@ class _Rows:
     values: NDArray[np.float32]  # NaN where missing
 
 
-def parse(block: Block, numbering: Numbering, marks: NDArray[np.float32]) -> Part:
+def parse(block: LineBlock, numbering: Numbering, marks: NDArray[np.float32]) -> TableRows:
     """The rows of a block of text. Raises DataError, which names file and line."""
     found = _read_by_arrow(block.text)
     rows = None if found is None else _ascending(found)
@@ -64,7 +64,7 @@ def parse(block: Block, numbering: Numbering, marks: NDArray[np.float32]) -> Par
     features = int(rows.columns.max()) - numbering.first + 1 if len(rows.columns) else 0
     if numbering.features <= LARGEST:
         features = numbering.features
-    return Part(table, len(rows.label), features, rows.label, rows.weight, rows.qid)
+    return TableRows(table, len(rows.label), features, rows.label, rows.weight, rows.qid)
 
 
 def _in_order(rows: _Rows) -> bool:
@@ -158,7 +158,7 @@ def _table(tokens: bytes) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArr
     return keys, table.column("number").to_numpy(), table.column("number").is_null().to_numpy()
 
 
-def _read_lines(block: Block, numbering: Numbering) -> _Rows:
+def _read_lines(block: LineBlock, numbering: Numbering) -> _Rows:
     """The lines token by token. Raises DataError, which names file and line."""
     label: list[float] = []
     weight: list[float] = []
@@ -201,7 +201,7 @@ def _read_lines(block: Block, numbering: Numbering) -> _Rows:
     )
 
 
-def _number(block: Block, at: int, what: str, token: bytes) -> float:
+def _number(block: LineBlock, at: int, what: str, token: bytes) -> float:
     try:
         value = exact(token)
     except ValueError:
@@ -211,14 +211,14 @@ def _number(block: Block, at: int, what: str, token: bytes) -> float:
     return value
 
 
-def _query(block: Block, at: int, token: bytes) -> int:
+def _query(block: LineBlock, at: int, token: bytes) -> int:
     found = _QUERY.fullmatch(token)
     if not found:
         raise block.error(at, f"{shown(token)} is no query; allowed is qid: and a whole number")
     return int(found[1])
 
 
-def _feature(block: Block, at: int, token: bytes, numbering: Numbering) -> tuple[int, bytes]:
+def _feature(block: LineBlock, at: int, token: bytes, numbering: Numbering) -> tuple[int, bytes]:
     """The number of a feature, and the text of its value."""
     found = _FEATURE.fullmatch(token)
     if not found:
@@ -237,7 +237,7 @@ def _feature(block: Block, at: int, token: bytes, numbering: Numbering) -> tuple
     return column, found[3]
 
 
-def parts(files: list[Path], numbering: Numbering, marks: NDArray[np.float32], threads: int) -> Iterator[Part]:
+def parts(files: list[Path], numbering: Numbering, marks: NDArray[np.float32], threads: int) -> Iterator[TableRows]:
     """The rows of LibSVM files, block by block."""
     for file in files:
         yield from ahead(partial(parse, numbering=numbering, marks=marks), blocks(file, quoted=False), threads)

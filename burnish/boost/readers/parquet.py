@@ -14,14 +14,14 @@ from burnish.boost.inputs.factors import Factor, factor
 from burnish.boost.inputs.frames import arrow_columns
 from burnish.boost.inputs.tables import stack
 from burnish.boost.readers.digits import marked
-from burnish.boost.readers.parts import Part
-from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, Roles, in_order
+from burnish.boost.readers.parts import TableRows
+from burnish.boost.readers.roles import LABEL, QUERY, SKIPPED, WEIGHT, ColumnRoles, in_order
 from burnish.errors import DataError
 
 ROWS = 1 << 16  # of a part
 
 
-def parts(files: list[Path], roles: Roles, marks: NDArray[np.float32], rows: int = ROWS) -> Iterator[Part]:
+def parts(files: list[Path], roles: ColumnRoles, marks: NDArray[np.float32], rows: int = ROWS) -> Iterator[TableRows]:
     """The rows of Parquet files in parts of at most `rows`. Raises DataError, which names file and row."""
     parquet = require("pyarrow.parquet", "boost")
     arrow = require("pyarrow", "boost")
@@ -60,7 +60,7 @@ def _part(
     codes: NDArray[np.int64],
     chosen: NDArray[np.bool_],
     marks: NDArray[np.float32],
-) -> Part:
+) -> TableRows:
     try:
         columns = dict(zip(batch.schema.names, arrow_columns(batch).values, strict=True))
         rows: dict[int, Any] = {LABEL: None, WEIGHT: None, QUERY: None}
@@ -84,7 +84,7 @@ def _part(
         if len(marks):
             table[marked(table, marks)] = np.nan
         count = batch.num_rows
-        return Part(
+        return TableRows(
             table=table,
             rows=count,
             features=len(values),

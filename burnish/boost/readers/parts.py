@@ -18,7 +18,7 @@ _NUMBER = re.compile(r"-?(0|[1-9]\d{0,14})(\.\d{1,15})?")
 
 
 @dataclass(frozen=True)
-class Part:
+class TableRows:
     """Some rows of a file. Categorical features are in `factors`; their column of the table is not filled in."""
 
     table: NDArray[np.float32] | Sparse
@@ -31,7 +31,7 @@ class Part:
     names: tuple[str, ...] = ()
     textual: bool = False  # categories were read as text, which may be that of numbers
 
-    def cut(self, begin: int, end: int) -> "Part":
+    def cut(self, begin: int, end: int) -> "TableRows":
         """Rows ``begin … end - 1``, as views."""
         table = self.table
         if isinstance(table, Sparse):
@@ -40,7 +40,7 @@ class Part:
             cut: Any = Sparse(start, table.columns[first:last], table.values[first:last])
         else:
             cut = table[begin:end]
-        return Part(
+        return TableRows(
             table=cut,
             rows=end - begin,
             features=self.features,
@@ -53,7 +53,7 @@ class Part:
         )
 
 
-def join(parts: Sequence[Part]) -> Part:
+def join(parts: Sequence[TableRows]) -> TableRows:
     """The rows of several parts as one. A weight that only some of them have is 1 in the others."""
     if len(parts) == 1:
         return parts[0]
@@ -63,7 +63,7 @@ def join(parts: Sequence[Part]) -> Part:
         weights = [np.ones(part.rows, np.float32) if part.weight is None else part.weight for part in parts]
     labels = [part.label for part in parts if part.label is not None]
     queries = [part.qid for part in parts if part.qid is not None]
-    return Part(
+    return TableRows(
         table=_join_tables([part.table for part in parts]),
         rows=sum(part.rows for part in parts),
         features=max(part.features for part in parts),
@@ -97,13 +97,13 @@ def _join_factors(factors: Sequence[Factor]) -> Factor:
     return Factor(np.concatenate(codes), list(place))
 
 
-def regroup(parts: Iterable[Part], rows: int) -> Iterator[Part]:
+def regroup(parts: Iterable[TableRows], rows: int) -> Iterator[TableRows]:
     """The same rows in parts of `rows` each (the last may have fewer).
 
     A query is not cut: a part ends before it, or is larger if the query alone is. Raises DataError for a query whose
     rows are in several places.
     """
-    waiting: list[Part] = []
+    waiting: list[TableRows] = []
     seen: set[Any] = set()
     held = 0
     for part in parts:
@@ -141,7 +141,7 @@ def _query_end(qid: NDArray[Any], begin: int, end: int) -> int:
     return end + int(after[0]) if len(after) else len(qid)
 
 
-def _noted(part: Part, seen: set[Any]) -> Part:
+def _noted(part: TableRows, seen: set[Any]) -> TableRows:
     if part.qid is not None and part.rows:
         here = set(np.unique(part.qid).tolist())
         again = here & seen
@@ -153,7 +153,7 @@ def _noted(part: Part, seen: set[Any]) -> Part:
     return part
 
 
-def known_in(part: Part) -> tuple[Any, ...]:
+def known_in(part: TableRows) -> tuple[Any, ...]:
     """The categories of a part by themselves, (features,) of None or values as they were read; empty if it has none."""
     if not part.factors:
         return ()
@@ -182,7 +182,7 @@ def _numeric(value: Any) -> int | float | None:
     return int(found) if found.is_integer() else found
 
 
-def finished(part: Part, categories: tuple[Any, ...], policy: str) -> Dataset:
+def finished(part: TableRows, categories: tuple[Any, ...], policy: str) -> Dataset:
     """The Dataset of a part, its categories numbered by those given, (features,), or empty if none is categorical."""
     table = part.table
     for feature, one in part.factors.items():

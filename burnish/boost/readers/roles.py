@@ -14,7 +14,7 @@ SKIPPED, LABEL, WEIGHT, QUERY = -1, -2, -3, -4
 
 
 @dataclass(frozen=True)
-class Roles:
+class ColumnRoles:
     """Which columns of a table file are not features, or are categorical: by name, or by number from 0."""
 
     label: int | str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.frontend.onnx.context import Context, OnnxNode
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode
 
 Function = Callable[[str], str]
 _PLAIN = ("tanh", "relu", "sigmoid", "softplus", "softsign")
@@ -13,14 +13,14 @@ _WITH_BOTH = {"affine": (1.0, 0.0), "scaledtanh": (1.0, 1.0), "hardsigmoid": (0.
 NAMES = (*_PLAIN, *_WITH_ALPHA, *_WITH_BOTH)
 
 
-def functions(c: Context, n: OnnxNode, names: Sequence[Sequence[str]]) -> list[list[Function]]:
+def functions(c: OnnxContext, n: OnnxNode, names: Sequence[Sequence[str]]) -> list[list[Function]]:
     """The activations of each direction; parameters are taken in order by those that have some."""
     alphas, betas = list(n.attr("activation_alpha", [])), list(n.attr("activation_beta", []))
     clip = float(n.attr("clip", 0.0))
     return [[_function(c, name, alphas, betas, clip) for name in own] for own in names]
 
 
-def _function(c: Context, name: str, alphas: list[float], betas: list[float], clip: float) -> Function:
+def _function(c: OnnxContext, name: str, alphas: list[float], betas: list[float], clip: float) -> Function:
     if name not in NAMES:
         c.refuse("attribute 'activations'", name, ", ".join(NAMES))
     inner: Function
@@ -38,7 +38,7 @@ def _function(c: Context, name: str, alphas: list[float], betas: list[float], cl
     return (lambda x: inner(c.add("clip", x, min=-clip, max=clip))) if clip else inner
 
 
-def _two_parameters(c: Context, name: str, alpha: float, beta: float) -> Function:
+def _two_parameters(c: OnnxContext, name: str, alpha: float, beta: float) -> Function:
     if name == "hardsigmoid":
         return lambda x: c.add("hard_sigmoid", x, alpha=alpha, beta=beta)
     if name == "affine":
@@ -46,16 +46,16 @@ def _two_parameters(c: Context, name: str, alpha: float, beta: float) -> Functio
     return lambda x: c.add("mul", c.add("tanh", c.add("mul", x, c.scalar(beta, x))), c.scalar(alpha, x))
 
 
-def _product(c: Context, state: str, recurrent: str) -> str:
+def _product(c: OnnxContext, state: str, recurrent: str) -> str:
     return c.add("matmul", state, recurrent, transpose_b=True)
 
 
-def _part(c: Context, gates: str, position: int, hidden: int) -> str:
+def _part(c: OnnxContext, gates: str, position: int, hidden: int) -> str:
     return c.slice(gates, 1, position * hidden, (position + 1) * hidden)
 
 
 def lstm(
-    c: Context, gates: str, states: Sequence[str], own: Sequence[Function], peephole: str, coupled: bool
+    c: OnnxContext, gates: str, states: Sequence[str], own: Sequence[Function], peephole: str, coupled: bool
 ) -> tuple[str, str]:
     """One LSTM step; ``peephole`` [3 H] or "": input, output, forget; ``coupled``: the forget gate is 1 - the input's.
 
@@ -80,7 +80,7 @@ def lstm(
 
 
 def gru(
-    c: Context, gates: str, h: str, recurrent: str, bias: str, own: Sequence[Function], linear_before_reset: bool
+    c: OnnxContext, gates: str, h: str, recurrent: str, bias: str, own: Sequence[Function], linear_before_reset: bool
 ) -> str:
     """One GRU step; ``gates`` [B, 3 H]: update, reset, hidden; ``recurrent`` [3 H, H], and its ``bias`` [3 H]."""
     hidden = c.shape(h)[1]

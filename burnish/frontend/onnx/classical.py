@@ -7,24 +7,24 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 
-from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator, np_dtype
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, RuntimeValue, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import to_array
 
 FEW_KEYS = 16  # of a table that is compared with each element, which fuses with its neighbours
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
-def real(c: Context, x: str) -> str:
+def real(c: OnnxContext, x: str) -> str:
     """``x`` as float32, or as float64 if it is that."""
     return x if c.dtype(x) in ("float32", "float64") else c.cast(x, "float32")
 
 
-def rows(c: Context, x: str) -> str:
+def rows(c: OnnxContext, x: str) -> str:
     """A vector as a table of one row."""
     return x if c.rank(x) == 2 else c.reshape(x, (1, *c.shape(x)))
 
 
-def transformed(c: Context, scores: str, transform: str) -> str:
+def transformed(c: OnnxContext, scores: str, transform: str) -> str:
     """Scores [N, classes] as the attribute ``post_transform`` says."""
     match transform:
         case "NONE":
@@ -49,7 +49,7 @@ def no_texts(n: OnnxNode, *keys: str) -> None:
             raise RuntimeValue(f"{n}: attribute '{key}': found texts; allowed: numbers; texts only in a call", "")
 
 
-def _linear(c: Context, n: OnnxNode, outputs: int) -> str:
+def _linear(c: OnnxContext, n: OnnxNode, outputs: int) -> str:
     x = rows(c, real(c, n.inputs[0]))
     weights = np.asarray(n.attrs["coefficients"], np.float32).reshape(outputs, -1)
     scores = c.add("matmul", x, c.constant(np.ascontiguousarray(weights.T), c.dtype(x)))
@@ -59,23 +59,23 @@ def _linear(c: Context, n: OnnxNode, outputs: int) -> str:
     return c.add("add", scores, c.constant(np.asarray(bias), c.dtype(x))) if bias else scores
 
 
-def _linear_regressor(c: Context, n: OnnxNode) -> str:
+def _linear_regressor(c: OnnxContext, n: OnnxNode) -> str:
     return transformed(c, _linear(c, n, n.attr("targets", 1)), n.attr("post_transform", "NONE"))
 
 
-def labels_of(c: Context, labels: Sequence[int], index: str) -> str:
+def labels_of(c: OnnxContext, labels: Sequence[int], index: str) -> str:
     """The labels of classes, by their positions."""
     return c.add("gather", c.constant(np.asarray(labels, np.int64)), index, axis=0)
 
 
-def binary_label(c: Context, labels: Sequence[int], score: str, limit: float) -> str:
+def binary_label(c: OnnxContext, labels: Sequence[int], score: str, limit: float) -> str:
     """The second of two labels where a score [N, 1] is greater than ``limit``, else the first."""
     first, second = (c.constant(np.asarray(v, np.int64)) for v in labels)
     positive = c.reshape(c.add("greater", score, c.scalar(limit, score)), c.shape(score)[:1])
     return c.add("where", positive, second, first)
 
 
-def _linear_classifier(c: Context, n: OnnxNode) -> list[str]:
+def _linear_classifier(c: OnnxContext, n: OnnxNode) -> list[str]:
     no_texts(n, "classlabels_strings")
     labels, transform = n.attr("classlabels_ints") or [], n.attr("post_transform", "NONE")
     features = c.shape(n.inputs[0])[-1]
@@ -93,14 +93,14 @@ def _linear_classifier(c: Context, n: OnnxNode) -> list[str]:
     return [labels_of(c, labels, index), transformed(c, scores, transform)]
 
 
-def _scaler(c: Context, n: OnnxNode) -> str:
+def _scaler(c: OnnxContext, n: OnnxNode) -> str:
     x = real(c, n.inputs[0])
     offset = c.constant(np.asarray(n.attr("offset", [0.0])), c.dtype(x))
     scale = c.constant(np.asarray(n.attr("scale", [1.0])), c.dtype(x))
     return c.cast(c.add("mul", c.add("sub", x, offset), scale), "float32")
 
 
-def _normalizer(c: Context, n: OnnxNode) -> str:
+def _normalizer(c: OnnxContext, n: OnnxNode) -> str:
     x, norm = real(c, n.inputs[0]), n.attr("norm", "MAX")
     if norm not in ("MAX", "L1", "L2"):
         c.invalid("attribute 'norm'", norm, "MAX, L1, L2")
@@ -113,19 +113,19 @@ def _normalizer(c: Context, n: OnnxNode) -> str:
     return c.cast(c.add("div", x, c.add("where", zero, c.scalar(1.0, size), size)), "float32")
 
 
-def _feature_extractor(c: Context, n: OnnxNode) -> str:
+def _feature_extractor(c: OnnxContext, n: OnnxNode) -> str:
     """Columns along the last dimension; a vector is taken as one row."""
     x, index = rows(c, n.inputs[0]) if c.rank(n.inputs[0]) == 1 else n.inputs[0], n.inputs[1]
     c.require_positions(index, x, (c.rank(x) - 1,))
     return c.add("gather", x, c.reshape(index, (int(np.prod(c.shape(index))),)), axis=-1)
 
 
-def _binarizer(c: Context, n: OnnxNode) -> str:
+def _binarizer(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     return c.cast(c.add("greater", x, c.scalar(n.attr("threshold", 0.0), x)), c.dtype(x))
 
 
-def _imputer(c: Context, n: OnnxNode) -> str:
+def _imputer(c: OnnxContext, n: OnnxNode) -> str:
     """One value, or one a column, in the place of what is missing."""
     x = n.inputs[0]
     whole = c.dtype(x).startswith("int")
@@ -135,7 +135,7 @@ def _imputer(c: Context, n: OnnxNode) -> str:
     return c.add("where", found, c.constant(np.asarray(values), c.dtype(x)), x)
 
 
-def _one_hot_encoder(c: Context, n: OnnxNode) -> str:
+def _one_hot_encoder(c: OnnxContext, n: OnnxNode) -> str:
     no_texts(n, "cats_strings")
     x, categories = n.inputs[0], np.asarray(n.attrs["cats_int64s"], np.int64)
     if not n.attr("zeros", 1):
@@ -144,14 +144,14 @@ def _one_hot_encoder(c: Context, n: OnnxNode) -> str:
     return c.cast(c.add("equal", wide, c.constant(categories)), "float32")
 
 
-def _vectorizer(c: Context, n: OnnxNode) -> str:
+def _vectorizer(c: OnnxContext, n: OnnxNode) -> str:
     parts = [c.cast(rows(c, x), "float32") for x in n.inputs]
     sizes = n.attr("inputdimensions") or [c.shape(p)[1] for p in parts]
     cut = [p if c.shape(p)[1] == size else c.slice(p, 1, 0, size) for p, size in zip(parts, sizes, strict=True)]
     return c.add("concat", *cut, axis=1)
 
 
-def _by_search(c: Context, x: str, keys: np.ndarray, values: np.ndarray, other: np.ndarray) -> str:
+def _by_search(c: OnnxContext, x: str, keys: np.ndarray, values: np.ndarray, other: np.ndarray) -> str:
     """The value of each element's key, the first of equal ones; ``other`` for what is no key."""
     ordered, first = np.unique(keys, return_index=True)
     place = c.add("find_keys", x, c.constant(ordered))
@@ -159,7 +159,7 @@ def _by_search(c: Context, x: str, keys: np.ndarray, values: np.ndarray, other: 
     return c.add("gather", c.constant(table), place, axis=0)  # -1 is the last one
 
 
-def _label_encoder(c: Context, n: OnnxNode) -> str:
+def _label_encoder(c: OnnxContext, n: OnnxNode) -> str:
     """A table of keys and values; what is no key has the default value."""
     no_texts(n, "keys_strings", "values_strings", "classes_strings")
     tables = []

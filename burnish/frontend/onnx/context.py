@@ -62,7 +62,7 @@ class OnnxNode:
         return self.attrs.get(name, default)
 
 
-Translator = Callable[["Context", OnnxNode], "str | Sequence[str]"]
+Translator = Callable[["OnnxContext", OnnxNode], "str | Sequence[str]"]
 
 
 class RuntimeValue(UnsupportedOperator):
@@ -82,7 +82,7 @@ class OpenDimensions(ModelError):  # noqa: N818 - what is missing, as the others
 
 
 @dataclass
-class Context:
+class OnnxContext:
     """Adds operators to the graph on behalf of the node being translated."""
 
     builder: GraphBuilder

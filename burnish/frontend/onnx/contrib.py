@@ -9,19 +9,19 @@ from functools import partial
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.frontend.onnx.quantized import scaled_product
 from burnish.frontend.onnx.reduction import statistics
 
 # --- activations ------------------------------------------------------------------------------------------------------
 
 
-def _gelu(approximate: str, c: Context, n: OnnxNode) -> str:
+def _gelu(approximate: str, c: OnnxContext, n: OnnxNode) -> str:
     x = c.add("add", *n.inputs[:2]) if n.input(1) else n.inputs[0]
     return c.add("gelu", x, approximate=approximate)
 
 
-def _quick_gelu(c: Context, n: OnnxNode) -> str:
+def _quick_gelu(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     return c.add("mul", x, c.add("sigmoid", c.add("mul", x, c.scalar(n.attr("alpha", 1.702), x))))
 
@@ -29,7 +29,7 @@ def _quick_gelu(c: Context, n: OnnxNode) -> str:
 _ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
 
 
-def activated(c: Context, x: str, name: str, parameters: Sequence[float]) -> str:
+def activated(c: OnnxContext, x: str, name: str, parameters: Sequence[float]) -> str:
     """``x`` through the activation of a fused operator."""
     if name in ("", "Identity"):
         return x
@@ -45,7 +45,7 @@ def activated(c: Context, x: str, name: str, parameters: Sequence[float]) -> str
     return c.refuse("attribute 'activation'", name, ", ".join((*_ACTIVATIONS, "LeakyRelu", "Clip", "HardSigmoid")))
 
 
-def _as_standard(name: str, c: Context, n: OnnxNode, count: int) -> str:
+def _as_standard(name: str, c: OnnxContext, n: OnnxNode, count: int) -> str:
     """The operator of the default domain that a fused one begins with, on its first inputs."""
     fused = ("activation", "activation_params", "activation_alpha", "activation_beta", "activation_gamma")
     attrs = {key: value for key, value in n.attrs.items() if key not in fused}
@@ -56,20 +56,20 @@ def _as_standard(name: str, c: Context, n: OnnxNode, count: int) -> str:
     return result
 
 
-def _fused_conv(c: Context, n: OnnxNode) -> str:
+def _fused_conv(c: OnnxContext, n: OnnxNode) -> str:
     y = _as_standard("Conv", c, n, 3)
     y = c.add("add", y, n.input(3)) if n.input(3) else y
     return activated(c, y, n.attr("activation", ""), n.attr("activation_params", ()))
 
 
-def _fused_gemm(c: Context, n: OnnxNode) -> str:
+def _fused_gemm(c: OnnxContext, n: OnnxNode) -> str:
     keys = ("activation_alpha", "activation_beta", "activation_gamma")
     return activated(
         c, _as_standard("Gemm", c, n, 3), n.attr("activation", ""), [n.attrs[k] for k in keys if k in n.attrs]
     )
 
 
-def _fused_matmul(c: Context, n: OnnxNode) -> str:
+def _fused_matmul(c: OnnxContext, n: OnnxNode) -> str:
     if n.attr("transBatchA", 0) or n.attr("transBatchB", 0):
         c.refuse("attributes 'transBatchA' and 'transBatchB'", "1", "0")
     flags = {"transpose_a": bool(n.attr("transA", 0)), "transpose_b": bool(n.attr("transB", 0))}
@@ -80,7 +80,7 @@ def _fused_matmul(c: Context, n: OnnxNode) -> str:
 # --- normalizations ---------------------------------------------------------------------------------------------------
 
 
-def _sum(c: Context, names: Sequence[str]) -> str:
+def _sum(c: OnnxContext, names: Sequence[str]) -> str:
     """The sum of the tensors that are there."""
     present = [name for name in names if name]
     total = present[0]
@@ -89,7 +89,7 @@ def _sum(c: Context, names: Sequence[str]) -> str:
     return total
 
 
-def _skip_norm(simplified: bool, c: Context, n: OnnxNode) -> list[str]:
+def _skip_norm(simplified: bool, c: OnnxContext, n: OnnxNode) -> list[str]:
     """Normalization of the sum of two inputs and a bias; the sum is the fourth output."""
     beta, bias = ("", n.input(3)) if simplified else (n.input(3), n.input(4))
     total = _sum(c, [*n.inputs[:2], bias])
@@ -103,11 +103,11 @@ def _skip_norm(simplified: bool, c: Context, n: OnnxNode) -> list[str]:
     return [y, mean, inverse, total]
 
 
-def _scale_and_bias(c: Context, scale: str, bias: str) -> list[str]:
+def _scale_and_bias(c: OnnxContext, scale: str, bias: str) -> list[str]:
     return [scale, bias or c.constant(np.zeros(c.shape(scale)), c.dtype(scale))]
 
 
-def _simplified_norm(c: Context, n: OnnxNode) -> list[str]:
+def _simplified_norm(c: OnnxContext, n: OnnxNode) -> list[str]:
     x = n.inputs[0]
     axis, epsilon = c.axis(x, n.attr("axis", -1)), n.attr("epsilon", 1e-5)
     y = c.add("rms_norm", x, n.inputs[1], axis=axis, epsilon=epsilon)
@@ -118,7 +118,7 @@ def _simplified_norm(c: Context, n: OnnxNode) -> list[str]:
     return [y, c.add("rsqrt", c.add("add", square, c.scalar(epsilon, x)))]
 
 
-def _embed_norm(c: Context, n: OnnxNode) -> list[str]:
+def _embed_norm(c: OnnxContext, n: OnnxNode) -> list[str]:
     """The normalized sum of embeddings of words, positions and segments; how long each sequence is."""
     ids, segments, words, positions, segment_table, gamma, beta = (n.input(k) for k in range(7))
     batch, length = c.shape(ids)
@@ -144,7 +144,7 @@ def _embed_norm(c: Context, n: OnnxNode) -> list[str]:
 # --- attention --------------------------------------------------------------------------------------------------------
 
 
-def heads(c: Context, x: str, count: int) -> str:
+def heads(c: OnnxContext, x: str, count: int) -> str:
     """[B, S, N * D] as [B, N, S, D]."""
     batch, length, width = c.shape(x)
     if width % count:
@@ -152,13 +152,15 @@ def heads(c: Context, x: str, count: int) -> str:
     return c.transpose(c.reshape(x, (batch, length, count, width // count)), (0, 2, 1, 3))
 
 
-def joined(c: Context, x: str) -> str:
+def joined(c: OnnxContext, x: str) -> str:
     """[B, N, S, D] as [B, S, N * D]."""
     batch, count, length, depth = c.shape(x)
     return c.reshape(c.transpose(x, (0, 2, 1, 3)), (batch, length, count * depth))
 
 
-def attention(c: Context, query: str, key: str, value: str, scale: float, biases: Sequence[str], causal: bool) -> str:
+def attention(
+    c: OnnxContext, query: str, key: str, value: str, scale: float, biases: Sequence[str], causal: bool
+) -> str:
     """``softmax(Q K' scale + biases) V`` of [B, N, S, D]; ``causal``: no element sees those behind it."""
     scores = c.add("matmul", query, key, transpose_b=True)
     scores = c.add("mul", scores, c.scalar(scale, scores))
@@ -172,11 +174,11 @@ def attention(c: Context, query: str, key: str, value: str, scale: float, biases
     return c.add("matmul", c.add("softmax", scores, axis=-1), value)
 
 
-def _lowest(c: Context, like: str) -> float:
+def _lowest(c: OnnxContext, like: str) -> float:
     return -65504.0 if c.dtype(like) == "float16" else -3.4028234663852886e38
 
 
-def _mask_bias(c: Context, mask: str, like: str, rows: int, columns: int, low: float) -> str:
+def _mask_bias(c: OnnxContext, mask: str, like: str, rows: int, columns: int, low: float) -> str:
     """0 where a mask of 0 and 1 says that a key is seen, else ``low``: [B, 1 or N, S or 1, L].
 
     A mask [B] holds the lengths of the sequences.
@@ -194,21 +196,21 @@ def _mask_bias(c: Context, mask: str, like: str, rows: int, columns: int, low: f
     return c.add("where", seen, c.scalar(0.0, like), c.scalar(low, like))
 
 
-def _attention(c: Context, n: OnnxNode) -> list[str]:
+def _attention(c: OnnxContext, n: OnnxNode) -> list[str]:
     """Self-attention: one product for queries, keys and values."""
     x, weight, bias, mask, past, extra = (n.input(k) for k in range(6))
     product = c.add("matmul", x, weight)
     return _self_attention(c, n, c.add("add", product, bias) if bias else product, mask, past, extra)
 
 
-def _quantized_attention(c: Context, n: OnnxNode) -> list[str]:
+def _quantized_attention(c: OnnxContext, n: OnnxNode) -> list[str]:
     """Self-attention whose input and weight are quantized."""
     x, weight, bias, x_scale, w_scale, mask, x_zero, w_zero, past = (n.input(k) for k in range(9))
     product = scaled_product(c, x, weight, (x_scale, w_scale), (x_zero, w_zero), bias)
     return _self_attention(c, n, product, mask, past, "")
 
 
-def _self_attention(c: Context, n: OnnxNode, product: str, mask: str, past: str, extra: str) -> list[str]:
+def _self_attention(c: OnnxContext, n: OnnxNode, product: str, mask: str, past: str, extra: str) -> list[str]:
     """Attention of queries, keys and values [B, S, 3 hidden], side by side."""
     count, whole = n.attrs["num_heads"], c.shape(product)[2]
     if n.attr("do_rotary", 0):
@@ -237,7 +239,7 @@ def _self_attention(c: Context, n: OnnxNode, product: str, mask: str, past: str,
     return [y, c.add("concat", *present, axis=0)]
 
 
-def _multi_head(c: Context, n: OnnxNode) -> list[str]:
+def _multi_head(c: OnnxContext, n: OnnxNode) -> list[str]:
     """Attention of queries to keys and values that are given: [B, S, N * D]."""
     query, key, value, bias, mask, extra, past_key, past_value = (n.input(k) for k in range(8))
     count = n.attrs["num_heads"]
@@ -264,7 +266,7 @@ def _multi_head(c: Context, n: OnnxNode) -> list[str]:
     return [joined(c, y), key, value]
 
 
-def _rotary(c: Context, n: OnnxNode) -> str:
+def _rotary(c: OnnxContext, n: OnnxNode) -> str:
     """Pairs of elements turned by the angle of their position (Su et al. 2021), the first ``rotary_embedding_dim``."""
     x, positions, cosines, sines = n.inputs
     given = c.shape(x)
@@ -287,7 +289,7 @@ def _rotary(c: Context, n: OnnxNode) -> str:
     return joined(c, y) if len(given) == 3 else y
 
 
-def _turned(c: Context, x: str, cosine: str, sine: str, interleaved: bool) -> str:
+def _turned(c: OnnxContext, x: str, cosine: str, sine: str, interleaved: bool) -> str:
     shape, half = c.shape(x), c.shape(x)[3] // 2
     if interleaved:
         pairs = c.reshape(x, (*shape[:3], half, 2))

@@ -14,7 +14,7 @@ from typing import Any
 import onnx
 
 from burnish.errors import ModelError, UnsupportedOperator
-from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, RuntimeValue, Translator
 from burnish.frontend.onnx.flow import branch, empty_results, loop
 from burnish.frontend.onnx.nodes import translate_subgraph
 from burnish.loops.sizes import dims_of, extent_of, least
@@ -24,7 +24,7 @@ FEW_UNROLLED = 256  # nodes that a loop of more steps becomes: more are one node
 MOST_UNROLLED = 2048  # nodes that a loop becomes whose states change their types from step to step
 
 
-def _if(c: Context, n: OnnxNode) -> list[str]:
+def _if(c: OnnxContext, n: OnnxNode) -> list[str]:
     bodies = n.attrs["then_branch"], n.attrs["else_branch"]
     if c.known(n.inputs[0]) is not None or not _may_flow(c):
         return translate_subgraph(c, bodies[0 if bool(_one(c, n.inputs[0], "cond")) else 1], [])
@@ -38,7 +38,7 @@ def _if(c: Context, n: OnnxNode) -> list[str]:
         ) from None
 
 
-def _loop(c: Context, n: OnnxNode) -> list[str]:
+def _loop(c: OnnxContext, n: OnnxNode) -> list[str]:
     body, most, going = n.attrs["body"], _known(c, n.input(0)), _known(c, n.input(1))
     if any(name in c.lists for name in n.inputs[2:]):
         return _unrolled_loop(c, n)
@@ -64,7 +64,7 @@ def _loop(c: Context, n: OnnxNode) -> list[str]:
             raise RuntimeValue(str(found), error.tensor) from None
 
 
-def _loop_of_bodies(c: Context, n: OnnxNode) -> list[str]:
+def _loop_of_bodies(c: OnnxContext, n: OnnxNode) -> list[str]:
     """A loop as one node, whose body is compiled once."""
     body: onnx.GraphProto = n.attrs["body"]
     most, going, states = _known(c, n.input(0)), _known(c, n.input(1)), n.inputs[2:]
@@ -75,13 +75,13 @@ def _loop_of_bodies(c: Context, n: OnnxNode) -> list[str]:
             f"{n}: found scan outputs of rounds whose number values decide; allowed: a number", n.input(0)
         )
 
-    def translate(inner: Context, step: str, now: list[str]) -> list[str]:
+    def translate(inner: OnnxContext, step: str, now: list[str]) -> list[str]:
         return translate_subgraph(inner, body, [step, inner.constant(True, "bool"), *now])
 
     return loop(c, body, n.input(0), n.input(1), states, translate, number if several else 0)
 
 
-def _unrolled_loop(c: Context, n: OnnxNode) -> list[str]:
+def _unrolled_loop(c: OnnxContext, n: OnnxNode) -> list[str]:
     """A loop as the nodes of all its steps."""
     body: onnx.GraphProto = n.attrs["body"]
     most = int(_one(c, n.input(0), "M")) if n.input(0) else MOST_UNROLLED
@@ -107,7 +107,7 @@ def _unrolled_loop(c: Context, n: OnnxNode) -> list[str]:
     return [*carried, *(_stack(c, parts, 0) for parts in scanned)]
 
 
-def _scan(c: Context, n: OnnxNode) -> list[str]:
+def _scan(c: OnnxContext, n: OnnxNode) -> list[str]:
     if n.opset < 9:
         raise RuntimeValue(f"{n}: found a batch of sequences; allowed: opset 9 and later", "")
     body, count = n.attrs["body"], n.attrs["num_scan_inputs"]
@@ -134,7 +134,7 @@ def _scan(c: Context, n: OnnxNode) -> list[str]:
 
 
 def _scan_of_bodies(
-    c: Context, n: OnnxNode, carried: Sequence[str], inputs: Sequence[str], axes: Sequence[int],
+    c: OnnxContext, n: OnnxNode, carried: Sequence[str], inputs: Sequence[str], axes: Sequence[int],
     backward: Sequence[int], steps: int,
 ) -> tuple[list[str], list[str]]:  # fmt: skip
     """The states and the results of all steps, along their first dimension, of a scan as one node."""
@@ -145,7 +145,7 @@ def _scan_of_bodies(
         limit = c.constant(steps, "int64")
     last = c.add("sub", limit, c.constant(1, "int64"))
 
-    def translate(inner: Context, step: str, now: list[str]) -> list[str]:
+    def translate(inner: OnnxContext, step: str, now: list[str]) -> list[str]:
         back = inner.add("sub", last, step) if any(backward) else step
         parts = [
             inner.add("gather", x, back if reverse else step, axis=axis)
@@ -158,7 +158,7 @@ def _scan_of_bodies(
 
 
 def _unrolled_scan(
-    c: Context, n: OnnxNode, carried: Sequence[str], inputs: Sequence[str], axes: Sequence[int],
+    c: OnnxContext, n: OnnxNode, carried: Sequence[str], inputs: Sequence[str], axes: Sequence[int],
     backward: Sequence[int], steps: int,
 ) -> tuple[list[str], list[str]]:  # fmt: skip
     """As :func:`_scan_of_bodies`, as the nodes of all steps."""
@@ -178,7 +178,7 @@ def _unrolled_scan(
     return list(carried), [_stack(c, parts, 0) for parts in scanned]
 
 
-def _arranged(c: Context, x: str, axis: int, back: int) -> str:
+def _arranged(c: OnnxContext, x: str, axis: int, back: int) -> str:
     """The results of all steps, which lie along the first dimension, along another, from the last step if ``back``."""
     shape = c.shape(x)
     rank = len(shape)
@@ -191,12 +191,12 @@ def _arranged(c: Context, x: str, axis: int, back: int) -> str:
     return c.transpose(x, [*range(1, at + 1), 0, *range(at + 1, rank)])
 
 
-def _may_flow(c: Context) -> bool:
+def _may_flow(c: OnnxContext) -> bool:
     """Whether control flow may become a node with bodies: there is no gradient through one."""
     return c.flow and not c.training
 
 
-def _known(c: Context, name: str) -> Any:
+def _known(c: OnnxContext, name: str) -> Any:
     """The one element of a value that is known, a number or a size; None for another, and for none."""
     found = c.known(name) if name else None
     return found.reshape(-1)[0] if found is not None and found.size == 1 else None
@@ -206,7 +206,7 @@ def _without(shape: Sequence[int], axis: int) -> tuple[int, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
-def _one(c: Context, name: str, what: str) -> Any:
+def _one(c: OnnxContext, name: str, what: str) -> Any:
     """The one element of a value that is known."""
     found = c.static(name, what)
     if found.size != 1:
@@ -214,7 +214,7 @@ def _one(c: Context, name: str, what: str) -> Any:
     return found.reshape(-1)[0]
 
 
-def _require_same(c: Context, before: Sequence[str], after: Sequence[str]) -> None:
+def _require_same(c: OnnxContext, before: Sequence[str], after: Sequence[str]) -> None:
     """Refuses carried values that change their type from one step to the next."""
     for old, new in zip(before, after, strict=False):
         if old not in c.lists and new not in c.lists and c.dtype(old) != c.dtype(new):
@@ -227,13 +227,13 @@ def _require_short(n: OnnxNode, steps: int, body: onnx.GraphProto) -> None:
         raise RuntimeValue(f"{n}: found {steps} steps of {len(body.node)} nodes; allowed: {MOST_UNROLLED} in all", "")
 
 
-def _at(c: Context, x: str, axis: int, position: int) -> str:
+def _at(c: OnnxContext, x: str, axis: int, position: int) -> str:
     """The slice of ``x`` at a position along ``axis``, without that dimension."""
     shape = c.shape(x)
     return c.reshape(c.slice(x, axis, position, position + 1), (*shape[:axis], *shape[axis + 1 :]))
 
 
-def _stack(c: Context, parts: Sequence[str], axis: int) -> str:
+def _stack(c: OnnxContext, parts: Sequence[str], axis: int) -> str:
     """The parts along a new dimension."""
     shape = c.shape(parts[0])
     if not -len(shape) <= axis + 1 <= len(shape) + 1:
@@ -242,7 +242,7 @@ def _stack(c: Context, parts: Sequence[str], axis: int) -> str:
     return c.add("concat", *(c.reshape(p, (*shape[:at], 1, *shape[at:])) for p in parts), axis=at)
 
 
-def _at_run_time(c: Context, n: OnnxNode) -> list[str]:
+def _at_run_time(c: OnnxContext, n: OnnxNode) -> list[str]:
     """An operator that import cannot translate, whatever it knows of its inputs."""
     raise RuntimeValue(f"{n}: found results that are no tensors of numbers of a known shape; allowed: in a call", "")
 

@@ -7,12 +7,12 @@ from math import prod
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.graph.graph import Attribute
 from burnish.loops.sizes import dim, dims_of, greatest
 
 
-def _counting(c: Context, op: str, bound: int, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
+def _counting(c: OnnxContext, op: str, bound: int, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
     """The results of an operator that counts, of which there are at most ``bound``, but for the count itself."""
     count = dim(f"count_{len(c.builder.types)}", 0, greatest(bound))
     c.counted.update(dims_of((count,)))
@@ -24,14 +24,14 @@ def _along(axis: int | None) -> dict[str, Attribute]:
     return {} if axis is None else {"axis": axis}
 
 
-def _nonzero(c: Context, n: OnnxNode) -> str:
+def _nonzero(c: OnnxContext, n: OnnxNode) -> str:
     known = c.builder.constants.get(n.inputs[0])
     if known is not None:
         return c.constant(np.array(np.nonzero(np.atleast_1d(known)), np.int64).reshape(max(known.ndim, 1), -1))
     return _counting(c, "nonzero", prod(c.shape(n.inputs[0])), n.inputs[0])[0]
 
 
-def _compress(c: Context, n: OnnxNode) -> str:
+def _compress(c: OnnxContext, n: OnnxNode) -> str:
     x, condition = n.inputs
     axis = c.axis(x, n.attrs["axis"]) if "axis" in n.attrs else None
     condition = c.cast(c.reshape(condition, (prod(c.shape(condition)),)), "bool")
@@ -40,7 +40,7 @@ def _compress(c: Context, n: OnnxNode) -> str:
     return _counting(c, "compress", bound, x, condition, **_along(axis))[0]
 
 
-def _unique(c: Context, n: OnnxNode) -> list[str]:
+def _unique(c: OnnxContext, n: OnnxNode) -> list[str]:
     x = n.inputs[0]
     own, axis = c.dtype(x), c.axis(x, n.attrs["axis"]) if "axis" in n.attrs else None
     wide = {"bool": "uint8", "float16": "float32", "bfloat16": "float32"}.get(own, own)
@@ -49,7 +49,7 @@ def _unique(c: Context, n: OnnxNode) -> list[str]:
     return [c.cast(found[0], own), *found[1:]]
 
 
-def _non_max_suppression(c: Context, n: OnnxNode) -> str:
+def _non_max_suppression(c: OnnxContext, n: OnnxNode) -> str:
     """Best boxes; where their number is not known statically, there may be as many as there are boxes."""
     boxes, scores = (c.cast(x, "float32") if c.dtype(x) != "float64" else x for x in n.inputs[:2])
     batch, classes, places = (greatest(extent) for extent in c.shape(scores))

@@ -8,7 +8,7 @@ from functools import partial
 import ml_dtypes
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, element_named
 from burnish.loops.expr import FLOATS, ITEM_BYTES, NARROW
 
@@ -25,11 +25,11 @@ SAME_NAME = {  # one to one, no attributes
 }  # fmt: skip
 
 
-def _plain(op: str, c: Context, n: OnnxNode) -> str:
+def _plain(op: str, c: OnnxContext, n: OnnxNode) -> str:
     return c.add(op, *_broadcast(c, n))
 
 
-def _broadcast(c: Context, n: OnnxNode) -> tuple[str, ...]:
+def _broadcast(c: OnnxContext, n: OnnxNode) -> tuple[str, ...]:
     """The inputs; before opset 7 the second one's dimensions begin at ``axis`` of the first, if that is given."""
     if n.opset >= 7 or len(n.inputs) != 2:
         return n.inputs
@@ -45,11 +45,11 @@ def _broadcast(c: Context, n: OnnxNode) -> tuple[str, ...]:
     return a, c.reshape(b, (*c.shape(b), *[1] * missing))
 
 
-def _with_alpha(op: str, default: float, c: Context, n: OnnxNode) -> str:
+def _with_alpha(op: str, default: float, c: OnnxContext, n: OnnxNode) -> str:
     return c.add(op, n.inputs[0], alpha=n.attr("alpha", default))
 
 
-def _variadic(op: str, c: Context, n: OnnxNode) -> str:
+def _variadic(op: str, c: OnnxContext, n: OnnxNode) -> str:
     """Of all inputs, which before opset 8 are of one shape."""
     total = n.inputs[0]
     if n.opset < 8 and not all(c.may_be(c.shape(name), c.shape(total)) for name in n.inputs):
@@ -59,12 +59,12 @@ def _variadic(op: str, c: Context, n: OnnxNode) -> str:
     return total
 
 
-def _mean(c: Context, n: OnnxNode) -> str:
+def _mean(c: OnnxContext, n: OnnxNode) -> str:
     total = _variadic("add", c, n)
     return c.add("div", total, c.scalar(len(n.inputs), total))
 
 
-def _clip(c: Context, n: OnnxNode) -> str:
+def _clip(c: OnnxContext, n: OnnxNode) -> str:
     """Bounds are attributes before opset 11, then inputs; the lower one first, so that the upper one prevails.
 
     One that is left out is the least or greatest finite number, of float32 where it is an attribute: infinities become
@@ -93,23 +93,23 @@ def _clip(c: Context, n: OnnxNode) -> str:
     return c.add("identity", x) if x == n.inputs[0] else x
 
 
-def _cast(c: Context, n: OnnxNode) -> str:
+def _cast(c: OnnxContext, n: OnnxNode) -> str:
     to = n.attrs["to"]  # before opset 6 the type's name
     return _converted(c, n, dtype_name(element_named(to, str(n)) if isinstance(to, str) else to, str(n)))
 
 
-def _cast_like(c: Context, n: OnnxNode) -> str:
+def _cast_like(c: OnnxContext, n: OnnxNode) -> str:
     return _converted(c, n, c.dtype(n.inputs[1]))
 
 
-def _converted(c: Context, n: OnnxNode, to: str) -> str:
+def _converted(c: OnnxContext, n: OnnxNode, to: str) -> str:
     x = n.inputs[0]
     if to not in NARROW and c.dtype(x) not in NARROW:
         return c.add("cast", x, to=to)
     return c.add("convert", x, to=to, saturate=bool(n.attr("saturate", 1)), rounding=n.attr("round_mode", "up"))
 
 
-def _pow(c: Context, n: OnnxNode) -> str:
+def _pow(c: OnnxContext, n: OnnxNode) -> str:
     """The result has the base's dtype; powers are taken in a dtype that holds base and exponent."""
     x, exponent = _broadcast(c, n)
     dtype = c.dtype(x)
@@ -132,7 +132,7 @@ def _power_dtype(base: str, exponent: str) -> str:
     return next((d for d in (*floats, "float32") if digits[d] >= enough), "float64")
 
 
-def _mod(c: Context, n: OnnxNode) -> str:
+def _mod(c: OnnxContext, n: OnnxNode) -> str:
     fmod = n.attr("fmod", 0)
     if fmod not in (0, 1):
         c.invalid("attribute 'fmod'", fmod, "0, 1")
@@ -141,18 +141,18 @@ def _mod(c: Context, n: OnnxNode) -> str:
     return c.add("mod", *n.inputs, truncate=bool(fmod))
 
 
-def _gelu(c: Context, n: OnnxNode) -> str:
+def _gelu(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("gelu", n.inputs[0], approximate=n.attr("approximate", "none"))
 
 
-def _swish(c: Context, n: OnnxNode) -> str:
+def _swish(c: OnnxContext, n: OnnxNode) -> str:
     x, alpha = n.inputs[0], n.attr("alpha", 1.0)
     if alpha == 1.0:
         return c.add("silu", x)
     return c.add("mul", x, c.add("sigmoid", c.add("mul", x, c.scalar(alpha, x))))
 
 
-def _selu(c: Context, n: OnnxNode) -> str:
+def _selu(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     alpha, gamma = n.attr("alpha"), n.attr("gamma")
     if alpha is None and gamma is None:
@@ -161,11 +161,11 @@ def _selu(c: Context, n: OnnxNode) -> str:
     return c.add("mul", scaled, c.scalar(1.05070102214813232421875 if gamma is None else gamma, x))
 
 
-def _hard_sigmoid(c: Context, n: OnnxNode) -> str:
+def _hard_sigmoid(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("hard_sigmoid", n.inputs[0], alpha=n.attr("alpha", 0.2), beta=n.attr("beta", 0.5))
 
 
-def _is_inf(c: Context, n: OnnxNode) -> str:
+def _is_inf(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     negative, positive = n.attr("detect_negative", 1), n.attr("detect_positive", 1)
     if negative and positive:
@@ -175,20 +175,20 @@ def _is_inf(c: Context, n: OnnxNode) -> str:
     return c.add("equal", x, c.scalar(np.inf if positive else -np.inf, x))
 
 
-def _bit_shift(c: Context, n: OnnxNode) -> str:
+def _bit_shift(c: OnnxContext, n: OnnxNode) -> str:
     direction = n.attrs["direction"]
     if direction not in ("LEFT", "RIGHT"):
         c.invalid("attribute 'direction'", direction, "LEFT, RIGHT")
     return c.add(f"shift_{direction.lower()}", *n.inputs)
 
 
-def _bitwise_not(c: Context, n: OnnxNode) -> str:
+def _bitwise_not(c: OnnxContext, n: OnnxNode) -> str:
     dtype = c.dtype(n.inputs[0])
     ones = (1 << 8 * ITEM_BYTES[dtype]) - 1 if dtype.startswith("u") else -1
     return c.add("bitwise_xor", n.inputs[0], c.constant(ones, dtype))
 
 
-def _tan(c: Context, n: OnnxNode) -> str:
+def _tan(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     return c.add("div", c.add("sin", x), c.add("cos", x))
 

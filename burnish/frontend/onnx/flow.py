@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from burnish.frontend.onnx.context import Context, RuntimeValue
+from burnish.frontend.onnx.context import OnnxContext, RuntimeValue
 from burnish.frontend.onnx.nodes import names_read, translate_subgraph
 from burnish.graph.flow import as_body, invariant_nodes
 from burnish.graph.graph import Graph, GraphBuilder
@@ -25,10 +25,10 @@ class _Inner:
     constants that are tensors of the graph around it, by which of these they are.
     """
 
-    outer: Context
+    outer: OnnxContext
     graph: onnx.GraphProto
     also: Sequence[str] = ()
-    context: Context = field(init=False)
+    context: OnnxContext = field(init=False)
     around: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -60,7 +60,7 @@ class _Inner:
         return drop_dead(builder.build(*found))
 
 
-def branch(c: Context, condition: str, bodies: Sequence[onnx.GraphProto]) -> list[str]:
+def branch(c: OnnxContext, condition: str, bodies: Sequence[onnx.GraphProto]) -> list[str]:
     """A node of two bodies, the first of which runs where the condition is true. Raises RuntimeValue where results are
     of different types, and ModelError for a body that is not valid for its operands.
     """
@@ -77,12 +77,12 @@ def branch(c: Context, condition: str, bodies: Sequence[onnx.GraphProto]) -> lis
     return _added(c, BRANCH, operands.names, then=then, other=other)
 
 
-Round = Callable[[Context, str, list[str]], list[str]]
+Round = Callable[[OnnxContext, str, list[str]], list[str]]
 """What a round adds to the context of its body, which knows its number and states: the condition and other results."""
 
 
 def loop(
-    c: Context,
+    c: OnnxContext,
     body: onnx.GraphProto,
     limit: str,
     condition: str,
@@ -121,7 +121,7 @@ def loop(
 
 
 def empty_results(
-    c: Context, body: onnx.GraphProto, feeds: Sequence[tuple[Sequence[int], str]], skip: int
+    c: OnnxContext, body: onnx.GraphProto, feeds: Sequence[tuple[Sequence[int], str]], skip: int
 ) -> list[str]:
     """What no round at all makes of the results behind the first ``skip`` of a body: tensors [0, ...] of their types.
     ``feeds``: the types of the subgraph's inputs.
@@ -138,7 +138,7 @@ def empty_results(
 class _Operands:
     """The operands of a node with bodies, in order."""
 
-    context: Context
+    context: OnnxContext
     names: list[str]
 
     def body(self, inner: _Inner, graph: Graph, own: Sequence[str]) -> Body:
@@ -155,7 +155,7 @@ class _Operands:
         return as_body(graph, places)
 
 
-def _added(c: Context, op: str, operands: Sequence[str], **attrs: Any) -> list[str]:
+def _added(c: OnnxContext, op: str, operands: Sequence[str], **attrs: Any) -> list[str]:
     """The results of a node that was added."""
     names = [c.builder.fresh(f"{c.node.stem}.{op}")]
     made = c.builder.add_many(op, *operands, names=names, node=c.node.name, **attrs)
@@ -163,7 +163,7 @@ def _added(c: Context, op: str, operands: Sequence[str], **attrs: Any) -> list[s
     return list(made)
 
 
-def _without_invariants(c: Context, inner: _Inner, graph: Graph) -> Graph:
+def _without_invariants(c: OnnxContext, inner: _Inner, graph: Graph) -> Graph:
     """The body of a loop without the nodes that compute the same in every round, which are added around it."""
     moved = invariant_nodes(graph, [name for name in graph.inputs if name in inner.around])
     for node in moved:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from burnish.frontend.onnx.classical import TRANSFORMS, binary_label, labels_of, no_texts, real, rows, transformed
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.ops.native.trees import AGGREGATES
 
@@ -17,7 +17,7 @@ MODES = ("LEAF", "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_E
 
 
 @dataclass(frozen=True)
-class Forest:
+class OnnxTrees:
     """Trees as the operators have them: ``nodes`` [nodes, 5] with mode (by place in ``MODES``), feature, next node if
     true, if false, whether a missing value goes to the first; ``thresholds`` [nodes]; ``weights`` [nodes, targets], NaN
     where a leaf says nothing; ``members`` [pairs, 2]: a node that asks for members of a set, and one of these.
@@ -29,7 +29,7 @@ class Forest:
     weights: np.ndarray
     members: np.ndarray
 
-    def scores(self, c: Context, x: str, aggregate: str, silent: float = 0.0) -> str:
+    def scores(self, c: OnnxContext, x: str, aggregate: str, silent: float = 0.0) -> str:
         """[N, targets] of a table; ``silent`` where no tree says anything."""
         least, most = self.nodes[:, 1].min(initial=0), self.nodes[:, 1].max(initial=0)
         if least < 0:
@@ -77,7 +77,7 @@ def _before(value: np.floating) -> float:
     return float(np.nextafter(value, type(value)(-np.inf))) if value != -np.inf else np.nan
 
 
-def in_order(forest: Forest, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def in_order(forest: OnnxTrees, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """The constants of the operator ``tree_ensemble`` for a table of ``dtype``: every test is one of "at most"."""
     modes, count = forest.nodes[:, 0], len(forest.nodes)
     own = np.result_type(np.float64 if dtype == "float64" else np.float32, forest.thresholds)
@@ -107,7 +107,7 @@ def in_order(forest: Forest, dtype: str) -> tuple[np.ndarray, np.ndarray, np.nda
     return roots.reshape(-1, 2), nodes, np.asarray(tests.thresholds, own), forest.weights[leaves]
 
 
-def _members_of(tests: _Tests, forest: Forest, node: int, own: np.dtype) -> None:
+def _members_of(tests: _Tests, forest: OnnxTrees, node: int, own: np.dtype) -> None:
     """A chain of tests for every member of a node's set."""
     _, feature, true, false, tracks = forest.nodes[node].tolist()
     values = forest.members[forest.members[:, 0] == node, 1].astype(own)
@@ -137,7 +137,7 @@ def _floats(n: OnnxNode, key: str) -> np.ndarray | None:
     return np.asarray(n.attrs[key], np.float32) if key in n.attrs else None
 
 
-def _named_forest(c: Context, n: OnnxNode, leaf: str, targets: int) -> Forest:
+def _named_forest(c: OnnxContext, n: OnnxNode, leaf: str, targets: int) -> OnnxTrees:
     """The trees of the older operators, whose nodes have a tree and a number; ``leaf``: what leaves' attributes begin
     with, target or class.
     """
@@ -179,10 +179,10 @@ def _named_forest(c: Context, n: OnnxNode, leaf: str, targets: int) -> Forest:
     roots = np.asarray([at for at in range(count) if at not in children], np.int64)
     if len(_reached(nodes, roots)) != count:
         c.invalid("nodes", "nodes that no way from a root leads to", "trees, none of whose nodes is below itself")
-    return Forest(roots, nodes, thresholds, weights, np.zeros((0, 2), np.float32))
+    return OnnxTrees(roots, nodes, thresholds, weights, np.zeros((0, 2), np.float32))
 
 
-def _require_lengths(c: Context, count: int, **lists: Sequence[int] | np.ndarray | None) -> None:
+def _require_lengths(c: OnnxContext, count: int, **lists: Sequence[int] | np.ndarray | None) -> None:
     """Refuses attributes that do not say one thing of each node."""
     for key, found in lists.items():
         if found is not None and len(found) != count:
@@ -199,7 +199,7 @@ def _reached(nodes: np.ndarray, roots: np.ndarray) -> set[int]:
     return found
 
 
-def _regressor(c: Context, n: OnnxNode) -> str:
+def _regressor(c: OnnxContext, n: OnnxNode) -> str:
     x = rows(c, real(c, n.inputs[0]))
     targets, aggregate = n.attr("n_targets", 1), n.attr("aggregate_function", "SUM")
     if aggregate not in AGGREGATES:
@@ -213,7 +213,7 @@ def _regressor(c: Context, n: OnnxNode) -> str:
     return transformed(c, scores, n.attr("post_transform", "NONE"))
 
 
-def _classifier(c: Context, n: OnnxNode) -> list[str]:
+def _classifier(c: OnnxContext, n: OnnxNode) -> list[str]:
     """Labels and scores; of two classes whose weights all belong to one, its score decides, and the other's follows."""
     no_texts(n, "classlabels_strings")
     x, labels = rows(c, real(c, n.inputs[0])), n.attrs["classlabels_int64s"]
@@ -236,7 +236,7 @@ def _classifier(c: Context, n: OnnxNode) -> list[str]:
     return [labels_of(c, labels, index), transformed(c, scores, transform)]
 
 
-def _binary(c: Context, n: OnnxNode, score: str, base: np.ndarray | None, transform: str) -> list[str]:
+def _binary(c: OnnxContext, n: OnnxNode, score: str, base: np.ndarray | None, transform: str) -> list[str]:
     """As onnxruntime has it: a probability's opposite where all weights are at least zero, else the negative score."""
     if base is not None and len(base):
         score = c.add("add", score, c.constant(base[-1:], "float32"))
@@ -252,7 +252,7 @@ def _binary(c: Context, n: OnnxNode, score: str, base: np.ndarray | None, transf
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")  # by number, of the newer operator
 
 
-def _tree_ensemble(c: Context, n: OnnxNode) -> str:
+def _tree_ensemble(c: OnnxContext, n: OnnxNode) -> str:
     """The newer operator: inner nodes and leaves apart; sets of values are separated by NaN."""
     x = rows(c, n.inputs[0])
     modes = to_array(n.attrs["nodes_modes"], str(n)).astype(np.int64) + 1
@@ -285,11 +285,11 @@ def _tree_ensemble(c: Context, n: OnnxNode) -> str:
     if not 0 <= aggregate < len(_AGGREGATES) or not 0 <= transform < len(TRANSFORMS):
         c.invalid("aggregate_function and post_transform", f"{aggregate}, {transform}", "0 to 3, 0 to 4")
     _require_ends(c, nodes, n.attrs["tree_roots"], inner)
-    forest = Forest(np.asarray(n.attrs["tree_roots"], np.int64), nodes, thresholds, weights, _members(n, modes))
+    forest = OnnxTrees(np.asarray(n.attrs["tree_roots"], np.int64), nodes, thresholds, weights, _members(n, modes))
     return transformed(c, forest.scores(c, x, _AGGREGATES[aggregate]), TRANSFORMS[transform])
 
 
-def _require_ends(c: Context, nodes: np.ndarray, roots: Sequence[int], inner: int) -> None:
+def _require_ends(c: OnnxContext, nodes: np.ndarray, roots: Sequence[int], inner: int) -> None:
     """Refuses trees in which a way down never ends."""
     level = np.asarray(roots, np.int64)
     if (level < 0).any() or (level >= max(inner, 1)).any():

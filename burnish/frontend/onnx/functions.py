@@ -10,7 +10,7 @@ import onnx.defs
 import onnx.helper
 
 from burnish.errors import UnsupportedOperator
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.frontend.onnx.domains import DEFAULT, key_of, split_key
 from burnish.frontend.onnx.dtypes import element_type
 from burnish.frontend.onnx.nodes import attributes, subgraphs, translate_nodes
@@ -24,7 +24,7 @@ FUNCTIONS = (
 LOSSES = ("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 
 
-def expand(c: Context, n: OnnxNode) -> Sequence[str]:
+def expand(c: OnnxContext, n: OnnxNode) -> Sequence[str]:
     """The outputs of the standard's function for this node, by the translators of the operators it is made of."""
     if n.op in LOSSES:
         _check_loss(c, n)
@@ -50,7 +50,7 @@ def expand(c: Context, n: OnnxNode) -> Sequence[str]:
     return found
 
 
-def _check_loss(c: Context, n: OnnxNode) -> None:
+def _check_loss(c: OnnxContext, n: OnnxNode) -> None:
     """Refuses a target that is not a class for each of the scores' places, and weights that are not one a class."""
     scores, target = c.shape(n.inputs[0]), c.shape(n.inputs[1])
     if len(scores) < 2 or not c.may_be(target, (scores[0], *scores[2:])):
@@ -95,7 +95,7 @@ def _schema(n: OnnxNode) -> Any:  # an OpSchema, whose stubs lack functions
     return onnx.defs.get_schema(name, n.opset, domain)
 
 
-def _body(c: Context, n: OnnxNode) -> onnx.FunctionProto:
+def _body(c: OnnxContext, n: OnnxNode) -> onnx.FunctionProto:
     """The function for these inputs' types, in the newest opset that is no newer than the model's."""
     schema = _schema(n)
     depends = schema.has_context_dependent_function

@@ -7,18 +7,18 @@ from functools import partial
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name
 
 # --- random numbers ---------------------------------------------------------------------------------------------------
 
 
-def seed(c: Context, n: OnnxNode) -> dict[str, float | int]:
+def seed(c: OnnxContext, n: OnnxNode) -> dict[str, float | int]:
     """The node's seed; of one without, what tells it from others."""
     return {"seed": float(n.attrs["seed"])} if "seed" in n.attrs else {"stream": len(c.builder.types)}
 
 
-def _random(op: str, names: Sequence[str], defaults: Sequence[float], c: Context, n: OnnxNode) -> str:
+def _random(op: str, names: Sequence[str], defaults: Sequence[float], c: OnnxContext, n: OnnxNode) -> str:
     """Numbers in a shape that is given, or in that of the input, of its dtype if none is named."""
     like = n.input(0)
     shape = c.shape(like) if like else tuple(n.attrs["shape"])
@@ -28,7 +28,7 @@ def _random(op: str, names: Sequence[str], defaults: Sequence[float], c: Context
     return c.add(op, shape=shape, dtype=dtype, **attrs, **seed(c, n))
 
 
-def _bernoulli(c: Context, n: OnnxNode) -> str:
+def _bernoulli(c: OnnxContext, n: OnnxNode) -> str:
     """1 with the probability that the input holds, else 0."""
     x = n.inputs[0]
     dtype = dtype_name(n.attrs["dtype"], str(n)) if "dtype" in n.attrs else c.dtype(x)
@@ -37,7 +37,7 @@ def _bernoulli(c: Context, n: OnnxNode) -> str:
     return c.cast(c.add("less", chance, x), dtype)
 
 
-def _multinomial(c: Context, n: OnnxNode) -> str:
+def _multinomial(c: OnnxContext, n: OnnxNode) -> str:
     dtype = dtype_name(n.attr("dtype", 6), str(n))
     return c.add("multinomial", n.inputs[0], count=n.attr("sample_size", 1), dtype=dtype, **seed(c, n))
 
@@ -45,7 +45,7 @@ def _multinomial(c: Context, n: OnnxNode) -> str:
 # --- windows and spectra ----------------------------------------------------------------------------------------------
 
 
-def _window(coefficients: Sequence[float], c: Context, n: OnnxNode) -> str:
+def _window(coefficients: Sequence[float], c: OnnxContext, n: OnnxNode) -> str:
     """A sum of cosines over a period of ``size``, or of ``size - 1``."""
     (size,) = c.ints(n.inputs[0], "size")
     dtype = dtype_name(n.attr("output_datatype", 1), str(n))
@@ -58,7 +58,7 @@ def _window(coefficients: Sequence[float], c: Context, n: OnnxNode) -> str:
     return c.constant(np.asarray(value).astype(np_dtype(dtype)))
 
 
-def _mel_weights(c: Context, n: OnnxNode) -> str:
+def _mel_weights(c: OnnxContext, n: OnnxNode) -> str:
     """Triangular filters of frequencies that are equally far apart on the mel scale."""
     names = ("num_mel_bins", "dft_length", "sample_rate", "lower_edge_hertz", "upper_edge_hertz")
     bins, length, rate, low, high = (c.number(name, what).item() for name, what in zip(n.inputs, names, strict=True))
@@ -84,7 +84,7 @@ def _mel_weights(c: Context, n: OnnxNode) -> str:
     return c.constant(weights.astype(np_dtype(dtype)))
 
 
-def _dft(c: Context, n: OnnxNode) -> str:
+def _dft(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     axis = int(c.number(n.input(2), "axis")) if n.input(2) else n.attr("axis", 1 if n.opset < 20 else -2)
     axis = c.axis(x, axis)
@@ -96,7 +96,7 @@ def _dft(c: Context, n: OnnxNode) -> str:
     return c.add("dft", x, axis=axis, length=length, inverse=inverse, onesided=onesided)
 
 
-def _stft(c: Context, n: OnnxNode) -> str:
+def _stft(c: OnnxContext, n: OnnxNode) -> str:
     """The transform of every frame: [B, L, 1 or 2] to [B, frames, frequencies, 2]."""
     x, window = n.inputs[0], n.input(2)
     step = int(c.number(n.inputs[1], "frame_step"))
@@ -117,17 +117,17 @@ def _stft(c: Context, n: OnnxNode) -> str:
     return c.add("dft", framed, axis=2, length=size, onesided=onesided)
 
 
-def _cumprod(c: Context, n: OnnxNode) -> str:
+def _cumprod(c: OnnxContext, n: OnnxNode) -> str:
     (axis,) = c.ints(n.inputs[1], "axis")
     exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
     return c.add("cumprod", n.inputs[0], axis=axis, exclusive=exclusive, reverse=reverse)
 
 
-def _determinant(c: Context, n: OnnxNode) -> str:
+def _determinant(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("determinant", n.inputs[0])
 
 
-def _count_ngrams(c: Context, n: OnnxNode) -> str:
+def _count_ngrams(c: OnnxContext, n: OnnxNode) -> str:
     if "pool_strings" in n.attrs:
         c.refuse("attribute 'pool_strings'", "given", "pool_int64s: tensors of texts are not supported")
     pool, starts = tuple(n.attr("pool_int64s", ())), tuple(n.attrs["ngram_counts"])

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context
+from burnish.frontend.onnx.context import OnnxContext
 from burnish.graph.integer_products import Weight
 
 
-def is_zero(c: Context, zero_point: str) -> bool:
+def is_zero(c: OnnxContext, zero_point: str) -> bool:
     """Whether a zero point is not given, or a constant of zeros."""
     value = c.builder.constants.get(zero_point) if zero_point else None
     return not zero_point or (value is not None and not value.any())
 
 
-def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
+def integer_matmul(c: OnnxContext, a: str, b: str, a_zero: str, b_zero: str) -> str:
     """``(a - a_zero) (b - b_zero)`` in int32; zero points are one number, or one a row of a, or one a column of b.
 
     The product is that of the operands as they are: what zero points add to it are sums of rows and columns. A constant
@@ -46,12 +46,12 @@ def integer_matmul(c: Context, a: str, b: str, a_zero: str, b_zero: str) -> str:
     return product
 
 
-def one(c: Context, parameter: str) -> bool:
+def one(c: OnnxContext, parameter: str) -> bool:
     """Whether a parameter is a single number: for the whole tensor, not for each row or column."""
     return all(e == 1 for e in c.shape(parameter))
 
 
-def constant_weight(c: Context, weight: str, zero: str, axis: int) -> Weight | None:
+def constant_weight(c: OnnxContext, weight: str, zero: str, axis: int) -> Weight | None:
     """Constant bytes less a constant zero point, of one number or of one for each output channel along ``axis``."""
     known, point = c.builder.constants.get(weight), c.builder.constants.get(zero)
     if known is None or known.dtype not in (np.int8, np.uint8) or not (is_zero(c, zero) or point is not None):
@@ -62,7 +62,7 @@ def constant_weight(c: Context, weight: str, zero: str, axis: int) -> Weight | N
     return Weight.of(known, point.astype(np.int64).reshape(shape), axis)
 
 
-def row_numbers(c: Context, zero: str, a: str) -> str:
+def row_numbers(c: OnnxContext, zero: str, a: str) -> str:
     """A scale or zero point of the rows of ``a``: a number, or a column of them."""
     if one(c, zero):
         return c.reshape(zero, ())

@@ -36,7 +36,7 @@ from burnish.frontend.onnx import (
     vectors,
     window,
 )
-from burnish.frontend.onnx.context import Context, OpenDimensions, RuntimeValue, Translator, require_room
+from burnish.frontend.onnx.context import OnnxContext, OpenDimensions, RuntimeValue, Translator, require_room
 from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.external import ExternalData
@@ -138,7 +138,7 @@ def import_loaded(
     opset = opset_of(proto)
     versions = versions_of(proto)
     check_graph(graph, opset, versions)
-    context = Context(
+    context = OnnxContext(
         GraphBuilder(), data=data, translators=TRANSLATORS, opset=opset, versions=versions, training=training, flow=flow
     )
     names = _add_constants(context, graph)
@@ -219,7 +219,7 @@ def _unsupported(graph: onnx.GraphProto, missing: dict[str, list[str]]) -> int:
     return sparse
 
 
-def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
+def _add_constants(context: OnnxContext, graph: onnx.GraphProto) -> dict[str, str]:
     """Adds the initializers; returns ONNX name -> graph name."""
     declared = {value.name: value for value in graph.input}
     for tensor in graph.initializer:
@@ -240,7 +240,7 @@ def _add_constants(context: Context, graph: onnx.GraphProto) -> dict[str, str]:
 
 
 def _add_inputs(
-    context: Context, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Any]
+    context: OnnxContext, graph: onnx.GraphProto, names: dict[str, str], shapes: Mapping[str, Any]
 ) -> dict[str, str]:
     """Adds the graph's inputs; one that an initializer gives a value is a constant. Returns ``Imported.assumed``."""
     inputs = [value for value in graph.input if value.name not in names]
@@ -355,7 +355,7 @@ def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
 # --- outputs ----------------------------------------------------------------------------------------------------------
 
 
-def _check_declared(context: Context, names: Mapping[str, str], graph: onnx.GraphProto) -> None:
+def _check_declared(context: OnnxContext, names: Mapping[str, str], graph: onnx.GraphProto) -> None:
     """Holds what the model says of its values against what is computed: dtypes must agree, shapes are told."""
     for kind, values in (("output", graph.output), ("value", graph.value_info)):
         for value in values:

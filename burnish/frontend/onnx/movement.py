@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator, np_dtype
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.generators import seed
 from burnish.loops.sizes import extent_of, greatest, is_size, larger, least, smaller
 
 
-def _reshape(c: Context, n: OnnxNode) -> str:
+def _reshape(c: OnnxContext, n: OnnxNode) -> str:
     x, source = n.inputs[0], c.shape(n.inputs[0])
     wanted = c.ints_of("shape", 1) or ()
     if n.input(1) and c.rank(n.inputs[1]) != 1:
@@ -29,14 +29,14 @@ def _reshape(c: Context, n: OnnxNode) -> str:
     return c.add("reshape", x, shape=tuple(shape))
 
 
-def _flatten(c: Context, n: OnnxNode) -> str:
+def _flatten(c: OnnxContext, n: OnnxNode) -> str:
     x, axis, rank = n.inputs[0], n.attr("axis", 1), c.rank(n.inputs[0])
     if not -rank <= axis <= rank:
         c.invalid("attribute 'axis'", axis, f"-{rank} to {rank} for an input of {rank} dimensions")
     return c.flatten(x, axis + rank if axis < 0 else axis)
 
 
-def _squeeze(c: Context, n: OnnxNode) -> str:
+def _squeeze(c: OnnxContext, n: OnnxNode) -> str:
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     axes = c.ints_of("axes", 1)
     unsure = [d for d, extent in enumerate(shape) if extent != 1 and least(extent) <= 1 <= greatest(extent)]
@@ -50,7 +50,7 @@ def _squeeze(c: Context, n: OnnxNode) -> str:
     return c.add("reshape", x, shape=tuple(e for d, e in enumerate(shape) if d not in dropped))
 
 
-def _unsqueeze(c: Context, n: OnnxNode) -> str:
+def _unsqueeze(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     axes = c.ints_of("axes", 1) or ()
     rank = c.rank(x) + len(axes)
@@ -61,16 +61,16 @@ def _unsqueeze(c: Context, n: OnnxNode) -> str:
     return c.add("reshape", x, shape=tuple(1 if d in new else next(rest) for d in range(rank)))
 
 
-def _transpose(c: Context, n: OnnxNode) -> str:
+def _transpose(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     return c.add("transpose", x, perm=tuple(n.attr("perm", range(c.rank(x) - 1, -1, -1))))
 
 
-def _concat(c: Context, n: OnnxNode) -> str:
+def _concat(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("concat", *n.inputs, axis=n.attr("axis", 1))
 
 
-def _split(c: Context, n: OnnxNode) -> list[str]:
+def _split(c: OnnxContext, n: OnnxNode) -> list[str]:
     x = n.inputs[0]
     axis = c.axis(x, n.attr("axis", 0))
     extent = c.shape(x)[axis]
@@ -87,7 +87,7 @@ def _split(c: Context, n: OnnxNode) -> list[str]:
     return [c.slice(x, axis, int(end - size), int(end)) for size, end in zip(sizes, ends, strict=True)]
 
 
-def _slice(c: Context, n: OnnxNode) -> str:
+def _slice(c: OnnxContext, n: OnnxNode) -> str:
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     starts, ends = c.ints_of("starts", 1) or (), c.ints_of("ends", 2) or ()
     axes = c.ints_of("axes", 3)
@@ -110,7 +110,7 @@ def _slice(c: Context, n: OnnxNode) -> str:
     return c.add("slice", x, starts=tuple(first), extents=tuple(extents), steps=tuple(step_of))
 
 
-def _open_slice(c: Context, extent: int, start: int, end: int) -> tuple[int, int]:
+def _open_slice(c: OnnxContext, extent: int, start: int, end: int) -> tuple[int, int]:
     """Start and extent of a slice in single steps, where something depends on dimensions: clamped, if it is decided."""
     begin, stop = (v + extent if greatest(v) < 0 else v for v in (start, end))
     bounds = [smaller(larger(v, 0), extent) for v in (begin, stop)]
@@ -132,7 +132,7 @@ def _taken(extent: int, start: int, end: int, step: int) -> range:
     return range(min(max(start, 0), extent - 1), min(max(end, -1), extent - 1), step)
 
 
-def _gather(c: Context, n: OnnxNode) -> str:
+def _gather(c: OnnxContext, n: OnnxNode) -> str:
     x, index = n.inputs[:2]
     axis = c.axis(x, n.attr("axis", 0))
     c.require_positions(index, x, (axis,))
@@ -145,21 +145,21 @@ def _gather(c: Context, n: OnnxNode) -> str:
     return c.add("gather", x, index, axis=axis)
 
 
-def _gather_elements(c: Context, n: OnnxNode) -> str:
+def _gather_elements(c: OnnxContext, n: OnnxNode) -> str:
     x, index = n.inputs
     axis = c.axis(x, n.attr("axis", 0))
     c.require_positions(index, x, (axis,))
     return c.add("gather_elements", x, index, axis=axis)
 
 
-def _gather_nd(c: Context, n: OnnxNode) -> str:
+def _gather_nd(c: OnnxContext, n: OnnxNode) -> str:
     (x, index), batch = n.inputs, n.attr("batch_dims", 0)
     depth = c.shape(index)[-1] if c.rank(index) else 0
     c.require_positions(index, x, range(batch, batch + depth))
     return c.add("gather_nd", x, index, batch_dims=batch)
 
 
-def _pad(c: Context, n: OnnxNode) -> str:
+def _pad(c: OnnxContext, n: OnnxNode) -> str:
     x, rank, mode = n.inputs[0], c.rank(n.inputs[0]), n.attr("mode", "constant")
     given = c.ints_of("paddings" if "paddings" in n.attrs else "pads", 1) or ()
     value = n.attr("value", 0.0)
@@ -183,7 +183,7 @@ def _pad(c: Context, n: OnnxNode) -> str:
     return c.add("pad", x, pads=(*low, *high), value=int(value) if c.dtype(x) == "bool" else value)
 
 
-def _wrapped(c: Context, x: str, low: Sequence[int], high: Sequence[int]) -> str:
+def _wrapped(c: OnnxContext, x: str, low: Sequence[int], high: Sequence[int]) -> str:
     """``x`` repeated periodically before and behind, or cut where pads are negative."""
     for d, (before, behind) in enumerate(zip(low, high, strict=True)):
         extent = c.shape(x)[d]
@@ -194,11 +194,11 @@ def _wrapped(c: Context, x: str, low: Sequence[int], high: Sequence[int]) -> str
     return x
 
 
-def _expand(c: Context, n: OnnxNode) -> str:
+def _expand(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("expand", n.inputs[0], shape=c.ints(n.inputs[1], "shape"))
 
 
-def _tile(c: Context, n: OnnxNode) -> str:
+def _tile(c: OnnxContext, n: OnnxNode) -> str:
     x, given = n.inputs[0], c.ints(n.inputs[1], "repeats")
     if n.opset < 6:  # how often, and along which axis
         axis = c.axis(x, c.ints(n.inputs[2], "axis")[0])
@@ -206,7 +206,7 @@ def _tile(c: Context, n: OnnxNode) -> str:
     return c.add("tile", x, repeats=given)
 
 
-def _shape(c: Context, n: OnnxNode) -> str:
+def _shape(c: OnnxContext, n: OnnxNode) -> str:
     shape = c.shape(n.inputs[0])
     part = range(len(shape))[n.attr("start", 0) : n.attr("end", len(shape))]
     if any(is_size(shape[d]) for d in part):
@@ -214,14 +214,14 @@ def _shape(c: Context, n: OnnxNode) -> str:
     return c.constant([shape[d] for d in part], "int64")
 
 
-def _size(c: Context, n: OnnxNode) -> str:
+def _size(c: OnnxContext, n: OnnxNode) -> str:
     size = math.prod(c.shape(n.inputs[0]))
     if is_size(size):
         return c.add("reduce_prod", c.add("shape_of", n.inputs[0]), axes=(0,), keepdims=False)
     return c.constant(size, "int64")
 
 
-def _constant(c: Context, n: OnnxNode) -> str:
+def _constant(c: OnnxContext, n: OnnxNode) -> str:
     if len(n.attrs) != 1:
         c.invalid("attributes", ", ".join(n.attrs) or "none", "one of value, value_int(s), value_float(s)")
     ((key, value),) = n.attrs.items()
@@ -232,7 +232,7 @@ def _constant(c: Context, n: OnnxNode) -> str:
     return c.constant(value, "float32" if "float" in key else "int64")
 
 
-def _constant_of_shape(c: Context, n: OnnxNode) -> str:
+def _constant_of_shape(c: OnnxContext, n: OnnxNode) -> str:
     """A constant that takes no memory however large: a view of its one element."""
     shape = c.ints(n.inputs[0], "input") if c.shape(n.inputs[0]) else ()
     tensor = n.attr("value")
@@ -245,7 +245,7 @@ def _constant_of_shape(c: Context, n: OnnxNode) -> str:
     return c.constant(np.broadcast_to(fill.reshape(()), shape))
 
 
-def _range(c: Context, n: OnnxNode) -> str:
+def _range(c: OnnxContext, n: OnnxNode) -> str:
     arguments = zip(n.inputs, ("start", "limit", "delta"), strict=True)
     if any(c.shape(name) not in ((), (1,)) for name in n.inputs):
         c.invalid("start, limit and delta", [list(c.shape(name)) for name in n.inputs], "one element each")
@@ -261,7 +261,7 @@ def _range(c: Context, n: OnnxNode) -> str:
     return c.constant((first + np.arange(count, dtype=_counting(dtype)) * step).astype(dtype))
 
 
-def _open_range(c: Context, n: OnnxNode, start: Any, limit: Any, delta: Any) -> str:
+def _open_range(c: OnnxContext, n: OnnxNode, start: Any, limit: Any, delta: Any) -> str:
     """A range whose length depends on dimensions."""
     if is_size(delta) or delta <= 0:
         c.refuse("delta", delta, "a positive number, where start or limit depend on dimensions")
@@ -277,7 +277,7 @@ def _counting(dtype: np.dtype) -> str:
     return "int64" if dtype.kind in "iu" else "float64"
 
 
-def _eye_like(c: Context, n: OnnxNode) -> str:
+def _eye_like(c: OnnxContext, n: OnnxNode) -> str:
     if c.rank(n.inputs[0]) != 2:
         c.invalid("input 0", f"shape {list(c.shape(n.inputs[0]))}", "2 dimensions")
     rows, columns = c.shape(n.inputs[0])
@@ -286,7 +286,7 @@ def _eye_like(c: Context, n: OnnxNode) -> str:
     return c.constant(np.eye(rows, columns, n.attr("k", 0), dtype=np_dtype(dtype)))
 
 
-def _one_hot(c: Context, n: OnnxNode) -> str:
+def _one_hot(c: OnnxContext, n: OnnxNode) -> str:
     indices, depth, values = n.inputs
     if c.dtype(indices) not in ("int32", "int64"):
         indices = c.cast(indices, "int64")
@@ -296,20 +296,20 @@ def _one_hot(c: Context, n: OnnxNode) -> str:
     return c.add("one_hot", indices, values, depth=count, axis=n.attr("axis", -1))
 
 
-def _depth_to_space(c: Context, n: OnnxNode) -> str:
+def _depth_to_space(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("depth_to_space", n.inputs[0], block=n.attrs["blocksize"], mode=n.attr("mode", "DCR"))
 
 
-def _space_to_depth(c: Context, n: OnnxNode) -> str:
+def _space_to_depth(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("space_to_depth", n.inputs[0], block=n.attrs["blocksize"], mode=n.attr("mode", "DCR"))
 
 
-def _trilu(c: Context, n: OnnxNode) -> str:
+def _trilu(c: OnnxContext, n: OnnxNode) -> str:
     diagonal = int(c.number(n.input(1), "k")) if n.input(1) else 0
     return c.add("trilu", n.inputs[0], upper=bool(n.attr("upper", 1)), diagonal=diagonal)
 
 
-def _dropout(c: Context, n: OnnxNode) -> list[str]:
+def _dropout(c: OnnxContext, n: OnnxNode) -> list[str]:
     """The form of inference, which keeps everything; in training, elements by chance, and scales them."""
     if n.input(1):
         c.require_one(n.input(1), "ratio")
@@ -325,14 +325,14 @@ def _dropout(c: Context, n: OnnxNode) -> list[str]:
     return [y, c.constant(np.broadcast_to(np.True_, c.shape(y)))] if len(n.outputs) > 1 else [y]
 
 
-def _ratio(c: Context, n: OnnxNode) -> float:
+def _ratio(c: OnnxContext, n: OnnxNode) -> float:
     """An attribute up to version 11, then an input; version 6 and before have a form of inference of their own."""
     if n.attr("is_test", 0):
         return 0.0
     return float(c.number(n.input(1), "ratio")) if n.input(1) else float(n.attr("ratio", 0.5))
 
 
-def _random_dropout(c: Context, n: OnnxNode, ratio: float) -> list[str]:
+def _random_dropout(c: OnnxContext, n: OnnxNode, ratio: float) -> list[str]:
     x = n.inputs[0]
     if not 0 <= ratio < 1:
         c.invalid("input 'ratio'", ratio, "0 to less than 1")
@@ -342,7 +342,7 @@ def _random_dropout(c: Context, n: OnnxNode, ratio: float) -> list[str]:
     return [c.add("where", kept, scaled, c.scalar(0, x)), kept]
 
 
-def _center_crop_pad(c: Context, n: OnnxNode) -> str:
+def _center_crop_pad(c: OnnxContext, n: OnnxNode) -> str:
     """Cut, or filled with zeros, around the centre to a shape."""
     y, wanted = n.inputs[0], c.ints(n.inputs[1], "shape")
     axes = [c.axis(y, a) for a in n.attr("axes", range(c.rank(y)))]
@@ -360,7 +360,7 @@ def _center_crop_pad(c: Context, n: OnnxNode) -> str:
     return c.add("pad", y, pads=(*low, *high)) if any(low + high) else c.add("identity", y)
 
 
-def _reverse_sequence(c: Context, n: OnnxNode) -> str:
+def _reverse_sequence(c: OnnxContext, n: OnnxNode) -> str:
     batch, time = n.attr("batch_axis", 1), n.attr("time_axis", 0)
     if {batch, time} == {0, 1} and c.rank(n.inputs[0]) > 1:
         extent = c.shape(n.inputs[0])[time]

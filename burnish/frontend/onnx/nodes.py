@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from burnish.errors import ModelError, UnsupportedOperator, VerificationError
-from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, RuntimeValue
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.symbolic import note_sizes
@@ -18,7 +18,7 @@ from burnish.loops.sizes import Dim, dims_of
 
 
 def translate_nodes(
-    context: Context, names: dict[str, str], nodes: Sequence[onnx.NodeProto], used: Collection[str]
+    context: OnnxContext, names: dict[str, str], nodes: Sequence[onnx.NodeProto], used: Collection[str]
 ) -> None:
     """Adds the operators of all nodes; ``names`` maps names of the model to those of the graph, and gets the outputs.
 
@@ -33,7 +33,7 @@ def translate_nodes(
         context.names = before
 
 
-def translate_subgraph(context: Context, graph: onnx.GraphProto, feeds: Sequence[str]) -> list[str]:
+def translate_subgraph(context: OnnxContext, graph: onnx.GraphProto, feeds: Sequence[str]) -> list[str]:
     """Adds the nodes of a subgraph, whose inputs are the graph tensors ``feeds``; returns those of its outputs.
 
     It sees the names of what is around it, which does not see its own.
@@ -61,7 +61,7 @@ def translate_subgraph(context: Context, graph: onnx.GraphProto, feeds: Sequence
     return [names[value.name] for value in graph.output]
 
 
-def _check_element(context: Context, where: str, value: onnx.ValueInfoProto, name: str) -> None:
+def _check_element(context: OnnxContext, where: str, value: onnx.ValueInfoProto, name: str) -> None:
     """Refuses a value of a subgraph that is declared with another element type than it has."""
     element = value.type.tensor_type.elem_type
     if element:
@@ -84,7 +84,7 @@ def subgraphs(node: onnx.NodeProto) -> dict[str, onnx.GraphProto]:
     return {attribute.name: attribute.g for attribute in node.attribute if attribute.type == graph}
 
 
-def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, position: int) -> None:
+def _translate(context: OnnxContext, names: dict[str, str], node: onnx.NodeProto, position: int) -> None:
     """Adds one node's operators and binds its outputs in ``names``."""
     inputs = tuple(names[name] if name else "" for name in node.input)
     key = key_of(node.domain, node.op_type)
@@ -119,7 +119,7 @@ def _translate(context: Context, names: dict[str, str], node: onnx.NodeProto, po
     note_sizes(context, n, [names.get(name, "") for name in node.output])
 
 
-def dims_known(context: Context, names: Sequence[str]) -> frozenset[Dim]:
+def dims_known(context: OnnxContext, names: Sequence[str]) -> frozenset[Dim]:
     """The open dimensions in the shapes of tensors, and in their elements, as far as these are known as sizes."""
     elements = (v for name in names for v in context.sizes.get(name, np.zeros(0)).reshape(-1).tolist())
     shaped = (name for name in names if name in context.builder.types)

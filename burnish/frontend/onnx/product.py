@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.loops.expr import FLOATS
 
 
-def _matmul(c: Context, n: OnnxNode) -> str:
+def _matmul(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("matmul", *n.inputs)
 
 
-def _gemm(c: Context, n: OnnxNode) -> str:
+def _gemm(c: OnnxContext, n: OnnxNode) -> str:
     """``alpha * A' B' + beta * C``."""
     ranks = [c.rank(x) for x in n.inputs if x]
     if ranks[:2] != [2, 2] or max(ranks) > 2:
@@ -33,7 +33,7 @@ def _gemm(c: Context, n: OnnxNode) -> str:
     return c.add("add", y, bias if beta == 1.0 else c.add("mul", bias, c.scalar(beta, bias)))
 
 
-def _einsum(c: Context, n: OnnxNode) -> str:
+def _einsum(c: OnnxContext, n: OnnxNode) -> str:
     equation = _without_ellipsis(c, n, n.attrs["equation"].replace(" ", ""))
     left, arrow, result = equation.partition("->")
     terms = left.split(",")
@@ -58,7 +58,7 @@ def _einsum(c: Context, n: OnnxNode) -> str:
 _SPARE = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
-def _without_ellipsis(c: Context, n: OnnxNode, equation: str) -> str:
+def _without_ellipsis(c: OnnxContext, n: OnnxNode, equation: str) -> str:
     """The equation with letters for the dimensions that an ellipsis stands for; an implicit result begins with them."""
     if "..." not in equation:
         return equation
@@ -74,7 +74,7 @@ def _without_ellipsis(c: Context, n: OnnxNode, equation: str) -> str:
     return f"{left}->{result}".replace("...", free)
 
 
-def _diagonal(c: Context, x: str, labels: str) -> tuple[str, str]:
+def _diagonal(c: OnnxContext, x: str, labels: str) -> tuple[str, str]:
     """A tensor in which every label is one dimension: of those that share one, the diagonal."""
     for label in dict.fromkeys(labels):
         while labels.count(label) > 1:
@@ -91,7 +91,7 @@ def _diagonal(c: Context, x: str, labels: str) -> tuple[str, str]:
     return x, labels
 
 
-def _broadcast(c: Context, operands: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+def _broadcast(c: OnnxContext, operands: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """The operands without dimensions of extent 1 that are longer in others: those hold the same for all of them."""
     extents: dict[str, int] = {}
     for x, labels in operands:
@@ -110,7 +110,7 @@ def _broadcast(c: Context, operands: Sequence[tuple[str, str]]) -> list[tuple[st
     return found
 
 
-def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, str]:
+def _sum_out(c: OnnxContext, x: str, labels: str, needed: set[str]) -> tuple[str, str]:
     """``x`` summed over the labels that nothing needs any more."""
     axes = tuple(d for d, label in enumerate(labels) if label not in needed)
     if not axes:
@@ -118,7 +118,7 @@ def _sum_out(c: Context, x: str, labels: str, needed: set[str]) -> tuple[str, st
     return c.add("reduce_sum", x, axes=axes, keepdims=False), "".join(v for v in labels if v in needed)
 
 
-def _stretched(c: Context, a: tuple[str, str], b: tuple[str, str]) -> tuple[str, str]:
+def _stretched(c: OnnxContext, a: tuple[str, str], b: tuple[str, str]) -> tuple[str, str]:
     """``a`` without the labels of extent 1 that have another one in ``b``: there each element meets the same one."""
     (x, labels), extents = a, dict(zip(b[1], c.shape(b[0]), strict=True))
     shape = dict(zip(labels, c.shape(x), strict=True))
@@ -130,7 +130,7 @@ def _stretched(c: Context, a: tuple[str, str], b: tuple[str, str]) -> tuple[str,
     return c.reshape(x, [shape[v] for v in kept]), kept
 
 
-def _contract(c: Context, a: tuple[str, str], b: tuple[str, str], needed: set[str]) -> tuple[str, str]:
+def _contract(c: OnnxContext, a: tuple[str, str], b: tuple[str, str], needed: set[str]) -> tuple[str, str]:
     """Product of two labelled tensors as one batched matrix product [batch, M, K] × [batch, K, N]."""
     a, b = _stretched(c, a, b), _stretched(c, b, a)
     x, left = _sum_out(c, *a, needed | set(b[1]))

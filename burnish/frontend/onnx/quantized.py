@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import dtype_name
 from burnish.frontend.onnx.integer_product import constant_weight, integer_matmul, is_zero, one, row_numbers
 from burnish.frontend.onnx.window import as_image, convolution, restored, window_attributes
@@ -24,7 +24,7 @@ RANGES: Mapping[str, tuple[int, int]] = {
 LEAST = -(2.0**31)  # what stands for all numbers below, and for NaN: with any zero point the least of a dtype
 
 
-def _output_dtype(c: Context, n: OnnxNode, zero_point: str, default: str) -> str:
+def _output_dtype(c: OnnxContext, n: OnnxNode, zero_point: str, default: str) -> str:
     """The dtype that ``output_dtype`` names, else that of the zero point, else ``default``."""
     given = n.attr("output_dtype", 0)
     if given:
@@ -32,7 +32,7 @@ def _output_dtype(c: Context, n: OnnxNode, zero_point: str, default: str) -> str
     return c.dtype(zero_point) if zero_point else default
 
 
-def _spread(c: Context, n: OnnxNode, parameter: str, x: str) -> str:
+def _spread(c: OnnxContext, n: OnnxNode, parameter: str, x: str) -> str:
     """A scale or zero point in a shape that broadcasts against ``x``: one number, one along an axis, or one a block."""
     shape = c.shape(parameter)
     if c.rank(parameter) == 0 or (c.rank(parameter) == 1 and shape[0] == 1 and not n.attr("block_size", 0)):
@@ -46,7 +46,7 @@ def _spread(c: Context, n: OnnxNode, parameter: str, x: str) -> str:
     return c.reshape(parameter, tuple(shape[0] if d == axis else 1 for d in range(rank)))
 
 
-def _blocks(c: Context, parameter: str, x: str, axis: int, block: int) -> str:
+def _blocks(c: OnnxContext, parameter: str, x: str, axis: int, block: int) -> str:
     """One number for every ``block`` successive elements along ``axis``, repeated for each."""
     shape, whole = c.shape(parameter), c.shape(x)
     wanted = tuple(-(-e // block) if d == axis else e for d, e in enumerate(whole))
@@ -58,12 +58,12 @@ def _blocks(c: Context, parameter: str, x: str, axis: int, block: int) -> str:
     return joined if shape[axis] * block == whole[axis] else c.slice(joined, axis, 0, whole[axis])
 
 
-def as_number(c: Context, x: str, dtype: str) -> str:
+def as_number(c: OnnxContext, x: str, dtype: str) -> str:
     """``x``, which may be narrow, as ``dtype``."""
     return c.add("convert", x, to=dtype) if c.dtype(x) in NARROW else c.cast(x, dtype)
 
 
-def _quantize_linear(c: Context, n: OnnxNode) -> str:
+def _quantize_linear(c: OnnxContext, n: OnnxNode) -> str:
     """``saturate(round(x / scale) + zero point)``."""
     x, scale, zero = n.inputs[0], n.inputs[1], n.input(2)
     to = _output_dtype(c, n, zero, "uint8")
@@ -76,7 +76,7 @@ def _quantize_linear(c: Context, n: OnnxNode) -> str:
     return saturated(c, quotient, offset, to)
 
 
-def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
+def saturated(c: OnnxContext, x: str, zero_point: str, to: str) -> str:
     """Numbers rounded to nearest, ties to even, with an int32 zero point added, limited to what ``to`` holds.
 
     NaN becomes the least of these, as in onnxruntime and PyTorch.
@@ -94,7 +94,7 @@ def saturated(c: Context, x: str, zero_point: str, to: str) -> str:
     return c.add("convert", c.cast(c.add("clip", whole, min=low, max=high), "int32"), to=to)
 
 
-def _dequantize_linear(c: Context, n: OnnxNode) -> str:
+def _dequantize_linear(c: OnnxContext, n: OnnxNode) -> str:
     """``(x - zero point) * scale``, computed in float32. Of constant matrices and larger ones of bytes the nodes stay,
     by which products of integers are found (:mod:`burnish.graph.integer_products`).
     """
@@ -116,11 +116,11 @@ def _dequantize_linear(c: Context, n: OnnxNode) -> str:
 # --- products ---------------------------------------------------------------------------------------------------------
 
 
-def _matmul_integer(c: Context, n: OnnxNode) -> str:
+def _matmul_integer(c: OnnxContext, n: OnnxNode) -> str:
     return integer_matmul(c, n.inputs[0], n.inputs[1], n.input(2), n.input(3))
 
 
-def requantized(c: Context, total: str, factors: tuple[str, str, str], zero: str, to: str) -> str:
+def requantized(c: OnnxContext, total: str, factors: tuple[str, str, str], zero: str, to: str) -> str:
     """An int32 sum of products as numbers of the result's scale: factors are the operands' scales and the result's."""
     a, b, y = (c.cast(s, "float32") for s in factors)
     factor = c.add("div", c.add("mul", a, b), y)
@@ -128,12 +128,12 @@ def requantized(c: Context, total: str, factors: tuple[str, str, str], zero: str
     return saturated(c, c.add("mul", c.cast(total, "float32"), factor), offset, to)
 
 
-def _as_row(c: Context, parameter: str, a: str) -> str:
+def _as_row(c: OnnxContext, parameter: str, a: str) -> str:
     """A scale of the rows of ``a`` as a column; one number without dimensions."""
     return row_numbers(c, parameter, a)
 
 
-def _qlinear_matmul(c: Context, n: OnnxNode) -> str:
+def _qlinear_matmul(c: OnnxContext, n: OnnxNode) -> str:
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = n.inputs
     total = integer_matmul(c, a, b, a_zero, b_zero)
     scales = (_as_row(c, a_scale, a), c.reshape(b_scale, ()) if one(c, b_scale) else b_scale, _as_row(c, y_scale, a))
@@ -142,12 +142,12 @@ def _qlinear_matmul(c: Context, n: OnnxNode) -> str:
     return requantized(c, total, scales, _as_row(c, y_zero, a), c.dtype(y_zero))
 
 
-def _per_channel(c: Context, parameter: str, rank: int) -> str:
+def _per_channel(c: OnnxContext, parameter: str, rank: int) -> str:
     """One number, or one an output channel, against [N, C, ...]."""
     return c.reshape(parameter, ()) if one(c, parameter) else c.reshape(parameter, (*c.shape(parameter), *[1] * rank))
 
 
-def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: str) -> str:
+def integer_convolution(c: OnnxContext, x: str, weight: str, x_zero: str, w_zero: str) -> str:
     """The convolution of ``x - x_zero`` with ``weight - w_zero`` in int32; the node's attributes say how.
 
     An image stays as it is, padded with its zero point, if the weight is a constant: of bytes without its zero point,
@@ -167,7 +167,7 @@ def integer_convolution(c: Context, x: str, weight: str, x_zero: str, w_zero: st
     return convolution(c, x, weight, "")
 
 
-def _byte_convolution(c: Context, x: str, weight: Weight, x_zero: str) -> str:
+def _byte_convolution(c: OnnxContext, x: str, weight: Weight, x_zero: str) -> str:
     """Of images; signals are images of one row."""
     attrs, shape = window_attributes(c, weight.integers.shape[2:]), weight.integers.shape
     weight = Weight(weight.integers.reshape(*shape[:2], -1, shape[-1]), weight.moved)
@@ -176,11 +176,11 @@ def _byte_convolution(c: Context, x: str, weight: Weight, x_zero: str) -> str:
     return restored(c, byte_convolution(c.add, c.constant, (image, c.shape(image)), weight, zero, attrs), c.rank(x))
 
 
-def _conv_integer(c: Context, n: OnnxNode) -> str:
+def _conv_integer(c: OnnxContext, n: OnnxNode) -> str:
     return integer_convolution(c, n.inputs[0], n.inputs[1], n.input(2), n.input(3))
 
 
-def _qlinear_conv(c: Context, n: OnnxNode) -> str:
+def _qlinear_conv(c: OnnxContext, n: OnnxNode) -> str:
     x, x_scale, x_zero, weight, w_scale, w_zero, y_scale, y_zero = n.inputs[:8]
     total = integer_convolution(c, x, weight, x_zero, w_zero)
     rank = c.rank(x) - 2
@@ -190,14 +190,14 @@ def _qlinear_conv(c: Context, n: OnnxNode) -> str:
     return requantized(c, total, scales, y_zero, c.dtype(y_zero))
 
 
-def _bitcast(c: Context, n: OnnxNode) -> str:
+def _bitcast(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("bitcast", n.inputs[0], to=dtype_name(n.attrs["to"], str(n)))
 
 
 # --- of onnxruntime ---------------------------------------------------------------------------------------------------
 
 
-def real(c: Context, x: str, scale: str, zero: str) -> str:
+def real(c: OnnxContext, x: str, scale: str, zero: str) -> str:
     """``(x - zero) * scale`` in float32, of one scale."""
     value = c.cast(x, "int32")
     if not is_zero(c, zero):
@@ -205,25 +205,25 @@ def real(c: Context, x: str, scale: str, zero: str) -> str:
     return c.add("mul", c.cast(value, "float32"), c.reshape(scale, ()))
 
 
-def narrowed(c: Context, x: str, scale: str, zero: str, like: str) -> str:
+def narrowed(c: OnnxContext, x: str, scale: str, zero: str, like: str) -> str:
     """Floats as integers of one scale, of the dtype of ``like``."""
     offset = c.cast(c.reshape(zero, ()), "int32") if zero else ""
     return saturated(c, c.add("div", x, c.reshape(scale, ())), offset, c.dtype(like))
 
 
-def _qlinear_binary(op: str, c: Context, n: OnnxNode) -> str:
+def _qlinear_binary(op: str, c: OnnxContext, n: OnnxNode) -> str:
     a, a_scale, a_zero, b, b_scale, b_zero, scale = n.inputs[:7]
     value = c.add(op, real(c, a, a_scale, a_zero), real(c, b, b_scale, b_zero))
     return narrowed(c, value, scale, n.input(7), a)
 
 
-def _qlinear_unary(op: str, c: Context, n: OnnxNode) -> str:
+def _qlinear_unary(op: str, c: OnnxContext, n: OnnxNode) -> str:
     x, x_scale, x_zero, scale = n.inputs[:4]
     attrs = {"alpha": n.attr("alpha", 0.01)} if op == "leaky_relu" else {}
     return narrowed(c, c.add(op, real(c, x, x_scale, x_zero), **attrs), scale, n.input(4), x)
 
 
-def _qlinear_softmax(c: Context, n: OnnxNode) -> str:
+def _qlinear_softmax(c: OnnxContext, n: OnnxNode) -> str:
     """Before opset 13 all axes from ``axis`` on are one."""
     x, x_scale, x_zero, scale = n.inputs[:4]
     value, axis = real(c, x, x_scale, x_zero), c.axis(x, n.attr("axis", -1))
@@ -233,14 +233,14 @@ def _qlinear_softmax(c: Context, n: OnnxNode) -> str:
     return narrowed(c, c.reshape(flat, c.shape(x)), scale, n.input(4), x)
 
 
-def _qlinear_global_pool(c: Context, n: OnnxNode) -> str:
+def _qlinear_global_pool(c: OnnxContext, n: OnnxNode) -> str:
     x, x_scale, x_zero, scale = n.inputs[:4]
     last = bool(n.attr("channels_last", 0))
     axes = tuple(range(1, c.rank(x) - 1)) if last else tuple(range(2, c.rank(x)))
     return narrowed(c, c.add("reduce_mean", real(c, x, x_scale, x_zero), axes=axes), scale, n.input(4), x)
 
 
-def _qlinear_average_pool(c: Context, n: OnnxNode) -> str:
+def _qlinear_average_pool(c: OnnxContext, n: OnnxNode) -> str:
     x, x_scale, x_zero, scale = n.inputs[:4]
     if n.attr("channels_last", 0):
         c.refuse("attribute 'channels_last'", 1, "0")
@@ -252,14 +252,14 @@ def _qlinear_average_pool(c: Context, n: OnnxNode) -> str:
     return narrowed(c, mean, scale, n.input(4), x)
 
 
-def _qlinear_concat(c: Context, n: OnnxNode) -> str:
+def _qlinear_concat(c: OnnxContext, n: OnnxNode) -> str:
     scale, zero, parts = n.inputs[0], n.inputs[1], n.inputs[2:]
     groups = [parts[i : i + 3] for i in range(0, len(parts), 3)]
     joined = c.add("concat", *(real(c, *group) for group in groups), axis=n.attrs["axis"])
     return narrowed(c, joined, scale, zero, parts[0])
 
 
-def _qgemm(c: Context, n: OnnxNode) -> str:
+def _qgemm(c: OnnxContext, n: OnnxNode) -> str:
     """``alpha * A' B' + C``, requantized if the result has a scale, else float32."""
     a, a_scale, a_zero, b, b_scale, b_zero = n.inputs[:6]
     a = c.transpose(a, (1, 0)) if n.attr("transA", 0) else a
@@ -275,12 +275,12 @@ def _qgemm(c: Context, n: OnnxNode) -> str:
     return c.add("mul", c.cast(total, "float32"), factor)
 
 
-def _matmul_integer_to_float(c: Context, n: OnnxNode) -> str:
+def _matmul_integer_to_float(c: OnnxContext, n: OnnxNode) -> str:
     a, b, a_scale, b_scale = n.inputs[:4]
     return scaled_product(c, a, b, (_as_row(c, a_scale, a), b_scale), (n.input(4), n.input(5)), n.input(6))
 
 
-def scaled_product(c: Context, a: str, b: str, scales: tuple[str, str], zeros: tuple[str, str], bias: str) -> str:
+def scaled_product(c: OnnxContext, a: str, b: str, scales: tuple[str, str], zeros: tuple[str, str], bias: str) -> str:
     """The product of quantized matrices as float32, plus a bias if there is one."""
     total = c.cast(integer_matmul(c, a, b, *zeros), "float32")
     second = c.reshape(scales[1], ()) if one(c, scales[1]) else scales[1]
@@ -288,20 +288,20 @@ def scaled_product(c: Context, a: str, b: str, scales: tuple[str, str], zeros: t
     return c.add("add", value, bias) if bias else value
 
 
-def _dynamic_quantize_matmul(c: Context, n: OnnxNode) -> str:
+def _dynamic_quantize_matmul(c: OnnxContext, n: OnnxNode) -> str:
     """A float matrix quantized by its own range, times a quantized one."""
     return dynamic_product(c, n.inputs[0], n.inputs[1], (n.inputs[2], n.input(3)), n.input(4))
 
 
 def dynamic_product(
-    c: Context, x: str, weight: str, parameters: tuple[str, str], bias: str = "", by_row: bool = False
+    c: OnnxContext, x: str, weight: str, parameters: tuple[str, str], bias: str = "", by_row: bool = False
 ) -> str:
     """A float matrix quantized by its own range, or each of its rows by its, times one of this scale and zero point."""
     a, scale, zero = dynamically_quantized(c, x, by_row)
     return scaled_product(c, a, weight, (scale, parameters[0]), (zero, parameters[1]), bias)
 
 
-def dynamically_quantized(c: Context, x: str, by_row: bool = False) -> tuple[str, str, str]:
+def dynamically_quantized(c: OnnxContext, x: str, by_row: bool = False) -> tuple[str, str, str]:
     """uint8 numbers, scale and zero point of floats by their range, to which 0 belongs (DynamicQuantizeLinear).
 
     ``by_row``: the range of each row, of a matrix; scale and zero point are columns.
@@ -318,11 +318,11 @@ def dynamically_quantized(c: Context, x: str, by_row: bool = False) -> tuple[str
     return saturated(c, c.add("div", x, scale), whole, "uint8"), scale, c.cast(whole, "uint8")
 
 
-def _dynamic_quantize_linear(c: Context, n: OnnxNode) -> tuple[str, str, str]:
+def _dynamic_quantize_linear(c: OnnxContext, n: OnnxNode) -> tuple[str, str, str]:
     return dynamically_quantized(c, n.inputs[0])
 
 
-def _matmul_n_bits(c: Context, n: OnnxNode) -> str:
+def _matmul_n_bits(c: OnnxContext, n: OnnxNode) -> str:
     """A matrix times one of 2, 4 or 8 bits a number with a scale a block [N, blocks, bytes of a block], transposed."""
     a, packed, scales = n.inputs[:3]
     depth, columns, bits, block = n.attrs["K"], n.attrs["N"], n.attr("bits", 4), n.attrs["block_size"]

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from burnish.frontend.onnx import cells
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.frontend.onnx.quantized import dynamic_product
 from burnish.frontend.onnx.rounds import Step, run_steps
 from burnish.loops.sizes import dims_of, is_size, least
@@ -19,7 +19,12 @@ Cell = Callable[[int, str, tuple[str, str]], tuple[str, tuple[str, ...], Step]]
 
 
 def _layer(
-    c: Context, n: OnnxNode, gate_count: int, state_inputs: Sequence[int], cell: Cell, product: Product | None = None
+    c: OnnxContext,
+    n: OnnxNode,
+    gate_count: int,
+    state_inputs: Sequence[int],
+    cell: Cell,
+    product: Product | None = None,
 ) -> list[str]:
     """A recurrent layer of one or two directions: the outputs Y and the final states; ``product``: if no plain one."""
     _check(c, n)
@@ -55,14 +60,14 @@ def _layer(
     return [y, *states][: max(len(n.outputs), 1)]
 
 
-def _check(c: Context, n: OnnxNode) -> None:
+def _check(c: OnnxContext, n: OnnxNode) -> None:
     """Refuses what the cells do not compute."""
     direction = n.attr("direction", "forward")
     if direction not in ("forward", "reverse", "bidirectional"):
         c.invalid("attribute 'direction'", direction, "forward, reverse, bidirectional")
 
 
-def _live_steps(c: Context, n: OnnxNode, steps: int, batch: int) -> str:
+def _live_steps(c: OnnxContext, n: OnnxNode, steps: int, batch: int) -> str:
     """Which steps each row has, [T, B, 1], by the lengths of sequences; "" where it has all."""
     lengths = n.input(4)
     known = c.builder.constants.get(lengths) if lengths else None
@@ -76,7 +81,7 @@ def _live_steps(c: Context, n: OnnxNode, steps: int, batch: int) -> str:
     return c.reshape(c.add("less", places, c.reshape(lengths, (1, batch))), (steps, batch, 1))
 
 
-def _check_shapes(c: Context, n: OnnxNode, gate_count: int, directions: int, hidden: int) -> None:
+def _check_shapes(c: OnnxContext, n: OnnxNode, gate_count: int, directions: int, hidden: int) -> None:
     """Refuses parameters of other shapes than the standard's."""
     size, features = gate_count * hidden, c.shape(n.inputs[0])[2]
     wanted = {1: (directions, size, features), 2: (directions, size, hidden), 3: (directions, 2 * size)}
@@ -87,7 +92,7 @@ def _check_shapes(c: Context, n: OnnxNode, gate_count: int, directions: int, hid
         c.invalid("attribute 'hidden_size'", n.attr("hidden_size"), f"{hidden}, as the recurrent weight has it")
 
 
-def _activations(c: Context, n: OnnxNode, *default: str) -> list[list[str]]:
+def _activations(c: OnnxContext, n: OnnxNode, *default: str) -> list[list[str]]:
     """The names of the activations, in small letters, of each direction."""
     count = len(default)
     directions = 2 if n.attr("direction", "forward") == "bidirectional" else 1
@@ -97,13 +102,13 @@ def _activations(c: Context, n: OnnxNode, *default: str) -> list[list[str]]:
     return [found[d * count : (d + 1) * count] for d in range(directions)]
 
 
-def _is_usual(c: Context, n: OnnxNode, *default: str) -> bool:
+def _is_usual(c: OnnxContext, n: OnnxNode, *default: str) -> bool:
     """Whether the operators of one step compute this layer."""
     plain = all(found == list(default) for found in _activations(c, n, *default))
     return plain and not n.attr("clip") and not n.attr("input_forget") and not n.input(7)
 
 
-def _parameters(c: Context, n: OnnxNode, d: int, gate_count: int, hidden: int) -> tuple[str, str, tuple[str, str]]:
+def _parameters(c: OnnxContext, n: OnnxNode, d: int, gate_count: int, hidden: int) -> tuple[str, str, tuple[str, str]]:
     """Weight [G · H, I], recurrent weight [G · H, H] and both biases [G · H] of direction ``d``."""
     weight, recurrent = (
         c.reshape(c.slice(p, 0, d, d + 1) if c.shape(p)[0] > 1 else p, c.shape(p)[1:]) for p in n.inputs[1:3]
@@ -117,7 +122,9 @@ def _parameters(c: Context, n: OnnxNode, d: int, gate_count: int, hidden: int) -
     return weight, recurrent, (c.slice(both, 0, 0, size), c.slice(both, 0, size, 2 * size))
 
 
-def _initial_state(c: Context, n: OnnxNode, position: int, d: int, batch: int, hidden: int, batch_first: bool) -> str:
+def _initial_state(
+    c: OnnxContext, n: OnnxNode, position: int, d: int, batch: int, hidden: int, batch_first: bool
+) -> str:
     """The initial state [B, H] of direction ``d``; zero if it is left out."""
     name = n.input(position)
     if not name:
@@ -129,13 +136,13 @@ def _initial_state(c: Context, n: OnnxNode, position: int, d: int, batch: int, h
     return c.reshape(part, (batch, hidden))
 
 
-def _by_gate(c: Context, recurrent: str) -> str:
+def _by_gate(c: OnnxContext, recurrent: str) -> str:
     """A recurrent weight [G · H, H] as [G, H, H]."""
     rows, hidden = c.shape(recurrent)
     return c.reshape(recurrent, (rows // hidden, hidden, hidden))
 
 
-def _lstm(c: Context, n: OnnxNode) -> list[str]:
+def _lstm(c: OnnxContext, n: OnnxNode) -> list[str]:
     names = _activations(c, n, "sigmoid", "tanh", "tanh")
     usual, coupled = _is_usual(c, n, "sigmoid", "tanh", "tanh"), bool(n.attr("input_forget", 0))
 
@@ -143,7 +150,7 @@ def _lstm(c: Context, n: OnnxNode) -> list[str]:
         size = 3 * c.shape(recurrent)[1]
         peephole = (c.reshape(c.slice(n.input(7), 0, d, d + 1), (size,)),) if n.input(7) else ()
 
-        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
+        def step(c: OnnxContext, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
             if usual:
                 return c.add_many("lstm_cell", gates, *states, *fixed)
             own = cells.functions(c, n, names)[d]
@@ -155,7 +162,7 @@ def _lstm(c: Context, n: OnnxNode) -> list[str]:
     return _layer(c, n, 4, (5, 6), cell)
 
 
-def _dynamic_quantize_lstm(c: Context, n: OnnxNode) -> list[str]:
+def _dynamic_quantize_lstm(c: OnnxContext, n: OnnxNode) -> list[str]:
     """An LSTM on quantized weights [D, I, 4 H] and [D, H, 4 H]; inputs are quantized by their range, a row's hidden
     state by its own, so that it does not depend on other rows.
     """
@@ -172,7 +179,7 @@ def _dynamic_quantize_lstm(c: Context, n: OnnxNode) -> list[str]:
         size = 3 * c.shape(recurrent)[1]
         peephole = (c.reshape(c.slice(n.input(7), 0, d, d + 1), (size,)),) if n.input(7) else ()
 
-        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
+        def step(c: OnnxContext, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
             weight, scale, zero, *rest = fixed
             total = c.add("add", gates, dynamic_product(c, states[0], weight, (scale, zero), by_row=True))
             return cells.lstm(c, total, states, cells.functions(c, n, names)[d], rest[0] if rest else "", coupled)
@@ -183,7 +190,7 @@ def _dynamic_quantize_lstm(c: Context, n: OnnxNode) -> list[str]:
     return _layer(c, replace(n, inputs=(n.inputs[0], *weights, *n.inputs[3:])), 4, (5, 6), cell, product)
 
 
-def _of_direction(c: Context, parameter: str, d: int) -> str:
+def _of_direction(c: OnnxContext, parameter: str, d: int) -> str:
     """A scale or a zero point of direction ``d``: one number, or one a column."""
     if not parameter:
         return ""
@@ -192,12 +199,12 @@ def _of_direction(c: Context, parameter: str, d: int) -> str:
     return c.reshape(part, shape[1:])
 
 
-def _gru(c: Context, n: OnnxNode) -> list[str]:
+def _gru(c: OnnxContext, n: OnnxNode) -> list[str]:
     names, usual = _activations(c, n, "sigmoid", "tanh"), _is_usual(c, n, "sigmoid", "tanh")
     linear = bool(n.attr("linear_before_reset", 0))
 
     def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, tuple[str, ...], Step]:
-        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
+        def step(c: OnnxContext, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
             if usual:
                 return c.add_many("gru_cell", gates, states[0], *fixed, linear_before_reset=linear)
             weight, bias = fixed
@@ -208,11 +215,11 @@ def _gru(c: Context, n: OnnxNode) -> list[str]:
     return _layer(c, n, 3, (5,), cell)
 
 
-def _rnn(c: Context, n: OnnxNode) -> list[str]:
+def _rnn(c: OnnxContext, n: OnnxNode) -> list[str]:
     names = _activations(c, n, "tanh")
 
     def cell(d: int, recurrent: str, bias: tuple[str, str]) -> tuple[str, tuple[str, ...], Step]:
-        def step(c: Context, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
+        def step(c: OnnxContext, gates: str, states: tuple[str, ...], fixed: tuple[str, ...]) -> tuple[str, ...]:
             product = c.add("matmul", states[0], *fixed, transpose_b=True)
             return (cells.functions(c, n, names)[d][0](c.add("add", product, gates)),)
 

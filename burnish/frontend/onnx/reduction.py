@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.graph.graph import Attribute
 
 
-def _reduce(op: str, c: Context, n: OnnxNode) -> str:
+def _reduce(op: str, c: OnnxContext, n: OnnxNode) -> str:
     """Without axes over all of them; with ``noop_with_empty_axes`` over none."""
     axes = c.ints_of("axes", 1)
     keepdims = bool(n.attr("keepdims", 1))
@@ -27,22 +27,22 @@ _OF_ONE = {  # what a reduction of a single element is
 }  # fmt: skip
 
 
-def _reduce_log_sum(c: Context, n: OnnxNode) -> str:
+def _reduce_log_sum(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("log", _reduce("reduce_sum", c, n))
 
 
-def _arg(op: str, c: Context, n: OnnxNode) -> str:
+def _arg(op: str, c: OnnxContext, n: OnnxNode) -> str:
     last = bool(n.attr("select_last_index", 0))
     return c.add(op, n.inputs[0], axis=n.attr("axis", 0), keepdims=bool(n.attr("keepdims", 1)), last=last)
 
 
-def _cumsum(c: Context, n: OnnxNode) -> str:
+def _cumsum(c: OnnxContext, n: OnnxNode) -> str:
     (axis,) = c.ints(n.inputs[1], "axis")
     exclusive, reverse = bool(n.attr("exclusive", 0)), bool(n.attr("reverse", 0))
     return c.add("cumsum", n.inputs[0], axis=axis, exclusive=exclusive, reverse=reverse)
 
 
-def _softmax(op: str, c: Context, n: OnnxNode) -> str:
+def _softmax(op: str, c: OnnxContext, n: OnnxNode) -> str:
     """Over one axis; before opset 13 over all dimensions from ``axis`` on, as one."""
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     if n.opset >= 13:
@@ -53,7 +53,7 @@ def _softmax(op: str, c: Context, n: OnnxNode) -> str:
     return c.reshape(c.add(op, c.flatten(x, axis), axis=1), shape)
 
 
-def _hardmax(c: Context, n: OnnxNode) -> str:
+def _hardmax(c: OnnxContext, n: OnnxNode) -> str:
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     axis = c.axis(x, n.attr("axis", -1 if n.opset >= 13 else 1))
     rows = x if n.opset >= 13 else c.flatten(x, axis)
@@ -63,7 +63,7 @@ def _hardmax(c: Context, n: OnnxNode) -> str:
     return c.reshape(c.add("one_hot", index, values, depth=c.shape(rows)[axis], axis=axis), shape)
 
 
-def _batch_norm(c: Context, n: OnnxNode) -> str | list[str]:
+def _batch_norm(c: OnnxContext, n: OnnxNode) -> str | list[str]:
     if not n.attr("spatial", 1):
         c.refuse("attribute 'spatial'", "0", "1")
     if n.attr("training_mode", 0):
@@ -78,7 +78,7 @@ def _batch_norm(c: Context, n: OnnxNode) -> str | list[str]:
     return c.reshape(y, shape)
 
 
-def _batch_norm_training(c: Context, n: OnnxNode) -> list[str]:
+def _batch_norm_training(c: OnnxContext, n: OnnxNode) -> list[str]:
     """By the statistics of the batch, with running ones of what they were and what they are."""
     x, scale, bias, mean, variance = n.inputs
     axes = tuple(d for d in range(c.rank(x)) if d != 1)
@@ -96,18 +96,18 @@ def _batch_norm_training(c: Context, n: OnnxNode) -> list[str]:
     return [y, *running]
 
 
-def _in_one_dtype(op: str, c: Context, inputs: Sequence[str], result: str, **attrs: Attribute) -> str:
+def _in_one_dtype(op: str, c: OnnxContext, inputs: Sequence[str], result: str, **attrs: Attribute) -> str:
     """``op`` of inputs of several floating dtypes, computed in one that holds them all; ``result`` is that of y."""
     found = {c.dtype(name) for name in inputs}
     wide = found.pop() if len(found) == 1 else "float64" if "float64" in found else "float32"
     return c.cast(c.add(op, *(c.cast(name, wide) for name in inputs), **attrs), result)
 
 
-def _instance_norm(c: Context, n: OnnxNode) -> str:
+def _instance_norm(c: OnnxContext, n: OnnxNode) -> str:
     return c.add("instance_norm", *n.inputs, epsilon=n.attr("epsilon", 1e-5))
 
 
-def _group_norm(c: Context, n: OnnxNode) -> str:
+def _group_norm(c: OnnxContext, n: OnnxNode) -> str:
     x, scale, bias = n.inputs
     groups, channels = n.attrs["num_groups"], c.shape(x)[1]
     if n.opset < 21:  # scale and bias hold one value a group
@@ -118,7 +118,7 @@ def _group_norm(c: Context, n: OnnxNode) -> str:
     return c.add("group_norm", x, scale, bias, groups=groups, epsilon=n.attr("epsilon", 1e-5))
 
 
-def _layer_norm(op: str, c: Context, n: OnnxNode) -> str | list[str]:
+def _layer_norm(op: str, c: OnnxContext, n: OnnxNode) -> str | list[str]:
     x = n.inputs[0]
     axis = c.axis(x, n.attr("axis", -1))
     shape, given = c.shape(x)[axis:], [p for p in n.inputs[1:] if p]
@@ -140,7 +140,7 @@ def _layer_norm(op: str, c: Context, n: OnnxNode) -> str | list[str]:
     return [y, *statistics(c, x, tuple(range(axis, c.rank(x))), epsilon)]
 
 
-def statistics(c: Context, x: str, axes: tuple[int, ...], epsilon: float) -> tuple[str, str]:
+def statistics(c: OnnxContext, x: str, axes: tuple[int, ...], epsilon: float) -> tuple[str, str]:
     """Mean and inverse standard deviation over ``axes``, kept with extent 1, in float32 or wider."""
     wide = c.cast(x, "float64" if c.dtype(x) == "float64" else "float32")
     mean = c.add("reduce_mean", wide, axes=axes)
@@ -149,7 +149,7 @@ def statistics(c: Context, x: str, axes: tuple[int, ...], epsilon: float) -> tup
     return mean, c.add("rsqrt", c.add("add", variance, c.scalar(epsilon, variance)))
 
 
-def _lp_norm(c: Context, n: OnnxNode) -> str:
+def _lp_norm(c: OnnxContext, n: OnnxNode) -> str:
     x, order = n.inputs[0], n.attr("p", 2)
     if order not in (1, 2):
         c.refuse("attribute 'p'", order, "1, 2")
@@ -158,7 +158,7 @@ def _lp_norm(c: Context, n: OnnxNode) -> str:
     return c.add("where", c.add("equal", norm, zero), zero, c.add("div", x, norm))
 
 
-def _lrn(c: Context, n: OnnxNode) -> str:
+def _lrn(c: OnnxContext, n: OnnxNode) -> str:
     alpha, beta, bias = n.attr("alpha", 1e-4), n.attr("beta", 0.75), n.attr("bias", 1.0)
     return c.add("lrn", n.inputs[0], size=n.attrs["size"], alpha=alpha, beta=beta, bias=bias)
 

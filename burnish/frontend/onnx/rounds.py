@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from burnish.frontend.onnx.context import Context
+from burnish.frontend.onnx.context import OnnxContext
 from burnish.graph.graph import GraphBuilder
 from burnish.graph.rounds import add_rounds
 from burnish.loops.sizes import is_size
 from burnish.ops.scan import Operands
 
-Step = Callable[[Context, str, tuple[str, ...], tuple[str, ...]], tuple[str, ...]]
+Step = Callable[[OnnxContext, str, tuple[str, ...], tuple[str, ...]], tuple[str, ...]]
 """Adds one step: its gates, the states, what all steps read alike -> the new states, hidden first."""
 
 UNROLLED = 64  # steps up to which each has nodes of its own; these take 2 ms a step to compile
 
 
 def run_steps(
-    c: Context, gates: str, states: Sequence[str], parameters: Sequence[str], reverse: bool, step: Step, live: str
+    c: OnnxContext, gates: str, states: Sequence[str], parameters: Sequence[str], reverse: bool, step: Step, live: str
 ) -> tuple[str, list[str]]:
     """All hidden states [T, B, H] in order of time, and the final states, of one direction.
 
@@ -31,7 +31,7 @@ def run_steps(
     return _repeat(c, gates, tuple(states), tuple(parameters), reverse, step, live)
 
 
-def _masked(c: Context, live: str, new: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+def _masked(c: OnnxContext, live: str, new: tuple[str, ...], before: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
     """The hidden state to show of a step, and the states behind it, where only rows of ``live`` have it ("": all)."""
     if not live:
         return new[0], new
@@ -40,7 +40,7 @@ def _masked(c: Context, live: str, new: tuple[str, ...], before: tuple[str, ...]
 
 
 def _unroll(
-    c: Context,
+    c: OnnxContext,
     gates: str,
     states: tuple[str, ...],
     parameters: tuple[str, ...],
@@ -63,7 +63,7 @@ def _unroll(
 
 
 def _repeat(
-    c: Context,
+    c: OnnxContext,
     gates: str,
     states: tuple[str, ...],
     parameters: tuple[str, ...],

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.loops.expr import FLOATS
 
 MOST_SAMPLES = 1 << 10  # along one dimension of one place of a box: more see no more of an image
@@ -16,7 +16,7 @@ MOST_WEIGHTS = 1 << 26  # of one dimension's resampling, before those of one ele
 _GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}  # names before opset 20
 
 
-def _grid_sample(c: Context, n: OnnxNode) -> str:
+def _grid_sample(c: OnnxContext, n: OnnxNode) -> str:
     mode = n.attr("mode", "linear")
     return c.add(
         "grid_sample", *n.inputs, mode=_GRID_MODES.get(mode, mode), padding=n.attr("padding_mode", "zeros"),
@@ -24,7 +24,7 @@ def _grid_sample(c: Context, n: OnnxNode) -> str:
     )  # fmt: skip
 
 
-def _affine_grid(c: Context, n: OnnxNode) -> str:
+def _affine_grid(c: OnnxContext, n: OnnxNode) -> str:
     """The places that a grid of an image's size has after an affine map: one matrix product."""
     theta, size = n.inputs[0], c.ints(n.inputs[1], "size")
     rank = len(size) - 2
@@ -45,7 +45,7 @@ def _affine_grid(c: Context, n: OnnxNode) -> str:
     return c.reshape(c.add("matmul", base, theta, transpose_b=True), (size[0], *size[2:], rank))
 
 
-def _roi_align(c: Context, n: OnnxNode) -> str:
+def _roi_align(c: OnnxContext, n: OnnxNode) -> str:
     default = "half_pixel" if n.opset >= 16 else "output_half_pixel"
     mode = n.attr("coordinate_transformation_mode", default)
     if mode not in ("half_pixel", "output_half_pixel"):
@@ -67,7 +67,7 @@ def _roi_align(c: Context, n: OnnxNode) -> str:
     )  # fmt: skip
 
 
-def _deform_conv(c: Context, n: OnnxNode) -> str:
+def _deform_conv(c: OnnxContext, n: OnnxNode) -> str:
     """A product of the weight and what the windows read, for every group of channels."""
     x, weight, offset = n.inputs[:3]
     if c.rank(x) != 4:
@@ -90,7 +90,7 @@ def _deform_conv(c: Context, n: OnnxNode) -> str:
 
 
 @dataclass(frozen=True)
-class Line:
+class ResizeAxis:
     """Resampling along one dimension: ``size`` elements of ``extent``, ``scale`` apart, from ``roi`` of it."""
 
     extent: int
@@ -142,7 +142,7 @@ def _keys(a: float) -> Callable[[np.ndarray], np.ndarray]:
     return kernel
 
 
-def sampling_matrix(line: Line, mode: str, cubic: float, antialias: bool, exclude_outside: bool) -> np.ndarray:
+def sampling_matrix(line: ResizeAxis, mode: str, cubic: float, antialias: bool, exclude_outside: bool) -> np.ndarray:
     """The weights [size, extent] by which the inputs make each output."""
     kernel, reach = (_triangle, 1) if mode == "linear" else (_keys(cubic), 2)
     if not line.size:
@@ -164,7 +164,7 @@ def sampling_matrix(line: Line, mode: str, cubic: float, antialias: bool, exclud
     return result
 
 
-def nearest_positions(line: Line, rounding: str) -> np.ndarray:
+def nearest_positions(line: ResizeAxis, rounding: str) -> np.ndarray:
     """The input of each output, by ONNX's nearest_mode."""
     places = line.places()
     found = {
@@ -174,7 +174,7 @@ def nearest_positions(line: Line, rounding: str) -> np.ndarray:
     return np.clip(found, 0, line.extent - 1).astype(np.int64)
 
 
-def resampled(c: Context, x: str, lines: Mapping[int, Line], n: OnnxNode) -> str:
+def resampled(c: OnnxContext, x: str, lines: Mapping[int, ResizeAxis], n: OnnxNode) -> str:
     """``x`` resampled along dimensions, one after the other: by a matrix, or by positions if the mode is nearest."""
     mode, shape = n.attr("mode", "nearest").removeprefix("bi"), list(c.shape(x))
     if mode != "nearest" and c.dtype(x) not in FLOATS:
@@ -198,7 +198,7 @@ def resampled(c: Context, x: str, lines: Mapping[int, Line], n: OnnxNode) -> str
     return y
 
 
-def along(c: Context, x: str, axis: int, matrix: np.ndarray) -> str:
+def along(c: OnnxContext, x: str, axis: int, matrix: np.ndarray) -> str:
     """``matrix`` [m, n] times ``x`` along a dimension of extent n."""
     rank = c.rank(x)
     weights = c.constant(np.ascontiguousarray(matrix.T), c.dtype(x))

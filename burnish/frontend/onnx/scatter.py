@@ -5,23 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.loops.sizes import dims_of
 
 
-def _scatter_elements(c: Context, n: OnnxNode) -> str:
+def _scatter_elements(c: OnnxContext, n: OnnxNode) -> str:
     axis = c.axis(n.inputs[0], n.attr("axis", 0))
     c.require_positions(n.inputs[1], n.inputs[0], (axis,))
     return c.add("scatter_elements", *n.inputs, axis=axis, reduction=n.attr("reduction", "none"))
 
 
-def _scatter_nd(c: Context, n: OnnxNode) -> str:
+def _scatter_nd(c: OnnxContext, n: OnnxNode) -> str:
     index = n.inputs[1]
     c.require_positions(index, n.inputs[0], range(c.shape(index)[-1] if c.rank(index) else 0))
     return c.add("scatter_nd", *n.inputs, reduction=n.attr("reduction", "none"))
 
 
-def _tensor_scatter(c: Context, n: OnnxNode) -> str:
+def _tensor_scatter(c: OnnxContext, n: OnnxNode) -> str:
     """A cache with new rows for every batch row, from a position of its own on, or from 0."""
     past, update, start = n.inputs[0], n.inputs[1], n.input(2)
     mode = n.attr("mode", "linear")
@@ -35,7 +35,7 @@ def _tensor_scatter(c: Context, n: OnnxNode) -> str:
     return c.add("scatter_rows", past, update, start, axis=axis, circular=mode == "circular")
 
 
-def _col2im(c: Context, n: OnnxNode) -> str:
+def _col2im(c: OnnxContext, n: OnnxNode) -> str:
     size, block = c.ints(n.inputs[1], "image_shape"), c.ints(n.inputs[2], "block_shape")
     rank = len(size)
     attrs = {key: tuple(n.attr(key, [1] * rank)) for key in ("strides", "dilations")}
@@ -43,7 +43,7 @@ def _col2im(c: Context, n: OnnxNode) -> str:
     return c.add("fold_windows", n.inputs[0], size=size, block=block, pads=pads, **attrs)
 
 
-def _max_unpool(c: Context, n: OnnxNode) -> str:
+def _max_unpool(c: OnnxContext, n: OnnxNode) -> str:
     """Indices are those of the image that the windows cover exactly; a greater output has zeros behind it."""
     x, indices = n.inputs[:2]
     kernel, rank = n.attrs["kernel_shape"], c.rank(x) - 2

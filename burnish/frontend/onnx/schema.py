@@ -21,7 +21,7 @@ _OPTION = onnx.defs.OpSchema.FormalParameterOption
 
 
 @dataclass(frozen=True)
-class Signature:
+class OperatorSchema:
     """An ONNX operator: the type parameters of inputs and outputs (the last may repeat), and the dtypes they allow.
 
     ``single_inputs`` and ``single_outputs`` are positions that must be there; ``attributes`` maps names to the number
@@ -54,7 +54,7 @@ def known_operator(key: str) -> bool:
 
 
 @lru_cache(maxsize=1024)
-def signature(op_type: str, opset: int) -> Signature | None:
+def signature(op_type: str, opset: int) -> OperatorSchema | None:
     """The signature of an operator, ``domain.Operator`` of other domains than the default one, in an opset.
 
     None if it is not defined there (any more).
@@ -69,7 +69,7 @@ def signature(op_type: str, opset: int) -> Signature | None:
     allowed = {c.type_param_str: _dtypes(c.allowed_type_strs) for c in schema.type_constraints}
     formals = [*schema.inputs, *schema.outputs]
     allowed.update({f.type_str: _dtypes([f.type_str]) for f in formals if f.type_str not in allowed})
-    return Signature(
+    return OperatorSchema(
         inputs=tuple(f.type_str for f in schema.inputs),
         outputs=tuple(f.type_str for f in schema.outputs),
         allowed=allowed,

@@ -22,7 +22,7 @@ import onnx.numpy_helper
 
 from burnish.errors import ModelError
 from burnish.frontend.onnx import counted
-from burnish.frontend.onnx.context import Context, RuntimeValue
+from burnish.frontend.onnx.context import OnnxContext, RuntimeValue
 from burnish.frontend.onnx.domains import DEFAULT, key_of
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.frontend.onnx.eager import EAGER, SEQUENCES, Eager
@@ -46,7 +46,7 @@ from burnish.graph.rewrite import drop_dead
 
 
 @dataclass(frozen=True, eq=False)
-class Segment:
+class OnnxSegment:
     """Nodes of one level, by position; those that make constants are in every segment that needs them. ``reads`` come
     from elsewhere, ``writes`` are read elsewhere.
     """
@@ -57,7 +57,7 @@ class Segment:
 
 
 @dataclass(eq=False)
-class Program:
+class SegmentedGraph:
     """A graph, or a subgraph, as levels of one segment and eager nodes; it changes as cuts are found.
 
     ``wanted``: values that translators want to know. ``children``: the subgraphs of eager nodes, by node and attribute.
@@ -69,13 +69,13 @@ class Program:
     opset: int
     versions: Mapping[str, int]
     data: ExternalData
-    outer: Program | None = None
+    outer: SegmentedGraph | None = None
     cuts: set[tuple[str, int]] = field(default_factory=set)
     wanted: set[str] = field(default_factory=set)
-    children: dict[tuple[int, str], Program] = field(default_factory=dict)
+    children: dict[tuple[int, str], SegmentedGraph] = field(default_factory=dict)
     runs: dict[int, Eager] = field(default_factory=dict)
     flow: set[int] = field(default_factory=set)
-    segments: dict[int, Segment] = field(default_factory=dict)
+    segments: dict[int, OnnxSegment] = field(default_factory=dict)
     depth: int = 0
     version: int = 0  # how often what it is cut into or wants has changed
 
@@ -95,7 +95,7 @@ class Program:
 
     def _add_children(self, at: int) -> None:
         for name, graph in subgraphs(self.nodes[at]).items():
-            self.children[at, name] = Program(graph, self.opset, self.versions, self.data, self)
+            self.children[at, name] = SegmentedGraph(graph, self.opset, self.versions, self.data, self)
 
     def apart(self, flow: Collection[int]) -> bool:
         """Makes nodes of control flow among these run by themselves; whether there are such."""
@@ -189,7 +189,7 @@ class Program:
             self.cuts.add((name, node))
             self.cut()
 
-    def separate(self, segment: Segment) -> bool:
+    def separate(self, segment: OnnxSegment) -> bool:
         """Makes what reads results whose extent depends on values a segment of its own, for which it is a number.
 
         False where nothing in the segment does.
@@ -218,7 +218,7 @@ class Program:
         self.depth = max(level, default=0) + 1
         self.segments = {number: self._segment(number, eager) for number in range(self.depth)}
 
-    def _segment(self, number: int, eager: Collection[int]) -> Segment:
+    def _segment(self, number: int, eager: Collection[int]) -> OnnxSegment:
         own = {at for at, n in enumerate(self.level) if n == number and at not in eager and at not in self.fixed}
         outside = set(self.outputs)
         for at in range(len(self.nodes)):
@@ -237,7 +237,7 @@ class Program:
             queue += [m for m in makers if m in self.fixed and m not in nodes]
         inside = {name for at in nodes for name in self.nodes[at].output}
         reads = {name for at in nodes for name in self.reads[at]} - inside - self.known
-        return Segment(tuple(sorted(nodes)), tuple(sorted(reads)), tuple(sorted(writes)))
+        return OnnxSegment(tuple(sorted(nodes)), tuple(sorted(reads)), tuple(sorted(writes)))
 
     def eager_at(self, number: int) -> list[int]:
         """The eager nodes of a level, in order."""
@@ -254,12 +254,14 @@ class Program:
                 tensor.CopyFrom(onnx.numpy_helper.from_array(self.array(tensor.name), tensor.name))
         return made
 
-    def graph_of(self, segment: Segment, types: Mapping[str, TensorType], values: Mapping[str, np.ndarray]) -> Graph:
+    def graph_of(
+        self, segment: OnnxSegment, types: Mapping[str, TensorType], values: Mapping[str, np.ndarray]
+    ) -> Graph:
         """A segment as a graph, where what it reads has these types, or these values.
 
         Raises RuntimeValue for a value that it wants to know besides, after :meth:`want` has been told.
         """
-        context = Context(
+        context = OnnxContext(
             GraphBuilder(), data=self.data, translators=TRANSLATORS, opset=self.opset, versions=self.versions
         )
         names: dict[str, str] = {}
@@ -295,7 +297,7 @@ class Program:
         read = {name for node in graph.nodes for name in node.inputs} | set(graph.outputs)
         return replace(graph, inputs=tuple(name for name in graph.inputs if name in read))
 
-    def _ask(self, context: Context, names: Mapping[str, str], at: int, error: RuntimeValue) -> None:
+    def _ask(self, context: OnnxContext, names: Mapping[str, str], at: int, error: RuntimeValue) -> None:
         """Tells :meth:`want` of the value that a translator misses: the node's own input, or all that it might be."""
         open_ = [name for name in self.reads[at] if name in names and names[name] not in context.builder.constants]
         exact = [name for name in open_ if names[name] == error.tensor]
@@ -340,7 +342,7 @@ def _of_texts(value: onnx.ValueInfoProto) -> bool:
 
 def read_program(
     model: Any, fix: Mapping[str, Any] | None = None
-) -> tuple[Program, Callable[[Mapping[str, Any], Mapping[str, Any], bool], Imported]]:
+) -> tuple[SegmentedGraph, Callable[[Mapping[str, Any], Mapping[str, Any], bool], Imported]]:
     """A model as segments and what runs between them, and what imports it as a whole, for shapes and values of inputs,
     with control flow as nodes or without.
 
@@ -353,7 +355,7 @@ def read_program(
     opset = opset_of(proto)
     check_graph(proto.graph, opset, versions_of(proto))
     proto = separate_labels(proto)
-    program = Program(proto.graph, opset, versions_of(proto), data)
+    program = SegmentedGraph(proto.graph, opset, versions_of(proto), data)
 
     def whole(shapes: Mapping[str, Any], values: Mapping[str, Any], flow: bool) -> Imported:
         return import_loaded(loaded, data, shapes, {**(fix or {}), **values}, flow=flow)
@@ -361,7 +363,7 @@ def read_program(
     return program, whole
 
 
-def inputs_behind(program: Program, name: str) -> set[str] | None:
+def inputs_behind(program: SegmentedGraph, name: str) -> set[str] | None:
     """The inputs of a program by whose values a tensor of it is known; None for one that it does not have.
 
     Extents are known without values.
@@ -391,7 +393,7 @@ def inputs_behind(program: Program, name: str) -> set[str] | None:
     return found
 
 
-def wanted_nodes(program: Program) -> Sequence[str]:
+def wanted_nodes(program: SegmentedGraph) -> Sequence[str]:
     """The operators that run between segments, also in subgraphs, for people."""
     found = [program.nodes[at].op_type for at in program.eager]
     for child in program.children.values():

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from burnish.frontend.onnx.context import Context, OnnxNode, RuntimeValue, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, RuntimeValue, Translator
 from burnish.frontend.onnx.nodes import translate_subgraph
 from burnish.loops.sizes import dims_of
 
 MOST_ITEMS = 512  # of a sequence that is as many nodes
 
 
-def _items(c: Context, n: OnnxNode, name: str) -> tuple[str, ...]:
+def _items(c: OnnxContext, n: OnnxNode, name: str) -> tuple[str, ...]:
     """The tensors of a sequence. Raises RuntimeValue for one that only a call knows."""
     if name not in c.lists:
         raise RuntimeValue(f"{n}: found a sequence that a call gives; allowed: one of a known length", "")
     return c.lists[name]
 
 
-def _position(c: Context, name: str, length: int, last: int, default: int) -> int:
+def _position(c: OnnxContext, name: str, length: int, last: int, default: int) -> int:
     """A position from the front, of those from ``-length`` to ``last``."""
     if not name:
         return default
@@ -28,13 +28,13 @@ def _position(c: Context, name: str, length: int, last: int, default: int) -> in
     return at + length if at < 0 else at
 
 
-def _insert(c: Context, n: OnnxNode) -> str:
+def _insert(c: OnnxContext, n: OnnxNode) -> str:
     items = _items(c, n, n.inputs[0])
     at = _position(c, n.input(2), len(items), len(items), len(items))
     return c.listed((*items[:at], n.inputs[1], *items[at:]))
 
 
-def _erase(c: Context, n: OnnxNode) -> str:
+def _erase(c: OnnxContext, n: OnnxNode) -> str:
     items = _items(c, n, n.inputs[0])
     at = _position(c, n.input(1), len(items), len(items) - 1, len(items) - 1)
     if at < 0:
@@ -42,12 +42,12 @@ def _erase(c: Context, n: OnnxNode) -> str:
     return c.listed((*items[:at], *items[at + 1 :]))
 
 
-def _at(c: Context, n: OnnxNode) -> str:
+def _at(c: OnnxContext, n: OnnxNode) -> str:
     items = _items(c, n, n.inputs[0])
     return items[_position(c, n.inputs[1], len(items), len(items) - 1, 0)]
 
 
-def _split(c: Context, n: OnnxNode) -> str:
+def _split(c: OnnxContext, n: OnnxNode) -> str:
     x = n.inputs[0]
     axis = c.axis(x, n.attr("axis", 0))
     extent = c.shape(x)[axis]
@@ -73,7 +73,7 @@ def _split(c: Context, n: OnnxNode) -> str:
     return c.listed(parts)
 
 
-def _concat(c: Context, n: OnnxNode) -> str:
+def _concat(c: OnnxContext, n: OnnxNode) -> str:
     parts: Sequence[str] = _items(c, n, n.inputs[0])
     if not parts:
         c.invalid("sequence", "no element", "one at least")
@@ -88,7 +88,7 @@ def _concat(c: Context, n: OnnxNode) -> str:
     return parts[0] if len(parts) == 1 else c.add("concat", *parts, axis=at)
 
 
-def _map(c: Context, n: OnnxNode) -> list[str]:
+def _map(c: OnnxContext, n: OnnxNode) -> list[str]:
     items, body = _items(c, n, n.inputs[0]), n.attrs["body"]
     if len(items) * max(len(body.node), 1) > MOST_ITEMS:
         raise RuntimeValue(f"{n}: found {len(items)} times {len(body.node)} nodes; allowed: {MOST_ITEMS} in all", "")
@@ -99,7 +99,7 @@ def _map(c: Context, n: OnnxNode) -> list[str]:
     return [c.listed([row[i] for row in rows]) for i in range(len(body.output))]
 
 
-def _identity(c: Context, n: OnnxNode) -> str:
+def _identity(c: OnnxContext, n: OnnxNode) -> str:
     return n.inputs[0] if n.inputs[0] in c.lists else c.add("identity", n.inputs[0])
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 
 
-def _top_k(c: Context, n: OnnxNode) -> Sequence[str]:
+def _top_k(c: OnnxContext, n: OnnxNode) -> Sequence[str]:
     counts = c.ints_of("k", 1) or ()
     if len(counts) != 1:
         c.invalid("k", list(counts), "one number")

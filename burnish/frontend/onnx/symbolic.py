@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from burnish.frontend.onnx.context import Context, OnnxNode
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode
 from burnish.loops.sizes import greatest, is_size, larger, least, smaller
 
 Known = np.ndarray  # of objects: integers, booleans and sizes
-Rule = Callable[[Context, OnnxNode, Sequence[Known | None]], Sequence[Known]]
+Rule = Callable[[OnnxContext, OnnxNode, Sequence[Known | None]], Sequence[Known]]
 
 
 class _Undecided(Exception):  # noqa: N818 - no error: the value is computed
     """A value that depends on the dimensions in a way that no size says."""
 
 
-def note_sizes(context: Context, node: OnnxNode, results: Sequence[str]) -> None:
+def note_sizes(context: OnnxContext, node: OnnxNode, results: Sequence[str]) -> None:
     """Remembers the values of a node's results as sizes, where they follow from open extents and constants."""
     rule = _RULES.get(node.op)
     if rule is None:
@@ -43,7 +43,7 @@ def note_sizes(context: Context, node: OnnxNode, results: Sequence[str]) -> None
             context.sizes[name] = value
 
 
-def _known(context: Context, name: str) -> Known | None:
+def _known(context: OnnxContext, name: str) -> Known | None:
     """A value as an array of objects, if it is an integer's or boolean's and known."""
     if name in context.sizes:
         return context.sizes[name]
@@ -61,7 +61,7 @@ def _objects(values: Sequence[Any], shape: Sequence[int]) -> Known:
 
 
 def _elementwise(compute: Callable[..., Any]) -> Rule:
-    def rule(context: Context, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
+    def rule(context: OnnxContext, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
         arrays = np.broadcast_arrays(*[v for v in inputs if v is not None], subok=False)
         columns = zip(*(a.reshape(-1).tolist() for a in arrays), strict=True)
         return [_objects([compute(*row) for row in columns], arrays[0].shape)]
@@ -73,17 +73,17 @@ def _moved(move: Callable[[OnnxNode, Sequence[Any]], Known]) -> Rule:
     return lambda context, node, inputs: [move(node, inputs)]
 
 
-def _shape(context: Context, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
+def _shape(context: OnnxContext, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
     shape = context.shape(node.inputs[0])
     part = shape[node.attr("start", 0) : node.attr("end", len(shape))]
     return [_objects(part, (len(part),))]
 
 
-def _size(context: Context, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
+def _size(context: OnnxContext, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
     return [_objects([prod(context.shape(node.inputs[0]))], ())]
 
 
-def _cast(context: Context, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
+def _cast(context: OnnxContext, node: OnnxNode, inputs: Sequence[Known | None]) -> Sequence[Known]:
     if context.dtype(node.inputs[0]) == "bool" or node.attrs["to"] not in (6, 7):  # TensorProto.INT32, INT64
         raise _Undecided
     return [inputs[0]]  # type: ignore[list-item]

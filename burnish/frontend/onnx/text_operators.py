@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from burnish.frontend.onnx.context import Context, OnnxNode
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode
 from burnish.frontend.onnx.domains import key_of
 from burnish.frontend.onnx.dtypes import dtype_name, to_array
 from burnish.frontend.onnx.eager import Eager, EagerNode
@@ -55,7 +55,7 @@ def _moved(operator: str) -> Eager:
 
 def _places(operator: str, n: EagerNode) -> list[np.ndarray]:
     """What the operator gives for the numbers 0, 1, … as the texts of its inputs."""
-    context = Context(GraphBuilder(), translators=TRANSLATORS, opset=n.opset)
+    context = OnnxContext(GraphBuilder(), translators=TRANSLATORS, opset=n.opset)
     names, feeds, begin = [], dict[str, np.ndarray](), 0
     for at, value in enumerate(n.inputs):
         name = f"x{at}" if value is not None else ""

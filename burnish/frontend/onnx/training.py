@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 
-Update = Callable[[Context, OnnxNode, Sequence[str]], Sequence[str]]
+Update = Callable[[OnnxContext, OnnxNode, Sequence[str]], Sequence[str]]
 
 
 class _Arithmetic:
     """Sums and products of tensors and numbers, in a tensor's dtype."""
 
-    def __init__(self, c: Context, like: str) -> None:
+    def __init__(self, c: OnnxContext, like: str) -> None:
         self._c, self._like = c, like
 
     def number(self, value: str | float) -> str:
@@ -23,7 +23,7 @@ class _Arithmetic:
         return self._c.add(op, self.number(a), self.number(b))
 
 
-def _each(update: Update, count: int, c: Context, n: OnnxNode) -> list[str]:
+def _each(update: Update, count: int, c: OnnxContext, n: OnnxNode) -> list[str]:
     """The update of every tensor: rate and time, then all tensors, all gradients, and all of each other state."""
     tensors = (len(n.inputs) - 2) // count
     if tensors * count != len(n.inputs) - 2:
@@ -33,12 +33,12 @@ def _each(update: Update, count: int, c: Context, n: OnnxNode) -> list[str]:
     return [name for part in zip(*found, strict=True) for name in part]
 
 
-def _regularized(c: Context, n: OnnxNode, x: str, gradient: str) -> str:
+def _regularized(c: OnnxContext, n: OnnxNode, x: str, gradient: str) -> str:
     a = _Arithmetic(c, x)
     return a("add", a("mul", n.attr("norm_coefficient", 0.0), x), gradient)
 
 
-def _momentum(c: Context, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
+def _momentum(c: OnnxContext, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
     rate, time, x, gradient, velocity = given
     a = _Arithmetic(c, x)
     g = _regularized(c, n, x, gradient)
@@ -49,7 +49,7 @@ def _momentum(c: Context, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
     return a("sub", x, a("mul", c.cast(rate, c.dtype(x)), step)), moved
 
 
-def _adagrad(c: Context, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
+def _adagrad(c: OnnxContext, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
     rate, time, x, gradient, squares = given
     a = _Arithmetic(c, x)
     slower = a("add", 1.0, a("mul", c.cast(time, c.dtype(x)), n.attr("decay_factor", 0.0)))
@@ -59,7 +59,7 @@ def _adagrad(c: Context, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
     return a("sub", x, a("div", a("mul", a("div", c.cast(rate, c.dtype(x)), slower), g), scale)), total
 
 
-def _adam(c: Context, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
+def _adam(c: OnnxContext, n: OnnxNode, given: Sequence[str]) -> Sequence[str]:
     rate, time, x, gradient, first, second = given
     a = _Arithmetic(c, x)
     alpha, beta = n.attr("alpha", 0.9), n.attr("beta", 0.999)

@@ -10,7 +10,7 @@ import onnx
 from burnish.errors import ModelError
 from burnish.frontend.onnx.bodies import check_bodies
 from burnish.frontend.onnx.domains import DEFAULT, NEWEST, key_of
-from burnish.frontend.onnx.schema import Signature, described_domains, known_operator, signature
+from burnish.frontend.onnx.schema import OperatorSchema, described_domains, known_operator, signature
 from burnish.graph.graph import TensorType
 
 _ATTRIBUTE_TYPES = onnx.AttributeProto.AttributeType
@@ -118,7 +118,7 @@ def _check_places(where: str, kind: str, names: Sequence[str], count: tuple[int,
         raise ModelError(f"{where}: {kind}s: found {len(names)}; allowed: {allowed}")
 
 
-def _check_attributes(node: onnx.NodeProto, where: str, operator: Signature) -> None:
+def _check_attributes(node: onnx.NodeProto, where: str, operator: OperatorSchema) -> None:
     found = Counter(attribute.name for attribute in node.attribute)
     for attribute in node.attribute:
         name = attribute.name

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from burnish.frontend.onnx.classical import labels_of, no_texts, real, rows, transformed
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 
 
-def _svm_regressor(c: Context, n: OnnxNode) -> str:
+def _svm_regressor(c: OnnxContext, n: OnnxNode) -> str:
     """A weighted sum of kernels of the row and each support vector, or a linear function."""
     x = rows(c, real(c, n.inputs[0]))
     count, width = n.attr("n_supports", 0), c.shape(x)[1]
@@ -30,7 +30,7 @@ def _svm_regressor(c: Context, n: OnnxNode) -> str:
     return transformed(c, total, n.attr("post_transform", "NONE"))
 
 
-def _kernel(c: Context, n: OnnxNode, x: str, vectors: np.ndarray) -> str:
+def _kernel(c: OnnxContext, n: OnnxNode, x: str, vectors: np.ndarray) -> str:
     """The kernel of every row and every support vector: [N, vectors]."""
     given = n.attr("kernel_params") or (0.0, 0.0, 3.0)
     if len(given) != 3:
@@ -57,7 +57,7 @@ def _kernel(c: Context, n: OnnxNode, x: str, vectors: np.ndarray) -> str:
     return c.invalid("attribute 'kernel_type'", n.attrs["kernel_type"], "LINEAR, POLY, RBF, SIGMOID")
 
 
-def _svm_classifier(c: Context, n: OnnxNode) -> list[str]:
+def _svm_classifier(c: OnnxContext, n: OnnxNode) -> list[str]:
     """Labels, and scores of classes, of pairs of classes, or probabilities where the model has them."""
     no_texts(n, "classlabels_strings")
     x, labels = rows(c, real(c, n.inputs[0])), n.attr("classlabels_ints") or []
@@ -85,7 +85,7 @@ def _svm_classifier(c: Context, n: OnnxNode) -> list[str]:
     return [label, c.add("concat", c.add("neg", scores), scores, axis=1)]
 
 
-def _linear_machine(c: Context, n: OnnxNode, x: str, labels: Sequence[int]) -> list[str]:
+def _linear_machine(c: OnnxContext, n: OnnxNode, x: str, labels: Sequence[int]) -> list[str]:
     """One linear function for each class; the greatest decides."""
     weights = np.asarray(n.attrs["coefficients"], np.float32).reshape(len(labels), -1)
     if weights.shape[1] != c.shape(x)[1] or len(labels) < 3:
@@ -102,7 +102,7 @@ def _pairs(classes: int) -> tuple[np.ndarray, np.ndarray]:
     return np.triu_indices(classes, 1)
 
 
-def _pair_scores(c: Context, n: OnnxNode, x: str, counts: Sequence[int]) -> str:
+def _pair_scores(c: OnnxContext, n: OnnxNode, x: str, counts: Sequence[int]) -> str:
     """The decision function of each pair of classes, [N, pairs]: positive for the first."""
     count, width = int(sum(counts)), c.shape(x)[1]
     vectors = np.asarray(n.attrs["support_vectors"], np.float32)
@@ -121,7 +121,7 @@ def _pair_scores(c: Context, n: OnnxNode, x: str, counts: Sequence[int]) -> str:
     return c.cast(c.add("add", total, c.constant(np.asarray(n.attrs["rho"]), c.dtype(x))), "float32")
 
 
-def _probabilities(c: Context, n: OnnxNode, scores: str, first: np.ndarray, second: np.ndarray) -> str:
+def _probabilities(c: OnnxContext, n: OnnxNode, scores: str, first: np.ndarray, second: np.ndarray) -> str:
     """Probabilities of classes, by those that a logistic function gives for each pair."""
     if not len(n.attrs["prob_a"]) == len(n.attr("prob_b") or []) == len(first):
         c.invalid("attributes 'prob_a' and 'prob_b'", f"{len(n.attrs['prob_a'])} numbers", f"{len(first)} of each")

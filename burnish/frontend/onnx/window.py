@@ -12,14 +12,16 @@ import numpy as np
 
 from burnish.frontend import volume
 from burnish.frontend.onnx import sampling
-from burnish.frontend.onnx.context import Context, OnnxNode, Translator, np_dtype
+from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator, np_dtype
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size
 
 FARTHEST = 1 << 31  # of strides, dilations and pads: positions are int64
 
 
-def _explicit_pads(c: Context, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[int]:
+def _explicit_pads(
+    c: OnnxContext, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[int]:
     """All lows, then all highs, from ``pads`` or from ``auto_pad`` for the spatial dimensions of the first input."""
     n = c.node
     rank = len(kernel)
@@ -41,7 +43,7 @@ def _explicit_pads(c: Context, kernel: Sequence[int], strides: Sequence[int], di
     return low + high
 
 
-def _require_lengths(c: Context, rank: int, **lists: Sequence[int]) -> None:
+def _require_lengths(c: OnnxContext, rank: int, **lists: Sequence[int]) -> None:
     """Refuses attributes with another number of integers than there are spatial dimensions (pads: twice as many)."""
     if c.rank(c.node.inputs[0]) != rank + 2:
         c.invalid(
@@ -56,7 +58,7 @@ def _require_lengths(c: Context, rank: int, **lists: Sequence[int]) -> None:
             c.invalid(f"attribute '{name}'", list(values), f"{least} to {FARTHEST}")
 
 
-def as_image(c: Context, x: str) -> str:
+def as_image(c: OnnxContext, x: str) -> str:
     """``x`` [N, C, L] as an image of one row; an image as it is."""
     shape = c.shape(x)
     if len(shape) < 3:
@@ -75,22 +77,22 @@ def _two_pads(pads: Sequence[int]) -> tuple[int, ...]:
     return (0, pads[0], 0, pads[1]) if len(pads) == 2 else tuple(pads)
 
 
-def restored(c: Context, y: str, rank: int) -> str:
+def restored(c: OnnxContext, y: str, rank: int) -> str:
     """The image ``y`` with ``rank`` dimensions again."""
     shape = c.shape(y)
     return y if rank > 3 else c.add("reshape", y, shape=(*shape[:2], shape[3]))
 
 
-def _with_bias(c: Context, y: str, bias: str) -> str:
+def _with_bias(c: OnnxContext, y: str, bias: str) -> str:
     """``y`` [N, C, ...] plus one number a channel, if there is a bias."""
     return c.add("add", y, c.reshape(bias, (*c.shape(bias), *[1] * (c.rank(y) - 2)))) if bias else y
 
 
-def _conv(c: Context, n: OnnxNode) -> str:
+def _conv(c: OnnxContext, n: OnnxNode) -> str:
     return convolution(c, n.inputs[0], n.inputs[1], n.input(2))
 
 
-def window_of(c: Context, kernel: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+def window_of(c: OnnxContext, kernel: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
     """Strides, pads (all lows, then all highs) and dilations that the node's attributes give a kernel of this size."""
     n = c.node
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
@@ -98,14 +100,14 @@ def window_of(c: Context, kernel: Sequence[int]) -> tuple[Sequence[int], Sequenc
     return strides, _explicit_pads(c, kernel, strides, dilations), dilations
 
 
-def window_attributes(c: Context, kernel: Sequence[int]) -> dict[str, Any]:
+def window_attributes(c: OnnxContext, kernel: Sequence[int]) -> dict[str, Any]:
     """What the node's attributes say of a convolution of images, those of one row too."""
     strides, pads, dilations = window_of(c, kernel)
     attrs = {"strides": _two(strides, 1), "pads": _two_pads(pads), "dilations": _two(dilations, 1)}
     return {**attrs, "groups": c.node.attr("group", 1)}
 
 
-def kernel_of(c: Context, weight: str) -> tuple[int, ...]:
+def kernel_of(c: OnnxContext, weight: str) -> tuple[int, ...]:
     """The extents of the window, those of the weight, which an attribute may repeat."""
     kernel = c.shape(weight)[2:]
     given = c.node.attr("kernel_shape")
@@ -116,7 +118,7 @@ def kernel_of(c: Context, weight: str) -> tuple[int, ...]:
     return kernel
 
 
-def convolution(c: Context, x: str, weight: str, bias: str) -> str:
+def convolution(c: OnnxContext, x: str, weight: str, bias: str) -> str:
     """The convolution that the node's attributes describe."""
     n = c.node
     kernel = kernel_of(c, weight)
@@ -133,7 +135,7 @@ def convolution(c: Context, x: str, weight: str, bias: str) -> str:
     return restored(c, y, c.rank(x))
 
 
-def _conv_transpose(c: Context, n: OnnxNode) -> str:
+def _conv_transpose(c: OnnxContext, n: OnnxNode) -> str:
     x, weight = n.inputs[:2]
     kernel = kernel_of(c, weight)
     rank = len(kernel)
@@ -166,7 +168,7 @@ def _conv_transpose(c: Context, n: OnnxNode) -> str:
     return restored(c, y, c.rank(x))
 
 
-def _pool(op: str, c: Context, n: OnnxNode) -> str | list[str]:
+def _pool(op: str, c: OnnxContext, n: OnnxNode) -> str | list[str]:
     x, kernel = n.inputs[0], n.attrs["kernel_shape"]
     strides, dilations = n.attr("strides", [1] * len(kernel)), n.attr("dilations", [1] * len(kernel))
     _require_lengths(c, len(kernel), kernel_shape=kernel, strides=strides, dilations=dilations)
@@ -187,7 +189,7 @@ def _pool(op: str, c: Context, n: OnnxNode) -> str | list[str]:
     return [y, indices]
 
 
-def _lp_pool(c: Context, n: OnnxNode) -> str:
+def _lp_pool(c: OnnxContext, n: OnnxNode) -> str:
     """``(sum of |x|^p) ^ (1 / p)`` of each window: a mean that counts padding, times the number of elements."""
     x, p = n.inputs[0], float(n.attr("p", 2))
     power = c.add("pow", c.add("abs", x), c.scalar(p, x)) if p != 2 else c.add("mul", x, x)
@@ -207,7 +209,9 @@ def _lp_pool(c: Context, n: OnnxNode) -> str:
     return _root(c, total, p)
 
 
-def _room_for_last(c: Context, x: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> str:
+def _room_for_last(
+    c: OnnxContext, x: str, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> str:
     """``x`` with zeros behind it for last windows that are not whole."""
     high = []
     for extent, k, s, d in zip(c.shape(x)[2:], kernel, strides, dilations, strict=True):
@@ -217,17 +221,17 @@ def _room_for_last(c: Context, x: str, kernel: Sequence[int], strides: Sequence[
     return c.add("pad", x, pads=(*[0] * c.rank(x), 0, 0, *high))
 
 
-def _root(c: Context, x: str, p: float) -> str:
+def _root(c: OnnxContext, x: str, p: float) -> str:
     return c.add("sqrt", x) if p == 2 else c.add("pow", x, c.scalar(1 / p, x)) if p != 1 else x
 
 
-def _global_lp_pool(c: Context, n: OnnxNode) -> str:
+def _global_lp_pool(c: OnnxContext, n: OnnxNode) -> str:
     x, p = n.inputs[0], float(n.attr("p", 2))
     power = c.add("pow", c.add("abs", x), c.scalar(p, x))
     return _root(c, c.add("reduce_sum", power, axes=tuple(range(2, c.rank(x))), keepdims=True), p)
 
 
-def _global_pool(op: str, c: Context, n: OnnxNode) -> str:
+def _global_pool(op: str, c: OnnxContext, n: OnnxNode) -> str:
     return c.add(op, n.inputs[0], axes=tuple(range(2, c.rank(n.inputs[0]))), keepdims=True)
 
 
@@ -235,7 +239,7 @@ _MORE_COORDINATES = ("half_pixel_symmetric", "tf_crop_and_resize")
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners")
 
 
-def _resize(c: Context, n: OnnxNode) -> str:
+def _resize(c: OnnxContext, n: OnnxNode) -> str:
     """Resize of any opset, and Upsample; integers between others are computed in float32 and rounded towards zero."""
     x, dtype = n.inputs[0], c.dtype(n.inputs[0])
     if n.attr("mode", "nearest") == "nearest" or dtype in FLOATS:
@@ -250,7 +254,7 @@ def _resize(c: Context, n: OnnxNode) -> str:
     return c.cast(found, dtype)
 
 
-def _resized(c: Context, n: OnnxNode) -> str:
+def _resized(c: OnnxContext, n: OnnxNode) -> str:
     """Resize of numbers that may be weighed; Upsample is its asymmetric form that rounds down."""
     x, shape = n.inputs[0], c.shape(n.inputs[0])
     modern = n.op == "Resize" and n.opset >= 11
@@ -298,14 +302,14 @@ def _resized(c: Context, n: OnnxNode) -> str:
 
 
 def _resampled(
-    c: Context, n: OnnxNode, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int], coordinates: str
+    c: OnnxContext, n: OnnxNode, axes: Sequence[int], scales: Sequence[float], sizes: Sequence[int], coordinates: str
 ) -> str:
     """The resize that no definition of its own says: dimension after dimension."""
     x, crops = n.inputs[0], coordinates == "tf_crop_and_resize"
     roi = c.static(n.input(1), "roi").tolist() if crops and n.input(1) else []
     roi = roi or [0.0] * len(axes) + [1.0] * len(axes)
     lines = {
-        d: sampling.Line(c.shape(x)[d], sizes[d], scales[d], coordinates, (roi[k], roi[len(axes) + k]))
+        d: sampling.ResizeAxis(c.shape(x)[d], sizes[d], scales[d], coordinates, (roi[k], roi[len(axes) + k]))
         for k, d in enumerate(axes)
     }
     moved = {d: line for d, line in lines.items() if line.size != line.extent or line.roi != (0.0, 1.0)}

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from burnish.frontend.torch import indexing, window
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.product import attention_scores, repeated_heads, zero_where_none
 from burnish.frontend.torch.symbols import is_open
 from burnish.graph.gradient import backpropagate
@@ -17,7 +17,9 @@ POOL_BACKWARD = "burnish::max_pool2d_backward"  # as aten's, but by the pool's i
 MEAN, SUM = 1, 2  # reductions of losses
 
 
-def _pulled_back(c: Context, seed: Ref, wrt: Sequence[Ref], forward: Callable[[], Ref], like: str = "") -> list[Ref]:
+def _pulled_back(
+    c: TorchContext, seed: Ref, wrt: Sequence[Ref], forward: Callable[[], Ref], like: str = ""
+) -> list[Ref]:
     """The gradients by ``wrt`` of ``forward()`` times ``seed``; ``like``: the argument that is as its result."""
     result = c.result
     if like:
@@ -27,7 +29,7 @@ def _pulled_back(c: Context, seed: Ref, wrt: Sequence[Ref], forward: Callable[[]
     return [Ref(name) for name in backpropagate(c.builder, {y: c.reshape(seed, c.shape(y))}, wrt)]
 
 
-def _unknown(c: Context, shape: Sequence[int], like: Ref) -> Ref:
+def _unknown(c: TorchContext, shape: Sequence[int], like: Ref) -> Ref:
     """In place of a tensor that a linear operator is differentiated by: its value does not matter."""
     return c.expand(c.scalar(0, like), shape)
 
@@ -36,9 +38,19 @@ def _unknown(c: Context, shape: Sequence[int], like: Ref) -> Ref:
 
 
 def _convolution_backward(
-    c: Context, grad_output: Ref, input: Ref, weight: Ref, bias_sizes: Any, stride: Any, padding: Any, dilation: Any,
-    transposed: bool, output_padding: Any, groups: int, output_mask: Sequence[bool],
-) -> list[Ref | None]:  # fmt: skip
+    c: TorchContext,
+    grad_output: Ref,
+    input: Ref,
+    weight: Ref,
+    bias_sizes: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    transposed: bool,
+    output_padding: Any,
+    groups: int,
+    output_mask: Sequence[bool],
+) -> list[Ref | None]:
     def forward() -> Ref:
         arguments = (stride, padding, dilation, transposed, output_padding, groups)
         return window.convolution(c, input, weight, None, *arguments)
@@ -52,7 +64,7 @@ def _convolution_backward(
 
 
 def _attention_backward(
-    c: Context, grad_out: Ref, query: Ref, key: Ref, value: Ref, out: Ref, logsumexp: Ref, dropout_p: float,
+    c: TorchContext, grad_out: Ref, query: Ref, key: Ref, value: Ref, out: Ref, logsumexp: Ref, dropout_p: float,
     is_causal: bool, attn_mask: Ref | None = None, scale: float | None = None,
 ) -> list[Ref]:  # fmt: skip
     """The gradient of attention from its result and the logarithm of its sums (Dao et al. 2022, §3.1)."""
@@ -74,7 +86,7 @@ def _attention_backward(
     return [c.add("matmul", ds, key), *(_summed_heads(c, t, own_heads) for t in (dk, dv))]
 
 
-def _summed_heads(c: Context, x: Ref, heads: int) -> Ref:
+def _summed_heads(c: TorchContext, x: Ref, heads: int) -> Ref:
     """Of heads of the query that share one of the key, the sum."""
     batch, all_heads, *rest = c.shape(x)
     if all_heads == heads:
@@ -84,7 +96,14 @@ def _summed_heads(c: Context, x: Ref, heads: int) -> Ref:
 
 
 def _max_pool_backward(
-    c: Context, grad_output: Ref, x: Ref, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool
+    c: TorchContext,
+    grad_output: Ref,
+    x: Ref,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
 ) -> Ref:
     def forward() -> Ref:
         return window.max_pool(2, c, x, kernel_size, stride, padding, dilation, ceil_mode)
@@ -93,14 +112,14 @@ def _max_pool_backward(
 
 
 def _avg_pool_backward(
-    rank: int, c: Context, grad_output: Ref, x: Ref, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
+    rank: int, c: TorchContext, grad_output: Ref, x: Ref, kernel_size: Any, stride: Any, padding: Any, ceil_mode: bool,
     count_include_pad: bool, divisor_override: int | None,
 ) -> Ref:  # fmt: skip
     arguments = (kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
     return _pulled_back(c, grad_output, [x], lambda: window.avg_pool(rank, c, x, *arguments), "grad_output")[0]
 
 
-def _adaptive_avg_pool_backward(rank: int, c: Context, grad_output: Ref, x: Ref) -> Ref:
+def _adaptive_avg_pool_backward(rank: int, c: TorchContext, grad_output: Ref, x: Ref) -> Ref:
     def forward() -> Ref:
         return window.adaptive_avg_pool(rank, c, x, None)
 
@@ -111,7 +130,7 @@ def _adaptive_avg_pool_backward(rank: int, c: Context, grad_output: Ref, x: Ref)
 
 
 def _embedding_backward(
-    c: Context, grad_output: Ref, indices: Ref, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
+    c: TorchContext, grad_output: Ref, indices: Ref, num_weights: int, padding_idx: int, scale_grad_by_freq: bool
 ) -> Ref:
     if scale_grad_by_freq:
         c.refuse("scale_grad_by_freq", True, "False")
@@ -124,7 +143,7 @@ def _embedding_backward(
 
 
 def _slice_backward(
-    c: Context, grad_output: Ref, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
+    c: TorchContext, grad_output: Ref, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> Ref:
     whole = _unknown(c, input_sizes, grad_output)
     axis = c.axis(whole, dim)
@@ -133,7 +152,7 @@ def _slice_backward(
     return _pulled_back(c, grad_output, [whole], lambda: c.slice(whole, axis, begin, extent, step))[0]
 
 
-def _select_backward(c: Context, grad_output: Ref, input_sizes: Sequence[int], dim: int, index: int) -> Ref:
+def _select_backward(c: TorchContext, grad_output: Ref, input_sizes: Sequence[int], dim: int, index: int) -> Ref:
     whole = _unknown(c, input_sizes, grad_output)
     axis = c.axis(whole, dim)
     place = index + input_sizes[axis] if not is_open(index) and index < 0 else index
@@ -141,7 +160,7 @@ def _select_backward(c: Context, grad_output: Ref, input_sizes: Sequence[int], d
 
 
 def _index_put(
-    c: Context, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool = False, unsafe: bool = False
+    c: TorchContext, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool = False, unsafe: bool = False
 ) -> Ref:
     """As that of inference; values that are added are the gradient of what reads at the indices."""
     if not accumulate:
@@ -152,7 +171,7 @@ def _index_put(
     return c.add("add", x, found[0])
 
 
-def _scatter_add(c: Context, x: Ref, dim: int, index: Ref, src: Ref) -> Ref:
+def _scatter_add(c: TorchContext, x: Ref, dim: int, index: Ref, src: Ref) -> Ref:
     if c.shape(src) != c.shape(index):
         src = c.add("slice", src, starts=(0,) * c.rank(src), extents=c.shape(index))
     whole = _unknown(c, c.shape(x), x)
@@ -163,7 +182,7 @@ def _scatter_add(c: Context, x: Ref, dim: int, index: Ref, src: Ref) -> Ref:
 # --- losses -----------------------------------------------------------------------------------------------------------
 
 
-def _classes(c: Context, x: Ref, target: Ref, weight: Ref | None, ignore_index: int) -> tuple[Ref, Ref, Ref]:
+def _classes(c: TorchContext, x: Ref, target: Ref, weight: Ref | None, ignore_index: int) -> tuple[Ref, Ref, Ref]:
     """Which labels count, of each its class, 0 where it does not, and its weight, 0 likewise. Refuses vectors."""
     if c.rank(x) < 2:
         c.refuse("input", f"{c.rank(x)} dimensions", "2 at least: [N, classes, …]")
@@ -175,7 +194,7 @@ def _classes(c: Context, x: Ref, target: Ref, weight: Ref | None, ignore_index: 
     return known, place, c.add("where", known, own, c.scalar(0, own))
 
 
-def _nll_loss(c: Context, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: int) -> list[Ref]:
+def _nll_loss(c: TorchContext, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: int) -> list[Ref]:
     """The negative log likelihood of labels, and the sum of the weights of those that count."""
     known, place, factor = _classes(c, x, target, weight, ignore_index)
     shape = (c.shape(target)[0], 1, *c.shape(target)[1:])
@@ -190,7 +209,7 @@ def _nll_loss(c: Context, x: Ref, target: Ref, weight: Ref | None, reduction: in
 
 
 def _nll_loss_backward(
-    c: Context, grad_output: Ref, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: int,
+    c: TorchContext, grad_output: Ref, x: Ref, target: Ref, weight: Ref | None, reduction: int, ignore_index: int,
     total_weight: Ref,
 ) -> Ref:  # fmt: skip
     rows, classes, *rest = c.shape(x)

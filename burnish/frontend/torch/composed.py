@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.reduction import at_position, vector_norm
 
 REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin": "min"}
@@ -17,18 +17,18 @@ REDUCTIONS = {"sum": "add", "mean": "add", "prod": "mul", "amax": "max", "amin":
 # --- two operands -----------------------------------------------------------------------------------------------------
 
 
-def _pair(c: Context, x: Any, other: Any) -> tuple[Ref, Ref]:
+def _pair(c: TorchContext, x: Any, other: Any) -> tuple[Ref, Ref]:
     return c.operand(x, c.out_dtype), c.operand(other, c.out_dtype)
 
 
-def _negative(c: Context, x: Ref) -> Ref:
+def _negative(c: TorchContext, x: Ref) -> Ref:
     """Whether the sign is minus, also that of 0."""
     zero = c.scalar(0, x)
     below = c.add("less", c.add("div", c.scalar(1, x), x), zero)
     return c.add("logical_or", c.add("less", x, zero), below)
 
 
-def _atan2(c: Context, x: Any, other: Any) -> Ref:
+def _atan2(c: TorchContext, x: Any, other: Any) -> Ref:
     """The angle of the point (other, x), from an arc tangent of at most 1; the slope at the origin is 0."""
     y, x = _pair(c, x, other)
     infinite = c.add("logical_and", c.add("isinf", y), c.add("isinf", x))
@@ -47,7 +47,7 @@ def _atan2(c: Context, x: Any, other: Any) -> Ref:
     return c.add("where", steep, upright, c.add("add", angle, aside))
 
 
-def _hypot(c: Context, x: Any, other: Any) -> Ref:
+def _hypot(c: TorchContext, x: Any, other: Any) -> Ref:
     """The root of the sum of squares, which cannot overflow: both are divided by the greater first."""
     a, b = _pair(c, x, other)
     top = c.add("maximum", c.add("abs", a), c.add("abs", b))
@@ -57,13 +57,13 @@ def _hypot(c: Context, x: Any, other: Any) -> Ref:
     return c.add("mul", scale, c.add("sqrt", c.add("add", *squares)))
 
 
-def _copysign(c: Context, x: Any, other: Any) -> Ref:
+def _copysign(c: TorchContext, x: Any, other: Any) -> Ref:
     a, b = _pair(c, x, other)
     size = c.add("abs", a)
     return c.add("where", _negative(c, b), c.add("neg", size), size)
 
 
-def _fextreme(op: str, c: Context, x: Any, other: Any) -> Ref:
+def _fextreme(op: str, c: TorchContext, x: Any, other: Any) -> Ref:
     """The greater or lesser, of a number and NaN the number; of equal ones the first has the gradient."""
     a, b = _pair(c, x, other)
     return c.add("where", c.add("logical_or", c.add(op, a, b), c.add("isnan", b)), a, b)
@@ -72,7 +72,7 @@ def _fextreme(op: str, c: Context, x: Any, other: Any) -> Ref:
 # --- order statistics and running products ----------------------------------------------------------------------------
 
 
-def _kth(c: Context, x: Ref, k: int, dim: int = -1, keepdim: bool = False) -> list[Ref]:
+def _kth(c: TorchContext, x: Ref, k: int, dim: int = -1, keepdim: bool = False) -> list[Ref]:
     """The k-th smallest along ``dim``, and its position."""
     if not c.rank(x):
         return [c.add("identity", x), c.constant(0, "int64")]
@@ -82,7 +82,7 @@ def _kth(c: Context, x: Ref, k: int, dim: int = -1, keepdim: bool = False) -> li
     return [at_position(c, x, dim, place), place]
 
 
-def _median(c: Context, x: Ref, dim: int | None = None, keepdim: bool = False) -> Any:
+def _median(c: TorchContext, x: Ref, dim: int | None = None, keepdim: bool = False) -> Any:
     """The lower of two in the middle, NaN where there is one. Of all: elements that equal it share the gradient."""
     if dim is None:
         flat = c.flat(x)
@@ -95,7 +95,7 @@ def _median(c: Context, x: Ref, dim: int | None = None, keepdim: bool = False) -
     return [at_position(c, x, dim, place), place]
 
 
-def _middle(c: Context, x: Ref, axis: int) -> Ref:
+def _middle(c: TorchContext, x: Ref, axis: int) -> Ref:
     """The position of the median along ``axis``, kept."""
     order = c.add_many("sort", x, axis=axis, descending=False)[1]
     place = c.slice(order, axis, (c.shape(x)[axis] - 1) // 2, 1)
@@ -105,7 +105,7 @@ def _middle(c: Context, x: Ref, axis: int) -> Ref:
     return c.add("where", nan, c.add("argmax", x, axis=axis, keepdims=True), place)
 
 
-def _shared(c: Context, x: Ref, value: Ref) -> Ref:
+def _shared(c: TorchContext, x: Ref, value: Ref) -> Ref:
     """``value``, of which all elements of ``x`` that equal it have the same part of the gradient."""
     same = c.add("logical_or", c.add("equal", x, value), c.add("logical_and", c.add("isnan", x), c.add("isnan", value)))
     count = c.add("reduce_sum", c.cast(same, c.dtype(x)), keepdims=False)
@@ -116,14 +116,14 @@ def _shared(c: Context, x: Ref, value: Ref) -> Ref:
     return c.add("add", value, total)
 
 
-def _cumprod(c: Context, x: Ref, dim: int, dtype: Any = None) -> Ref:
+def _cumprod(c: TorchContext, x: Ref, dim: int, dtype: Any = None) -> Ref:
     return c.add("cumprod", c.real(x), axis=c.axis(x, dim)) if c.rank(x) else c.add("identity", c.real(x))
 
 
 # --- windows, distances, writes ---------------------------------------------------------------------------------------
 
 
-def _unfold(c: Context, x: Ref, dimension: int, size: int, step: int) -> Ref:
+def _unfold(c: TorchContext, x: Ref, dimension: int, size: int, step: int) -> Ref:
     """Windows along a dimension, their elements in a last one."""
     axis = c.axis(x, dimension)
     count = (c.shape(x)[axis] - size) // step + 1
@@ -132,7 +132,7 @@ def _unfold(c: Context, x: Ref, dimension: int, size: int, step: int) -> Ref:
     return c.transpose(y, [d for d in range(c.rank(y)) if d != axis + 1] + [axis + 1])
 
 
-def _cdist(c: Context, x1: Ref, x2: Ref, p: float, compute_mode: int | None = None) -> Ref:
+def _cdist(c: TorchContext, x1: Ref, x2: Ref, p: float, compute_mode: int | None = None) -> Ref:
     """Distances of all rows of one tensor from all of the other."""
     *lead, rows, features = c.shape(x1)
     *others, columns, _ = c.shape(x2)
@@ -140,7 +140,9 @@ def _cdist(c: Context, x1: Ref, x2: Ref, p: float, compute_mode: int | None = No
     return vector_norm(c, c.add("sub", left, right), p, -1)
 
 
-def _scatter_reduce(c: Context, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, include_self: bool = True) -> Ref:
+def _scatter_reduce(
+    c: TorchContext, x: Ref, dim: int, index: Ref, src: Ref, reduce: str, include_self: bool = True
+) -> Ref:
     """Elements of ``src`` reduced into those of ``x`` along ``dim``."""
     axis, shape, op = c.axis(x, dim), c.shape(index), REDUCTIONS[reduce]
     values = c.add("slice", src, starts=(0,) * len(shape), extents=shape) if c.shape(src) != shape else src

@@ -25,7 +25,7 @@ class Ref(str):
 
 
 @dataclass
-class Context:
+class TorchContext:
     """Adds operators to the graph on behalf of the node being translated.
 
     A translator gets the arguments of the ATen schema by their names, but ``self`` as ``x``; those that it does not
@@ -45,7 +45,7 @@ class Context:
         """Turns to the next node."""
         self.label, self.stem, self.result, self.raw = label, stem, result, raw
 
-    def inside(self, builder: GraphBuilder) -> Context:
+    def inside(self, builder: GraphBuilder) -> TorchContext:
         """The same for a graph inside of this one: a body that repeats."""
         return replace(self, builder=builder, _constants={})
 

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 
 
-def _filled(value: float, c: Context, x: Any = None, size: Any = None, dtype: Any = None) -> Ref:
+def _filled(value: float, c: TorchContext, x: Any = None, size: Any = None, dtype: Any = None) -> Ref:
     return c.expand(c.constant(value, c.out_dtype), c.out_shape)
 
 
-def _full(c: Context, fill_value: Any, x: Any = None, size: Any = None, dtype: Any = None) -> Ref:
+def _full(c: TorchContext, fill_value: Any, x: Any = None, size: Any = None, dtype: Any = None) -> Ref:
     return c.expand(c.operand(fill_value, c.out_dtype), c.out_shape)
 
 
-def _arange(c: Context, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None) -> Ref:
+def _arange(c: TorchContext, end: Any, start: Any = 0, step: Any = 1, dtype: Any = None) -> Ref:
     """``start + step * i``, of as many elements as torch says."""
     numbers = c.iota(c.out_shape[0])
     if step != 1:
@@ -32,11 +32,11 @@ def _counting(number: Any) -> str:
     return "float64" if isinstance(number, float) else "int64"
 
 
-def _scalar_tensor(c: Context, s: Any, dtype: Any = None) -> Ref:
+def _scalar_tensor(c: TorchContext, s: Any, dtype: Any = None) -> Ref:
     return c.operand(s, c.out_dtype)
 
 
-def _dropout(c: Context, input: Ref, p: float = 0, train: bool = False) -> Ref:
+def _dropout(c: TorchContext, input: Ref, p: float = 0, train: bool = False) -> Ref:
     """Dropout in its form of inference."""
     if train and p:
         c.refuse("train", True, "False: random numbers are not supported")

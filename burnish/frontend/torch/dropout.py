@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from burnish.errors import UnsupportedOperator
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 
 NAMES = ("dropout", "feature_dropout")
 REFUSED = ("alpha_dropout", "feature_alpha_dropout")
@@ -75,7 +75,7 @@ def _draws() -> tuple[Any, ...]:
     return torch.ops.aten.bernoulli_.float, torch.ops.aten.bernoulli.p
 
 
-def _bernoulli(c: Context, x: Ref, p: float) -> Ref:
+def _bernoulli(c: TorchContext, x: Ref, p: float) -> Ref:
     """Ones, of which a share of ``1 - p`` is dropped."""
     one, zero = (c.expand(c.scalar(value, x), c.shape(x)) for value in (1, 0))
     if p == 0:
@@ -83,11 +83,11 @@ def _bernoulli(c: Context, x: Ref, p: float) -> Ref:
     return c.add("where", c.add("greater", c.dropout(one, 1 - p), c.scalar(0, x)), one, zero)
 
 
-def _dropout(c: Context, x: Ref, p: float, train: bool) -> Ref:
+def _dropout(c: TorchContext, x: Ref, p: float, train: bool) -> Ref:
     return c.add("mul", x, c.scalar(0, x)) if p == 1 else c.dropout(x, p)  # of 1 nothing stays
 
 
-def _feature_dropout(c: Context, x: Ref, p: float, train: bool) -> Ref:
+def _feature_dropout(c: TorchContext, x: Ref, p: float, train: bool) -> Ref:
     """Whole channels are dropped."""
     if p == 1:
         return _dropout(c, x, p, train)
@@ -95,7 +95,7 @@ def _feature_dropout(c: Context, x: Ref, p: float, train: bool) -> Ref:
     return c.add("mul", x, c.dropout(c.expand(c.scalar(1, x), shape), p))
 
 
-def _inference(c: Context, input: Ref, p: float, train: bool) -> Ref:
+def _inference(c: TorchContext, input: Ref, p: float, train: bool) -> Ref:
     """In a graph that is not exported: torch.compile's."""
     return input if not train or p == 0 else c.refuse("train", True, "False: random numbers are not supported")
 

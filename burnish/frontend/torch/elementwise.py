@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 
 UNARY = {  # one to one, of floats: integers become the result's dtype first
     "relu": "relu", "tanh": "tanh", "sigmoid": "sigmoid", "exp": "exp", "log": "log", "sqrt": "sqrt",
@@ -27,71 +27,71 @@ LOGIC = ("and", "or", "xor")
 SHIFTS = {"left": "lshift", "right": "rshift"}
 
 
-def _unary(op: str, c: Context, x: Ref) -> Ref:
+def _unary(op: str, c: TorchContext, x: Ref) -> Ref:
     return c.add(op, c.real(x))
 
 
-def _rounding(op: str, c: Context, x: Ref) -> Ref:
+def _rounding(op: str, c: TorchContext, x: Ref) -> Ref:
     return c.add(op, x) if c.is_real(x) else c.add("identity", x)
 
 
-def _trunc(c: Context, x: Ref) -> Ref:
+def _trunc(c: TorchContext, x: Ref) -> Ref:
     if not c.is_real(x):
         return c.add("identity", x)
     return c.add("mul", c.add("sign", x), c.add("floor", c.add("abs", x)))
 
 
-def _sign(c: Context, x: Ref) -> Ref:
+def _sign(c: TorchContext, x: Ref) -> Ref:
     """1, 0 or -1; of NaN 0."""
     if not c.is_real(x):
         return c.add("identity", x) if c.dtype(x) == "bool" else c.add("sign", x)
     return c.add("where", c.add("isnan", x), c.scalar(0, x), c.add("sign", x))
 
 
-def _frac(c: Context, x: Ref) -> Ref:
+def _frac(c: TorchContext, x: Ref) -> Ref:
     return c.add("mod", x, c.scalar(1, x), truncate=True)
 
 
-def _scaled(op: str, factor: float, c: Context, x: Ref) -> Ref:
+def _scaled(op: str, factor: float, c: TorchContext, x: Ref) -> Ref:
     """``op(x) * factor``: logarithms to another base."""
     y = c.add(op, c.real(x))
     return c.add("mul", y, c.scalar(factor, y))
 
 
-def _exp2(c: Context, x: Ref) -> Ref:
+def _exp2(c: TorchContext, x: Ref) -> Ref:
     y = c.real(x)
     return c.add("pow", c.scalar(2, y), y)
 
 
-def _tan(c: Context, x: Ref) -> Ref:
+def _tan(c: TorchContext, x: Ref) -> Ref:
     y = c.real(x)
     return c.add("div", c.add("sin", y), c.add("cos", y))
 
 
-def _erfc(c: Context, x: Ref) -> Ref:
+def _erfc(c: TorchContext, x: Ref) -> Ref:
     y = c.real(x)
     return c.add("sub", c.scalar(1, y), c.add("erf", y))
 
 
-def _square(c: Context, x: Ref) -> Ref:
+def _square(c: TorchContext, x: Ref) -> Ref:
     return c.add("mul", x, x)
 
 
-def _isnan(c: Context, x: Ref) -> Ref:
+def _isnan(c: TorchContext, x: Ref) -> Ref:
     return c.add("isnan", x) if c.is_real(x) else c.add("not_equal", x, x)
 
 
-def _isinf(c: Context, x: Ref) -> Ref:
+def _isinf(c: TorchContext, x: Ref) -> Ref:
     return c.add("isinf", x) if c.is_real(x) else c.add("not_equal", x, x)
 
 
-def _isfinite(c: Context, x: Ref) -> Ref:
+def _isfinite(c: TorchContext, x: Ref) -> Ref:
     if not c.is_real(x):
         return c.add("equal", x, x)
     return c.add("less", c.add("abs", x), c.scalar(math.inf, x))
 
 
-def _nan_to_num(c: Context, x: Ref, nan: float | None, posinf: float | None, neginf: float | None) -> Ref:
+def _nan_to_num(c: TorchContext, x: Ref, nan: float | None, posinf: float | None, neginf: float | None) -> Ref:
     if not c.is_real(x):
         return c.add("identity", x)
     import torch
@@ -103,13 +103,13 @@ def _nan_to_num(c: Context, x: Ref, nan: float | None, posinf: float | None, neg
     return c.add("where", c.add("equal", x, c.scalar(-math.inf, x)), c.scalar(low, x), y)
 
 
-def _not(c: Context, x: Ref) -> Ref:
+def _not(c: TorchContext, x: Ref) -> Ref:
     if c.dtype(x) == "bool":
         return c.add("logical_not", x)
     return c.add("equal", x, c.scalar(0, x))
 
 
-def _bitwise_not(c: Context, x: Ref) -> Ref:
+def _bitwise_not(c: TorchContext, x: Ref) -> Ref:
     if c.dtype(x) == "bool":
         return c.add("logical_not", x)
     return c.add("sub", c.scalar(-1, x), x)
@@ -118,15 +118,15 @@ def _bitwise_not(c: Context, x: Ref) -> Ref:
 # --- activations with parameters --------------------------------------------------------------------------------------
 
 
-def _gelu(c: Context, x: Ref, approximate: str) -> Ref:
+def _gelu(c: TorchContext, x: Ref, approximate: str) -> Ref:
     return c.add("gelu", x, approximate=approximate)
 
 
-def _leaky_relu(c: Context, x: Ref, negative_slope: float) -> Ref:
+def _leaky_relu(c: TorchContext, x: Ref, negative_slope: float) -> Ref:
     return c.add("leaky_relu", x, alpha=float(negative_slope))
 
 
-def _elu(c: Context, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
+def _elu(c: TorchContext, x: Ref, alpha: float, scale: float, input_scale: float) -> Ref:
     """``scale * (max(x, 0) + min(0, alpha * (exp(input_scale * x) - 1)))``."""
     if scale == 1 and input_scale == 1:
         return c.add("elu", x, alpha=float(alpha))
@@ -136,44 +136,44 @@ def _elu(c: Context, x: Ref, alpha: float, scale: float, input_scale: float) -> 
     return c.add("mul", y, c.scalar(scale, y))
 
 
-def _celu(c: Context, x: Ref, alpha: float) -> Ref:
+def _celu(c: TorchContext, x: Ref, alpha: float) -> Ref:
     return c.add("celu", x, alpha=float(alpha))
 
 
-def _selu(c: Context, x: Ref) -> Ref:
+def _selu(c: TorchContext, x: Ref) -> Ref:
     return c.add("selu", x)
 
 
-def _softplus(c: Context, x: Ref, beta: float, threshold: float) -> Ref:
+def _softplus(c: TorchContext, x: Ref, beta: float, threshold: float) -> Ref:
     scaled = x if beta == 1 else c.add("mul", x, c.scalar(beta, x))
     y = c.add("softplus", scaled)
     y = y if beta == 1 else c.add("div", y, c.scalar(beta, y))
     return c.add("where", c.add("greater", scaled, c.scalar(threshold, x)), x, y)
 
 
-def _log_sigmoid(c: Context, x: Ref) -> Ref:
+def _log_sigmoid(c: TorchContext, x: Ref) -> Ref:
     return c.add("neg", c.add("softplus", c.add("neg", x)))
 
 
-def _log_sigmoid_forward(c: Context, x: Ref) -> list[Ref | None]:
+def _log_sigmoid_forward(c: TorchContext, x: Ref) -> list[Ref | None]:
     return [_log_sigmoid(c, x), None]
 
 
-def _hard_sigmoid(c: Context, x: Ref) -> Ref:
+def _hard_sigmoid(c: TorchContext, x: Ref) -> Ref:
     return c.add("hard_sigmoid", x, alpha=1 / 6, beta=0.5)
 
 
-def _hard_tanh(c: Context, x: Ref, min_val: float, max_val: float) -> Ref:
+def _hard_tanh(c: TorchContext, x: Ref, min_val: float, max_val: float) -> Ref:
     if not c.is_real(x):
         return _clamp(c, x, min_val, max_val)
     return c.add("clip", x, min=float(min_val), max=float(max_val), strict=True)
 
 
-def _relu6(c: Context, x: Ref) -> Ref:
+def _relu6(c: TorchContext, x: Ref) -> Ref:
     return _hard_tanh(c, x, 0, 6)
 
 
-def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None) -> Ref:
+def _clamp(c: TorchContext, x: Ref, min: Any = None, max: Any = None) -> Ref:
     """Bounds are numbers, or tensors; the upper one prevails."""
     y = c.real(x)
     numbers = all(b is None or not isinstance(b, Ref) for b in (min, max))
@@ -188,7 +188,7 @@ def _clamp(c: Context, x: Ref, min: Any = None, max: Any = None) -> Ref:
     return y
 
 
-def _clamped(c: Context, x: Ref, min: Any, max: Any) -> Ref:
+def _clamped(c: TorchContext, x: Ref, min: Any, max: Any) -> Ref:
     """Between tensors; where ``x`` equals a bound, all of the gradient is its own, and nobody's where one is NaN."""
     given = {k: c.operand(b, c.out_dtype) for k, b in (("min", min), ("max", max)) if b is not None}
     y = x
@@ -199,38 +199,38 @@ def _clamped(c: Context, x: Ref, min: Any, max: Any) -> Ref:
     return y
 
 
-def _clamp_min(c: Context, x: Ref, min: Any) -> Ref:
+def _clamp_min(c: TorchContext, x: Ref, min: Any) -> Ref:
     return _clamp(c, x, min=min)
 
 
-def _clamp_max(c: Context, x: Ref, max: Any) -> Ref:
+def _clamp_max(c: TorchContext, x: Ref, max: Any) -> Ref:
     return _clamp(c, x, max=max)
 
 
-def _threshold(c: Context, x: Ref, threshold: float, value: float) -> Ref:
+def _threshold(c: TorchContext, x: Ref, threshold: float, value: float) -> Ref:
     """``x`` where greater than the threshold (NaN stays), else the value."""
     return c.add("where", c.add("less_equal", x, c.scalar(threshold, x)), c.scalar(value, x), x)
 
 
-def _prelu(c: Context, x: Ref, weight: Ref) -> Ref:
+def _prelu(c: TorchContext, x: Ref, weight: Ref) -> Ref:
     rank = c.rank(x)
     if c.rank(weight) == 1 and rank >= 2:  # one slope a channel
         weight = c.reshape(weight, (1, *c.shape(weight), *(1,) * (rank - 2)))
     return c.add("prelu", x, weight)
 
 
-def _glu(c: Context, x: Ref, dim: int) -> Ref:
+def _glu(c: TorchContext, x: Ref, dim: int) -> Ref:
     axis = c.axis(x, dim)
     half = c.shape(x)[axis] // 2
     gate = c.add("sigmoid", c.slice(x, axis, half, half))
     return c.add("mul", c.slice(x, axis, 0, half), gate)
 
 
-def _soft_shrink(c: Context, x: Ref, lambd: float) -> Ref:
+def _soft_shrink(c: TorchContext, x: Ref, lambd: float) -> Ref:
     return c.add("sub", x, c.add("clip", x, min=-float(lambd), max=float(lambd)))
 
 
-def _hard_shrink(c: Context, x: Ref, lambd: float) -> Ref:
+def _hard_shrink(c: TorchContext, x: Ref, lambd: float) -> Ref:
     inside = c.add("less_equal", c.add("abs", x), c.scalar(lambd, x))
     return c.add("where", inside, c.scalar(0, x), x)
 
@@ -238,7 +238,7 @@ def _hard_shrink(c: Context, x: Ref, lambd: float) -> Ref:
 # --- two operands -----------------------------------------------------------------------------------------------------
 
 
-def _arithmetic(op: str, c: Context, x: Any, other: Any, alpha: float = 1) -> Ref:
+def _arithmetic(op: str, c: TorchContext, x: Any, other: Any, alpha: float = 1) -> Ref:
     dtype = c.out_dtype
     a, b = c.operand(x, dtype), c.operand(other, dtype)
     if alpha != 1:
@@ -248,14 +248,14 @@ def _arithmetic(op: str, c: Context, x: Any, other: Any, alpha: float = 1) -> Re
     return c.add(op, a, b)
 
 
-def _reverse_sub(c: Context, x: Ref, other: Any, alpha: float = 1) -> Ref:
+def _reverse_sub(c: TorchContext, x: Ref, other: Any, alpha: float = 1) -> Ref:
     a = c.operand(x, c.out_dtype)
     if alpha != 1:
         a = c.add("mul", a, c.constant(alpha, c.out_dtype))
     return c.add("sub", c.operand(other, c.out_dtype), a)
 
 
-def _div(c: Context, x: Any, other: Any, rounding_mode: str | None = None) -> Ref:
+def _div(c: TorchContext, x: Any, other: Any, rounding_mode: str | None = None) -> Ref:
     dtype = c.out_dtype
     a, b = c.operand(x, dtype), c.operand(other, dtype)
     if rounding_mode == "floor":
@@ -264,11 +264,11 @@ def _div(c: Context, x: Any, other: Any, rounding_mode: str | None = None) -> Re
     return _trunc(c, y) if rounding_mode == "trunc" else y
 
 
-def _floor_divide(c: Context, x: Any, other: Any) -> Ref:
+def _floor_divide(c: TorchContext, x: Any, other: Any) -> Ref:
     return _div(c, x, other, "floor")
 
 
-def _floored(c: Context, a: Ref, b: Ref) -> Ref:
+def _floored(c: TorchContext, a: Ref, b: Ref) -> Ref:
     """The quotient rounded down; of floats that of ``a`` less the remainder, as torch has it, so that it is exact."""
     if not c.is_real(a):
         return c.add("floor_div", a, b)
@@ -278,12 +278,12 @@ def _floored(c: Context, a: Ref, b: Ref) -> Ref:
     return c.add("where", zero, c.add("div", a, b), whole)
 
 
-def _fmod(c: Context, x: Any, other: Any) -> Ref:
+def _fmod(c: TorchContext, x: Any, other: Any) -> Ref:
     dtype = c.out_dtype
     return c.add("mod", c.operand(x, dtype), c.operand(other, dtype), truncate=True)
 
 
-def _remainder(c: Context, x: Any, other: Any) -> Ref:
+def _remainder(c: TorchContext, x: Any, other: Any) -> Ref:
     """The remainder with the sign of ``other``; one that is 0 has that of ``x``, unlike Python's."""
     a, b = c.operand(x, c.out_dtype), c.operand(other, c.out_dtype)
     if not c.is_real(a):
@@ -294,34 +294,34 @@ def _remainder(c: Context, x: Any, other: Any) -> Ref:
     return c.add("where", moved, c.add("add", rest, b), rest)
 
 
-def _compare(op: str, c: Context, x: Any, other: Any) -> Ref:
+def _compare(op: str, c: TorchContext, x: Any, other: Any) -> Ref:
     dtype = c.common_dtype("x", "other")
     if dtype == "bool" and op not in ("equal", "not_equal"):
         dtype = "int8"
     return c.add(op, c.operand(x, dtype), c.operand(other, dtype))
 
 
-def _logical(op: str, c: Context, x: Any, other: Any) -> Ref:
+def _logical(op: str, c: TorchContext, x: Any, other: Any) -> Ref:
     return c.add(op, _truth(c, x), _truth(c, other))
 
 
-def _truth(c: Context, x: Any) -> Ref:
+def _truth(c: TorchContext, x: Any) -> Ref:
     return c.operand(x, "bool")
 
 
-def _bitwise(op: str, c: Context, x: Any, other: Any) -> Ref:
+def _bitwise(op: str, c: TorchContext, x: Any, other: Any) -> Ref:
     dtype = c.out_dtype
     if dtype == "bool":
         return _logical(f"logical_{op}", c, x, other)
     return c.add(f"bitwise_{op}", c.operand(x, dtype), c.operand(other, dtype))
 
 
-def _shift(op: str, c: Context, x: Any, other: Any) -> Ref:
+def _shift(op: str, c: TorchContext, x: Any, other: Any) -> Ref:
     """Integers by places, of which their width or more, or fewer than none, leave no bit but that of the sign."""
     return c.add(op, c.operand(x, c.out_dtype), c.operand(other, c.out_dtype))
 
 
-def _pow(c: Context, x: Any, exponent: Any) -> Ref:
+def _pow(c: TorchContext, x: Any, exponent: Any) -> Ref:
     dtype = c.out_dtype
     if not isinstance(exponent, Ref) and not isinstance(x, Ref):
         c.refuse("arguments", "two numbers", "a tensor at least")
@@ -333,7 +333,7 @@ def _pow(c: Context, x: Any, exponent: Any) -> Ref:
     return c.add("pow", c.operand(x, dtype), c.operand(exponent, dtype))
 
 
-def _xlogy(c: Context, x: Any, other: Any) -> Ref:
+def _xlogy(c: TorchContext, x: Any, other: Any) -> Ref:
     """``x log(other)``, 0 where x is 0; there its slope by x is 0, too, unless ``other`` is positive."""
     a, b = (c.operand(v, c.out_dtype) for v in (x, other))
     zero = c.scalar(0, a)
@@ -343,7 +343,7 @@ def _xlogy(c: Context, x: Any, other: Any) -> Ref:
     return c.add("where", infinite, zero, c.add("mul", a, logs))
 
 
-def _simple_power(c: Context, a: Ref, exponent: float) -> Ref | None:
+def _simple_power(c: TorchContext, a: Ref, exponent: float) -> Ref | None:
     """Powers that a product or a root gives; None for others."""
     if exponent == 1:
         return c.add("identity", a)
@@ -355,31 +355,31 @@ def _simple_power(c: Context, a: Ref, exponent: float) -> Ref | None:
     return None
 
 
-def _where(c: Context, condition: Ref, x: Any, other: Any) -> Ref:
+def _where(c: TorchContext, condition: Ref, x: Any, other: Any) -> Ref:
     dtype = c.out_dtype
     return c.add("where", c.cast(condition, "bool"), c.operand(x, dtype), c.operand(other, dtype))
 
 
-def _masked_fill(c: Context, x: Ref, mask: Ref, value: Any) -> Ref:
+def _masked_fill(c: TorchContext, x: Ref, mask: Ref, value: Any) -> Ref:
     return c.expand(c.add("where", c.cast(mask, "bool"), c.operand(value, c.dtype(x)), x), c.out_shape)
 
 
-def _lerp(c: Context, x: Ref, end: Ref, weight: Any) -> Ref:
+def _lerp(c: TorchContext, x: Ref, end: Ref, weight: Any) -> Ref:
     return c.add("add", x, c.add("mul", c.operand(weight, c.dtype(x)), c.add("sub", end, x)))
 
 
-def _addc(op: str, c: Context, x: Ref, tensor1: Ref, tensor2: Ref, value: float) -> Ref:
+def _addc(op: str, c: TorchContext, x: Ref, tensor1: Ref, tensor2: Ref, value: float) -> Ref:
     dtype = c.out_dtype
     part = c.add(op, c.cast(tensor1, dtype), c.cast(tensor2, dtype))
     part = part if value == 1 else c.add("mul", part, c.constant(value, dtype))
     return c.add("add", c.cast(x, dtype), part)
 
 
-def _fill(c: Context, x: Ref, value: Any) -> Ref:
+def _fill(c: TorchContext, x: Ref, value: Any) -> Ref:
     return c.expand(c.operand(value, c.dtype(x)), c.shape(x))
 
 
-def _copy(c: Context, x: Ref, src: Ref) -> Ref:
+def _copy(c: TorchContext, x: Ref, src: Ref) -> Ref:
     return c.expand(c.add("identity", c.cast(src, c.dtype(x))), c.shape(x))
 
 

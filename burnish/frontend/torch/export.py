@@ -15,7 +15,7 @@ import numpy as np
 
 from burnish.base.optional import require
 from burnish.errors import ModelError, UnsupportedOperator
-from burnish.frontend.torch.context import Context, Ref
+from burnish.frontend.torch.context import Ref, TorchContext
 from burnish.frontend.torch.detached import detached_regions
 from burnish.frontend.torch.dropout import kept_dropout
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
@@ -30,7 +30,7 @@ from burnish.loops.sizes import MOST, dim
 
 
 @dataclass(frozen=True)
-class Signature:
+class CallSignature:
     """How a network is called: the structures of arguments and results, whose leaves are numbered.
 
     ``inputs``: of every leaf of the arguments the number of the graph's input, or the value that it had as an example.
@@ -53,7 +53,7 @@ class TorchModel:
     """
 
     graph: Graph
-    signature: Signature
+    signature: CallSignature
     parameters: tuple[str, ...] = ()
     origins: Mapping[str, str] = field(default_factory=dict)
 
@@ -289,7 +289,7 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     signature = program.graph_signature
     holders = [node for node in program.graph.nodes if node.op == "placeholder"]
     symbols = _symbols(program, holders, names, opened)
-    work = Translation(Context(GraphBuilder(), symbols, training=training))
+    work = Translation(TorchContext(GraphBuilder(), symbols, training=training))
     lifted: dict[tuple[Any, ...], Ref] = {}  # parameters by where they lie in memory
     changed = _changed(signature)
     trained: dict[tuple[Any, ...], str] = {}  # the first name of those that require a gradient
@@ -323,7 +323,7 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     graph, outputs = _finished(work, program, states)
     positional, own = _order(program, names)
     specs = program.call_spec
-    called = Signature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
+    called = CallSignature(specs.in_spec, specs.out_spec, tuple(inputs), outputs, own, positional)
     named = [*zip(signature.input_specs, holders, strict=True)]
     parameters = tuple(
         node.name

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.symbols import is_open
 
 
-def _integers(c: Context, index: Ref, extent: int, lowest: int = 0) -> Ref:
+def _integers(c: TorchContext, index: Ref, extent: int, lowest: int = 0) -> Ref:
     """Positions below ``extent`` as the operators take them; calls refuse others, as torch does."""
     if not is_open(extent):
         c.builder.limit(index, lowest, extent)
@@ -20,7 +20,12 @@ def _integers(c: Context, index: Ref, extent: int, lowest: int = 0) -> Ref:
 
 
 def embedding(
-    c: Context, weight: Ref, indices: Ref, padding_idx: int = -1, scale_grad_by_freq: bool = False, sparse: bool = False
+    c: TorchContext,
+    weight: Ref,
+    indices: Ref,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
 ) -> Ref:
     """Rows of a table by their numbers. In training the row ``padding_idx`` gets no gradient."""
     numbers = _integers(c, indices, c.shape(weight)[0])
@@ -33,7 +38,7 @@ def embedding(
     return c.add("where", padding, c.add("stop_gradient", rows), rows)
 
 
-def _by_frequency(c: Context, rows: Ref, numbers: Ref, extent: int) -> Ref:
+def _by_frequency(c: TorchContext, rows: Ref, numbers: Ref, extent: int) -> Ref:
     """Rows whose gradients are divided by how often their numbers occur."""
     flat = c.flat(numbers)
     ones = c.expand(c.scalar(1, rows), c.shape(flat))
@@ -43,20 +48,20 @@ def _by_frequency(c: Context, rows: Ref, numbers: Ref, extent: int) -> Ref:
     return c.add("add", fixed, c.add("div", c.add("sub", rows, fixed), count))
 
 
-def _index_select(c: Context, x: Ref, dim: int, index: Ref) -> Ref:
+def _index_select(c: TorchContext, x: Ref, dim: int, index: Ref) -> Ref:
     if not c.rank(x):
         return x
     return c.add("gather", x, c.flat(_integers(c, index, c.shape(x)[c.axis(x, dim)])), axis=c.axis(x, dim))
 
 
-def gather(c: Context, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
+def gather(c: TorchContext, x: Ref, dim: int, index: Ref, sparse_grad: bool = False) -> Ref:
     """Elements along ``dim`` at the places in ``index``."""
     if not c.rank(x):
         return c.reshape(x, c.out_shape)
     return c.add("gather_elements", x, _integers(c, index, c.shape(x)[c.axis(x, dim)]), axis=c.axis(x, dim))
 
 
-def index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
+def index(c: TorchContext, x: Ref, indices: Sequence[Ref | None]) -> Ref:
     """``x[indices]``: positions broadcast together; their dimensions stand where the first one was if they are side by
     side, else in front.
     """
@@ -82,7 +87,7 @@ def index(c: Context, x: Ref, indices: Sequence[Ref | None]) -> Ref:
     return c.transpose(y, [*lead, *range(len(shape)), *range(lead.stop, c.rank(y))])
 
 
-def _as_positions(c: Context, index: Ref | None) -> list[Ref | None]:
+def _as_positions(c: TorchContext, index: Ref | None) -> list[Ref | None]:
     """An index as positions: a mask that is known has some for each of its dimensions."""
     if index is None or c.dtype(index) != "bool":
         return [index]
@@ -92,13 +97,13 @@ def _as_positions(c: Context, index: Ref | None) -> list[Ref | None]:
     return [c.constant(positions, "int64") for positions in np.nonzero(mask)]
 
 
-def _broadcast(c: Context, tensors: Sequence[Ref]) -> tuple[int, ...]:
+def _broadcast(c: TorchContext, tensors: Sequence[Ref]) -> tuple[int, ...]:
     rank = max(c.rank(t) for t in tensors)
     full = [(*(1,) * (rank - c.rank(t)), *c.shape(t)) for t in tensors]
     return tuple(next((s[d] for s in full if s[d] != 1), 1) for d in range(rank))
 
 
-def _separate(c: Context, given: Sequence[Ref], shape: Sequence[int]) -> list[int] | None:
+def _separate(c: TorchContext, given: Sequence[Ref], shape: Sequence[int]) -> list[int] | None:
     """The one dimension along which each index varies if these are different ones, in order; None otherwise.
 
     So are the rows and columns of an image that is resampled.
@@ -114,7 +119,7 @@ def _separate(c: Context, given: Sequence[Ref], shape: Sequence[int]) -> list[in
 
 
 def _one_by_one(
-    c: Context, x: Ref, used: Sequence[int], given: Sequence[Ref], separate: Sequence[int], shape: Sequence[int]
+    c: TorchContext, x: Ref, used: Sequence[int], given: Sequence[Ref], separate: Sequence[int], shape: Sequence[int]
 ) -> Ref:
     for axis, index, _ in zip(used, given, separate, strict=True):
         x = c.add("gather", x, c.flat(index), axis=axis)
@@ -126,7 +131,7 @@ def _one_by_one(
 REDUCTIONS = {None: "none", "add": "add", "multiply": "mul", "sum": "add", "prod": "mul"}
 
 
-def _written(c: Context, x: Ref, values: Ref, places: np.ndarray) -> Ref:
+def _written(c: TorchContext, x: Ref, values: Ref, places: np.ndarray) -> Ref:
     """``x`` with the elements of ``values``, in row-major order, at ``places`` of its flat form: the last one wins.
 
     One gather from both, joined, whose positions are known.
@@ -139,13 +144,13 @@ def _written(c: Context, x: Ref, values: Ref, places: np.ndarray) -> Ref:
     return c.reshape(c.add("gather", joined, c.constant(source), axis=0), shape)
 
 
-def _require_numbers(c: Context, x: Ref) -> None:
+def _require_numbers(c: TorchContext, x: Ref) -> None:
     if any(is_open(extent) for extent in c.shape(x)):
         c.refuse("shape", ", ".join(map(str, c.shape(x))), "numbers")
 
 
 def _scatter(
-    c: Context, x: Ref, dim: int, index: Ref, src: Ref | None = None, value: float | None = None,
+    c: TorchContext, x: Ref, dim: int, index: Ref, src: Ref | None = None, value: float | None = None,
     reduce: str | None = None,
 ) -> Ref:  # fmt: skip
     """``x`` with values at positions along ``dim``."""
@@ -169,7 +174,7 @@ def _scatter(
 
 
 def index_put(
-    c: Context, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool = False, unsafe: bool = False
+    c: TorchContext, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool = False, unsafe: bool = False
 ) -> Ref:
     """``x`` with values at positions, as ``x[indices] = values`` leaves it; a mask that is computed selects."""
     values = c.cast(values, c.dtype(x))
@@ -189,7 +194,7 @@ def index_put(
     return _written(c, x, c.expand(values, places.shape), places)
 
 
-def _put(c: Context, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool) -> Ref:
+def _put(c: TorchContext, x: Ref, indices: Sequence[Ref | None], values: Ref, accumulate: bool) -> Ref:
     """:func:`index_put` at positions that are computed: dimensions that they index are moved to the front."""
     indices = [part for index in indices for part in _as_positions(c, index)]
     used = [d for d, index in enumerate(indices) if index is not None]
@@ -209,14 +214,14 @@ def _put(c: Context, x: Ref, indices: Sequence[Ref | None], values: Ref, accumul
     return c.transpose(y, [[*used, *rest].index(d) for d in range(c.rank(x))])
 
 
-def _diagonal_scatter(c: Context, x: Ref, src: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
+def _diagonal_scatter(c: TorchContext, x: Ref, src: Ref, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Ref:
     _require_numbers(c, x)
     shape = c.shape(x)
     places = np.diagonal(np.arange(math.prod(shape)).reshape(shape), offset, dim1, dim2)
     return _written(c, x, c.cast(src, c.dtype(x)), places)
 
 
-def _masked_scatter(c: Context, x: Ref, mask: Ref, source: Ref) -> Ref:
+def _masked_scatter(c: TorchContext, x: Ref, mask: Ref, source: Ref) -> Ref:
     """Elements of ``source`` in order where the mask holds."""
     shape = c.out_shape
     chosen = c.expand(mask, shape)
@@ -234,7 +239,7 @@ SUM, MEAN, MAX = range(3)  # what is made of the rows of a bag
 
 
 def _embedding_bag(
-    c: Context, weight: Ref, indices: Ref, offsets: Ref, scale_grad_by_freq: bool = False, mode: int = SUM,
+    c: TorchContext, weight: Ref, indices: Ref, offsets: Ref, scale_grad_by_freq: bool = False, mode: int = SUM,
     sparse: bool = False, per_sample_weights: Ref | None = None, include_last_offset: bool = False,
     padding_idx: int = -1,
 ) -> list[Ref | None]:  # fmt: skip
@@ -267,23 +272,28 @@ def _embedding_bag(
     return [c.add("where", c.add("greater", size, c.scalar(0, size)), y, c.scalar(0, y)), None, None, None]
 
 
-def _place_in(c: Context, x: Ref, borders: Ref, right: bool) -> Ref:
+def _place_in(c: TorchContext, x: Ref, borders: Ref, right: bool) -> Ref:
     """How many of the last dimension of ``borders`` lie before each element of ``x`` [..., 1]; NaN is behind all."""
     behind = c.add("greater" if right else "greater_equal", borders, x)
     before = c.cast(c.add("logical_not", behind), "int64")
     return c.cast(c.add("reduce_sum", before, axes=(c.rank(before) - 1,), keepdims=False), c.out_dtype)
 
 
-def _bucketize(c: Context, x: Any, boundaries: Ref, out_int32: bool = False, right: bool = False) -> Ref:
+def _bucketize(c: TorchContext, x: Any, boundaries: Ref, out_int32: bool = False, right: bool = False) -> Ref:
     dtype = c.common_dtype("x", "boundaries")
     value = c.operand(x, dtype)
     return _place_in(c, c.reshape(value, (*c.shape(value), 1)), c.cast(boundaries, dtype), right)
 
 
 def _search_sorted(
-    c: Context, sorted_sequence: Ref, x: Any, out_int32: bool = False, right: bool = False, side: str | None = None,
+    c: TorchContext,
+    sorted_sequence: Ref,
+    x: Any,
+    out_int32: bool = False,
+    right: bool = False,
+    side: str | None = None,
     sorter: Ref | None = None,
-) -> Ref:  # fmt: skip
+) -> Ref:
     dtype = c.common_dtype("sorted_sequence", "x")
     borders, value = c.cast(sorted_sequence, dtype), c.operand(x, dtype)
     if sorter is not None:
@@ -293,7 +303,7 @@ def _search_sorted(
     return _place_in(c, c.reshape(value, (*c.shape(value), 1)), borders, right or side == "right")
 
 
-def _histogram(c: Context, x: Ref, bins: int = 100, min: float = 0, max: float = 0) -> Ref:
+def _histogram(c: TorchContext, x: Ref, bins: int = 100, min: float = 0, max: float = 0) -> Ref:
     """Counts of elements in bins of one width between ``min`` and ``max``, those of ``x`` itself if these are equal."""
     flat = c.flat(x)
     one = c.scalar(1, x)

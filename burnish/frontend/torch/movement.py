@@ -8,62 +8,62 @@ from functools import partial
 from itertools import accumulate
 from typing import Any
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.layout import dense_order, inverse
 from burnish.frontend.torch.symbols import is_open
 
 # --- views ------------------------------------------------------------------------------------------------------------
 
 
-def _reshaped(c: Context, x: Ref) -> Ref:
+def _reshaped(c: TorchContext, x: Ref) -> Ref:
     """Any operator that keeps the elements in their row-major order: torch says the shape."""
     return c.reshape(x, c.out_shape)
 
 
-def _view(c: Context, x: Ref, size: Any = None, shape: Any = None, dtype: Any = None) -> Ref:
+def _view(c: TorchContext, x: Ref, size: Any = None, shape: Any = None, dtype: Any = None) -> Ref:
     if dtype is not None and c.out_dtype != c.dtype(x):
         c.refuse("dtype", f"{c.dtype(x)} seen as {c.out_dtype}", "the tensor's own")
     return _reshaped(c, x)
 
 
-def _unsqueeze(c: Context, x: Ref, dim: int) -> Ref:
+def _unsqueeze(c: TorchContext, x: Ref, dim: int) -> Ref:
     return _reshaped(c, x)
 
 
-def _squeeze(c: Context, x: Ref, dim: Any = None) -> Ref:
+def _squeeze(c: TorchContext, x: Ref, dim: Any = None) -> Ref:
     return _reshaped(c, x)
 
 
-def _flatten(c: Context, x: Ref, start_dim: int, end_dim: int) -> Ref:
+def _flatten(c: TorchContext, x: Ref, start_dim: int, end_dim: int) -> Ref:
     return _reshaped(c, x)
 
 
-def _unflatten(c: Context, x: Ref, dim: int, sizes: Sequence[int]) -> Ref:
+def _unflatten(c: TorchContext, x: Ref, dim: int, sizes: Sequence[int]) -> Ref:
     return _reshaped(c, x)
 
 
-def _same(c: Context, x: Ref) -> Ref:
+def _same(c: TorchContext, x: Ref) -> Ref:
     return x
 
 
-def detach(c: Context, x: Ref) -> Ref:
+def detach(c: TorchContext, x: Ref) -> Ref:
     """The same value; in training no gradient passes."""
     return c.add("stop_gradient", x) if c.training and c.is_real(x) else x
 
 
-def _converted(c: Context, x: Ref, dtype: Any = None, other: Any = None, copy: bool = False) -> Ref:
+def _converted(c: TorchContext, x: Ref, dtype: Any = None, other: Any = None, copy: bool = False) -> Ref:
     return c.cast(x, c.out_dtype)
 
 
-def _expand(c: Context, x: Ref, size: Any = None, other: Any = None, implicit: bool = False) -> Ref:
+def _expand(c: TorchContext, x: Ref, size: Any = None, other: Any = None, implicit: bool = False) -> Ref:
     return c.expand(x, c.out_shape)
 
 
-def _permute(c: Context, x: Ref, dims: Sequence[int]) -> Ref:
+def _permute(c: TorchContext, x: Ref, dims: Sequence[int]) -> Ref:
     return c.transpose(x, [c.axis(x, d) for d in dims])
 
 
-def _transpose(c: Context, x: Ref, dim0: int, dim1: int) -> Ref:
+def _transpose(c: TorchContext, x: Ref, dim0: int, dim1: int) -> Ref:
     order = list(range(c.rank(x)))
     if order:
         a, b = c.axis(x, dim0), c.axis(x, dim1)
@@ -71,16 +71,16 @@ def _transpose(c: Context, x: Ref, dim0: int, dim1: int) -> Ref:
     return c.transpose(x, order)
 
 
-def _reversed(c: Context, x: Ref) -> Ref:
+def _reversed(c: TorchContext, x: Ref) -> Ref:
     return c.transpose(x, tuple(reversed(range(c.rank(x)))))
 
 
-def _matrix_transpose(c: Context, x: Ref) -> Ref:
+def _matrix_transpose(c: TorchContext, x: Ref) -> Ref:
     return _transpose(c, x, -1, -2)
 
 
 def _as_strided(
-    c: Context, x: Ref, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
+    c: TorchContext, x: Ref, size: Sequence[int], stride: Sequence[int], storage_offset: int | None = None
 ) -> Ref:
     """Another shape and order of dimensions of the same dense memory."""
     own = [c.symbols.extent(v, c.label) for v in c.raw["x"].stride()]
@@ -96,7 +96,7 @@ def _as_strided(
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 
-def _start(c: Context, x: Ref, axis: int, start: int | None) -> int:
+def _start(c: TorchContext, x: Ref, axis: int, start: int | None) -> int:
     """A position as slices have it: negative ones count from the end, then it is clamped."""
     extent = c.shape(x)[axis]
     start = 0 if start is None else start
@@ -106,41 +106,43 @@ def _start(c: Context, x: Ref, axis: int, start: int | None) -> int:
     return min(max(start, 0), extent)
 
 
-def _slice(c: Context, x: Ref, dim: int, start: int | None, end: int | None, step: int) -> Ref:
+def _slice(c: TorchContext, x: Ref, dim: int, start: int | None, end: int | None, step: int) -> Ref:
     axis = c.axis(x, dim)
     extent = c.out_shape[axis]
     first = _start(c, x, axis, start) if is_open(extent) or extent else 0
     return c.slice(x, axis, first, extent, step)
 
 
-def _narrow(c: Context, x: Ref, dim: int, start: int, length: int) -> Ref:
+def _narrow(c: TorchContext, x: Ref, dim: int, start: int, length: int) -> Ref:
     return c.slice(x, c.axis(x, dim), _start(c, x, c.axis(x, dim), start), length)
 
 
-def _select(c: Context, x: Ref, dim: int, index: int) -> Ref:
+def _select(c: TorchContext, x: Ref, dim: int, index: int) -> Ref:
     axis = c.axis(x, dim)
     index = index + c.shape(x)[axis] if index < 0 else index
     return c.reshape(c.slice(x, axis, index, 1), c.out_shape)
 
 
-def _pieces(c: Context, x: Ref, axis: int, sizes: Sequence[int]) -> list[Ref]:
+def _pieces(c: TorchContext, x: Ref, axis: int, sizes: Sequence[int]) -> list[Ref]:
     starts = [0, *accumulate(sizes)]
     return [c.slice(x, axis, start if size else 0, size) for start, size in zip(starts, sizes, strict=False)]
 
 
-def _split(c: Context, x: Ref, dim: int, split_size: Any = None, split_sizes: Any = None, chunks: Any = None) -> Any:
+def _split(
+    c: TorchContext, x: Ref, dim: int, split_size: Any = None, split_sizes: Any = None, chunks: Any = None
+) -> Any:
     """Parts of the extents that torch says."""
     axis = c.axis(x, dim)
     return _pieces(c, x, axis, [c.symbols.extent(part.shape[axis], c.label) for part in c.result])
 
 
-def _unbind(c: Context, x: Ref, dim: int) -> list[Ref]:
+def _unbind(c: TorchContext, x: Ref, dim: int) -> list[Ref]:
     axis = c.axis(x, dim)
     rest = tuple(e for d, e in enumerate(c.shape(x)) if d != axis)
     return [c.reshape(part, rest) for part in _pieces(c, x, axis, [1] * c.shape(x)[axis])]
 
 
-def _flip(c: Context, x: Ref, dims: Sequence[int]) -> Ref:
+def _flip(c: TorchContext, x: Ref, dims: Sequence[int]) -> Ref:
     for d in c.axes(x, dims) if dims else ():
         extent = c.shape(x)[d]
         if is_open(extent) or extent > 1:
@@ -148,7 +150,7 @@ def _flip(c: Context, x: Ref, dims: Sequence[int]) -> Ref:
     return x
 
 
-def _roll(c: Context, x: Ref, shifts: Any, dims: Any) -> Ref:
+def _roll(c: TorchContext, x: Ref, shifts: Any, dims: Any) -> Ref:
     shape = c.shape(x)
     shifts = (shifts,) if isinstance(shifts, int) else shifts
     dims = (dims,) if isinstance(dims, int) else dims
@@ -159,7 +161,7 @@ def _roll(c: Context, x: Ref, shifts: Any, dims: Any) -> Ref:
     return x
 
 
-def _rolled(c: Context, x: Ref, shift: int, axis: int) -> Ref:
+def _rolled(c: TorchContext, x: Ref, shift: int, axis: int) -> Ref:
     extent = c.shape(x)[axis]
     if extent == 0:
         return x
@@ -170,13 +172,13 @@ def _rolled(c: Context, x: Ref, shift: int, axis: int) -> Ref:
     return c.concat([c.slice(x, axis, cut, extent - cut), c.slice(x, axis, 0, cut)], axis)
 
 
-def _triangle(upper: bool, c: Context, x: Ref, diagonal: int) -> Ref:
+def _triangle(upper: bool, c: TorchContext, x: Ref, diagonal: int) -> Ref:
     if c.dtype(x) == "bool":
         return c.cast(c.add("trilu", c.cast(x, "int8"), upper=upper, diagonal=diagonal), "bool")
     return c.add("trilu", x, upper=upper, diagonal=diagonal)
 
 
-def _diagonal(c: Context, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
+def _diagonal(c: TorchContext, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
     """Elements along two dimensions, which become one, the last."""
     a, b = c.axis(x, dim1), c.axis(x, dim2)
     rest = [d for d in range(c.rank(x)) if d not in (a, b)]
@@ -194,20 +196,20 @@ def _diagonal(c: Context, x: Ref, offset: int, dim1: int, dim2: int) -> Ref:
 # --- joins and repetition ---------------------------------------------------------------------------------------------
 
 
-def _cat(c: Context, tensors: Sequence[Ref], dim: int) -> Ref:
+def _cat(c: TorchContext, tensors: Sequence[Ref], dim: int) -> Ref:
     """Legacy: empty vectors among them count for nothing."""
     rank = len(c.out_shape)
     parts = [c.cast(t, c.out_dtype) for t in tensors if c.rank(t) == rank]
     return c.concat(parts, c.axis(parts[0], dim))
 
 
-def _stack(c: Context, tensors: Sequence[Ref], dim: int) -> Ref:
+def _stack(c: TorchContext, tensors: Sequence[Ref], dim: int) -> Ref:
     axis = dim % len(c.out_shape)
     shape = tuple(1 if d == axis else e for d, e in enumerate(c.out_shape))
     return c.concat([c.reshape(c.cast(t, c.out_dtype), shape) for t in tensors], axis)
 
 
-def _repeat(c: Context, x: Ref, repeats: Sequence[int]) -> Ref:
+def _repeat(c: TorchContext, x: Ref, repeats: Sequence[int]) -> Ref:
     shape = c.shape(x)
     full = (*(1,) * (len(repeats) - len(shape)), *shape)
     x = c.reshape(x, full)
@@ -222,7 +224,7 @@ def _repeat(c: Context, x: Ref, repeats: Sequence[int]) -> Ref:
     return x if set(rest) == {1} else c.add("tile", x, repeats=rest)
 
 
-def _repeat_interleave(c: Context, x: Ref, repeats: Any, dim: int | None = None) -> Ref:
+def _repeat_interleave(c: TorchContext, x: Ref, repeats: Any, dim: int | None = None) -> Ref:
     if isinstance(repeats, Ref):
         c.refuse("repeats", "a tensor", "a number")
     if dim is None:
@@ -233,7 +235,7 @@ def _repeat_interleave(c: Context, x: Ref, repeats: Any, dim: int | None = None)
     return c.reshape(spread, (*shape[:axis], shape[axis] * repeats, *tail))
 
 
-def _slice_scatter(c: Context, x: Ref, src: Ref, dim: int, start: int | None, end: int | None, step: int) -> Ref:
+def _slice_scatter(c: TorchContext, x: Ref, src: Ref, dim: int, start: int | None, end: int | None, step: int) -> Ref:
     """``x`` with ``src`` in place of a slice."""
     axis, extent = c.axis(x, dim), c.shape(x)[c.axis(x, dim)]
     taken = c.symbols.extent(c.raw["src"].shape[axis], c.label)
@@ -249,7 +251,7 @@ def _slice_scatter(c: Context, x: Ref, src: Ref, dim: int, start: int | None, en
     return c.concat([*before, src, *after], axis)
 
 
-def _strided_scatter(c: Context, x: Ref, src: Ref, axis: int, places: range) -> Ref:
+def _strided_scatter(c: TorchContext, x: Ref, src: Ref, axis: int, places: range) -> Ref:
     """``x`` with ``src`` at some places along ``axis``: one gather from both, joined."""
     extent = c.shape(x)[axis]
     written = {place: extent + k for k, place in enumerate(places)}
@@ -257,7 +259,7 @@ def _strided_scatter(c: Context, x: Ref, src: Ref, axis: int, places: range) -> 
     return c.add("gather", c.concat([x, src], axis), source, axis=axis)
 
 
-def _select_scatter(c: Context, x: Ref, src: Ref, dim: int, index: int) -> Ref:
+def _select_scatter(c: TorchContext, x: Ref, src: Ref, dim: int, index: int) -> Ref:
     axis = c.axis(x, dim)
     shape = c.shape(x)
     index = index + shape[axis] if index < 0 else index
@@ -271,7 +273,7 @@ def _select_scatter(c: Context, x: Ref, src: Ref, dim: int, index: int) -> Ref:
 # --- padding ----------------------------------------------------------------------------------------------------------
 
 
-def _pad(c: Context, x: Ref, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Ref:
+def _pad(c: TorchContext, x: Ref, pad: Sequence[int], mode: str = "constant", value: float | None = None) -> Ref:
     """``pad`` holds low and high of the last dimension, then of the one before, and so on."""
     rank = c.rank(x)
     if any(is_open(p) for p in pad):
@@ -287,11 +289,11 @@ def _pad(c: Context, x: Ref, pad: Sequence[int], mode: str = "constant", value: 
     return c.add("pad", x, pads=(*low, *high), mode={"replicate": "edge"}.get(mode, mode))
 
 
-def _padded(mode: str, c: Context, x: Ref, padding: Sequence[int]) -> Ref:
+def _padded(mode: str, c: TorchContext, x: Ref, padding: Sequence[int]) -> Ref:
     return _pad(c, x, padding, mode)
 
 
-def _wrapped(c: Context, x: Ref, low: Sequence[int], high: Sequence[int]) -> Ref:
+def _wrapped(c: TorchContext, x: Ref, low: Sequence[int], high: Sequence[int]) -> Ref:
     for d, (before, after) in enumerate(zip(low, high, strict=True)):
         extent = c.shape(x)[d]
         parts = [c.slice(x, d, extent - before, before)] if before else []
@@ -300,18 +302,18 @@ def _wrapped(c: Context, x: Ref, low: Sequence[int], high: Sequence[int]) -> Ref
     return x
 
 
-def _pixel_shuffle(c: Context, x: Ref, upscale_factor: int) -> Ref:
+def _pixel_shuffle(c: TorchContext, x: Ref, upscale_factor: int) -> Ref:
     image = c.reshape(x, (math.prod(c.shape(x)[:-3]), *c.shape(x)[-3:]))
     return c.reshape(c.add("depth_to_space", image, block=upscale_factor, mode="CRD"), c.out_shape)
 
 
-def _channel_shuffle(c: Context, x: Ref, groups: int) -> Ref:
+def _channel_shuffle(c: TorchContext, x: Ref, groups: int) -> Ref:
     batch, channels, *rest = c.shape(x)
     parts = c.reshape(x, (batch, groups, channels // groups, *rest))
     return c.reshape(c.transpose(parts, (0, 2, 1, *range(3, c.rank(parts)))), c.shape(x))
 
 
-def _pixel_unshuffle(c: Context, x: Ref, downscale_factor: int) -> Ref:
+def _pixel_unshuffle(c: TorchContext, x: Ref, downscale_factor: int) -> Ref:
     image = c.reshape(x, (math.prod(c.shape(x)[:-3]), *c.shape(x)[-3:]))
     return c.reshape(c.add("space_to_depth", image, block=downscale_factor, mode="CRD"), c.out_shape)
 

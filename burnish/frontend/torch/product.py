@@ -8,33 +8,33 @@ from typing import Any
 
 import numpy as np
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.symbols import is_open
 
 
-def _matmul(c: Context, x: Ref, other: Ref) -> Ref:
+def _matmul(c: TorchContext, x: Ref, other: Ref) -> Ref:
     return c.cast(c.add("matmul", x, other), c.dtype(x))
 
 
-def _mm(c: Context, x: Ref, mat2: Ref) -> Ref:
+def _mm(c: TorchContext, x: Ref, mat2: Ref) -> Ref:
     return _matmul(c, x, mat2)
 
 
-def _dot(c: Context, x: Ref, tensor: Ref) -> Ref:
+def _dot(c: TorchContext, x: Ref, tensor: Ref) -> Ref:
     return _matmul(c, x, tensor)
 
 
-def _mv(c: Context, x: Ref, vec: Ref) -> Ref:
+def _mv(c: TorchContext, x: Ref, vec: Ref) -> Ref:
     return _matmul(c, x, vec)
 
 
-def _linear(c: Context, input: Ref, weight: Ref, bias: Ref | None) -> Ref:
+def _linear(c: TorchContext, input: Ref, weight: Ref, bias: Ref | None) -> Ref:
     vector = c.rank(weight) == 1
     y = c.add("matmul", input, weight) if vector else c.add("matmul", input, weight, transpose_b=True)
     return y if bias is None else c.add("add", y, bias)
 
 
-def _scaled_sum(c: Context, addend: Ref, product: Ref, beta: float, alpha: float) -> Ref:
+def _scaled_sum(c: TorchContext, addend: Ref, product: Ref, beta: float, alpha: float) -> Ref:
     """``beta * addend + alpha * product``; with beta 0 the addend is not read."""
     product = c.cast(product, c.out_dtype)
     if alpha != 1:
@@ -44,24 +44,24 @@ def _scaled_sum(c: Context, addend: Ref, product: Ref, beta: float, alpha: float
     return c.add("add", product, addend if beta == 1 else c.add("mul", addend, c.scalar(beta, addend)))
 
 
-def _addmm(c: Context, x: Ref, mat1: Ref, mat2: Ref, beta: float, alpha: float) -> Ref:
+def _addmm(c: TorchContext, x: Ref, mat1: Ref, mat2: Ref, beta: float, alpha: float) -> Ref:
     return _scaled_sum(c, x, c.add("matmul", mat1, mat2), beta, alpha)
 
 
-def _baddbmm(c: Context, x: Ref, batch1: Ref, batch2: Ref, beta: float, alpha: float) -> Ref:
+def _baddbmm(c: TorchContext, x: Ref, batch1: Ref, batch2: Ref, beta: float, alpha: float) -> Ref:
     return _scaled_sum(c, x, c.add("matmul", batch1, batch2), beta, alpha)
 
 
-def _addmv(c: Context, x: Ref, mat: Ref, vec: Ref, beta: float, alpha: float) -> Ref:
+def _addmv(c: TorchContext, x: Ref, mat: Ref, vec: Ref, beta: float, alpha: float) -> Ref:
     return _scaled_sum(c, x, c.add("matmul", mat, vec), beta, alpha)
 
 
-def _outer(c: Context, x: Ref, vec2: Ref) -> Ref:
+def _outer(c: TorchContext, x: Ref, vec2: Ref) -> Ref:
     return c.add("mul", c.reshape(x, (*c.shape(x), 1)), c.reshape(vec2, (1, *c.shape(vec2))))
 
 
 def _trilinear(
-    c: Context, i1: Ref, i2: Ref, i3: Ref, expand1: Sequence[int], expand2: Sequence[int], expand3: Sequence[int],
+    c: TorchContext, i1: Ref, i2: Ref, i3: Ref, expand1: Sequence[int], expand2: Sequence[int], expand3: Sequence[int],
     sumdim: Sequence[int], unroll_dim: int = 1,
 ) -> Ref:  # fmt: skip
     """The sum over ``sumdim`` of the products of three tensors, each with extents of 1 added where ``expand`` says."""
@@ -78,7 +78,7 @@ def _trilinear(
 
 
 def _attention(
-    c: Context, query: Ref, key: Ref, value: Ref, attn_mask: Ref | None = None, dropout_p: float = 0.0,
+    c: TorchContext, query: Ref, key: Ref, value: Ref, attn_mask: Ref | None = None, dropout_p: float = 0.0,
     is_causal: bool = False, scale: float | None = None, enable_gqa: bool = False,
 ) -> Ref:  # fmt: skip
     """``softmax(scale * Q K' + mask) V`` over [..., tokens, features] (Vaswani et al. 2017).
@@ -99,7 +99,7 @@ def _attention(
 
 
 def attention_scores(
-    c: Context, query: Ref, key: Ref, attn_mask: Ref | None, is_causal: bool, scale: float | None
+    c: TorchContext, query: Ref, key: Ref, attn_mask: Ref | None, is_causal: bool, scale: float | None
 ) -> Ref:
     """``scale * Q K' + mask``, -inf where a key takes no part."""
     factor = 1 / math.sqrt(c.shape(query)[-1]) if scale is None else scale
@@ -114,7 +114,7 @@ def attention_scores(
     return scores
 
 
-def zero_where_none(c: Context, weights: Ref, mask: Ref) -> Ref:
+def zero_where_none(c: TorchContext, weights: Ref, mask: Ref) -> Ref:
     """``weights`` with 0 in rows that nothing takes part in: the softmax of nothing but -inf is NaN."""
     bool_ = c.dtype(mask) == "bool"
     known = c.known(mask)
@@ -125,7 +125,7 @@ def zero_where_none(c: Context, weights: Ref, mask: Ref) -> Ref:
     return c.add("where", some, weights, c.scalar(0, weights))
 
 
-def repeated_heads(c: Context, x: Ref, heads: int) -> Ref:
+def repeated_heads(c: TorchContext, x: Ref, heads: int) -> Ref:
     """Keys or values with each head repeated until there are ``heads``."""
     *lead, own, tokens, features = c.shape(x)
     if own == heads:
@@ -134,7 +134,7 @@ def repeated_heads(c: Context, x: Ref, heads: int) -> Ref:
     return c.reshape(spread, (*lead, heads, tokens, features))
 
 
-def _causal(c: Context, rows: int, columns: int) -> Ref:
+def _causal(c: TorchContext, rows: int, columns: int) -> Ref:
     """Whether column j takes part in row i: up to the row's own number."""
     if not is_open(rows) and not is_open(columns):
         return c.constant(np.tri(rows, columns, dtype=bool))
@@ -143,7 +143,7 @@ def _causal(c: Context, rows: int, columns: int) -> Ref:
 
 
 def _attention_of_cpu(
-    c: Context, query: Ref, key: Ref, value: Ref, dropout_p: float, is_causal: bool, attn_mask: Ref | None = None,
+    c: TorchContext, query: Ref, key: Ref, value: Ref, dropout_p: float, is_causal: bool, attn_mask: Ref | None = None,
     scale: float | None = None,
 ) -> list[Any]:  # fmt: skip
     """Attention, and the logarithm of the sums of its exponentials, which its gradient reads."""

@@ -26,7 +26,7 @@ from burnish.frontend.torch import (
     training,
     window,
 )
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.dtypes import dtype_name
 from burnish.graph.graph import GraphBuilder
 
@@ -69,7 +69,7 @@ class Translation:
     has an input in place of each of their outputs, and is of no use but to find all of them.
     """
 
-    context: Context
+    context: TorchContext
     values: dict[Any, Any] = field(default_factory=dict)
     refused: dict[Any, str] = field(default_factory=dict)
 
@@ -232,7 +232,7 @@ def _require_types(result: Any, where: str) -> None:
                 raise UnsupportedOperator(f"{where}: found device {tensor.device}; allowed: cpu")
 
 
-def _check(c: Context, outputs: Any, result: Any) -> None:
+def _check(c: TorchContext, outputs: Any, result: Any) -> None:
     """Holds what was translated against the types that torch says. Raises UnsupportedOperator where they differ."""
     listed = isinstance(result, (list, tuple))
     for own, said in zip(outputs if listed else [outputs], result if listed else [result], strict=False):

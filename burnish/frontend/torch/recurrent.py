@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.symbols import is_open
 from burnish.graph.graph import GraphBuilder
 from burnish.graph.rounds import add_rounds
@@ -18,7 +18,7 @@ UNROLLED = 64  # steps up to which each has nodes of its own; more are rounds of
 Step = Callable[[Ref, tuple[Ref, ...]], tuple[Ref, ...]]  # gates of one step, states -> new states, hidden first
 
 
-def _ordered(c: Context, parameter: Ref, order: Sequence[int]) -> Ref:
+def _ordered(c: TorchContext, parameter: Ref, order: Sequence[int]) -> Ref:
     """A parameter [G · H, …] with its gates in another order."""
     hidden = c.shape(parameter)[0] // len(order)
     if list(order) == sorted(order):
@@ -26,23 +26,23 @@ def _ordered(c: Context, parameter: Ref, order: Sequence[int]) -> Ref:
     return c.concat([c.slice(parameter, 0, g * hidden, hidden) for g in order], 0)
 
 
-def _by_gate(c: Context, weight: Ref) -> Ref:
+def _by_gate(c: TorchContext, weight: Ref) -> Ref:
     """A recurrent weight [G · H, H] as [G, H, H]."""
     rows, hidden = c.shape(weight)
     return c.reshape(weight, (rows // hidden, hidden, hidden))
 
 
-def _lstm_cell(c: Context, weight: Ref, bias: tuple[Ref, Ref]) -> tuple[Ref, Step]:
+def _lstm_cell(c: TorchContext, weight: Ref, bias: tuple[Ref, Ref]) -> tuple[Ref, Step]:
     recurrent = _by_gate(c, weight)
     return c.add("add", *bias), lambda gates, states: c.add_many("lstm_cell", gates, *states, recurrent)
 
 
-def _gru_cell(c: Context, weight: Ref, bias: tuple[Ref, Ref]) -> tuple[Ref, Step]:
+def _gru_cell(c: TorchContext, weight: Ref, bias: tuple[Ref, Ref]) -> tuple[Ref, Step]:
     recurrent = _by_gate(c, weight)
     return bias[0], lambda gates, states: c.add_many("gru_cell", gates, states[0], recurrent, bias[1])
 
 
-def _plain_cell(activation: str, c: Context, weight: Ref, bias: tuple[Ref, Ref]) -> tuple[Ref, Step]:
+def _plain_cell(activation: str, c: TorchContext, weight: Ref, bias: tuple[Ref, Ref]) -> tuple[Ref, Step]:
     def step(gates: Ref, states: tuple[Ref, ...]) -> tuple[Ref, ...]:
         product = c.add("matmul", states[0], weight, transpose_b=True)
         return (c.add(activation, c.add("add", product, gates)),)
@@ -60,7 +60,7 @@ _CELLS: Mapping[str, tuple[tuple[int, ...], Callable[..., tuple[Ref, Step]]]] = 
 
 
 def _direction(
-    c: Context, kind: str, x: Ref, states: Sequence[Ref], params: Sequence[Ref], reverse: bool
+    c: TorchContext, kind: str, x: Ref, states: Sequence[Ref], params: Sequence[Ref], reverse: bool
 ) -> tuple[Ref, tuple[Ref, ...]]:
     """One direction of one layer: hidden states [T, B, H] in order of time, and the final states.
 
@@ -86,7 +86,7 @@ def _direction(
 
 
 def _rounds(
-    c: Context, make: Callable[..., tuple[Ref, Step]], gates: Ref, states: Sequence[Ref], fixed: Sequence[Ref],
+    c: TorchContext, make: Callable[..., tuple[Ref, Step]], gates: Ref, states: Sequence[Ref], fixed: Sequence[Ref],
     reverse: bool,
 ) -> tuple[Ref, tuple[Ref, ...]]:  # fmt: skip
     """All hidden states and the final ones, as :func:`_direction`, by a body that repeats."""
@@ -104,7 +104,7 @@ def _rounds(
 
 
 def _layers(
-    kind: str, c: Context, input: Ref, hx: Any, params: Sequence[Ref], has_biases: bool, num_layers: int,
+    kind: str, c: TorchContext, input: Ref, hx: Any, params: Sequence[Ref], has_biases: bool, num_layers: int,
     dropout: float, train: bool, bidirectional: bool, batch_first: bool,
 ) -> list[Ref]:  # fmt: skip
     """All layers: the output of the last one, and the final states of all, [L · D, B, H]."""
@@ -137,13 +137,13 @@ def _layers(
     return [x, *(_stacked(c, parts, batched) for parts in zip(*finals, strict=True))]
 
 
-def _state(c: Context, states: Ref, place: int, batch: int) -> Ref:
+def _state(c: TorchContext, states: Ref, place: int, batch: int) -> Ref:
     """The initial state [B, H] of one layer and direction from those of all, [L · D, B, H]."""
     part = c.slice(states, 0, place, 1)
     return c.reshape(part, (batch, c.shape(states)[-1]))
 
 
-def _stacked(c: Context, states: Sequence[Ref], batched: bool) -> Ref:
+def _stacked(c: TorchContext, states: Sequence[Ref], batched: bool) -> Ref:
     rows = [c.reshape(s, (1, *c.shape(s)) if batched else (1, c.shape(s)[-1])) for s in states]
     return c.concat(rows, 0)
 

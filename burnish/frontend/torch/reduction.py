@@ -9,32 +9,32 @@ from typing import Any
 
 import numpy as np
 
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.symbols import is_open
 
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
-def _reduced(c: Context, op: str, x: Ref, axes: tuple[int, ...], shape: Sequence[int] | None = None) -> Ref:
+def _reduced(c: TorchContext, op: str, x: Ref, axes: tuple[int, ...], shape: Sequence[int] | None = None) -> Ref:
     """``op`` over ``axes`` in the shape that torch says; of a scalar, and of no axes, too."""
     y = c.add(op, x, axes=axes, keepdims=True)
     return c.reshape(y, c.out_shape if shape is None else shape)
 
 
-def _reduce(op: str, c: Context, x: Ref, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
+def _reduce(op: str, c: TorchContext, x: Ref, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
     return _reduced(c, op, c.real(x), c.axes(x, dim))
 
 
-def _mean(c: Context, x: Ref, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
+def _mean(c: TorchContext, x: Ref, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
     return _reduce("reduce_mean", c, x, dim)
 
 
-def _any(op: str, c: Context, x: Ref, dim: Any = None, keepdim: bool = False) -> Ref:
+def _any(op: str, c: TorchContext, x: Ref, dim: Any = None, keepdim: bool = False) -> Ref:
     truth = c.cast(x, "bool")
     return c.cast(_reduced(c, op, truth, c.axes(x, dim)), c.out_dtype)
 
 
-def _extreme(which: str, c: Context, x: Ref, dim: int | None = None, keepdim: bool = False) -> Any:
+def _extreme(which: str, c: TorchContext, x: Ref, dim: int | None = None, keepdim: bool = False) -> Any:
     """The greatest or least element of all; along ``dim`` its position, too."""
     if dim is None:
         return _reduced(c, f"reduce_{which}", x, c.axes(x, None))
@@ -44,14 +44,14 @@ def _extreme(which: str, c: Context, x: Ref, dim: int | None = None, keepdim: bo
     return [_reduced(c, f"reduce_{which}", x, c.axes(x, dim)), place]
 
 
-def at_position(c: Context, x: Ref, dim: int, place: Ref) -> Ref:
+def at_position(c: TorchContext, x: Ref, dim: int, place: Ref) -> Ref:
     """The element at one position along ``dim`` in each row."""
     axis = c.axis(x, dim)
     kept = tuple(1 if d == axis else n for d, n in enumerate(c.shape(x)))
     return c.reshape(c.add("gather_elements", x, c.reshape(place, kept), axis=axis), c.shape(place))
 
 
-def _position(op: str, c: Context, x: Ref, dim: int | None = None, keepdim: bool = False) -> Ref:
+def _position(op: str, c: TorchContext, x: Ref, dim: int | None = None, keepdim: bool = False) -> Ref:
     """Of the first extreme along ``dim``, or in the flat tensor."""
     x = c.cast(x, "int8") if c.dtype(x) == "bool" else x
     if dim is None or not c.rank(x):
@@ -59,18 +59,18 @@ def _position(op: str, c: Context, x: Ref, dim: int | None = None, keepdim: bool
     return c.reshape(c.add(op, x, axis=c.axis(x, dim), keepdims=True), c.out_shape)
 
 
-def _prod(c: Context, x: Ref, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Ref:
+def _prod(c: TorchContext, x: Ref, dim: int | None = None, keepdim: bool = False, dtype: Any = None) -> Ref:
     return _reduce("reduce_prod", c, x, dim)
 
 
 def _variance(
-    c: Context, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
+    c: TorchContext, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
 ) -> Ref:
     return _moments(c, x, dim, unbiased, correction)[0]
 
 
 def _deviation(
-    c: Context, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
+    c: TorchContext, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
 ) -> Ref:
     """The norm of deviations, over the root of what the variance is divided by: its gradient is 0 where it is 0."""
     away, axes, divisor, _ = _deviations(c, x, dim, unbiased, correction)
@@ -79,19 +79,21 @@ def _deviation(
 
 
 def _variance_and_mean(
-    c: Context, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
+    c: TorchContext, x: Ref, dim: Any = None, unbiased: bool = True, correction: Any = None, keepdim: bool = False
 ) -> list[Ref]:
     return list(_moments(c, x, dim, unbiased, correction))
 
 
-def _moments(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, Ref]:
+def _moments(c: TorchContext, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, Ref]:
     """Variance and mean, from the squares of deviations: two passes, which lose nothing."""
     away, axes, divisor, mean = _deviations(c, x, dim, unbiased, correction)
     total = c.add("reduce_sum", c.add("mul", away, away), axes=axes, keepdims=True)
     return c.reshape(c.add("div", total, divisor), c.out_shape), c.reshape(mean, c.out_shape)
 
 
-def _deviations(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -> tuple[Ref, tuple[int, ...], Ref, Ref]:
+def _deviations(
+    c: TorchContext, x: Ref, dim: Any, unbiased: bool, correction: Any
+) -> tuple[Ref, tuple[int, ...], Ref, Ref]:
     """Deviations from the mean, along which axes, what the sum of their squares is divided by, and the mean."""
     axes = c.axes(x, dim)
     less = correction if correction is not None else 1 if "correction" in c.raw or unbiased else 0
@@ -101,11 +103,13 @@ def _deviations(c: Context, x: Ref, dim: Any, unbiased: bool, correction: Any) -
     return c.add("sub", x, mean), axes, divisor, mean
 
 
-def _log_sum_exp(c: Context, x: Ref, dim: Any, keepdim: bool = False) -> Ref:
+def _log_sum_exp(c: TorchContext, x: Ref, dim: Any, keepdim: bool = False) -> Ref:
     return _reduce("reduce_logsumexp", c, x, dim)
 
 
-def vector_norm(c: Context, x: Ref, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
+def vector_norm(
+    c: TorchContext, x: Ref, ord: float = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Ref:
     """The norm of order ``ord`` over some axes."""
     y, axes = c.real(x), c.axes(x, dim)
     if ord in (1, 2):
@@ -121,21 +125,23 @@ def vector_norm(c: Context, x: Ref, ord: float = 2, dim: Any = None, keepdim: bo
     return c.add("where", some, root, c.add("mul", total, c.scalar(0, y)) if ord < 0 else total)
 
 
-def _norm(c: Context, x: Ref, p: float | None = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None) -> Ref:
+def _norm(
+    c: TorchContext, x: Ref, p: float | None = 2, dim: Any = None, keepdim: bool = False, dtype: Any = None
+) -> Ref:
     return vector_norm(c, x, 2 if p is None else p, dim)
 
 
-def _cumsum(c: Context, x: Ref, dim: int, dtype: Any = None) -> Ref:
+def _cumsum(c: TorchContext, x: Ref, dim: int, dtype: Any = None) -> Ref:
     if not c.rank(x):
         return c.real(x)
     return c.add("cumsum", c.real(x), axis=c.axis(x, dim))
 
 
-def _running(op: str, c: Context, x: Ref, dim: int) -> Ref:
+def _running(op: str, c: TorchContext, x: Ref, dim: int) -> Ref:
     return c.add(op, x, axis=c.axis(x, dim)) if c.rank(x) else c.add("identity", x)
 
 
-def _running_extreme(op: str, c: Context, x: Ref, dim: int) -> list[Ref]:
+def _running_extreme(op: str, c: TorchContext, x: Ref, dim: int) -> list[Ref]:
     """Values, and of each the last position so far that holds it, or NaN."""
     if not c.rank(x):
         return [c.add("identity", x), c.constant(0, "int64")]
@@ -152,14 +158,14 @@ def _running_extreme(op: str, c: Context, x: Ref, dim: int) -> list[Ref]:
     return [c.cast(y, c.dtype(x)), c.add("cummax", places, axis=axis)]
 
 
-def _softmax(op: str, c: Context, x: Ref, dim: int, half_to_float: bool = False, dtype: Any = None) -> Ref:
+def _softmax(op: str, c: TorchContext, x: Ref, dim: int, half_to_float: bool = False, dtype: Any = None) -> Ref:
     y = c.real(x)
     if not c.rank(y):
         return c.reshape(c.add(op, c.flat(y), axis=0), ())
     return c.add(op, y, axis=c.axis(y, dim))
 
 
-def _safe_softmax(c: Context, x: Ref, dim: int, dtype: Any = None) -> Ref:
+def _safe_softmax(c: TorchContext, x: Ref, dim: int, dtype: Any = None) -> Ref:
     """Softmax that is 0 where all elements are -inf."""
     y = _softmax("softmax", c, x, dim)
     top = c.add("reduce_max", c.real(x), axes=(c.axis(x, dim),), keepdims=True)
@@ -169,7 +175,7 @@ def _safe_softmax(c: Context, x: Ref, dim: int, dtype: Any = None) -> Ref:
 # --- normalizations ---------------------------------------------------------------------------------------------------
 
 
-def _parameter(c: Context, given: Ref | None, shape: Sequence[int], neutral: float, like: str) -> Ref:
+def _parameter(c: TorchContext, given: Ref | None, shape: Sequence[int], neutral: float, like: str) -> Ref:
     """A scale or a bias; the neutral one where there is none."""
     if given is None:
         return c.constant(np.full(tuple(shape), neutral), c.dtype(like))
@@ -177,7 +183,7 @@ def _parameter(c: Context, given: Ref | None, shape: Sequence[int], neutral: flo
 
 
 def _layer_norm(
-    c: Context, input: Ref, normalized_shape: Sequence[int], weight: Ref | None, bias: Ref | None, eps: float,
+    c: TorchContext, input: Ref, normalized_shape: Sequence[int], weight: Ref | None, bias: Ref | None, eps: float,
     cudnn_enable: bool = True,
 ) -> Ref:  # fmt: skip
     first = c.rank(input) - len(normalized_shape)
@@ -187,13 +193,13 @@ def _layer_norm(
 
 
 def _native_layer_norm(
-    c: Context, input: Ref, normalized_shape: Sequence[int], weight: Ref | None, bias: Ref | None, eps: float
+    c: TorchContext, input: Ref, normalized_shape: Sequence[int], weight: Ref | None, bias: Ref | None, eps: float
 ) -> list[Ref | None]:
     return [_layer_norm(c, input, normalized_shape, weight, bias, eps), None, None]
 
 
 def _rms_norm(
-    c: Context, input: Ref, normalized_shape: Sequence[int], weight: Ref | None = None, eps: float | None = None
+    c: TorchContext, input: Ref, normalized_shape: Sequence[int], weight: Ref | None = None, eps: float | None = None
 ) -> Ref:
     import torch
 
@@ -204,15 +210,24 @@ def _rms_norm(
 
 
 def _fused_rms_norm(
-    c: Context, input: Ref, normalized_shape: Sequence[int], weight: Ref | None, eps: float | None
+    c: TorchContext, input: Ref, normalized_shape: Sequence[int], weight: Ref | None, eps: float | None
 ) -> list[Ref | None]:
     return [_rms_norm(c, input, normalized_shape, weight, eps), None]
 
 
 def batch_norm(
-    c: Context, input: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref | None, running_var: Ref | None,
-    momentum: float | None, eps: float, training: bool = False, cudnn_enabled: bool = True, cudnn_enable: bool = True,
-) -> Ref:  # fmt: skip
+    c: TorchContext,
+    input: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    running_mean: Ref | None,
+    running_var: Ref | None,
+    momentum: float | None,
+    eps: float,
+    training: bool = False,
+    cudnn_enabled: bool = True,
+    cudnn_enable: bool = True,
+) -> Ref:
     """Batch normalization in its form of inference; without a ``momentum`` a step of training has it so too."""
     if training or running_mean is None or running_var is None:
         c.refuse("training", True, "False, with running statistics")
@@ -223,14 +238,21 @@ def batch_norm(
 
 
 def _native_batch_norm(
-    c: Context, input: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref | None, running_var: Ref | None,
-    momentum: float, eps: float, training: bool = False,
-) -> list[Ref | None]:  # fmt: skip
+    c: TorchContext,
+    input: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    running_mean: Ref | None,
+    running_var: Ref | None,
+    momentum: float,
+    eps: float,
+    training: bool = False,
+) -> list[Ref | None]:
     return [batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps, training), None, None]
 
 
 def _batch_norm_of_batch(
-    c: Context, input: Ref, weight: Ref | None, bias: Ref | None, training: bool, momentum: float, eps: float,
+    c: TorchContext, input: Ref, weight: Ref | None, bias: Ref | None, training: bool, momentum: float, eps: float,
     running_mean: Ref | None = None, running_var: Ref | None = None,
 ) -> list[Ref | None]:  # fmt: skip
     """Batch normalization by the statistics of the batch itself, without running ones: those of instances, too."""
@@ -251,7 +273,7 @@ def _batch_norm_of_batch(
 
 
 def _group_norm(
-    c: Context, input: Ref, num_groups: int, weight: Ref | None, bias: Ref | None, eps: float,
+    c: TorchContext, input: Ref, num_groups: int, weight: Ref | None, bias: Ref | None, eps: float,
     cudnn_enabled: bool = True,
 ) -> Ref:  # fmt: skip
     shape = c.shape(input)[1:2]
@@ -260,16 +282,24 @@ def _group_norm(
 
 
 def _native_group_norm(
-    c: Context, input: Ref, weight: Ref | None, bias: Ref | None, N: int, C: int, HxW: int, group: int,  # noqa: N803
+    c: TorchContext, input: Ref, weight: Ref | None, bias: Ref | None, N: int, C: int, HxW: int, group: int,  # noqa: N803
     eps: float,
 ) -> list[Ref | None]:  # fmt: skip
     return [_group_norm(c, input, group, weight, bias, eps), None, None]
 
 
 def _instance_norm(
-    c: Context, input: Ref, weight: Ref | None, bias: Ref | None, running_mean: Ref | None, running_var: Ref | None,
-    use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool = True,
-) -> Ref:  # fmt: skip
+    c: TorchContext,
+    input: Ref,
+    weight: Ref | None,
+    bias: Ref | None,
+    running_mean: Ref | None,
+    running_var: Ref | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool = True,
+) -> Ref:
     if not use_input_stats:
         return batch_norm(c, input, weight, bias, running_mean, running_var, momentum, eps)
     shape = c.shape(input)[1:2]
@@ -280,15 +310,15 @@ def _instance_norm(
 # --- order ------------------------------------------------------------------------------------------------------------
 
 
-def _sort(c: Context, x: Ref, dim: int = -1, descending: bool = False, stable: bool | None = None) -> list[Ref]:
+def _sort(c: TorchContext, x: Ref, dim: int = -1, descending: bool = False, stable: bool | None = None) -> list[Ref]:
     return list(c.add_many("sort", x, axis=c.axis(x, dim), descending=descending))
 
 
-def _argsort(c: Context, x: Ref, dim: int = -1, descending: bool = False, stable: bool = True) -> Ref:
+def _argsort(c: TorchContext, x: Ref, dim: int = -1, descending: bool = False, stable: bool = True) -> Ref:
     return c.add_many("sort", x, axis=c.axis(x, dim), descending=descending)[1]
 
 
-def _top_k(c: Context, x: Ref, k: int, dim: int, largest: bool, sorted: bool) -> list[Ref]:
+def _top_k(c: TorchContext, x: Ref, k: int, dim: int, largest: bool, sorted: bool) -> list[Ref]:
     return list(c.add_many("top_k", x, k=k, axis=c.axis(x, dim), largest=largest, sorted=sorted))
 
 

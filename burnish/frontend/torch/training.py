@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import UnsupportedOperator
-from burnish.frontend.torch.context import Context, Ref, Translator
+from burnish.frontend.torch.context import Ref, TorchContext, Translator
 from burnish.frontend.torch.reduction import batch_norm
 
 HOOKS = ("_backward_hooks", "_backward_pre_hooks", "_post_accumulate_grad_hooks")
@@ -191,7 +191,7 @@ def _frozen_operator() -> tuple[Any, Any]:
     return torch.ops.burnish.frozen_batch_norm.default, library
 
 
-def _frozen(c: Context, x: Ref, w: Ref | None, b: Ref | None, mean: Ref, variance: Ref, eps: float) -> Ref:
+def _frozen(c: TorchContext, x: Ref, w: Ref | None, b: Ref | None, mean: Ref, variance: Ref, eps: float) -> Ref:
     return batch_norm(c, x, w, b, mean, variance, None, eps)
 
 

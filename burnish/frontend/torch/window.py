@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from burnish.frontend import volume
-from burnish.frontend.torch.context import Context, Ref, Translator, pair
+from burnish.frontend.torch.context import Ref, TorchContext, Translator, pair
 from burnish.frontend.torch.dtypes import to_numpy
 from burnish.frontend.torch.symbols import is_open
 from burnish.graph.graph import Attribute
@@ -20,7 +20,7 @@ RANKS = (1, 2, 3)  # spatial dimensions
 # --- convolutions -----------------------------------------------------------------------------------------------------
 
 
-def _image(c: Context, x: Ref, rank: int) -> Ref:
+def _image(c: TorchContext, x: Ref, rank: int) -> Ref:
     """``x`` [N, C, L], [N, C, H, W], … as an image or a volume, one without a batch as a batch of one. ``rank``:
     spatial dimensions.
     """
@@ -36,7 +36,7 @@ def _wide(values: Sequence[int], neutral: int) -> tuple[int, ...]:
 
 
 def convolution(
-    c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any,
+    c: TorchContext, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int,
 ) -> Ref:  # fmt: skip
     """A convolution of any rank, or the transposed one."""
@@ -65,7 +65,7 @@ def convolution(
 
 
 def _over_volume(
-    c: Context, x: Ref, weight: Ref, window: tuple[Any, Any, Any, int], output_padding: tuple[int, ...] | None
+    c: TorchContext, x: Ref, weight: Ref, window: tuple[Any, Any, Any, int], output_padding: tuple[int, ...] | None
 ) -> Ref:
     """A convolution over three or more dimensions, transposed if it has an ``output_padding``."""
     if output_padding is None:
@@ -87,13 +87,13 @@ def _explicit_pads(
 
 
 def _conv(
-    c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any, groups: int
+    c: TorchContext, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, dilation: Any, groups: int
 ) -> Ref:
     return convolution(c, input, weight, bias, stride, padding, dilation, False, 0, groups)
 
 
 def _conv_transpose(
-    c: Context, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, output_padding: Any,
+    c: TorchContext, input: Ref, weight: Ref, bias: Ref | None, stride: Any, padding: Any, output_padding: Any,
     groups: int, dilation: Any,
 ) -> Ref:  # fmt: skip
     return convolution(c, input, weight, bias, stride, padding, dilation, True, output_padding, groups)
@@ -103,7 +103,7 @@ def _conv_transpose(
 
 
 def _pool(
-    op: str, c: Context, x: Ref, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
+    op: str, c: TorchContext, x: Ref, kernel_size: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool,
     rank: int, **attrs: Any,
 ) -> Ref:  # fmt: skip
     kernel = pair(kernel_size, rank)
@@ -117,7 +117,7 @@ def _pool(
 
 
 def max_pool(
-    rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    rank: int, c: TorchContext, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> Ref:  # fmt: skip
     """Max pooling over windows of ``rank`` dimensions."""
@@ -125,14 +125,14 @@ def max_pool(
 
 
 def _max_pool_with_indices(
-    rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
+    rank: int, c: TorchContext, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1,
     ceil_mode: bool = False,
 ) -> list[Ref | None]:  # fmt: skip
     return [max_pool(rank, c, x, kernel_size, stride, padding, dilation, ceil_mode), None]
 
 
 def avg_pool(
-    rank: int, c: Context, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
+    rank: int, c: TorchContext, x: Ref, kernel_size: Any, stride: Any = None, padding: Any = 0, ceil_mode: bool = False,
     count_include_pad: bool = True, divisor_override: int | None = None,
 ) -> Ref:  # fmt: skip
     """Average pooling over windows of ``rank`` dimensions."""
@@ -145,7 +145,7 @@ def avg_pool(
     return c.add("mul", y, c.scalar(math.prod(pair(kernel_size, rank)) / divisor_override, y))
 
 
-def adaptive_avg_pool(rank: int, c: Context, x: Ref, output_size: Any) -> Ref:
+def adaptive_avg_pool(rank: int, c: TorchContext, x: Ref, output_size: Any) -> Ref:
     """Means of windows that begin at floor(i·n/m) and end at ceil((i+1)·n/m): a linear map along each dimension."""
     sizes = c.out_shape[-rank:]
     if all(size == 1 for size in sizes):
@@ -165,7 +165,7 @@ def adaptive_avg_pool(rank: int, c: Context, x: Ref, output_size: Any) -> Ref:
     return x
 
 
-def _adaptive_max_pool(rank: int, c: Context, x: Ref, output_size: Any) -> list[Ref | None]:
+def _adaptive_max_pool(rank: int, c: TorchContext, x: Ref, output_size: Any) -> list[Ref | None]:
     """Maxima of the same windows: of elements that are read once for each window, the last again in shorter ones."""
     extents, sizes = c.shape(x)[-rank:], c.out_shape[-rank:]
     _require_numbers(c, extents, sizes)
@@ -179,12 +179,12 @@ def _adaptive_max_pool(rank: int, c: Context, x: Ref, output_size: Any) -> list[
     return [_pool("max_pool2d", c, x, kernel, kernel, 0, 1, False, rank), None]
 
 
-def _require_numbers(c: Context, *shapes: Sequence[int]) -> None:
+def _require_numbers(c: TorchContext, *shapes: Sequence[int]) -> None:
     if any(is_open(extent) for shape in shapes for extent in shape):
         c.refuse("spatial extents", ", ".join(map(str, (*shapes[0], *shapes[-1]))), "numbers")
 
 
-def _mapped(c: Context, x: Ref, axis: int, matrix: np.ndarray) -> Ref:
+def _mapped(c: TorchContext, x: Ref, axis: int, matrix: np.ndarray) -> Ref:
     """The product of ``matrix`` [out, in] with ``x`` along ``axis``."""
     weight = c.constant(matrix, c.dtype(x))
     if axis == c.rank(x) - 1:
@@ -199,7 +199,9 @@ def _mapped(c: Context, x: Ref, axis: int, matrix: np.ndarray) -> Ref:
 # --- resampling -------------------------------------------------------------------------------------------------------
 
 
-def _upsample(mode: str, coordinates: str, c: Context, input: Ref, scales: Sequence[float | None], rank: int) -> Ref:
+def _upsample(
+    mode: str, coordinates: str, c: TorchContext, input: Ref, scales: Sequence[float | None], rank: int
+) -> Ref:
     """Resampling to the size that torch says. A scale that is given places the samples, else the sizes do."""
     sizes = c.out_shape
     _require_numbers(c, c.shape(input)[-rank:], sizes[-rank:])
@@ -211,7 +213,7 @@ def _upsample(mode: str, coordinates: str, c: Context, input: Ref, scales: Seque
 
 
 def _nearest(
-    coordinates: str, rank: int, c: Context, input: Any = None, x: Any = None, output_size: Any = None,
+    coordinates: str, rank: int, c: TorchContext, input: Any = None, x: Any = None, output_size: Any = None,
     scale_factors: Any = None, scales: Any = None, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None,
 ) -> Ref:  # fmt: skip
     factors = scale_factors or ([scales] if rank == 1 else [scales_d, scales_h, scales_w][-rank:])
@@ -219,7 +221,7 @@ def _nearest(
 
 
 def _linear(
-    rank: int, c: Context, align_corners: bool, input: Any = None, x: Any = None, output_size: Any = None,
+    rank: int, c: TorchContext, align_corners: bool, input: Any = None, x: Any = None, output_size: Any = None,
     scale_factors: Any = None, scales: Any = None, scales_d: Any = None, scales_h: Any = None, scales_w: Any = None,
 ) -> Ref:  # fmt: skip
     factors = scale_factors or ([scales] if rank == 1 else [scales_d, scales_h, scales_w][-rank:])
@@ -227,7 +229,7 @@ def _linear(
     return _upsample("linear", coordinates, c, x if input is None else input, factors, rank)
 
 
-def _by_matrices(operator: str, c: Context, input: Any = None, x: Any = None, **arguments: Any) -> Ref:
+def _by_matrices(operator: str, c: TorchContext, input: Any = None, x: Any = None, **arguments: Any) -> Ref:
     """Bicubic and antialiased resampling: a linear map along each dimension, found by the operator of torch itself."""
     import torch
 
@@ -243,7 +245,7 @@ def _by_matrices(operator: str, c: Context, input: Any = None, x: Any = None, **
 
 
 def _cubic(
-    operator: str, c: Context, align_corners: bool, input: Any = None, x: Any = None, output_size: Any = None,
+    operator: str, c: TorchContext, align_corners: bool, input: Any = None, x: Any = None, output_size: Any = None,
     scale_factors: Any = None, scales_h: Any = None, scales_w: Any = None,
 ) -> Ref:  # fmt: skip
     return _by_matrices(
@@ -256,7 +258,7 @@ GRID_MODES, GRID_PADDINGS = ("linear", "nearest", "cubic"), ("zeros", "border", 
 
 
 def _grid_sampler(
-    c: Context, input: Ref, grid: Ref, interpolation_mode: int, padding_mode: int, align_corners: bool
+    c: TorchContext, input: Ref, grid: Ref, interpolation_mode: int, padding_mode: int, align_corners: bool
 ) -> Ref:
     mode, padding = GRID_MODES[interpolation_mode], GRID_PADDINGS[padding_mode]
     return c.add(

@@ -100,7 +100,7 @@ class FeatureSums:
 
 
 @dataclass(frozen=True, eq=False)
-class CostModel:
+class LayerCostModel:
     """Seconds of one layer as Σ w_i x_i(range), Equation 4.6; immutable: ``learned`` gives the next one.
 
     x: features of the ranges measured, (points, features); seconds: their times; weights: (features,), for ``names``.
@@ -111,7 +111,7 @@ class CostModel:
     seconds: Floats | None = None
     weights: Floats | None = None
 
-    def learned(self, x: Floats, seconds: Any) -> CostModel:
+    def learned(self, x: Floats, seconds: Any) -> LayerCostModel:
         """The model that also knows these measurements, fitted to all. Ranges of no vertices tell nothing.
 
         x: all features, (ranges, features); seconds: (ranges,). Raises DataError for times that are not finite and
@@ -153,7 +153,7 @@ class CostModel:
         return {"names": list(self.names), **lists}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> CostModel:
+    def from_json(cls, told: Mapping[str, Any]) -> LayerCostModel:
         """The model that `to_json` told. Raises DataError for what it cannot have told."""
         try:
             names = tuple(told["names"])

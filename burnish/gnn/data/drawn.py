@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from burnish.base.threads import Workers
 from burnish.gnn.data.csr import CSR, Offsets, Sources
 from burnish.gnn.data.graph import Graph, Mask
-from burnish.gnn.data.rows import MadeRows, Matrix, Rows
+from burnish.gnn.data.rows import FeatureRows, MadeRows, Matrix
 from burnish.gnn.data.spool import FileSources, spooled
 from burnish.gnn.data.store import save
 
@@ -30,7 +30,7 @@ class Pieces:
     offsets: Offsets
     sources: FileSources
     classes: int
-    features: Matrix | Rows | None
+    features: Matrix | FeatureRows | None
     labels: NDArray[np.int32]
     train: Mask
     validation: Mask
@@ -86,7 +86,7 @@ class Drawn:
 
 def drawn_features(
     blocks: NDArray[np.int32], classes: int, width: int, seed: int, number: int, workers: Workers, most: int
-) -> Matrix | Rows:
+) -> Matrix | FeatureRows:
     """Rows of unit noise around the mean of each block, means two units apart; in memory up to ``most`` bytes."""
     means = np.random.default_rng((seed, 5)).standard_normal((classes, width), dtype=np.float32)
     means *= np.float32(math.sqrt(2 / max(1, width)))

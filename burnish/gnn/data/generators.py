@@ -27,7 +27,7 @@ _PPI_COMMUNITIES = 20
 
 
 @dataclass(frozen=True)
-class Size:
+class DatasetSize:
     """A data set's size: vertices, edges in both directions, features, classes; and shares of its splits."""
 
     vertices: int
@@ -38,11 +38,11 @@ class Size:
 
 
 SIZES = {
-    "pubmed": Size(19_717, 108_365, 500, 3),
-    "ppi": Size(56_944, 1_612_348, 700, 121),
-    "reddit": Size(232_965, 114_848_857, 602, 41),
-    "reddit/10": Size(23_297, 11_484_886, 602, 41),
-    "amazon": Size(9_430_088, 231_594_310, 300, 24),
+    "pubmed": DatasetSize(19_717, 108_365, 500, 3),
+    "ppi": DatasetSize(56_944, 1_612_348, 700, 121),
+    "reddit": DatasetSize(232_965, 114_848_857, 602, 41),
+    "reddit/10": DatasetSize(23_297, 11_484_886, 602, 41),
+    "amazon": DatasetSize(9_430_088, 231_594_310, 300, 24),
 }
 KINDS = ("block", "rmat")
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
 from burnish.gnn.data.csr import CSR, LARGEST, integers, inverse, permutation, readonly
-from burnish.gnn.data.rows import Matrix, Rows, check_finite, check_range
+from burnish.gnn.data.rows import FeatureRows, Matrix, check_finite, check_range
 
 MASKS = ("train", "validation", "test")
 MOST_CLASSES = 1 << 16  # that labels tell by themselves, of graphs with fewer vertices
@@ -23,15 +23,15 @@ Mask = NDArray[np.bool_]
 class Graph:
     """A graph whose vertices have features and labels. V vertices, E edges, F features, C classes.
 
-    csr: rows of in-edges. features: float32 (V, F), or ``Rows`` that are read block by block, or None. labels: int32
-    (V,), where -1 is unknown and stands under no mask; uint8 (V, C) of 0 and 1 where a vertex may have several; or
-    None. train, validation, test: bool (V,), or None. classes: C, by default the largest label plus one, of labels
+    csr: rows of in-edges. features: float32 (V, F), or ``FeatureRows`` that are read block by block, or None. labels:
+    int32 (V,), where -1 is unknown and stands under no mask; uint8 (V, C) of 0 and 1 where a vertex may have several;
+    or None. train, validation, test: bool (V,), or None. classes: C, by default the largest label plus one, of labels
     below V or ``MOST_CLASSES``, as a larger one is rather a fault. order: int64 (V,), the number that vertex v had
     before the graph was reordered, or None. Arrays become read-only views. Raises DataError for what does not fit.
     """
 
     csr: CSR
-    features: Matrix | Rows | None = None
+    features: Matrix | FeatureRows | None = None
     labels: NDArray[Any] | None = None
     train: Mask | None = None
     validation: Mask | None = None
@@ -241,7 +241,7 @@ class Graph:
 class TakenRows:
     """Rows ``order`` of other rows, gathered when they are read."""
 
-    rows: Rows
+    rows: FeatureRows
     order: NDArray[np.int64]
 
     @property
@@ -267,10 +267,10 @@ def _take(array: NDArray[Any] | None, old: NDArray[np.int64]) -> NDArray[Any] | 
     return None if array is None else array[old]
 
 
-def _features(found: Any, vertices: int) -> Matrix | Rows:
+def _features(found: Any, vertices: int) -> Matrix | FeatureRows:
     """Features in memory as row-major float32 with finite values; others as they are. Raises DataError."""
     if not isinstance(found, np.ndarray) and hasattr(found, "read"):
-        rows: Rows = found
+        rows: FeatureRows = found
         if rows.shape[0] != vertices:
             raise DataError(f"graph: features: found {rows.shape[0]} rows; allowed: {vertices}, one for each vertex")
         return rows

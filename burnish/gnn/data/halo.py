@@ -22,7 +22,7 @@ Numbers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Partition:
+class GraphPart:
     """One worker's part of a graph: n own vertices and the in-edges of these, and H rows of others.
 
     csr: n rows of n + H columns; sources are renumbered: own vertices first, then the halo. halo: (H,), their numbers
@@ -43,7 +43,7 @@ class Partition:
         return self.end - self.begin
 
     @classmethod
-    def of(cls, rows: CSR, cuts: Any, comm: Comm) -> Partition:
+    def of(cls, rows: CSR, cuts: Any, comm: Comm) -> GraphPart:
         """A worker's partition from its own rows, whose sources have the numbers of the whole graph.
 
         The workers tell each other which rows they need by one ``all_to_all_v``. Raises DataError, WorkerError.
@@ -62,7 +62,7 @@ class Partition:
         return cls(begin, end, csr, halo, sends, tuple(len(numbers) for numbers in wanted))
 
 
-def split(csr: CSR, cuts: Any) -> list[Partition]:
+def split(csr: CSR, cuts: Any) -> list[GraphPart]:
     """The partitions of a whole graph between the cuts, without any exchange. Raises DataError."""
     found = checked_cuts(cuts, csr.rows)
     parts = []
@@ -70,7 +70,7 @@ def split(csr: CSR, cuts: Any) -> list[Partition]:
         local, halo = _localized(csr.slice(begin, end), begin, end)
         parts.append((begin, end, local, halo, _by_owner(halo, found)))
     return [
-        Partition(
+        GraphPart(
             begin, end, local, halo,
             tuple(other[4][rank] - begin for other in parts), tuple(len(numbers) for numbers in wanted),
         )
@@ -78,7 +78,7 @@ def split(csr: CSR, cuts: Any) -> list[Partition]:
     ]  # fmt: skip
 
 
-def exchange(comm: Comm, part: Partition, rows: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+def exchange(comm: Comm, part: GraphPart, rows: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Own rows and behind them those of the halo, (n + H, …), by one ``all_to_all_v``; rows: (n, …).
 
     out: where they are written; its first n rows may be ``rows`` itself. Raises InputError, WorkerError.
@@ -100,7 +100,7 @@ def exchange(comm: Comm, part: Partition, rows: NDArray[Any], out: NDArray[Any] 
     return out
 
 
-def exchange_back(comm: Comm, part: Partition, gradients: NDArray[Any]) -> NDArray[Any]:
+def exchange_back(comm: Comm, part: GraphPart, gradients: NDArray[Any]) -> NDArray[Any]:
     """Gradients of own rows, (n, …): their own and those that other workers have of them, added by rank.
 
     gradients: (n + H, …). The adjoint of ``exchange``. Raises InputError, WorkerError.

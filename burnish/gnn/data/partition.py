@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
-from burnish.gnn.data.cost import FEATURES, SUMMED, CostModel, FeatureSums, Floats
+from burnish.gnn.data.cost import FEATURES, SUMMED, FeatureSums, Floats, LayerCostModel
 from burnish.gnn.data.csr import CSR, integers
 
 Cuts = NDArray[np.int64]
@@ -35,7 +35,7 @@ class Graphs:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class LayerSeconds:
     """Seconds that the layers took on the ranges between cuts: (layers, ranges)."""
 
     cuts: Cuts
@@ -70,14 +70,14 @@ class Partitioner:
     """
 
     widths: tuple[int, ...]
-    models: tuple[CostModel, ...] = ()
+    models: tuple[LayerCostModel, ...] = ()
 
     def __post_init__(self) -> None:
         """Raises ParameterError for no layers, or models of others."""
         if not self.widths or min(self.widths) < 1:
             raise ParameterError(f"partitioner: found widths {self.widths}; allowed: one of 1 or more for each layer")
         if not self.models:
-            object.__setattr__(self, "models", tuple(CostModel() for _ in self.widths))
+            object.__setattr__(self, "models", tuple(LayerCostModel() for _ in self.widths))
         if len(self.models) != len(self.widths):
             raise ParameterError(f"partitioner: found {len(self.models)} models; allowed: {len(self.widths)}")
 
@@ -91,7 +91,7 @@ class Partitioner:
         """Whether anything was learned."""
         return all(model.weights is not None for model in self.models)
 
-    def learned(self, graph: Graphs, measured: Measured) -> Partitioner:
+    def learned(self, graph: Graphs, measured: LayerSeconds) -> Partitioner:
         """Also fitted to these N × P measurements. Raises DataError for other shapes, or times that are none."""
         cuts = checked_cuts(measured.cuts, graph.vertices)
         if measured.seconds.shape != (len(self.widths), len(cuts) - 1):
@@ -110,7 +110,7 @@ class Partitioner:
         pairs = zip(self.models, graph.layers, strict=True)
         return np.array([model.predict(layer.between(cuts)) for model, layer in pairs])
 
-    def cuts(self, graph: Graphs, parts: int, near: Measured | None = None) -> Cuts:
+    def cuts(self, graph: Graphs, parts: int, near: LayerSeconds | None = None) -> Cuts:
         """Ranges whose slowest is predicted to be as fast as can be, (parts + 1,): some 20 times O(parts · log V).
 
         near: a measurement of this very graph; within each of its ranges predictions are scaled to what was measured.
@@ -118,7 +118,7 @@ class Partitioner:
         """
         return level(self._cost(graph, near), graph.vertices, parts)
 
-    def move(self, graph: Graphs, now: Measured, epochs: int, seconds: float) -> Move:
+    def move(self, graph: Graphs, now: LayerSeconds, epochs: int, seconds: float) -> Move:
         """New cuts for a graph in training, and whether they pay: ``seconds`` to move, ``epochs`` that are left.
 
         They do if the slowest worker gains more in these epochs, and more than two measurements differ by.
@@ -130,7 +130,7 @@ class Partitioner:
         gain = before - after
         return Move(cuts, before, float(after), gain > LEAST_GAIN * before and gain * epochs > seconds)
 
-    def _cost(self, graph: Graphs, near: Measured | None) -> Cost:
+    def _cost(self, graph: Graphs, near: LayerSeconds | None) -> Cost:
         """Predicted seconds of a range, all layers; of each that ``near`` has, what was measured.
 
         What was predicted wrongly is held to be wrong by a factor of what vertices add, the same within each range.
@@ -159,7 +159,7 @@ class Partitioner:
             widths, models = tuple(int(width) for width in told["widths"]), told["models"]
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"partitioner: found a file that cannot be read: {error!r}") from None
-        return cls(widths, tuple(CostModel.from_json(model) for model in models))
+        return cls(widths, tuple(LayerCostModel.from_json(model) for model in models))
 
 
 def equal_vertices(vertices: int, parts: int) -> Cuts:
@@ -239,7 +239,7 @@ def check_parts(parts: int) -> None:
 def learn(
     partitioner: Partitioner, graph: Graphs, measure: Callable[[Cuts], Floats], starts: Sequence[Cuts], rounds: int,
     pieces: int = 1,
-) -> tuple[Partitioner, Measured]:  # fmt: skip
+) -> tuple[Partitioner, LayerSeconds]:  # fmt: skip
     """Learns from measurements of the starts, then of its own cuts, ``rounds`` times; the best measurement, too.
 
     What seems better than the best so far is taken if that is slower once more: a machine's speed changes meanwhile.
@@ -247,16 +247,16 @@ def learn(
     measure: seconds (layers, ranges) of the ranges between cuts, as training iterations give them. All starts have as
     many ranges. pieces: of equal edges in each range of the starts, which are measured, too: more points for the model.
     """
-    best: Measured | None = None
+    best: LayerSeconds | None = None
     for turn in range(len(starts) + rounds):
         cuts = starts[turn] if turn < len(starts) else partitioner.cuts(graph, len(starts[0]) - 1, best)
-        found = Measured(cuts, measure(cuts))
+        found = LayerSeconds(cuts, measure(cuts))
         partitioner = partitioner.learned(graph, found)
         if pieces > 1 and turn < len(starts):
             fine = pieces_of(graph, cuts, pieces)
-            partitioner = partitioner.learned(graph, Measured(fine, measure(fine)))
+            partitioner = partitioner.learned(graph, LayerSeconds(fine, measure(fine)))
         if best is not None and found.workers.max() < best.workers.max():
-            best = Measured(best.cuts, np.minimum(best.seconds, measure(best.cuts)))
+            best = LayerSeconds(best.cuts, np.minimum(best.seconds, measure(best.cuts)))
         if best is None or found.workers.max() < best.workers.max():
             best = found
     if best is None:
@@ -279,7 +279,7 @@ def _element(array: Floats, v: int) -> float:
     return float(array[v])
 
 
-def _scaled(added: Callable[[int], float], other: Cost, near: Measured) -> Callable[[int], float]:
+def _scaled(added: Callable[[int], float], other: Cost, near: LayerSeconds) -> Callable[[int], float]:
     """What vertices add, scaled in each measured range so that with ``other`` it is its seconds, or a tenth at least.
 
     A range to which nothing was predicted to be added stays as it is.

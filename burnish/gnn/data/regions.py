@@ -16,7 +16,7 @@ _PAGE = mmap.PAGESIZE
 _libc = ctypes.CDLL(None)
 
 
-class Region:
+class RowMemory:
     """Rows [rows, ...] in anonymous memory: addresses are reserved, and only rows that were written take memory.
 
     ``array`` is all of it, so that a kernel can read every row. Blocks of rows must be multiples of ``alignment`` rows

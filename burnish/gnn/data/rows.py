@@ -18,7 +18,7 @@ Matrix = NDArray[np.float32]
 BLOCK_BYTES = 8 << 20  # of rows that are read or written at a time
 
 
-class Rows(Protocol):
+class FeatureRows(Protocol):
     """A matrix of float32 features that is read a range of rows at a time."""
 
     @property

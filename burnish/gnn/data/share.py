@@ -10,7 +10,7 @@ from math import prod
 import numpy as np
 
 from burnish.gnn.data.csr import CSR
-from burnish.gnn.data.rows import Matrix, Rows, check_range
+from burnish.gnn.data.rows import FeatureRows, Matrix, check_range
 
 Blocks = tuple[tuple[int, int], ...]
 # Rows of a block, and of a share: a model for one row would be another one, whose gradients sum what is repeated.
@@ -81,7 +81,7 @@ class Share:
     end: int
     vertices: int
     blocks: Blocks
-    features: Rows | None
+    features: FeatureRows | None
     tensors: Mapping[str, np.ndarray]
     edges: Mapping[str, Edges]
 
@@ -112,7 +112,7 @@ class Share:
 class SomeRows:
     """Rows begin … end - 1 of others."""
 
-    rows: Rows | Matrix
+    rows: FeatureRows | Matrix
     begin: int
     end: int
 

@@ -39,7 +39,7 @@ FEATURES = ("memory", "file")
 
 
 @dataclass(frozen=True)
-class Section:
+class ArraySection:
     """One array of a file: its dtype, its shape, and its first byte."""
 
     dtype: str
@@ -57,7 +57,7 @@ class GraphFile:
     """A graph on disk: its header has been read and fits the file's length, its sections are read when asked for."""
 
     path: Path
-    sections: dict[str, Section]
+    sections: dict[str, ArraySection]
     classes: int
     symmetric: bool
 
@@ -180,20 +180,20 @@ def _stored(name: str, array: Any) -> str:
     return "<f4" if name == "features" else str(array.dtype.newbyteorder("<").str)
 
 
-def _arranged(shapes: dict[str, tuple[str, tuple[int, ...]]], graph: Saved) -> tuple[bytes, dict[str, Section]]:
+def _arranged(shapes: dict[str, tuple[str, tuple[int, ...]]], graph: Saved) -> tuple[bytes, dict[str, ArraySection]]:
     """The header, for which two pages are more than enough, and the sections behind it."""
     told: dict[str, Any] = {"classes": graph.classes, "symmetric": graph.symmetric}
     start = 2 * ALIGNMENT
     sections = {}
     for name, (dtype, shape) in shapes.items():
-        sections[name] = Section(dtype, shape, start)
+        sections[name] = ArraySection(dtype, shape, start)
         start += -(-sections[name].bytes // ALIGNMENT) * ALIGNMENT
     table = {name: {"dtype": s.dtype, "shape": s.shape, "start": s.start} for name, s in sections.items()}
     text = json.dumps(told | {"sections": table}).encode()
     return MAGIC + len(text).to_bytes(8, "little") + text, sections
 
 
-def _parts(header: bytes, sections: dict[str, Section], arrays: dict[str, Any]) -> Iterator[bytes | memoryview]:
+def _parts(header: bytes, sections: dict[str, ArraySection], arrays: dict[str, Any]) -> Iterator[bytes | memoryview]:
     yield header
     place = len(header)
     for name, section in sections.items():
@@ -228,7 +228,7 @@ def _header(path: Path, text: bytes) -> dict[str, Any]:
     return header
 
 
-def _section(path: Path, name: str, told: Any) -> Section:
+def _section(path: Path, name: str, told: Any) -> ArraySection:
     """A section as the header tells. Raises DataError for one that no graph has."""
     dtypes, dimensions = _FORMS.get(name, ((), 0))
     shape = told.get("shape") if isinstance(told, dict) else None
@@ -241,10 +241,10 @@ def _section(path: Path, name: str, told: Any) -> Section:
         or told["start"] < 0
     ):
         raise DataError(f"'{path}': section {name!r}: found {told}; the file is altered, or of a later version")
-    return Section(told["dtype"], tuple(shape), told["start"])
+    return ArraySection(told["dtype"], tuple(shape), told["start"])
 
 
-def _check_sections(path: Path, sections: dict[str, Section], size: int) -> None:
+def _check_sections(path: Path, sections: dict[str, ArraySection], size: int) -> None:
     """Raises DataError for sections that are missing, at odds, or beyond the end of the file."""
     if not {"offsets", "sources"} <= sections.keys() or not sections["offsets"].shape[0]:
         raise DataError(f"'{path}': found sections {', '.join(sections) or 'none'}; allowed: offsets, sources and more")

@@ -14,13 +14,13 @@ from burnish.driver.api import compile
 from burnish.errors import UnsupportedOperator, VerificationError
 from burnish.gnn.data.share import Share
 from burnish.gnn.model.locality import Axes, axes_of, reads_of
-from burnish.gnn.model.segments import Segment, cut, segment_graph
+from burnish.gnn.model.segments import BlockSegment, cut, segment_graph
 from burnish.graph.aggregation import block_aggregations
 from burnish.graph.decompose import decompose
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.tensor import placeholder, stages
 from burnish.machines.target import target
-from burnish.memory.lifetimes import Step
+from burnish.memory.lifetimes import LifetimeStep
 from burnish.ops.csr import INDEX_DTYPES
 from burnish.runtime.module import Module
 
@@ -29,7 +29,7 @@ EXTRA = 16  # vertices by which a second graph is larger, to see where vertices 
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class SegmentStep:
     """One step of a segment: on a block, at its end (``finish``), or to get other workers' rows of a ``tensor``."""
 
     what: str  # "rows", "gather", "plain", "finish" or "exchange"
@@ -39,7 +39,7 @@ class Part:
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class SegmentProgram:
     """Segments with their modules, by block, and the steps over blocks of tensors that they are.
 
     Steps read and write ``tensor:block``, and of other workers' rows ``tensor:far:segment``.
@@ -47,12 +47,12 @@ class Program:
 
     graph: Graph
     axes: Axes
-    segments: tuple[Segment, ...]
+    segments: tuple[BlockSegment, ...]
     modules: tuple[tuple[Module, ...], ...]
     gatherings: Mapping[int, tuple[Gathering, ...]]
     gathers: Mapping[int, Gather]
-    parts: tuple[Part, ...]
-    steps: tuple[Step, ...]
+    parts: tuple[SegmentStep, ...]
+    steps: tuple[LifetimeStep, ...]
 
     @property
     def workspace(self) -> int:
@@ -108,7 +108,7 @@ class Gathering:
 def build(
     make: Make, share: Share, first: str, labels: Sequence[str], threads: int | None = None,
     cache_dir: str | Path | None = None,
-) -> Program:  # fmt: skip
+) -> SegmentProgram:  # fmt: skip
     """Cuts and compiles the graph that ``make`` gives, for a share. ``first``: the input with a block's first number;
     ``labels``: the inputs that a call gives.
     """
@@ -135,7 +135,7 @@ def build(
             made = {n: compile(segment_graph(segment, g, constants), **options) for n, g in graphs.items()}
             modules.append(tuple(made[end - begin] for begin, end in share.blocks))
     parts, steps = _steps(segments, gathers, gatherings, axes, share, {*share.tensors, *labels})
-    return Program(whole, axes, segments, tuple(modules), gatherings, gathers, parts, steps)
+    return SegmentProgram(whole, axes, segments, tuple(modules), gatherings, gathers, parts, steps)
 
 
 def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
@@ -164,7 +164,12 @@ def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
 
 
 def _gathering(
-    gather: Gather, segment: Segment, graphs: Mapping[int, Graph], axes: Axes, share: Share, options: Mapping[str, Any]
+    gather: Gather,
+    segment: BlockSegment,
+    graphs: Mapping[int, Graph],
+    axes: Axes,
+    share: Share,
+    options: Mapping[str, Any],
 ) -> tuple[Gathering, ...]:
     """The gatherings by block: one for each number of rows, with room for the most edges of a block.
 
@@ -186,7 +191,7 @@ def _gathering(
 
 
 def _gather_graph(
-    gather: Gather, segment: Segment, graph: Graph, axes: Axes, rows: int, columns: int, edges: int
+    gather: Gather, segment: BlockSegment, graph: Graph, axes: Axes, rows: int, columns: int, edges: int
 ) -> Graph:
     """The node by itself, from ``columns`` rows to ``rows``."""
     b = GraphBuilder()
@@ -210,21 +215,21 @@ def _gather_graph(
 
 
 def _steps(
-    segments: Sequence[Segment],
+    segments: Sequence[BlockSegment],
     gathers: Mapping[int, Gather],
     gatherings: Mapping[int, Sequence[Gathering]],
     axes: Axes,
     share: Share,
     resident: Collection[str],
-) -> tuple[tuple[Part, ...], tuple[Step, ...]]:
+) -> tuple[tuple[SegmentStep, ...], tuple[LifetimeStep, ...]]:
     """The steps in order, with what each reads and writes; not what is ``resident`` anyway."""
     numbers = range(len(share.blocks))
-    parts: list[Part] = []
-    steps: list[Step] = []
+    parts: list[SegmentStep] = []
+    steps: list[LifetimeStep] = []
 
-    def add(part: Part, reads: Sequence[str], writes: Sequence[str]) -> None:
+    def add(part: SegmentStep, reads: Sequence[str], writes: Sequence[str]) -> None:
         parts.append(part)
-        steps.append(Step(tuple(dict.fromkeys(reads)), tuple(writes)))
+        steps.append(LifetimeStep(tuple(dict.fromkeys(reads)), tuple(writes)))
 
     for i, segment in enumerate(segments):
         for name in (*segment.reads, *segment.gathered, *segment.writes):
@@ -232,23 +237,23 @@ def _steps(
                 raise VerificationError(f"gnn: '{name}' lasts, and its vertices are along axis {axes.rows[name]}")
         own = [name for name in segment.reads if name not in resident]
         if segment.kind == "plain":
-            add(Part("plain", i), (), ())
+            add(SegmentStep("plain", i), (), ())
             continue
         if segment.kind == "rows":
             for k in numbers:
-                add(Part("rows", i, k), [f"{n}:{k}" for n in own], [f"{n}:{k}" for n in segment.writes])
+                add(SegmentStep("rows", i, k), [f"{n}:{k}" for n in own], [f"{n}:{k}" for n in segment.writes])
             if segment.sums:
-                add(Part("finish", i), (), ())
+                add(SegmentStep("finish", i), (), ())
             continue
         gather = gathers[i]
         far = share.edges[gather.offsets].exchange is not None
         whole = [f"{n}:{k}" for n in segment.gathered if n not in resident for k in numbers]
         for name in [n for n in segment.gathered if n not in resident] if far else ():
-            add(Part("exchange", i, 0, name), [f"{name}:{k}" for k in numbers], [f"{name}:far:{i}"])
+            add(SegmentStep("exchange", i, 0, name), [f"{name}:{k}" for k in numbers], [f"{name}:far:{i}"])
             whole.append(f"{name}:far:{i}")
         for k in numbers:
             here = share.edges[gather.offsets].sources is not None
             edges = [] if here else [f"{name}:{k}" for name in gatherings[i][k].edges]
-            add(Part("gather", i, k), [*whole, *(f"{n}:{k}" for n in own), *edges],
+            add(SegmentStep("gather", i, k), [*whole, *(f"{n}:{k}" for n in own), *edges],
                 [f"{n}:{k}" for n in segment.writes])  # fmt: skip
     return tuple(parts), tuple(steps)

@@ -19,7 +19,7 @@ SLACK = 16  # bytes of a row that are not worth keeping another tensor: a label,
 
 
 @dataclass(frozen=True)
-class Segment:
+class BlockSegment:
     """Nodes of one kind, by number. ``reads``: rows of other segments or of the graph's inputs, block by block;
     ``gathered``: those of which all rows are read; ``writes``: rows for others; ``sums``: what all rows are
     reduced to, by ``reductions``; ``values``: results without rows; ``given``: what it reads that has no rows.
@@ -43,7 +43,7 @@ class Segment:
         return f"{self.kind} {self.level}: {len(self.nodes)} nodes; {told}"
 
 
-def cut(graph: Graph, axes: Axes, first: str | None = None) -> tuple[Segment, ...]:
+def cut(graph: Graph, axes: Axes, first: str | None = None) -> tuple[BlockSegment, ...]:
     """The segments of a graph, in an order in which they can run."""
     return _Cut(graph, axes, first).segments()
 
@@ -60,7 +60,7 @@ class _Cut:
         self.results = {*graph.outputs}
         self.stored = self._stored()
 
-    def segments(self) -> tuple[Segment, ...]:
+    def segments(self) -> tuple[BlockSegment, ...]:
         """See :func:`cut`."""
         while True:
             levels = self._levels()
@@ -180,7 +180,7 @@ class _Cut:
             if name in self.axes.rows
         } - self.stored
 
-    def _segment(self, kind: Kind, level: int, numbers: Collection[int]) -> Segment:
+    def _segment(self, kind: Kind, level: int, numbers: Collection[int]) -> BlockSegment:
         nodes = sorted(numbers)
         inside = {n for i in nodes for n in self.graph.nodes[i].outputs}
         read = [*dict.fromkeys(n for i in nodes for n in self.graph.nodes[i].inputs if n not in inside)]
@@ -190,7 +190,7 @@ class _Cut:
         sums = {
             n: self.roles[i].reduction for i in nodes if self.roles[i].reduction for n in self.graph.nodes[i].outputs
         }
-        return Segment(
+        return BlockSegment(
             kind, level, tuple(nodes),
             tuple(n for n in read if n in rows and n not in gathered),
             tuple(n for n in read if n in gathered),
@@ -209,7 +209,7 @@ class _Cut:
         return name in self.results or any(i not in nodes for i in self.readers[name])
 
 
-def segment_graph(segment: Segment, graph: Graph, constants: Mapping[str, object]) -> Graph:
+def segment_graph(segment: BlockSegment, graph: Graph, constants: Mapping[str, object]) -> Graph:
     """The graph of a segment's nodes: from what it reads to what it makes; ``constants``: of the whole model."""
     nodes = tuple(graph.nodes[i] for i in segment.nodes)
     inputs = (*segment.reads, *segment.gathered, *segment.given, *segment.structure)

@@ -19,15 +19,15 @@ import numpy as np
 
 from burnish.comm.protocol import OPERATIONS, Comm
 from burnish.errors import InputError, ParameterError
-from burnish.gnn.data.regions import Region, peak_bytes, resident_bytes, trim
-from burnish.gnn.data.rows import Rows, check_finite
+from burnish.gnn.data.regions import RowMemory, peak_bytes, resident_bytes, trim
+from burnish.gnn.data.rows import FeatureRows, check_finite
 from burnish.gnn.data.share import Share
-from burnish.gnn.model.program import Gathering, Part, Program
-from burnish.gnn.run.values import Values
+from burnish.gnn.model.program import Gathering, SegmentProgram, SegmentStep
+from burnish.gnn.run.values import StepStates
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
-from burnish.memory.swap import PLANNERS, Store, SwapProblem, execute, live_bytes, swap_problem
+from burnish.memory.swap import PLANNERS, SwapFile, SwapProblem, execute, live_bytes, swap_problem
 from burnish.runtime.steps import TensorSpec
 from burnish.search.integer import load_solver
 
@@ -65,7 +65,7 @@ class BlockedStep:
     have the other shares. ``folder``: where the file lies. Use as a context manager, or ``close`` it.
     """
 
-    program: Program
+    program: SegmentProgram
     share: Share
     features: str
     first: str
@@ -82,7 +82,7 @@ class BlockedStep:
     def __post_init__(self) -> None:
         """Prepares edges and, unless that is to be done ``later``, plans; raises as ``settle`` does."""
         graph, rows = self.program.graph, self.share.rows
-        self.state = Values({name: state.initial for name, state in graph.states.items()})
+        self.state = StepStates({name: state.initial for name, state in graph.states.items()})
         self.inputs = tuple(
             TensorSpec(n, (rows, *graph.types[n].shape[1:]), graph.types[n].dtype)
             for n in graph.inputs if n in self.labels
@@ -100,7 +100,7 @@ class BlockedStep:
         self._prepared: dict[str, np.ndarray | None] = {}
         self._sound: set[int] = set()
         self._folder = tempfile.TemporaryDirectory(prefix="burnish-gnn-", dir=self.folder)
-        self._store: Store | None = Store(Path(self._folder.name) / "tensors", self._types, self._elsewhere())
+        self._store: SwapFile | None = SwapFile(Path(self._folder.name) / "tensors", self._types, self._elsewhere())
         try:
             self._prepare()
             trim()
@@ -165,10 +165,10 @@ class BlockedStep:
         names = {n for step in self.program.steps for n in (*step.reads, *step.writes)}
         return sorted({n.partition(":")[0] for n in names} & self.program.axes.rows.keys())
 
-    def _region(self, name: str) -> Region:
+    def _region(self, name: str) -> RowMemory:
         t = self.program.graph.types[name]
         columns = [e.columns for e in self.share.edges.values()]
-        return Region((max(self.share.rows, *columns), *t.shape[1:]), t.dtype)
+        return RowMemory((max(self.share.rows, *columns), *t.shape[1:]), t.dtype)
 
     def _block_types(self) -> dict[str, TensorType]:
         """The types of tensors by block."""
@@ -267,7 +267,7 @@ class BlockedStep:
             begin, end = self.share.blocks[int(place)]
             return array[begin:end]
         t = self._types[name]
-        self._streams[name] = Region(t.shape, t.dtype).array  # which the allocator would keep when it is freed
+        self._streams[name] = RowMemory(t.shape, t.dtype).array  # which the allocator would keep when it is freed
         return self._streams[name]
 
     def leave(self, name: str) -> None:
@@ -287,7 +287,7 @@ class BlockedStep:
         if part.what in ("rows", "gather"):
             self.seconds += time.perf_counter() - began
 
-    def _do(self, part: Part, outputs: Sequence[np.ndarray]) -> None:
+    def _do(self, part: SegmentStep, outputs: Sequence[np.ndarray]) -> None:
         program = self.program
         segment = program.segments[part.segment]
         if part.what == "exchange":
@@ -377,7 +377,7 @@ class BlockedStep:
         self.close()
 
 
-def _read_rows(rows: Rows, begin: int, end: int, sound: set[int], out: np.ndarray) -> None:
+def _read_rows(rows: FeatureRows, begin: int, end: int, sound: set[int], out: np.ndarray) -> None:
     """Reads a block; the first time, which is noted in ``sound``, values are checked."""
     rows.read(begin, end, out)
     if begin not in sound:

@@ -16,7 +16,7 @@ import numpy as np
 
 from burnish.comm.protocol import Comm
 from burnish.fitting.data import Batch
-from burnish.gnn.data.partition import LEAST_GAIN, Cuts, Graphs, Measured, Partitioner, occupied
+from burnish.gnn.data.partition import LEAST_GAIN, Cuts, Graphs, LayerSeconds, Partitioner, occupied
 from burnish.gnn.data.share import LEAST_ROWS
 from burnish.gnn.run.train import Made
 
@@ -29,10 +29,10 @@ class Learner:
 
     partitioner: Partitioner
     graph: Graphs
-    best: Measured | None = None
+    best: LayerSeconds | None = None
     settled: bool = False
 
-    def proposed(self, now: Measured, epochs: int, seconds: float) -> Cuts | None:
+    def proposed(self, now: LayerSeconds, epochs: int, seconds: float) -> Cuts | None:
         """Other cuts, where they pay; ``epochs``: those that are left, ``seconds``: what it takes to move."""
         if self.settled:
             return None
@@ -107,7 +107,7 @@ class Moving:
             return
         seconds = np.concatenate(self.comm.all_gather_v(np.array([min(self._seconds)])))
         self._seconds.clear()
-        now = Measured(np.asarray(self.cuts, np.int64), np.maximum(seconds, 1e-9)[None])
+        now = LayerSeconds(np.asarray(self.cuts, np.int64), np.maximum(seconds, 1e-9)[None])
         cuts = self.learner.proposed(now, self.epochs - epoch, self._building)
         if cuts is not None:
             self.move(cuts)
@@ -133,7 +133,7 @@ class Moving:
 
 @dataclass(frozen=True)
 class Current:
-    """The module of this name of the share that there is: a :class:`burnish.fitting.loop.Step`."""
+    """The module of this name of the share that there is: a :class:`burnish.fitting.loop.TrainableStep`."""
 
     moving: Moving
     name: str

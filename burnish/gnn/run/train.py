@@ -14,9 +14,9 @@ from burnish.base.arguments import check_count, check_flag, refusal
 from burnish.driver.api import compile
 from burnish.errors import ParameterError
 from burnish.fitting.data import Source
-from burnish.fitting.loop import Limits, States, Trainer
+from burnish.fitting.loop import States, Trainer, TrainingLimits
 from burnish.fitting.progress import shown
-from burnish.fitting.report import Progress, Report
+from burnish.fitting.report import TrainingProgress, TrainingReport
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.model.losses import KnownLogistic, scores
 from burnish.gnn.model.models import FEATURES, FIRST, Network
@@ -48,7 +48,7 @@ class Trained:
     """
 
     network: Network
-    report: Report
+    report: TrainingReport
     best: Network | None = None
     plan: str = ""
     cuts: tuple[int, ...] = ()
@@ -99,7 +99,7 @@ def fit(
     save_every: int = SAVE_EVERY,
     keep: int = 2,
     resume: bool = False,
-    progress: bool | Callable[[Progress], object] = False,
+    progress: bool | Callable[[TrainingProgress], object] = False,
     threads: int | None = None,
     cache_dir: str | Path | None = None,
     folder: str | Path | None = None,
@@ -123,7 +123,7 @@ def fit(
     with the least one; DataError, CheckpointError and OSError.
     """
     _check(epochs, sampling, memory_budget, planner, progress)
-    limits = Limits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
+    limits = TrainingLimits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with ExitStack() as stack:
         bar = stack.enter_context(shown(progress is True))
         best = Best(progress if callable(progress) else bar)
@@ -159,12 +159,12 @@ class Made:
 class Best:
     """Keeps the weights of the evaluation with the least loss, and calls another function."""
 
-    def __init__(self, then: Callable[[Progress], object] | None) -> None:
+    def __init__(self, then: Callable[[TrainingProgress], object] | None) -> None:
         self.states: States = {}
         self.best: dict[str, np.ndarray] = {}
         self._loss, self._then = np.inf, then
 
-    def __call__(self, progress: Progress) -> object:
+    def __call__(self, progress: TrainingProgress) -> object:
         """As ``fit`` calls its ``progress``."""
         if progress.evaluation is not None and progress.evaluation.loss < self._loss:
             self._loss = progress.evaluation.loss
@@ -172,7 +172,7 @@ class Best:
         return None if self._then is None else self._then(progress)
 
 
-def finished(network: Network, report: Report, step: Any, best: Mapping[str, np.ndarray]) -> Trained:
+def finished(network: Network, report: TrainingReport, step: Any, best: Mapping[str, np.ndarray]) -> Trained:
     """The result of training, from a step's states."""
     states = {name: step.state[name] for name in network.weights}
     chosen = replace(network, weights={n: best[n] for n in network.weights}) if best else None

@@ -10,7 +10,7 @@ import numpy as np
 from burnish.errors import InputError
 
 
-class Values(Mapping[str, np.ndarray]):
+class StepStates(Mapping[str, np.ndarray]):
     """The states of a step by name: what is read is a copy, what is set replaces the value."""
 
     def __init__(self, initial: Mapping[str, np.ndarray]) -> None:

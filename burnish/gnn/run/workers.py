@@ -23,13 +23,13 @@ from burnish.comm.local import TIMEOUT, launch
 from burnish.comm.protocol import Comm
 from burnish.errors import DataError
 from burnish.fitting.checkpoint import ReadFolder
-from burnish.fitting.loop import Limits, Trainer
-from burnish.fitting.report import Progress
+from burnish.fitting.loop import Trainer, TrainingLimits
+from burnish.fitting.report import TrainingProgress
 from burnish.gnn.data.cost import FeatureSums, block_size
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.formats import read
 from burnish.gnn.data.graph import Graph
-from burnish.gnn.data.halo import Partition, exchange
+from burnish.gnn.data.halo import GraphPart, exchange
 from burnish.gnn.data.partition import Graphs, Partitioner, equal_edges, equal_vertices, occupied
 from burnish.gnn.data.regions import resident_bytes, trim
 from burnish.gnn.data.rows import check_finite
@@ -53,7 +53,7 @@ PARTITIONS = ("edges", "vertices", "learned")
 
 
 @dataclass(frozen=True, eq=False)
-class Job:
+class WorkerJob:
     """What every worker is told. ``graph``: a .bngraph file; ``cuts``: where the workers' vertices begin and end."""
 
     network: Network
@@ -61,7 +61,7 @@ class Job:
     cuts: np.ndarray
     partition: str
     train: Train | None
-    limits: Limits
+    limits: TrainingLimits
     checkpoint: str | None = None
     budget: int | None = None
     block: int | None = None
@@ -90,7 +90,7 @@ def fit_workers(
     threads: int | None = None,
     cache_dir: str | Path | None = None,
     timeout: float = TIMEOUT,
-    progress: Callable[[Progress], object] | None = None,
+    progress: Callable[[TrainingProgress], object] | None = None,
 ) -> Trained:
     """Trains as :func:`burnish.gnn.run.train.fit` on a whole graph, by several workers.
 
@@ -104,7 +104,7 @@ def fit_workers(
     """
     _check(workers, kind, partition)
     budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
-    limits = Limits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
+    limits = TrainingLimits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with tempfile.TemporaryDirectory(prefix="burnish-gnn-") as folder:
         path, csr = _file(graph, Path(folder))
         most = max(csr.rows // LEAST_ROWS, 1)
@@ -114,7 +114,7 @@ def fit_workers(
         cuts = occupied(cuts, LEAST_ROWS) if workers > 1 else cuts
         del csr
         own = max(available_cores() // workers, 1) if threads is None else threads
-        job = Job(
+        job = WorkerJob(
             network, str(path), cuts, partition, train, limits, None if checkpoint is None else str(checkpoint), budget,
             block, own, None if cache_dir is None else str(cache_dir), kind == "thread",
         )  # fmt: skip
@@ -128,12 +128,14 @@ def fit_workers(
     return trained
 
 
-def train_share(comm: Comm, job: Job, progress: Callable[[Progress], object] | None = None) -> Trained | None:
+def train_share(
+    comm: Comm, job: WorkerJob, progress: Callable[[TrainingProgress], object] | None = None
+) -> Trained | None:
     """One worker's training; the result is that of worker 0."""
     file = GraphFile.open(job.graph)
     learner = _learner(comm, job, file) if job.partition == "learned" and comm.size > 1 else None
 
-    def made_by(own: Job, cuts: np.ndarray, stack: ExitStack) -> Made:
+    def made_by(own: WorkerJob, cuts: np.ndarray, stack: ExitStack) -> Made:
         return blocked(own.network, _shared(comm, own, cuts), own.train, stack, budget=own.budget, threads=own.threads,
                        cache_dir=own.cache_dir, comm=comm)  # fmt: skip
 
@@ -178,7 +180,7 @@ def _over_workers(comm: Comm, value: int, reduction: str) -> int:
     return int(comm.all_reduce(np.array([float(value)]), reduction)[0])
 
 
-def _least(comm: Comm, job: Job, cuts: np.ndarray) -> int:
+def _least(comm: Comm, job: WorkerJob, cuts: np.ndarray) -> int:
     """Bytes without which no whole share is in memory: what is resident, its rows, and its in-edges; the most of all
     workers.
     """
@@ -187,7 +189,7 @@ def _least(comm: Comm, job: Job, cuts: np.ndarray) -> int:
     return _over_workers(comm, resident_bytes() + NUMBER * ((end - begin) * job.network.features + edges), "max")
 
 
-def _working(comm: Comm, job: Job, made: Made) -> int:
+def _working(comm: Comm, job: WorkerJob, made: Made) -> int:
     """Bytes of a process while the step and the evaluation of a whole share are called; the most of all workers."""
     gc.collect()
     trim()
@@ -198,7 +200,7 @@ def _working(comm: Comm, job: Job, made: Made) -> int:
     return _over_workers(comm, resident_bytes() + own, "max")
 
 
-def _shared(comm: Comm, job: Job, cuts: np.ndarray) -> Shared:
+def _shared(comm: Comm, job: WorkerJob, cuts: np.ndarray) -> Shared:
     """This worker's share: its vertices' rows and in-edges, read from the file, and with whom it exchanges what."""
     file = GraphFile.open(job.graph)
     begin, end = int(cuts[comm.rank]), int(cuts[comm.rank + 1])
@@ -245,7 +247,7 @@ def _out_edges(file: GraphFile, begin: int, end: int) -> CSR:
 
 
 def _local(comm: Comm, rows: CSR, cuts: np.ndarray, blocks: Sequence[tuple[int, int]]) -> Edges:
-    part = Partition.of(rows, cuts, comm)
+    part = GraphPart.of(rows, cuts, comm)
     if comm.size == 1:
         return edges_of(part.csr, blocks)
 
@@ -261,7 +263,7 @@ def _over_all(comm: Comm, metric: Metric, output: np.ndarray, label: np.ndarray)
     return metric(np.concatenate(outputs), np.concatenate(labels))
 
 
-def _learner(comm: Comm, job: Job, file: GraphFile) -> Learner:
+def _learner(comm: Comm, job: WorkerJob, file: GraphFile) -> Learner:
     """A model of what ranges cost. Worker 0 reads the edges for its features, in blocks, and tells the others."""
     widths = [layer.width(0) for layer in job.network.layers[:-1]] or [job.network.features]
     width = max(widths)

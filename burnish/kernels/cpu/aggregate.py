@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from burnish.kernels.cpu.common import single_output
 from burnish.kernels.match import only_reduction
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Cast, Expr, Load, Reduce
-from burnish.loops.loaded import Loaded, is_loaded
+from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
 from burnish.machines.target import Target
@@ -30,14 +30,14 @@ BLOCK_BYTES = 3 << 19  # of a panel of a block of sources; see graph/aggregation
 AHEAD = 4  # edges: how far ahead rows are asked for; 2 to 16 differ by some percent where rows come from memory
 
 
-class Rows(NamedTuple):
+class EdgeRows(NamedTuple):
     """The stage that reduces over rows of edges, the input with their offsets, and what the stage gathers from.
 
     ``offsets`` [V + 1] may be another input than that which bounds the extent: any that counts the work of vertices.
     """
 
     stage: Tensor
-    extent: Loaded
+    extent: LoadedExtent
     offsets: str | None
     gathered: str
     blocked: bool
@@ -51,7 +51,7 @@ class Rows(NamedTuple):
         return tuple(dict.fromkeys(found))
 
 
-def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
+def _rows(task: KernelTask, target: Target, blocked: bool) -> EdgeRows | None:
     """A reduction over one loaded extent, alone or in blocks, that is read at its own place by all that follows."""
     del target
     stage = only_reduction(task)
@@ -75,7 +75,7 @@ def _rows(task: Task, target: Target, blocked: bool) -> Rows | None:
         return None
     counts = [t.name for t in task.inputs if t.shape == (stage.shape[0] + 1,) and t.dtype in ("int64", "int32")]
     own = ends.buffer.name if ends.buffer.name in counts else next(iter(counts), None)
-    return Rows(stage, extent, own, gathered, blocked)
+    return EdgeRows(stage, extent, own, gathered, blocked)
 
 
 def _row(begin: Expr) -> Load | None:
@@ -90,7 +90,7 @@ def _gathered(stage: Tensor, body: Reduce) -> str | None:
     return found[0].buffer.name if found else None
 
 
-def _accumulator(s: Schedule, task: Task, rows: Rows, scope: str, keep: tuple[str, ...] = ()) -> str:
+def _accumulator(s: Schedule, task: KernelTask, rows: EdgeRows, scope: str, keep: tuple[str, ...] = ()) -> str:
     """Inlines all stages but the reduction, the output and those kept; the stage that accumulates."""
     out = single_output(task)
     for t in task.stages():
@@ -117,7 +117,7 @@ def _registers(s: Schedule, loops: list[str], lanes: int) -> int:
     return prod(s.extent(loop) for loop in loops[:-1]) * _vectors(s.extent(loops[-1]), lanes)
 
 
-def _weighted(rows: Rows) -> bool:
+def _weighted(rows: EdgeRows) -> bool:
     """Whether what is added has a part that is the same for all of the last axis, as attention's weights are."""
     body = rows.stage.body
     assert isinstance(body, Reduce)
@@ -125,7 +125,7 @@ def _weighted(rows: Rows) -> bool:
     return part is not None and rows.stage.axes[-2].name in part.variables
 
 
-def _work(rows: Rows) -> int:
+def _work(rows: EdgeRows) -> int:
     """Elements that are read."""
     return rows.extent.high * prod(rows.stage.shape[1:])
 
@@ -133,7 +133,7 @@ def _work(rows: Rows) -> int:
 # --- vertex by vertex -------------------------------------------------------------------------------------------------
 
 
-def _by_vertex(task: Task, target: Target) -> Rows | None:
+def _by_vertex(task: KernelTask, target: Target) -> EdgeRows | None:
     return _rows(task, target, blocked=False)
 
 
@@ -141,7 +141,7 @@ def _vectors(extent: int, lanes: int) -> int:
     return -(-extent // lanes)
 
 
-def _space_by_vertex(task: Task, target: Target, rows: Rows) -> Space:
+def _space_by_vertex(task: KernelTask, target: Target, rows: EdgeRows) -> ScheduleSpace:
     """``vectors`` of features in a panel, of as equal panels as can be; ``ahead``: edges until a row is needed."""
     del task
     most = min(MOST_VECTORS, target.vector_registers - 8)
@@ -149,10 +149,10 @@ def _space_by_vertex(task: Task, target: Target, rows: Rows) -> Space:
     panels = -(-whole // most)
     default = -(-whole // panels)
     knobs = {"vectors": tuple(sorted({1, 2, 4, 8, default})), "ahead": (0, 2, AHEAD, 8, 16), "parts": (1, PARTS, 16)}
-    return Space(knobs, {"vectors": default, "ahead": AHEAD, "parts": PARTS})
+    return ScheduleSpace(knobs, {"vectors": default, "ahead": AHEAD, "parts": PARTS})
 
 
-def _apply_by_vertex(task: Task, target: Target, rows: Rows, choice: Choice) -> Schedule:
+def _apply_by_vertex(task: KernelTask, target: Target, rows: EdgeRows, choice: Choice) -> Schedule:
     """``panel of features -> parallel(part) -> vertex -> edge -> vectors``, the sums in registers."""
     s, lanes = Schedule(task.program()), target.lanes
     out, width = single_output(task), int(choice["vectors"]) * target.lanes
@@ -191,11 +191,11 @@ AGGREGATE = Template("aggregate", _by_vertex, _space_by_vertex, _apply_by_vertex
 # --- block by block ---------------------------------------------------------------------------------------------------
 
 
-def _by_block(task: Task, target: Target) -> Rows | None:
+def _by_block(task: KernelTask, target: Target) -> EdgeRows | None:
     return _rows(task, target, blocked=True)
 
 
-def _space_by_block(task: Task, target: Target, rows: Rows) -> Space:
+def _space_by_block(task: KernelTask, target: Target, rows: EdgeRows) -> ScheduleSpace:
     """``vectors`` of features in a panel: as many as let a block's rows stay in about the second-level cache."""
     del task
     body = rows.stage.body
@@ -206,10 +206,10 @@ def _space_by_block(task: Task, target: Target, rows: Rows) -> Space:
     fitting = [n for n in (4, 2, 1) if block * n * target.lanes * 4 <= most] or [1]
     whole = _vectors(prod(rows.stage.shape[1:]), target.lanes)
     default = next((n for n in fitting if n <= whole), 1)
-    return Space({"vectors": (1, 2, 4), "parts": (1, 2, 4, 8, 16)}, {"vectors": default, "parts": 1})
+    return ScheduleSpace({"vectors": (1, 2, 4), "parts": (1, 2, 4, 8, 16)}, {"vectors": default, "parts": 1})
 
 
-def _apply_by_block(task: Task, target: Target, rows: Rows, choice: Choice) -> Schedule:
+def _apply_by_block(task: KernelTask, target: Target, rows: EdgeRows, choice: Choice) -> Schedule:
     """``panel of features -> parallel(part) -> block of sources -> vertex -> edge``; sums of a block in registers.
 
     A panel of the sources and of the sums lies in memory of its own, where rows follow each other: what a block gathers

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from burnish.kernels.cpu.common import apply_layouts, mark, parallel_over, single_output
 from burnish.kernels.cpu.generic import inline_cheap, vectorize_stage
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Const, Expr, Load, Reduce, Var
 from burnish.loops.tensor import Tensor
@@ -34,7 +34,7 @@ class ColumnSums(NamedTuple):
     by_row: bool
 
 
-def _form(task: Task, target: Target) -> ColumnSums | None:
+def _form(task: KernelTask, target: Target) -> ColumnSums | None:
     """One sum over all rows of numbers that lie in them; other reductions are of single rows."""
     out = task.outputs[0]
     reductions = [t for t in task.stages() if isinstance(t.body, Reduce)]
@@ -88,7 +88,7 @@ def _is_in_row(load: Load, column: str) -> bool:
     return load.indices[-1] == Var(column) and all(column not in free_vars(i) for i in load.indices[:-1])
 
 
-def _space(task: Task, target: Target, found: ColumnSums) -> Space:
+def _space(task: KernelTask, target: Target, found: ColumnSums) -> ScheduleSpace:
     body = found.sums.body
     assert isinstance(body, Reduce)
     first, rest = body.axes[0].extent, prod(axis.extent for axis in body.axes[1:])
@@ -99,10 +99,10 @@ def _space(task: Task, target: Target, found: ColumnSums) -> Space:
     together = 1 if found.by_row else next(n for n in (4, 2, 1) if last % n == 0)
     knobs = {"chunks": tuple(chunks), "rows": (1,) if found.by_row else (1, 2, 4), "vectors": (1, 2, 4)}
     vectors = next(n for n in (4, 2, 1) if n == 1 or found.sums.shape[-1] % (n * target.lanes) == 0)
-    return Space(knobs, {"chunks": default, "rows": together, "vectors": vectors})
+    return ScheduleSpace(knobs, {"chunks": default, "rows": together, "vectors": vectors})
 
 
-def _apply(task: Task, target: Target, found: ColumnSums, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: ColumnSums, choice: Choice) -> Schedule:
     lanes, out, rank = target.lanes, single_output(task), len(found.sums.shape)
     s = Schedule(task.program())
     kept = [t.name for t in inline_cheap(s, task, target) if t is not found.sums and t.name != out]

@@ -8,7 +8,7 @@ from contextlib import nullcontext, suppress
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.elements import element_step, fits_elements
 from burnish.kernels.nest import Arrangement, Size
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout, layout
 from burnish.loops.tensor import Tensor
@@ -16,14 +16,14 @@ from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
-def single_output(task: Task) -> str:
+def single_output(task: KernelTask) -> str:
     """The name of the task's only output."""
     if len(task.outputs) != 1:
         raise ScheduleError(f"task '{task.name}' has {len(task.outputs)} outputs; this template schedules one")
     return task.outputs[0].name
 
 
-def inline_around(s: Schedule, task: Task, keep: Sequence[str]) -> str:
+def inline_around(s: Schedule, task: KernelTask, keep: Sequence[str]) -> str:
     """Inlines every element-wise stage but the output into its readers; returns the accumulator stage of the anchor.
 
     What remains: the stages in ``keep``, the anchor, and the nest of the first output, that holds the whole epilogue,
@@ -38,14 +38,14 @@ def inline_around(s: Schedule, task: Task, keep: Sequence[str]) -> str:
     return anchor.name if anchor.name != out else s.cache_write(out, "register")
 
 
-def packed_weight(task: Task) -> Tensor | None:
+def packed_weight(task: KernelTask) -> Tensor | None:
     """The one factor of the anchor that is packed, as a constant or at each call, None if there is no such input."""
     anchor = task.anchor()
     found = [t for t in anchor.inputs if t.name in task.packing] if anchor else []
     return found[0] if len(found) == 1 else None
 
 
-def apply_layouts(s: Schedule, task: Task, constants: dict[str, str]) -> None:
+def apply_layouts(s: Schedule, task: KernelTask, constants: dict[str, str]) -> None:
     """Lays the parameters out: activations as the task says, constants as the template chose (name -> tag)."""
     for tensor in (*task.inputs, *task.outputs):
         own: Layout | str | None = constants.get(tensor.name) or task.layouts.get(tensor.name)
@@ -53,7 +53,7 @@ def apply_layouts(s: Schedule, task: Task, constants: dict[str, str]) -> None:
             s.transform_layout(tensor.name, own)
 
 
-def channel_constants(task: Task, block: int) -> dict[str, str]:
+def channel_constants(task: KernelTask, block: int) -> dict[str, str]:
     """Layouts padding per-channel operands ([C] or [C, 1, 1], ...) to whole blocks, so that they load as vectors."""
     tags = {}
     for tensor in task.inputs:

@@ -27,8 +27,8 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import Convolution, convolution
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, CandidateNests, Knobs, NestLevel, statement
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
@@ -38,7 +38,7 @@ STREAMS = 8  # runs of memory that a core fetches ahead at once
 N, OC, OH, OW, IC, KH, KW = range(7)  # axes of a convolution
 
 
-def _direct(task: Task, target: Target) -> Convolution | None:
+def _direct(task: KernelTask, target: Target) -> Convolution | None:
     """A dense convolution that is written row-major, or any in channel blocks."""
     found = convolution(task, packed_weight(task))
     if found is None or found.conv.shape != task.outputs[0].shape:
@@ -48,18 +48,18 @@ def _direct(task: Task, target: Target) -> Convolution | None:
     return found if is_blocked(task.layout(single_output(task)), 1, target.lanes) else None
 
 
-def _is_plain(task: Task) -> bool:
+def _is_plain(task: KernelTask) -> bool:
     """Whether the output is row-major."""
     return task.layout(single_output(task)).plain
 
 
-def _rows(task: Task, target: Target) -> Convolution | None:
+def _rows(task: KernelTask, target: Target) -> Convolution | None:
     """Any whose output is row-major or in channel blocks, also one that is read at other indices, as phases are."""
     own = task.layout(task.outputs[0].name)
     return convolution(task, packed_weight(task)) if own.plain or is_blocked(own, 1, target.lanes) else None
 
 
-def _space(task: Task, target: Target, found: Convolution) -> Space:
+def _space(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpace:
     conv, weight, _ = found
     batch, channels, height, width = conv.shape
     blocks = -(-channels // target.lanes)
@@ -86,10 +86,10 @@ def _space(task: Task, target: Target, found: Convolution) -> Space:
     unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
     depth, band = _passes(task, target, found, vectors)
     prefetch = int(depth > 0 and weight.shape[2] > 1 and band > 1)
-    return Space(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
+    return ScheduleSpace(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
 
 
-def _shared(task: Task, target: Target, found: Convolution) -> int:
+def _shared(task: KernelTask, target: Target, found: Convolution) -> int:
     """Neighbouring pixels of a row whose inputs lie in one vector: of rows in channel blocks, one."""
     if any(is_blocked(task.layout(t.name), 1, target.lanes) for t in task.inputs):
         return 1
@@ -97,11 +97,11 @@ def _shared(task: Task, target: Target, found: Convolution) -> int:
     return max(1, target.element_lanes // stride)
 
 
-def _space_rows(task: Task, target: Target, found: Convolution) -> Space:
+def _space_rows(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpace:
     """The knobs that single rows have: they are not cut into bands and passes."""
     own, bands = _space(task, target, found), ("prefetch", "band", "depth")
     knobs = {knob: choices for knob, choices in own.knobs.items() if knob not in bands}
-    return Space(knobs, {knob: own.default[knob] for knob in knobs})
+    return ScheduleSpace(knobs, {knob: own.default[knob] for knob in knobs})
 
 
 def _depths(weight: Tensor, target: Target) -> list[int]:
@@ -110,7 +110,7 @@ def _depths(weight: Tensor, target: Target) -> list[int]:
     return [depth for depth in range(target.lanes, inputs, target.lanes) if inputs % depth == 0]
 
 
-def _passes(task: Task, target: Target, found: Convolution, vectors: int) -> tuple[int, int]:
+def _passes(task: KernelTask, target: Target, found: Convolution, vectors: int) -> tuple[int, int]:
     """(input channels of a pass, rows of a band) of :func:`_schedule_bands`; 0 channels: one pass over all of them.
 
     An image of one row is cut into bands of columns instead.
@@ -153,7 +153,7 @@ def _bands(conv: Tensor) -> int:
     return height if height > 1 else width
 
 
-def _all_bands(task: Task, conv: Tensor, target: Target) -> tuple[int, ...]:
+def _all_bands(task: KernelTask, conv: Tensor, target: Target) -> tuple[int, ...]:
     """The bands that an image can be cut into: columns of a row-major output are not, within a vector."""
     extent = _bands(conv)
     if conv.shape[2] > 1 or not _is_plain(task):
@@ -176,7 +176,7 @@ def _has_many_streams(weight: Tensor, target: Target) -> bool:
     return weight.shape[1] > 2 * STREAMS * target.lanes
 
 
-def _apply(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: Convolution, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     _lay_out(s, task, target, found.weight, choice)
@@ -198,7 +198,7 @@ def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
     s.prefetch(weight.name, kw, part, 1, row)
 
 
-def _apply_rows(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
+def _apply_rows(task: KernelTask, target: Target, found: Convolution, choice: Choice) -> Schedule:
     """All rows of the convolution in channel blocks in a buffer of its own, then the output row by row."""
     s = Schedule(task.program())
     out, (conv, weight, _) = single_output(task), found
@@ -235,14 +235,14 @@ def _depth_block(weight: Tensor, lanes: int) -> int:
     return lanes if depth % lanes == 0 or depth >= 2 * lanes else depth
 
 
-def _lay_out(s: Schedule, task: Task, target: Target, weight: Tensor, choice: Choice) -> None:
+def _lay_out(s: Schedule, task: KernelTask, target: Target, weight: Tensor, choice: Choice) -> None:
     group = int(choice["vectors"]) * target.lanes
     tag = f"ABCD{_depth_block(weight, target.lanes)}b{group}a"
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: tag})
 
 
 def _schedule_nest(
-    s: Schedule, task: Task, target: Target, weight: Tensor, choice: Choice, acc: str, result: str = ""
+    s: Schedule, task: KernelTask, target: Target, weight: Tensor, choice: Choice, acc: str, result: str = ""
 ) -> tuple[str, ...]:
     """The nest that stores ``result`` (the output by default), in it the sums ``acc``; returns the parallel loops."""
     out = result or single_output(task)
@@ -261,7 +261,7 @@ def _schedule_nest(
 
 
 def _schedule_bands(
-    s: Schedule, task: Task, target: Target, weight: Tensor, choice: Choice, acc: str
+    s: Schedule, task: KernelTask, target: Target, weight: Tensor, choice: Choice, acc: str
 ) -> tuple[str, ...]:
     """As :func:`_schedule_nest`, but the sums of a band of rows are kept in scratch, from which the output is written.
 
@@ -341,26 +341,28 @@ def _tile_sums(s: Schedule, target: Target, weight: Tensor, choice: Choice, acc:
 # --- what cost models see ---------------------------------------------------------------------------------------------
 
 
-def _direct_nests(task: Task, target: Target, found: Convolution) -> Describe:
+def _direct_nests(task: KernelTask, target: Target, found: Convolution) -> Describe:
     """Bands of passes where ``depth`` is not 0 or the output is row-major; else single rows, in either order."""
     rows = task.layout(single_output(task)).plain
     return _register_tiles(task, target, found, lambda knobs: np.asarray(rows) | (knobs["depth"] > 0))
 
 
-def _rows_nests(task: Task, target: Target, found: Convolution) -> Describe:
+def _rows_nests(task: KernelTask, target: Target, found: Convolution) -> Describe:
     """As the direct convolution without bands, in a buffer of its own."""
     describe, none = _register_tiles(task, target, found, lambda knobs: np.asarray(False)), np.asarray(0)
     return lambda knobs, count: describe({**knobs, "band": none, "depth": none}, count)
 
 
-def _register_tiles(task: Task, target: Target, found: Convolution, bands: Callable[[Knobs], np.ndarray]) -> Describe:
+def _register_tiles(
+    task: KernelTask, target: Target, found: Convolution, bands: Callable[[Knobs], np.ndarray]
+) -> Describe:
     conv, weight, _ = found
     domain, lanes = statement(task, conv), target.lanes
     batch, outputs, height, width = conv.shape
     inputs, kernel_h, kernel_w = domain.extents[IC], domain.extents[KH], domain.extents[KW]
     block = _depth_block(weight, lanes)
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         tile, vectors, step = knobs["tile_ow"], knobs["vectors"], knobs["unroll_ic"]
         group, in_bands = vectors * lanes, bands(knobs)
         depth = np.where(in_bands & (knobs["depth"] > 0), knobs["depth"], inputs)
@@ -370,23 +372,23 @@ def _register_tiles(task: Task, target: Target, found: Convolution, bands: Calla
         alone = ~in_bands & (height == 1) & (width % tile == 0)  # tiles of a single row run in parallel
         groups, tiles = -(-outputs // group), -(-wide // tile)
         levels = [
-            Level(N, batch, 1, PARALLEL),
-            Level(OC, np.where(by_columns, 1, groups), group, PARALLEL),
-            Level(OH, -(-height // high), high, PARALLEL),
-            Level(OW, -(-width // wide), wide, PARALLEL),
-            Level(OW, np.where(alone, tiles, 1), tile, PARALLEL),
-            Level(OC, np.where(by_columns, groups, 1), group, PARALLEL),
-            Level(IC, -(-inputs // depth), depth),
-            Level(OH, high),
-            Level(OW, np.where(alone, 1, tiles), tile),
-            Level(IC, -(-depth // block), block),
-            Level(KH, kernel_h),
-            Level(KW, kernel_w),
-            Level(IC, -(-block // step), step),
-            Level(IC, step, 1, UNROLL),
-            Level(OW, tile, 1, UNROLL),
-            Level(OC, vectors, lanes, UNROLL),
-            Level(OC, lanes, 1, VECTORIZE),
+            NestLevel(N, batch, 1, PARALLEL),
+            NestLevel(OC, np.where(by_columns, 1, groups), group, PARALLEL),
+            NestLevel(OH, -(-height // high), high, PARALLEL),
+            NestLevel(OW, -(-width // wide), wide, PARALLEL),
+            NestLevel(OW, np.where(alone, tiles, 1), tile, PARALLEL),
+            NestLevel(OC, np.where(by_columns, groups, 1), group, PARALLEL),
+            NestLevel(IC, -(-inputs // depth), depth),
+            NestLevel(OH, high),
+            NestLevel(OW, np.where(alone, 1, tiles), tile),
+            NestLevel(IC, -(-depth // block), block),
+            NestLevel(KH, kernel_h),
+            NestLevel(KW, kernel_w),
+            NestLevel(IC, -(-block // step), step),
+            NestLevel(IC, step, 1, UNROLL),
+            NestLevel(OW, tile, 1, UNROLL),
+            NestLevel(OC, vectors, lanes, UNROLL),
+            NestLevel(OC, lanes, 1, VECTORIZE),
         ]
         packed = Arrangement(weight.shape, ((0, 0), (1, 0), (2, 0), (3, 0), (1, block), (0, group)))
         return domain.nest(levels, count, {weight.name: packed, conv.name: channel_blocks(conv.shape, lanes)})

@@ -19,13 +19,13 @@ from burnish.kernels.cpu.common import (
     single_output,
 )
 from burnish.kernels.match import Convolution, convolution
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
-def _grouped(task: Task, target: Target) -> Convolution | None:
+def _grouped(task: KernelTask, target: Target) -> Convolution | None:
     """A convolution in equal groups between images in channel blocks."""
     found = convolution(task, packed_weight(task))
     if found is None or found.conv.shape != task.outputs[0].shape or found.even_groups <= 1:
@@ -45,12 +45,12 @@ def _sizes(found: Convolution) -> tuple[int, int]:
     return found.weight.shape[1], found.weight.shape[0] // found.even_groups
 
 
-def _depthwise(task: Task, target: Target) -> Convolution | None:
+def _depthwise(task: KernelTask, target: Target) -> Convolution | None:
     found = _grouped(task, target)
     return found if found is not None and _sizes(found) == (1, 1) else None
 
 
-def _small_groups(task: Task, target: Target) -> Convolution | None:
+def _small_groups(task: KernelTask, target: Target) -> Convolution | None:
     found = _grouped(task, target)
     if found is None:
         return None
@@ -58,7 +58,7 @@ def _small_groups(task: Task, target: Target) -> Convolution | None:
     return found if target.lanes % (4 * outputs) == 0 and inputs <= 4 * outputs else None
 
 
-def _space(task: Task, target: Target, found: Convolution) -> Space:
+def _space(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpace:
     width = task.outputs[0].shape[3]
     kernel_h, kernel_w = found.weight.shape[2:]
     registers = target.vector_registers
@@ -67,10 +67,10 @@ def _space(task: Task, target: Target, found: Convolution) -> Space:
     most = max(1, min(width, (registers - held) // 2 - 1 if whole else registers - held - 3))
     tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 2), -t))
     knobs = {"tile_ow": tuple(range(1, min(width, registers - 2) + 1)), "weights": ("window", "row")}
-    return Space(knobs, {"tile_ow": tile, "weights": "window" if whole else "row"})
+    return ScheduleSpace(knobs, {"tile_ow": tile, "weights": "window" if whole else "row"})
 
 
-def _apply(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: Convolution, choice: Choice) -> Schedule:
     lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())
     out = single_output(task)
@@ -91,15 +91,15 @@ def _apply(task: Task, target: Target, found: Convolution, choice: Choice) -> Sc
     return s
 
 
-def _space_groups(task: Task, target: Target, found: Convolution) -> Space:
+def _space_groups(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpace:
     del found
     width = task.outputs[0].shape[3]
     most = min(width, target.vector_registers // 2 - 2)
     tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 2), -t))
-    return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
+    return ScheduleSpace({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
 
 
-def _apply_groups(task: Task, target: Target, found: Convolution, choice: Choice) -> Schedule:
+def _apply_groups(task: KernelTask, target: Target, found: Convolution, choice: Choice) -> Schedule:
     """As the depthwise convolution, with the group's input channels unrolled: each a shuffle of the block's vector."""
     lanes, weight = target.lanes, found.weight
     s = Schedule(task.program())

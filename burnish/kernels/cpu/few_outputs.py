@@ -19,7 +19,7 @@ from burnish.kernels.cpu.common import (
     single_output,
 )
 from burnish.kernels.match import Convolution, convolution
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
@@ -36,7 +36,7 @@ class Few(NamedTuple):
     blocked: bool
 
 
-def _form(task: Task, target: Target) -> Few | None:
+def _form(task: KernelTask, target: Target) -> Few | None:
     """A dense convolution of one output, row-major, with fewer channels than half a vector has elements."""
     found = convolution(task, packed_weight(task))
     if found is None or found.even_groups != 1 or found.conv.dtype != "float32" or len(task.outputs) != 1:
@@ -56,7 +56,7 @@ def _form(task: Task, target: Target) -> Few | None:
     return Few(found, blocked) if cycles < GAIN * terms / 2 else None
 
 
-def _space(task: Task, target: Target, found: Few) -> Space:
+def _space(task: KernelTask, target: Target, found: Few) -> ScheduleSpace:
     conv = found.convolution.conv
     outputs, height, width = conv.shape[1:]
     kernel_rows = found.convolution.weight.shape[2]
@@ -65,7 +65,7 @@ def _space(task: Task, target: Target, found: Few) -> Space:
         tiles = tuple(range(1, min(width, max(room // outputs, 1), 8) + 1))
         # Each tap loads the vectors of all pixels, and the weights of all channels.
         best = max(tiles, key=lambda n: (n * outputs / (n + outputs) if n * outputs + n + 1 <= room else 0, n))
-        return Space({"tile_ow": tiles}, {"tile_ow": best})
+        return ScheduleSpace({"tile_ow": tiles}, {"tile_ow": best})
     most = max(room // outputs, 1)  # vectors of a register tile in each channel
     rows = tuple(n for n in range(1, min(height, 8) + 1) if n <= most)
     vectors = tuple(n for n in range(1, min(-(-width // target.lanes), 4) + 1) if n <= most)
@@ -73,10 +73,10 @@ def _space(task: Task, target: Target, found: Few) -> Space:
     across = vectors[-1] if kernel_rows == 1 else 1
     fitting = [n for n in rows if n * across <= most]
     best = max(fitting, key=lambda n: (-(-height // n) * n == height, n * outputs <= MOST_UNROLLED, n))
-    return Space({"rows": rows, "vectors": vectors}, {"rows": best, "vectors": across})
+    return ScheduleSpace({"rows": rows, "vectors": vectors}, {"rows": best, "vectors": across})
 
 
-def _apply(task: Task, target: Target, found: Few, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: Few, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
     weight = found.convolution.weight.name
@@ -90,7 +90,7 @@ def _apply(task: Task, target: Target, found: Few, choice: Choice) -> Schedule:
     return s
 
 
-def _sum_along_channels(s: Schedule, task: Task, target: Target, acc: str, tile: int) -> tuple[str, ...]:
+def _sum_along_channels(s: Schedule, task: KernelTask, target: Target, acc: str, tile: int) -> tuple[str, ...]:
     """``parallel(n, oh) -> ow tile -> ic block, kh, kw -> pixels, channels``: the sums of a row, then its output."""
     lanes = target.lanes
     s.set_scope(acc, "global")
@@ -121,7 +121,7 @@ def _sum_along_channels(s: Schedule, task: Task, target: Target, acc: str, tile:
     return image, line
 
 
-def _sum_along_columns(s: Schedule, task: Task, target: Target, acc: str, choice: Choice) -> tuple[str, ...]:
+def _sum_along_columns(s: Schedule, task: KernelTask, target: Target, acc: str, choice: Choice) -> tuple[str, ...]:
     """``parallel(n, row tile) -> column tile -> ic, kh, kw -> channels, rows``: vectors of columns in registers."""
     vectors = int(choice["vectors"])
     columns = min(target.lanes * vectors, s.extent(s.loops(single_output(task))[3]))

@@ -16,8 +16,18 @@ import numpy as np
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.nest import PARALLEL, SERIAL, VECTORIZE, Arrangement, Knobs, Level, Nest, main_stage, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import (
+    PARALLEL,
+    SERIAL,
+    VECTORIZE,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    main_stage,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template, stage_nest
 from burnish.loops.dead import drop_dead_stores
 from burnish.loops.expr import Call, Load, Reduce, Var
@@ -34,18 +44,18 @@ GRAIN = 1 << 12  # elements of work below which waking the threads costs more th
 REGISTERS = 24  # vectors an accumulator may take
 
 
-def _space(task: Task, target: Target, form: bool) -> Space:
+def _space(task: KernelTask, target: Target, form: bool) -> ScheduleSpace:
     """Several vectors at once where they are one run of memory: blocks of one vector each are not."""
     if any(not task.layout(t.name).plain for t in task.outputs):
-        return Space({"vectors": (1,)}, {"vectors": 1})
-    return Space({"vectors": (1, 2, 4)}, {"vectors": 4 if _is_map(task) else 1})
+        return ScheduleSpace({"vectors": (1,)}, {"vectors": 1})
+    return ScheduleSpace({"vectors": (1, 2, 4)}, {"vectors": 4 if _is_map(task) else 1})
 
 
-def _is_map(task: Task) -> bool:
+def _is_map(task: KernelTask) -> bool:
     return not any(isinstance(t.body, Reduce) for t in task.stages())
 
 
-def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:
     s = Schedule(task.program())
     kept = inline_cheap(s, task, target)
     caches = {t.name: s.cache_write(t.name, "local") for t in task.outputs if isinstance(t.body, Reduce)}
@@ -58,7 +68,7 @@ def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
     return s
 
 
-def _bounding(task: Task, out: Tensor) -> set[int]:
+def _bounding(task: KernelTask, out: Tensor) -> set[int]:
     """The output's dimensions that say where reductions over loaded extents run: no vector goes over them."""
     maps = row_maps(task, out)
     found: set[int] = set()
@@ -69,7 +79,7 @@ def _bounding(task: Task, out: Tensor) -> set[int]:
     return found
 
 
-def inline_cheap(s: Schedule, task: Task, target: Target) -> list[Tensor]:
+def inline_cheap(s: Schedule, task: KernelTask, target: Target) -> list[Tensor]:
     """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs too."""
     stages = task.stages()
     kept = []
@@ -124,13 +134,13 @@ def _schedule_output(
     _parallelize(s, outer)
 
 
-def row_axes(task: Task, out: Tensor, kept: list[Tensor]) -> list[int]:
+def row_axes(task: KernelTask, out: Tensor, kept: list[Tensor]) -> list[int]:
     """The output's dimensions at which every kept stage is read at the output's own index, directly or not."""
     maps = row_maps(task, out)
     return [d for d in range(len(out.shape)) if all(d in maps.get(t.name, {}) for t in kept)]
 
 
-def row_maps(task: Task, out: Tensor) -> dict[str, dict[int, int]]:
+def row_maps(task: KernelTask, out: Tensor) -> dict[str, dict[int, int]]:
     """Of each stage and input, the dimensions that are always read at the index of one of the output's: that one -> its
     own.
     """
@@ -277,7 +287,7 @@ def _work(body: Stmt) -> int:
     return 1
 
 
-def _nests(task: Task, target: Target, form: bool) -> Describe:
+def _nests(task: KernelTask, target: Target, form: bool) -> Describe:
     """Of a map: all loops in parallel, of the one with unit stride whole vectors. Of a reduction: its stage's loops."""
     stage = main_stage(task)
     if isinstance(stage.body, Reduce) or len(task.outputs) != 1:
@@ -290,13 +300,13 @@ def _nests(task: Task, target: Target, form: bool) -> Describe:
     contiguous = layout.block(unit) == 1
     parallel = PARALLEL if prod(stage.shape) >= GRAIN else SERIAL
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         wide = target.lanes * knobs["vectors"]
         extent = stage.shape[unit]
         vector = np.minimum(np.where(extent % wide == 0, wide, target.lanes), extent if contiguous else wide)
-        outer = [Level(a, e, annotation=parallel) for a, e in enumerate(stage.shape)]
-        outer[unit] = Level(unit, -(-extent // vector), vector, parallel)
-        return domain.nest([*outer, Level(unit, vector, 1, VECTORIZE)], count)
+        outer = [NestLevel(a, e, annotation=parallel) for a, e in enumerate(stage.shape)]
+        outer[unit] = NestLevel(unit, -(-extent // vector), vector, parallel)
+        return domain.nest([*outer, NestLevel(unit, vector, 1, VECTORIZE)], count)
 
     return describe
 

@@ -13,8 +13,8 @@ from math import prod
 from typing import NamedTuple
 
 from burnish.kernels.cpu.common import inline_around, mark, parallel_over, single_output
-from burnish.kernels.cpu.product import Product, product
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.cpu.product import MatrixProduct, product
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
 from burnish.machines.target import Target
@@ -30,11 +30,11 @@ ADD_UP = 5.0  # cycles to add up the elements of a vector
 class Inner(NamedTuple):
     """A product, and the rows of its left factor."""
 
-    product: Product
+    product: MatrixProduct
     rows: int
 
 
-def _form(task: Task, target: Target) -> Inner | None:
+def _form(task: KernelTask, target: Target) -> Inner | None:
     """Factors of float32 whose last dimension is the depth, of which the right one is a variable matrix."""
     p = product(task)
     if (
@@ -69,7 +69,7 @@ def _last(found: Inner) -> int:
     return shape[-2] if len(shape) > 1 else 1
 
 
-def _space(task: Task, target: Target, found: Inner) -> Space:
+def _space(task: KernelTask, target: Target, found: Inner) -> ScheduleSpace:
     columns, last = found.product.anchor.shape[-1], _last(found)
     rows = tuple(range(1, min(last, MOST_ROWS) + 1))
 
@@ -81,7 +81,7 @@ def _space(task: Task, target: Target, found: Inner) -> Space:
 
     fitting = [(r, c) for r in rows for c in _columns(columns) if r * c + min(r, c) + 1 <= target.vector_registers]
     r, c = min(fitting, key=lambda tile: (cycles(*tile), -tile[0]))
-    return Space({"rows": rows, "columns": _columns(columns)}, {"rows": r, "columns": c})
+    return ScheduleSpace({"rows": rows, "columns": _columns(columns)}, {"rows": r, "columns": c})
 
 
 def _panel(columns: int, tile: int, target: Target) -> int:
@@ -91,7 +91,7 @@ def _panel(columns: int, tile: int, target: Target) -> int:
     return max((n for n in shared if n <= 8 * target.lanes), default=min(counts))
 
 
-def _apply(task: Task, target: Target, found: Inner, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: Inner, choice: Choice) -> Schedule:
     lanes, out = target.lanes, single_output(task)
     p, tile = found.product, int(choice["columns"])
     s = Schedule(task.program())

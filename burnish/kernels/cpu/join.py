@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, is_blocked, parallel_over, single_output
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce, Select
 from burnish.loops.traverse import free_vars, walk
@@ -20,7 +20,7 @@ from burnish.schedule.schedule import Schedule
 MOST_BLOCKS = 48  # of channels: each has code of its own
 
 
-def _join(task: Task, target: Target) -> bool | None:
+def _join(task: KernelTask, target: Target) -> bool | None:
     """Whether it is a map of images in channel blocks that selects by the channel; None if not."""
     if len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
         return None
@@ -37,11 +37,11 @@ def _join(task: Task, target: Target) -> bool | None:
     return selects or None
 
 
-def _space(task: Task, target: Target, form: bool) -> Space:
-    return Space({}, {})
+def _space(task: KernelTask, target: Target, form: bool) -> ScheduleSpace:
+    return ScheduleSpace({}, {})
 
 
-def _apply(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:
     del choice
     s = Schedule(task.program())
     out = single_output(task)

@@ -31,9 +31,20 @@ from burnish.kernels.cpu.panels import (
     panel_layout,
     panels_fit,
 )
-from burnish.kernels.cpu.product import Product, product
-from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.cpu.product import MatrixProduct, product
+from burnish.kernels.nest import (
+    PARALLEL,
+    SERIAL,
+    UNROLL,
+    VECTORIZE,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    Size,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Axis, Reduce, Var
 from burnish.loops.traverse import free_vars
@@ -47,7 +58,7 @@ MOST_VECTORS = 8
 PAGE, WAYS = 1 << 12, 8  # bytes between addresses in one set of the first cache, and the lines of a set
 
 
-def _product(task: Task, target: Target) -> Product | None:
+def _product(task: KernelTask, target: Target) -> MatrixProduct | None:
     p = product(task)
     if p is None:
         return None
@@ -58,7 +69,7 @@ def _product(task: Task, target: Target) -> Product | None:
     return p if plain and whole_blocks and len(own) == 1 and isinstance(own[0], Var) else None
 
 
-def _space(task: Task, target: Target, p: Product) -> Space:
+def _space(task: KernelTask, target: Target, p: MatrixProduct) -> ScheduleSpace:
     shape = task.outputs[0].shape
     rows = shape[p.rows[-1]] if p.rows else 1
     in_place = not has_panels(task, p, target.lanes) and is_in_place(task, p, target.lanes)
@@ -74,10 +85,10 @@ def _space(task: Task, target: Target, p: Product) -> Space:
     if outer == "columns" and not depth and not in_place and _has_long_rows(p, shape, vectors, target):
         outer = "rows"
     unroll = next(u for u in (4, 2, 1) if (depth or p.depth) % u == 0) if tile > 1 else 1
-    return Space(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
+    return ScheduleSpace(knobs, {"tile": tile, "vectors": vectors, "outer": outer, "depth": depth, "unroll": unroll})
 
 
-def _has_long_rows(p: Product, shape: tuple[int, ...], vectors: int, target: Target) -> bool:
+def _has_long_rows(p: MatrixProduct, shape: tuple[int, ...], vectors: int, target: Target) -> bool:
     """Whether the left factor is too long to be read again for every panel, and the right one is not.
 
     Not one whose rows are no runs of memory: a chunk of them has parts of too many pages.
@@ -88,25 +99,25 @@ def _has_long_rows(p: Product, shape: tuple[int, ...], vectors: int, target: Tar
     return left > 8 * target.l2_bytes and left > 4 * right and shape[p.columns[-1]] > 2 * vectors * target.lanes
 
 
-def _summed(p: Product) -> tuple[Axis, ...]:
+def _summed(p: MatrixProduct) -> tuple[Axis, ...]:
     """The axes that a product sums over."""
     assert isinstance(p.anchor.body, Reduce)
     return p.anchor.body.axes
 
 
-def _chunk(p: Product, target: Target, tile: int | np.ndarray) -> Any:
+def _chunk(p: MatrixProduct, target: Target, tile: int | np.ndarray) -> Any:
     """Tiles of rows whose part of the left factor takes half of the second cache: in order "rows", around panels."""
     return np.maximum(1, target.l2_bytes // 2 // (4 * p.depth * tile))
 
 
-def _depths(task: Task, p: Product, lanes: int) -> list[int]:
+def _depths(task: KernelTask, p: MatrixProduct, lanes: int) -> list[int]:
     """The depths of passes, fewer than all steps, into which they divide; none where no rows share a panel in place."""
     if p.batch or not p.rows or is_copied(task, p, lanes):
         return []
     return [depth for depth in range(1, p.depth) if p.depth % depth == 0]
 
 
-def _pass_depth(task: Task, p: Product, vectors: int, target: Target) -> int:
+def _pass_depth(task: KernelTask, p: MatrixProduct, vectors: int, target: Target) -> int:
     """Steps of a pass of :func:`_apply_passes`; 0: one pass over all of them.
 
     Several passes pay where many rows share a panel that would not fit, with the next one, into the second cache. That
@@ -119,7 +130,7 @@ def _pass_depth(task: Task, p: Product, vectors: int, target: Target) -> int:
     return max((d for d in _depths(task, p, target.lanes) if target.lanes <= d <= most), default=0)
 
 
-def _default(p: Product, shape: tuple[int, ...], target: Target, in_place: bool) -> tuple[int, int, str]:
+def _default(p: MatrixProduct, shape: tuple[int, ...], target: Target, in_place: bool) -> tuple[int, int, str]:
     """(rows, vectors) of the register tile, and which loops run in parallel.
 
     Minimises the cycles of the busiest core: a step of a tile costs ``rows * vectors / 2`` (two multiply-adds a cycle),
@@ -163,12 +174,12 @@ def _step(rows: int, vectors: int) -> float:
     return max(rows * vectors / 2, (rows * loads_per_row + vectors) / 2, 4.0) + 0.5 + 0.15 * vectors
 
 
-def _crosses_lines(p: Product, tile: int) -> bool:
+def _crosses_lines(p: MatrixProduct, tile: int) -> bool:
     """Whether a tile's rows of the left factor lie side by side, and some of these runs in two cache lines."""
     return len(p.anchor.axes) > 1 and p.left.indices[-1] == p.anchor.axes[-2] and LINE // 4 % tile != 0
 
 
-def _most_rows(p: Product) -> int:
+def _most_rows(p: MatrixProduct) -> int:
     """Rows of the left factor that a tile may read: those whole pages apart share one set of the first cache."""
     own = p.anchor.axes[-2].name if len(p.anchor.axes) > 1 else ""
     at = next((d for d, index in enumerate(p.left.indices) if own in free_vars(index)), len(p.left.indices))
@@ -183,7 +194,7 @@ def _count(shape: tuple[int, ...], axes: Sequence[int]) -> int:
     return total
 
 
-def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, p: MatrixProduct, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     out = task.outputs[0]
     own_panel = copies_own_panel(task, target, p, choice)
@@ -239,7 +250,7 @@ def _apply(task: Task, target: Target, p: Product, choice: Choice) -> Schedule:
     return s
 
 
-def _hint_results(s: Schedule, task: Task, target: Target, p: Product, tile: str) -> None:
+def _hint_results(s: Schedule, task: KernelTask, target: Target, p: MatrixProduct, tile: str) -> None:
     """Hints, one tile of rows ahead, at what else is read at the place of each result: a weight that is updated, and
     what its optimizer remembers, which no cache but the last has held since the last step.
     """
@@ -250,7 +261,7 @@ def _hint_results(s: Schedule, task: Task, target: Target, p: Product, tile: str
                 s.prefetch(t.name, tile, tile)
 
 
-def _follow(s: Schedule, task: Task, at: str, lanes: int) -> None:
+def _follow(s: Schedule, task: KernelTask, at: str, lanes: int) -> None:
     """The outputs behind the first, of each part of it while that is in the first cache."""
     for t in task.outputs[1:]:
         s.reverse_compute_at(t.name, at)
@@ -260,7 +271,9 @@ def _follow(s: Schedule, task: Task, at: str, lanes: int) -> None:
         s.vectorize(lane)
 
 
-def _apply_passes(s: Schedule, task: Task, p: Product, target: Target, choice: Choice, acc: str) -> tuple[str, str]:
+def _apply_passes(
+    s: Schedule, task: KernelTask, p: MatrixProduct, target: Target, choice: Choice, acc: str
+) -> tuple[str, str]:
     """The sums of a panel in scratch, to which each pass adds the products of ``depth`` steps.
 
     What a pass reads of the panel stays in the second cache from one tile of rows to the next. Returns the loops over
@@ -296,7 +309,7 @@ def _apply_passes(s: Schedule, task: Task, p: Product, target: Target, choice: C
     return part, tile
 
 
-def _prepare(task: Task, p: Product, copied: bool) -> tuple[Schedule, str, str | None]:
+def _prepare(task: KernelTask, p: MatrixProduct, copied: bool) -> tuple[Schedule, str, str | None]:
     """The schedule with all but the accumulator inlined into the output; the stage that copies the right factor."""
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
@@ -326,7 +339,7 @@ def _schedule_accumulator(s: Schedule, acc: str, loops: Sequence[str], lanes: in
     s.vectorize(lane)
 
 
-def _nests(task: Task, target: Target, p: Product) -> Describe:
+def _nests(task: KernelTask, target: Target, p: MatrixProduct) -> Describe:
     """Batches and column panels outside, row tiles in them or beside them, the depth around a register tile.
 
     With ``depth``: passes over all rows in each panel, which follow the product's own axes and not the output's.
@@ -344,10 +357,10 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
     rest = [d for d in range(len(right.shape)) if d != at]
     outer: list[tuple[int, Size]] = [(d, 0) for d in (*rest[:-1], at, *rest[-1:])]
 
-    def whole(d: int, annotation: Size) -> Level:
-        return Level(owner[d][0], shape[d], owner[d][1], annotation)
+    def whole(d: int, annotation: Size) -> NestLevel:
+        return NestLevel(owner[d][0], shape[d], owner[d][1], annotation)
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         vectors, tile, passes = knobs["vectors"], knobs["tile"], knobs["depth"] > 0
         group, depth = vectors * lanes, np.where(passes, knobs["depth"], p.depth)
         panels = SERIAL if by_batch else np.where(passes, PARALLEL, parallel)
@@ -357,37 +370,40 @@ def _nests(task: Task, target: Target, p: Product) -> Describe:
         tiles = -(-last // tile)
         chunk = np.where(by_rows, np.minimum(_chunk(p, target, tile), tiles), tiles)
         levels = [whole(d, parallel) for d in p.batch]
-        levels.append(Level(axis, np.where(by_rows, -(-tiles // chunk), 1), chunk * tile, panels))
+        levels.append(NestLevel(axis, np.where(by_rows, -(-tiles // chunk), 1), chunk * tile, panels))
         levels += [whole(d, panels) for d in p.columns[:-1]]
-        levels.append(Level(n, -(-shape[p.columns[-1]] // group), group, panels))
-        levels.append(Level(k, -(-p.depth // depth), depth))
+        levels.append(NestLevel(n, -(-shape[p.columns[-1]] // group), group, panels))
+        levels.append(NestLevel(k, -(-p.depth // depth), depth))
         for d in p.rows[:-1]:
             levels.append(_where(~passes, whole(d, shared)))
-        levels += [_where(passes, Level(axis, p.anchor.shape[axis])) for axis in range(n - 1) if not p.batch]
-        tile_level = Level(axis, tile if p.rows else 1, 1, UNROLL)
+        levels += [_where(passes, NestLevel(axis, p.anchor.shape[axis])) for axis in range(n - 1) if not p.batch]
+        tile_level = NestLevel(axis, tile if p.rows else 1, 1, UNROLL)
         levels += _either(
-            passes, Level(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), Level(axis, chunk, tile, shared)
+            passes, NestLevel(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), NestLevel(axis, chunk, tile, shared)
         )
-        levels += [Level(k, -(-depth // knobs["unroll"]), knobs["unroll"]), Level(k, knobs["unroll"], 1, UNROLL)]
-        levels += _either(passes, Level(n - 1, tile, 1, UNROLL), tile_level)
-        levels += [Level(n, vectors, lanes, UNROLL), Level(n, lanes, 1, VECTORIZE)]
+        levels += [
+            NestLevel(k, -(-depth // knobs["unroll"]), knobs["unroll"]),
+            NestLevel(k, knobs["unroll"], 1, UNROLL),
+        ]
+        levels += _either(passes, NestLevel(n - 1, tile, 1, UNROLL), tile_level)
+        levels += [NestLevel(n, vectors, lanes, UNROLL), NestLevel(n, lanes, 1, VECTORIZE)]
         packed = {right.name: Arrangement(right.shape, (*outer, (at, group)))} if constant or copied else {}
         return domain.nest(levels, count, packed)
 
     return describe
 
 
-def _where(mask: np.ndarray, level: Level) -> Level:
+def _where(mask: np.ndarray, level: NestLevel) -> NestLevel:
     """A level of the candidates in ``mask`` only."""
     return level._replace(extent=np.where(mask, level.extent, 1))
 
 
-def _either(mask: np.ndarray, a: Level, b: Level) -> list[Level]:
+def _either(mask: np.ndarray, a: NestLevel, b: NestLevel) -> list[NestLevel]:
     """``a`` for the candidates in ``mask``, ``b`` for the others: one level if both advance the same axis."""
     if a.axis != b.axis:
         return [_where(mask, a), _where(~mask, b)]
     merged = (np.where(mask, x, y) for x, y in ((a.extent, b.extent), (a.step, b.step), (a.annotation, b.annotation)))
-    return [Level(a.axis, *merged)]
+    return [NestLevel(a.axis, *merged)]
 
 
 MATMUL = Template("matmul", _product, _space, _apply, _nests)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from burnish.kernels.cpu.common import apply_layouts, mark, parallel_over, single_output
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
 from burnish.machines.target import Target
@@ -26,7 +26,7 @@ class Packing:
     transform: bool
 
 
-def _packing(task: Task, target: Target) -> Packing | None:
+def _packing(task: KernelTask, target: Target) -> Packing | None:
     """A map of one tensor, or sums of literals times it, into a layout with blocks."""
     if len(task.outputs) != 1 or len(task.inputs) != 1 or task.layouts.get(task.inputs[0].name):
         return None
@@ -42,12 +42,12 @@ def _packing(task: Task, target: Target) -> Packing | None:
     return Packing(bool(sums))
 
 
-def _space(task: Task, target: Target, form: Packing) -> Space:
+def _space(task: KernelTask, target: Target, form: Packing) -> ScheduleSpace:
     del task, target, form
-    return Space({}, {})
+    return ScheduleSpace({}, {})
 
 
-def _schedule(task: Task, target: Target, form: Packing, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: Packing, choice: Choice) -> Schedule:
     del choice
     s = Schedule(task.program())
     out = single_output(task)
@@ -68,7 +68,7 @@ def _schedule(task: Task, target: Target, form: Packing, choice: Choice) -> Sche
     return s
 
 
-def _split_blocks(s: Schedule, task: Task, out: str) -> list[tuple[str, int, int]]:
+def _split_blocks(s: Schedule, task: KernelTask, out: str) -> list[tuple[str, int, int]]:
     """(loop, dimension, extent of its block) for every part of the output's layout, in physical order."""
     layout, loops = task.layout(out), list(s.loops(out))
     found: dict[int, str] = {}  # number of the part -> its loop
@@ -85,7 +85,7 @@ def _split_blocks(s: Schedule, task: Task, out: str) -> list[tuple[str, int, int
     return [(found[n], part.dim, part.block) for n, part in enumerate(layout.parts) if n in found]
 
 
-def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]], lanes: int) -> None:
+def _schedule_map(s: Schedule, task: KernelTask, physical: list[tuple[str, int, int]], lanes: int) -> None:
     """A vector of the innermost blocks; where rows of the source are whole ones, it comes out of a transposed copy."""
     loops = [loop for loop, _, _ in physical]
     s.reorder(*loops)
@@ -115,7 +115,7 @@ def _schedule_map(s: Schedule, task: Task, physical: list[tuple[str, int, int]],
         parallel_over(s, outer or rest[:1])
 
 
-def _transposed_copy(s: Schedule, task: Task, at: str, lanes: int) -> None:
+def _transposed_copy(s: Schedule, task: KernelTask, at: str, lanes: int) -> None:
     """A block of a weight [O, C, KH, KW] with vectors of outputs innermost, transposed from runs of its rows."""
     (source,), out = task.inputs, single_output(task)
     if len(source.shape) != 4 or source.shape[0] % lanes or source.shape[1] % (2 * lanes):

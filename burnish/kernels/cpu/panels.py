@@ -5,10 +5,10 @@ They are packed before the kernel runs, at compile time or at each call, or copi
 
 from __future__ import annotations
 
-from burnish.kernels.cpu.product import Product
+from burnish.kernels.cpu.product import MatrixProduct
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.nest import Level, statement
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.nest import NestLevel, statement
+from burnish.kernels.task import Choice, KernelTask
 from burnish.loops.layout import layout
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
@@ -17,7 +17,7 @@ MANY_ROWS = 128  # that share a right factor: reading it from panels gains more 
 DEEP = 64  # steps of the depth from which a panel is copied by the loop that multiplies with it
 
 
-def panel_layout(p: Product, group: int) -> str:
+def panel_layout(p: MatrixProduct, group: int) -> str:
     """The layout of the right factor in which the columns of a panel lie side by side, the depth around them."""
     n = p.anchor.axes[-1]
     at = next(d for d, i in enumerate(p.right.indices) if i == n)
@@ -26,23 +26,23 @@ def panel_layout(p: Product, group: int) -> str:
     return "".join([*rest[:-1], letters[at], *rest[-1:], f"{group}{letters[at].lower()}"])
 
 
-def are_panels(p: Product, shape: tuple[int, ...], group: int) -> bool:
+def are_panels(p: MatrixProduct, shape: tuple[int, ...], group: int) -> bool:
     """Whether so many columns can be a panel: where several axes make up the columns, one does not cross their ends."""
     return len(p.columns) == 1 or shape[p.columns[-1]] % group == 0
 
 
-def panels_fit(p: Product, vectors: int, target: Target) -> bool:
+def panels_fit(p: MatrixProduct, vectors: int, target: Target) -> bool:
     """Whether a panel and the next one leave a quarter of the second cache free."""
     return 8 * vectors * target.lanes * p.depth <= target.l2_bytes * 3 // 4
 
 
-def is_in_place(task: Task, p: Product, lanes: int) -> bool:
+def is_in_place(task: KernelTask, p: MatrixProduct, lanes: int) -> bool:
     """Whether the columns of the right factor are vectors where they are."""
-    steps = statement(task, p.anchor).nest([Level(len(p.anchor.shape) - 1, 2)], 1).stride[1:, 0, 0].tolist()
+    steps = statement(task, p.anchor).nest([NestLevel(len(p.anchor.shape) - 1, 2)], 1).stride[1:, 0, 0].tolist()
     return p.anchor.shape[-1] % lanes == 0 and set(steps) == {0, 1}
 
 
-def has_panels(task: Task, p: Product, lanes: int) -> bool:
+def has_panels(task: KernelTask, p: MatrixProduct, lanes: int) -> bool:
     """Whether the right factor comes in panels: a constant, or one that is packed at each call and were copied else.
 
     Many rows pay for packing one that could be read in place, a short run of each of its rows at a time.
@@ -52,12 +52,12 @@ def has_panels(task: Task, p: Product, lanes: int) -> bool:
     return right in task.constants or (right in task.packed and (many or not is_in_place(task, p, lanes)))
 
 
-def is_copied(task: Task, p: Product, lanes: int) -> bool:
+def is_copied(task: KernelTask, p: MatrixProduct, lanes: int) -> bool:
     """Whether the right factor is copied into panels."""
     return not has_panels(task, p, lanes) and not is_in_place(task, p, lanes)
 
 
-def copies_own_panel(task: Task, target: Target, p: Product, choice: Choice) -> bool:
+def copies_own_panel(task: KernelTask, target: Target, p: MatrixProduct, choice: Choice) -> bool:
     """Whether a right factor that came in panels packed at each call is copied by the loop over panels instead, each
     just before it is multiplied with, so that it is in the second cache then: no panel is read by two iterations.
     """

@@ -22,8 +22,8 @@ from burnish.kernels.cpu.common import (
 )
 from burnish.kernels.cpu.elements import element_step
 from burnish.kernels.match import convolution
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, CandidateNests, Knobs, NestLevel, statement
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
@@ -32,7 +32,7 @@ from burnish.schedule.schedule import Schedule
 MOST_VECTORS = 8
 
 
-class Rows(NamedTuple):
+class PointwiseConv(NamedTuple):
     """The stage that convolves, its constant weight, and the register tile: (output channels, pixel vectors)."""
 
     conv: Tensor
@@ -40,17 +40,17 @@ class Rows(NamedTuple):
     tile: tuple[int, int]
 
 
-def _rows(task: Task, target: Target) -> Rows | None:
+def _rows(task: KernelTask, target: Target) -> PointwiseConv | None:
     found, shape = convolution(task, packed_weight(task)), task.outputs[0].shape
     if found is None or found.conv.shape != shape or any(not layout.plain for layout in task.layouts.values()):
         return None
     data, weight = found.data.buffer, found.weight
     pointwise = shape[2] == 1 and weight.shape[1:] == (data.shape[1], 1, 1) and data.shape[2:] == shape[2:]
     tile = _tile(weight, shape[3], target) if pointwise else None
-    return None if tile is None else Rows(found.conv, weight, tile)
+    return None if tile is None else PointwiseConv(found.conv, weight, tile)
 
 
-def _space(task: Task, target: Target, found: Rows) -> Space:
+def _space(task: KernelTask, target: Target, found: PointwiseConv) -> ScheduleSpace:
     weight, (rows, vectors) = found.weight, found.tile
     knobs = {
         "rows": tuple(range(1, min(weight.shape[0], target.vector_registers - 2) + 1)),
@@ -59,7 +59,7 @@ def _space(task: Task, target: Target, found: Rows) -> Space:
     }
     most = 4 if target.element_lanes else 2
     unroll = next(u for u in (4, 2, 1) if u <= most and weight.shape[1] % u == 0)
-    return Space(knobs, {"rows": rows, "vectors": vectors, "unroll_ic": unroll})
+    return ScheduleSpace(knobs, {"rows": rows, "vectors": vectors, "unroll_ic": unroll})
 
 
 def _tile(weight: Tensor, pixels: int, target: Target) -> tuple[int, int] | None:
@@ -96,7 +96,7 @@ def _step(rows: int, vectors: int) -> float:
     return max(rows * vectors / 2, 4.0) + 0.1 * (rows + vectors)
 
 
-def _apply(task: Task, target: Target, found: Rows, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: PointwiseConv, choice: Choice) -> Schedule:
     weight, out, lanes = found.weight, single_output(task), target.lanes
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
@@ -125,7 +125,7 @@ def _apply(task: Task, target: Target, found: Rows, choice: Choice) -> Schedule:
     return s
 
 
-def _nests(task: Task, target: Target, found: Rows) -> Describe:
+def _nests(task: KernelTask, target: Target, found: PointwiseConv) -> Describe:
     """Tiles of pixels in parallel; in each, tiles of channels times vectors of pixels."""
     conv, weight, lanes = found.conv, found.weight, target.lanes
     domain = statement(task, conv)
@@ -133,18 +133,18 @@ def _nests(task: Task, target: Target, found: Rows) -> Describe:
     batch, outputs, height, width = conv.shape
     inputs = domain.extents[ic]
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         rows, vectors, step = knobs["rows"], knobs["vectors"], knobs["unroll_ic"]
         levels = [
-            Level(n, batch, 1, PARALLEL),
-            Level(oh, height, 1, PARALLEL),
-            Level(ow, -(-width // (vectors * lanes)), vectors * lanes, PARALLEL),
-            Level(oc, -(-outputs // rows), rows),
-            Level(ic, -(-inputs // step), step),
-            Level(ic, step, 1, UNROLL),
-            Level(oc, rows, 1, UNROLL),
-            Level(ow, vectors, lanes, UNROLL),
-            Level(ow, lanes, 1, VECTORIZE),
+            NestLevel(n, batch, 1, PARALLEL),
+            NestLevel(oh, height, 1, PARALLEL),
+            NestLevel(ow, -(-width // (vectors * lanes)), vectors * lanes, PARALLEL),
+            NestLevel(oc, -(-outputs // rows), rows),
+            NestLevel(ic, -(-inputs // step), step),
+            NestLevel(ic, step, 1, UNROLL),
+            NestLevel(oc, rows, 1, UNROLL),
+            NestLevel(ow, vectors, lanes, UNROLL),
+            NestLevel(ow, lanes, 1, VECTORIZE),
         ]
         packed = Arrangement(weight.shape, ((0, 0), (1, 0), (2, 0), (3, 0), (0, rows)))
         return domain.nest(levels, count, {weight.name: packed})

@@ -21,8 +21,18 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import mapped_from, mapped_to
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import (
+    PARALLEL,
+    UNROLL,
+    VECTORIZE,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    Size,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
@@ -30,7 +40,7 @@ from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
-class Chain(NamedTuple):
+class PolyphaseStages(NamedTuple):
     """The algorithm: padded rows, transformed along the row, multiplied, and transformed back."""
 
     rows: Tensor
@@ -40,7 +50,7 @@ class Chain(NamedTuple):
     conv: Tensor
 
 
-def _chain(task: Task, target: Target) -> Chain | None:
+def _chain(task: KernelTask, target: Target) -> PolyphaseStages | None:
     """The chain in a task of one output, with no view fused in front."""
     product, out = task.anchor(), task.outputs[0]
     if product is None or len(product.inputs) != 2 or len(product.shape) != 5 or len(task.outputs) != 1:
@@ -55,10 +65,10 @@ def _chain(task: Task, target: Target) -> Chain | None:
         and sum(isinstance(t.body, Reduce) for t in task.stages()) == 3
         and (layout.plain or is_blocked(layout, 1, target.lanes))
     )
-    return Chain(rows, data, weight, product, conv) if fits else None
+    return PolyphaseStages(rows, data, weight, product, conv) if fits else None
 
 
-def _space(task: Task, target: Target, found: Chain) -> Space:
+def _space(task: KernelTask, target: Target, found: PolyphaseStages) -> ScheduleSpace:
     _, batch, outputs, height, tiles = found.product.shape
     _, channels, _, _, lines = found.data.shape
     positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
@@ -74,10 +84,10 @@ def _space(task: Task, target: Target, found: Chain) -> Space:
         "positions": tuple(range(1, min(tiles, target.vector_registers - 2) + 1)),
         "vectors": whole_groups(-(-outputs // target.lanes)),
     }
-    return Space(knobs, {"band": band, "positions": positions, "vectors": vectors})
+    return ScheduleSpace(knobs, {"band": band, "positions": positions, "vectors": vectors})
 
 
-def _apply(task: Task, target: Target, found: Chain, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: PolyphaseStages, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     rows, data, weight, product, conv = (t.name for t in found)
     out = single_output(task)
@@ -119,13 +129,13 @@ def _apply(task: Task, target: Target, found: Chain, choice: Choice) -> Schedule
     return s
 
 
-def _has_blocks(task: Task, target: Target, found: Chain) -> bool:
+def _has_blocks(task: KernelTask, target: Target, found: PolyphaseStages) -> bool:
     """Whether the input's channels come in whole blocks."""
     (source,) = found.rows.inputs
     return is_blocked(task.layout(source.name), 1, target.lanes) and source.shape[1] % target.lanes == 0
 
 
-def _columns(found: Chain) -> int:
+def _columns(found: PolyphaseStages) -> int:
     """The output columns m of a tile: the windows of two of them start ``m * stride`` input columns apart."""
     points, _, _, stride, _ = found.weight.shape
     tiles, width = found.product.shape[4], found.rows.shape[3]
@@ -239,7 +249,7 @@ def _schedule_points(s: Schedule, data: str, rows: str, band: str, lanes: int) -
     s.vectorize(s.split(w, lanes)[1])
 
 
-def _nests(task: Task, target: Target, found: Chain) -> Describe:
+def _nests(task: KernelTask, target: Target, found: PolyphaseStages) -> Describe:
     """Bands of rows in parallel; for every channel group, row and block of tiles the products of all points."""
     stage, lanes = found.product, target.lanes
     domain = statement(task, stage)
@@ -250,23 +260,23 @@ def _nests(task: Task, target: Target, found: Chain) -> Describe:
     inner = lanes if blocked else inputs
     stride = (data.shape[2] - kernel) // max(height - 1, 1)
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         band, positions, vectors = knobs["band"], knobs["positions"], knobs["vectors"]
         group = vectors * lanes
         levels = [
-            Level(b, batch, 1, PARALLEL),
-            Level(oh, -(-height // band), band, PARALLEL),
-            Level(oc, -(-outputs // group), group),
-            Level(oh, band),
-            Level(t, -(-tiles // positions), positions),
-            Level(i, points),
-            Level(ic, inputs // inner, inner),
-            Level(kh, kernel),
-            Level(ic, inner),
-            Level(phase, phases, 1, UNROLL),
-            Level(t, positions, 1, UNROLL),
-            Level(oc, vectors, lanes, UNROLL),
-            Level(oc, lanes, 1, VECTORIZE),
+            NestLevel(b, batch, 1, PARALLEL),
+            NestLevel(oh, -(-height // band), band, PARALLEL),
+            NestLevel(oc, -(-outputs // group), group),
+            NestLevel(oh, band),
+            NestLevel(t, -(-tiles // positions), positions),
+            NestLevel(i, points),
+            NestLevel(ic, inputs // inner, inner),
+            NestLevel(kh, kernel),
+            NestLevel(ic, inner),
+            NestLevel(phase, phases, 1, UNROLL),
+            NestLevel(t, positions, 1, UNROLL),
+            NestLevel(oc, vectors, lanes, UNROLL),
+            NestLevel(oc, lanes, 1, VECTORIZE),
         ]
         held: tuple[Size, ...] = (*data.shape[:2], (band - 1) * stride + kernel, *data.shape[3:])
         lane = 1 if blocked else 4

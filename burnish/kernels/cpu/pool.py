@@ -11,7 +11,7 @@ from burnish.kernels.cpu.common import (
     single_output,
 )
 from burnish.kernels.match import is_over_neighbours, is_pooling
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
@@ -21,7 +21,7 @@ from burnish.schedule.schedule import Schedule
 MOST_UNROLLED = 256  # elements of a row of a window, and neighbours of a channel
 
 
-def _reduction(task: Task, target: Target) -> Tensor | None:
+def _reduction(task: KernelTask, target: Target) -> Tensor | None:
     """The one reduction of a task, which has the output's shape; None if there is none, or an image without blocks."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     images = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t.name not in task.constants]
@@ -34,7 +34,7 @@ def _reduction(task: Task, target: Target) -> Tensor | None:
     return found[0] if found[0].shape == task.outputs[0].shape and found[0].dtype == "float32" else None
 
 
-def accumulator(s: Schedule, task: Task, reduction: Tensor) -> str:
+def accumulator(s: Schedule, task: KernelTask, reduction: Tensor) -> str:
     """Inlines all but the reduction and the output; the stage that accumulates, in registers."""
     out = single_output(task)
     for t in task.stages():
@@ -46,20 +46,20 @@ def accumulator(s: Schedule, task: Task, reduction: Tensor) -> str:
 # --- pooling ----------------------------------------------------------------------------------------------------------
 
 
-def _pooled(task: Task, target: Target) -> Tensor | None:
+def _pooled(task: KernelTask, target: Target) -> Tensor | None:
     found = _reduction(task, target)
     return found if found is not None and is_pooling(found) else None
 
 
-def _space_pool(task: Task, target: Target, reduction: Tensor) -> Space:
+def _space_pool(task: KernelTask, target: Target, reduction: Tensor) -> ScheduleSpace:
     del reduction
     width = task.outputs[0].shape[3]
     most = min(width, target.vector_registers // 2)
     tile = min(range(1, most + 1), key=lambda t: (-(-width // t) * (t + 1), -t))
-    return Space({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
+    return ScheduleSpace({"tile_ow": tuple(range(1, most + 1))}, {"tile_ow": tile})
 
 
-def _apply_pool(task: Task, target: Target, reduction: Tensor, choice: Choice) -> Schedule:
+def _apply_pool(task: KernelTask, target: Target, reduction: Tensor, choice: Choice) -> Schedule:
     """``parallel(channel block, oh) -> ow tile -> kh -> kw`` with a register tile of pixels."""
     lanes = target.lanes
     s = Schedule(task.program())
@@ -81,17 +81,17 @@ POOL = Template("pool2d", _pooled, _space_pool, _apply_pool, nests=None)
 # --- neighbouring channels --------------------------------------------------------------------------------------------
 
 
-def _neighbours(task: Task, target: Target) -> Tensor | None:
+def _neighbours(task: KernelTask, target: Target) -> Tensor | None:
     found = _reduction(task, target)
     whole = found is not None and found.shape[1] % target.lanes == 0
     return found if found is not None and whole and is_over_neighbours(found) else None
 
 
-def _space_neighbours(task: Task, target: Target, reduction: Tensor) -> Space:
-    return Space({}, {})
+def _space_neighbours(task: KernelTask, target: Target, reduction: Tensor) -> ScheduleSpace:
+    return ScheduleSpace({}, {})
 
 
-def _apply_neighbours(task: Task, target: Target, reduction: Tensor, choice: Choice) -> Schedule:
+def _apply_neighbours(task: KernelTask, target: Target, reduction: Tensor, choice: Choice) -> Schedule:
     """``parallel(row) -> channel block -> pixel``; the first and last block, with borders, get code of their own."""
     del choice
     lanes = target.lanes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Call, Cast, Expr, Load, Reduce, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.reduction import factors_of
@@ -17,7 +17,7 @@ HALVES = ("bfloat16", "float16")
 
 
 @dataclass(frozen=True)
-class Product:
+class MatrixProduct:
     """``anchor[..., n] = sum over k of left[...] * right[..., n]``: only ``right`` depends on the last axis, ``n``.
 
     ``columns``: the output's axes that make up ``n``; ``rows`` those of the other anchor axes that do not select
@@ -35,8 +35,8 @@ class Product:
     maps: tuple[Mapping[int, int], ...]
 
 
-def product(task: Task) -> Product | None:
-    """The task's only contraction as a :class:`Product`; None where it has another form.
+def product(task: KernelTask) -> MatrixProduct | None:
+    """The task's only contraction as a :class:`MatrixProduct`; None where it has another form.
 
     Outputs behind the first are made of that and of inputs, of all at their own index.
     """
@@ -67,7 +67,7 @@ def product(task: Task) -> Product | None:
     ordered = in_order(rows, shape)
     if ordered is None:
         return None
-    return Product(anchor, left, right, depth, columns, ordered, tuple(batch), tuple(maps))
+    return MatrixProduct(anchor, left, right, depth, columns, ordered, tuple(batch), tuple(maps))
 
 
 def _follows(t: Tensor, first: Tensor) -> bool:
@@ -112,7 +112,7 @@ def _loaded(e: Expr) -> Load | None:
     return e if isinstance(e, Load) and e.dtype in ("float32", *HALVES) else None
 
 
-def index_maps(task: Task, anchor: Tensor) -> list[dict[int, int]] | None:
+def index_maps(task: KernelTask, anchor: Tensor) -> list[dict[int, int]] | None:
     """For each axis of the anchor: output axis -> coefficient, where the output reads it; None if not so simple."""
     out = task.outputs[0]
     if out is anchor:

@@ -8,8 +8,18 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from burnish.kernels.cpu.common import apply_layouts, mark
-from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import (
+    PARALLEL,
+    SERIAL,
+    UNROLL,
+    VECTORIZE,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Const, Reduce
 from burnish.loops.linear import to_linear
@@ -31,7 +41,7 @@ class Gates(NamedTuple):
     weight: Tensor
 
 
-def _gates(task: Task, target: Target) -> Gates | None:
+def _gates(task: KernelTask, target: Target) -> Gates | None:
     """Several gates by one product, each of which is read at the position of the unit that it belongs to."""
     anchor = task.anchor()
     packed = [t for t in anchor.inputs if t.name in task.packing and len(t.shape) == 3] if anchor else []
@@ -53,11 +63,11 @@ def _gates(task: Task, target: Target) -> Gates | None:
     return Gates(anchor, weight) if fits else None
 
 
-def _space(task: Task, target: Target, found: Gates) -> Space:
+def _space(task: KernelTask, target: Target, found: Gates) -> ScheduleSpace:
     gates, batch, hidden = found.anchor.shape
     knobs = {"vectors": tuple(range(1, MOST_VECTORS + 1)), "rows": tuple(range(1, batch + 1))}
     vectors, rows = _tile(gates, batch, hidden, target)
-    return Space(knobs, {"vectors": vectors, "rows": rows})
+    return ScheduleSpace(knobs, {"vectors": vectors, "rows": rows})
 
 
 def _tile(gates: int, batch: int, hidden: int, target: Target) -> tuple[int, int]:
@@ -83,7 +93,7 @@ def _tile(gates: int, batch: int, hidden: int, target: Target) -> tuple[int, int
     return -best[1], best[2]
 
 
-def _apply(task: Task, target: Target, found: Gates, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: Gates, choice: Choice) -> Schedule:
     anchor, weight = found
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     s = Schedule(task.program())
@@ -116,7 +126,7 @@ def _apply(task: Task, target: Target, found: Gates, choice: Choice) -> Schedule
     return s
 
 
-def _parallel(s: Schedule, task: Task, block: str, batch: int, weight_bytes: int, target: Target) -> None:
+def _parallel(s: Schedule, task: KernelTask, block: str, batch: int, weight_bytes: int, target: Target) -> None:
     """Each core owns a run of blocks. Where its weights exceed L2, every other step runs backwards: it first reads what
     the step before has left there.
     """
@@ -130,7 +140,7 @@ def _parallel(s: Schedule, task: Task, block: str, batch: int, weight_bytes: int
     s.parallel(core)
 
 
-def _first_row(task: Task) -> int:
+def _first_row(task: KernelTask) -> int:
     """The first row that the step reads of the gates of all steps: its number, times the batch size."""
     reads = [x for t in task.stages() if not isinstance(t.body, Reduce) and t.body is not None for x in loads(t.body)]
     return max(to_linear(x.indices[0])[1] for x in reads)
@@ -143,7 +153,7 @@ def _vectorize(s: Schedule, loops: list[str], lanes: int) -> None:
     s.vectorize(lane)
 
 
-def _nests(task: Task, target: Target, found: Gates) -> Describe:
+def _nests(task: KernelTask, target: Target, found: Gates) -> Describe:
     """Blocks of hidden units, the depth around all gates of a block. A core's run of blocks counts as one loop."""
     (stage, weight), lanes = found, target.lanes
     domain = statement(task, stage)
@@ -151,17 +161,17 @@ def _nests(task: Task, target: Target, found: Gates) -> Describe:
     gate, row, unit, k = range(4)
     parallel = PARALLEL if weight.buffer.size > FEW_WEIGHTS else SERIAL
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         vectors, rows = knobs["vectors"], knobs["rows"]
         group = vectors * lanes
         levels = [
-            Level(unit, -(-hidden // group), group, parallel),
-            Level(row, -(-batch // rows), rows),
-            Level(k, depth),
-            Level(row, rows, 1, UNROLL),
-            Level(gate, gates, 1, UNROLL),
-            Level(unit, vectors, lanes, UNROLL),
-            Level(unit, lanes, 1, VECTORIZE),
+            NestLevel(unit, -(-hidden // group), group, parallel),
+            NestLevel(row, -(-batch // rows), rows),
+            NestLevel(k, depth),
+            NestLevel(row, rows, 1, UNROLL),
+            NestLevel(gate, gates, 1, UNROLL),
+            NestLevel(unit, vectors, lanes, UNROLL),
+            NestLevel(unit, lanes, 1, VECTORIZE),
         ]
         packed = Arrangement(weight.shape, ((1, 0), (2, 0), (0, 0), (1, group)))
         return domain.nest(levels, count, {weight.name: packed})

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from burnish.kernels.cpu.common import apply_layouts, parallel_over, single_output
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.match import only_reduction
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.onepoint import scattered_axes
 from burnish.loops.tensor import Tensor
@@ -31,17 +31,17 @@ class Scatter(NamedTuple):
     axes: tuple[int, ...]
 
 
-def _form(task: Task, target: Target) -> Scatter | None:
+def _form(task: KernelTask, target: Target) -> Scatter | None:
     sums = only_reduction(task)
     axes = scattered_axes(sums) if sums is not None and sums in task.outputs else ()
     return Scatter(sums, axes) if sums is not None and axes else None
 
 
-def _space(task: Task, target: Target, found: Scatter) -> Space:
-    return Space({"vectors": (1, 2, MOST_VECTORS)}, {"vectors": MOST_VECTORS})
+def _space(task: KernelTask, target: Target, found: Scatter) -> ScheduleSpace:
+    return ScheduleSpace({"vectors": (1, 2, MOST_VECTORS)}, {"vectors": MOST_VECTORS})
 
 
-def _apply(task: Task, target: Target, found: Scatter, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: Scatter, choice: Choice) -> Schedule:
     lanes, out = target.lanes, single_output(task)
     s = Schedule(task.program())
     for t in task.stages():

@@ -24,8 +24,19 @@ from burnish.kernels.cpu.common import (
     single_output,
 )
 from burnish.kernels.cpu.product import in_order, index_maps
-from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import (
+    PARALLEL,
+    SERIAL,
+    UNROLL,
+    VECTORIZE,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    Size,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import layout
@@ -57,7 +68,7 @@ class Parts(NamedTuple):
         return len(self.parts.shape) == 5
 
 
-def _parts(task: Task, target: Target) -> Parts | None:
+def _parts(task: KernelTask, target: Target) -> Parts | None:
     """The product of bfloat16 parts of a task with one output, where the target's unit multiplies such."""
     tile = task.anchor()
     if tile is None or len(tile.inputs) != 2 or len(task.outputs) != 1 or not multiplies_parts(target.unit):
@@ -68,7 +79,7 @@ def _parts(task: Task, target: Target) -> Parts | None:
     return Parts(tile, parts, weight) if single and split else None
 
 
-def final_axes(task: Task, tile: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+def final_axes(task: KernelTask, tile: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
     """The output's axes that run over the rows and over the columns of the product; None if it has another form."""
     maps = index_maps(task, tile)
     if maps is None:
@@ -77,7 +88,7 @@ def final_axes(task: Task, tile: Tensor) -> tuple[tuple[int, ...], tuple[int, ..
     return (rows, columns) if rows is not None and columns else None
 
 
-def _convolution(task: Task, target: Target) -> Parts | None:
+def _convolution(task: KernelTask, target: Target) -> Parts | None:
     found, out = _parts(task, target), task.outputs[0]
     if found is None or len(out.shape) != 4 or len(found.tile.shape) != 4:
         return None
@@ -85,7 +96,7 @@ def _convolution(task: Task, target: Target) -> Parts | None:
     return found if own.plain or is_blocked(own, 1, target.lanes) else None
 
 
-def _space(task: Task, target: Target, found: Parts) -> Space:
+def _space(task: KernelTask, target: Target, found: Parts) -> ScheduleSpace:
     tile = found.tile
     channels = tile.shape[1] // COLUMNS
     stem = found.is_stem
@@ -93,10 +104,10 @@ def _space(task: Task, target: Target, found: Parts) -> Space:
     most = tiles_m if stem else 2
     knobs = {"tiles_n": (1, 2, 4), "tiles_m": tuple(range(1, most + 1)), "outer": ("oc", "block")}
     tiles_n = next(n for n in (4 // tiles_m, 2, 1) if channels % n == 0)  # four accumulators hide the unit's latency
-    return Space(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "block"})
+    return ScheduleSpace(knobs, {"tiles_n": tiles_n, "tiles_m": tiles_m, "outer": "block"})
 
 
-def _apply(task: Task, target: Target, found: Parts, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: Parts, choice: Choice) -> Schedule:
     group = int(choice["tiles_n"]) * COLUMNS
     (tile, parts, weight), out = found, single_output(task)
     rows = int(choice["tiles_m"]) if found.is_stem else -(-task.outputs[0].shape[2] // tile.shape[2])
@@ -236,7 +247,7 @@ class Matrices(NamedTuple):
     columns: tuple[int, ...]
 
 
-def _matrices(task: Task, target: Target) -> Matrices | None:
+def _matrices(task: KernelTask, target: Target) -> Matrices | None:
     found = _parts(task, target)
     if found is None or len(found.tile.shape) != 2:
         return None
@@ -246,7 +257,7 @@ def _matrices(task: Task, target: Target) -> Matrices | None:
     return Matrices(found, *final)
 
 
-def _space_matmul(task: Task, target: Target, found: Matrices) -> Space:
+def _space_matmul(task: KernelTask, target: Target, found: Matrices) -> ScheduleSpace:
     tile = found.parts.tile
     rows = tile.shape[0]
     tiles_m = 2 if rows % (2 * ROWS) == 0 else 1
@@ -263,7 +274,7 @@ def _space_matmul(task: Task, target: Target, found: Matrices) -> Space:
         "block": _nearest(blocks, 128 if stays else min(128, share)),
         "outer": "columns" if stays else "rows",
     }
-    return Space(knobs, default)
+    return ScheduleSpace(knobs, default)
 
 
 def _nearest(blocks: Sequence[int], wanted: int) -> int:
@@ -277,7 +288,7 @@ def _whole(extent: int, block: int, tile: int) -> bool:
     return extent % block == 0 and block % tile == 0
 
 
-def _apply_matmul(task: Task, target: Target, found: Matrices, choice: Choice) -> Schedule:
+def _apply_matmul(task: KernelTask, target: Target, found: Matrices, choice: Choice) -> Schedule:
     group, block = int(choice["tiles_n"]) * COLUMNS, int(choice["block"])
     (tile, parts, weight), out = found.parts, single_output(task)
     s = Schedule(task.program())
@@ -318,7 +329,7 @@ def _apply_matmul(task: Task, target: Target, found: Matrices, choice: Choice) -
 # the sums a nest keeps at hand are counted in tiles.
 
 
-def _conv_nests(task: Task, target: Target, found: Parts) -> Describe:
+def _conv_nests(task: KernelTask, target: Target, found: Parts) -> Describe:
     """Groups of channels and blocks of rows in parallel, in either order; in each all tiles of ``tiles_m`` neighbours.
 
     Of a stem a block is ``tiles_m`` rows of the output, and the tiles of a column belong to all of them.
@@ -333,18 +344,18 @@ def _conv_nests(task: Task, target: Target, found: Parts) -> Describe:
     pitch = parts.shape[-1]
     pixels = width if stem else (-(-height // blocks) - 1) * pitch + width  # of a block, up to the last that is used
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         group, along, first = knobs["tiles_n"] * COLUMNS, knobs["tiles_m"], knobs["outer"] == "oc"
         high, wide = (along, 1) if stem else (1, along)
         groups = -(-outputs // group)
         levels = [
-            Level(n, batch, 1, PARALLEL),
-            Level(oc, np.where(first, groups, 1), group, PARALLEL),
-            Level(block, -(-blocks // high), high, PARALLEL),
-            Level(oc, np.where(first, 1, groups), group, PARALLEL),
-            Level(q, -(-pixels // (ROWS * wide)), ROWS * wide),
+            NestLevel(n, batch, 1, PARALLEL),
+            NestLevel(oc, np.where(first, groups, 1), group, PARALLEL),
+            NestLevel(block, -(-blocks // high), high, PARALLEL),
+            NestLevel(oc, np.where(first, 1, groups), group, PARALLEL),
+            NestLevel(q, -(-pixels // (ROWS * wide)), ROWS * wide),
             *_sums(4, domain.extents[4:]),
-            Level(block, high, 1, UNROLL),
+            NestLevel(block, high, 1, UNROLL),
             *_tiles(q, wide, oc, knobs["tiles_n"], 4),
         ]
         return replace(domain.nest(levels, count, arrangements), registers=HELD)
@@ -352,7 +363,7 @@ def _conv_nests(task: Task, target: Target, found: Parts) -> Describe:
     return describe
 
 
-def _matmul_nests(task: Task, target: Target, found: Matrices) -> Describe:
+def _matmul_nests(task: KernelTask, target: Target, found: Matrices) -> Describe:
     """Groups of columns and blocks of rows in parallel, in either order; in a block all tiles of ``tiles_m`` rows."""
     del target
     tile, parts, _ = found.parts
@@ -360,15 +371,15 @@ def _matmul_nests(task: Task, target: Target, found: Matrices) -> Describe:
     rows, columns = tile.shape
     m, n = range(2)
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         group, along, first = knobs["tiles_n"] * COLUMNS, knobs["tiles_m"], knobs["outer"] == "columns"
         block = np.minimum(knobs["block"], rows)
         groups = -(-columns // group)
         levels = [
-            Level(n, np.where(first, groups, 1), group, PARALLEL),
-            Level(m, -(-rows // block), block, PARALLEL),
-            Level(n, np.where(first, 1, groups), group, PARALLEL),
-            Level(m, -(-block // (ROWS * along)), ROWS * along),
+            NestLevel(n, np.where(first, groups, 1), group, PARALLEL),
+            NestLevel(m, -(-rows // block), block, PARALLEL),
+            NestLevel(n, np.where(first, 1, groups), group, PARALLEL),
+            NestLevel(m, -(-block // (ROWS * along)), ROWS * along),
             *_sums(2, domain.extents[2:]),
             *_tiles(m, along, n, knobs["tiles_n"], 2),
         ]
@@ -377,21 +388,21 @@ def _matmul_nests(task: Task, target: Target, found: Matrices) -> Describe:
     return describe
 
 
-def _sums(first: int, extents: Sequence[int]) -> list[Level]:
+def _sums(first: int, extents: Sequence[int]) -> list[NestLevel]:
     """The depth by the unit's tiles, then the window and the three products of parts: axes from ``first`` on."""
     depth, *taps = extents
-    inner = [Level(first + k, extent, 1, UNROLL if extent <= SHORT else SERIAL) for k, extent in enumerate(taps, 1)]
-    return [Level(first, depth // DEPTH, DEPTH), *inner]
+    inner = [NestLevel(first + k, extent, 1, UNROLL if extent <= SHORT else SERIAL) for k, extent in enumerate(taps, 1)]
+    return [NestLevel(first, depth // DEPTH, DEPTH), *inner]
 
 
-def _tiles(row: int, along: Size, column: int, across: Size, depth: int) -> list[Level]:
+def _tiles(row: int, along: Size, column: int, across: Size, depth: int) -> list[NestLevel]:
     """The tiles that are kept at hand, and the loops of one: its depth, rows and columns."""
     return [
-        Level(row, along, ROWS, UNROLL),
-        Level(column, across, COLUMNS, UNROLL),
-        Level(depth, DEPTH),
-        Level(row, ROWS),
-        Level(column, COLUMNS, 1, VECTORIZE),
+        NestLevel(row, along, ROWS, UNROLL),
+        NestLevel(column, across, COLUMNS, UNROLL),
+        NestLevel(depth, DEPTH),
+        NestLevel(row, ROWS),
+        NestLevel(column, COLUMNS, 1, VECTORIZE),
     ]
 
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, parallel_over
-from burnish.kernels.cpu.tiling import REDUCED, Nest, body_loads, find_nest, prepare, unit_axis
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.cpu.tiling import REDUCED, ReductionTask, body_loads, find_nest, prepare, unit_axis
+from burnish.kernels.task import Choice, KernelTask
 from burnish.loops.expr import Var
 from burnish.loops.layout import Layout
 from burnish.machines.target import Target
@@ -23,13 +23,13 @@ from burnish.schedule.schedule import Schedule
 UNROLLED = 128  # statements of an unrolled reduction step, beyond which it stays a loop
 
 
-def tileable(task: Task, target: Target) -> Nest | None:
+def tileable(task: KernelTask, target: Target) -> ReductionTask | None:
     """The task's nest, if it is one that can be tiled whatever it computes; else None."""
     return find_nest(task)
 
 
 @dataclass(frozen=True)
-class Plan:
+class TilePlan:
     """The choices of one point in numbers.
 
     ``vector`` is the output's dimension whose elements are lanes, ``lane_reduction`` the position of the reduction axis
@@ -38,7 +38,7 @@ class Plan:
     ``most`` statements.
     """
 
-    nest: Nest
+    nest: ReductionTask
     choice: Choice
     vector: int | None
     lane_reduction: int | None
@@ -68,7 +68,7 @@ class Plan:
         return sorted(range(len(names)), key=lambda i: names[i] == self.choice.get("innermost_reduction"))
 
 
-def _plan(task: Task, nest: Nest, target: Target, choice: Choice) -> Plan:
+def _plan(task: KernelTask, nest: ReductionTask, target: Target, choice: Choice) -> TilePlan:
     shape, names, registers = nest.out.shape, nest.axes, target.vector_registers
     chosen = str(choice["vector"])
     vector = names.get(chosen)
@@ -94,10 +94,10 @@ def _plan(task: Task, nest: Nest, target: Target, choice: Choice) -> Plan:
         elif steps[i] < 1 or axis.extent % steps[i]:
             raise ScheduleError(f"tiled: step_{axis.var.name} is {steps[i]}, which does not divide {axis.extent}")
     sizes = tuple(tile), tuple(block), tuple(steps)
-    return Plan(nest, choice, vector, lane_reduction, width, *sizes, unit_axis(layout, shape), 2 * registers)
+    return TilePlan(nest, choice, vector, lane_reduction, width, *sizes, unit_axis(layout, shape), 2 * registers)
 
 
-def apply(task: Task, target: Target, nest: Nest, choice: Choice) -> Schedule:
+def apply(task: KernelTask, target: Target, nest: ReductionTask, choice: Choice) -> Schedule:
     """Schedule of a nest, tiled for registers and blocked for caches as ``choice`` says.
 
     Raises ScheduleError for a choice that its sizes do not allow.
@@ -119,7 +119,7 @@ def apply(task: Task, target: Target, nest: Nest, choice: Choice) -> Schedule:
     return s
 
 
-def _pack(s: Schedule, task: Task, plan: Plan, stage: str) -> dict[str, str]:
+def _pack(s: Schedule, task: KernelTask, plan: TilePlan, stage: str) -> dict[str, str]:
     """Layouts in which what a register tile reads of a constant is consecutive: lanes, then a block of the sum."""
     tags = channel_constants(task, plan.width)
     loops = s.loops(stage)
@@ -140,7 +140,7 @@ def _pack(s: Schedule, task: Task, plan: Plan, stage: str) -> dict[str, str]:
     return tags
 
 
-def _split_reduction(s: Schedule, plan: Plan, stage: str) -> str:
+def _split_reduction(s: Schedule, plan: TilePlan, stage: str) -> str:
     """Cuts the reduction into blocks; the stage that computes the sums of one register tile.
 
     In scratch that is a stage of partial sums, one block of the reduction at a time, or of all of them.
@@ -158,7 +158,7 @@ def _split_reduction(s: Schedule, plan: Plan, stage: str) -> str:
     return s.rfactor(stage, fused)
 
 
-def _pad_lanes(s: Schedule, plan: Plan, stage: str, sums: str) -> None:
+def _pad_lanes(s: Schedule, plan: TilePlan, stage: str, sums: str) -> None:
     """Whole vectors where there is room for them, else the last is masked; the output first, then what it reads."""
     if plan.vector is None:
         return
@@ -172,7 +172,7 @@ def _pad_lanes(s: Schedule, plan: Plan, stage: str, sums: str) -> None:
             s.pad(loop, plan.width)
 
 
-def _cut_output(s: Schedule, plan: Plan, lanes: int) -> tuple[list[str], list[str]]:
+def _cut_output(s: Schedule, plan: TilePlan, lanes: int) -> tuple[list[str], list[str]]:
     """Tiles the nest of the output; returns its loops over cache tiles, and over register tiles in one of these.
 
     A cache tile of sums that is written across its vectors is transposed, a square of vectors at a time.
@@ -200,7 +200,7 @@ def _cut_output(s: Schedule, plan: Plan, lanes: int) -> tuple[list[str], list[st
     return over, within or over
 
 
-def _lanes_and_unrolling(s: Schedule, plan: Plan, tile: Sequence[str], vector: str | None) -> int:
+def _lanes_and_unrolling(s: Schedule, plan: TilePlan, tile: Sequence[str], vector: str | None) -> int:
     """Vectors innermost in a register tile, its loops unrolled while they fit; returns its statements."""
     loops = [v for v in tile if v != vector]
     if vector is not None:
@@ -217,7 +217,7 @@ def _lanes_and_unrolling(s: Schedule, plan: Plan, tile: Sequence[str], vector: s
     return count
 
 
-def _compute_sums(s: Schedule, plan: Plan, stage: str, sums: str, cache_tile: str, register_tile: str) -> None:
+def _compute_sums(s: Schedule, plan: TilePlan, stage: str, sums: str, cache_tile: str, register_tile: str) -> None:
     if sums != stage:
         s.compute_at(stage, cache_tile)
         s.set_scope(stage, "local")
@@ -230,7 +230,7 @@ def _compute_sums(s: Schedule, plan: Plan, stage: str, sums: str, cache_tile: st
         _sum_lanes(s, plan, sums)
 
 
-def _sum_lanes(s: Schedule, plan: Plan, sums: str) -> None:
+def _sum_lanes(s: Schedule, plan: TilePlan, sums: str) -> None:
     """Sums in vectors along the reduction, which are added to each other and then across their lanes at the end."""
     rank = len(plan.nest.dims)
     partial = s.rfactor(sums, s.loops(sums)[(plan.lane_reduction or 0) - len(plan.nest.reduced)], -1)
@@ -245,7 +245,7 @@ def _sum_lanes(s: Schedule, plan: Plan, sums: str) -> None:
     _unrolled(s, plan, sums, s.loops(sums)[-1])
 
 
-def _unrolled(s: Schedule, plan: Plan, stage: str, vector: str) -> None:
+def _unrolled(s: Schedule, plan: TilePlan, stage: str, vector: str) -> None:
     """A stage of one register tile as vectors along the loop ``vector``, its last."""
     inits = s.init_loops(stage)
     wide = len(inits) > len(plan.nest.dims)
@@ -253,7 +253,7 @@ def _unrolled(s: Schedule, plan: Plan, stage: str, vector: str) -> None:
     _lanes_and_unrolling(s, plan, inits, inits[-1] if wide else None)
 
 
-def _add_blocks(s: Schedule, plan: Plan, stage: str) -> str:
+def _add_blocks(s: Schedule, plan: TilePlan, stage: str) -> str:
     """The nest that adds a block's sums to a cache tile; returns its loop over the register tiles."""
     rank = len(plan.nest.dims)
     spatial, blocks = s.loops(stage)[:rank], s.loops(stage)[rank:]
@@ -273,7 +273,7 @@ def _add_blocks(s: Schedule, plan: Plan, stage: str) -> str:
     return [*single, *blocks, *over][-1]
 
 
-def _vectors_together(s: Schedule, plan: Plan, stage: str) -> None:
+def _vectors_together(s: Schedule, plan: TilePlan, stage: str) -> None:
     """Lays a cache tile of sums out in vectors."""
     letters = [chr(ord("A") + d) for d in range(len(plan.nest.dims))]
     if plan.vector is not None and plan.nest.dims[-1] != plan.vector:
@@ -281,7 +281,7 @@ def _vectors_together(s: Schedule, plan: Plan, stage: str) -> None:
         s.transform_layout(stage, "".join(letters) + f"{plan.width}{lane}")
 
 
-def _sum_tile(s: Schedule, plan: Plan, sums: str, vector: int | None) -> None:
+def _sum_tile(s: Schedule, plan: TilePlan, sums: str, vector: int | None) -> None:
     """The sums of a register tile, lanes of its dimension ``vector``: reduction blocks, the steps of one, the tile."""
     rank = len(plan.nest.dims)
     loops, inits = s.loops(sums), s.init_loops(sums)
@@ -299,7 +299,7 @@ def _sum_tile(s: Schedule, plan: Plan, sums: str, vector: int | None) -> None:
     _lanes_and_unrolling(s, plan, inits, None if vector is None else inits[vector])
 
 
-def _produce(s: Schedule, task: Task, name: str, cache_tile: str, lanes: int) -> None:
+def _produce(s: Schedule, task: KernelTask, name: str, cache_tile: str, lanes: int) -> None:
     """Computes what the reduction reads for one cache tile, in the order of the input that it is made from."""
     s.compute_at(name, cache_tile)
     s.set_scope(name, "local")
@@ -319,7 +319,7 @@ def _produce(s: Schedule, task: Task, name: str, cache_tile: str, lanes: int) ->
     s.vectorize(lane)
 
 
-def _source_layout(task: Task, name: str, rank: int) -> Layout | None:
+def _source_layout(task: KernelTask, name: str, rank: int) -> Layout | None:
     """The layout of the input behind a producer, if it has the same dimensions and is not row-major."""
     stage = next(t for t in task.stages() if t.name == name)
     found = [task.layouts[t.name] for t in stage.inputs if t.name in task.layouts]

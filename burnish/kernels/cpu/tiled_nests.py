@@ -9,26 +9,26 @@ import numpy as np
 
 from burnish.kernels.cpu.tiled import UNROLLED, apply, tileable
 from burnish.kernels.cpu.tiling import REDUCED, space
-from burnish.kernels.cpu.tiling import Nest as Tiling
+from burnish.kernels.cpu.tiling import ReductionTask as Tiling
 from burnish.kernels.nest import (
     PARALLEL,
     SERIAL,
     UNROLL,
     VECTORIZE,
-    Access,
     Arrangement,
+    CandidateNests,
     Knobs,
-    Level,
-    Nest,
+    NestAccess,
+    NestLevel,
     Size,
     statement,
 )
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Describe, Template
 from burnish.machines.target import Target
 
 
-def nests(task: Task, target: Target, nest: Tiling) -> Describe:
+def nests(task: KernelTask, target: Target, nest: Tiling) -> Describe:
     """Cache tiles, register tiles in one, blocks of the sum (before the register tiles where they add up in scratch),
     the steps of a block, a register tile, its vectors. Whether padding is inlined does not show.
     """
@@ -43,7 +43,7 @@ def nests(task: Task, target: Target, nest: Tiling) -> Describe:
     reduced = {a.var.name: (len(dims) + k, a.extent) for k, a in enumerate(nest.reduced)}
     constants = [a for a in domain.accesses[1:] if a.buffer.name in task.constants] if nest.reduction else []
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         ones, vectors = np.ones(count, np.int64), knobs["vectors"]
         lane = {name: knobs["vector"] == name for name in axes}
         width = {name: min(lanes, extent) * ones for name, extent in extents.items()}
@@ -65,21 +65,21 @@ def nests(task: Task, target: Target, nest: Tiling) -> Describe:
             ]
             step[name] = np.where(summed[name], np.max(whole, axis=0) * lanes, knobs.get(f"step_{name}", extent))
 
-        outer = [Level(axes[n], -(-extents[n] // block[n]), block[n]) for n in axes]
+        outer = [NestLevel(axes[n], -(-extents[n] // block[n]), block[n]) for n in axes]
         outer = _parallel(
             _ordered(outer, [knobs["outermost"] == n for n in axes], True), knobs.get("parallel", 0 * ones)
         )
-        within = [Level(axes[n], -(-np.minimum(block[n], extents[n]) // tile[n]), tile[n]) for n in axes]
-        over = [Level(axis, -(-extent // step[n]), step[n]) for n, (axis, extent) in reduced.items()]
+        within = [NestLevel(axes[n], -(-np.minimum(block[n], extents[n]) // tile[n]), tile[n]) for n in axes]
+        over = [NestLevel(axis, -(-extent // step[n]), step[n]) for n, (axis, extent) in reduced.items()]
         scratch = np.zeros(count, bool)
         if reduced:
             scratch = (knobs["accumulate"] == "scratch") & ~np.any(list(summed.values()), axis=0)
-        steps = [Level(axis, np.where(summed[n], 1, step[n])) for n, (axis, _) in reduced.items()]
+        steps = [NestLevel(axis, np.where(summed[n], 1, step[n])) for n, (axis, _) in reduced.items()]
         if "innermost_reduction" in knobs:
             steps = _ordered(steps, [knobs["innermost_reduction"] == n for n in reduced], False)
-        inside = [Level(axes[n], np.where(lane[n], 1, tile[n])) for n in tile_order]
-        inside += [Level(axes[n], np.where(lane[n], many[n], 1), width[n]) for n in axes]
-        inside += [Level(axis, np.where(summed[n], step[n] // lanes, 1), lanes) for n, (axis, _) in reduced.items()]
+        inside = [NestLevel(axes[n], np.where(lane[n], 1, tile[n])) for n in tile_order]
+        inside += [NestLevel(axes[n], np.where(lane[n], many[n], 1), width[n]) for n in axes]
+        inside += [NestLevel(axis, np.where(summed[n], step[n] // lanes, 1), lanes) for n, (axis, _) in reduced.items()]
         copies, inside = _unrolled(inside, np.where(knobs["unroll"] == "none", 0, most))
         if steps:
             innermost = prod(level.extent for level in steps[-len(reduced) :])  # of those, one has iterations
@@ -90,8 +90,8 @@ def nests(task: Task, target: Target, nest: Tiling) -> Describe:
         levels = [
             *outer, *_only(scratch, over), *_ordered(within, [knobs["innermost"] == n for n in axes], False),
             *_only(~scratch, over), *steps, *inside,
-            *(Level(axes[n], np.where(lane[n], width[n], 1), 1, VECTORIZE) for n in axes),
-            *(Level(axis, np.where(summed[n], lanes, 1), 1, VECTORIZE) for n, (axis, _) in reduced.items()),
+            *(NestLevel(axes[n], np.where(lane[n], width[n], 1), 1, VECTORIZE) for n in axes),
+            *(NestLevel(axis, np.where(summed[n], lanes, 1), 1, VECTORIZE) for n, (axis, _) in reduced.items()),
         ]  # fmt: skip
         by_axis = {axes[n]: np.where(lane[n], tile[n], 1) for n in axes}
         blocks = {axis: np.where(step[n] < extent, step[n], 1) for n, (axis, extent) in reduced.items()}
@@ -100,19 +100,19 @@ def nests(task: Task, target: Target, nest: Tiling) -> Describe:
     return describe
 
 
-def _ordered(levels: list[Level], chosen: list[np.ndarray], first: bool) -> list[Level]:
+def _ordered(levels: list[NestLevel], chosen: list[np.ndarray], first: bool) -> list[NestLevel]:
     """The levels with the chosen one (a mask for each) moved to the front or the end: each twice, once of extent 1."""
     own = [level._replace(extent=np.where(mask, level.extent, 1)) for level, mask in zip(levels, chosen, strict=True)]
     rest = [level._replace(extent=np.where(mask, 1, level.extent)) for level, mask in zip(levels, chosen, strict=True)]
     return [*own, *rest] if first else [*rest, *own]
 
 
-def _only(mask: np.ndarray, levels: Iterable[Level]) -> list[Level]:
+def _only(mask: np.ndarray, levels: Iterable[NestLevel]) -> list[NestLevel]:
     """Levels of the candidates in ``mask`` only."""
     return [level._replace(extent=np.where(mask, level.extent, 1)) for level in levels]
 
 
-def _parallel(levels: list[Level], count: np.ndarray) -> list[Level]:
+def _parallel(levels: list[NestLevel], count: np.ndarray) -> list[NestLevel]:
     """The first ``count`` levels of several iterations run in parallel."""
     found, before = [], np.zeros_like(count)
     for level in levels:
@@ -122,9 +122,9 @@ def _parallel(levels: list[Level], count: np.ndarray) -> list[Level]:
     return found
 
 
-def _unrolled(levels: list[Level], most: np.ndarray) -> tuple[np.ndarray, list[Level]]:
+def _unrolled(levels: list[NestLevel], most: np.ndarray) -> tuple[np.ndarray, list[NestLevel]]:
     """The innermost levels, of at most so many iterations together, unrolled; and the iterations of all."""
-    found: list[Level] = []
+    found: list[NestLevel] = []
     copies = np.ones_like(most)
     for level in reversed(levels):
         copies = copies * level.extent
@@ -132,7 +132,7 @@ def _unrolled(levels: list[Level], most: np.ndarray) -> tuple[np.ndarray, list[L
     return copies, found[::-1]
 
 
-def _packed(access: Access, tiles: Mapping[int, Size], blocks: Mapping[int, Size]) -> Arrangement:
+def _packed(access: NestAccess, tiles: Mapping[int, Size], blocks: Mapping[int, Size]) -> Arrangement:
     """A constant as the template packs it: blocks of the sum, in each its steps, in these a register tile's lanes."""
     owner = {d: t.linear.index(1) for d, terms in enumerate(access.indices) for t in terms if 1 in t.linear}
     lanes = [d for d, axis in owner.items() if axis in tiles]

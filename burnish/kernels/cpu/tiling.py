@@ -12,7 +12,7 @@ from math import prod
 
 from burnish.kernels.cpu.common import apply_layouts, register_tile
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.loops.expr import Axis, Load, Reduce, Var
 from burnish.loops.layout import Layout
 from burnish.loops.program import Store, walk_stmt
@@ -30,7 +30,7 @@ REDUCED = "reduced "  # before the name of a reduction axis in the knob "vector"
 
 
 @dataclass(frozen=True)
-class Nest:
+class ReductionTask:
     """What a task consists of: its output, and the stage that reduces (None: a map), to which the rest is an epilogue.
 
     ``dims`` gives for every dimension of the reduction that of the output at which it is read, None where it has one
@@ -59,14 +59,14 @@ class Nest:
         return self.out.buffer.size * prod(axis.extent for axis in self.reduced)
 
 
-def find_nest(task: Task) -> Nest | None:
+def find_nest(task: KernelTask) -> ReductionTask | None:
     """The nest of a task; None where it has several outputs or reductions, or an epilogue that is not element-wise."""
     if len(task.outputs) != 1 or not task.outputs[0].shape or 0 in task.outputs[0].shape:
         return None
     out = task.outputs[0]
     reducing = [t for t in task.stages() if isinstance(t.body, Reduce)]
     if not reducing:
-        return Nest(out, None, (), ())
+        return ReductionTask(out, None, (), ())
     reduction = reducing[0]
     dims = _read_at(task, reduction, out)
     whole = {d for d in range(len(out.shape)) if out.shape[d] > 1}
@@ -77,10 +77,10 @@ def find_nest(task: Task) -> Nest | None:
     if any(axis.extent < 1 for axis in body.axes):
         return None
     computed = [t for t in reduction.inputs if t.body is not None and _varies(t, task.constants)]
-    return Nest(out, reduction, dims, tuple(computed))
+    return ReductionTask(out, reduction, dims, tuple(computed))
 
 
-def _read_at(task: Task, reduction: Tensor, out: Tensor) -> tuple[int | None, ...] | None:
+def _read_at(task: KernelTask, reduction: Tensor, out: Tensor) -> tuple[int | None, ...] | None:
     """For each dimension of ``reduction`` the output's dimension that indexes it; None if it is read in another way."""
     places: dict[str, tuple[int | None, ...]] = {
         out.name: tuple(d if n > 1 else None for d, n in enumerate(out.shape)),
@@ -119,7 +119,7 @@ def _varies(t: Tensor, constants: frozenset[str]) -> bool:
     return t.name not in constants if t.body is None else any(_varies(i, constants) for i in t.inputs)
 
 
-def prepare(task: Task, nest: Nest, kept: Sequence[str]) -> tuple[Schedule, str]:
+def prepare(task: KernelTask, nest: ReductionTask, kept: Sequence[str]) -> tuple[Schedule, str]:
     """The program with all but ``kept``, the reduction and the output inlined, and the stage that does the work.
 
     That is an accumulator of the reduction, or the output itself where nothing reduces.
@@ -137,7 +137,7 @@ def prepare(task: Task, nest: Nest, kept: Sequence[str]) -> tuple[Schedule, str]
 # --- the space --------------------------------------------------------------------------------------------------------
 
 
-def space(task: Task, target: Target, nest: Nest) -> Space:
+def space(task: KernelTask, target: Target, nest: ReductionTask) -> ScheduleSpace:
     """The knobs of a task and their analytic default.
 
     ``tile_x`` and ``block_x`` are the elements of axis ``x`` in a register tile and a cache tile (the latter is rounded
@@ -174,7 +174,7 @@ def space(task: Task, target: Target, nest: Nest) -> Space:
         if nest.producers:
             knobs["producers"] = ("inline", "block")
     offered = {name: tuple(choices) for name, choices in knobs.items() if choices}
-    return Space(offered, {name: default[name] for name in offered})
+    return ScheduleSpace(offered, {name: default[name] for name in offered})
 
 
 def sizes(extent: int, most: int, *kept: int) -> list[int]:
@@ -192,7 +192,7 @@ def unit_axis(layout: Layout, shape: tuple[int, ...]) -> int | None:
     return next((p.dim for p in reversed(layout.parts) if shape[p.dim] > 1), None)
 
 
-def _vector_axes(task: Task, nest: Nest, target: Target) -> list[str]:
+def _vector_axes(task: KernelTask, nest: ReductionTask, target: Target) -> list[str]:
     """Axes that may become lanes, best first.
 
     These are the axis along which the output is consecutive, and others along which what the sum reads is a vector or
@@ -234,7 +234,7 @@ def body_loads(s: Schedule, stage: str) -> list[Load]:
 # --- the default ------------------------------------------------------------------------------------------------------
 
 
-def _default(task: Task, nest: Nest, target: Target, vectors: Sequence[str]) -> Choice:
+def _default(task: KernelTask, nest: ReductionTask, target: Target, vectors: Sequence[str]) -> Choice:
     """A register tile that hides latency and fits, a row of tiles for a cache tile, the whole reduction in one block.
 
     Positions of the tile lie along the axis before the vector's, as in a convolution's row or a matrix's rows. A cache

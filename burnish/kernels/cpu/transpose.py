@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts, parallel_over
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Load, Reduce
 from burnish.loops.traverse import loads
@@ -17,7 +17,7 @@ from burnish.schedule.schedule import Schedule
 BLOCK = 16
 
 
-def _transposed(task: Task, target: Target) -> tuple[str, str] | None:
+def _transposed(task: KernelTask, target: Target) -> tuple[str, str] | None:
     """The loops along which a copy loads, and stores, consecutive elements."""
     if len(task.outputs) != 1 or len(task.inputs) != 1 or target.lanes != BLOCK:
         return None
@@ -26,7 +26,7 @@ def _transposed(task: Task, target: Target) -> tuple[str, str] | None:
     return _prepare(task)[1]
 
 
-def _prepare(task: Task) -> tuple[Schedule, tuple[str, str] | None]:
+def _prepare(task: KernelTask) -> tuple[Schedule, tuple[str, str] | None]:
     """The naive copy with channel blocks split, and its (load unit, store unit) loops."""
     out = task.outputs[0]
     s = Schedule(task.program())
@@ -51,11 +51,11 @@ def _prepare(task: Task) -> tuple[Schedule, tuple[str, str] | None]:
     return s, (source[0], to[0])
 
 
-def _space(task: Task, target: Target, pair: tuple[str, str]) -> Space:
-    return Space({"block": (BLOCK,)}, {"block": BLOCK})
+def _space(task: KernelTask, target: Target, pair: tuple[str, str]) -> ScheduleSpace:
+    return ScheduleSpace({"block": (BLOCK,)}, {"block": BLOCK})
 
 
-def _apply(task: Task, target: Target, pair: tuple[str, str], choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, pair: tuple[str, str], choice: Choice) -> Schedule:
     s, _ = _prepare(task)
     out = task.outputs[0].name
     nest = own = s.loops(out)

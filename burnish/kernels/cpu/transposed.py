@@ -20,8 +20,19 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import is_phased, is_pixel
-from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, Size, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import (
+    PARALLEL,
+    SERIAL,
+    UNROLL,
+    VECTORIZE,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    Size,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
@@ -38,7 +49,7 @@ class Products(NamedTuple):
     weight: Tensor
 
 
-def _blocked_product(task: Task, target: Target) -> Products | None:
+def _blocked_product(task: KernelTask, target: Target) -> Products | None:
     """A float32 product with a constant weight, the only reduction, of an image in channel blocks."""
     anchor, weight = task.anchor(), packed_weight(task)
     if anchor is None or weight is None or len(task.outputs) != 1 or len(task.outputs[0].shape) != 4:
@@ -51,12 +62,12 @@ def _blocked_product(task: Task, target: Target) -> Products | None:
 # --- phases -----------------------------------------------------------------------------------------------------------
 
 
-def _phases(task: Task, target: Target) -> Products | None:
+def _phases(task: KernelTask, target: Target) -> Products | None:
     found = _blocked_product(task, target)
     return found if found is not None and is_phased(*found) else None
 
 
-def _space_phases(task: Task, target: Target, found: Products) -> Space:
+def _space_phases(task: KernelTask, target: Target, found: Products) -> ScheduleSpace:
     _, channels, _, _, height, width = found.anchor.shape
     whole = height * width <= min(WHOLE, target.vector_registers)  # each weight is then read once: a few spills pay
     blocks = -(-channels // target.lanes)
@@ -66,10 +77,10 @@ def _space_phases(task: Task, target: Target, found: Products) -> Space:
         "tile_w": tuple(range(1, min(width, target.vector_registers - 2) + 1)),
         "vectors": whole_groups(blocks),
     }
-    return Space(knobs, {"tile_h": height if whole else 1, "tile_w": tile[0], "vectors": tile[1]})
+    return ScheduleSpace(knobs, {"tile_h": height if whole else 1, "tile_w": tile[0], "vectors": tile[1]})
 
 
-def _apply_phases(task: Task, target: Target, found: Products, choice: Choice) -> Schedule:
+def _apply_phases(task: KernelTask, target: Target, found: Products, choice: Choice) -> Schedule:
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     anchor, weight = found
     depth = weight.shape[3]
@@ -119,7 +130,7 @@ def _copies(s: Schedule, loop: str) -> None:
         _, loop = s.partition(loop, 1)
 
 
-def _phases_nests(task: Task, target: Target, found: Products) -> Describe:
+def _phases_nests(task: KernelTask, target: Target, found: Products) -> Describe:
     """Phase after phase a tile of output pixels; the code has a copy for each phase, which runs its iteration."""
     (conv, weight), lanes = found, target.lanes
     domain = statement(task, conv)
@@ -127,24 +138,24 @@ def _phases_nests(task: Task, target: Target, found: Products) -> Describe:
     n, oc, rh, rw, qh, qw, ic, th, tw = range(9)
     block = lanes if inputs % lanes == 0 else inputs if inputs < 2 * lanes else lanes
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         tile_h, tile_w, vectors = knobs["tile_h"], knobs["tile_w"], knobs["vectors"]
         group, taps = vectors * lanes, np.where(tile_h != 1, UNROLL, SERIAL)
         levels = [
-            Level(n, batch, 1, PARALLEL),
-            Level(oc, -(-outputs // group), group, PARALLEL),
-            Level(qh, -(-height // tile_h), tile_h, PARALLEL),
-            Level(rh, stride_h),
-            Level(rw, stride_w),
-            Level(qw, -(-width // tile_w), tile_w),
-            Level(ic, -(-inputs // block), block),
-            Level(th, taps_h, 1, taps),
-            Level(tw, taps_w, 1, taps),
-            Level(ic, block),
-            Level(qh, tile_h, 1, UNROLL),
-            Level(qw, tile_w, 1, UNROLL),
-            Level(oc, vectors, lanes, UNROLL),
-            Level(oc, lanes, 1, VECTORIZE),
+            NestLevel(n, batch, 1, PARALLEL),
+            NestLevel(oc, -(-outputs // group), group, PARALLEL),
+            NestLevel(qh, -(-height // tile_h), tile_h, PARALLEL),
+            NestLevel(rh, stride_h),
+            NestLevel(rw, stride_w),
+            NestLevel(qw, -(-width // tile_w), tile_w),
+            NestLevel(ic, -(-inputs // block), block),
+            NestLevel(th, taps_h, 1, taps),
+            NestLevel(tw, taps_w, 1, taps),
+            NestLevel(ic, block),
+            NestLevel(qh, tile_h, 1, UNROLL),
+            NestLevel(qw, tile_w, 1, UNROLL),
+            NestLevel(oc, vectors, lanes, UNROLL),
+            NestLevel(oc, lanes, 1, VECTORIZE),
         ]
         parts: list[tuple[int, Size]] = [(d, 0) for d in range(6)]
         packed = Arrangement(weight.shape, (*parts, (3, block), (0, group)))
@@ -159,17 +170,17 @@ TRANSPOSED_PHASES = Template("conv2d_transpose_phases", _phases, _space_phases, 
 # --- one input pixel --------------------------------------------------------------------------------------------------
 
 
-def _pixel(task: Task, target: Target) -> Products | None:
+def _pixel(task: KernelTask, target: Target) -> Products | None:
     found = _blocked_product(task, target)
     return found if found is not None and is_pixel(*found) else None
 
 
-def _space_pixel(task: Task, target: Target, found: Products) -> Space:
+def _space_pixel(task: KernelTask, target: Target, found: Products) -> ScheduleSpace:
     registers = target.vector_registers
-    return Space({"positions": tuple(range(1, registers - 2))}, {"positions": registers // 2})
+    return ScheduleSpace({"positions": tuple(range(1, registers - 2))}, {"positions": registers // 2})
 
 
-def _apply_pixel(task: Task, target: Target, found: Products, choice: Choice) -> Schedule:
+def _apply_pixel(task: KernelTask, target: Target, found: Products, choice: Choice) -> Schedule:
     """``parallel(channel block) -> output positions in registers -> ic``, weights streamed once in that order."""
     lanes, weight = target.lanes, found.weight
     _, _, height, width = task.outputs[0].shape

@@ -23,7 +23,7 @@ from burnish.kernels.cpu.common import (
     single_output,
 )  # fmt: skip
 from burnish.kernels.match import WeightGradient, weight_gradient
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.tensor import Tensor, stages
 from burnish.machines.target import Target
@@ -35,7 +35,7 @@ CHUNKS_OUTSIDE, BLOCKS_OUTSIDE = "bands", "channels"
 FEW = 96  # positions below which the sums of a band cost time to begin and to end
 
 
-class Tile(NamedTuple):
+class WeightTile(NamedTuple):
     """A register tile: rows and columns of the kernel, input channels, vectors of output channels."""
 
     kh: int
@@ -44,7 +44,7 @@ class Tile(NamedTuple):
     vectors: int
 
 
-def _form(task: Task, target: Target) -> WeightGradient | None:
+def _form(task: KernelTask, target: Target) -> WeightGradient | None:
     """A dense or depthwise gradient, written row-major; what is read in blocks is no result of the kernel too."""
     found = weight_gradient(task)
     if found is None or not (found.dense or found.depthwise) or found.sums.shape != task.outputs[0].shape:
@@ -60,11 +60,11 @@ def _data(found: WeightGradient) -> Tensor:
     return next(t for t in found.sums.inputs if t.name == found.data.buffer.name)
 
 
-def _has_blocks(task: Task, image: Tensor, target: Target) -> bool:
+def _has_blocks(task: KernelTask, image: Tensor, target: Target) -> bool:
     return is_blocked(task.layout(image.name), 1, target.lanes)
 
 
-def _prepared(task: Task, found: WeightGradient, target: Target) -> tuple[Schedule, str, str | None]:
+def _prepared(task: KernelTask, found: WeightGradient, target: Target) -> tuple[Schedule, str, str | None]:
     """The schedule with all but the sums inlined; their stage; that of a copy of the adjoint in blocks, if needed."""
     s, seed = Schedule(task.program()), found.seed.buffer.name
     given = next((t for t in task.inputs if t.name == seed), None)
@@ -74,12 +74,12 @@ def _prepared(task: Task, found: WeightGradient, target: Target) -> tuple[Schedu
     return s, sums, None if _has_blocks(task, given, target) else s.cache_read(seed, "local", sums)
 
 
-def _tiles(found: WeightGradient, target: Target) -> list[Tile]:
+def _tiles(found: WeightGradient, target: Target) -> list[WeightTile]:
     """Tiles that fit the register file beside a vector of each block of the adjoint and a broadcast."""
     outputs, depth, kernel_h, kernel_w = found.sums.shape
     blocks = -(-outputs // target.lanes)
     return [
-        Tile(kh, kw, ic, vectors)
+        WeightTile(kh, kw, ic, vectors)
         for vectors in (1, 2, 3, 4, 6)
         for kh in {1, kernel_h}
         for kw in range(1, kernel_w + 1)
@@ -91,10 +91,10 @@ def _tiles(found: WeightGradient, target: Target) -> list[Tile]:
     ]
 
 
-def _default_tile(found: WeightGradient, target: Target) -> Tile:
+def _default_tile(found: WeightGradient, target: Target) -> WeightTile:
     """Fewest cycles a multiply-add: loads, of which a core does as many, and the latency of few sums."""
 
-    def cycles(tile: Tile) -> tuple[float, int, int]:
+    def cycles(tile: WeightTile) -> tuple[float, int, int]:
         sums = prod(tile)
         loads = prod(tile[:3]) * (1 if found.dense else tile.vectors) + tile.vectors
         return max(sums, 0.9 * loads, 8) / sums + 0.02 * loads / sums + 0.5 / sums, tile.kh, -tile.kw
@@ -102,7 +102,7 @@ def _default_tile(found: WeightGradient, target: Target) -> Tile:
     return min(_tiles(found, target), key=cycles)
 
 
-def _band(found: WeightGradient, tile: Tile, block: int, target: Target) -> int:
+def _band(found: WeightGradient, tile: WeightTile, block: int, target: Target) -> int:
     """Rows of the adjoint in a band: those of both factors stay in the first cache, unless these are few positions."""
     _, _, height, width = found.seed.buffer.shape
     rows_of_data = -(-found.data.buffer.shape[2] // height)
@@ -118,7 +118,7 @@ def _blocks(depth: int, tile_ic: int, lanes: int) -> int:
     return max(n for n in range(tile_ic, max(lanes, tile_ic) + 1, tile_ic) if depth % n == 0)
 
 
-def _space(task: Task, target: Target, found: WeightGradient) -> Space:
+def _space(task: KernelTask, target: Target, found: WeightGradient) -> ScheduleSpace:
     outputs, depth, kernel_h, kernel_w = found.sums.shape
     tiles = _tiles(found, target)
     tile = _default_tile(found, target)
@@ -145,10 +145,10 @@ def _space(task: Task, target: Target, found: WeightGradient) -> Space:
         "tile_kh": tile.kh, "tile_kw": tile.kw, "tile_ic": tile.ic, "vectors": tile.vectors,
         "band": _band(found, tile, block, target), "groups": joined, "outer": order,
     }  # fmt: skip
-    return Space(knobs, default)
+    return ScheduleSpace(knobs, default)
 
 
-def _apply(task: Task, target: Target, found: WeightGradient, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: WeightGradient, choice: Choice) -> Schedule:
     lanes, vectors = target.lanes, int(choice["vectors"])
     group, depth = vectors * lanes, found.sums.shape[1]
     tile_ic = int(choice["tile_ic"])

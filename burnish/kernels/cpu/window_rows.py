@@ -14,8 +14,8 @@ import numpy as np
 from burnish.kernels.cpu.common import apply_layouts, mark, packed_weight, parallel_over, single_output
 from burnish.kernels.cpu.pool import accumulator
 from burnish.kernels.match import convolution, is_pooling
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Knobs, Level, Nest, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, CandidateNests, Knobs, NestLevel, statement
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
@@ -29,14 +29,14 @@ MOST_ELEMENTS = 256  # of a window: all of them are unrolled
 SMALL = 25  # elements of a window; of a larger one the arithmetic takes longest, which half vectors have more of
 
 
-class Window(NamedTuple):
+class WindowReduction(NamedTuple):
     """The stage that reduces a window, and its reduction."""
 
     stage: Tensor
     body: Reduce
 
 
-def _window(task: Task, target: Target) -> Window | None:
+def _window(task: KernelTask, target: Target) -> WindowReduction | None:
     """The one reduction of a task on row-major images, which has the output's shape; None if there is none."""
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
     plain = all(layout.plain for layout in task.layouts.values())
@@ -47,22 +47,22 @@ def _window(task: Task, target: Target) -> Window | None:
     if not isinstance(body, Reduce) or prod(axis.extent for axis in body.axes) > MOST_ELEMENTS:
         return None
     fits = len(shape) == 4 and shape == task.outputs[0].shape and shape[3] >= target.lanes // 4
-    return Window(stage, body) if fits else None
+    return WindowReduction(stage, body) if fits else None
 
 
-def _depthwise(task: Task, target: Target) -> Window | None:
+def _depthwise(task: KernelTask, target: Target) -> WindowReduction | None:
     conv = convolution(task, packed_weight(task))
     if conv is None or conv.weight.shape[1] != 1 or conv.weight.shape[0] == 1 or not conv.even_groups:
         return None
     return _window(task, target)
 
 
-def _pooled(task: Task, target: Target) -> Window | None:
+def _pooled(task: KernelTask, target: Target) -> WindowReduction | None:
     found = _window(task, target)
     return found if found is not None and is_pooling(found.stage) else None
 
 
-def _space(task: Task, target: Target, found: Window) -> Space:
+def _space(task: KernelTask, target: Target, found: WindowReduction) -> ScheduleSpace:
     window = found.stage
     height, width, image = window.shape[2], window.shape[3], window.inputs[0].shape[3]
     strided = image >= 2 * width  # its vectors are shuffled out of whole ones, which takes registers
@@ -75,7 +75,7 @@ def _space(task: Task, target: Target, found: Window) -> Space:
         most = 8 // registers // (2 if strided and registers > 1 else 1)
         rows = next(n for n in (7, 4, 5, 3, 2, 1) if height % n == 0 and n <= most)
     knobs = {"vector": tuple(range(1, 2 * target.lanes + 1)), "rows": tuple(range(1, 9))}
-    return Space(knobs, {"vector": vector, "rows": rows})
+    return ScheduleSpace(knobs, {"vector": vector, "rows": rows})
 
 
 def _whole(window: Reduce, width: int, target: Target) -> int:
@@ -102,7 +102,7 @@ def _vector(width: int, lanes: int) -> int:
     return even if parts * -(-even // lanes) <= 2 * full - (-rest // lanes) else 2 * lanes
 
 
-def _apply(task: Task, target: Target, found: Window, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: WindowReduction, choice: Choice) -> Schedule:
     """``parallel(channel) -> row tile -> column tile -> window``, with vectors of columns of some rows in registers."""
     s = Schedule(task.program())
     acc, out = accumulator(s, task, found.stage), single_output(task)
@@ -127,7 +127,7 @@ def _apply(task: Task, target: Target, found: Window, choice: Choice) -> Schedul
     return s
 
 
-def _nests(task: Task, target: Target, found: Window) -> Describe:
+def _nests(task: KernelTask, target: Target, found: WindowReduction) -> Describe:
     """Row-major images: vectors of columns, several rows of them in registers."""
     del target
     stage = found.stage
@@ -135,17 +135,17 @@ def _nests(task: Task, target: Target, found: Window) -> Describe:
     batch, channels, height, width = stage.shape
     kh, kw = len(domain.extents) - 2, len(domain.extents) - 1
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         rows, vector = knobs["rows"], knobs["vector"]
         levels = [
-            Level(0, batch, 1, PARALLEL),
-            Level(1, channels, 1, PARALLEL),
-            Level(2, -(-height // rows), rows),
-            Level(3, -(-width // vector), vector),
-            Level(kh, domain.extents[kh], 1, UNROLL),
-            Level(kw, domain.extents[kw], 1, UNROLL),
-            Level(2, np.minimum(rows, height), 1, UNROLL),
-            Level(3, np.minimum(vector, width), 1, VECTORIZE),
+            NestLevel(0, batch, 1, PARALLEL),
+            NestLevel(1, channels, 1, PARALLEL),
+            NestLevel(2, -(-height // rows), rows),
+            NestLevel(3, -(-width // vector), vector),
+            NestLevel(kh, domain.extents[kh], 1, UNROLL),
+            NestLevel(kw, domain.extents[kw], 1, UNROLL),
+            NestLevel(2, np.minimum(rows, height), 1, UNROLL),
+            NestLevel(3, np.minimum(vector, width), 1, VECTORIZE),
         ]
         return domain.nest(levels, count)
 

@@ -22,8 +22,18 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import mapped_from, mapped_to
-from burnish.kernels.nest import PARALLEL, SERIAL, UNROLL, VECTORIZE, Arrangement, Knobs, Level, Nest, statement
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.nest import (
+    PARALLEL,
+    SERIAL,
+    UNROLL,
+    VECTORIZE,
+    Arrangement,
+    CandidateNests,
+    Knobs,
+    NestLevel,
+    statement,
+)
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
@@ -31,7 +41,7 @@ from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
-class Chain(NamedTuple):
+class WinogradStages(NamedTuple):
     """Winograd's algorithm: pixels of tiles, transformed by columns and rows, multiplied, and transformed back."""
 
     pixels: Tensor
@@ -43,7 +53,7 @@ class Chain(NamedTuple):
     conv: Tensor
 
 
-def _chain(task: Task, target: Target) -> Chain | None:
+def _chain(task: KernelTask, target: Target) -> WinogradStages | None:
     """The chain in a task of one output between images in channel blocks, with no view fused in front."""
     product, out = task.anchor(), task.outputs[0]
     if product is None or len(product.inputs) != 2 or len(task.outputs) != 1:
@@ -62,17 +72,17 @@ def _chain(task: Task, target: Target) -> Chain | None:
         and is_blocked(task.layout(source.name), 1, target.lanes)
         and source.shape[1] % target.lanes == 0
     )
-    return Chain(pixels, rows, data, weight, product, columns, conv) if fits else None
+    return WinogradStages(pixels, rows, data, weight, product, columns, conv) if fits else None
 
 
-def _sizes(task: Task, found: Chain) -> tuple[int, int, int, int, int, int]:
+def _sizes(task: KernelTask, found: WinogradStages) -> tuple[int, int, int, int, int, int]:
     """(m, products of a tile, input channels, output channels, groups of channels, tiles)."""
     height, width, channels, tiles = found.data.shape
     depth = found.weight.shape[3]
     return found.columns.shape[2], height * width, channels, task.outputs[0].shape[1], channels // depth, tiles
 
 
-def _space(task: Task, target: Target, found: Chain) -> Space:
+def _space(task: KernelTask, target: Target, found: WinogradStages) -> ScheduleSpace:
     m, products, channels, outputs, groups, tiles = _sizes(task, found)
     blocks = -(-outputs // groups // target.lanes)
     positions, vectors = register_tile(target, tiles, blocks, padded=True)
@@ -100,7 +110,7 @@ def _space(task: Task, target: Target, found: Chain) -> Space:
         "prefetch": (0, 1),  # of the next product's weights
     }
     default: Choice = {"placement": placement, "block": size, "positions": positions, "vectors": vectors}
-    return Space(knobs, {**default, "prefetch": int(weight_bytes > target.l2_bytes)})
+    return ScheduleSpace(knobs, {**default, "prefetch": int(weight_bytes > target.l2_bytes)})
 
 
 def _blocks(tiles: int, row: int) -> tuple[int, ...]:
@@ -108,7 +118,7 @@ def _blocks(tiles: int, row: int) -> tuple[int, ...]:
     return tuple(sorted({-(-tiles // count) for count in range(1, tiles + 1)} | {*range(row, tiles, row)}))
 
 
-def _apply(task: Task, target: Target, found: Chain, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choice) -> Schedule:
     """What depends on no choice comes first: a process that makes many schedules makes that part once."""
     m, products, *_ = _sizes(task, found)
     lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
@@ -234,7 +244,7 @@ def _tile_product(s: Schedule, product: str, accumulator: str, positions: int) -
     return (i, j), over
 
 
-def _nests(task: Task, target: Target, found: Chain) -> Describe:
+def _nests(task: KernelTask, target: Target, found: WinogradStages) -> Describe:
     """Tile blocks and channel groups in either order around n x n products, each of register tiles."""
     stage, lanes = found.product, target.lanes
     domain = statement(task, stage)
@@ -242,24 +252,24 @@ def _nests(task: Task, target: Target, found: Chain) -> Describe:
     i, j, oc, p, phase_h, phase_w, ic = range(7)
     data, weight = found.data, found.weight
 
-    def describe(knobs: Knobs, count: int) -> Nest:
+    def describe(knobs: Knobs, count: int) -> CandidateNests:
         block, positions, vectors = knobs["block"], knobs["positions"], knobs["vectors"]
         group, by_tiles = vectors * lanes, knobs["placement"] == "tile"
         blocks, groups = -(-tiles // block), -(-outputs // group)
         levels = [
-            Level(p, np.where(by_tiles, blocks, 1), block, PARALLEL),
-            Level(oc, groups, group, np.where(by_tiles, SERIAL, PARALLEL)),
-            Level(p, np.where(by_tiles, 1, blocks), block),
-            Level(i, points_h),
-            Level(j, points_w),
-            Level(p, -(-block // positions), positions),
-            Level(phase_h, phases_h),
-            Level(phase_w, phases_w),
-            Level(ic, -(-inputs // lanes), lanes),
-            Level(ic, lanes),
-            Level(p, positions, 1, UNROLL),
-            Level(oc, vectors, lanes, UNROLL),
-            Level(oc, lanes, 1, VECTORIZE),
+            NestLevel(p, np.where(by_tiles, blocks, 1), block, PARALLEL),
+            NestLevel(oc, groups, group, np.where(by_tiles, SERIAL, PARALLEL)),
+            NestLevel(p, np.where(by_tiles, 1, blocks), block),
+            NestLevel(i, points_h),
+            NestLevel(j, points_w),
+            NestLevel(p, -(-block // positions), positions),
+            NestLevel(phase_h, phases_h),
+            NestLevel(phase_w, phases_w),
+            NestLevel(ic, -(-inputs // lanes), lanes),
+            NestLevel(ic, lanes),
+            NestLevel(p, positions, 1, UNROLL),
+            NestLevel(oc, vectors, lanes, UNROLL),
+            NestLevel(oc, lanes, 1, VECTORIZE),
         ]
         computed = -(-block // positions) * positions
         held = np.where(by_tiles, computed, np.maximum((blocks - 1) * block + computed, tiles))

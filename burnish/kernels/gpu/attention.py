@@ -14,7 +14,7 @@ from burnish.kernels.gpu.attention_form import Attention, attention
 from burnish.kernels.gpu.attention_split import OwnBuffers, SplitAttention
 from burnish.kernels.gpu.forms import padded
 from burnish.kernels.gpu.row_forms import program_of
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import SHARED, Buffer, Const, Expr, Load, Var, all_of, cast, math
 from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
@@ -36,7 +36,7 @@ MOST_SUMS = 64  # of one thread
 ISSUED, FETCHED, BUSY = 4, 24, 8
 
 
-def _form(task: Task, target: Target) -> Attention | None:
+def _form(task: KernelTask, target: Target) -> Attention | None:
     """Attention in floats that a block's memory holds."""
     found = attention(task)
     if found is None or not all(t.name in target.machine.named_intrinsics for t in REDUCE.values()):
@@ -68,7 +68,7 @@ def _pitch(depth: int) -> int:
     return -(-depth // UNROLL) // 2 * 2 * UNROLL + UNROLL
 
 
-def _space(task: Task, target: Target, form: Attention) -> Space:
+def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     del task
     batch, rows, keys, depth, columns = form.sizes
 
@@ -89,10 +89,10 @@ def _space(task: Task, target: Target, form: Attention) -> Space:
     while 2 * blocks * splits <= enough and keys >= 2 * splits * FEWEST_KEYS * WARP and splits < SPLITS[-1]:
         splits *= 2
     knobs = {"warps": WARPS, "rows": ROWS, "splits": SPLITS}
-    return Space(knobs, {"warps": warps, "rows": own, "splits": splits})
+    return ScheduleSpace(knobs, {"warps": warps, "rows": own, "splits": splits})
 
 
-def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: Attention, choice: Choice) -> Schedule:
     """``blocks(batch, rows, splits) -> blocks of keys -> [fetch] -> scores, exponentials, sums``."""
     del target
     k = _Kernel(task, form, int(choice["warps"]), int(choice["rows"]), int(choice["splits"]))
@@ -102,7 +102,7 @@ def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Sc
 class _Kernel(SplitAttention):
     """The program of one attention."""
 
-    def __init__(self, task: Task, form: Attention, warps: int, rows: int, splits: int) -> None:
+    def __init__(self, task: KernelTask, form: Attention, warps: int, rows: int, splits: int) -> None:
         super().__init__(task, form, warps, rows, splits)
         depth = form.depth.extent
         self.pitch, self.deep = _pitch(depth), -(-depth // UNROLL) * UNROLL

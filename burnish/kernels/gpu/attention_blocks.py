@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from burnish.kernels.gpu.attention_form import Attention
-from burnish.kernels.gpu.forms import Group
-from burnish.kernels.task import Task
+from burnish.kernels.gpu.forms import FusedAxes
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Var, all_of, cast, select
 from burnish.loops.program import Alloc, For, Stmt, Store, seq
 from burnish.loops.simplify import simplify
@@ -18,7 +18,7 @@ LOWEST = -3.4028234663852886e38  # below every score but -inf, of which no two m
 class AttentionBlocks:
     """The program of one attention, in blocks of rows and of keys; subclasses say how a block is computed."""
 
-    def __init__(self, task: Task, form: Attention, block_rows: int, block_keys: int, splits: int = 1) -> None:
+    def __init__(self, task: KernelTask, form: Attention, block_rows: int, block_keys: int, splits: int = 1) -> None:
         self.task, self.form = task, form
         self.name = form.output.name
         self.block_rows, self.block_keys = block_rows, block_keys
@@ -60,7 +60,7 @@ class AttentionBlocks:
     def values_at(self, row: Expr | None = None, key: Expr | None = None, **others: Expr) -> dict[str, Expr]:
         """The values of axes."""
         form, found = self.form, dict(self.form.batch.at(self.b))
-        groups: list[tuple[Group, Expr | None]] = [(form.rows, row), (form.keys, key)]
+        groups: list[tuple[FusedAxes, Expr | None]] = [(form.rows, row), (form.keys, key)]
         groups += [(form.depth, others.get("depth")), (form.columns, others.get("column"))]
         for group, at in groups:
             if at is not None:

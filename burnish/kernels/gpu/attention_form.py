@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from burnish.kernels.gpu.forms import Group, Values, expanded
-from burnish.kernels.task import Task, is_sum_of_products
+from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
+from burnish.kernels.task import KernelTask, is_sum_of_products
 from burnish.loops.expr import (
     Axis,
     Binary,
@@ -52,11 +52,11 @@ class Attention:
     """
 
     output: Tensor
-    batch: Group
-    rows: Group
-    columns: Group
-    keys: Group
-    depth: Group
+    batch: FusedAxes
+    rows: FusedAxes
+    columns: FusedAxes
+    keys: FusedAxes
+    depth: FusedAxes
     query: Expr
     key: Expr
     value: Expr
@@ -73,7 +73,7 @@ class Attention:
         return groups[0].extent, groups[1].extent, groups[2].extent, groups[3].extent, groups[4].extent
 
 
-def attention(task: Task) -> Attention | None:
+def attention(task: KernelTask) -> Attention | None:
     """The attention that a task of one output is; None of others."""
     stages = task.stages()
     reducing = [t for t in stages if isinstance(t.body, Reduce)]
@@ -120,14 +120,14 @@ class _Finder:
         score, scale, total, product = share
         return self._classified(value, weighted, keys, values[0], score, scale, total, product)
 
-    def _axes(self, t: Tensor) -> Group:
+    def _axes(self, t: Tensor) -> FusedAxes:
         """The axes of a reduction, under names of their own."""
         assert isinstance(t.body, Reduce)
         axes = tuple(Axis(Var(f"{t.name}/{a.var.name}"), a.extent) for a in t.body.axes)
         self.ranges.update({a.var.name: a.extent for a in axes})
-        return Group(axes)
+        return FusedAxes(axes)
 
-    def _body(self, t: Tensor, index: tuple[Expr, ...], reduced: Group) -> Expr | None:
+    def _body(self, t: Tensor, index: tuple[Expr, ...], reduced: FusedAxes) -> Expr | None:
         """What a stage reduces for the element ``index``, at ``reduced``; None where that has other axes."""
         body = t.body
         assert isinstance(body, Reduce)
@@ -153,7 +153,7 @@ class _Finder:
         foreign = value.buffers & {self.first.name, self.top.name, self.total.name}
         return (value, found.pop()) if len(found) == 1 and not foreign else None
 
-    def _share(self, e: Expr, keys: Group) -> tuple[Expr, Expr, Load, Load] | None:
+    def _share(self, e: Expr, keys: FusedAxes) -> tuple[Expr, Expr, Load, Load] | None:
         """The score, the factor by which exponentials become shares, the sum in it, and the product in the score."""
         plain = _uncast(e)
         totals = {x for x in loads(plain) if x.buffer.name == self.total.name}
@@ -184,7 +184,7 @@ class _Finder:
         self,
         value: Expr,
         weighted: Load,
-        keys: Group,
+        keys: FusedAxes,
         values: Expr,
         score: Expr,
         scale: Expr,
@@ -210,7 +210,7 @@ class _Finder:
         if result is None or not columns:
             return None
         return Attention(
-            self.output, Group(batch), Group(rows), Group(columns), keys, depth, left[0], right[0], values,
+            self.output, FusedAxes(batch), FusedAxes(rows), FusedAxes(columns), keys, depth, left[0], right[0], values,
             score, product, result, weighted, total,
         )  # fmt: skip
 

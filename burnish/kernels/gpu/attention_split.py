@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks
 from burnish.kernels.gpu.attention_form import Attention
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, math, maximum
 from burnish.loops.program import For, If, Stmt, Store, seq
 from burnish.machines.nvptx.warp import WARP
@@ -34,7 +34,7 @@ class OwnBuffers:
 class SplitAttention(AttentionBlocks):
     """A warp computes ``rows`` rows of queries; a thread has one key of a block, and each 32nd column of the values."""
 
-    def __init__(self, task: Task, form: Attention, warps: int, rows: int, splits: int) -> None:
+    def __init__(self, task: KernelTask, form: Attention, warps: int, rows: int, splits: int) -> None:
         super().__init__(task, form, warps * rows, WARP, splits)
         self.warps, self.own_rows, self.wide = warps, rows, -(-form.columns.extent // WARP)
         self.w, self.x, self.i, self.d = (self.var(n) for n in ("warp", "thread", "i", "d"))

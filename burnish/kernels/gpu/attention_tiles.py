@@ -9,8 +9,8 @@ from math import inf
 from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks, padded_with
 from burnish.kernels.gpu.attention_form import Attention, hides, widened
 from burnish.kernels.gpu.fetching import vector_of
-from burnish.kernels.gpu.forms import Group, narrow, padded
-from burnish.kernels.task import Task
+from burnish.kernels.gpu.forms import FusedAxes, narrow, padded
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import SWIZZLED, Binary, Buffer, Const, Expr, Load, Select, all_of, cast, maximum, select
 from burnish.loops.program import Alloc, For, If, Intrinsic, Stmt, Store, seq
 from burnish.loops.traverse import substitute, transform
@@ -35,7 +35,7 @@ class AttentionTiles(AttentionBlocks):
 
     column_unit = SIDE  # of the output, that an instruction computes at least
 
-    def __init__(self, task: Task, form: Attention, warps: int, tiles: int, keys: int) -> None:
+    def __init__(self, task: KernelTask, form: Attention, warps: int, tiles: int, keys: int) -> None:
         super().__init__(task, form, warps * tiles * SIDE, keys)
         self.dtype = narrow(form.query).dtype
         self.panel = row_elements(self.dtype)
@@ -154,7 +154,7 @@ class AttentionTiles(AttentionBlocks):
         place, there = self.key_at(r)
         return self.values_at(key=place), there
 
-    def fetched(self, name: str, buffer: Buffer, factor: Expr, along: Group, rows: Rows) -> Stmt:
+    def fetched(self, name: str, buffer: Buffer, factor: Expr, along: FusedAxes, rows: Rows) -> Stmt:
         """Rows of a factor into shared memory, by all threads of the block: neighbours neighbouring pieces of a row."""
         panels, count, width = buffer.shape
         vector = vector_of(narrow(factor), along)

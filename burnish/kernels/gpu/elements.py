@@ -11,7 +11,7 @@ from math import prod
 from burnish.kernels.cpu.generic import inline_cheap
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.gpu.nests import fuse_all
-from burnish.kernels.task import Choice, Space, Task, is_sum_of_products
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace, is_sum_of_products
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, Reduce, Select, Var
 from burnish.loops.linear import to_linear
@@ -32,7 +32,7 @@ MOST_MOVED = 256  # products that are summed here although the output is not whe
 FILLED = 512  # threads of a multiprocessor with which it waits little
 
 
-def _form(task: Task, target: Target) -> bool | None:
+def _form(task: KernelTask, target: Target) -> bool | None:
     """A task of one output, with at most one reduction, of whose results each is read for about one element."""
     del target
     found = [t for t in task.stages() if isinstance(t.body, Reduce)]
@@ -50,7 +50,7 @@ def _form(task: Task, target: Target) -> bool | None:
     return True if own >= elements and (summed <= MOST_SUMMED or elements >= MOST_SUMMED) else None
 
 
-def serial(task: Task) -> bool:
+def serial(task: KernelTask) -> bool:
     """Whether a task can be scheduled so at all: it has one output, of which every thread computes what it needs."""
     return len(task.outputs) == 1 and 0 not in task.outputs[0].shape
 
@@ -58,7 +58,7 @@ def serial(task: Task) -> bool:
 # --- what suits a task ------------------------------------------------------------------------------------------------
 
 
-def overlapping(task: Task) -> int | None:
+def overlapping(task: KernelTask) -> int | None:
     """The output's dimension, but its last, along which windows of neighbours overlap; None where none do."""
     (output,) = task.outputs
     stage = next((t for t in task.stages() if isinstance(t.body, Reduce)), None)
@@ -79,13 +79,13 @@ def overlapping(task: Task) -> int | None:
     return max((d for d in found if d != last and output.shape[d] > 1), default=None)
 
 
-def taps_of(task: Task) -> int:
+def taps_of(task: KernelTask) -> int:
     """The iterations of a task's reduction."""
     bodies = [t.body for t in task.stages() if isinstance(t.body, Reduce)]
     return max((prod(a.extent for a in body.axes) for body in bodies), default=1)
 
 
-def widest(task: Task) -> int:
+def widest(task: KernelTask) -> int:
     """Elements that a map moves at once: as many as fit 16 bytes of the widest type, and rows of the output."""
     tensors = [*task.inputs, *task.outputs]
     if any(isinstance(t.body, Reduce) for t in task.stages()) or any(t.dtype == "bool" for t in tensors):
@@ -99,7 +99,7 @@ def widest(task: Task) -> int:
     return next(v for v in reversed(VECTORS) if v == 1 or (v <= most and row % v == 0))
 
 
-def _space(task: Task, target: Target, form: bool) -> Space:
+def _space(task: KernelTask, target: Target, form: bool) -> ScheduleSpace:
     del form
     size, full = prod(task.outputs[0].shape), FILLED * target.cores
     vector = widest(task)
@@ -117,13 +117,13 @@ def _space(task: Task, target: Target, form: bool) -> Space:
         default["steps"] = max(n for n in STEPS if n == 1 or size >= 4 * n * default["vector"] * full)
     each = size // (default["vector"] * default["own"])
     default["threads"] = 256 if each >= 1 << 16 else 128 if each >= 1 << 13 else 64
-    return Space({"threads": THREADS, "vector": vectors, "own": own, "steps": STEPS}, default)
+    return ScheduleSpace({"threads": THREADS, "vector": vectors, "own": own, "steps": STEPS}, default)
 
 
 # --- the schedule -----------------------------------------------------------------------------------------------------
 
 
-def schedule_elements(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
+def schedule_elements(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:
     """``blocks -> threads -> [sums in registers] -> own outputs``, or ``-> steps -> vectors``."""
     del form
     s = Schedule(task.program())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from burnish.kernels.gpu.forms import Depth, Group, Product, moves_fastest, narrow, padded
+from burnish.kernels.gpu.forms import ContractionForm, Depth, FusedAxes, moves_fastest, narrow, padded
 from burnish.kernels.gpu.nests import bind_threads, fuse_all, nest, stored, var
 from burnish.loops.expr import ITEM_BYTES, SWIZZLED, Buffer, Expr, Load
 from burnish.loops.program import Stmt
@@ -16,7 +16,7 @@ PIECE = 16  # bytes that one instruction copies at most
 LEAST = 4  # and at least
 
 
-def vector_of(factor: Expr, axes: Depth | Group) -> int:
+def vector_of(factor: Expr, axes: Depth | FusedAxes) -> int:
     """How many neighbours along the last of the axes one copy may take: their rows begin at multiples of its bytes."""
     inner = (axes.inner if isinstance(axes, Depth) else axes).axes
     found = list(loads(factor))
@@ -31,7 +31,7 @@ def vector_of(factor: Expr, axes: Depth | Group) -> int:
 
 
 @dataclass(frozen=True)
-class Tile:
+class SharedTile:
     """Tiles of one factor in shared memory, of ``count`` rows along ``group``, and ``depth.block`` of the depth.
 
     By depth: [batch, tile, depth, row, depth inside]. By ``columns``, panels of as many as fit into 128 bytes: [batch,
@@ -40,12 +40,12 @@ class Tile:
 
     name: str
     factor: Expr
-    group: Group
+    group: FusedAxes
     outer: str
     tiles: int
     count: int
     depth: Depth
-    batch: Group
+    batch: FusedAxes
     columns: bool = False
 
     @property
@@ -107,15 +107,17 @@ class Tile:
             s.copy_async(v)
 
 
-def factor_tiles(form: Product, name: str, sizes: Sequence[tuple[int, int]], depth: Depth, columns: bool) -> list[Tile]:
+def factor_tiles(
+    form: ContractionForm, name: str, sizes: Sequence[tuple[int, int]], depth: Depth, columns: bool
+) -> list[SharedTile]:
     """The tiles of both factors: (their number, rows of one) of each; ``columns``: of the right one by columns."""
     (mo, m), (no, n) = sizes
     return [
-        Tile(f"{name}.left", form.left, form.rows, "mo", mo, m, depth, form.batch),
-        Tile(f"{name}.right", form.right, form.columns, "no", no, n, depth, form.batch, columns),
+        SharedTile(f"{name}.left", form.left, form.rows, "mo", mo, m, depth, form.batch),
+        SharedTile(f"{name}.right", form.right, form.columns, "no", no, n, depth, form.batch, columns),
     ]
 
 
-def by_columns(form: Product, depth: Depth) -> bool:
+def by_columns(form: ContractionForm, depth: Depth) -> bool:
     """Whether the right factor's columns lie next to each other, and may be copied as they are."""
     return moves_fastest(form.right, (depth, form.columns)) == 1 and vector_of(narrow(form.right), form.columns) > 1

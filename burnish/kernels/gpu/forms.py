@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import FLOATS, Axis, Binary, Cast, Const, Expr, Load, Reduce, Var, all_of, select
 from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
@@ -32,7 +32,7 @@ def expanded(e: Expr, stages: Mapping[str, Tensor]) -> Expr:
 
 
 @dataclass(frozen=True)
-class Group:
+class FusedAxes:
     """Several axes as one: the last moves fastest."""
 
     axes: tuple[Axis, ...]
@@ -58,8 +58,8 @@ class Group:
 class Depth:
     """The reduction in blocks of ``block``: of the axis ``inner`` for every value of the ``outer`` ones."""
 
-    outer: Group
-    inner: Group
+    outer: FusedAxes
+    inner: FusedAxes
     block: int
 
     @property
@@ -80,7 +80,7 @@ class Depth:
 
 
 @dataclass(frozen=True)
-class Product:
+class ContractionForm:
     """A sum of products over the axes of a task's output: ``batch`` ones that both factors have, ``rows`` of the left
     one and ``columns`` of the right one, of which the output's last axis is one.
 
@@ -90,9 +90,9 @@ class Product:
 
     anchor: Tensor
     output: Tensor
-    batch: Group
-    rows: Group
-    columns: Group
+    batch: FusedAxes
+    rows: FusedAxes
+    columns: FusedAxes
     reduced: tuple[Axis, ...]
     left: Expr
     right: Expr
@@ -114,11 +114,11 @@ class Product:
         """The reduction in blocks: of its longest axis, where that fills one, so that others need no division."""
         longest = max(self.reduced, key=lambda a: a.extent, default=None)
         if longest is None or longest.extent < block or len(self.reduced) == 1:
-            return Depth(Group(()), Group(self.reduced), block)
-        return Depth(Group(tuple(a for a in self.reduced if a is not longest)), Group((longest,)), block)
+            return Depth(FusedAxes(()), FusedAxes(self.reduced), block)
+        return Depth(FusedAxes(tuple(a for a in self.reduced if a is not longest)), FusedAxes((longest,)), block)
 
 
-def product(task: Task) -> Product | None:
+def product(task: KernelTask) -> ContractionForm | None:
     """The sum of products that a task of one output is, with element-wise stages around it; None of others."""
     anchor = task.anchor()
     if anchor is None or len(task.outputs) != 1 or not isinstance(anchor.body, Reduce):
@@ -146,14 +146,14 @@ def product(task: Task) -> Product | None:
 
 
 def _classified(
-    task: Task,
+    task: KernelTask,
     anchor: Tensor,
     index: tuple[Expr, ...],
     value: Expr,
     sum_: Load,
     others: Mapping[str, Tensor],
     ranges: Mapping[str, int],
-) -> Product | None:
+) -> ContractionForm | None:
     """See :func:`product`: the axes of the output by which factor has them."""
     body, output = anchor.body, task.outputs[0]
     assert isinstance(body, Reduce)
@@ -172,7 +172,9 @@ def _classified(
     only_left = tuple(a for a in wide if a.var.name in left.variables - right.variables)
     only_right = tuple(a for a in wide if a.var.name in right.variables - left.variables)
     batch = tuple(a for a in axes if a not in only_left and a not in only_right)
-    return Product(anchor, output, Group(batch), Group(only_left), Group(only_right), reduced, left, right, value, sum_)
+    return ContractionForm(
+        anchor, output, FusedAxes(batch), FusedAxes(only_left), FusedAxes(only_right), reduced, left, right, value, sum_
+    )
 
 
 def narrow(e: Expr) -> Expr:
@@ -186,11 +188,11 @@ def padded(e: Expr, *conds: Expr | None) -> Expr:
     return select(all_of(*from_), e, Const(0 if e.dtype not in FLOATS else 0.0, e.dtype)) if from_ else e
 
 
-def moves_fastest(e: Expr, groups: Sequence[Group | Depth]) -> int:
+def moves_fastest(e: Expr, groups: Sequence[FusedAxes | Depth]) -> int:
     """The number of the group in steps of which the factor's loads are nearest in memory."""
     best, nearest = 0, 1 << 62
     for number, group in enumerate(groups):
-        axes = group.axes if isinstance(group, Group) else (*group.outer.axes, *group.inner.axes)
+        axes = group.axes if isinstance(group, FusedAxes) else (*group.outer.axes, *group.inner.axes)
         for axis in axes:
             step = _step(e, axis.var.name)
             if axis.extent > 1 and 0 < step < nearest:
@@ -209,7 +211,7 @@ def _step(e: Expr, name: str) -> int:
     return 0
 
 
-def parts(task: Task, kept: Sequence[Tensor]) -> Iterator[Task]:
+def parts(task: KernelTask, kept: Sequence[Tensor]) -> Iterator[KernelTask]:
     """A task as several, each of which computes one of the stages ``kept`` from earlier ones."""
     names = {t.name for t in kept}
     done: dict[str, Tensor] = {}
@@ -222,7 +224,7 @@ def parts(task: Task, kept: Sequence[Tensor]) -> Iterator[Task]:
     for t in kept:
         own = cut(t, True)
         inputs = tuple(dict.fromkeys(_placeholders(own)))
-        yield Task(f"{task.name}_{t.name}", inputs, (own,), "", {}, task.constants)
+        yield KernelTask(f"{task.name}_{t.name}", inputs, (own,), "", {}, task.constants)
 
 
 def _placeholders(t: Tensor) -> Iterator[Tensor]:

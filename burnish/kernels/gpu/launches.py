@@ -19,9 +19,9 @@ from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
 from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
-from burnish.loops.program import Alloc, Program, Stmt, seq
+from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
@@ -38,14 +38,14 @@ SINGLE: tuple[Template[Any], ...] = (
 FALLBACK_THREADS = 128
 
 
-def _kept(task: Task, target: Target) -> list[Tensor]:
+def _kept(task: KernelTask, target: Target) -> list[Tensor]:
     """The stages that become launches, outputs among them, producers first."""
     kept = {t.name for t in inline_cheap(Schedule(task.program()), task, target)}
     outputs = {t.name for t in task.outputs}
     return [t for t in task.stages() if t.name in kept | outputs]
 
 
-def _schedule(task: Task, target: Target, form: bool, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: bool, choice: Choice) -> Schedule:
     del form, choice
     kept = _kept(task, target)
     bodies: list[Stmt] = []
@@ -57,10 +57,10 @@ def _schedule(task: Task, target: Target, form: bool, choice: Choice) -> Schedul
         if t.name not in outputs:
             body = Alloc(t.buffer, body)
     params = tuple(t.buffer for t in (*task.inputs, *task.outputs))
-    return Schedule(Program(task.name, params, body))
+    return Schedule(LoopProgram(task.name, params, body))
 
 
-def _scheduled(part: Task, target: Target) -> Stmt:
+def _scheduled(part: KernelTask, target: Target) -> Stmt:
     """The statement of one part by the first template that can."""
     if 0 in part.outputs[0].shape:
         return seq()
@@ -74,7 +74,7 @@ def _scheduled(part: Task, target: Target) -> Stmt:
     raise problem
 
 
-def _attempts(part: Task, target: Target) -> Iterator[Any]:
+def _attempts(part: KernelTask, target: Target) -> Iterator[Any]:
     for template in SINGLE:
         match = template.match(part, target)
         if match is not None:
@@ -84,4 +84,4 @@ def _attempts(part: Task, target: Target) -> Iterator[Any]:
         yield lambda: schedule_elements(part, target, True, choice).program.body
 
 
-LAUNCHES = Template("launches", lambda task, target: True, lambda *_: Space({}, {}), _schedule)
+LAUNCHES = Template("launches", lambda task, target: True, lambda *_: ScheduleSpace({}, {}), _schedule)

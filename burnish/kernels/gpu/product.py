@@ -11,12 +11,12 @@ Source: thesis-chen section 4.3.2, figure 4.7 (cooperative fetching).
 from __future__ import annotations
 
 from burnish.kernels.gpu.fetching import vector_of
-from burnish.kernels.gpu.forms import Depth, Product, moves_fastest, narrow, padded, product
+from burnish.kernels.gpu.forms import ContractionForm, Depth, moves_fastest, narrow, padded, product
 from burnish.kernels.gpu.nests import bind_blocks, bind_threads, block_order, fuse_all, nest, stored, var
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast
-from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
+from burnish.loops.program import MOST_BLOCKS, Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import substitute, transform
 from burnish.machines.target import Target
@@ -35,7 +35,7 @@ FEWEST = 8  # rows and columns below which tiles are mostly empty
 EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0}
 
 
-def _form(task: Task, target: Target) -> Product | None:
+def _form(task: KernelTask, target: Target) -> ContractionForm | None:
     """A product of which both factors are read often enough to be worth sharing."""
     del target
     found = product(task)
@@ -47,7 +47,7 @@ def _form(task: Task, target: Target) -> Product | None:
     return found if worth and max(batch, blocks) <= MOST_BLOCKS["blockIdx.y"] else None
 
 
-def _space(task: Task, target: Target, form: Product) -> Space:
+def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
     del task
     batch, rows, columns, depth = form.sizes
 
@@ -68,10 +68,10 @@ def _space(task: Task, target: Target, form: Product) -> Space:
         "across": ACROSS[0] if m == n == TILES[-1] else SIDE,  # 2 % on an H100
     }
     choices = {"tile_m": TILES, "tile_n": TILES, "depth": DEPTHS, "stages": STAGES, "fetch": ("shared", "global")}
-    return Space({**choices, "across": ACROSS}, default)
+    return ScheduleSpace({**choices, "across": ACROSS}, default)
 
 
-def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> threads(y, x) -> depth in blocks -> [fetch] -> depth -> own m -> own n``."""
     del target
     pad = PAD if choice["fetch"] == "shared" else 0
@@ -128,7 +128,9 @@ class Tiles:
     neighbours have neighbouring groups.
     """
 
-    def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int, depth: int, pad: int, across: int) -> None:
+    def __init__(
+        self, task: KernelTask, form: ContractionForm, tile_m: int, tile_n: int, depth: int, pad: int, across: int
+    ) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
         self.own_m, self.own_n, self.across = tile_m // SIDE, tile_n // SIDE, across
         self.vector_m, self.vector_n = min(VECTOR, self.own_m), min(VECTOR, self.own_n)
@@ -145,12 +147,12 @@ class Tiles:
         ]  # fmt: skip
         self.acc = Buffer(f"{name}.acc", tuple(n for _, n in (*self.blocks, *self.own)), form.anchor.dtype)
 
-    def program(self) -> Program:
+    def program(self) -> LoopProgram:
         """The naive loop program: always the same for equal tiles."""
         stages = seq(self._fetched("left"), self._fetched("right"), *self._sums(), self._output())
         body: Stmt = Alloc(self.left, Alloc(self.right, Alloc(self.acc, stages)))
         params = tuple(t.buffer for t in (*self.task.inputs, *self.task.outputs))
-        return Program(self.task.name, params, body)
+        return LoopProgram(self.task.name, params, body)
 
     def _fetched(self, side: str) -> Stmt:
         """One of the factors, tile after tile, in the order in which its elements are in memory."""
@@ -225,7 +227,7 @@ class Tiles:
         return nest(stage, whole, store)
 
 
-def output_store(form: Product, sum_: Load, b: Expr, m: Expr, n: Expr, tile_m: int, tile_n: int) -> Stmt:
+def output_store(form: ContractionForm, sum_: Load, b: Expr, m: Expr, n: Expr, tile_m: int, tile_n: int) -> Stmt:
     """The output's element at a batch, a row and a column of the product, whose sum is in ``sum_``."""
     values = {**form.batch.at(b), **form.rows.at(m), **form.columns.at(n)}
     conds = [

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.kernels.cpu.generic import inline_cheap, row_maps
-from burnish.kernels.gpu.forms import Group, Values, expanded
-from burnish.kernels.task import Task, is_sum_of_products
+from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
+from burnish.kernels.task import KernelTask, is_sum_of_products
 from burnish.loops.bounds import bounds
 from burnish.loops.expr import Axis, Buffer, Expr, Load, Reduce, Var
 from burnish.loops.layout import row_major
 from burnish.loops.linear import to_linear
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, substitute, transform
@@ -27,7 +27,7 @@ ROW, ELEMENT = Var("row"), Var("element")
 
 
 @dataclass(frozen=True)
-class Stage:
+class RowStage:
     """One stage of a row. ``kind``: how it reduces the ``extent`` elements of ``value``; None: it has that many itself,
     or with ``extent`` 0 it is one number, computed from others.
     """
@@ -44,14 +44,14 @@ class Stage:
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowForm:
     """``count`` rows, the stages of each, producers first, and where the last one is stored: ``index`` of ``output``.
 
     Values load from other stages at ``(ROW,)``, numbers, or ``(ROW, ELEMENT)``.
     """
 
     count: int
-    stages: tuple[Stage, ...]
+    stages: tuple[RowStage, ...]
     output: Buffer
     index: tuple[Expr, ...]
 
@@ -97,7 +97,7 @@ def _within(index: Expr, extent: int, ranges: Mapping[str, int]) -> bool:
     return not index.buffers and low >= 0 and high < extent
 
 
-def rows_of(task: Task, target: Target) -> Rows | None:
+def rows_of(task: KernelTask, target: Target) -> RowForm | None:
     """The rows of a task of one output whose every stage is numbers or elements of rows; None of others."""
     reduces = [t for t in task.stages() if isinstance(t.body, Reduce)]
     if len(task.outputs) != 1 or not reduces or 0 in task.outputs[0].shape or task.dims:
@@ -118,7 +118,7 @@ def rows_of(task: Task, target: Target) -> Rows | None:
         return None
     own = {**made.row, **made.inner(output).at(ELEMENT)}
     index = tuple(own[axis.name] for axis in output.axes)
-    return Rows(made.count, tuple(s for s in found if s is not None), output.buffer, index)
+    return RowForm(made.count, tuple(s for s in found if s is not None), output.buffer, index)
 
 
 class _Rows:
@@ -131,17 +131,19 @@ class _Rows:
         dims: Mapping[str, Mapping[int, int]],
         inlined: Mapping[str, Tensor],
     ) -> None:
-        group = Group(tuple(Axis(output.axes[d], output.shape[d]) for d in rows))
+        group = FusedAxes(tuple(Axis(output.axes[d], output.shape[d]) for d in rows))
         self.count, self.dims, self.inlined, self.output = group.extent, dims, inlined, output
         self.row: Values = group.at(ROW)
         self.known: dict[str, tuple[Tensor, bool, int]] = {}
 
-    def inner(self, t: Tensor) -> Group:
+    def inner(self, t: Tensor) -> FusedAxes:
         """The axes of a stage that are not rows."""
         rows = self.dims[t.name]
-        return Group(tuple(Axis(v, n) for d, (v, n) in enumerate(zip(t.axes, t.shape, strict=True)) if d not in rows))
+        return FusedAxes(
+            tuple(Axis(v, n) for d, (v, n) in enumerate(zip(t.axes, t.shape, strict=True)) if d not in rows)
+        )
 
-    def stage(self, t: Tensor) -> Stage | None:
+    def stage(self, t: Tensor) -> RowStage | None:
         """A stage in the coordinates of rows; None where it is neither numbers nor elements."""
         inner, body = self.inner(t), t.body
         assert body is not None
@@ -149,7 +151,7 @@ class _Rows:
         if isinstance(body, Reduce):
             if inner.extent > 1 or (is_sum_of_products(t) and len(self.dims) > 1):
                 return None
-            axes = Group(body.axes)
+            axes = FusedAxes(body.axes)
             values.update({**inner.at(ELEMENT * 0), **axes.at(ELEMENT)})
             extent, kind, element = axes.extent, body.kind, body.body
         else:
@@ -160,7 +162,7 @@ class _Rows:
         if value is None or (extent == 0 and ELEMENT.name in value.variables):
             return None
         self.known[t.name] = t, kind is not None or extent == 0, extent
-        return Stage(t.buffer, value, extent, kind)
+        return RowStage(t.buffer, value, extent, kind)
 
     def value(self, e: Expr, extent: int, ranges: Mapping[str, int]) -> Expr | None:
         """An expression whose loads of stages are of numbers or elements of the row; None where others are loaded."""
@@ -186,6 +188,6 @@ class _Rows:
         return None if wrong else found
 
 
-def program_of(task: Task, body: object) -> Program:
+def program_of(task: KernelTask, body: object) -> LoopProgram:
     """A program of the task's parameters."""
-    return Program(task.name, tuple(t.buffer for t in (*task.inputs, *task.outputs)), body)  # type: ignore[arg-type]
+    return LoopProgram(task.name, tuple(t.buffer for t in (*task.inputs, *task.outputs)), body)  # type: ignore[arg-type]

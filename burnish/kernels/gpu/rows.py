@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from burnish.kernels.gpu.row_forms import ELEMENT, ROW, Rows, Stage, program_of, rows_of
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.gpu.row_forms import ELEMENT, ROW, RowForm, RowStage, program_of, rows_of
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, PRIVATE, SHARED, Binary, Buffer, Const, Expr, Load, Var
 from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
@@ -30,7 +30,7 @@ MOST_HELD = 32  # elements of one kind that a thread holds in registers, and twi
 STEPS = 4  # vectors of a row that a thread has by default
 
 
-def _form(task: Task, target: Target) -> Rows | None:
+def _form(task: KernelTask, target: Target) -> RowForm | None:
     """Rows with a reduction long enough for a warp."""
     found = rows_of(task, target)
     if found is None or found.count > MOST_BLOCKS["blockIdx.x"]:
@@ -42,7 +42,7 @@ def _form(task: Task, target: Target) -> Rows | None:
     return found if known and worth and all(t.name in intrinsics for t in REDUCE.values()) else None
 
 
-def vector_of(form: Rows, extent: int) -> int:
+def vector_of(form: RowForm, extent: int) -> int:
     """How many elements of a row are moved at once."""
     accesses = form.accesses(extent)
     widest = max((ITEM_BYTES[x.dtype] for x in accesses), default=VECTOR_BYTES)
@@ -51,16 +51,16 @@ def vector_of(form: Rows, extent: int) -> int:
     return vector if runs and extent % vector == 0 else 1
 
 
-def _space(task: Task, target: Target, form: Rows) -> Space:
+def _space(task: KernelTask, target: Target, form: RowForm) -> ScheduleSpace:
     del task
     most = max(-(-n // vector_of(form, n)) for n in form.extents)
     each = WARP * (STEPS if form.count >= target.cores else 1)
     warps = next((w for w in WARPS if w * each >= most), WARPS[-1])
     rows = max((r for r in BLOCK_ROWS if r * warps <= BLOCK_ROWS[-1] and form.count >= 2 * r * target.cores), default=1)
-    return Space({"warps": WARPS, "rows": BLOCK_ROWS}, {"warps": warps, "rows": rows})
+    return ScheduleSpace({"warps": WARPS, "rows": BLOCK_ROWS}, {"warps": warps, "rows": rows})
 
 
-def _schedule(task: Task, target: Target, form: Rows, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: RowForm, choice: Choice) -> Schedule:
     """``blocks(rows) -> rows of a block (z), warps of a row (y), threads (x): each stage``."""
     del target
     warps, rows = int(choice["warps"]), int(choice["rows"])
@@ -109,7 +109,7 @@ class Cut:
 class _Block:
     """The program of a block's rows."""
 
-    def __init__(self, task: Task, form: Rows, warps: int, rows: int) -> None:
+    def __init__(self, task: KernelTask, form: RowForm, warps: int, rows: int) -> None:
         self.form, self.warps, self.rows, self.name = form, warps, rows, task.outputs[0].name
         self.cuts = {n: Cut(n, vector_of(form, n), warps, f"{self.name}.of{n}") for n in form.extents}
         self.buffers: list[Buffer] = []
@@ -213,7 +213,7 @@ class _Block:
         self.loaded[load] = own
         return self.of_threads(self.of_elements(cut, Store(own, self.part(cut), value)))
 
-    def computed(self, stage: Stage) -> list[Stmt]:
+    def computed(self, stage: RowStage) -> list[Stmt]:
         """A stage that others read."""
         name, dtype = stage.buffer.name, stage.buffer.dtype
         if stage.kind is not None:
@@ -229,7 +229,7 @@ class _Block:
         self.elements[name] = self.held(f"{name}.elements", cut, dtype)
         return [self.of_threads(self.of_elements(cut, Store(self.elements[name], self.part(cut), value)))]
 
-    def reduced(self, stage: Stage, kind: str) -> list[Stmt]:
+    def reduced(self, stage: RowStage, kind: str) -> list[Stmt]:
         """One number of a row: by threads, by warps, by all warps of the row."""
         name, dtype, cut = stage.buffer.name, stage.buffer.dtype, self.cuts[stage.extent]
         neutral = identity(kind, dtype)
@@ -253,7 +253,7 @@ class _Block:
             stmts.append(self.of_rows(Store(number, (self.z,), neutral), For(other.name, self.warps, "unroll", each)))
         return stmts
 
-    def stored(self, stage: Stage) -> Stmt:
+    def stored(self, stage: RowStage) -> Stmt:
         """The output, of rows that there are."""
         cut = self.cuts[stage.extent] if stage.extent and stage.kind is None else None
         value = Load(stage.buffer, (ROW,)) if stage.kind is not None else stage.value

@@ -12,7 +12,7 @@ from math import prod
 
 from burnish.kernels.cpu.generic import inline_cheap, row_axes
 from burnish.kernels.gpu.nests import fuse_all
-from burnish.kernels.task import Choice, Space, Task, is_sum_of_products
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace, is_sum_of_products
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, Reduce
 from burnish.loops.tensor import Tensor
@@ -24,7 +24,7 @@ FEW = 32  # partial sums that every thread adds up for itself
 MOST_SHARED = 24 << 10  # bytes of a row's stages that threads share
 
 
-def _form(task: Task, target: Target) -> tuple[int, ...] | None:
+def _form(task: KernelTask, target: Target) -> tuple[int, ...] | None:
     """The row axes of a task of one output with a long reduction in each row; None of others."""
     stages = [t for t in task.stages() if isinstance(t.body, Reduce)]
     if len(task.outputs) != 1 or not stages or 0 in task.outputs[0].shape:
@@ -49,17 +49,17 @@ def _summed(stage: Tensor) -> int:
     return prod(a.extent for a in stage.body.axes)
 
 
-def _space(task: Task, target: Target, form: tuple[int, ...]) -> Space:
+def _space(task: KernelTask, target: Target, form: tuple[int, ...]) -> ScheduleSpace:
     del target
     (output,) = task.outputs
     stages = [t for t in task.stages() if isinstance(t.body, Reduce)]
     own = prod(n for d, n in enumerate(output.shape) if d not in form)
     longest = max(own, *(_summed(t) for t in stages))
     best = next((t for t in THREADS if t * 4 >= longest), THREADS[-1])
-    return Space({"threads": THREADS}, {"threads": best})
+    return ScheduleSpace({"threads": THREADS}, {"threads": best})
 
 
-def _schedule(task: Task, target: Target, form: tuple[int, ...], choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: tuple[int, ...], choice: Choice) -> Schedule:
     """``blocks(rows) -> each stage by all threads``."""
     s = Schedule(task.program())
     threads = int(choice["threads"])

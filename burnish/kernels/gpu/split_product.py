@@ -12,13 +12,13 @@ from functools import cached_property
 
 from burnish.errors import ScheduleError
 from burnish.kernels.gpu.elements import ELEMENTS
-from burnish.kernels.gpu.forms import Product, parts, product
+from burnish.kernels.gpu.forms import ContractionForm, parts, product
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
-from burnish.kernels.task import Choice, Space, Task
-from burnish.kernels.template import Match, Template
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
+from burnish.kernels.template import Template, TemplateMatch
 from burnish.loops.expr import Axis, Load, Reduce, Var
-from burnish.loops.program import Alloc, Program, seq
+from burnish.loops.program import Alloc, LoopProgram, seq
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import substitute
 from burnish.machines.target import Target
@@ -32,16 +32,16 @@ MULTIPLY_ADDS, SHARES, BYTES, LAUNCH = 128, {16: 0.25, 32: 0.5, 64: 0.8}, 1900, 
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class SplitProduct:
     """A product and its parts: ``matches`` are what schedules these, by the number of parts."""
 
-    task: Task
+    task: KernelTask
     target: Target
-    form: Product
+    form: ContractionForm
     best: int
 
     @cached_property
-    def matches(self) -> Mapping[int, Match]:
+    def matches(self) -> Mapping[int, TemplateMatch]:
         """The products of parts."""
         found = {}
         for count in SPLITS:
@@ -55,7 +55,7 @@ class Split:
         return found
 
 
-def _form(task: Task, target: Target) -> Split | None:
+def _form(task: KernelTask, target: Target) -> SplitProduct | None:
     """A deep product of few rows and columns."""
     found = product(task)
     if found is None or found.anchor.dtype not in ("float32", "int32"):
@@ -63,11 +63,11 @@ def _form(task: Task, target: Target) -> Split | None:
     best = min((1, *SPLITS), key=lambda n: _cycles(found, target, n))
     if best == 1 or split_task(task, found, best) is None:
         return None
-    split = Split(task, target, found, best)
+    split = SplitProduct(task, target, found, best)
     return split if best in split.matches else None
 
 
-def _cycles(form: Product, target: Target, splits: int) -> float:
+def _cycles(form: ContractionForm, target: Target, splits: int) -> float:
     """What the model says of the best tile."""
     batch, rows, columns, depth = form.sizes
     if splits > 1 and depth < splits * SHALLOW:
@@ -81,7 +81,7 @@ def _cycles(form: Product, target: Target, splits: int) -> float:
     return min(map(waves, SHARES)) + moved
 
 
-def split_task(task: Task, form: Product, count: int) -> Task | None:
+def split_task(task: KernelTask, form: ContractionForm, count: int) -> KernelTask | None:
     """The task with the sum as ``count`` sums over parts of its longest axis, which are then added; None where that is
     no multiple of ``count``.
     """
@@ -113,19 +113,19 @@ def _with(t: Tensor, old: Tensor, new: Tensor, done: dict[int, Tensor]) -> Tenso
     return done[id(t)]
 
 
-def _launched(task: Task, form: Product) -> list[Tensor]:
+def _launched(task: KernelTask, form: ContractionForm) -> list[Tensor]:
     """What the two launches compute."""
     sums = next(t for t in task.stages() if t.name == f"{form.anchor.name}.parts")
     return [sums, task.outputs[0]]
 
 
-def _space(task: Task, target: Target, form: Split) -> Space:
+def _space(task: KernelTask, target: Target, form: SplitProduct) -> ScheduleSpace:
     del task, target
     own = form.matches[form.best].space
-    return Space({"splits": tuple(form.matches), **own.knobs}, {"splits": form.best, **own.default})
+    return ScheduleSpace({"splits": tuple(form.matches), **own.knobs}, {"splits": form.best, **own.default})
 
 
-def _schedule(task: Task, target: Target, form: Split, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: SplitProduct, choice: Choice) -> Schedule:
     """The program of both launches."""
     count = int(choice["splits"])
     divided = split_task(task, form.form, count)
@@ -138,7 +138,7 @@ def _schedule(task: Task, target: Target, form: Split, choice: Choice) -> Schedu
     added = ELEMENTS.on(last, target)
     body = seq(first.apply(own).program.body, added.apply(added.space.default).program.body)
     params = tuple(t.buffer for t in (*task.inputs, *task.outputs))
-    return Schedule(Program(task.name, params, Alloc(launched[0].buffer, body)))
+    return Schedule(LoopProgram(task.name, params, Alloc(launched[0].buffer, body)))
 
 
 SPLIT_PRODUCT = Template("split_product", _form, _space, _schedule)

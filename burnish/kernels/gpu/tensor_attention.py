@@ -14,7 +14,7 @@ from burnish.kernels.gpu.attention_form import Attention, attention
 from burnish.kernels.gpu.attention_tiles import AttentionTiles
 from burnish.kernels.gpu.forms import narrow
 from burnish.kernels.gpu.row_forms import program_of
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.program import MOST_BLOCKS
 from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, SIDE, row_elements
@@ -33,7 +33,7 @@ MOST_SUMS = 192  # of one thread, of scores, of exponentials and of values
 OVERHEAD = 48  # rows that a block takes as long for beside its own: fetching, and what happens once
 
 
-def halves_form(task: Task, target: Target) -> Attention | None:
+def halves_form(task: KernelTask, target: Target) -> Attention | None:
     """Attention of halves with enough rows for a tile."""
     found = attention(task)
     if found is None or DOT_HELD["float16"].name not in target.machine.named_intrinsics:
@@ -67,7 +67,7 @@ def shared_bytes(form: Attention, warps: int, tiles: int, keys: int, stages: int
     return 2 * (deep * warps * tiles * SIDE + stages * keys * (deep + wide))
 
 
-def _space(task: Task, target: Target, form: Attention) -> Space:
+def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     del task
     batch, rows, keys, _, _ = form.sizes
 
@@ -82,10 +82,10 @@ def _space(task: Task, target: Target, form: Attention) -> Space:
     allowed = [c for c in _fitting(form) if c[2] <= 64]
     warps, tiles, own = min(allowed, key=cost)
     knobs = {"warps": WARPS, "tiles": TILES, "keys": KEYS, "stages": STAGES}
-    return Space(knobs, {"warps": warps, "tiles": tiles, "keys": own, "stages": 2})
+    return ScheduleSpace(knobs, {"warps": warps, "tiles": tiles, "keys": own, "stages": 2})
 
 
-def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: Attention, choice: Choice) -> Schedule:
     """``blocks(batch, rows) -> blocks of keys -> [fetch] -> product, exponentials, product``, then the output."""
     del target
     k = AttentionTiles(task, form, int(choice["warps"]), int(choice["tiles"]), int(choice["keys"]))

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from burnish.kernels.gpu.fetching import by_columns, factor_tiles
-from burnish.kernels.gpu.forms import Depth, Product, narrow, product
+from burnish.kernels.gpu.forms import ContractionForm, Depth, narrow, product
 from burnish.kernels.gpu.nests import bind_blocks, block_order, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, output_store
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast
-from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
+from burnish.loops.program import MOST_BLOCKS, Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.machines.nvptx.mma import CORES, DOT, DOT_COLUMNS, FRAGMENT, HALVES, SIDE, WARP, depth_of, row_elements
 from burnish.machines.target import Target
@@ -26,7 +26,7 @@ STAGES = (2, 3, 4)
 PANEL = 64  # columns that a warp computes at a time
 
 
-def product_form(task: Task, target: Target, floats: bool = False) -> Product | None:
+def product_form(task: KernelTask, target: Target, floats: bool = False) -> ContractionForm | None:
     """A product whose stored factors are of one type that tensor cores multiply."""
     found = product(task)
     if found is None:
@@ -44,7 +44,7 @@ def product_form(task: Task, target: Target, floats: bool = False) -> Product | 
 
 
 def best_tile(
-    form: Product, target: Target, tiles: list[tuple[int, int]], cost: Callable[[int, int], float]
+    form: ContractionForm, target: Target, tiles: list[tuple[int, int]], cost: Callable[[int, int], float]
 ) -> tuple[int, int]:
     """The tile by which waves of blocks over the multiprocessors cost least."""
     batch, rows, columns, _ = form.sizes
@@ -57,15 +57,15 @@ def best_tile(
     return min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
 
 
-def _space(task: Task, target: Target, form: Product) -> Space:
+def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
     del task
     tiles = [(m, n) for m in TILES_M for n in TILES_N]
     m, n = best_tile(form, target, tiles, lambda m, n: m * n + 16 * (m + n))
     choices = {"tile_m": TILES_M, "tile_n": TILES_N, "stages": STAGES}
-    return Space(choices, {"tile_m": m, "tile_n": n, "stages": 3})
+    return ScheduleSpace(choices, {"tile_m": m, "tile_n": n, "stages": 3})
 
 
-def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> warps -> threads -> depth in blocks -> [fetch] -> instructions``, then the output."""
     del target
     t = Fragments(task, form, int(choice["tile_m"]), int(choice["tile_n"]))
@@ -107,7 +107,7 @@ class Fragments:
     output. Thread 4 g + t of a warp has rows g + 8 h and columns 8 j + 2 t + e of the tiles ``mt``, ``nt``.
     """
 
-    def __init__(self, task: Task, form: Product, tile_m: int, tile_n: int) -> None:
+    def __init__(self, task: KernelTask, form: ContractionForm, tile_m: int, tile_n: int) -> None:
         self.task, self.form, self.tile_m, self.tile_n = task, form, tile_m, tile_n
         dtype, name = narrow(form.left).dtype, form.anchor.name
         self.core, self.depth = depth_of(dtype), form.depth(row_elements(dtype))
@@ -139,12 +139,12 @@ class Fragments:
         deep = [("ko", depth.blocks), ("ks", depth.block // self.core)]
         return [*self.blocks, *self.threads, *deep, *self.tiles, *self.own, ("k", self.core)]
 
-    def program(self) -> Program:
+    def program(self) -> LoopProgram:
         """The naive loop program."""
         body: Stmt = seq(self.left.stage(), self.right.stage(), *sums(self), output(self))
         for buffer in (self.acc, self.right.buffer, self.left.buffer):
             body = Alloc(buffer, body)
-        return Program(self.task.name, tuple(t.buffer for t in (*self.task.inputs, *self.task.outputs)), body)
+        return LoopProgram(self.task.name, tuple(t.buffer for t in (*self.task.inputs, *self.task.outputs)), body)
 
 
 def sums(t: Fragments) -> tuple[Stmt, Stmt]:

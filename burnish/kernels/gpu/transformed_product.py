@@ -16,10 +16,10 @@ from burnish.kernels.gpu.forms import parts
 from burnish.kernels.gpu.nests import fuse_all
 from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
-from burnish.kernels.task import Choice, Space, Task
-from burnish.kernels.template import Match, Template
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
+from burnish.kernels.template import Template, TemplateMatch
 from burnish.loops.expr import Binary, Const, Expr, Literal, Reduce, Select, Var
-from burnish.loops.program import Alloc, Program, Stmt, seq
+from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, walk
@@ -31,20 +31,20 @@ MOST_POINTS = 64  # of a tile, which a thread holds in registers
 
 
 @dataclass(frozen=True, eq=False)
-class Chain:
+class ProductLaunches:
     """Tasks of the three launches, the middle one as a match; ``tile``: the axes of the last that a thread's tile has,
     and how many elements along each.
     """
 
     stages: tuple[Tensor, Tensor, Tensor]
-    first: Task
-    product: Match
-    last: Task
+    first: KernelTask
+    product: TemplateMatch
+    last: KernelTask
     points: tuple[int, ...]
     tile: tuple[tuple[int, int], ...]
 
 
-def _form(task: Task, target: Target) -> Chain | None:
+def _form(task: KernelTask, target: Target) -> ProductLaunches | None:
     """Maps by literals in front of a product, and behind it."""
     product = task.anchor()
     if product is None or len(task.outputs) != 1 or 0 in task.outputs[0].shape or task.dims:
@@ -62,10 +62,10 @@ def _form(task: Task, target: Target) -> Chain | None:
     inner = prod(data.shape[d] for d in points)
     if match is None or not points or not tile or not 1 < inner <= MOST_POINTS or output.shape != _result(last).shape:
         return None
-    return Chain((data, product, output), first, match, last, points, tile)
+    return ProductLaunches((data, product, output), first, match, last, points, tile)
 
 
-def _result(task: Task) -> Tensor:
+def _result(task: KernelTask) -> Tensor:
     """The last stage that reduces."""
     return next(t for t in reversed(task.stages()) if isinstance(t.body, Reduce))
 
@@ -117,13 +117,13 @@ def _tile(t: Tensor) -> tuple[tuple[int, int], ...]:
     return tuple(sorted(found.items()))
 
 
-def _space(task: Task, target: Target, form: Chain) -> Space:
+def _space(task: KernelTask, target: Target, form: ProductLaunches) -> ScheduleSpace:
     del task, target
     own = form.product.space
-    return Space({"threads": THREADS, **own.knobs}, {"threads": 128, **own.default})
+    return ScheduleSpace({"threads": THREADS, **own.knobs}, {"threads": 128, **own.default})
 
 
-def _schedule(task: Task, target: Target, form: Chain, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: ProductLaunches, choice: Choice) -> Schedule:
     """``tiles to points; products of points; points to tiles``."""
     del target
     threads = int(choice["threads"])
@@ -136,10 +136,10 @@ def _schedule(task: Task, target: Target, form: Chain, choice: Choice) -> Schedu
     for t in (form.stages[1], form.stages[0]):
         body = Alloc(t.buffer, body)
     params = tuple(t.buffer for t in (*task.inputs, *task.outputs))
-    return Schedule(Program(task.name, params, body))
+    return Schedule(LoopProgram(task.name, params, body))
 
 
-def _transformed(task: Task, points: Sequence[int], tile: Sequence[tuple[int, int]], threads: int) -> Stmt:
+def _transformed(task: KernelTask, points: Sequence[int], tile: Sequence[tuple[int, int]], threads: int) -> Stmt:
     """One transform: a thread for all ``points``, or a ``tile``, of one channel."""
     s = Schedule(task.program())
     (output,) = task.outputs
@@ -175,7 +175,7 @@ def _transformed(task: Task, points: Sequence[int], tile: Sequence[tuple[int, in
     return s.program.body
 
 
-def _is_read_by_maps(t: Tensor, task: Task) -> bool:
+def _is_read_by_maps(t: Tensor, task: KernelTask) -> bool:
     """Whether a stage is what a map by literals reads: each of its elements several times."""
     return any(t in u.inputs and _is_map(u) for u in task.stages())
 

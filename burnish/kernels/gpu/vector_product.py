@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from burnish.kernels.gpu.forms import Group, Product, moves_fastest, narrow, padded, product
+from burnish.kernels.gpu.forms import ContractionForm, FusedAxes, moves_fastest, narrow, padded, product
 from burnish.kernels.gpu.nests import bind_blocks, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, output_store
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast
-from burnish.loops.program import MOST_BLOCKS, Alloc, Program, Stmt, seq
+from burnish.loops.program import MOST_BLOCKS, Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import loads, substitute
 from burnish.machines.target import Target
@@ -32,16 +32,16 @@ MOST_SHARED = 8  # batches that read the same matrix, as heads that share keys d
 class _Form:
     """A product whose ``long`` side is that of the matrix; of the ``short`` one there are few."""
 
-    product: Product
+    product: ContractionForm
     swapped: bool  # the matrix is the left factor
     deep: bool  # the matrix moves fastest along the depth
 
     @property
-    def long(self) -> Group:
+    def long(self) -> FusedAxes:
         return self.product.rows if self.swapped else self.product.columns
 
     @property
-    def short(self) -> Group:
+    def short(self) -> FusedAxes:
         return self.product.columns if self.swapped else self.product.rows
 
     @property
@@ -53,7 +53,7 @@ class _Form:
         return self.product.right if self.swapped else self.product.left
 
 
-def _form(task: Task, target: Target) -> _Form | None:
+def _form(task: KernelTask, target: Target) -> _Form | None:
     """A product with fewer than FEWEST rows or columns and a long depth; None of others."""
     del target
     found = product(task)
@@ -70,7 +70,7 @@ def _form(task: Task, target: Target) -> _Form | None:
     return _Form(found, swapped, moves_fastest(factor, (found.depth(1), group)) == 0)
 
 
-def _space(task: Task, target: Target, form: _Form) -> Space:
+def _space(task: KernelTask, target: Target, form: _Form) -> ScheduleSpace:
     """Along the depth a warp reads 32 neighbours; along the long side the block is as wide as leaves no multiprocessor
     without one.
     """
@@ -83,10 +83,12 @@ def _space(task: Task, target: Target, form: _Form) -> Space:
         fits = [w for w in WIDTHS[:4] if batch * -(-form.long.extent // w) >= target.cores]
         width = max(fits, default=WIDTHS[0])
     own = 4 if form.deep or depth < 1024 else 8
-    return Space({"threads": THREADS, "width": WIDTHS, "own": OWNS}, {"threads": threads, "width": width, "own": own})
+    return ScheduleSpace(
+        {"threads": THREADS, "width": WIDTHS, "own": OWNS}, {"threads": threads, "width": width, "own": own}
+    )
 
 
-def _schedule(task: Task, target: Target, form: _Form, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: _Form, choice: Choice) -> Schedule:
     """``blocks(batch, long side) -> threads -> depth -> own depth -> short side``, then all sums."""
     del target
     width, threads = int(choice["width"]), int(choice["threads"])
@@ -112,7 +114,7 @@ def _schedule(task: Task, target: Target, form: _Form, choice: Choice) -> Schedu
 class _Parts:
     """The program before it is scheduled: ``acc`` and ``parts`` [b, no, n, lane, m], ``sums`` [b, no, n, m]."""
 
-    def __init__(self, task: Task, form: _Form, width: int, others: int, each: int) -> None:
+    def __init__(self, task: KernelTask, form: _Form, width: int, others: int, each: int) -> None:
         self.task, self.form, self.each = task, form, each
         self.lanes, self.tile = (width, others) if form.deep else (others, width)
         own = form.product
@@ -126,12 +128,12 @@ class _Parts:
         self.blocks = [("b", batch), ("no", self.no), ("n", self.tile)]
         self.few = [("m", few)]
 
-    def program(self) -> Program:
+    def program(self) -> LoopProgram:
         """The naive loop program."""
         body: Stmt = seq(*self._sums(), self._parts(), *self._added(), self._output())
         for buffer in (self.sums, self.parts, self.acc):
             body = Alloc(buffer, body)
-        return Program(self.task.name, tuple(t.buffer for t in (*self.task.inputs, *self.task.outputs)), body)
+        return LoopProgram(self.task.name, tuple(t.buffer for t in (*self.task.inputs, *self.task.outputs)), body)
 
     def _sums(self) -> tuple[Stmt, Stmt]:
         """What a lane adds up of the depth: ``each`` elements in every block of it."""

@@ -13,7 +13,7 @@ from burnish.kernels.gpu.attention_tiles import PART, ROWS_OF_QUADS, AttentionTi
 from burnish.kernels.gpu.forms import narrow, padded
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.gpu.tensor_attention import halves_form, registers, shared_bytes
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Const, Expr, Load, cast
 from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, For, Intrinsic, Stmt, Store, seq
@@ -21,7 +21,7 @@ from burnish.loops.traverse import substitute
 from burnish.machines.nvptx.mma import SIDE
 from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
-from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA_HELD, Form
+from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA_HELD, WgmmaShape
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -32,7 +32,7 @@ MOST_REGISTERS = 200  # of one thread, of scores, of exponentials and of values
 FEWEST_BLOCKS = 0.3  # a multiprocessor: with fewer of 64 rows, smaller ones keep more of them busy
 
 
-def _form(task: Task, target: Target) -> Attention | None:
+def _form(task: KernelTask, target: Target) -> Attention | None:
     found = halves_form(task, target) if FEATURE in target.features else None
     if found is None or registers(found, 1, KEYS[0]) > MOST_REGISTERS or _bytes(found, KEYS[0], 2) > SHARED_BYTES:
         return None
@@ -44,20 +44,22 @@ def _bytes(form: Attention, keys: int, stages: int) -> int:
     return shared_bytes(form, 0, 1, keys, stages)
 
 
-def _space(task: Task, target: Target, form: Attention) -> Space:
+def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     """By default one group: of the choices for 512 to 4096 rows on an H100 within 8 % of the best."""
     del task, target
     stages = max(n for n in (2, 3) if _bytes(form, KEYS[0], n) <= SHARED_BYTES)
-    return Space({"groups": GROUPS, "keys": KEYS, "stages": STAGES}, {"groups": 1, "keys": KEYS[0], "stages": stages})
+    return ScheduleSpace(
+        {"groups": GROUPS, "keys": KEYS, "stages": STAGES}, {"groups": 1, "keys": KEYS[0], "stages": stages}
+    )
 
 
-def _schedule(task: Task, target: Target, form: Attention, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: Attention, choice: Choice) -> Schedule:
     """``blocks(batch, rows) -> blocks of keys -> [fetch] -> product, exponentials, product``, then the output."""
     del target
     keys = int(choice["keys"])
     k = _Groups(task, form, int(choice["groups"]) * GROUP_WARPS, 1, keys)
-    first, product = (WGMMA_HELD[Form(k.dtype, keys, held=True, first=first)] for first in (True, False))
-    held = WGMMA_HELD[Form(k.dtype, PANEL, columns=True, held=True)]
+    first, product = (WGMMA_HELD[WgmmaShape(k.dtype, keys, held=True, first=first)] for first in (True, False))
+    held = WGMMA_HELD[WgmmaShape(k.dtype, PANEL, columns=True, held=True)]
     s = Schedule(program_of(task, k.body()), intrinsics=(first, product, held, k.power, *QUAD_REDUCE.values()))
     for copied in ("key", "value"):
         s.copy_async(f"{k.name}.{copied}.lane")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.kernels.gpu.forms import Product, narrow
+from burnish.kernels.gpu.forms import ContractionForm, narrow
 from burnish.kernels.gpu.nests import bind_blocks, block_order, var
 from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, product_form
-from burnish.kernels.task import Choice, Space, Task
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Expr
 from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES, WARP
@@ -24,12 +24,12 @@ STAGES = (3, 4, 5, 6)
 STAGE_BYTES = 226 << 10  # of all stages
 
 
-def _form(task: Task, target: Target) -> Product | None:
+def _form(task: KernelTask, target: Target) -> ContractionForm | None:
     found = product_form(task, target) if FEATURE in target.features else None
     return found if found is not None and narrow(found.left).dtype in HALVES else None
 
 
-def _space(task: Task, target: Target, form: Product) -> Space:
+def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
     del task
 
     def cost(m: int, n: int) -> float:
@@ -38,14 +38,14 @@ def _space(task: Task, target: Target, form: Product) -> Space:
 
     best = best_tile(form, target, [*TILES], cost)
     choices: dict[str, Sequence[int | str]] = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
-    return Space(choices, {"tile": "{}x{}".format(*best), "stages": min(4, _most_stages(best))})
+    return ScheduleSpace(choices, {"tile": "{}x{}".format(*best), "stages": min(4, _most_stages(best))})
 
 
 def _most_stages(tile: tuple[int, int]) -> int:
     return STAGE_BYTES // (sum(tile) * ROW_BYTES)
 
 
-def _schedule(task: Task, target: Target, form: Product, choice: Choice) -> Schedule:
+def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> groups -> warps -> threads -> depth in blocks -> [fetch] -> instructions``."""
     del target
     m, n = (int(side) for side in str(choice["tile"]).split("x"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts, is_blocked
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.template import Template
-from burnish.kernels.vdla.form import Form, beside, int8_sum, operations, space
-from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
-from burnish.kernels.vdla.tiling import Work, checked_tile
+from burnish.kernels.vdla.form import VdlaSum, beside, int8_sum, operations, space
+from burnish.kernels.vdla.schedule import BufferRoles, Dimensions, schedule_tiles
+from burnish.kernels.vdla.tiling import BlockedConv, checked_tile
 from burnish.loops.expr import Reduce
 from burnish.loops.linear import to_linear
 from burnish.machines.target import Target
@@ -16,7 +16,7 @@ from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
 
 
-def form(task: Task, target: Target) -> Form | None:
+def form(task: KernelTask, target: Target) -> VdlaSum | None:
     """A dense convolution [N, O, OH, OW] of whole blocks of channels; None of other tasks."""
     config = target.machine.config
     found = int8_sum(task, config) if isinstance(config, Config) else None
@@ -37,22 +37,22 @@ def form(task: Task, target: Target) -> Form | None:
         return None
     channels, images = beside(task, sums, data)
     (stride_y, dilation_y), (stride_x, dilation_x) = ((max(w[0], 1), max(w[1], 1)) for w in windows)
-    work = Work(
+    work = BlockedConv(
         sums.shape[0], outputs // b, depth // b, sums.shape[2], sums.shape[3], (kernel[0], kernel[1]),
         (stride_y, stride_x), (dilation_y, dilation_x), operations(task, config), len(images),
     )  # fmt: skip
     moving = [t for t in (*task.inputs, *task.outputs) if len(t.shape) == 4 and t not in channels]
     blocked = all(is_blocked(task.layout(t.name), 1, b) for t in moving if t.name not in task.constants)
-    return Form(sums, data, weight, tuple(channels), tuple(images), work) if blocked else None
+    return VdlaSum(sums, data, weight, tuple(channels), tuple(images), work) if blocked else None
 
 
-def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
+def apply(task: KernelTask, target: Target, found: VdlaSum, choice: Choice) -> Schedule:
     """The schedule of a choice. Raises ScheduleError for tiles that do not fit."""
     config: Config = target.machine.config
     tile = checked_tile(found.work, choice, config)
     b = config.block
     s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
-    roles = Roles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
+    roles = BufferRoles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
     weights = f"ABCD{b}a{b}b"
     apply_layouts(s, task, {found.weight.buffer.name: weights})
     narrow = {t.name: max(range(len(t.shape)), key=lambda d, t=t: t.shape[d]) for t in found.channels}  # type: ignore[misc]
@@ -64,4 +64,4 @@ def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
     return s
 
 
-CONVOLUTION: Template[Form] = Template("vdla_convolution", form, space, apply)
+CONVOLUTION: Template[VdlaSum] = Template("vdla_convolution", form, space, apply)

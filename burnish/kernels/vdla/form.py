@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from burnish.kernels.match import only_reduction
-from burnish.kernels.task import Space, Task
-from burnish.kernels.vdla.tiling import Work, space_of
+from burnish.kernels.task import KernelTask, ScheduleSpace
+from burnish.kernels.vdla.tiling import BlockedConv, space_of
 from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce
 from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
@@ -15,7 +15,7 @@ from burnish.machines.vdla.config import Config
 
 
 @dataclass(frozen=True)
-class Form:
+class VdlaSum:
     """A convolution or product: its sums, the loads that it multiplies, what stands beside (one element a channel, or
     one an output), and its sizes.
     """
@@ -25,15 +25,15 @@ class Form:
     weight: Load
     channels: tuple[Tensor, ...]
     images: tuple[Tensor, ...]
-    work: Work
+    work: BlockedConv
 
 
-def space(task: Task, target: Target, found: Form) -> Space:
+def space(task: KernelTask, target: Target, found: VdlaSum) -> ScheduleSpace:
     """Tiles and virtual threads."""
     return space_of(found.work, target.machine.config)
 
 
-def int8_sum(task: Task, config: Config) -> tuple[Tensor, Load, Load] | None:
+def int8_sum(task: KernelTask, config: Config) -> tuple[Tensor, Load, Load] | None:
     """The only reduction of a task, a sum in int32 of products of int8: the stage, and the loads of its data and of its
     constant weight. None where the task has another form, or computes more than the ALU of integers can.
     """
@@ -74,7 +74,7 @@ def _int8(factor: Expr) -> Load | None:
     return None
 
 
-def operations(task: Task, config: Config) -> int:
+def operations(task: KernelTask, config: Config) -> int:
     """How many operations of the ALU the element-wise stages behind the sum are, about."""
     known = {op.op for op in config.alu} | {"-"}
     count = 0
@@ -89,7 +89,7 @@ def _count(e: Expr, known: set[str]) -> int:
     return int(own and e.dtype == "int32") + sum(_count(child, known) for child in e.children)
 
 
-def beside(task: Task, sums: Tensor, data: Load) -> tuple[list[Tensor], list[Tensor]]:
+def beside(task: KernelTask, sums: Tensor, data: Load) -> tuple[list[Tensor], list[Tensor]]:
     """Inputs that element-wise stages read: of one number a channel, and as many as the output has.
 
     The shape of a channel's operand is [C], [C, 1, 1], [1, C, 1, 1], …; one number is an operand of neither kind.

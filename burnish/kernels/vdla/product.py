@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from burnish.kernels.cpu.common import apply_layouts
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.template import Template
-from burnish.kernels.vdla.form import Form, int8_sum, operations, space
-from burnish.kernels.vdla.schedule import Dimensions, Roles, schedule_tiles
-from burnish.kernels.vdla.tiling import Work, checked_tile
+from burnish.kernels.vdla.form import VdlaSum, int8_sum, operations, space
+from burnish.kernels.vdla.schedule import BufferRoles, Dimensions, schedule_tiles
+from burnish.kernels.vdla.tiling import BlockedConv, checked_tile
 from burnish.loops.expr import Reduce
 from burnish.machines.target import Target
 from burnish.machines.vdla.config import Config
@@ -15,7 +15,7 @@ from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
 
 
-def form(task: Task, target: Target) -> Form | None:
+def form(task: KernelTask, target: Target) -> VdlaSum | None:
     """A product [M, N] with a constant [K, N], N and K whole blocks, all row-major; None of other tasks."""
     config = target.machine.config
     found = int8_sum(task, config) if isinstance(config, Config) else None
@@ -31,19 +31,19 @@ def form(task: Task, target: Target) -> Form | None:
     others = [t for t in task.inputs if t.name not in (data.buffer.name, weight.buffer.name)]
     columns = [t for t in others if t.shape in ((outputs,), (1, outputs)) and t.shape != sums.shape]
     images = [t for t in others if t.shape == sums.shape]
-    work = Work(
+    work = BlockedConv(
         1, outputs // b, depth // b, sums.shape[0], 1, vectors=operations(task, config), beside=len(images)
     )  # fmt: skip
-    return Form(sums, data, weight, tuple(columns), tuple(images), work)
+    return VdlaSum(sums, data, weight, tuple(columns), tuple(images), work)
 
 
-def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
+def apply(task: KernelTask, target: Target, found: VdlaSum, choice: Choice) -> Schedule:
     """The schedule of a choice. Raises ScheduleError for tiles that do not fit."""
     config: Config = target.machine.config
     tile = checked_tile(found.work, choice, config)
     b = config.block
     s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
-    roles = Roles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
+    roles = BufferRoles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
     weights = f"BA{b}b{b}a"
     apply_layouts(s, task, {found.weight.buffer.name: weights})
     narrow = {t.name: len(t.shape) - 1 for t in found.channels}
@@ -52,4 +52,4 @@ def apply(task: Task, target: Target, found: Form, choice: Choice) -> Schedule:
     return s
 
 
-PRODUCT: Template[Form] = Template("vdla_product", form, space, apply)
+PRODUCT: Template[VdlaSum] = Template("vdla_product", form, space, apply)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.kernels.cpu.common import single_output
-from burnish.kernels.task import Task
-from burnish.kernels.vdla.tiling import AXES, Tile
+from burnish.kernels.task import KernelTask
+from burnish.kernels.vdla.tiling import AXES, VdlaTile
 from burnish.loops.expr import Load
 from burnish.loops.tensor import Tensor
 from burnish.machines.intrinsics import TensorRule
@@ -16,7 +16,7 @@ from burnish.schedule.schedule import Schedule
 
 
 @dataclass(frozen=True)
-class Roles:
+class BufferRoles:
     """The buffers of a schedule: the output, the sums in accumulators, data and weight on chip, and of every operand
     beside these the accumulators that it is read into.
     """
@@ -28,7 +28,9 @@ class Roles:
     beside: Mapping[str, str]
 
     @staticmethod
-    def of(s: Schedule, task: Task, sums: Tensor, data: Load, weight: Load, beside: Iterable[Tensor]) -> Roles:
+    def of(
+        s: Schedule, task: KernelTask, sums: Tensor, data: Load, weight: Load, beside: Iterable[Tensor]
+    ) -> BufferRoles:
         """Inlines element-wise stages, and copies everything to the memory where the core finds it."""
         out, image = single_output(task), data.buffer.name
         s.inline_all(keep=(out, sums.name, image))
@@ -42,7 +44,7 @@ class Roles:
         if not given:
             s.set_scope(image, INP)
         read = {t.name: s.cache_read(t.name, ACC, out) for t in beside}
-        return Roles(out, total, near, s.cache_read(weight.buffer.name, WGT, total), read)
+        return BufferRoles(out, total, near, s.cache_read(weight.buffer.name, WGT, total), read)
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,9 @@ class Dimensions:
     entries: tuple[Sequence[int], Sequence[int]]
 
 
-def schedule_tiles(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, block: int, rule: TensorRule) -> None:
+def schedule_tiles(
+    s: Schedule, roles: BufferRoles, dims: Dimensions, tile: VdlaTile, block: int, rule: TensorRule
+) -> None:
     """Tiles of the output, one after the other on each virtual thread; sums of a tile step by step over the depth."""
     outer: dict[str, str] = {}
     inner: list[str] = []
@@ -98,7 +102,7 @@ def schedule_tiles(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, bloc
         s.tensorize(loop, rule)
 
 
-def _sum_tile(s: Schedule, roles: Roles, dims: Dimensions, tile: Tile, block: int) -> tuple[str, str]:
+def _sum_tile(s: Schedule, roles: BufferRoles, dims: Dimensions, tile: VdlaTile, block: int) -> tuple[str, str]:
     """The sums of a tile, and what is loaded for a step over the depth; the loops of the core's instructions: over the
     accumulators that are set to zero, and those that are added to.
     """

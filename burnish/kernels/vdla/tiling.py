@@ -8,14 +8,14 @@ from functools import cache
 from itertools import product
 
 from burnish.errors import ScheduleError
-from burnish.kernels.task import Choice, Space
+from burnish.kernels.task import Choice, ScheduleSpace
 from burnish.machines.vdla.config import Config
 
 AXES = ("channels", "rows", "columns")
 
 
 @dataclass(frozen=True)
-class Work:
+class BlockedConv:
     """A convolution in blocks of channels; a matrix product is one of single taps on an image of one column.
 
     ``rows`` and ``columns`` of the output; ``kernel``, ``strides`` and ``dilations`` by dimension. ``vectors``: ALU
@@ -52,7 +52,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Tile:
+class VdlaTile:
     """Blocks of output channels, rows and columns of a tile; blocks of input channels of a step; virtual threads, and
     the dimension of the output, one of AXES, that they divide.
     """
@@ -65,10 +65,10 @@ class Tile:
     axis: str = AXES[0]
 
     @staticmethod
-    def of(choice: Choice) -> Tile:
+    def of(choice: Choice) -> VdlaTile:
         """The tile that a choice of knobs is."""
         channels, rows, columns = (int(choice[name]) for name in AXES)
-        return Tile(channels, rows, columns, int(choice["depth"]), int(choice["threads"]), str(choice["axis"]))
+        return VdlaTile(channels, rows, columns, int(choice["depth"]), int(choice["threads"]), str(choice["axis"]))
 
     @property
     def choice(self) -> dict[str, int | str]:
@@ -76,13 +76,13 @@ class Tile:
         return {name: getattr(self, name) for name in ("channels", "rows", "columns", "depth", "threads", "axis")}
 
 
-def tiles_along(work: Work, tile: Tile) -> dict[str, int]:
+def tiles_along(work: BlockedConv, tile: VdlaTile) -> dict[str, int]:
     """The number of tiles along each dimension of the output."""
     extents = {"channels": work.outputs, "rows": work.rows, "columns": work.columns}
     return {axis: extents[axis] // getattr(tile, axis) for axis in AXES}
 
 
-def reason_against(work: Work, tile: Tile, config: Config) -> str | None:
+def reason_against(work: BlockedConv, tile: VdlaTile, config: Config) -> str | None:
     """Why a tile cannot be: its parts do not divide the whole, or do not fit the memories; None if it can."""
     extents = {"channels": work.outputs, "rows": work.rows, "columns": work.columns, "depth": work.inputs}
     for name, extent in extents.items():
@@ -102,7 +102,7 @@ def reason_against(work: Work, tile: Tile, config: Config) -> str | None:
     return None
 
 
-def cycles(work: Work, tile: Tile, config: Config) -> float:
+def cycles(work: BlockedConv, tile: VdlaTile, config: Config) -> float:
     """Cycles by a model: transfers of one thread run while another one computes; else one waits for the other."""
     b, count = config.block, work.batch
     for n in tiles_along(work, tile).values():
@@ -130,7 +130,7 @@ def _divisors(n: int) -> list[int]:
     return [d for d in range(1, n + 1) if n % d == 0]
 
 
-def candidates(work: Work, config: Config, threads: tuple[int, ...] = (1, 2)) -> Iterator[Tile]:
+def candidates(work: BlockedConv, config: Config, threads: tuple[int, ...] = (1, 2)) -> Iterator[VdlaTile]:
     """All tiles that fit."""
     extents = (work.outputs, work.rows, work.columns, work.inputs)
     most = config.memories["acc"].entries
@@ -138,18 +138,18 @@ def candidates(work: Work, config: Config, threads: tuple[int, ...] = (1, 2)) ->
         if channels * rows * columns > most:
             continue
         for depth, count, axis in product(_divisors(extents[3]), threads, AXES):
-            tile = Tile(channels, rows, columns, depth, count, axis)
+            tile = VdlaTile(channels, rows, columns, depth, count, axis)
             if (count > 1 or axis == AXES[0]) and reason_against(work, tile, config) is None:
                 yield tile
 
 
 @cache
-def best_tile(work: Work, config: Config, threads: tuple[int, ...] = (1, 2)) -> Tile | None:
+def best_tile(work: BlockedConv, config: Config, threads: tuple[int, ...] = (1, 2)) -> VdlaTile | None:
     """The tile of the fewest modelled cycles; None where none fits."""
     return min(candidates(work, config, threads), key=lambda t: cycles(work, t, config), default=None)
 
 
-def space_of(work: Work, config: Config) -> Space:
+def space_of(work: BlockedConv, config: Config) -> ScheduleSpace:
     """The knobs of a tile; by default the best by the model. Raises ScheduleError where none fits."""
     best = best_tile(work, config)
     if best is None:
@@ -159,12 +159,12 @@ def space_of(work: Work, config: Config) -> Space:
         "columns": tuple(_divisors(work.columns)), "depth": tuple(_divisors(work.inputs)), "threads": (1, 2, 4),
         "axis": AXES,
     }  # fmt: skip
-    return Space(knobs, best.choice)
+    return ScheduleSpace(knobs, best.choice)
 
 
-def checked_tile(work: Work, choice: Choice, config: Config) -> Tile:
+def checked_tile(work: BlockedConv, choice: Choice, config: Config) -> VdlaTile:
     """The tile of a choice. Raises ScheduleError where it cannot be."""
-    tile = Tile.of(choice)
+    tile = VdlaTile.of(choice)
     reason = reason_against(work, tile, config)
     if reason:
         raise ScheduleError(f"tile {dict(tile.choice)}: {reason}")

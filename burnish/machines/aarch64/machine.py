@@ -6,7 +6,7 @@ from burnish.machines.aarch64.dot import BYTE_DOT, DOTS, LANES
 from burnish.machines.aarch64.flags import FLAGS
 from burnish.machines.cpu import CPU_HINTS, CPU_INTRINSICS, CPU_LOOPS
 from burnish.machines.dialect import Dialect
-from burnish.machines.machine import Core, Machine, Model, System
+from burnish.machines.machine import Core, CpuModel, Machine, System
 from burnish.machines.scopes import CPU_SCOPES
 
 
@@ -20,9 +20,9 @@ AARCH64 = Machine(
     vectors=_vectors,
     core=Core(multiply_bytes=None, clock=3.3e9, cache_bandwidth=19e9, memory_bandwidth=15e9),  # as x86: not measured
     models=(
-        Model("aarch64-cortex-a53", "cortex-a53", "neon", 32 << 10, 512 << 10, 0, 4),
-        Model("aarch64-neoverse-n1", "neoverse-n1", "neon dotprod fullfp16", 64 << 10, 1 << 20, 32 << 20, 4),
-        Model("aarch64-neoverse-v1", "neoverse-v1", "neon dotprod fullfp16 i8mm", 64 << 10, 1 << 20, 32 << 20, 4),
+        CpuModel("aarch64-cortex-a53", "cortex-a53", "neon", 32 << 10, 512 << 10, 0, 4),
+        CpuModel("aarch64-neoverse-n1", "neoverse-n1", "neon dotprod fullfp16", 64 << 10, 1 << 20, 32 << 20, 4),
+        CpuModel("aarch64-neoverse-v1", "neoverse-v1", "neon dotprod fullfp16 i8mm", 64 << 10, 1 << 20, 32 << 20, 4),
     ),
     flags=FLAGS,
     dialect=Dialect(CPU_LOOPS, CPU_HINTS, element_bytes=16, dots_bytes="i8mm", byte_dots=((LANES, BYTE_DOT),)),

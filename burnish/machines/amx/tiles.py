@@ -6,7 +6,7 @@ from burnish.errors import ScheduleError
 from burnish.loops.expr import ITEM_BYTES, Buffer, Const, Load, Var, cast
 from burnish.loops.program import Intrinsic, Store
 from burnish.machines.amx.permission import allow_matrix_tiles
-from burnish.machines.emitter import Emitter, pointer_to
+from burnish.machines.emitter import CodeEmitter, pointer_to
 from burnish.machines.intrinsics import declare
 from burnish.machines.unit import MatrixUnit
 
@@ -26,7 +26,7 @@ def config_global() -> str:
     return f'@tiles = private unnamed_addr constant [64 x i8] c"{text}", align 64'
 
 
-def _accumulator(f: Emitter, access: Load) -> int:
+def _accumulator(f: CodeEmitter, access: Load) -> int:
     address = f.resolver.address(access)
     number = address.const // TILE_ELEMENTS
     if address.terms or number >= ACCUMULATORS:
@@ -41,7 +41,7 @@ def _stride(s: Intrinsic, operand: str, access: Load) -> int:
     return int(dict(s.attrs).get(f"{operand}_stride", ROW_BYTES // ITEM_BYTES[access.dtype])) * ITEM_BYTES[access.dtype]
 
 
-def _loaded(f: Emitter, access: Load, stride: int, registers: tuple[int, int]) -> int:
+def _loaded(f: CodeEmitter, access: Load, stride: int, registers: tuple[int, int]) -> int:
     """The register of an operand: the one that holds it already in this basic block, else the one used longest ago."""
     operand = (access.buffer.name, f.resolver.address(access), stride)
     held = f.held.setdefault(registers, dict.fromkeys(registers))
@@ -55,12 +55,12 @@ def _loaded(f: Emitter, access: Load, stride: int, registers: tuple[int, int]) -
     return register
 
 
-def _emit_zero(f: Emitter, s: Intrinsic) -> None:
+def _emit_zero(f: CodeEmitter, s: Intrinsic) -> None:
     f.declare("llvm.x86.tilezero", "void", ["i8 immarg"])
     f.emit(f"call void @llvm.x86.tilezero(i8 {_accumulator(f, s.operands[0])})")
 
 
-def _emit_dot(f: Emitter, s: Intrinsic) -> None:
+def _emit_dot(f: CodeEmitter, s: Intrinsic) -> None:
     c, a, b = s.operands
     left = _loaded(f, a, _stride(s, "a", a), _LEFT)
     right = _loaded(f, b, ROW_BYTES, _RIGHT)
@@ -68,7 +68,7 @@ def _emit_dot(f: Emitter, s: Intrinsic) -> None:
     f.emit(f"call void @llvm.x86.tdpbf16ps(i8 {_accumulator(f, c)}, i8 {left}, i8 {right})")
 
 
-def _emit_store(f: Emitter, s: Intrinsic) -> None:
+def _emit_store(f: CodeEmitter, s: Intrinsic) -> None:
     d, c = s.operands
     f.declare("llvm.x86.tilestored64", "void", ["i8 immarg", "ptr", "i64"])
     stride = _stride(s, "d", d)

@@ -12,14 +12,14 @@ from burnish.loops.expr import BLOCK_SCOPES, ITEM_BYTES, Binary, Const, Expr, Lo
 from burnish.loops.linear import to_linear
 from burnish.loops.program import COMMIT_COPIES, WAIT_COPIES, For, Intrinsic, Store
 from burnish.loops.traverse import conjuncts
-from burnish.machines.emitter import Emitter, IntrinsicCode
+from burnish.machines.emitter import CodeEmitter, IntrinsicCode
 from burnish.machines.nvptx.threads import GLOBAL_SPACE, SHARED_SPACE
 
 COPY_BYTES = (4, 8, 16)
 GROUPS = 8  # that one may wait for all but
 
 
-def copy_loop(f: Emitter, loop: For) -> None:
+def copy_loop(f: CodeEmitter, loop: For) -> None:
     """One instruction, where the loop is such a copy; else its iterations, one after another."""
     r = f.resolver
     if not _copied(f, loop):
@@ -29,7 +29,7 @@ def copy_loop(f: Emitter, loop: For) -> None:
         r.fixed.pop(loop.var, None)
 
 
-def _copied(f: Emitter, loop: For) -> bool:
+def _copied(f: CodeEmitter, loop: For) -> bool:
     s, r = loop.body, f.resolver
     if not isinstance(s, Store) or s.reduce or s.buffer.scope not in BLOCK_SCOPES:
         return False
@@ -66,7 +66,7 @@ def _copied(f: Emitter, loop: For) -> bool:
         r.fixed.pop(loop.var, None)
 
 
-def _zeroed(f: Emitter, access: Load, loop: For, nbytes: int) -> bool:
+def _zeroed(f: CodeEmitter, access: Load, loop: For, nbytes: int) -> bool:
     """Stores zeros by one instruction, where the places lie together."""
     memory, address = f.memory[access.buffer.name], f.resolver.address(access)
     if memory.alignment(address.terms, address.const) % nbytes or not _adjacent(f, access, loop):
@@ -76,7 +76,7 @@ def _zeroed(f: Emitter, access: Load, loop: For, nbytes: int) -> bool:
     return True
 
 
-def _adjacent(f: Emitter, access: Load, loop: For) -> bool:
+def _adjacent(f: CodeEmitter, access: Load, loop: For) -> bool:
     """Whether the iterations of a loop touch neighbours."""
     r, first = f.resolver, f.resolver.address(access)
     for value in range(1, loop.extent):
@@ -88,7 +88,7 @@ def _adjacent(f: Emitter, access: Load, loop: For) -> bool:
     return True
 
 
-def _alike(f: Emitter, cond: Expr, loop: For) -> bool:
+def _alike(f: CodeEmitter, cond: Expr, loop: For) -> bool:
     """Whether a condition has one value for all iterations: on their variable it depends by ``x + i < n``, where all
     other terms are multiples of their number.
     """
@@ -110,14 +110,14 @@ def _alike(f: Emitter, cond: Expr, loop: For) -> bool:
     return True
 
 
-def _commit(f: Emitter, s: Intrinsic) -> None:
+def _commit(f: CodeEmitter, s: Intrinsic) -> None:
     """This thread's copies since the last commit are a group."""
     del s
     f.declare("gpu.copies.commit", "void", [])
     f.emit("call void @gpu.copies.commit()")
 
 
-def _wait(f: Emitter, s: Intrinsic) -> None:
+def _wait(f: CodeEmitter, s: Intrinsic) -> None:
     """All groups of this thread but the latest have arrived; ``publish``: for the tensor cores' own reads too."""
     attrs = dict(s.attrs)
     for name in (f"gpu.copies.wait.{attrs['but']}", *(["gpu.copies.publish"] if "publish" in attrs else [])):

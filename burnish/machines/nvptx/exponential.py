@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from burnish.loops.expr import Buffer, Const, Expr, Load, Var, math
 from burnish.loops.program import Intrinsic, Store
-from burnish.machines.emitter import Emitter, IntrinsicCode, pointer_to
+from burnish.machines.emitter import CodeEmitter, IntrinsicCode, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare
 
 _LOG2E = "0x3FF7154760000000"  # 1.44269502, a float32 as LLVM writes it
@@ -18,7 +18,7 @@ LN2 = 0.6931471805599453
 
 
 def _code(binary: bool) -> IntrinsicCode:
-    def code(f: Emitter, s: Intrinsic) -> None:
+    def code(f: CodeEmitter, s: Intrinsic) -> None:
         d, x, m = s.operands
         left, right = (f.result(f"load float, ptr {pointer_to(f, operand)}", "float32").text for operand in (x, m))
         below = f.result(f"fsub float {left}, {right}", "float32").text

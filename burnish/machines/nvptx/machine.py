@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from burnish.machines.dialect import Dialect, Grid
-from burnish.machines.machine import Core, Machine, Model, Rates
+from burnish.machines.dialect import Dialect, LaunchGrid
+from burnish.machines.machine import Core, CpuModel, Machine, Rates
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, EXP_PRELUDE
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
@@ -33,9 +33,9 @@ def _multiprocessor(flops: float, tensor: float, l2: float, memory: float, count
     return Rates(flops / count, l2 / count, memory / count, tensor / count)
 
 
-def _model(name: str, cpu: str, l1: int, l2: int, count: int, rates: Rates) -> Model:
+def _model(name: str, cpu: str, l1: int, l2: int, count: int, rates: Rates) -> CpuModel:
     features = " ".join([PTX_VERSION, *([FEATURE] if cpu == FEATURE else [])])
-    return Model(name, cpu, features, l1, l2, 0, count, rates)
+    return CpuModel(name, cpu, features, l1, l2, 0, count, rates)
 
 
 # A100 SXM 80 GB and H100 SXM, from their data sheets; not measured.
@@ -59,7 +59,7 @@ NVPTX = Machine(
         attributes="nounwind",
         kernel="ptx_kernel",
         rounds_bfloat16=PTX_VERSION,
-        grid=Grid(
+        grid=LaunchGrid(
             "\n".join([THREAD_PRELUDE, COPY_PRELUDE, SHUFFLE_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE, EXP_PRELUDE]),
             THREADS_OF_BLOCK,
             VECTOR_BYTES,

@@ -15,10 +15,10 @@ from typing import Any
 from burnish.errors import ScheduleError
 from burnish.loops.expr import ITEM_BYTES, Buffer, Expr, Load, Var, cast
 from burnish.loops.program import Intrinsic, Store
-from burnish.machines.emitter import Emitter, IntrinsicCode
+from burnish.machines.emitter import CodeEmitter, IntrinsicCode
 from burnish.machines.intrinsics import TensorIntrinsic, declare
 from burnish.machines.nvptx.threads import SHARED_SPACE
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 
 WARP = 32
 SIDE = 16  # rows and columns of a tile
@@ -35,15 +35,15 @@ LANES: tuple[tuple[Expr, dict[Expr, Expr]], ...] = (  # the thread's number in i
 _LLVM = {"float32": "float", "int32": "i32"}
 
 
-def _place(f: Emitter, buffer: Buffer) -> str:
+def _place(f: CodeEmitter, buffer: Buffer) -> str:
     """The thread's own part, in registers once LLVM has seen that all places are known."""
     return f.hoist(0, f"alloca [{buffer.nbytes} x i8], align 16")
 
 
-FRAGMENT = Scope("fragment", place=_place, aligned=16, parts=True)
+FRAGMENT = MemoryScope("fragment", place=_place, aligned=16, parts=True)
 
 
-def own(f: Emitter, access: Load, count: int) -> list[str]:
+def own(f: CodeEmitter, access: Load, count: int) -> list[str]:
     """Addresses of ``count`` sums of this thread, the first at ``access``."""
     address = f.resolver.address(access)
     if address.terms:
@@ -70,7 +70,7 @@ def whole_tile(access: Load, terms: tuple[tuple[Expr, int], ...], *parts: tuple[
     return tuple(found.items())
 
 
-def _matrices(f: Emitter, access: Load, view: tuple[Expr, int], pattern: str, trans: bool) -> list[str]:
+def _matrices(f: CodeEmitter, access: Load, view: tuple[Expr, int], pattern: str, trans: bool) -> list[str]:
     """The words of an operand that this thread holds, loaded by the warp once a basic block."""
     row, piece = row_elements(access.dtype), 16 // ITEM_BYTES[access.dtype]
     address = f.resolver.address(access)
@@ -92,13 +92,13 @@ def _matrices(f: Emitter, access: Load, view: tuple[Expr, int], pattern: str, tr
     return list(held[key])
 
 
-def words_held(f: Emitter, access: Load) -> list[str]:
+def words_held(f: CodeEmitter, access: Load) -> list[str]:
     """The words of a left operand that is in this thread's registers, as the sums of a product are."""
     return [f.result(f"load i32, ptr {place}", "int32").text for place in own(f, access, 2 * HALF)[::2]]
 
 
 def _dot(name: str, columns: bool, held: bool = False) -> IntrinsicCode:
-    def code(f: Emitter, s: Intrinsic) -> None:
+    def code(f: CodeEmitter, s: Intrinsic) -> None:
         c, a, b = s.operands
         element, row = _LLVM[c.dtype], row_elements(a.dtype)
         left = words_held(f, a) if held else _matrices(f, a, (G, row), "down", False)

@@ -10,8 +10,8 @@ import re
 
 from burnish.loops.expr import SWIZZLED, Buffer
 from burnish.loops.program import BARRIER, BINDINGS, BLOCKS, For, Intrinsic
-from burnish.machines.emitter import Emitter, IntrinsicCode, LoopCode
-from burnish.machines.scopes import PIECE_BYTES, Scope
+from burnish.machines.emitter import CodeEmitter, IntrinsicCode, LoopCode
+from burnish.machines.scopes import PIECE_BYTES, MemoryScope
 
 SHARED_BYTES = 227 << 10  # of one block; a target has 29 KiB less than its L1 (see ``shared_bytes``)
 LOCAL_BYTES = 16 << 10  # of one thread's buffers, which lie in slow memory where they are not registers
@@ -27,7 +27,7 @@ def register_function(binding: str) -> str:
 def _bound(binding: str) -> LoopCode:
     """A loop whose variable is an index of the thread: every thread runs one iteration."""
 
-    def code(f: Emitter, loop: For) -> None:
+    def code(f: CodeEmitter, loop: For) -> None:
         name = register_function(binding)
         f.declare(name, "i32", [])
         own = f.hoist(0, f"call i32 @{name}()")
@@ -41,7 +41,7 @@ def _bound(binding: str) -> LoopCode:
 BOUND_LOOPS: dict[str, LoopCode | None] = {binding: _bound(binding) for binding in BINDINGS}
 
 
-def _barrier(f: Emitter, s: Intrinsic) -> None:
+def _barrier(f: CodeEmitter, s: Intrinsic) -> None:
     """All threads of the block wait for each other; what they have written to shared memory is visible then."""
     f.declare("gpu.barrier", "void", [])
     f.emit("call void @gpu.barrier()")
@@ -56,7 +56,7 @@ def shared_name(buffer: Buffer) -> str:
     return "shared." + re.sub(r"[^A-Za-z0-9_.]", "_", buffer.name)
 
 
-def _shared(f: Emitter, buffer: Buffer) -> str:
+def _shared(f: CodeEmitter, buffer: Buffer) -> str:
     """An array of the block's memory, one for each buffer of the module."""
     name = f"@{shared_name(buffer)}"
     array = f"[{max(buffer.nbytes, 1)} x i8]"
@@ -65,11 +65,11 @@ def _shared(f: Emitter, buffer: Buffer) -> str:
     return name
 
 
-SHARED = Scope("shared", capacity=SHARED_BYTES, address_space=SHARED_SPACE, place=_shared, aligned=16)
-SWIZZLED_SHARED = Scope(
+SHARED = MemoryScope("shared", capacity=SHARED_BYTES, address_space=SHARED_SPACE, place=_shared, aligned=16)
+SWIZZLED_SHARED = MemoryScope(
     SWIZZLED, capacity=SHARED_BYTES, address_space=SHARED_SPACE, place=_shared, aligned=PIECE_BYTES, swizzled=True
 )
-LOCAL = Scope("local", capacity=LOCAL_BYTES)
+LOCAL = MemoryScope("local", capacity=LOCAL_BYTES)
 
 _SPECIAL = {"block": "ctaid", "thread": "tid"}
 THREAD_PRELUDE = "\n".join(

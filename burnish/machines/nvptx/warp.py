@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from burnish.loops.expr import INTS, ITEM_BYTES, PRIVATE, Buffer, Const, Load, Var
 from burnish.loops.program import Intrinsic, Store
-from burnish.machines.emitter import Emitter, IntrinsicCode, pointer_to
+from burnish.machines.emitter import CodeEmitter, IntrinsicCode, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare
-from burnish.machines.scopes import Scope
+from burnish.machines.scopes import MemoryScope
 
 WARP = 32
 QUAD = 4  # neighbouring threads that hold a row of a tensor core's tile
@@ -22,15 +22,15 @@ _WORDS = {"sum": ("fadd", "add"), "prod": ("fmul", "mul")}
 _LLVM = {"float32": "float", "float64": "double", "int32": "i32", "int64": "i64"}
 
 
-def _place(f: Emitter, buffer: Buffer) -> str:
+def _place(f: CodeEmitter, buffer: Buffer) -> str:
     """This thread's part, in registers once LLVM has seen that all places are known."""
     return f.hoist(0, f"alloca [{max(buffer.nbytes, 1)} x i8], align 16")
 
 
-THREAD = Scope(PRIVATE, capacity=THREAD_BYTES, place=_place, aligned=16, parts=True)
+THREAD = MemoryScope(PRIVATE, capacity=THREAD_BYTES, place=_place, aligned=16, parts=True)
 
 
-def _combined(f: Emitter, kind: str, dtype: str, a: str, b: str) -> str:
+def _combined(f: CodeEmitter, kind: str, dtype: str, a: str, b: str) -> str:
     """Two numbers as one; of extremes NaN stays."""
     element = _LLVM[dtype]
     if kind in _WORDS:
@@ -41,7 +41,7 @@ def _combined(f: Emitter, kind: str, dtype: str, a: str, b: str) -> str:
     return str(f.result(f"call {element} @{name}({element} {a}, {element} {b})", dtype).text)
 
 
-def _moved(f: Emitter, dtype: str, value: str, step: int) -> str:
+def _moved(f: CodeEmitter, dtype: str, value: str, step: int) -> str:
     """What the thread holds whose number in the warp differs by the bits of ``step``."""
     f.declare("gpu.shuffle", "i32", ["i32", "i32"])
     element, bits = _LLVM[dtype], ITEM_BYTES[dtype] * 8
@@ -60,7 +60,7 @@ def _moved(f: Emitter, dtype: str, value: str, step: int) -> str:
 
 
 def _reduced(kind: str, dtype: str, threads: int) -> IntrinsicCode:
-    def code(f: Emitter, s: Intrinsic) -> None:
+    def code(f: CodeEmitter, s: Intrinsic) -> None:
         d, c = s.operands
         element = _LLVM[dtype]
         value = f.result(f"load {element}, ptr {pointer_to(f, c)}", dtype).text

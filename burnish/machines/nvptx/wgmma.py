@@ -16,8 +16,17 @@ from dataclasses import dataclass, replace
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import ITEM_BYTES, Buffer, Const, Load, Var
-from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, Intrinsic, Program, Stmt, Store, seq
-from burnish.machines.emitter import Emitter, IntrinsicCode
+from burnish.loops.program import (
+    COMMIT_PRODUCTS,
+    START_PRODUCTS,
+    WAIT_PRODUCTS,
+    Intrinsic,
+    LoopProgram,
+    Stmt,
+    Store,
+    seq,
+)
+from burnish.machines.emitter import CodeEmitter, IntrinsicCode
 from burnish.machines.intrinsics import TensorIntrinsic, nest
 from burnish.machines.nvptx.mma import (
     FRAGMENT,
@@ -48,7 +57,7 @@ _X, _Y, _Z = (Var(f"threadIdx.{axis}") for axis in "xyz")
 FORMS = ((G, T, _Y), (_Y, _X, _Z))
 
 
-def _begin(f: Emitter, access: Load, down: int = 0, across: int = 0) -> str:
+def _begin(f: CodeEmitter, access: Load, down: int = 0, across: int = 0) -> str:
     """The address of a tile, as descriptors mean it: where its first row begins, plus bytes along the depth.
 
     Elements from one row of a left operand to the next, or from a thread's columns of a right one to the next thread's.
@@ -64,7 +73,7 @@ def _begin(f: Emitter, access: Load, down: int = 0, across: int = 0) -> str:
 
 
 @dataclass(frozen=True)
-class Form:
+class WgmmaShape:
     """One instruction: the type of its operands, the columns that it computes, how the right operand is stored.
 
     ``held``: the left operand is in registers, as sums of products are. ``first``: the sums begin with its products.
@@ -88,10 +97,10 @@ class Form:
         return f"gpu.wgmma.{TYPES[self.dtype]}.n{self.wide}{self.suffix}"
 
 
-def _code(form: Form) -> IntrinsicCode:
+def _code(form: WgmmaShape) -> IntrinsicCode:
     name, count = form.function, form.wide // 2
 
-    def code(f: Emitter, s: Intrinsic) -> None:
+    def code(f: CodeEmitter, s: Intrinsic) -> None:
         c, a, b = s.operands
         held = [f"i32 {word}" for word in words_held(f, a)] if form.held else []
         left = held or [f"ptr {_begin(f, a, down=ROW)}"]
@@ -103,7 +112,7 @@ def _code(form: Form) -> IntrinsicCode:
     return code
 
 
-def _renewed(f: Emitter, places: list[str], kind: str, call: str, first: bool = False) -> None:
+def _renewed(f: CodeEmitter, places: list[str], kind: str, call: str, first: bool = False) -> None:
     """All sums replaced by what a function makes of them; ``first``: of zeros."""
     old = ["0.0" if first else f.result(f"load float, ptr {p}", "float32").text for p in places]
     new = f.result(f"call {kind} {call}{', '.join(f'float {v}' for v in old)})", "float32").text
@@ -111,7 +120,7 @@ def _renewed(f: Emitter, places: list[str], kind: str, call: str, first: bool = 
         f.emit(f"store float {f.result(f'extractvalue {kind} {new}, {i}', 'float32').text}, ptr {place}")
 
 
-def _declared(form: Form) -> TensorIntrinsic:
+def _declared(form: WgmmaShape) -> TensorIntrinsic:
     """Loops v, j, h, e of the sums, panels of eight times two columns of a thread, and k of the depth; or p, t, q where
     a thread holds of the left operand [p, h, q] in columns 8 p + 2 t + q.
     """
@@ -133,36 +142,36 @@ def _declared(form: Form) -> TensorIntrinsic:
     buffers = tuple(x.buffer for x in (c, a, b))
     free, spread = frozenset({"b"} if form.held else {"a", "b"}), frozenset({"a"} if form.held else ())
     name = f"wgmma_{dtype}_{form.wide}{form.suffix.replace('.', '_')}"
-    program = Program(name, buffers, body)
+    program = LoopProgram(name, buffers, body)
     return TensorIntrinsic(name, program, free, _code(form), frozenset({FEATURE}), GROUP, spread)
 
 
-WGMMA = {(d, n, side): _declared(Form(d, n, side)) for d in HALVES for n in COLUMNS for side in (False, True)}
+WGMMA = {(d, n, side): _declared(WgmmaShape(d, n, side)) for d in HALVES for n in COLUMNS for side in (False, True)}
 HELD_FORMS = tuple(
     form
     for d in HALVES
     for form in (
-        Form(d, PANEL, columns=True, held=True),
-        *(Form(d, n, held=True, first=first) for n in (PANEL, 2 * PANEL) for first in (False, True)),
+        WgmmaShape(d, PANEL, columns=True, held=True),
+        *(WgmmaShape(d, n, held=True, first=first) for n in (PANEL, 2 * PANEL) for first in (False, True)),
     )
 )
 WGMMA_HELD = {form: _declared(form) for form in HELD_FORMS}
 WGMMA_INTRINSICS = (*WGMMA.values(), *WGMMA_HELD.values())
 
 
-def _start(f: Emitter, s: Intrinsic) -> None:
+def _start(f: CodeEmitter, s: Intrinsic) -> None:
     del s
     f.declare("gpu.products.start", "void", [])
     f.emit("call void @gpu.products.start()")
 
 
-def _commit(f: Emitter, s: Intrinsic) -> None:
+def _commit(f: CodeEmitter, s: Intrinsic) -> None:
     del s
     f.declare("gpu.products.commit", "void", [])
     f.emit("call void @gpu.products.commit()")
 
 
-def _wait(f: Emitter, s: Intrinsic) -> None:
+def _wait(f: CodeEmitter, s: Intrinsic) -> None:
     """All groups but the latest have ended. Where none is left, sums are read after this, which the code says by making
     them anew.
     """
@@ -203,7 +212,7 @@ def _tied(count: int) -> tuple[str, str, str, str]:
     return kind, given, constraints, ", ".join(f"${i}" for i in range(count))
 
 
-def _instruction(form: Form) -> str:
+def _instruction(form: WgmmaShape) -> str:
     count, wide = form.wide // 2, form.wide
     kind, given, tied, names = _tied(count)
     outputs, at = ",".join(["=f"] * count), count if form.first else 2 * count
@@ -244,7 +253,7 @@ def _plain(name: str, instruction: str) -> str:
 
 WGMMA_PRELUDE = "\n".join(
     [
-        *(_instruction(Form(*key)) for key in WGMMA),
+        *(_instruction(WgmmaShape(*key)) for key in WGMMA),
         *(_instruction(form) for form in HELD_FORMS),
         *(_ended(count) for count in (16, 32, 64, 96, 128)),
         _plain("gpu.products.start", "wgmma.fence.sync.aligned"),

@@ -4,7 +4,7 @@ from collections.abc import Collection
 
 from burnish.machines.cpu import CPU_HINTS, CPU_INTRINSICS, CPU_LOOPS
 from burnish.machines.dialect import Dialect
-from burnish.machines.machine import Core, Machine, Model, System
+from burnish.machines.machine import Core, CpuModel, Machine, System
 from burnish.machines.riscv.flags import FLAGS
 from burnish.machines.scopes import CPU_SCOPES
 
@@ -21,8 +21,8 @@ RISCV = Machine(
     vectors=_vectors,
     core=Core(multiply_bytes=None, clock=3.3e9, cache_bandwidth=19e9, memory_bandwidth=15e9),  # as x86: not measured
     models=(
-        Model("riscv64", "generic-rv64", _BASE, 32 << 10, 512 << 10, 0, 4),
-        Model("riscv64-v", "generic-rv64", f"{_BASE} v", 32 << 10, 512 << 10, 0, 4),
+        CpuModel("riscv64", "generic-rv64", _BASE, 32 << 10, 512 << 10, 0, 4),
+        CpuModel("riscv64-v", "generic-rv64", f"{_BASE} v", 32 << 10, 512 << 10, 0, 4),
     ),
     flags=FLAGS,
     dialect=Dialect(CPU_LOOPS, CPU_HINTS),

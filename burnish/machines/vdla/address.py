@@ -17,7 +17,7 @@ Env = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Address:
+class LinearAddress:
     """``base`` plus ``steps[v]`` times each loop variable ``v``."""
 
     steps: Mapping[str, int]
@@ -31,15 +31,15 @@ class Address:
         """By how much the address moves with a variable."""
         return self.steps.get(var, 0)
 
-    def scaled(self, divisor: int, what: str, ignore: Sequence[str] = ()) -> Address:
+    def scaled(self, divisor: int, what: str, ignore: Sequence[str] = ()) -> LinearAddress:
         """The address in units of ``divisor``, without the variables of ``ignore``. Raises ScheduleError."""
         steps = {var: step for var, step in self.steps.items() if var not in ignore}
         if any(n % divisor for n in (self.base, *steps.values())):
             raise ScheduleError(f"{what} does not begin at whole entries of {divisor} elements")
-        return Address({var: step // divisor for var, step in steps.items()}, self.base // divisor)
+        return LinearAddress({var: step // divisor for var, step in steps.items()}, self.base // divisor)
 
 
-def address_of(load: Load, ranges: Mapping[str, int]) -> Address:
+def address_of(load: Load, ranges: Mapping[str, int]) -> LinearAddress:
     """The address of an access in elements of its buffer. Raises ScheduleError where it is not affine."""
     flat: Expr = Const(0, "int64")
     for extent, index in zip(load.buffer.shape, load.indices, strict=True):
@@ -48,7 +48,7 @@ def address_of(load: Load, ranges: Mapping[str, int]) -> Address:
     steps = {atom.name: c for atom, c in terms.items() if isinstance(atom, Var)}
     if len(steps) != len(terms):
         raise ScheduleError(f"the address of '{load}' is not a sum of steps of loops")
-    return Address(steps, base)
+    return LinearAddress(steps, base)
 
 
 def value_of(e: Expr, env: Mapping[str, object]) -> np.ndarray | np.generic:

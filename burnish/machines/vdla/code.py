@@ -19,7 +19,7 @@ ALIGNMENT = 4096  # bytes, of parameters in DRAM: a multiple of every entry
 
 
 @dataclass(frozen=True)
-class Kernel:
+class VdlaKernel:
     """``parameters``: address in DRAM and bytes of each; micro-operations follow the last of them."""
 
     parameters: tuple[tuple[int, int], ...]
@@ -45,7 +45,7 @@ def placed(sizes: Sequence[int]) -> tuple[tuple[int, int], ...]:
     return tuple(found)
 
 
-def to_bytes(config: Config, kernel: Kernel) -> bytes:
+def to_bytes(config: Config, kernel: VdlaKernel) -> bytes:
     """The kernel as bytes."""
     head = struct.pack("<4s3I", MAGIC, len(kernel.parameters), len(kernel.instructions), len(kernel.uops))
     places = b"".join(struct.pack("<QQ", *each) for each in kernel.parameters)
@@ -53,7 +53,7 @@ def to_bytes(config: Config, kernel: Kernel) -> bytes:
     return head + places + text + struct.pack(f"<{len(kernel.uops)}I", *kernel.uops)
 
 
-def from_bytes(config: Config, data: bytes) -> Kernel:
+def from_bytes(config: Config, data: bytes) -> VdlaKernel:
     """The kernel that :func:`to_bytes` wrote. Raises TargetError for other bytes."""
     if len(data) < 16 or data[:4] != MAGIC:
         raise TargetError(f"found code that begins with {data[:4]!r}, allowed: {MAGIC!r}")
@@ -62,7 +62,7 @@ def from_bytes(config: Config, data: bytes) -> Kernel:
     end = text + BYTES * length
     if len(data) != end + 4 * uops:
         raise TargetError(f"found {len(data)} bytes of code, its header says {end + 4 * uops}")
-    return Kernel(
+    return VdlaKernel(
         tuple(struct.unpack_from("<QQ", data, 16 + 16 * i) for i in range(count)),
         tuple(decode(config, data[at : at + BYTES]) for at in range(text, end, BYTES)),
         struct.unpack_from(f"<{uops}I", data, end),

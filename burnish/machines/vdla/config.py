@@ -25,7 +25,7 @@ ALU = (MIN, MAX, ADD, SHR)
 
 
 @dataclass(frozen=True)
-class Memory:
+class OnChipMemory:
     """An on-chip memory: addresses of instructions count entries of ``entry`` bytes, of which there are ``entries``."""
 
     name: str
@@ -70,15 +70,15 @@ class Config:
             raise TargetError(f"accelerator '{self.name}': codes of ALU operations must differ, and be 0 to 15")
 
     @property
-    def memories(self) -> dict[str, Memory]:
+    def memories(self) -> dict[str, OnChipMemory]:
         """The memories by name; ``acc8`` is the accumulators, of which DRAM holds the low byte of each number."""
         b, accumulators = self.block, self.acc_bytes // (4 * self.block)
         return {
-            "uop": Memory("uop", 0, 4, self.uop_bytes // 4),
-            "wgt": Memory("wgt", 1, b * b, self.wgt_bytes // (b * b)),
-            "inp": Memory("inp", 2, b, self.inp_bytes // b),
-            "acc": Memory("acc", 3, 4 * b, accumulators),
-            "acc8": Memory("acc8", 4, b, accumulators),
+            "uop": OnChipMemory("uop", 0, 4, self.uop_bytes // 4),
+            "wgt": OnChipMemory("wgt", 1, b * b, self.wgt_bytes // (b * b)),
+            "inp": OnChipMemory("inp", 2, b, self.inp_bytes // b),
+            "acc": OnChipMemory("acc", 3, 4 * b, accumulators),
+            "acc8": OnChipMemory("acc8", 4, b, accumulators),
         }
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from burnish.errors import VerificationError
 from burnish.machines.vdla import units
-from burnish.machines.vdla.code import Kernel, from_bytes
+from burnish.machines.vdla.code import VdlaKernel, from_bytes
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.isa import KINDS, UNITS, formats, unit_of, uop_bits
 from burnish.machines.vdla.timing import BUSY, BYTES, END, PRODUCTS, VECTORS, simulate
@@ -37,13 +37,13 @@ class Run:
 
 @dataclass(frozen=True)
 class _Decoded:
-    kernel: Kernel
+    kernel: VdlaKernel
     table: np.ndarray
     order: np.ndarray
     length: np.ndarray
 
 
-class Device:
+class VdlaDevice:
     """The accelerator of a :class:`Config`, as a device runner calls it; ``runs`` holds what each kernel took."""
 
     def __init__(self, config: Config = Config()) -> None:  # noqa: B008 - it is immutable
@@ -79,7 +79,7 @@ class Device:
         busy = tuple(int(n) for n in counts[BUSY : BUSY + len(UNITS)])
         self.runs.append(Run(int(counts[END]), busy, int(counts[PRODUCTS]), int(counts[VECTORS]), int(counts[BYTES])))  # type: ignore[arg-type]
 
-    def _place(self, kernel: Kernel, memory: Sequence[np.ndarray]) -> np.ndarray:
+    def _place(self, kernel: VdlaKernel, memory: Sequence[np.ndarray]) -> np.ndarray:
         sizes = [array.nbytes for array in memory]
         if sizes != [size for _, size in kernel.parameters]:
             said = [size for _, size in kernel.parameters]
@@ -95,7 +95,7 @@ class Device:
         return dram
 
 
-def _decode(config: Config, kernel: Kernel) -> _Decoded:
+def _decode(config: Config, kernel: VdlaKernel) -> _Decoded:
     """Instructions as rows of numbers, and those of each unit in order."""
     fields = {kind: [f.name for f in own if f.name != "opcode"] for kind, own in formats(config).items()}
     table = np.zeros((len(kernel.instructions), 22), np.int64)
@@ -117,13 +117,13 @@ def _decode(config: Config, kernel: Kernel) -> _Decoded:
     return _Decoded(kernel, table, padded, np.array([len(own) for own in order], np.int64))
 
 
-def _state(config: Config, dram: np.ndarray) -> units.State:
+def _state(config: Config, dram: np.ndarray) -> units.UnitState:
     """Memories that nobody has written."""
     m, b = config.memories, config.block
     entries = np.array([each.entries for each in m.values()], np.int64)
     writer = np.zeros((len(m) - 1, int(entries.max()), 2), np.int64)
     writer[:, :, 0] = -1
-    return units.State(
+    return units.UnitState(
         np.zeros((m["uop"].entries, 3), np.int64), np.zeros((m["wgt"].entries, b, b), np.int8),
         np.zeros((m["inp"].entries, b), np.int8), np.zeros((m["acc"].entries, b), np.int32), dram, writer,
         np.zeros((len(m) - 1, int(entries.max()), len(UNITS)), np.int64), np.zeros((len(UNITS), len(UNITS)), np.int64),
@@ -131,7 +131,7 @@ def _state(config: Config, dram: np.ndarray) -> units.State:
     )  # fmt: skip
 
 
-def _explain(config: Config, kernel: Kernel, fault: int, at: int, where: np.ndarray) -> str:
+def _explain(config: Config, kernel: VdlaKernel, fault: int, at: int, where: np.ndarray) -> str:
     """A fault in words."""
     each = kernel.instructions[at]
     memory = [*config.memories][int(where[0])]

@@ -7,20 +7,20 @@ from typing import Any
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Expr
-from burnish.loops.program import Alloc, For, If, Program, Seq, Stmt, Store, walk_stmt
+from burnish.loops.program import Alloc, For, If, LoopProgram, Seq, Stmt, Store, walk_stmt
 from burnish.loops.traverse import loads
 from burnish.machines.decoupled import PUSH, token_unit
 from burnish.machines.vdla.address import value_of
-from burnish.machines.vdla.code import Kernel, placed
+from burnish.machines.vdla.code import VdlaKernel, placed
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.epilogue import nest_of
 from burnish.machines.vdla.isa import UNITS, Instruction, micro_operation
-from burnish.machines.vdla.nests import Nest, nests_of
+from burnish.machines.vdla.nests import InstructionNest, nests_of
 from burnish.machines.vdla.scopes import ACC, ON_CHIP
 from burnish.machines.vdla.transfers import Transfer, transfer_of
 
 
-def emit(program: Program, config: Config) -> Kernel:
+def emit(program: LoopProgram, config: Config) -> VdlaKernel:
     """The kernel of a program. Every buffer has a place of its own. Raises ScheduleError, by name, for what does not
     fit, and for what there is no instruction for.
     """
@@ -30,12 +30,12 @@ def emit(program: Program, config: Config) -> Kernel:
 
 
 class _Emitter:
-    def __init__(self, config: Config, program: Program) -> None:
+    def __init__(self, config: Config, program: LoopProgram) -> None:
         self.config = config
         self.memories = config.memories
         self.parameters = placed([p.nbytes for p in program.params])
         self.begins = {p.name: at for p, (at, _) in zip(program.params, self.parameters, strict=True)}
-        self.uop_address = Kernel(self.parameters, (), ()).uop_address
+        self.uop_address = VdlaKernel(self.parameters, (), ()).uop_address
         self.ranges = {s.var: s.extent for s in walk_stmt(program.body) if isinstance(s, For)}
         self.instructions: list[tuple[str, dict[str, int]]] = []
         self.places: dict[str, int] = {}  # first entry of each buffer
@@ -46,14 +46,16 @@ class _Emitter:
         self.stored: dict[tuple[int, ...], int] = {}  # micro-operations in DRAM: first
         self.resident: dict[tuple[int, ...], int] = {}  # on chip
         self.uop_end = 0
-        self.plans: dict[int, list[Transfer] | list[Nest]] = {}  # by identity of a statement, which the program holds
+        self.plans: dict[
+            int, list[Transfer] | list[InstructionNest]
+        ] = {}  # by identity of a statement, which the program holds
 
-    def finish(self) -> Kernel:
+    def finish(self) -> VdlaKernel:
         for unit in UNITS:
             if self.waiting[unit]:
                 self._sync(unit)
         made = tuple(Instruction(kind, values) for kind, values in self.instructions)
-        return Kernel(self.parameters, made, tuple(self.uops))
+        return VdlaKernel(self.parameters, made, tuple(self.uops))
 
     # --- statements ---------------------------------------------------------------------------------------------------
 
@@ -139,7 +141,7 @@ class _Emitter:
             block["dram"] += self.begins[t.parameter]
             self._emit(unit, t.kind, {"memory": memory.code, **block})
 
-    def _compute(self, nest: Nest, env: dict[str, int]) -> None:
+    def _compute(self, nest: InstructionNest, env: dict[str, int]) -> None:
         begins = [0 if name is None else self.places[name] for name in nest.buffers]
         for fields, words in nest.parts(self.config, env):
             moved = ([a + b for a, b in zip(word, begins, strict=True)] for word in words)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Cast, Expr, Load, cast
 from burnish.loops.linear import to_linear
-from burnish.loops.program import For, If, Program, Stmt, Store, rebuild_stmt, seq
+from burnish.loops.program import For, If, LoopProgram, Stmt, Store, rebuild_stmt, seq
 from burnish.loops.simplify import simplify
 from burnish.loops.traverse import loads
 from burnish.machines.scopes import GLOBAL
 from burnish.machines.vdla.scopes import ACC
 
 
-def compute_in_place(program: Program) -> Program:
+def compute_in_place(program: LoopProgram) -> LoopProgram:
     """Divides stores of computed values to DRAM::
 
     for i in 16:                                 for i in 16:
@@ -22,7 +22,7 @@ def compute_in_place(program: Program) -> Program:
 
     Raises ScheduleError where values come from no accumulators that are read only once.
     """
-    return Program(program.name, program.params, _divide(program.body))
+    return LoopProgram(program.name, program.params, _divide(program.body))
 
 
 def _divide(s: Stmt) -> Stmt:

@@ -23,7 +23,7 @@ KINDS = ("load", "store", "gemm", "alu", "sync")
 
 
 @dataclass(frozen=True)
-class Field:
+class BitField:
     """``bits`` of an instruction; ``signed``: in two's complement."""
 
     name: str
@@ -49,27 +49,32 @@ class Instruction:
 
 
 @cache
-def formats(config: Config) -> Mapping[str, tuple[Field, ...]]:
+def formats(config: Config) -> Mapping[str, tuple[BitField, ...]]:
     """The fields of each kind of instruction, lowest bits first. Raises TargetError where they need over 128 bits."""
     memories = config.memories
     acc, inp, wgt, uop = (_bits(memories[name].entries) for name in ("acc", "inp", "wgt", "uop"))
-    head = (Field("opcode", 3), *(Field(name, 1) for name in FLAGS))
+    head = (BitField("opcode", 3), *(BitField(name, 1) for name in FLAGS))
     moved = (
-        Field("memory", 3), Field("sram", max(acc, inp, wgt, uop)), Field("dram", 32), Field("rows", 12),
-        Field("columns", 14), Field("stride", 20), *(Field(name, 4) for name in ("top", "bottom", "left", "right")),
-    )  # fmt: skip
-    loops = (Field("uop_begin", uop), Field("uop_end", uop + 1), Field("outer", 12), Field("inner", 12))
+        BitField("memory", 3),
+        BitField("sram", max(acc, inp, wgt, uop)),
+        BitField("dram", 32),
+        BitField("rows", 12),
+        BitField("columns", 14),
+        BitField("stride", 20),
+        *(BitField(name, 4) for name in ("top", "bottom", "left", "right")),
+    )
+    loops = (BitField("uop_begin", uop), BitField("uop_end", uop + 1), BitField("outer", 12), BitField("inner", 12))
     steps = tuple(
-        Field(f"{operand}_{loop}", bits)
+        BitField(f"{operand}_{loop}", bits)
         for operand, bits in (("dst", acc), ("src", max(acc, inp)), ("wgt", wgt))
         for loop in ("outer", "inner")
     )
     found = {
         "load": (*head, *moved),
         "store": (*head, *moved),
-        "gemm": (*head, Field("reset", 1), *loops, *steps),
-        "alu": (*head, Field("op", 4), Field("immediate", 1), Field("value", 20, True), *loops, *steps[:4]),
-        "sync": (*head, Field("unit", 2)),
+        "gemm": (*head, BitField("reset", 1), *loops, *steps),
+        "alu": (*head, BitField("op", 4), BitField("immediate", 1), BitField("value", 20, True), *loops, *steps[:4]),
+        "sync": (*head, BitField("unit", 2)),
     }
     for kind, fields in found.items():
         total = sum(f.bits for f in fields)

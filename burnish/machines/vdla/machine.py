@@ -6,9 +6,9 @@ from collections.abc import Collection
 from functools import partial
 from typing import Any
 
-from burnish.loops.program import Program
+from burnish.loops.program import LoopProgram
 from burnish.machines.dialect import Dialect
-from burnish.machines.machine import Core, Machine, Model
+from burnish.machines.machine import Core, CpuModel, Machine
 from burnish.machines.vdla.code import to_bytes
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.emit import emit
@@ -22,16 +22,16 @@ def _vectors(block: int, features: Collection[str]) -> tuple[int, int]:
     return 4 * block, 1
 
 
-def compile_program(config: Config, program: Program, target: Any) -> tuple[bytes, int]:
+def compile_program(config: Config, program: LoopProgram, target: Any) -> tuple[bytes, int]:
     """The code of a lowered program; it needs no scratch. Raises ScheduleError for what there is no instruction for."""
     return to_bytes(config, emit(program, config)), 0
 
 
 def make_device(config: Config) -> Any:
     """The simulator, whose import takes longer than that of all the package: numba is loaded when it is needed."""
-    from burnish.machines.vdla.device import Device
+    from burnish.machines.vdla.device import VdlaDevice
 
-    return Device(config)
+    return VdlaDevice(config)
 
 
 def machine(config: Config, **changes: Any) -> Machine:
@@ -42,7 +42,7 @@ def machine(config: Config, **changes: Any) -> Machine:
         "architectures": (config.name,),
         "vectors": partial(_vectors, config.block),
         "core": Core(None, config.clock, config.bandwidth, config.bandwidth),
-        "models": (Model(config.name, config.name, "", config.inp_bytes, config.acc_bytes, 0, 1),),
+        "models": (CpuModel(config.name, config.name, "", config.inp_bytes, config.acc_bytes, 0, 1),),
         "dialect": Dialect({"serial": None, "vthread": None}),
         "scopes": scopes(config),
         "intrinsics": intrinsics(config),

@@ -9,7 +9,7 @@ from itertools import product
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load
 from burnish.loops.program import For, If, Intrinsic, Stmt, Store
-from burnish.machines.vdla.address import Address, Env, address_of
+from burnish.machines.vdla.address import Env, LinearAddress, address_of
 from burnish.machines.vdla.config import AluOp, Config
 from burnish.machines.vdla.epilogue import nest_of
 from burnish.machines.vdla.isa import formats
@@ -19,7 +19,7 @@ OPERANDS = ("dst", "src", "wgt")
 
 
 @dataclass(frozen=True)
-class Loop:
+class InstructionLoop:
     """A loop, and by how many entries each operand moves in an iteration."""
 
     var: str
@@ -28,7 +28,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Nest:
+class InstructionNest:
     """An instruction for all iterations of loops: its ``kind``, ``fields`` beside addresses, and for each operand its
     buffer (None: it has no such operand) and address in entries. ``guards``: what must hold around it.
     """
@@ -36,15 +36,15 @@ class Nest:
     kind: str
     fields: Mapping[str, int]
     buffers: tuple[str | None, str | None, str | None]
-    addresses: tuple[Address, Address, Address]
-    loops: tuple[Loop, ...]
+    addresses: tuple[LinearAddress, LinearAddress, LinearAddress]
+    loops: tuple[InstructionLoop, ...]
     guards: tuple[Expr, ...]
 
     def parts(self, config: Config, env: Env) -> Iterator[tuple[dict[str, int], list[tuple[int, int, int]]]]:
         """Fields of instructions, and the micro-operations of each, relative to the beginnings of the buffers."""
         hardware = self._hardware(config)
         rest = [loop for loop in self.loops if loop not in hardware]
-        outside: list[Loop] = []
+        outside: list[InstructionLoop] = []
         while rest and _count(rest) > config.memories["uop"].entries:
             outside.append(rest.pop(0))
         fields = dict(self.fields)
@@ -62,27 +62,27 @@ class Nest:
                 words.append((base[0] + moved[0], base[1] + moved[1], base[2] + moved[2]))
             yield dict(fields), words
 
-    def _hardware(self, config: Config) -> list[Loop]:
+    def _hardware(self, config: Config) -> list[InstructionLoop]:
         """The two longest loops that the fields of an instruction can hold, in order."""
         limits = {f.name: f.range[1] for f in formats(config)[self.kind]}
 
-        def fits(loop: Loop) -> bool:
+        def fits(loop: InstructionLoop) -> bool:
             steps = zip(OPERANDS, loop.steps, strict=True)
             return loop.extent <= limits["inner"] and all(0 <= s <= limits.get(f"{o}_inner", 0) for o, s in steps)
 
         best = sorted((x for x in self.loops if fits(x)), key=lambda x: -x.extent)[:2]
         found = [loop for loop in self.loops if loop in best]
-        return [*[Loop("", 1, (0, 0, 0))] * (2 - len(found)), *found]
+        return [*[InstructionLoop("", 1, (0, 0, 0))] * (2 - len(found)), *found]
 
 
-def _count(loops: Sequence[Loop]) -> int:
+def _count(loops: Sequence[InstructionLoop]) -> int:
     total = 1
     for loop in loops:
         total *= loop.extent
     return total
 
 
-def nests_of(stmt: Stmt, config: Config, ranges: Mapping[str, int]) -> list[Nest]:
+def nests_of(stmt: Stmt, config: Config, ranges: Mapping[str, int]) -> list[InstructionNest]:
     """The instructions that a nest of the compute unit is, one after the other. Raises ScheduleError for others."""
     around, inner = nest_of(stmt)
     loops = [x for x in around if isinstance(x, For)]
@@ -114,7 +114,7 @@ def nests_of(stmt: Stmt, config: Config, ranges: Mapping[str, int]) -> list[Nest
 
 def _intrinsic(
     s: Intrinsic, loops: Sequence[For], guards: tuple[Expr, ...], config: Config, ranges: Mapping[str, int]
-) -> Nest:
+) -> InstructionNest:
     by_scope = {operand.buffer.scope: operand for operand in s.operands}
     operands = (by_scope.get(ACC), by_scope.get(INP), by_scope.get(WGT))
     if len(by_scope) != len(s.operands) or operands[0] is None or len(s.operands) not in (1, 3) or dict(s.attrs):
@@ -137,23 +137,23 @@ def _nest(
     ranges: Mapping[str, int],
     elements: Callable[[Load], int],
     lanes: tuple[str, ...] = (),
-) -> Nest:
+) -> InstructionNest:
     found = []
     for operand in operands:
         if operand is None:
-            found.append(Address({}, 0))
+            found.append(LinearAddress({}, 0))
         else:
             found.append(address_of(operand, ranges).scaled(elements(operand), f"operand '{operand}'", lanes))
-    steps = [Loop(x.var, x.extent, tuple(a.step(x.var) for a in found)) for x in loops if x.extent > 1]  # type: ignore[arg-type]
+    steps = [InstructionLoop(x.var, x.extent, tuple(a.step(x.var) for a in found)) for x in loops if x.extent > 1]  # type: ignore[arg-type]
     names = tuple(None if o is None else o.buffer.name for o in operands)
-    return Nest(kind, fields, names, tuple(found), tuple(_merged(steps)), guards)  # type: ignore[arg-type]
+    return InstructionNest(kind, fields, names, tuple(found), tuple(_merged(steps)), guards)  # type: ignore[arg-type]
 
 
-def _merged(loops: Sequence[Loop]) -> list[Loop]:
-    result: list[Loop] = []
+def _merged(loops: Sequence[InstructionLoop]) -> list[InstructionLoop]:
+    result: list[InstructionLoop] = []
     for loop in loops:
         if result and result[-1].steps == tuple(step * loop.extent for step in loop.steps):
-            result[-1] = Loop(loop.var, result[-1].extent * loop.extent, loop.steps)
+            result[-1] = InstructionLoop(loop.var, result[-1].extent * loop.extent, loop.steps)
         else:
             result.append(loop)
     return result

@@ -5,18 +5,21 @@ from __future__ import annotations
 from burnish.errors import ScheduleError
 from burnish.loops.program import Intrinsic, Stmt, Store
 from burnish.machines.decoupled import Decoupled
-from burnish.machines.scopes import GLOBAL, Scope
+from burnish.machines.scopes import GLOBAL, MemoryScope
 from burnish.machines.vdla.config import Config
 
 INP, WGT, ACC = "inp", "wgt", "acc"
 ON_CHIP = (INP, WGT, ACC)
 
 
-def scopes(config: Config) -> tuple[Scope, ...]:
+def scopes(config: Config) -> tuple[MemoryScope, ...]:
     """DRAM, the memories of inputs and weights (int8), and the accumulators (int32)."""
     return (
-        GLOBAL, Scope(INP, config.inp_bytes), Scope(WGT, config.wgt_bytes), Scope(ACC, config.acc_bytes),
-    )  # fmt: skip
+        GLOBAL,
+        MemoryScope(INP, config.inp_bytes),
+        MemoryScope(WGT, config.wgt_bytes),
+        MemoryScope(ACC, config.acc_bytes),
+    )
 
 
 def unit_of(s: Stmt) -> str:

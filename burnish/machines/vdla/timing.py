@@ -19,7 +19,7 @@ from burnish.machines.vdla.units import (
     POP_PREV,
     PUSH_PREV,
     UNIT,
-    State,
+    UnitState,
     alu,
     gemm,
     load,
@@ -70,7 +70,7 @@ def _ready(row: np.ndarray, start: int, given: np.ndarray, taken: np.ndarray, ti
 
 @njit(cache=True)
 def _execute(
-    s: State, row: np.ndarray, number: int, begin: int, bus: int, clocks: np.ndarray, entry_bytes: np.ndarray,
+    s: UnitState, row: np.ndarray, number: int, begin: int, bus: int, clocks: np.ndarray, entry_bytes: np.ndarray,
     counts: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
     """(fault, the cycle at which it ends) of an instruction that begins now; notes what it does in ``counts``."""
@@ -88,7 +88,7 @@ def _execute(
 
 @njit(cache=True)
 def simulate(
-    s: State, table: np.ndarray, order: np.ndarray, length: np.ndarray, clocks: np.ndarray, entry_bytes: np.ndarray,
+    s: UnitState, table: np.ndarray, order: np.ndarray, length: np.ndarray, clocks: np.ndarray, entry_bytes: np.ndarray,
     counts: np.ndarray, spans: np.ndarray,
 ) -> tuple[int, int]:  # fmt: skip
     """Runs decoded instructions; (fault, the instruction at which it was found).

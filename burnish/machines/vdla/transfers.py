@@ -11,14 +11,14 @@ import numpy as np
 from burnish.errors import ScheduleError
 from burnish.loops.expr import Cast, Const, Expr, Load, Select
 from burnish.loops.program import For, If, Stmt, Store
-from burnish.machines.vdla.address import Address, Env, address_of, value_of
+from burnish.machines.vdla.address import Env, LinearAddress, address_of, value_of
 from burnish.machines.vdla.config import Config
 from burnish.machines.vdla.epilogue import nest_of
 from burnish.machines.vdla.scopes import ACC, ON_CHIP
 
 
 @dataclass(frozen=True)
-class Loop:
+class TransferLoop:
     """A loop over entries: ``sram`` entries and ``dram`` bytes further on in each iteration."""
 
     var: str
@@ -39,24 +39,24 @@ class Transfer:
     buffer: str
     parameter: str
     entry: int
-    sram: Address
-    dram: Address
-    loops: tuple[Loop, ...]
+    sram: LinearAddress
+    dram: LinearAddress
+    loops: tuple[TransferLoop, ...]
     inside: tuple[Expr, ...]
     guards: tuple[Expr, ...]
 
     def blocks(self, env: Env) -> Iterator[dict[str, int]]:
         """The fields of the instructions; ``sram`` and ``dram`` are relative to the buffer and the parameter."""
-        *outer, rows, columns = (Loop("", 1, 0, 0), Loop("", 1, 0, 0), *self.loops)
+        *outer, rows, columns = (TransferLoop("", 1, 0, 0), TransferLoop("", 1, 0, 0), *self.loops)
         if columns.extent > 1 and (columns.sram, columns.dram) != (1, self.entry):
-            *outer, rows, columns = *outer, rows, columns, Loop("", 1, 0, 0)
+            *outer, rows, columns = *outer, rows, columns, TransferLoop("", 1, 0, 0)
         if rows.extent > 1 and (rows.sram != columns.extent or rows.dram % self.entry or rows.dram < 0):
-            *outer, rows, columns = *outer, rows, Loop("", 1, 0, 0), columns
+            *outer, rows, columns = *outer, rows, TransferLoop("", 1, 0, 0), columns
         for point in product(*(range(loop.extent) for loop in outer)):
             here = {**env, **{loop.var: i for loop, i in zip(outer, point, strict=True)}}
             yield self._block(here, rows, columns)
 
-    def _block(self, env: dict[str, int], rows: Loop, columns: Loop) -> dict[str, int]:
+    def _block(self, env: dict[str, int], rows: TransferLoop, columns: TransferLoop) -> dict[str, int]:
         first = {**env, rows.var: 0, columns.var: 0}
         found = {"sram": self.sram.at(first), "rows": rows.extent, "columns": columns.extent}
         top, left = 0, 0
@@ -96,15 +96,15 @@ def transfer_of(stmt: Stmt, config: Config, ranges: Mapping[str, int]) -> Transf
     lanes = _lanes(loops, near, far, elements, name)
     item = size.entry // elements
     rest = [
-        Loop(x.var, x.extent, near.step(x.var), far.step(x.var) * item)
+        TransferLoop(x.var, x.extent, near.step(x.var), far.step(x.var) * item)
         for x in loops
         if x.extent > 1 and x.var not in lanes
     ]
     scaled = near.scaled(elements, name, lanes)
-    entries = [Loop(x.var, x.extent, scaled.step(x.var), x.dram) for x in rest]
+    entries = [TransferLoop(x.var, x.extent, scaled.step(x.var), x.dram) for x in rest]
     used = frozenset().union(*(e.variables for e in inside))
     guards = tuple(x.cond for x in around if isinstance(x, If))
-    far = Address({var: step * item for var, step in far.steps.items() if var not in lanes}, far.base * item)
+    far = LinearAddress({var: step * item for var, step in far.steps.items() if var not in lanes}, far.base * item)
     ordered = sorted(entries, key=lambda x: -x.sram)
     merged = tuple(_merged(ordered, used))
     return Transfer(
@@ -137,7 +137,7 @@ def _memory(chip: Load, dram: Load, name: str) -> str:
     return found
 
 
-def _lanes(loops: list[For], near: Address, far: Address, elements: int, name: str) -> list[str]:
+def _lanes(loops: list[For], near: LinearAddress, far: LinearAddress, elements: int, name: str) -> list[str]:
     """The loops over the elements of an entry."""
     reach, found = 1, []
     for loop in sorted((x for x in loops if x.extent > 1), key=lambda x: near.step(x.var)):
@@ -149,9 +149,9 @@ def _lanes(loops: list[For], near: Address, far: Address, elements: int, name: s
     return found
 
 
-def _merged(loops: list[Loop], conditions: frozenset[str]) -> list[Loop]:
+def _merged(loops: list[TransferLoop], conditions: frozenset[str]) -> list[TransferLoop]:
     """Loops, the inner of which continue where the outer ones go on, as one."""
-    result: list[Loop] = []
+    result: list[TransferLoop] = []
     for loop in loops:
         before = result[-1] if result else None
         if (
@@ -159,7 +159,7 @@ def _merged(loops: list[Loop], conditions: frozenset[str]) -> list[Loop]:
             and not {before.var, loop.var} & conditions
             and (before.sram, before.dram) == (loop.sram * loop.extent, loop.dram * loop.extent)
         ):
-            result[-1] = Loop(loop.var, before.extent * loop.extent, loop.sram, loop.dram)
+            result[-1] = TransferLoop(loop.var, before.extent * loop.extent, loop.sram, loop.dram)
         else:
             result.append(loop)
     return result

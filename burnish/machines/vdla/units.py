@@ -20,7 +20,7 @@ UOP, WGT, INP, ACC, ACC8 = range(5)  # codes of memories
 KIND, UNIT, POP_PREV, POP_NEXT, PUSH_PREV, PUSH_NEXT, FIRST = range(7)
 
 
-class State(NamedTuple):
+class UnitState(NamedTuple):
     """Memories, DRAM and the bookkeeping of who touched what. By entry: uop [3], inp, acc [B], wgt
     [B, B], transposed.
 
@@ -43,7 +43,7 @@ class State(NamedTuple):
 
 
 @njit(cache=True)
-def reads(s: State, memory: int, entry: int, unit: int, number: int) -> int:
+def reads(s: UnitState, memory: int, entry: int, unit: int, number: int) -> int:
     """Notes that an instruction reads an entry; a fault if it may not."""
     if entry < 0 or entry >= s.entries[memory]:
         s.fault[0], s.fault[1] = memory, entry
@@ -60,7 +60,7 @@ def reads(s: State, memory: int, entry: int, unit: int, number: int) -> int:
 
 
 @njit(cache=True)
-def writes(s: State, memory: int, entry: int, unit: int, number: int) -> int:
+def writes(s: UnitState, memory: int, entry: int, unit: int, number: int) -> int:
     """Notes that an instruction writes an entry; a fault if it may not."""
     if entry < 0 or entry >= s.entries[memory]:
         s.fault[0], s.fault[1] = memory, entry
@@ -78,7 +78,7 @@ def writes(s: State, memory: int, entry: int, unit: int, number: int) -> int:
 
 
 @njit(cache=True)
-def fill(s: State, memory: int, entry: int, at: int) -> None:
+def fill(s: UnitState, memory: int, entry: int, at: int) -> None:
     """Copies an entry from DRAM at byte ``at``; zeros where that is negative."""
     block = s.inp.shape[1]
     if memory == INP:
@@ -108,7 +108,7 @@ def fill(s: State, memory: int, entry: int, at: int) -> None:
 
 
 @njit(cache=True)
-def load(s: State, row: np.ndarray, number: int, entry_bytes: np.ndarray) -> int:
+def load(s: UnitState, row: np.ndarray, number: int, entry_bytes: np.ndarray) -> int:
     """A block of rows from DRAM, with zeros around it."""
     memory, sram, dram, rows, columns, stride, top, bottom, left, right = row[FIRST : FIRST + 10]
     where, size = (ACC if memory == ACC8 else memory), entry_bytes[memory]
@@ -129,7 +129,7 @@ def load(s: State, row: np.ndarray, number: int, entry_bytes: np.ndarray) -> int
 
 
 @njit(cache=True)
-def store(s: State, row: np.ndarray, number: int, entry_bytes: np.ndarray) -> int:
+def store(s: UnitState, row: np.ndarray, number: int, entry_bytes: np.ndarray) -> int:
     """A block of rows of accumulators to DRAM, or of the low byte of each number."""
     memory, sram, dram, rows, columns, stride = row[FIRST : FIRST + 6]
     size, block = entry_bytes[memory], s.inp.shape[1]
@@ -161,7 +161,7 @@ def multiply(acc: np.ndarray, wgt: np.ndarray, inp: np.ndarray, d: int, w: int, 
 
 
 @njit(cache=True)
-def gemm(s: State, row: np.ndarray, number: int) -> int:
+def gemm(s: UnitState, row: np.ndarray, number: int) -> int:
     """Products of weights and inputs added to accumulators, or these set to 0, for each micro-operation and position.
 
     Micro-operations are taken one after the other, each for all positions: sums of integers have no order.
@@ -195,9 +195,18 @@ def gemm(s: State, row: np.ndarray, number: int) -> int:
 
 @njit(cache=True)
 def positions(
-    s: State, memory: int, first: int, outer: int, inner: int, step_outer: int, step_inner: int, unit: int, number: int,
-    read: bool, write: bool,
-) -> int:  # fmt: skip
+    s: UnitState,
+    memory: int,
+    first: int,
+    outer: int,
+    inner: int,
+    step_outer: int,
+    step_inner: int,
+    unit: int,
+    number: int,
+    read: bool,
+    write: bool,
+) -> int:
     """Notes that an instruction reads, writes, or both, all entries of two loops; a fault if it may not."""
     if step_outer == 0:
         outer = min(outer, 1)
@@ -251,7 +260,7 @@ def combine(op: int, a: int, b: int) -> int:
 
 
 @njit(cache=True)
-def alu(s: State, row: np.ndarray, number: int) -> int:
+def alu(s: UnitState, row: np.ndarray, number: int) -> int:
     """``dst = dst op src``, or a number in place of ``src``, on vectors of accumulators."""
     op, immediate, value, begin, end = row[FIRST], row[FIRST + 1], row[FIRST + 2], row[FIRST + 3], row[FIRST + 4]
     outer, inner, steps = row[FIRST + 5], row[FIRST + 6], row[FIRST + 7 : FIRST + 11]

@@ -20,7 +20,7 @@ import numpy as np
 from burnish.memory.swap.plan import SwapPlan, replay, write_out
 from burnish.memory.swap.policies import least_recently_used
 from burnish.memory.swap.problem import SwapProblem
-from burnish.search.integer import Program
+from burnish.search.integer import LinearProgram
 
 METHOD = "fixed order"
 UNIT = 1e4  # the largest cost, and the room of a row, handed to the solver, whose tolerances are absolute
@@ -161,9 +161,9 @@ class _Formulation:
             for together in broken:  # more bytes than fit, within the solver's tolerance: not all of these at once
                 program.row({self.column[i]: 1.0 for i in together}, high=len(together) - 1.0)
 
-    def _program(self) -> Program:
+    def _program(self) -> LinearProgram:
         """All variables and rows."""
-        program = Program()
+        program = LinearProgram()
         for cost in self.cost:
             program.variable(cost)
         for i, store in self.pairs:

@@ -11,7 +11,7 @@ from functools import cached_property
 
 from burnish.errors import ParameterError, VerificationError
 from burnish.graph.graph import Graph
-from burnish.memory.lifetimes import Step
+from burnish.memory.lifetimes import LifetimeStep
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,7 +21,7 @@ class SwapProblem:
     ``operators``: for each step the operator that it is a part of, such as one block of its rows.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[LifetimeStep, ...]
     nbytes: Mapping[str, int]
     results: frozenset[str]
     operators: tuple[int, ...]
@@ -65,7 +65,7 @@ class SwapProblem:
 
 
 def swap_problem(
-    steps: Sequence[Step], nbytes: Mapping[str, int], results: Collection[str] = (),
+    steps: Sequence[LifetimeStep], nbytes: Mapping[str, int], results: Collection[str] = (),
     operators: Sequence[int] | None = None,
 ) -> SwapProblem:  # fmt: skip
     """The problem of ``steps``; an alias step is no step: its output is its first input.
@@ -76,7 +76,7 @@ def swap_problem(
     result that nothing knows.
     """
     home: dict[str, str] = {}
-    plain: list[Step] = []
+    plain: list[LifetimeStep] = []
     parts: list[int] = []
     written = {name for step in steps if not step.alias for name in step.writes}
     seen: set[str] = set()
@@ -92,7 +92,7 @@ def swap_problem(
             if name in seen or name in reads:
                 raise VerificationError(f"swap problem: step {i} writes '{name}', which is written or read before")
             seen.add(name)
-        plain.append(Step(reads, step.writes))
+        plain.append(LifetimeStep(reads, step.writes))
         parts.append(i if operators is None else operators[i])
     names = dict.fromkeys(name for step in plain for name in (*step.reads, *step.writes))
     for name in names:
@@ -107,7 +107,7 @@ def swap_problem(
 def of_graph(graph: Graph) -> SwapProblem:
     """The problem of a graph, a step for each node; outputs are results. Inputs and constants are in slow memory."""
     written = {name for node in graph.nodes for name in node.outputs}
-    steps = [Step(node.inputs, node.outputs) for node in graph.nodes]
+    steps = [LifetimeStep(node.inputs, node.outputs) for node in graph.nodes]
     nbytes = {name: type.nbytes for name, type in graph.types.items()}
     return swap_problem(steps, nbytes, [name for name in graph.outputs if name in written])
 

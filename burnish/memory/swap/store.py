@@ -35,7 +35,7 @@ class Room(Protocol):
         """The tensor leaves main memory."""
 
 
-class Store:
+class SwapFile:
     """The slow memory: a file with a place for every tensor of ``types``; use as a context manager.
 
     The file is created, readable by its owner alone, and removed at the end; it must not exist before. ``elsewhere``:
@@ -59,7 +59,7 @@ class Store:
         except OSError as error:
             raise InputError(f"store: path: found '{path}' ({error.strerror}); allowed: a new file") from error
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> SwapFile:
         return self
 
     def __exit__(
@@ -116,7 +116,9 @@ class Executed:
     peak: int
 
 
-def execute(problem: SwapProblem, plan: SwapPlan, store: Store, compute: Compute, room: Room | None = None) -> Executed:
+def execute(
+    problem: SwapProblem, plan: SwapPlan, store: SwapFile, compute: Compute, room: Room | None = None
+) -> Executed:
     """Executes ``plan``: ``compute(step, inputs, outputs)`` fills the output arrays of a step from its inputs.
 
     Arrays are new ones, or those of ``room``. ``store`` holds what no step writes, before; and the problem's results,

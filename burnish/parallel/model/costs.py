@@ -19,14 +19,14 @@ from burnish.loops.tensor import stages
 from burnish.loops.traverse import free_vars
 from burnish.ops.classify import flops, is_contraction
 from burnish.parallel.model.boxes import Definition, Interval, Ints, definition, touched, volume
-from burnish.parallel.model.machine import Device
+from burnish.parallel.model.machine import Processor
 from burnish.parallel.model.operations import Operation
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class ContractionColumns:
     """A contraction within a part, by columns: its operations, rows and batch (columns and depth follow)."""
 
     flops: Floats
@@ -36,7 +36,7 @@ class Product:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class TaskWork:
     """What one task does, a column for each way to split: operations, and bytes read, written, and held as parameters.
 
     ``sizes`` [axes, columns]: extents of the part; ``flops``: of what is no product; ``gradient``: whether the inputs
@@ -44,7 +44,7 @@ class Work:
     """
 
     sizes: Ints
-    products: tuple[Product, ...]
+    products: tuple[ContractionColumns, ...]
     flops: Floats
     read: Floats
     written: Floats
@@ -55,7 +55,7 @@ class Work:
 class Costs(Protocol):
     """Seconds of tasks."""
 
-    def seconds(self, op: Operation, work: Work, device: Device) -> tuple[Floats, Floats]:
+    def seconds(self, op: Operation, work: TaskWork, device: Processor) -> tuple[Floats, Floats]:
         """Of the forward and of the backward task of a part, for each column of ``work``."""
 
 
@@ -71,7 +71,7 @@ class Roofline:
     task takes twice the forward one: gradients of inputs and of parameters. A model of GPUs, not a measurement.
     """
 
-    def seconds(self, op: Operation, work: Work, device: Device) -> tuple[Floats, Floats]:
+    def seconds(self, op: Operation, work: TaskWork, device: Processor) -> tuple[Floats, Floats]:
         """See :class:`Costs`."""
         compute = work.flops / (device.flops * EFFICIENCY)
         for product in work.products:
@@ -81,7 +81,7 @@ class Roofline:
         return forward, forward * (2.0 if work.gradient and work.products else 1.0)
 
 
-def _efficiency(product: Product, units: int) -> Floats:
+def _efficiency(product: ContractionColumns, units: int) -> Floats:
     tiles = np.ceil(product.rows / TILE[0]) * np.ceil(product.columns / TILE[1]) * product.batch
     waves = np.where(tiles > MANY * units, 1.0, tiles / (np.ceil(tiles / units) * units))
     return EFFICIENCY * waves * product.rows / (product.rows + HALF_ROWS)
@@ -101,7 +101,7 @@ def largest_parts(op: Operation, degrees: Sequence[Sequence[int]]) -> list[Inter
     return spans
 
 
-def work(op: Operation, degrees: Sequence[Sequence[int]], gradient: bool = True) -> Work:
+def work(op: Operation, degrees: Sequence[Sequence[int]], gradient: bool = True) -> TaskWork:
     """The work of a largest part for each row of degrees. ``gradient``: whether its inputs come from operations."""
     spans = largest_parts(op, degrees)
     columns = len(degrees)
@@ -111,7 +111,7 @@ def work(op: Operation, degrees: Sequence[Sequence[int]], gradient: bool = True)
     for axis, (low, high) in zip(op.axes, spans, strict=True):
         if axis.dim < 0:
             share = share * (high - low) / axis.extent
-    products: list[Product] = []
+    products: list[ContractionColumns] = []
     rest = np.zeros(columns)
     for node in op.nodes:
         known = definition(node, [op.types[name] for name in node.inputs])
@@ -132,7 +132,7 @@ def work(op: Operation, degrees: Sequence[Sequence[int]], gradient: bool = True)
         width = (
             points * fraction / (2.0 * np.maximum(rows * batch, 1) * form[2] * (share if node is op.nodes[-1] else 1))
         )
-        products.append(Product(points * fraction, rows, np.maximum(width, 1.0), batch))
+        products.append(ContractionColumns(points * fraction, rows, np.maximum(width, 1.0), batch))
         rest = rest + (total - points) * fraction
     nbytes = {name: ITEM_BYTES[op.types[name].dtype] for name in regions}
     made = {name for node in op.nodes for name in node.outputs}
@@ -140,7 +140,7 @@ def work(op: Operation, degrees: Sequence[Sequence[int]], gradient: bool = True)
     read: Any = sum((touched(r) * nbytes[n] for n, r in regions.items() if n not in made), none)
     held: Any = sum((volume(regions[n]) * nbytes[n] for n in op.parameters if n in regions), none)
     written: Any = sum((volume(regions[n]) * nbytes[n] for n in op.outputs), none)
-    return Work(sizes, tuple(products), rest, read, written, held, gradient)
+    return TaskWork(sizes, tuple(products), rest, read, written, held, gradient)
 
 
 def _extents(box: dict[str, Ints], names: Sequence[str], columns: int) -> Floats:

@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
-from burnish.parallel.model.placement import Placement, Split, added_up, size
-from burnish.parallel.model.values import Value, Values
+from burnish.parallel.model.placement import Placement, TensorSplit, added_up, size
+from burnish.parallel.model.values import GraphValues, NodeOutput
 
 MOVING = frozenset({"injective"})  # fusion classes of element-wise values
 
@@ -25,7 +25,7 @@ class Followers:
 
     def __init__(
         self,
-        values: Values,
+        values: GraphValues,
         splits: Collection[str],
         placements: dict[str, Placement],
         led: Mapping[str, Placement],
@@ -37,7 +37,7 @@ class Followers:
         self._parted = self._updated([name for name in values.graph.states if name in led])
         self._results = self._belonging()
 
-    def split(self, value: Value) -> Split:
+    def split(self, value: NodeOutput) -> TensorSplit:
         """The split of a value."""
         state = self._led.get(self._parted.get(value.name, ""))
         if state is not None and state.split is not None:
@@ -91,19 +91,19 @@ class Followers:
         results = (out for name in read for reader in values.readers.get(name, []) for out in reader.outputs)
         return mine, {out for out in results if out in self._named and types[out].shape == shape}
 
-    def _following(self, value: Value) -> Split:
+    def _following(self, value: NodeOutput) -> TensorSplit:
         """The split that follows from that of an operand."""
         values = self._values
         leader = self._leader(value)
         rank = len(values.graph.types[value.name].shape)
         if leader is None:
-            return Split((1,) * rank, (0,))
+            return TensorSplit((1,) * rank, (0,))
         position, source = leader
         split = source.split
         assert split is not None
         first = source.tasks[0].device
         if not values.has_definition(value.node):
-            return Split((1,) * rank, (first,))
+            return TensorSplit((1,) * rank, (first,))
         extents = (*values.graph.types[value.name].shape, *values.summed(value))
         degrees = [1] * len(extents)
         along: dict[int, int] = {}  # axis -> dimension of the leader
@@ -118,9 +118,9 @@ class Followers:
             for axis, d in along.items():
                 place[d] = at[axis]
             devices.append(split.devices[_number(place, split.degrees) * source.terms])
-        return Split(tuple(degrees[:rank]), tuple(devices), tuple(degrees[rank:]))
+        return TensorSplit(tuple(degrees[:rank]), tuple(devices), tuple(degrees[rank:]))
 
-    def _leader(self, value: Value) -> tuple[int, Placement] | None:
+    def _leader(self, value: NodeOutput) -> tuple[int, Placement] | None:
         """The operand that a value follows: whole values before terms of sums, most parts, then most elements.
 
         What reads an adjoint follows that, where its result is, or parted inputs, and no other results.

@@ -17,7 +17,7 @@ SIDES = ("send", "receive")
 
 
 @dataclass(frozen=True)
-class Device:
+class Processor:
     """What executes tasks one after the other.
 
     ``flops``: float32 operations a second; ``bandwidth``: bytes a second of its memory, of ``memory`` bytes;
@@ -34,7 +34,7 @@ class Device:
 
 
 @dataclass(frozen=True)
-class Link:
+class MachineLink:
     """A connection: it carries transfers from ``sources`` to ``targets`` (numbers of devices), one after the other.
 
     ``latency`` in seconds, ``bandwidth`` in bytes a second. ``side``: whose end of a route it is.
@@ -49,7 +49,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Machine:
+class DeviceCluster:
     """Devices and links. A transfer takes the first link that lists its ends, of either side.
 
     ``all_reduce``: the share of a link's bandwidth that sums of gradients reach. ``copied``: messages are copied by
@@ -60,8 +60,8 @@ class Machine:
     """
 
     name: str
-    devices: tuple[Device, ...]
-    links: tuple[Link, ...] = ()
+    devices: tuple[Processor, ...]
+    links: tuple[MachineLink, ...] = ()
     all_reduce: float = 1.0
     copied: bool = False
 
@@ -139,7 +139,7 @@ class Machine:
 
 def spread(
     name: str, latency: float, bandwidth: float, nodes: Sequence[Sequence[int]], each: str, reach: str, side: str
-) -> list[Link]:
+) -> list[MachineLink]:
     """One link for each device, adjacent pair or node to all within its pair, its node or the machine.
 
     Raises PlanError for another word.
@@ -160,11 +160,11 @@ def spread(
             far = {"pair": near, "node": tuple(node), "machine": everything}[reach]
             label = f"{name} {number}" if each == "node" else f"{name} {'-'.join(map(str, group))}"
             sources, targets = (group, far) if side == "send" else (far, group)
-            links.append(Link(label, latency, bandwidth, sources, targets, side))
+            links.append(MachineLink(label, latency, bandwidth, sources, targets, side))
     return links
 
 
-def ring(machine: Machine, devices: Iterable[int], nbytes: float) -> dict[int, float]:
+def ring(machine: DeviceCluster, devices: Iterable[int], nbytes: float) -> dict[int, float]:
     """Seconds on every link of an all-reduce in a ring over devices, neighbours by number: 2 (n - 1) steps of 1/n."""
     order = sorted(set(devices))
     n = len(order)

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from burnish.errors import PlanError
-from burnish.parallel.model.machine import Device, Link, Machine, spread
+from burnish.parallel.model.machine import DeviceCluster, MachineLink, Processor, spread
 
 KIND = {"flops": float, "bandwidth": float, "memory": int, "launch": float, "units": int}
 REQUIRED_OF_KIND = ("flops", "bandwidth", "memory")
 LINK = ("name", "latency", "bandwidth", "from", "to", "each", "reach", "side")
 
 
-def read_machine(path: str | Path) -> Machine:
+def read_machine(path: str | Path) -> DeviceCluster:
     """The machine of a file. Raises PlanError naming the file, the key, what was found and what is allowed."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -24,7 +24,7 @@ def read_machine(path: str | Path) -> Machine:
     return parse_machine(text, str(path))
 
 
-def parse_machine(text: str, source: str = "machine") -> Machine:
+def parse_machine(text: str, source: str = "machine") -> DeviceCluster:
     """The machine that a TOML text describes::
 
         name = "cluster"
@@ -53,17 +53,17 @@ def parse_machine(text: str, source: str = "machine") -> Machine:
     _only(said, ("name", "all_reduce", "copied", "kinds", "nodes", "links"), source)
     kinds = _kinds(said.get("kinds", {}), source)
     devices, nodes = _devices(_tables(said, "nodes", source), kinds, source)
-    links: list[Link] = []
+    links: list[MachineLink] = []
     for number, table in enumerate(_tables(said, "links", source)):
         links += _links(table, nodes, f"{source}: [[links]] {number + 1}")
     share = float(_number(said, "all_reduce", source)) if "all_reduce" in said else 1.0
     copied = said.get("copied", False)
     if not isinstance(copied, bool):
         raise PlanError(f"{source}: copied {copied!r}; allowed: true, false")
-    return Machine(str(said.get("name", source)), tuple(devices), tuple(links), share, copied)
+    return DeviceCluster(str(said.get("name", source)), tuple(devices), tuple(links), share, copied)
 
 
-def machine_text(machine: Machine) -> str:
+def machine_text(machine: DeviceCluster) -> str:
     """The machine as a file that :func:`parse_machine` reads back equal."""
     kinds: dict[tuple[object, ...], str] = {}
     lines = [f'name = "{machine.name}"', f"all_reduce = {machine.all_reduce!r}"]
@@ -108,8 +108,8 @@ def _kinds(tables: Any, source: str) -> dict[str, dict[str, Any]]:
 
 def _devices(
     tables: Sequence[Mapping[str, Any]], kinds: Mapping[str, dict[str, Any]], source: str
-) -> tuple[list[Device], list[list[int]]]:
-    devices: list[Device] = []
+) -> tuple[list[Processor], list[list[int]]]:
+    devices: list[Processor] = []
     nodes: list[list[int]] = []
     for number, table in enumerate(tables):
         where = f"{source}: [[nodes]] {number + 1}"
@@ -123,11 +123,11 @@ def _devices(
                 if name not in kinds:
                     raise PlanError(f"{where}: device '{name}'; allowed: {', '.join(kinds)}")
                 nodes[-1].append(len(devices))
-                devices.append(Device(node=len(nodes) - 1, **kinds[name]))
+                devices.append(Processor(node=len(nodes) - 1, **kinds[name]))
     return devices, nodes
 
 
-def _links(table: Mapping[str, Any], nodes: Sequence[Sequence[int]], where: str) -> list[Link]:
+def _links(table: Mapping[str, Any], nodes: Sequence[Sequence[int]], where: str) -> list[MachineLink]:
     _only(table, LINK, where)
     for key in ("latency", "bandwidth"):
         if key not in table:
@@ -136,7 +136,7 @@ def _links(table: Mapping[str, Any], nodes: Sequence[Sequence[int]], where: str)
     latency, bandwidth = float(_number(table, "latency", where)), float(_number(table, "bandwidth", where))
     if "from" in table and "to" in table and not {"each", "reach"} & table.keys():
         ends = [tuple(int(i) for i in table[key]) for key in ("from", "to")]
-        return [Link(name, latency, bandwidth, ends[0], ends[1], side)]
+        return [MachineLink(name, latency, bandwidth, ends[0], ends[1], side)]
     if {"each", "reach"} <= table.keys() and not {"from", "to"} & table.keys():
         return spread(name, latency, bandwidth, nodes, str(table["each"]), str(table["reach"]), side)
     raise PlanError(f"{where}: ends {sorted(set(table) & set(LINK[3:7]))}; allowed: from and to, or each and reach")

@@ -26,7 +26,7 @@ ROLES = ("sample", "attribute", "parameter", "reduction")
 
 
 @dataclass(frozen=True)
-class Axis:
+class SplitAxis:
     """A dimension that may be split. ``dim``: of the output; -1 for a reduction, then ``name`` is its variable."""
 
     name: str
@@ -36,7 +36,7 @@ class Axis:
 
 
 @dataclass(frozen=True)
-class Edge:
+class TensorEdge:
     """A tensor that one operation makes and another reads; numbers of operations."""
 
     producer: int
@@ -58,7 +58,7 @@ class Operation:
     inputs: tuple[str, ...]
     parameters: tuple[str, ...]
     outputs: tuple[str, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[SplitAxis, ...]
     types: Mapping[str, TensorType]
     signature: str
     micro_batches: int = 1
@@ -93,7 +93,7 @@ class Operation:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class OperationGraph:
     """A graph as operations in topological order, and the names of its parameters."""
 
     graph: Graph
@@ -106,10 +106,10 @@ class Model:
         return {op.name: i for i, op in enumerate(self.operations)}
 
     @cached_property
-    def edges(self) -> tuple[Edge, ...]:
+    def edges(self) -> tuple[TensorEdge, ...]:
         """Tensors between operations, in order of their consumers."""
         made = {name: i for i, op in enumerate(self.operations) for name in op.outputs}
-        return tuple(Edge(made[t], j, t) for j, op in enumerate(self.operations) for t in op.inputs if t in made)
+        return tuple(TensorEdge(made[t], j, t) for j, op in enumerate(self.operations) for t in op.inputs if t in made)
 
     @cached_property
     def readers(self) -> dict[str, tuple[int, ...]]:
@@ -137,7 +137,7 @@ def trained(graph: Graph) -> frozenset[str]:
 
 def operations(
     graph: Graph, parameters: Collection[str] | None = None, groups: Sequence[Collection[str]] = ()
-) -> Model:
+) -> OperationGraph:
     """The operations of a graph, folded: element-wise nodes of one activation join its producer, views their reader.
 
     ``parameters``: default :func:`trained`. ``groups``: names of nodes that form one operation each (a step of a
@@ -151,8 +151,8 @@ def operations(
         raise PlanError(f"parameter '{unknown[0]}' is no tensor of the model; allowed: its constants and inputs")
     members = _ordered(graph, _folded(graph, names, _chosen(graph, groups)))
     readers = graph.consumers()
-    known: dict[str, tuple[Axis, ...]] = {}
-    return Model(graph, tuple(_operation(graph, names, nodes, readers, known) for nodes in members), names)
+    known: dict[str, tuple[SplitAxis, ...]] = {}
+    return OperationGraph(graph, tuple(_operation(graph, names, nodes, readers, known) for nodes in members), names)
 
 
 def _chosen(graph: Graph, groups: Sequence[Collection[str]]) -> dict[str, int]:
@@ -236,7 +236,7 @@ def _operation(
     parameters: frozenset[str],
     nodes: Sequence[Node],
     readers: Mapping[str, Sequence[Node]],
-    known: dict[str, tuple[Axis, ...]],
+    known: dict[str, tuple[SplitAxis, ...]],
 ) -> Operation:
     """The operation of a group of nodes; ``known``: axes by signature."""
     own = {name for node in nodes for name in node.outputs}
@@ -260,7 +260,7 @@ def _operation(
     return replace(bare, axes=known[signature], signature=signature)
 
 
-def _axes(op: Operation) -> tuple[Axis, ...]:
+def _axes(op: Operation) -> tuple[SplitAxis, ...]:
     """The axes of an operation: the dimensions that all its results have, by role, and the sum of its last node."""
     last = op.nodes[-1]
     known = definition(last, [op.types[name] for name in last.inputs])
@@ -275,13 +275,13 @@ def _axes(op: Operation) -> tuple[Axis, ...]:
     if len(dims) > MAX_AXES - 1:
         dims = sorted([dims[0], *sorted(dims[1:], key=lambda d: -shape[d])[: MAX_AXES - 2]])
     names = _names(op, len(shape))
-    axes = [Axis(names[d], shape[d], "attribute", d) for d in dims]
-    axes = [Axis(a.name, a.extent, _role(op, axes, i), a.dim) for i, a in enumerate(axes)]
+    axes = [SplitAxis(names[d], shape[d], "attribute", d) for d in dims]
+    axes = [SplitAxis(a.name, a.extent, _role(op, axes, i), a.dim) for i, a in enumerate(axes)]
     body = known.outputs[0].body
     if isinstance(body, Reduce) and body.kind == "sum" and len(op.outputs) == len(last.outputs) == 1:
         longest = max(body.axes, key=lambda a: a.extent)
         if longest.extent > 1 and len(axes) < MAX_AXES:
-            axes.append(Axis(f"{known.outputs[0].name}.{longest.var.name}", int(longest.extent), "reduction", -1))
+            axes.append(SplitAxis(f"{known.outputs[0].name}.{longest.var.name}", int(longest.extent), "reduction", -1))
     return tuple(axes)
 
 
@@ -295,7 +295,7 @@ def _names(op: Operation, rank: int) -> tuple[str, ...]:
     return tuple(f"d{d}" for d in range(rank))
 
 
-def _role(op: Operation, axes: Sequence[Axis], number: int) -> str:
+def _role(op: Operation, axes: Sequence[SplitAxis], number: int) -> str:
     """What splitting an axis splits: compares what is read for all of it and for its first half."""
     asked = replace(op, axes=tuple(axes))
     spans = asked.full(2)
@@ -330,7 +330,7 @@ def _signature(op: Operation, graph: Graph) -> str:
     return ";".join(words)
 
 
-def micro_batches(model: Model, count: int) -> Model:
+def micro_batches(model: OperationGraph, count: int) -> OperationGraph:
     """A step of so many batches of the model's size, whose gradients are summed: its operations ``count`` times.
 
     Activations and operations of batch k have the suffix ``#k``; parameters are shared.
@@ -360,4 +360,4 @@ def micro_batches(model: Model, count: int) -> Model:
                     whole_name=op.name,
                 )
             )
-    return Model(model.graph, tuple(made), model.parameters)
+    return OperationGraph(model.graph, tuple(made), model.parameters)

@@ -12,7 +12,7 @@ from burnish.ops.part import Box, extents_of
 
 
 @dataclass(frozen=True)
-class Split:
+class TensorSplit:
     """How the computation of one tensor is split: ``degrees`` equal parts a dimension, ``terms`` a summed axis.
 
     ``devices``: one for each task, row-major over dimensions and then the axes of the sum that it is, if it is one.
@@ -33,7 +33,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Task:
+class PartTask:
     """What one device computes of a tensor: the elements of ``box``; of their sum the terms ``reduced``, () for all.
 
     ``term`` numbers the parts of the sum.
@@ -51,16 +51,16 @@ class Placement:
     computes what its own device needs; else they are a grid, each element a task's of every term.
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[PartTask, ...]
     terms: int = 1
     copies: bool = False
-    split: Split | None = None
+    split: TensorSplit | None = None
 
 
-def added_up(split: Split) -> Split:
+def added_up(split: TensorSplit) -> TensorSplit:
     """The split of a tensor once the terms of its sum have been added up, each box where its first term was."""
     terms = prod(split.terms)
-    return split if terms == 1 else Split(split.degrees, split.devices[::terms])
+    return split if terms == 1 else TensorSplit(split.degrees, split.devices[::terms])
 
 
 def even(extent: int, degree: int) -> tuple[tuple[int, int], ...]:
@@ -68,7 +68,7 @@ def even(extent: int, degree: int) -> tuple[tuple[int, int], ...]:
     return tuple((k * extent // degree, (k + 1) * extent // degree) for k in range(degree))
 
 
-def placed(split: Split, shape: Sequence[int], reduced: Sequence[int], name: str) -> Placement:
+def placed(split: TensorSplit, shape: Sequence[int], reduced: Sequence[int], name: str) -> Placement:
     """The tasks of a split of a tensor of ``shape``, which is a sum over axes of the extents ``reduced``.
 
     Raises PlanError, naming the tensor, for degrees that are not one a dimension, or larger than its extent.
@@ -84,7 +84,7 @@ def placed(split: Split, shape: Sequence[int], reduced: Sequence[int], name: str
     devices = iter(split.devices)
     for box in grid(shape, split.degrees):
         for term, part in enumerate(grid(reduced, terms)):
-            tasks.append(Task(next(devices), box, part if cut else (), term))
+            tasks.append(PartTask(next(devices), box, part if cut else (), term))
     return Placement(tuple(tasks), prod(terms), False, split)
 
 
@@ -93,14 +93,14 @@ def grid(shape: Sequence[int], degrees: Sequence[int]) -> Iterator[Box]:
     return itertools.product(*(even(n, d) for n, d in zip(shape, degrees, strict=True)))
 
 
-def split_of_boxes(shape: Sequence[int], boxes: Mapping[int, Box]) -> Split | None:
+def split_of_boxes(shape: Sequence[int], boxes: Mapping[int, Box]) -> TensorSplit | None:
     """The split of a tensor of which each device has one box, if these are the parts of one, no element twice."""
     degrees = tuple(len({box[d] for box in boxes.values()}) for d in range(len(shape)))
     devices = {box: device for device, box in boxes.items()}
     parts = list(grid(shape, degrees)) if all(d <= max(n, 1) for d, n in zip(degrees, shape, strict=True)) else []
     if len(parts) != len(boxes) or {*parts} != {*devices}:
         return None
-    return Split(degrees, tuple(devices[part] for part in parts))
+    return TensorSplit(degrees, tuple(devices[part] for part in parts))
 
 
 def meet(a: Box, b: Box) -> Box | None:

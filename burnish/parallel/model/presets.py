@@ -15,7 +15,7 @@ from pathlib import Path
 
 from burnish.errors import PlanError
 from burnish.machines.target import target
-from burnish.parallel.model.machine import Device, Link, Machine, spread
+from burnish.parallel.model.machine import DeviceCluster, MachineLink, Processor, spread
 from burnish.parallel.model.machine_text import read_machine
 
 GB = 10**9
@@ -26,44 +26,44 @@ SHARED_MEMORY = (11e-6, 6.7e9)  # seconds and bytes a second between two process
 class Cluster:
     """Equal nodes of equal devices; ``links``: (name, seconds, bytes a second, each, reach, side)."""
 
-    device: Device
+    device: Processor
     per_node: int
     nodes: int
     links: tuple[tuple[str, float, float, str, str, str], ...]
 
-    def machine(self, name: str, nodes: int, per_node: int) -> Machine:
+    def machine(self, name: str, nodes: int, per_node: int) -> DeviceCluster:
         """The machine with so many nodes of so many devices."""
         groups = [list(range(n * per_node, (n + 1) * per_node)) for n in range(nodes)]
         d = self.device
         devices = [
-            Device(d.kind, n, d.flops, d.bandwidth, d.memory, d.launch, d.units)
+            Processor(d.kind, n, d.flops, d.bandwidth, d.memory, d.launch, d.units)
             for n, node in enumerate(groups)
             for _ in node
         ]
-        links: list[Link] = []
+        links: list[MachineLink] = []
         for label, latency, bandwidth, each, reach, side in self.links:
             links += spread(label, latency, bandwidth, groups, each, reach, side)
-        return Machine(name, tuple(devices), tuple(links))
+        return DeviceCluster(name, tuple(devices), tuple(links))
 
 
 CLUSTERS = {
     "p100": Cluster(
-        Device("P100", 0, 9.5e12, 550e9, 16 * GB, 8e-6, 56), 4, 4,
+        Processor("P100", 0, 9.5e12, 550e9, 16 * GB, 8e-6, 56), 4, 4,
         (("nvlink", 2e-6, 18e9, "device", "node", "send"), ("edr", 5e-6, 11e9, "node", "machine", "send")),
     ),
     "k80": Cluster(
-        Device("K80", 0, 2.8e12, 180e9, 12 * GB, 8e-6, 13), 4, 16,
+        Processor("K80", 0, 2.8e12, 180e9, 12 * GB, 8e-6, 13), 4, 16,
         (
             ("pci", 5e-6, 9e9, "device", "pair", "send"), ("pci shared", 5e-6, 9e9, "node", "node", "send"),
             ("fdr", 7e-6, 6e9, "node", "machine", "send"),
         ),
     ),
     "summit": Cluster(
-        Device("V100", 0, 14e12, 800e9, 16 * GB, 7e-6, 80), 6, 16,
+        Processor("V100", 0, 14e12, 800e9, 16 * GB, 7e-6, 80), 6, 16,
         (("nvlink", 2e-6, 45e9, "device", "node", "send"), ("edr", 5e-6, 11e9, "node", "machine", "send")),
     ),
     "h100": Cluster(
-        Device("H100", 0, 60e12, 3000e9, 80 * GB, 5e-6, 132), 8, 1,
+        Processor("H100", 0, 60e12, 3000e9, 80 * GB, 5e-6, 132), 8, 1,
         (
             ("nvlink", 2e-6, 400e9, "device", "node", "send"), ("nvlink in", 0.0, 400e9, "device", "node", "receive"),
             ("ndr", 5e-6, 45e9, "device", "machine", "send"), ("ndr in", 0.0, 45e9, "device", "machine", "receive"),
@@ -72,7 +72,7 @@ CLUSTERS = {
 }  # fmt: skip
 
 
-def host(cores: int | None = None) -> Machine:
+def host(cores: int | None = None) -> DeviceCluster:
     """This machine's cores, each a device of a process, which copy messages through shared memory."""
     here = target()
     count = here.cores if cores is None else cores
@@ -80,12 +80,12 @@ def host(cores: int | None = None) -> Machine:
         raise PlanError(f"machine 'host': {count} cores; allowed: 1 to 1024")
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // count
     rates = (here.flops / here.cores, here.memory_bandwidth / here.cores)
-    devices = tuple(Device(here.cpu, 0, *rates, memory, 2e-6) for _ in range(count))
+    devices = tuple(Processor(here.cpu, 0, *rates, memory, 2e-6) for _ in range(count))
     links = spread("shared memory", *SHARED_MEMORY, [list(range(count))], "device", "node", "send")
-    return Machine(f"host:{count}", devices, tuple(links), copied=True)
+    return DeviceCluster(f"host:{count}", devices, tuple(links), copied=True)
 
 
-def machine(name: str) -> Machine:
+def machine(name: str) -> DeviceCluster:
     """The machine called ``p100:NODESxDEVICES`` (likewise k80, summit, h100), ``host:CORES``, or of a ``.toml`` file.
 
     Without numbers those of the papers. Raises PlanError for another name.
@@ -93,7 +93,7 @@ def machine(name: str) -> Machine:
     if name.endswith(".toml") or Path(name).is_file():
         return read_machine(name)
     found = re.fullmatch(r"(\w+?)(?::(\d+)(?:x(\d+))?)?", name)
-    makers: dict[str, Callable[[], Machine]] = {}
+    makers: dict[str, Callable[[], DeviceCluster]] = {}
     if found:
         kind, first, second = found[1], found[2], found[3]
         if kind == "host" and second is None:

@@ -32,7 +32,7 @@ class Piece:
 
 
 @dataclass(frozen=True)
-class Message:
+class TensorTransfer:
     """A tensor of a device's graph that goes to another, or comes from it: the graph's output or input ``tensor``."""
 
     tensor: str
@@ -51,12 +51,12 @@ class Wish:
 
 
 @dataclass(eq=False)
-class Network:
+class DeviceGraphs:
     """The graphs of all devices under construction, and the messages between them."""
 
     builders: Sequence[GraphBuilder]
-    sends: list[list[Message]] = field(default_factory=list)
-    receipts: list[list[Message]] = field(default_factory=list)
+    sends: list[list[TensorTransfer]] = field(default_factory=list)
+    receipts: list[list[TensorTransfer]] = field(default_factory=list)
     _tags: Iterator[int] = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
@@ -75,10 +75,10 @@ class Network:
         a, b = self.builders[source], self.builders[target]
         tag = next(self._tags)
         sent = names[0] if len(names) == 1 else a.add("concat", *[flat(a, name) for name in names], axis=0)
-        self.sends[source].append(Message(sent, target, tag))
+        self.sends[source].append(TensorTransfer(sent, target, tag))
         t = a.types[sent]
         received = b.input(b.fresh(f"message.{tag}"), t.shape, t.dtype)
-        self.receipts[target].append(Message(received, source, tag))
+        self.receipts[target].append(TensorTransfer(received, source, tag))
         return received
 
     def unpack(self, target: int, received: str, shapes: Sequence[tuple[int, ...]]) -> list[str]:
@@ -102,7 +102,7 @@ def apart(b: GraphBuilder, name: str, shapes: Sequence[tuple[int, ...]]) -> list
     return found
 
 
-def move(network: Network, wishes: Sequence[Wish]) -> dict[tuple[str, int, Box], str]:
+def move(network: DeviceGraphs, wishes: Sequence[Wish]) -> dict[tuple[str, int, Box], str]:
     """Brings tensors where they are wanted: by tensor, device and box the names there."""
     found: dict[tuple[str, int, Box], str] = {}
     groups: dict[tuple[tuple[int, ...], str], list[tuple[Wish, Box]]] = defaultdict(list)
@@ -130,7 +130,7 @@ class _Block:
     box: Box
 
 
-def _exchange(network: Network, wishes: Sequence[Wish]) -> dict[tuple[str, int, Box], str]:
+def _exchange(network: DeviceGraphs, wishes: Sequence[Wish]) -> dict[tuple[str, int, Box], str]:
     """Every intersection is sent to who wants it."""
     blocks: dict[tuple[str, int, Box], list[_Block]] = {}
     mail: dict[tuple[int, int, str], dict[_Block, None]] = defaultdict(dict)
@@ -198,7 +198,7 @@ def _joined(b: GraphBuilder, blocks: Sequence[tuple[Box, str]], dim: int) -> str
 # --- all-reduce -------------------------------------------------------------------------------------------------------
 
 
-def _shared_sums(network: Network, wish: Wish) -> list[tuple[tuple[int, ...], Box]]:
+def _shared_sums(network: DeviceGraphs, wish: Wish) -> list[tuple[tuple[int, ...], Box]]:
     """The boxes of a tensor whose terms are those of three devices or more, all of which want the sum."""
     if wish.terms < 3:
         return []
@@ -215,7 +215,7 @@ def _shared_sums(network: Network, wish: Wish) -> list[tuple[tuple[int, ...], Bo
 
 
 def _all_reduce(
-    network: Network, devices: tuple[int, ...], members: Sequence[tuple[Wish, Box]]
+    network: DeviceGraphs, devices: tuple[int, ...], members: Sequence[tuple[Wish, Box]]
 ) -> dict[tuple[str, int, Box], str]:
     """Sums of what each device has a term of, as a reduce-scatter and an all-gather of all of them in one bucket."""
     b = network.builders

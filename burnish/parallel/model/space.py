@@ -15,14 +15,14 @@ from math import prod
 import numpy as np
 
 from burnish.errors import PlanError
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import MAX_AXES, Model, Operation
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import MAX_AXES, Operation, OperationGraph
 from burnish.parallel.model.strategy import Configuration, Strategy
 
 MAX_ATTRIBUTE = 8  # parts along one axis that is no sample and no parameter: halos outgrow the parts
 
 
-class Space:
+class StrategySpace:
     """Configurations by number. Those of operation i are ``first[i]`` to ``first[i] + count[i] - 1``.
 
     ``strided``: also devices that are not neighbours, and the two orders of them. ``also``: strategies whose
@@ -32,9 +32,14 @@ class Space:
     """
 
     def __init__(
-        self, model: Model, machine: Machine, strided: bool = True, also: Iterable[Strategy] = (), degrees: int = 0,
+        self,
+        model: OperationGraph,
+        machine: DeviceCluster,
+        strided: bool = True,
+        also: Iterable[Strategy] = (),
+        degrees: int = 0,
         recompute: bool = False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.model, self.machine, self.recompute = model, machine, recompute
         size = machine.size
         self.levels = allowed_degrees(machine) if not degrees else [d for d in allowed_degrees(machine) if d <= degrees]
@@ -111,7 +116,7 @@ class Space:
         return (self.first + draws).astype(np.int32)
 
 
-def allowed_degrees(machine: Machine) -> list[int]:
+def allowed_degrees(machine: DeviceCluster) -> list[int]:
     """Powers of two, times the odd factors of a node's number of devices and of the number of nodes."""
     size = machine.size
     odd = {1}

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from math import prod
 
 from burnish.errors import PlanError
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model, Operation
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import Operation, OperationGraph
 
 
 def part(extent: int, degree: int, number: int) -> tuple[int, int]:
@@ -55,7 +55,7 @@ class Configuration:
         parts = zip(op.axes, self.degrees, self.task(number), strict=True)
         return tuple(part(axis.extent, degree, k) for axis, degree, k in parts)
 
-    def check(self, op: Operation, machine: Machine) -> None:
+    def check(self, op: Operation, machine: DeviceCluster) -> None:
         """Raises PlanError where the configuration does not fit the operation or the machine."""
         axes = ", ".join(f"{a.name} 1 to {a.extent}" for a in op.axes) or "none"
         fits = len(self.degrees) == len(op.axes) and all(
@@ -85,7 +85,7 @@ class Strategy:
     micro_batches: int | None = None
     memory: int | None = None
 
-    def check(self, model: Model, machine: Machine) -> None:
+    def check(self, model: OperationGraph, machine: DeviceCluster) -> None:
         """Raises PlanError unless it is for exactly the operations of the model and devices of the machine."""
         names = {op.name for op in model.operations}
         missing, more = sorted(names - self.configurations.keys()), sorted(self.configurations.keys() - names)
@@ -95,7 +95,7 @@ class Strategy:
         for op in model.operations:
             self.configurations[op.name].check(op, machine)
 
-    def text(self, model: Model, machine: Machine) -> str:
+    def text(self, model: OperationGraph, machine: DeviceCluster) -> str:
         """The strategy as text that :func:`parse_strategy` reads back."""
         self.check(model, machine)
         head = f"strategy of {len(model.operations)} operations on {machine.size} devices"
@@ -146,7 +146,7 @@ def _head(lines: list[tuple[int, str]]) -> re.Match[str]:
     return head
 
 
-def parse_strategy(text: str, model: Model, machine: Machine) -> Strategy:
+def parse_strategy(text: str, model: OperationGraph, machine: DeviceCluster) -> Strategy:
     """The strategy of a text. Raises PlanError naming the line, and refuses one of another model or machine."""
     lines = _lines(text)
     head = _head(lines)
@@ -164,7 +164,7 @@ def parse_strategy(text: str, model: Model, machine: Machine) -> Strategy:
     return strategy
 
 
-def _parse_line(line: str, number: int, model: Model) -> tuple[str, Configuration]:
+def _parse_line(line: str, number: int, model: OperationGraph) -> tuple[str, Configuration]:
     match = _LINE.fullmatch(line)
     if match is None:
         raise PlanError(f"line {number}: found '{line}'; allowed: NAME: OPERATORS TYPE = AXIS:DEGREE … on DEVICE …")

@@ -18,7 +18,7 @@ from burnish.ops.part import Box, Reads, attributes_of, defined, part_reads, sum
 
 
 @dataclass(frozen=True)
-class Value:
+class NodeOutput:
     """One output of a node."""
 
     node: Node
@@ -30,14 +30,14 @@ class Value:
         return self.node.outputs[self.number]
 
 
-class Values:
+class GraphValues:
     """The values of a graph by name, with what follows from their operators' definitions."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
-        self.made = {name: Value(node, i) for node in graph.nodes for i, name in enumerate(node.outputs)}
+        self.made = {name: NodeOutput(node, i) for node in graph.nodes for i, name in enumerate(node.outputs)}
 
-    def __iter__(self) -> Iterator[Value]:
+    def __iter__(self) -> Iterator[NodeOutput]:
         return iter(self.made.values())
 
     @cached_property
@@ -58,7 +58,7 @@ class Values:
         """Shapes and dtypes of a node's inputs."""
         return tuple((self.graph.types[name].shape, self.graph.types[name].dtype) for name in node.inputs)
 
-    def tensor(self, value: Value) -> Tensor:
+    def tensor(self, value: NodeOutput) -> Tensor:
         """The definition of a value over placeholders ``x0``, ``x1``…"""
         node = value.node
         return defined(ops.operator_named, node.op, self.attributes(node), self.types(node))[value.number]
@@ -67,13 +67,13 @@ class Values:
         """The fusion classes of a node's outputs; "extern" without a definition."""
         if not self.has_definition(node):
             return frozenset({"extern"})
-        return frozenset(fusion_class([self.tensor(Value(node, i))]) for i in range(len(node.outputs)))
+        return frozenset(fusion_class([self.tensor(NodeOutput(node, i))]) for i in range(len(node.outputs)))
 
-    def summed(self, value: Value) -> tuple[int, ...]:
+    def summed(self, value: NodeOutput) -> tuple[int, ...]:
         """The extents of the axes of the sum that a value is, () if it is none that can be split."""
         return sum_of(self.tensor(value)).extents if self.has_definition(value.node) else ()
 
-    def reads(self, value: Value, box: Box, reduced: Box) -> Reads:
+    def reads(self, value: NodeOutput, box: Box, reduced: Box) -> Reads:
         """What a part of a value needs of the node's inputs."""
         node = value.node
         if not self.has_definition(node):
@@ -82,7 +82,7 @@ class Values:
             ops.operator_named, node.op, self.attributes(node), self.types(node), value.number, box, reduced
         )
 
-    def axes_along(self, value: Value, position: int) -> list[int | None]:
+    def axes_along(self, value: NodeOutput, position: int) -> list[int | None]:
         """For every dimension of an input, the axis of a value that runs along it: dimensions first, then summed axes;
         None where there is none. Several indices, or one of several variables, count by the axis of the largest step.
         """

@@ -12,9 +12,9 @@ import numpy as np
 from burnish.errors import PlanError
 from burnish.graph.graph import Graph
 from burnish.parallel.model.costs import Costs
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model, operations
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import OperationGraph, operations
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import Strategy
 from burnish.parallel.programs.micro import micro_graph
 from burnish.parallel.programs.pipelines import best_pipeline
@@ -32,7 +32,7 @@ SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched 
 
 
 @dataclass(frozen=True, eq=False)
-class Alternative:
+class SimulatedStrategy:
     """A strategy that fits the devices' memory, for ``model``, simulated: ``cost`` is what the search's objective says.
 
     ``found``: what a search over splits found; None of a pipeline, whose model is that of a micro-batch. ``seconds``
@@ -40,7 +40,7 @@ class Alternative:
     """
 
     name: str
-    model: Model
+    model: OperationGraph
     strategy: Strategy
     simulator: Simulator
     choice: np.ndarray
@@ -52,14 +52,14 @@ class Alternative:
 
 
 @dataclass(frozen=True, eq=False)
-class Request:
+class SearchRequest:
     """Arguments of a search for a parallelization strategy: the graph, the machine, the costs, limits and the seed.
 
     ``seconds``: of each search, or of all together where there is a ``deadline``, on the clock of ``time.monotonic``.
     """
 
     graph: Graph
-    machine: Machine
+    machine: DeviceCluster
     costs: Costs
     synchronization: str
     sparse: bool
@@ -82,14 +82,16 @@ class Request:
         left = self.deadline - time.monotonic()
         return max(min(share * self.seconds, of_left * left), MIN_SHARE * self.seconds)
 
-    def problem(self, model: Model, starts: Mapping[str, Strategy], recompute: bool) -> Problem:
+    def problem(self, model: OperationGraph, starts: Mapping[str, Strategy], recompute: bool) -> Problem:
         """The problem of a model's splits."""
         also = [*starts.values()]
-        space = Space(model, self.machine, strided=self.strided, also=also, recompute=recompute)
+        space = StrategySpace(model, self.machine, strided=self.strided, also=also, recompute=recompute)
         return Problem(space, self.costs, self.synchronization, self.sparse)
 
 
-def split(request: Request, model: Model, starts: Mapping[str, Strategy], recompute: bool) -> Alternative:
+def split(
+    request: SearchRequest, model: OperationGraph, starts: Mapping[str, Strategy], recompute: bool
+) -> SimulatedStrategy:
     """The best splits found, of results that are computed again in the backward pass where that makes them fit.
 
     Small spaces are searched whole after that. Raises PlanError where nothing fits.
@@ -111,13 +113,13 @@ def split(request: Request, model: Model, starts: Mapping[str, Strategy], recomp
         strategy = replace(strategy, memory=int(min(device.memory for device in request.machine.devices)))
     cost = objective.cost(simulator, found.choice, found.ns)
     report = found.report
-    return Alternative(
+    return SimulatedStrategy(
         RECOMPUTED if again else SPLITS, model, strategy, simulator, found.choice, cost, report.seconds, report.trials,
         report.stop_reason, found,
     )  # fmt: skip
 
 
-def pipelined(request: Request, train: Train) -> Alternative:
+def pipelined(request: SearchRequest, train: Train) -> SimulatedStrategy:
     """The best pipeline found that can be executed. Raises PlanError, with the reason, where there is none."""
     check_pipeline(request.graph, train)
     reasons: list[str] = []
@@ -131,11 +133,11 @@ def pipelined(request: Request, train: Train) -> Alternative:
             return None
 
     @cache
-    def of_batch(count: int) -> Model | None:
+    def of_batch(count: int) -> OperationGraph | None:
         graph = cut(count)
         return None if graph is None else operations(graph, request.parameters, request.groups)
 
-    def micro(count: int, devices: int) -> Model | None:
+    def micro(count: int, devices: int) -> OperationGraph | None:
         return of_batch(count) if cut(count * devices) is not None else None
 
     objective = request.objective
@@ -149,7 +151,7 @@ def pipelined(request: Request, train: Train) -> Alternative:
             raise PlanError(reasons[0]) from None
         raise
     cost = objective.cost(found.simulator, found.choice, found.ns)
-    return Alternative(
+    return SimulatedStrategy(
         found.name, found.model, found.strategy, found.simulator, found.choice, cost, found.seconds, found.trials,
         "exhausted",
     )  # fmt: skip

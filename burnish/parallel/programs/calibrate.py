@@ -19,11 +19,11 @@ from burnish.base.cache import ObjectCache, cache_key
 from burnish.comm.protocol import Comm
 from burnish.errors import PlanError
 from burnish.measure.together import Task, cooler, seconds_of
-from burnish.parallel.model.costs import Costs, Floats, Work
+from burnish.parallel.model.costs import Costs, Floats, TaskWork
 from burnish.parallel.model.costs import work as work_of
-from burnish.parallel.model.machine import Device, Link, Machine
-from burnish.parallel.model.operations import Model, Operation
-from burnish.parallel.programs.parts import Part
+from burnish.parallel.model.machine import DeviceCluster, MachineLink, Processor
+from burnish.parallel.model.operations import Operation, OperationGraph
+from burnish.parallel.programs.parts import OperationPart
 
 MESSAGES = (1 << 10, 1 << 14, 1 << 18, 1 << 20, 1 << 22, 1 << 24)  # bytes
 Line = tuple[float, float]
@@ -81,7 +81,9 @@ def sum_seconds(comm: Comm, nbytes: int, clock: str = "wall") -> float:
     return float(comm.all_reduce(np.array([mine]), "max")[0])
 
 
-def calibrated(machine: Machine, comm: Comm, sizes: Sequence[int] = MESSAGES, clock: str = "wall") -> Machine:
+def calibrated(
+    machine: DeviceCluster, comm: Comm, sizes: Sequence[int] = MESSAGES, clock: str = "wall"
+) -> DeviceCluster:
     """The machine with measured links; worker r stands for device r, and every worker makes the call.
 
     ``clock``: see :data:`burnish.measure.together.CLOCKS`.
@@ -91,7 +93,7 @@ def calibrated(machine: Machine, comm: Comm, sizes: Sequence[int] = MESSAGES, cl
     if comm.size != machine.size:
         raise PlanError(f"calibration of '{machine.name}': {comm.size} workers; allowed: {machine.size}, one a device")
     measured: dict[tuple[int, int], Line] = {}
-    links: list[Link] = []
+    links: list[MachineLink] = []
     for number, link in enumerate(machine.links):
         pairs = [
             (x, y) for x in link.sources for y in link.targets if x != y and number in machine.routes[x][y]
@@ -108,7 +110,7 @@ def calibrated(machine: Machine, comm: Comm, sizes: Sequence[int] = MESSAGES, cl
     return _with_sums(replace(machine, links=tuple(links)), comm, sizes[-1], clock)
 
 
-def _with_sums(machine: Machine, comm: Comm, nbytes: int, clock: str) -> Machine:
+def _with_sums(machine: DeviceCluster, comm: Comm, nbytes: int, clock: str) -> DeviceCluster:
     """The machine with the share of its links' bandwidth that an all-reduce of so many bytes reaches."""
     if machine.size < 2:
         return machine
@@ -123,7 +125,7 @@ def _with_sums(machine: Machine, comm: Comm, nbytes: int, clock: str) -> Machine
 
 
 @dataclass(frozen=True)
-class Timing:
+class TimedPart:
     """What one time is of: kind of device, operation by its signature, extents of the part, and which task."""
 
     kind: str
@@ -133,9 +135,9 @@ class Timing:
     gradient: bool
 
     @staticmethod
-    def of(part: Part, device: Device) -> Timing:
+    def of(part: OperationPart, device: Processor) -> TimedPart:
         """That of a part on a device."""
-        return Timing(device.kind, part.op.signature, part.sizes, part.backward, part.gradient)
+        return TimedPart(device.kind, part.op.signature, part.sizes, part.backward, part.gradient)
 
 
 class Times:
@@ -171,7 +173,7 @@ class Times:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class MeasuredCosts:
     """Costs of measured tasks (``burnish.parallel.model.costs.Costs``).
 
     What was not measured costs what ``fallback`` says, times how much longer than that the whole operation of its name
@@ -184,19 +186,19 @@ class Measured:
 
     fallback: Costs
     times: Times
-    model: Model
+    model: OperationGraph
     update: Line = (0.0, float("inf"))
-    missing: dict[Timing, None] = field(default_factory=dict)
+    missing: dict[TimedPart, None] = field(default_factory=dict)
     _longer: dict[tuple[str, str, bool], tuple[float, float]] = field(default_factory=dict)
 
-    def seconds(self, op: Operation, work: Work, device: Device) -> tuple[Floats, Floats]:
+    def seconds(self, op: Operation, work: TaskWork, device: Processor) -> tuple[Floats, Floats]:
         """See :class:`burnish.parallel.model.costs.Costs`."""
         guessed = self.fallback.seconds(op, work, device)
         found: tuple[NDArray[np.float64], NDArray[np.float64]] = (guessed[0].copy(), guessed[1].copy())
         for column in range(work.sizes.shape[1]):
             sizes = tuple(int(n) for n in work.sizes[:, column])
             for way in range(2):
-                what = Timing(device.kind, op.signature, sizes, bool(way), work.gradient)
+                what = TimedPart(device.kind, op.signature, sizes, bool(way), work.gradient)
                 took = self.times.get(what)
                 if took is None:
                     self.missing[what] = None
@@ -208,7 +210,7 @@ class Measured:
             found[1][:] += (len(op.parameters) * self.update[0] + work.parameters / self.update[1]) / readers
         return found
 
-    def _correction(self, name: str, gradient: bool, device: Device) -> tuple[float, float]:
+    def _correction(self, name: str, gradient: bool, device: Processor) -> tuple[float, float]:
         """Measured over estimated seconds of an unsplit operation, forward and backward; 1 where not measured."""
         key = (name, device.kind, gradient)
         if key not in self._longer:
@@ -219,7 +221,7 @@ class Measured:
                 guessed = self.fallback.seconds(whole, own, device)
                 for way in range(2):
                     sizes = tuple(int(n) for n in own.sizes[:, 0])
-                    took = self.times.get(Timing(device.kind, whole.signature, sizes, bool(way), gradient))
+                    took = self.times.get(TimedPart(device.kind, whole.signature, sizes, bool(way), gradient))
                     if took is not None and guessed[way][0] > 0:
                         ratios[way] = took / float(guessed[way][0])
             self._longer[key] = (ratios[0], ratios[1])

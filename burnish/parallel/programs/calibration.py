@@ -26,9 +26,9 @@ from burnish.machines.target import target as find_target
 from burnish.measure.samples import module_inputs
 from burnish.measure.together import cold_seconds
 from burnish.parallel.model.costs import Roofline
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.space import Space
-from burnish.parallel.programs.calibrate import Line, Measured, Times, Timing, calibrated, fit
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.space import StrategySpace
+from burnish.parallel.programs.calibrate import Line, MeasuredCosts, TimedPart, Times, calibrated, fit
 from burnish.parallel.programs.parts import part_program, parts_of
 from burnish.pipeline.kernel import code_version
 from burnish.runtime import module as modules
@@ -41,7 +41,7 @@ EDITION = "1"  # of how parts are made and timed
 
 
 @dataclass(frozen=True)
-class Ranks:
+class LaunchConfig:
     """How a plan's devices are there: workers of a ``kind`` ("process", "thread", "torch", "ray"), ``threads`` each,
     that train by ``train``. ``steps`` of a plan are timed, on a ``clock`` of :data:`burnish.measure.together.CLOCKS`;
     a worker waits ``timeout`` seconds for another.
@@ -62,15 +62,15 @@ class Ranks:
 class Calibration:
     """A machine with measured links, costs with measured times, and how many of these are new."""
 
-    machine: Machine
-    costs: Measured
+    machine: DeviceCluster
+    costs: MeasuredCosts
     timed: int
 
 
 Report = Callable[[int, int], None]
 
 
-def calibrate(space: Space, ranks: Ranks, progress: Report = lambda done, total: None) -> Calibration:
+def calibrate(space: StrategySpace, ranks: LaunchConfig, progress: Report = lambda done, total: None) -> Calibration:
     """Costs of all configurations of ``space`` as measured here, one worker for each device of its machine.
 
     Parts are kept in the cache of machine code, by the compiler's version. An operation that cannot be differentiated,
@@ -81,7 +81,7 @@ def calibrate(space: Space, ranks: Ranks, progress: Report = lambda done, total:
     check_here(machine, ranks)
     settings = repr((ranks.kind, ranks.threads, ranks.exact, ranks.clock, machine.size))
     times = Times(ObjectCache(ranks.cache_dir), cache_key(EDITION, code_version(), own.key, settings))
-    wanted = {Timing.of(part, machine.devices[0]): part for part in parts_of(space)}
+    wanted = {TimedPart.of(part, machine.devices[0]): part for part in parts_of(space)}
     todo = {timing: part for timing, part in wanted.items() if times.get(timing) is None}
     updates = {size: f"update {ranks.train.optimizer} {size}" for size in UPDATES}
     with tempfile.TemporaryDirectory() as folder:
@@ -105,10 +105,10 @@ def calibrate(space: Space, ranks: Ranks, progress: Report = lambda done, total:
     for what, seconds in zip(paths, found["seconds"], strict=True):
         times.put(what, seconds)
     update = _update_line({4 * size: times.get(name) or 0.0 for size, name in updates.items()})
-    return Calibration(found["machine"], Measured(Roofline(), times, model, update), len(paths))
+    return Calibration(found["machine"], MeasuredCosts(Roofline(), times, model, update), len(paths))
 
 
-def check_here(machine: Machine, ranks: Ranks) -> None:
+def check_here(machine: DeviceCluster, ranks: LaunchConfig) -> None:
     """Raises PlanError unless the devices are cores of this machine, which can be measured."""
     own = find_target(ranks.target)
     others = [d.kind for d in machine.devices if d.kind != own.cpu]
@@ -116,7 +116,7 @@ def check_here(machine: Machine, ranks: Ranks) -> None:
         raise PlanError(f"machine '{machine.name}': devices '{others[0]}' cannot be measured here; allowed: host:CORES")
 
 
-def _saved(graph: Graph, number: int, ranks: Ranks, folder: Path) -> str:
+def _saved(graph: Graph, number: int, ranks: LaunchConfig, folder: Path) -> str:
     """The artifact of a graph."""
     made = assemble(compile_kernels(graph, find_target(ranks.target), ranks.exact, ranks.cache_dir))
     path = f"{folder}/{number}.bn"
@@ -144,7 +144,7 @@ def _update_line(seconds: Mapping[int, float]) -> Line:
     return fit([*seconds], [*seconds.values()]) if all(seconds.values()) else (0.0, float("inf"))
 
 
-def time_parts(comm: Comm, machine: Machine, paths: Sequence[str], threads: int, clock: str) -> dict[str, Any]:
+def time_parts(comm: Comm, machine: DeviceCluster, paths: Sequence[str], threads: int, clock: str) -> dict[str, Any]:
     """What one rank does: measures links, and the parts of these artifacts, the same as all others at the same time."""
     found = calibrated(machine, comm, clock=clock)
     return {"machine": found, "seconds": [_part_seconds(comm, path, threads, clock) for path in paths]}

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from burnish.parallel.model.boxes import volume
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model, Operation
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import Operation, OperationGraph
 from burnish.parallel.model.strategy import Configuration, Strategy
 
 REPLICATE = "Replicate()"
@@ -58,7 +58,7 @@ class Annotations:
         return "\n".join(lines)
 
 
-def torch_annotations(model: Model, machine: Machine, strategy: Strategy) -> Annotations:
+def torch_annotations(model: OperationGraph, machine: DeviceCluster, strategy: Strategy) -> Annotations:
     """The placements of a strategy. Every operation is in ``results`` or in ``refused``."""
     results: dict[str, tuple[str, ...]] = {}
     parameters: dict[str, tuple[str, ...]] = {}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from burnish.errors import PlanError
-from burnish.parallel.programs.program import Program
+from burnish.parallel.programs.program import DeviceProgram
 from burnish.runtime.executable import Collective, Executable, Slot, Step, Wait
 
 
@@ -21,7 +21,9 @@ class Points:
     read: Sequence[int | None]
 
 
-def with_messages(executable: Executable, program: Program, points: Points, facts: Mapping[str, Any]) -> Executable:
+def with_messages(
+    executable: Executable, program: DeviceProgram, points: Points, facts: Mapping[str, Any]
+) -> Executable:
     """The executable of a device's program with steps that send and receive.
 
     Receipts are posted at the begin of a step of training, and end where they are waited for; what is sent stays in the

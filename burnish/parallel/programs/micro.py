@@ -15,7 +15,7 @@ from burnish import ops
 from burnish.errors import ModelError, PlanError, UnsupportedOperator
 from burnish.graph.graph import Attribute, Graph, GraphBuilder, Node, TensorType
 from burnish.ops.part import Box, attributes_of, is_part, whole
-from burnish.parallel.model.values import Value, Values
+from burnish.parallel.model.values import GraphValues, NodeOutput
 
 ALLOWED = "allowed in a pipeline: operators that compute each sample of a batch by itself"
 
@@ -39,7 +39,7 @@ class _Cutter:
     """The graph of the first part under construction. ``axis``: the dimension of samples, of tensors that have one."""
 
     def __init__(self, graph: Graph, count: int) -> None:
-        self.graph, self.count, self.values = graph, count, Values(graph)
+        self.graph, self.count, self.values = graph, count, GraphValues(graph)
         self.b = GraphBuilder()
         self.axis: dict[str, int] = {}
 
@@ -89,7 +89,7 @@ class _Cutter:
             if not self.values.has_definition(node):
                 raise PlanError(f"node '{node.name}' ({node.op}) has no definition; {ALLOWED}")
             for number, name in enumerate(node.outputs):
-                axes = self._axes(Value(node, number), cut)
+                axes = self._axes(NodeOutput(node, number), cut)
                 if axes is None:
                     raise PlanError(f"node '{node.name}' ({node.op}) mixes the samples of a batch; {ALLOWED}")
                 self.axis[name] = axes[0]
@@ -100,7 +100,7 @@ class _Cutter:
             inputs = [fresh if n == name else n for n in inputs]
         self.b.add_many(node.op, *inputs, names=node.outputs, node=node.name, **self._attributes(node, inputs, own))
 
-    def _axes(self, value: Value, cut: dict[str, np.ndarray]) -> tuple[int, list[str]] | None:
+    def _axes(self, value: NodeOutput, cut: dict[str, np.ndarray]) -> tuple[int, list[str]] | None:
         """The dimension of samples of a value, and the constants of which a part reads its own rows."""
         for d, extent in enumerate(self.graph.types[value.name].shape):
             if extent and extent % self.count == 0:
@@ -109,7 +109,7 @@ class _Cutter:
                     return d, found
         return None
 
-    def _read_along(self, value: Value, d: int, cut: dict[str, np.ndarray]) -> list[str] | None:
+    def _read_along(self, value: NodeOutput, d: int, cut: dict[str, np.ndarray]) -> list[str] | None:
         """Constants that are cut, if parts along a dimension read no more than their own samples, else None."""
         rows: set[str] = set()
         for part in dict.fromkeys((0, 1, self.count - 1)):
@@ -127,7 +127,7 @@ class _Cutter:
                     return None
         return sorted(rows)
 
-    def _free(self, value: Value, d: int, name: str) -> Box | None:
+    def _free(self, value: NodeOutput, d: int, name: str) -> Box | None:
         """What the first part reads of a tensor that all have in common."""
         boxes = self.values.reads(value, self._box(value.name, d, 0), ()).boxes
         return boxes[value.node.inputs.index(name)]

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from burnish.graph.graph import Graph
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import OperationGraph
 from burnish.parallel.model.strategy import Strategy
-from burnish.parallel.programs.plans import Splits, Stages, splits_of, stages_of
+from burnish.parallel.programs.plans import Stages, TensorSplits, splits_of, stages_of
 from burnish.parallel.simulate.baselines import data_parallel
-from burnish.parallel.simulate.bound import Bound
+from burnish.parallel.simulate.bound import LowerBound
 from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.timeline import Timeline
 
@@ -36,13 +36,13 @@ class Plan:
     """
 
     graph: Graph
-    model: Model
-    machine: Machine
+    model: OperationGraph
+    machine: DeviceCluster
     strategy: Strategy
     simulator: Simulator
     choice: np.ndarray
     baselines: Mapping[str, float]
-    bound: Bound | None
+    bound: LowerBound | None
     stop_reason: str
     seconds: float
     trials: int
@@ -89,7 +89,7 @@ class Plan:
         return self.simulator.timeline(self.choice)
 
     @property
-    def placement(self) -> Splits | Stages:
+    def placement(self) -> TensorSplits | Stages:
         """What programs of devices are made from."""
         return (stages_of if self.is_pipeline else splits_of)(self.model, self.strategy)
 

@@ -15,17 +15,17 @@ from burnish.graph.decompose import decompose
 from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.expr import FLOATS
-from burnish.parallel.model.operations import Model, Operation
-from burnish.parallel.model.placement import Split, added_up, split_of_boxes
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.operations import Operation, OperationGraph
+from burnish.parallel.model.placement import TensorSplit, added_up, split_of_boxes
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import Configuration, Strategy
-from burnish.parallel.programs.plans import Splits, splits_of
-from burnish.parallel.programs.program import BUCKET, Program, programs
+from burnish.parallel.programs.plans import TensorSplits, splits_of
+from burnish.parallel.programs.program import BUCKET, DeviceProgram, programs
 from burnish.parallel.simulate.assign import assign
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class OperationPart:
     """One device's share of an operation: the forward task, or the backward one, which computes gradients of its
     parameters and, with ``gradient``, of its inputs. ``degrees``: parts along the operation's axes.
     """
@@ -47,29 +47,29 @@ class Part:
         return tuple(name for name in names if self.op.types[name].dtype in FLOATS)
 
 
-def parts_of(space: Space) -> list[Part]:
+def parts_of(space: StrategySpace) -> list[OperationPart]:
     """The parts of all configurations of a space, each once: forward, and backward where there are gradients."""
     model = space.model
     made = {name for op in model.operations for name in op.outputs}
-    found: dict[tuple[str, tuple[int, ...], bool], Part] = {}
+    found: dict[tuple[str, tuple[int, ...], bool], OperationPart] = {}
     for members in space.classes:
         op, first = model.operations[members[0]], int(space.first[members[0]])
         gradient = any(name in made for name in op.inputs)
         for number in range(int(space.count[members[0]])):
             for backward in (False, True):
-                part = Part(op, space.configuration(first + number).degrees, backward, gradient)
+                part = OperationPart(op, space.configuration(first + number).degrees, backward, gradient)
                 found.setdefault((op.signature, part.sizes, backward), part)
     return list(found.values())
 
 
-def part_program(model: Model, part: Part) -> Program | None:
+def part_program(model: OperationGraph, part: OperationPart) -> DeviceProgram | None:
     """The program of a part, whose inputs are what its device reads; None for a backward task with nothing to do.
 
     Raises UnsupportedOperator for an operation without a gradient, PlanError for degrees that do not fit it.
     """
     whole = _operation_graph(model, part.op)
     count = prod(part.degrees)
-    single = Model(whole, (part.op,), frozenset(part.op.parameters))
+    single = OperationGraph(whole, (part.op,), frozenset(part.op.parameters))
     plan = splits_of(single, Strategy({part.op.name: Configuration(part.degrees, tuple(range(count)))}))
     device = 0
     for degree in part.degrees:  # the part in the middle along every axis, as costs.largest_parts has it
@@ -88,10 +88,10 @@ def part_program(model: Model, part: Part) -> Program | None:
         split = split_of_boxes(whole.types[name].shape, boxes)
         given |= {} if split is None else {name: split}
     given = {name: split for name, split in given.items() if name in found.inputs}
-    return _program_of(found, Splits({}), count, device, given)
+    return _program_of(found, TensorSplits({}), count, device, given)
 
 
-def _operation_graph(model: Model, op: Operation) -> Graph:
+def _operation_graph(model: OperationGraph, op: Operation) -> Graph:
     """An operation's nodes as a graph: activations and parameters are inputs."""
     b = GraphBuilder()
     made = {name for node in op.nodes for name in node.outputs}
@@ -131,6 +131,8 @@ def _copy(b: GraphBuilder, node: Node) -> None:
     b.add_many(node.op, *node.inputs, names=node.outputs, node=node.name, **node.attrs)
 
 
-def _program_of(graph: Graph, plan: Splits, devices: int, device: int, given: Mapping[str, Split]) -> Program:
+def _program_of(
+    graph: Graph, plan: TensorSplits, devices: int, device: int, given: Mapping[str, TensorSplit]
+) -> DeviceProgram:
     """That of one device, what it sends its outputs and what it receives inputs like any other."""
     return programs(graph, plan.splits, devices, BUCKET, plan.inner, given)[device]

@@ -13,16 +13,23 @@ from functools import partial
 import numpy as np
 
 from burnish.driver.recompute import call_seconds, training_step
-from burnish.driver.stages import Built, Compilation, MessageStage, NestedStage, RepeatStage, Stage
+from burnish.driver.stages import Built, Compilation, KernelStage, MessageStage, NestedStage, RepeatStage
 from burnish.errors import PlanError
 from burnish.graph.fuse import Group, renamed_everywhere
-from burnish.graph.graph import Graph, Node, State, TensorType
+from burnish.graph.graph import Graph, Node, StateUpdate, TensorType
 from burnish.loops.layout import Layout
 from burnish.memory.pieces import Place
 from burnish.ops.part import Box, whole
 from burnish.parallel.programs.plans import Stages
-from burnish.parallel.programs.program import Program, programs
-from burnish.parallel.programs.stages import Edge, Pipeline, StageGraph, grads_of, one_forward_one_backward, total_of
+from burnish.parallel.programs.program import DeviceProgram, programs
+from burnish.parallel.programs.stages import (
+    StageEdge,
+    StageGraph,
+    StageGraphs,
+    grads_of,
+    one_forward_one_backward,
+    total_of,
+)
 from burnish.train.step import Train
 
 Compile = Callable[[Graph], Compilation]
@@ -30,7 +37,7 @@ Compile = Callable[[Graph], Compilation]
 
 def pipeline_programs(
     graph: Graph, step: Graph, train: Train, plan: Stages, devices: int, bucket: int, compiled: Compile
-) -> list[tuple[Program, Compilation]]:
+) -> list[tuple[DeviceProgram, Compilation]]:
     """Of each device its program, whose messages are steps of the compilation beside it.
 
     ``graph``: the model; ``step``: its training step, which says what is given. ``compiled``: makes the kernels of a
@@ -38,12 +45,12 @@ def pipeline_programs(
     """
     if sorted(device for each in plan.devices for device in each) != [*range(devices)]:
         raise PlanError(f"stages on devices {[*map(list, plan.devices)]}; allowed: each of {devices} devices once")
-    pipeline = Pipeline(graph, train, plan)
+    pipeline = StageGraphs(graph, train, plan)
     update, splits, given = pipeline.update()
     keeps = {name: pipeline.holders(name) for name in pipeline.parameters}
     updates = programs(update, splits, devices, bucket, (), given, keeps)
     first_tag = 1 + max((m.tag for p in updates for m in (*p.sends, *p.receipts)), default=-1)
-    found: dict[int, tuple[Program, Compilation]] = {}
+    found: dict[int, tuple[DeviceProgram, Compilation]] = {}
     for number, own in enumerate(pipeline.stages):
         variants = [_Variant.of(compiled(g), own) for g in (own.first, own.following)[: min(plan.micro_batches, 2)]]
         for replica, rank in enumerate(plan.devices[number]):
@@ -104,7 +111,7 @@ def _group(step: Built) -> Group:
 class _Unrolled:
     """The steps of one device under construction. Tensors of micro-batch k are called ``NAME#k``."""
 
-    pipeline: Pipeline
+    pipeline: StageGraphs
     number: int
     replica: int
     first_tag: int
@@ -144,7 +151,7 @@ class _Unrolled:
         self.there.update(group.outputs)
         if isinstance(step, Group):
             return group
-        if isinstance(step, Stage):
+        if isinstance(step, KernelStage):
             return replace(step, group=group, values={p: name(value) for p, value in step.values.items()})
         return replace(step, group=group)
 
@@ -175,7 +182,7 @@ class _Unrolled:
             return self._constant(name, made.constants[name])
         if name in variant.shared:
             step = variant.shared[name]
-            kernel = step.kernel.symbol if isinstance(step, Stage) else ""
+            kernel = step.kernel.symbol if isinstance(step, KernelStage) else ""
             return name + "#" if self.made.setdefault(name, kernel) == kernel else name + "#again"
         if name in made.graph.inputs and name.removesuffix(".sum") in own.sums:
             return f"{total_of(name.removesuffix('.sum'))}#{k - 1}"
@@ -212,7 +219,7 @@ class _Unrolled:
             if edge.gradient and edge.back == name:
                 self._message(f"{name}#{k}", True, edge.source, self._tag(edge, k, True))
 
-    def _tag(self, edge: Edge, k: int, back: bool) -> int:
+    def _tag(self, edge: StageEdge, k: int, back: bool) -> int:
         edges = self.pipeline.edges
         number = (k * len(edges) + edges.index(edge)) * 2 + back
         return self.first_tag + number * self.pipeline.plan.replicas + self.replica
@@ -227,7 +234,7 @@ class _Unrolled:
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    def finished(self, step: Graph, update: Program, made: Compilation) -> tuple[Program, Compilation]:
+    def finished(self, step: Graph, update: DeviceProgram, made: Compilation) -> tuple[DeviceProgram, Compilation]:
         """The program and the compilation, with the update behind all passes."""
         self.types |= made.graph.types
         self.layouts |= made.layouts
@@ -243,7 +250,7 @@ class _Unrolled:
         self._update(update, made)
         nexts = [made.graph.outputs[state.output] for state in made.graph.states.values()]
         results = [*dict.fromkeys(update.outputs.values())]
-        states = {n: State(len(results) + i, s.initial) for i, (n, s) in enumerate(made.graph.states.items())}
+        states = {n: StateUpdate(len(results) + i, s.initial) for i, (n, s) in enumerate(made.graph.states.items())}
         boxes = {name: self._box(step, *source) for name, source in self.inputs.items()}
         nodes = tuple(node for own in self.steps for node in _group(own).nodes)
         graph = Graph((*boxes, *states), (*results, *nexts), nodes, self.types, {}, states)
@@ -252,9 +259,9 @@ class _Unrolled:
             made.reference, graph, tuple(self.steps), self.layouts, self.constants, self.pieces, self.views, made.target
         )
         sources = {name: source for name, (source, _) in self.inputs.items()}
-        return Program(update.rank, graph, (), (), boxes, update.states, update.outputs, sources), whole_made
+        return DeviceProgram(update.rank, graph, (), (), boxes, update.states, update.outputs, sources), whole_made
 
-    def _update(self, update: Program, made: Compilation) -> None:
+    def _update(self, update: DeviceProgram, made: Compilation) -> None:
         """The steps of the update, what they send behind those that make it, receipts before what reads them."""
         receipts = {message.tensor: message for message in update.receipts}
         sends: dict[str, list[tuple[int, int]]] = {}

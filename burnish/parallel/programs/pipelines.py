@@ -14,9 +14,9 @@ import numpy as np
 
 from burnish.errors import PlanError
 from burnish.parallel.model.costs import Costs
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model
-from burnish.parallel.model.space import Space
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import OperationGraph
+from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.model.strategy import Strategy
 from burnish.parallel.simulate.baselines import equal_stages, pipeline
 from burnish.parallel.simulate.simulate import Choice, Simulator
@@ -37,7 +37,7 @@ class Pipelined:
 
     stages: int
     micro_batches: int
-    model: Model
+    model: OperationGraph
     strategy: Strategy
     simulator: Simulator
     choice: Choice
@@ -56,7 +56,7 @@ class Pipelined:
 class _Tried:
     """A pipeline with its simulated step."""
 
-    model: Model
+    model: OperationGraph
     strategy: Strategy
     simulator: Simulator
     choice: Choice
@@ -65,8 +65,8 @@ class _Tried:
 
 
 def best_pipeline(
-    micro: Callable[[int, int], Model | None],
-    machine: Machine,
+    micro: Callable[[int, int], OperationGraph | None],
+    machine: DeviceCluster,
     costs: Costs,
     budget: Budget,
     *,
@@ -117,11 +117,17 @@ def best_pipeline(
 
 
 def _tried(
-    model: Model, machine: Machine, costs: Costs, synchronization: str, begins: Sequence[int], count: int, slots: int
+    model: OperationGraph,
+    machine: DeviceCluster,
+    costs: Costs,
+    synchronization: str,
+    begins: Sequence[int],
+    count: int,
+    slots: int,
 ) -> _Tried:
     """The pipeline whose stages begin so, simulated."""
     made = pipeline(model, machine, len(begins) + 1, count, begins)
-    space = Space(made.model, machine, strided=False, also=[made.strategy])
+    space = StrategySpace(made.model, machine, strided=False, also=[made.strategy])
     simulator = Simulator(Problem(space, costs, synchronization, order=made.order), checkpoints=4)
     choice = space.choice(made.strategy)
     return _Tried(model, made.own, simulator, choice, simulator.full(choice), _fits(simulator, choice, slots))

@@ -8,19 +8,19 @@ from dataclasses import dataclass
 from burnish.errors import PlanError
 from burnish.loops.expr import Reduce
 from burnish.parallel.model.boxes import definition
-from burnish.parallel.model.operations import Model, Operation
-from burnish.parallel.model.placement import Split
+from burnish.parallel.model.operations import Operation, OperationGraph
+from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.model.strategy import Configuration, Strategy
 
 
 @dataclass(frozen=True)
-class Splits:
+class TensorSplits:
     """``splits`` of tensors by name; ``inner``: tensors that each task computes for itself, as far as it needs them.
 
     ``memory``: bytes of each device, within which its program recomputes what does not fit; None: it keeps everything.
     """
 
-    splits: Mapping[str, Split]
+    splits: Mapping[str, TensorSplit]
     inner: frozenset[str] = frozenset()
     memory: int | None = None
 
@@ -43,13 +43,13 @@ class Stages:
         return len(self.devices[0])
 
 
-def splits_of(model: Model, strategy: Strategy) -> Splits:
+def splits_of(model: OperationGraph, strategy: Strategy) -> TensorSplits:
     """The splits of a strategy: of every operation's results, and of what it computes on the way.
 
     What has the shape of the result is split like it, element by element; of the rest each task computes its own.
     Raises PlanError for a strategy that recomputes but does not say how much memory there is.
     """
-    splits: dict[str, Split] = {}
+    splits: dict[str, TensorSplit] = {}
     inner: set[str] = set()
     for op in model.operations:
         chosen = strategy.configurations[op.name]
@@ -61,7 +61,7 @@ def splits_of(model: Model, strategy: Strategy) -> Splits:
                     splits[name] = _split(op, chosen, name, name == op.outputs[0])
                 else:
                     inner.add(name)
-    return Splits(splits, frozenset(inner), strategy.memory)
+    return TensorSplits(splits, frozenset(inner), strategy.memory)
 
 
 def check_recomputed(op: Operation, strategy: Strategy) -> None:
@@ -72,7 +72,7 @@ def check_recomputed(op: Operation, strategy: Strategy) -> None:
         )
 
 
-def _split(op: Operation, chosen: Configuration, name: str, last: bool) -> Split:
+def _split(op: Operation, chosen: Configuration, name: str, last: bool) -> TensorSplit:
     """The split of one tensor of an operation; of its last one also the terms of its sum."""
     degrees = [1] * len(op.types[name].shape)
     terms: tuple[int, ...] = ()
@@ -86,7 +86,7 @@ def _split(op: Operation, chosen: Configuration, name: str, last: bool) -> Split
     cut = next((d for a, d in zip(op.axes, chosen.degrees, strict=True) if a.dim < 0), 1)
     if parts == 1 and cut > 1:  # the summed axis is the last: the first term's devices
         devices = devices[::cut]
-    return Split(tuple(degrees), devices, terms)
+    return TensorSplit(tuple(degrees), devices, terms)
 
 
 def _terms(op: Operation, name: str, degree: int) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ def _terms(op: Operation, name: str, degree: int) -> tuple[int, ...]:
     return tuple(degree if name == f"{known.outputs[0].name}.{a.var.name}" else 1 for a in body.axes)
 
 
-def stages_of(model: Model, strategy: Strategy) -> Stages:
+def stages_of(model: OperationGraph, strategy: Strategy) -> Stages:
     """The stages of a strategy for ``model``, that of a micro-batch.
 
     Raises PlanError, naming the operation, unless each is split by samples alone, over the devices of its stage, and

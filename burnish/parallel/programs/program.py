@@ -16,16 +16,16 @@ from burnish.errors import PlanError
 from burnish.graph.decompose import decompose
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.ops.part import Box, whole
-from burnish.parallel.model.placement import Split, Task, inside
-from burnish.parallel.model.redistribute import Message, Network, Piece, Wish, move
-from burnish.parallel.model.values import Value
+from burnish.parallel.model.placement import PartTask, TensorSplit, inside
+from burnish.parallel.model.redistribute import DeviceGraphs, Piece, TensorTransfer, Wish, move
+from burnish.parallel.model.values import NodeOutput
 from burnish.parallel.simulate.assign import NONE, NOWHERE, Assignment, assign
 
 BUCKET = 1 << 22  # bytes of gradients on a device after which their sums are sent
 
 
 @dataclass(frozen=True, eq=False)
-class Program:
+class DeviceProgram:
     """What device ``rank`` computes. ``inputs``: of the model's inputs that it reads, the boxes; ``states``: of the
     states that it holds; ``outputs``: the graph's outputs that are the model's, by the model's names: on device 0, and
     those of one element, such as a loss, on all. ``sources``: by inputs of other names, the model's that they are of.
@@ -33,8 +33,8 @@ class Program:
 
     rank: int
     graph: Graph
-    sends: tuple[Message, ...]
-    receipts: tuple[Message, ...]
+    sends: tuple[TensorTransfer, ...]
+    receipts: tuple[TensorTransfer, ...]
     inputs: Mapping[str, Box]
     states: Mapping[str, Box]
     outputs: Mapping[str, str]
@@ -43,13 +43,13 @@ class Program:
 
 def programs(
     graph: Graph,
-    splits: Mapping[str, Split],
+    splits: Mapping[str, TensorSplit],
     devices: int,
     bucket: int = BUCKET,
     inner: Collection[str] = frozenset(),
-    given: Mapping[str, Split] = NONE,
+    given: Mapping[str, TensorSplit] = NONE,
     keeps: Mapping[str, Sequence[int]] = NOWHERE,
-) -> tuple[Program, ...]:
+) -> tuple[DeviceProgram, ...]:
     """The programs of all devices for a graph, of inference or of a training step, and the splits of some tensors.
 
     ``inner``: tensors that each device computes as far as it needs them (``plans.splits_of`` gives both). ``given``:
@@ -73,14 +73,14 @@ class _Programs:
     def __init__(self, assigned: Assignment, bucket: int) -> None:
         self.assigned, self.graph, self.bucket = assigned, assigned.values.graph, bucket
         self.builders = [GraphBuilder() for _ in range(assigned.devices)]
-        self.network = Network(self.builders)
+        self.network = DeviceGraphs(self.builders)
         self.local: dict[tuple[str, int], str] = {}  # what a device holds or has computed for itself
         self.moved: dict[tuple[str, int, Box], str] = {}
         self.whole: dict[tuple[int, tuple[str, ...]], tuple[str, ...]] = {}  # nodes that a device computes as they are
         self.waiting: list[Wish] = []  # sums that are still to be sent
         self.bytes = 0
 
-    def run(self) -> tuple[Program, ...]:
+    def run(self) -> tuple[DeviceProgram, ...]:
         """All programs."""
         self._declare()
         for value in updates_last(self.assigned):
@@ -102,7 +102,7 @@ class _Programs:
                 else:
                     self.local[name, device] = b.input(name, [s - a for a, s in box], self.graph.types[name].dtype)
 
-    def _compute(self, value: Value) -> None:
+    def _compute(self, value: NodeOutput) -> None:
         placement = self.assigned.placements[value.name]
         if not placement.copies and any(w.name in value.node.inputs for w in self.waiting):
             self._flush()
@@ -127,7 +127,7 @@ class _Programs:
         waiting, self.waiting, self.bytes = self.waiting, [], 0
         self.moved |= move(self.network, waiting)
 
-    def _part(self, value: Value, task: Task) -> str:
+    def _part(self, value: NodeOutput, task: PartTask) -> str:
         """Adds what a task computes; its name in the device's graph."""
         node, b = value.node, self.builders[task.device]
         reads = self.assigned.values.reads(value, task.box, task.reduced)
@@ -161,7 +161,7 @@ class _Programs:
             self._flush()
         return self.moved[name, device, box]
 
-    def _finished(self, rank: int) -> Program:
+    def _finished(self, rank: int) -> DeviceProgram:
         b = self.builders[rank]
         states = {state.output: name for name, state in self.graph.states.items()}
         outputs: dict[str, str] = {}
@@ -178,10 +178,10 @@ class _Programs:
         given = {n: box for n, box in held.items() if n in self.graph.inputs and n not in self.graph.states}
         kept = {n: box for n, box in held.items() if n in self.graph.states}
         sends, receipts = tuple(self.network.sends[rank]), tuple(self.network.receipts[rank])
-        return Program(rank, finished, sends, receipts, given, kept, outputs)
+        return DeviceProgram(rank, finished, sends, receipts, given, kept, outputs)
 
 
-def updates_last(assigned: Assignment) -> list[Value]:
+def updates_last(assigned: Assignment) -> list[NodeOutput]:
     """The values in the order in which devices compute them: updates, which nothing else reads, behind all others, and
     those first whose gradients were there first. So they wait for sums in the order in which these were sent.
     """
@@ -202,7 +202,7 @@ def updates_last(assigned: Assignment) -> list[Value]:
     return sorted(values, key=lambda v: (v.name in last, ready[v.name], place[v.name]))
 
 
-def facts_of(graph: Graph, found: Sequence[Program], rank: int) -> dict[str, Any]:
+def facts_of(graph: Graph, found: Sequence[DeviceProgram], rank: int) -> dict[str, Any]:
     """What an artifact of a device's program remembers of the whole, as JSON: types, and who holds which boxes."""
     own = found[rank]
 
@@ -221,7 +221,7 @@ def facts_of(graph: Graph, found: Sequence[Program], rank: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def check_order(found: Sequence[Program]) -> None:
+def check_order(found: Sequence[DeviceProgram]) -> None:
     """Raises PlanError unless every message is sent before what its receiver computes from it is waited for by another.
 
     Devices run their nodes in order, send at once, and wait where a message is first read.
@@ -247,7 +247,7 @@ def check_order(found: Sequence[Program]) -> None:
         raise PlanError(f"programs: devices {stuck} wait for each other")
 
 
-def _by_tensor(messages: Sequence[Message]) -> dict[str, list[int]]:
+def _by_tensor(messages: Sequence[TensorTransfer]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     for message in messages:
         found.setdefault(message.tensor, []).append(message.tag)

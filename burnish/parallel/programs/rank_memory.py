@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from burnish.graph.graph import Graph
 from burnish.machines.target import Target
-from burnish.parallel.programs.plans import Splits, Stages
+from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.program import BUCKET
 from burnish.parallel.programs.ranks import DEFAULT, Settings, rank_programs, split_programs
 from burnish.parallel.programs.ranks import kept_bytes as kept_bytes
@@ -18,7 +18,7 @@ from burnish.train.step import Train
 
 
 def rank_memory(
-    graph: Graph, plan: Splits, devices: int, target: Target, *, bucket: int = BUCKET
+    graph: Graph, plan: TensorSplits, devices: int, target: Target, *, bucket: int = BUCKET
 ) -> list[dict[str, int]]:
     """Bytes of each device by use, the keys those of ``RankStep.memory``.
 
@@ -28,7 +28,7 @@ def rank_memory(
 
 
 def plan_memory(
-    graph: Graph, train: Train, plan: Splits | Stages, devices: int, target: Target, settings: Settings = DEFAULT
+    graph: Graph, train: Train, plan: TensorSplits | Stages, devices: int, target: Target, settings: Settings = DEFAULT
 ) -> list[dict[str, int]]:
     """The same of a step of training; arguments, errors: :func:`burnish.parallel.programs.ranks.rank_programs`."""
     return rank_programs(graph, train, plan, devices, target, replace(settings, make=outline)).memory

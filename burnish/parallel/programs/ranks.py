@@ -22,8 +22,8 @@ from burnish.memory.pieces import Place
 from burnish.memory.share import plan as place
 from burnish.parallel.programs.messages import Points, check_messages, with_messages
 from burnish.parallel.programs.pipelined import pipeline_programs
-from burnish.parallel.programs.plans import Splits, Stages
-from burnish.parallel.programs.program import BUCKET, Program, facts_of, programs
+from burnish.parallel.programs.plans import Stages, TensorSplits
+from burnish.parallel.programs.program import BUCKET, DeviceProgram, facts_of, programs
 from burnish.pipeline import kernel as kernels
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.executable import Executable
@@ -47,11 +47,11 @@ DEFAULT = Settings()
 
 
 @dataclass(frozen=True, eq=False)
-class Ranks:
+class RankPrograms:
     """The programs of all devices for a step of training, with their kernels."""
 
     step: Graph
-    programs: tuple[Program, ...]
+    programs: tuple[DeviceProgram, ...]
     made: tuple[Compilation, ...]
     recomputed: tuple[Mapping[str, Any] | None, ...] = ()  # what a module notes of it, a device; none: () or None
 
@@ -62,7 +62,7 @@ class Ranks:
         """
         return [device_memory(program, made) for program, made in zip(self.programs, self.made, strict=True)]
 
-    def within(self, memory: int | None) -> Ranks:
+    def within(self, memory: int | None) -> RankPrograms:
         """The same, where each device needs at most so many bytes, by recomputation where it must be; None: no limit.
 
         Raises PlanError naming a device that needs more.
@@ -84,29 +84,33 @@ class Ranks:
 
 
 def rank_programs(
-    graph: Graph, train: Train, plan: Splits | Stages, devices: int, target: Target, settings: Settings = DEFAULT
-) -> Ranks:
+    graph: Graph, train: Train, plan: TensorSplits | Stages, devices: int, target: Target, settings: Settings = DEFAULT
+) -> RankPrograms:
     """The programs of a model's step of training by a plan: splits of its tensors, or the stages of a pipeline.
 
     Raises PlanError for a plan that does not fit, UnsupportedOperator, and TargetError.
     """
     step = training_graph(graph, train)
-    if isinstance(plan, Splits):
+    if isinstance(plan, TensorSplits):
         return split_programs(step, plan, devices, target, settings)
     compiled = partial(_compiled, target=target, settings=settings)
     found = pipeline_programs(graph, step, train, plan, devices, settings.bucket, compiled)
-    return Ranks(step, tuple(program for program, _ in found), tuple(made for _, made in found)).within(plan.memory)
+    return RankPrograms(step, tuple(program for program, _ in found), tuple(made for _, made in found)).within(
+        plan.memory
+    )
 
 
-def split_programs(step: Graph, plan: Splits, devices: int, target: Target, settings: Settings = DEFAULT) -> Ranks:
+def split_programs(
+    step: Graph, plan: TensorSplits, devices: int, target: Target, settings: Settings = DEFAULT
+) -> RankPrograms:
     """The programs of a graph, of inference or of a training step, and the splits of some of its tensors."""
     found = programs(step, plan.splits, devices, settings.bucket, plan.inner)
     made = tuple(_compiled(program.graph, target, settings) for program in found)
-    return Ranks(step, found, made).within(plan.memory)
+    return RankPrograms(step, found, made).within(plan.memory)
 
 
 def compile_ranks(
-    graph: Graph, plan: Splits, devices: int, target: Target, *, bucket: int = BUCKET
+    graph: Graph, plan: TensorSplits, devices: int, target: Target, *, bucket: int = BUCKET
 ) -> list[Executable]:
     """One executable a device for a graph, of inference or of a training step, and the splits of some of its tensors.
 
@@ -115,7 +119,7 @@ def compile_ranks(
     return split_programs(graph, plan, devices, target, Settings(bucket=bucket)).executables()
 
 
-def device_memory(program: Program, made: Compilation) -> dict[str, int]:
+def device_memory(program: DeviceProgram, made: Compilation) -> dict[str, int]:
     """Bytes of a device's program by use, of which those of the arena are as it will be placed."""
     intervals, pairs, _ = live_values(made)
     params, _ = pack_parameters(made.stages, made.constants)
@@ -147,7 +151,7 @@ def kept_bytes(memory: Mapping[str, int]) -> int:
     return sum(memory.get(use, 0) for use in ("arena", "params", "state", "messages"))
 
 
-def _within(program: Program, made: Compilation, memory: int) -> tuple[Compilation, Mapping[str, Any] | None]:
+def _within(program: DeviceProgram, made: Compilation, memory: int) -> tuple[Compilation, Mapping[str, Any] | None]:
     """The compilation of a device that needs at most ``memory`` bytes, and what was planned for that."""
     needed = device_memory(program, made)
     if kept_bytes(needed) <= memory:

@@ -14,7 +14,7 @@ from burnish.errors import PlanError
 from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.loops.expr import FLOATS
-from burnish.parallel.model.placement import Split
+from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.programs.micro import micro_graph
 from burnish.parallel.programs.plans import Stages
 from burnish.train.losses import Loss, add_loss
@@ -25,7 +25,7 @@ LOSS = "pipeline.loss"  # what a stage calls its share of the loss
 
 
 @dataclass(frozen=True)
-class Edge:
+class StageEdge:
     """A tensor that one stage makes and another reads; ``gradient``: whether the way back is taken, too."""
 
     tensor: str
@@ -52,12 +52,12 @@ class StageGraph:
     following: Graph
     parameters: tuple[str, ...]
     sums: tuple[str, ...]
-    forward: tuple[Edge, ...]
-    received: tuple[Edge, ...]
+    forward: tuple[StageEdge, ...]
+    received: tuple[StageEdge, ...]
     inputs: tuple[str, ...]
 
 
-class Pipeline:
+class StageGraphs:
     """The graphs of a training step of ``graph`` by ``train`` in ``plan``'s stages.
 
     Raises PlanError for what a pipeline cannot do: a batch that does not divide, operators that mix its samples, states
@@ -86,9 +86,9 @@ class Pipeline:
 
     # --- stages -------------------------------------------------------------------------------------------------------
 
-    def _edges(self) -> tuple[Edge, ...]:
+    def _edges(self) -> tuple[StageEdge, ...]:
         """Tensors between stages, in the order of the model; the loss is a reader of the model's outputs."""
-        stage, found = self.plan.stage, dict[tuple[str, int], Edge]()
+        stage, found = self.plan.stage, dict[tuple[str, int], StageEdge]()
         reached = {*self.parameters}
         for node in self.model.nodes:
             if any(name in reached for name in node.inputs):
@@ -96,7 +96,7 @@ class Pipeline:
         reads = [(name, stage[node.outputs[0]]) for node in self.model.nodes for name in node.inputs]
         for name, target in [*reads, *((name, self.last) for name in self.outputs)]:
             if name in stage and stage[name] != target and name not in self.fixed:
-                found.setdefault((name, target), Edge(name, stage[name], target, name in reached))
+                found.setdefault((name, target), StageEdge(name, stage[name], target, name in reached))
         return tuple(found.values())
 
     def _stage(self, number: int) -> StageGraph:
@@ -173,13 +173,13 @@ class Pipeline:
 
     # --- the update ---------------------------------------------------------------------------------------------------
 
-    def update(self) -> tuple[Graph, dict[str, Split], dict[str, Split]]:
+    def update(self) -> tuple[Graph, dict[str, TensorSplit], dict[str, TensorSplit]]:
         """The update from sums of gradients on all devices: its graph, splits of values, and splits of inputs.
 
         The gradients of a parameter are an input ``NAME.grads``, which has a dimension of its holders before the others
         where there are several; so is ``pipeline.loss.grads``, of the devices of the last stage.
         """
-        b, splits, given = GraphBuilder(), dict[str, Split](), dict[str, Split]()
+        b, splits, given = GraphBuilder(), dict[str, TensorSplit](), dict[str, TensorSplit]()
         loss = self._total(b, LOSS, self.plan.devices[self.last], splits, given)
         for name in self.parameters:
             b.state(name, self.model.states[name].initial)
@@ -188,7 +188,12 @@ class Pipeline:
         return b.build(b.add("identity", value, name=b.fresh("loss"))), splits, given
 
     def _total(
-        self, b: GraphBuilder, name: str, holders: Sequence[int], splits: dict[str, Split], given: dict[str, Split]
+        self,
+        b: GraphBuilder,
+        name: str,
+        holders: Sequence[int],
+        splits: dict[str, TensorSplit],
+        given: dict[str, TensorSplit],
     ) -> str:
         """What all holders have of a sum, added up."""
         graph = next(made.first for made in self.stages if name in made.sums)
@@ -196,14 +201,14 @@ class Pipeline:
         if len(holders) > 1:
             terms = b.input(grads_of(name), (len(holders), *t.shape), t.dtype)
             total = b.add("reduce_sum", terms, axes=(0,), keepdims=False)
-            splits[total] = Split((1,) * len(t.shape), tuple(holders), (len(holders),))
+            splits[total] = TensorSplit((1,) * len(t.shape), tuple(holders), (len(holders),))
             return total
         one = b.input(grads_of(name), t.shape, t.dtype)
         if t.shape:
-            given[one] = Split((1,) * len(t.shape), tuple(holders))
+            given[one] = TensorSplit((1,) * len(t.shape), tuple(holders))
             return one
         placed = b.add("identity", one)
-        splits[placed] = Split((), tuple(holders))
+        splits[placed] = TensorSplit((), tuple(holders))
         return placed
 
 

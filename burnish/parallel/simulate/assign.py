@@ -16,12 +16,12 @@ from burnish.errors import PlanError
 from burnish.graph.graph import Graph
 from burnish.ops.part import Box, joined, whole
 from burnish.parallel.model.follow import MOVING, Followers
-from burnish.parallel.model.placement import Placement, Split, Task, placed, split_of_boxes
-from burnish.parallel.model.values import Value, Values
+from burnish.parallel.model.placement import PartTask, Placement, TensorSplit, placed, split_of_boxes
+from burnish.parallel.model.values import GraphValues, NodeOutput
 
 _LIGHT = {"injective", "reduction"}  # fusion classes of what costs less than to send it
 _UNKNOWN = frozenset({"extern"})
-NONE: Mapping[str, Split] = {}
+NONE: Mapping[str, TensorSplit] = {}
 NOWHERE: Mapping[str, Sequence[int]] = {}
 
 
@@ -32,7 +32,7 @@ class Assignment:
     ``wanted``: the boxes that tasks read of each tensor that is placed as a grid, by device, in the order of the tasks.
     """
 
-    values: Values
+    values: GraphValues
     placements: Mapping[str, Placement]
     held: Mapping[str, Mapping[int, Box]]
     wanted: Mapping[str, tuple[tuple[int, Box], ...]]
@@ -41,10 +41,10 @@ class Assignment:
 
 def assign(
     graph: Graph,
-    splits: Mapping[str, Split],
+    splits: Mapping[str, TensorSplit],
     devices: int,
     inner: Collection[str] = frozenset(),
-    given: Mapping[str, Split] = NONE,
+    given: Mapping[str, TensorSplit] = NONE,
     keeps: Mapping[str, Sequence[int]] = NOWHERE,
 ) -> Assignment:
     """The tasks of all values of ``graph`` on ``devices``; ``splits`` are those of some, by tensor.
@@ -55,7 +55,7 @@ def assign(
     Graph outputs are collected on device 0, those of one element on all. Raises PlanError for splits of tensors
     that are not there, or do not fit.
     """
-    values = Values(graph)
+    values = GraphValues(graph)
     _check(values, splits, devices)
     own = _computed_where_needed(values, splits, given) | _parted(values, {*inner} - {*splits})
     placements: dict[str, Placement] = {}
@@ -66,14 +66,14 @@ def assign(
             placements[value.name] = placed(split, graph.types[value.name].shape, values.summed(value), value.name)
     held = _demands(values, placements, own, devices, keeps)
     for name in own:
-        tasks = tuple(Task(device, box) for device, box in sorted(held.get(name, {}).items()))
+        tasks = tuple(PartTask(device, box) for device, box in sorted(held.get(name, {}).items()))
         placements[name] = Placement(tasks, 1, True)
     found = _wanted(values, placements, held, devices)
     wanted = {name: tuple(dict.fromkeys(boxes)) for name, boxes in found.items()}
     return Assignment(values, placements, held, wanted, devices)
 
 
-def _check(values: Values, splits: Mapping[str, Split], devices: int) -> None:
+def _check(values: GraphValues, splits: Mapping[str, TensorSplit], devices: int) -> None:
     for name, split in splits.items():
         if name not in values.made:
             raise PlanError(f"strategy: found tensor '{name}'; allowed: those that the model computes")
@@ -87,7 +87,9 @@ def _check(values: Values, splits: Mapping[str, Split], devices: int) -> None:
 # --- which values every device computes for itself --------------------------------------------------------------------
 
 
-def _computed_where_needed(values: Values, splits: Mapping[str, Split], given: Mapping[str, Split]) -> set[str]:
+def _computed_where_needed(
+    values: GraphValues, splits: Mapping[str, TensorSplit], given: Mapping[str, TensorSplit]
+) -> set[str]:
     """The values that each device computes for itself, as far as it needs them: what follows from inputs, constants,
     states and single elements without products, and what only updates states, element by element.
     """
@@ -115,13 +117,13 @@ def _collected(graph: Graph, name: str, devices: int) -> range:
     return range(devices if graph.types[name].size == 1 else 1)
 
 
-def _parted(values: Values, names: Collection[str]) -> set[str]:
+def _parted(values: GraphValues, names: Collection[str]) -> set[str]:
     """Those of some names that are values which can be computed in parts."""
     return {name for name in names if name in values.made and values.has_definition(values.made[name].node)}
 
 
 def _demands(
-    values: Values,
+    values: GraphValues,
     placements: Mapping[str, Placement],
     own: set[str],
     devices: int,
@@ -140,7 +142,7 @@ def _demands(
         mine[device] = wider
         return changed
 
-    def read(value: Value, device: int, box: Box, reduced: Box) -> bool:
+    def read(value: NodeOutput, device: int, box: Box, reduced: Box) -> bool:
         found = values.reads(value, box, reduced).boxes
         pairs = zip(value.node.inputs, found, strict=True)
         changes = [need(name, device, b) for name, b in pairs if b is not None and name in kept]
@@ -165,7 +167,7 @@ def _demands(
             for node in reversed(graph.nodes):
                 for number, name in enumerate(node.outputs):
                     for device, box in [*held.get(name, {}).items()] if name in own else []:
-                        changed |= read(Value(node, number), device, box, ())
+                        changed |= read(NodeOutput(node, number), device, box, ())
             for name, state in graph.states.items():
                 after = graph.outputs[state.output]
                 for device, box in [*held.get(name, {}).items()]:
@@ -180,7 +182,7 @@ def _demands(
 
 
 def _wanted(
-    values: Values, placements: Mapping[str, Placement], held: Mapping[str, Mapping[int, Box]], devices: int
+    values: GraphValues, placements: Mapping[str, Placement], held: Mapping[str, Mapping[int, Box]], devices: int
 ) -> dict[str, list[tuple[int, Box]]]:
     """The boxes that devices read of tensors that are placed as grids."""
     graph = values.graph
@@ -206,7 +208,9 @@ def _wanted(
 # --- splits that follow -----------------------------------------------------------------------------------------------
 
 
-def _led(values: Values, splits: Mapping[str, Split], given: Mapping[str, Split]) -> dict[str, Placement]:
+def _led(
+    values: GraphValues, splits: Mapping[str, TensorSplit], given: Mapping[str, TensorSplit]
+) -> dict[str, Placement]:
     """Placements of inputs that values follow: of those whose splits are given, and of states of which the tasks of a
     strategy read each element on one device only, such as weights that are split.
     """

@@ -13,20 +13,20 @@ from dataclasses import dataclass
 
 from burnish.errors import PlanError
 from burnish.ops import operator_named
-from burnish.parallel.model.machine import Machine
-from burnish.parallel.model.operations import Model, Operation, micro_batches
+from burnish.parallel.model.machine import DeviceCluster
+from burnish.parallel.model.operations import Operation, OperationGraph, micro_batches
 from burnish.parallel.model.strategy import Configuration, Strategy, split
 
 DENSE = 64  # elements of parameters for each element of a sample's result: from here on a layer is dense
 
 
-def data_parallel(model: Model, machine: Machine) -> Strategy:
+def data_parallel(model: OperationGraph, machine: DeviceCluster) -> Strategy:
     """Every operation split by samples over all devices."""
     everything = range(machine.size)
     return Strategy({op.name: split(op, {"sample": machine.size}, everything) for op in model.operations})
 
 
-def model_parallel(model: Model, machine: Machine) -> Strategy:
+def model_parallel(model: OperationGraph, machine: DeviceCluster) -> Strategy:
     """Every operation whole on one device, in blocks of about equal arithmetic in the order of the model."""
     weights = [1.0 + work_of(op) for op in model.operations]
     total, done = sum(weights), 0.0
@@ -38,13 +38,13 @@ def model_parallel(model: Model, machine: Machine) -> Strategy:
     return Strategy(chosen)
 
 
-def expert(model: Model, machine: Machine) -> Strategy:
+def expert(model: OperationGraph, machine: DeviceCluster) -> Strategy:
     """The expert-designed strategy of the model's kind: recurrent or not."""
     recurrent = [op for op in model.operations if any(operator_named(n.op).traits.recurrent for n in op.nodes)]
     return _layers(model, machine) if recurrent else one_weird_trick(model, machine)
 
 
-def one_weird_trick(model: Model, machine: Machine) -> Strategy:
+def one_weird_trick(model: OperationGraph, machine: DeviceCluster) -> Strategy:
     """Data parallel, but dense layers split by their parameters over all devices."""
     chosen = {}
     for op in model.operations:
@@ -62,7 +62,7 @@ def _is_dense(op: Operation, devices: int) -> bool:
     return bool(axes) and max(axes) >= devices and held >= DENSE * max(results, 1)
 
 
-def _layers(model: Model, machine: Machine) -> Strategy:
+def _layers(model: OperationGraph, machine: DeviceCluster) -> Strategy:
     """A layer (the operations that share weights) on one device of every node, samples split over the nodes."""
     nodes, per_node = len(machine.nodes), min(map(len, machine.nodes))
     layers: dict[tuple[str, ...], int] = {}
@@ -84,18 +84,20 @@ def work_of(op: Operation) -> float:
 
 
 @dataclass(frozen=True)
-class Pipeline:
+class PipelineStrategy:
     """A pipeline: the model of all micro-batches and its strategy, that of one micro-batch, and the order of tasks for
     the problem.
     """
 
-    model: Model
+    model: OperationGraph
     strategy: Strategy
     own: Strategy
     order: tuple[tuple[int, int], ...]
 
 
-def pipeline(model: Model, machine: Machine, stages: int, count: int, begins: Sequence[int] | None = None) -> Pipeline:
+def pipeline(
+    model: OperationGraph, machine: DeviceCluster, stages: int, count: int, begins: Sequence[int] | None = None
+) -> PipelineStrategy:
     """Stages on consecutive devices, ``count`` micro-batches of the model's size, by 1F1B.
 
     ``begins``: the first operation of each stage but the first; None: stages of about equal arithmetic. Stage s of S
@@ -125,10 +127,10 @@ def pipeline(model: Model, machine: Machine, stages: int, count: int, begins: Se
             continue
         flight = stages - stage[i]
         order += [(k * len(stage) + i, (k + flight) * len(stage) + i) for k in range(count - flight)]
-    return Pipeline(whole, Strategy(chosen), Strategy(own, count), tuple(order))
+    return PipelineStrategy(whole, Strategy(chosen), Strategy(own, count), tuple(order))
 
 
-def equal_stages(model: Model, stages: int) -> list[int]:
+def equal_stages(model: OperationGraph, stages: int) -> list[int]:
     """The first operation of each stage but the first, for stages of about equal arithmetic, none of them empty."""
     weights = [work_of(op) for op in model.operations]
     total, done = sum(weights), 0.0

@@ -15,19 +15,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish.parallel.simulate.bound_program import MS, Floats, Splits, at_least_after, moments
+from burnish.parallel.simulate.bound_program import MS, DegreeChoices, Floats, at_least_after, moments
 from burnish.parallel.simulate.bound_transfers import Sent, always_covered, transfers
 from burnish.parallel.simulate.core import SPLIT
 from burnish.parallel.simulate.sharing import SOURCE, TARGET
 from burnish.parallel.simulate.taskgraph import Problem
 from burnish.parallel.simulate.weight_sums import synchronization
-from burnish.search.integer import Program
+from burnish.search.integer import LinearProgram
 
 _SAFE = 1 - 1e-6  # of what a solver says: its tolerances are no part of a bound
 
 
 @dataclass(frozen=True)
-class Bound:
+class LowerBound:
     """``ns``: no strategy is faster. ``parts``: what single constraints say; ``solved``: whether to the optimum."""
 
     ns: float
@@ -39,14 +39,14 @@ class Bound:
         return max(0.0, (found - self.ns) / found) if found else 0.0
 
 
-def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) -> Bound:
+def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) -> LowerBound:
     """The least nanoseconds that a step can take. ``integer``: each operation takes one of its degrees, within
     ``seconds``; a little larger, and much slower.
 
     Raises MissingDependencyError without scipy.
     """
-    splits = Splits(problem)
-    program = Program()
+    splits = DegreeChoices(problem)
+    program = LinearProgram()
     shares = [program.variables(len(own)) for own in splits.numbers]
     step = program.variable(1.0, integer=False, upper=np.inf)
     (makespan,) = moments(program, 1)
@@ -60,14 +60,16 @@ def lower_bound(problem: Problem, seconds: float = 60.0, integer: bool = False) 
     found = program.solve(seconds, gap=1e-4, relaxed=not integer)
     value = max(found.bound, 0.0) if integer else found.cost if found.optimal else 0.0
     parts = {"work": _work_alone(problem, splits), "program": value / MS}
-    return Bound(max(parts["work"], value / MS * _SAFE), parts, found.optimal)
+    return LowerBound(max(parts["work"], value / MS * _SAFE), parts, found.optimal)
 
 
-def _work_alone(problem: Problem, splits: Splits) -> float:
+def _work_alone(problem: Problem, splits: DegreeChoices) -> float:
     return sum(float(splits.work(i).min()) for i in range(len(splits.numbers))) / problem.machine.size
 
 
-def _work(problem: Problem, splits: Splits, program: Program, shares: list[list[int]], makespan: int) -> None:
+def _work(
+    problem: Problem, splits: DegreeChoices, program: LinearProgram, shares: list[list[int]], makespan: int
+) -> None:
     """All work, spread over all devices."""
     terms: dict[int, float] = {makespan: float(problem.machine.size)}
     for i, own in enumerate(shares):
@@ -76,7 +78,7 @@ def _work(problem: Problem, splits: Splits, program: Program, shares: list[list[
 
 
 def _paths(
-    problem: Problem, splits: Splits, program: Program, shares: list[list[int]], makespan: int
+    problem: Problem, splits: DegreeChoices, program: LinearProgram, shares: list[list[int]], makespan: int
 ) -> tuple[list[int], list[int]]:
     """Ends of the last forward and the last backward task of every operation, as variables.
 
@@ -106,9 +108,16 @@ def _paths(
 
 
 def _synchronization(
-    problem: Problem, splits: Splits, program: Program, shares: list[list[int]], gradient: list[int], makespan: int,
-    step: int, between: list[int], sent: Sent,
-) -> None:  # fmt: skip
+    problem: Problem,
+    splits: DegreeChoices,
+    program: LinearProgram,
+    shares: list[list[int]],
+    gradient: list[int],
+    makespan: int,
+    step: int,
+    between: list[int],
+    sent: Sent,
+) -> None:
     """What sums of gradients take behind the last of them, on links with what is sent, and after the step."""
     t = problem.tables
     load: dict[int, float] = {}
@@ -156,7 +165,7 @@ def _links_between_nodes(problem: Problem) -> list[int]:
     return sorted(found)
 
 
-def _alone(problem: Problem, splits: Splits, g: int, i: int, between: list[int]) -> dict[int, _Sums]:
+def _alone(problem: Problem, splits: DegreeChoices, g: int, i: int, between: list[int]) -> dict[int, _Sums]:
     """Of weights that one operation has for itself: the least over its places."""
     t, space = problem.tables, problem.space
     choice = space.first.astype(np.int32).copy()
@@ -176,7 +185,7 @@ def _alone(problem: Problem, splits: Splits, g: int, i: int, between: list[int])
     return {i: _Sums(link, far, after)}
 
 
-def _shared(problem: Problem, splits: Splits, g: int) -> dict[int, _Sums]:
+def _shared(problem: Problem, splits: DegreeChoices, g: int) -> dict[int, _Sums]:
     """Of weights that several operations share: each alone makes so many replicas of a piece, others only more.
 
     A device's share of a sum among n leaves it over its links: 2 (n - 1) / n of its bytes.

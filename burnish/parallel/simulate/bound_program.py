@@ -7,13 +7,13 @@ from numpy.typing import NDArray
 
 from burnish.parallel.simulate.core import PARTS, SPLIT
 from burnish.parallel.simulate.taskgraph import Problem
-from burnish.search.integer import Program
+from burnish.search.integer import LinearProgram
 
 Floats = NDArray[np.float64]
 MS = 1e-6  # a program in milliseconds is well scaled
 
 
-class Splits:
+class DegreeChoices:
     """The degrees that each operation may take, with the least times of a part over kinds of devices."""
 
     def __init__(self, problem: Problem) -> None:
@@ -40,7 +40,7 @@ class Splits:
         return found
 
 
-def at_least_after(program: Program, later: int, earlier: int | None, shares: list[int], times: Floats) -> None:
+def at_least_after(program: LinearProgram, later: int, earlier: int | None, shares: list[int], times: Floats) -> None:
     """Adds the row that ``later`` is at least ``earlier`` and what the shares take."""
     terms = {later: 1.0, **{v: -float(t) * MS for v, t in zip(shares, times, strict=True)}}
     if earlier is not None:
@@ -48,6 +48,6 @@ def at_least_after(program: Program, later: int, earlier: int | None, shares: li
     program.row(terms, 0.0)
 
 
-def moments(program: Program, count: int) -> list[int]:
+def moments(program: LinearProgram, count: int) -> list[int]:
     """New variables of 0 or more milliseconds."""
     return program.variables(count, integer=False, upper=np.inf)

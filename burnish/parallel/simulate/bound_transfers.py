@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from burnish.base.jit import njit
 from burnish.parallel.model.operations import MAX_AXES
-from burnish.parallel.simulate.bound_program import MS, Floats, Splits, moments
-from burnish.parallel.simulate.core import SPLIT, Scratch, Tables
+from burnish.parallel.simulate.bound_program import MS, DegreeChoices, Floats, moments
+from burnish.parallel.simulate.core import SPLIT, ProblemArrays, SimulationScratch
 from burnish.parallel.simulate.loads import add_edge
 from burnish.parallel.simulate.paths import find_hops
 from burnish.parallel.simulate.sharing import CLASS, DRIVE, LEVEL, SOURCE, TARGET, Array
 from burnish.parallel.simulate.taskgraph import Problem
-from burnish.search.integer import Program
+from burnish.search.integer import LinearProgram
 
 WEIGHTS = (0.0, 0.25, 0.5, 0.75, 1.0)  # of the links between nodes in a row that mixes them with those within
 MOST = 1 << 22  # tasks of pairs of configurations that are looked at for one kind
@@ -36,7 +36,7 @@ class Sent:
 
 
 def transfers(
-    problem: Problem, splits: Splits, program: Program, shares: list[list[int]], forward: list[int],
+    problem: Problem, splits: DegreeChoices, program: LinearProgram, shares: list[list[int]], forward: list[int],
     backward: list[int], between: Sequence[int],
 ) -> Sent:  # fmt: skip
     """Adds variables and rows of what repeated blocks send; returns what it takes of links."""
@@ -57,11 +57,11 @@ def transfers(
     return Sent(links)
 
 
-def _scratch(problem: Problem) -> Scratch:
+def _scratch(problem: Problem) -> SimulationScratch:
     """Room for compiled functions."""
     size, integers = problem.machine.size, np.int64
     found, shared = np.zeros((2, max(problem.tables.places.shape[1], 1)), integers)
-    return Scratch(
+    return SimulationScratch(
         found, shared, np.zeros(16, integers), np.zeros((problem.most_pieces, size), np.bool_), np.zeros(1, np.bool_),
         np.zeros(len(problem.model.operations), np.bool_), np.zeros(problem.resources, integers),
     )  # fmt: skip
@@ -85,7 +85,12 @@ def _kinds(problem: Problem) -> list[list[int]]:
 
 
 def _costs(
-    problem: Problem, splits: Splits, e: int, between: Sequence[int], within: Sequence[int], room: Scratch
+    problem: Problem,
+    splits: DegreeChoices,
+    e: int,
+    between: Sequence[int],
+    within: Sequence[int],
+    room: SimulationScratch,
 ) -> tuple[Floats, Floats]:
     """By degrees of both ends: ns a link for each of ``WEIGHTS``, and hops there and back; the least of places."""
     t, space = problem.tables, problem.space
@@ -110,8 +115,8 @@ def _costs(
 
 @njit(cache=True, counted=False)
 def pair_costs(
-    t: Tables, e: int, own: Array, other: Array, split_a: Array, split_b: Array, share: Array, weights: Array,
-    work: Array, hops: Array, load: Array, hop: Array, room: Scratch,
+    t: ProblemArrays, e: int, own: Array, other: Array, split_a: Array, split_b: Array, share: Array, weights: Array,
+    work: Array, hops: Array, load: Array, hop: Array, room: SimulationScratch,
 ) -> None:  # fmt: skip
     """Fills ``work`` and ``hops`` with the least over the places of each pair of degrees."""
     for m in range(split_a.size):
@@ -133,7 +138,7 @@ def pair_costs(
 
 
 def _pairs(
-    problem: Problem, program: Program, shares: list[list[int]], edges: Sequence[int], shape: tuple[int, ...]
+    problem: Problem, program: LinearProgram, shares: list[list[int]], edges: Sequence[int], shape: tuple[int, ...]
 ) -> list[int]:
     """Variables of pairs of degrees, row-major, whose sums are those of the operations at either end."""
     variables = moments(program, shape[0] * shape[1])
@@ -151,7 +156,7 @@ def _pairs(
 
 
 def _chain(
-    problem: Problem, splits: Splits, program: Program, shares: list[list[int]], forward: list[int],
+    problem: Problem, splits: DegreeChoices, program: LinearProgram, shares: list[list[int]], forward: list[int],
     backward: list[int], edges: Sequence[int], variables: Sequence[int], hops: Floats,
 ) -> None:  # fmt: skip
     """The path through all operations of a chain, with what they send each other: there and back."""

@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.sharing import Array, Geometry
+from burnish.parallel.simulate.sharing import Array, OverlapArrays
 
 SPLIT, PLACE, PARTS = range(3)  # columns of configurations
 OUT, IN, BEFORE, AFTER, WEIGHT = range(5)  # lists of an operation: edges from it and to it, operations that its forward
 # tasks wait for (backward ones of micro-batches), those that wait for it, groups of weights
 
 
-class Tables(NamedTuple):
+class ProblemArrays(NamedTuple):
     """A problem as arrays, few of them: compiled functions hand them on by value."""
 
-    geometry: Geometry
+    geometry: OverlapArrays
     time: Array  # [splits, forward or backward, kinds of device] ns
     kind: Array  # [devices]
     configurations: Array  # [configurations, 3]
@@ -43,20 +43,20 @@ class Tables(NamedTuple):
 
 
 @njit(cache=True, inner=True)
-def transfer(t: Tables, x: int, y: int, nbytes: float) -> int:
+def transfer(t: ProblemArrays, x: int, y: int, nbytes: float) -> int:
     """Nanoseconds of a transfer between two devices on what it occupies, at least one."""
     return max(1, int(t.wire[x, y, 0] + nbytes * t.wire[x, y, 1]))
 
 
 @njit(cache=True, inner=True)
-def copying(t: Tables, x: int, y: int, nbytes: float, packed: bool) -> int:
+def copying(t: ProblemArrays, x: int, y: int, nbytes: float, packed: bool) -> int:
     """Nanoseconds that a device takes for its end of a message that it copies; ``packed``: it also takes what it sends
     out of a larger tensor, or puts what it receives into one.
     """
     return transfer(t, x, y, nbytes) + (int(nbytes * t.wire[x, y, 1]) if packed else 0)
 
 
-class Scratch(NamedTuple):
+class SimulationScratch(NamedTuple):
     """Room that compiled functions work in: partners and what is shared with them, parts by axes, holders of pieces of
     weights, groups and operations met, work by resource.
     """

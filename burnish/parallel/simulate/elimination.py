@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.core import PARTS, SPLIT, Scratch, Tables
+from burnish.parallel.simulate.core import PARTS, SPLIT, ProblemArrays, SimulationScratch
 from burnish.parallel.simulate.loads import add_edge
 from burnish.parallel.simulate.sharing import SOURCE, TARGET, Array
 from burnish.parallel.simulate.simulate import Choice, Simulator
@@ -146,7 +146,15 @@ def _edges(
 
 @njit(cache=True, counted=False)
 def edge_costs(
-    t: Tables, e: int, a: Array, b: Array, total: float, busiest: float, costs: Array, load: Array, room: Scratch
+    t: ProblemArrays,
+    e: int,
+    a: Array,
+    b: Array,
+    total: float,
+    busiest: float,
+    costs: Array,
+    load: Array,
+    room: SimulationScratch,
 ) -> None:
     """Work of all links and of the busiest one by an edge's transfers, for each pair of configurations of its ends."""
     for m in range(a.size):

@@ -18,8 +18,8 @@ from burnish.parallel.simulate.core import (
     PLACE,
     SPLIT,
     WEIGHT,
-    Scratch,
-    Tables,
+    ProblemArrays,
+    SimulationScratch,
     copying,
     transfer,
 )
@@ -38,7 +38,7 @@ from burnish.parallel.simulate.state import (
     THING,
     UNLIMITED,
     Checkpoints,
-    State,
+    SimulationState,
     Trace,
     arrive,
     pop,
@@ -50,9 +50,18 @@ from burnish.parallel.simulate.state import (
 
 @njit(cache=True, inner=True)
 def run(
-    t: Tables, choice: Array, s: State, sync: Array, tail: Array, limit: int, trace: Trace, found: Array, size: Array,
-    w: Array, until: int,
-) -> int:  # fmt: skip
+    t: ProblemArrays,
+    choice: Array,
+    s: SimulationState,
+    sync: Array,
+    tail: Array,
+    limit: int,
+    trace: Trace,
+    found: Array,
+    size: Array,
+    w: Array,
+    until: int,
+) -> int:
     """Simulates to the end of the step, or until so many events; returns its time so far, EXCEEDED as soon as it is
     certainly over ``limit``.
 
@@ -96,7 +105,7 @@ def run(
 
 
 @njit(cache=True, inner=True)
-def done(s: State, trace: Trace, key: int, r: int, start: int, end: int) -> None:
+def done(s: SimulationState, trace: Trace, key: int, r: int, start: int, end: int) -> None:
     """Counts a task or transfer, and keeps it if there is a trace."""
     n = s.scalars[1]
     if trace.key.size:
@@ -110,9 +119,20 @@ def done(s: State, trace: Trace, key: int, r: int, start: int, end: int) -> None
 
 @njit(cache=True, inner=True)
 def finish(
-    t: Tables, choice: Array, s: State, sync: Array, what: int, i: int, k: int, device: int, end: int, trace: Trace,
-    found: Array, size: Array, w: Array,
-) -> bool:  # fmt: skip
+    t: ProblemArrays,
+    choice: Array,
+    s: SimulationState,
+    sync: Array,
+    what: int,
+    i: int,
+    k: int,
+    device: int,
+    end: int,
+    trace: Trace,
+    found: Array,
+    size: Array,
+    w: Array,
+) -> bool:
     """Hands the result of a task on to those that wait for it; False if the heap is too small.
 
     What other devices wait for of one tensor is one entry of the heap: its transfers follow each other in the order of
@@ -165,7 +185,7 @@ def finish(
 
 
 @njit(cache=True, inner=True)
-def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) -> bool:
+def summed(t: ProblemArrays, choice: Array, s: SimulationState, sync: Array, i: int, end: int) -> bool:
     """After a backward task: synchronization of weights whose gradients are complete, and the next micro-batches."""
     devices = t.kind.size
     for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
@@ -187,9 +207,20 @@ def summed(t: Tables, choice: Array, s: State, sync: Array, i: int, end: int) ->
 
 @njit(cache=True, inner=True)
 def send(
-    t: Tables, choice: Array, s: State, what: int, e: int, k: int, ready: int, tail: Array, limit: int, trace: Trace,
-    found: Array, size: Array, w: Array,
-) -> int:  # fmt: skip
+    t: ProblemArrays,
+    choice: Array,
+    s: SimulationState,
+    what: int,
+    e: int,
+    k: int,
+    ready: int,
+    tail: Array,
+    limit: int,
+    trace: Trace,
+    found: Array,
+    size: Array,
+    w: Array,
+) -> int:
     """The transfers of part k's share of a tensor, on their routes; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
     devices = t.kind.size
     ahead = what == ACTIVATION
@@ -232,9 +263,19 @@ def send(
 
 @njit(cache=True, inner=True)
 def receive(
-    t: Tables, choice: Array, s: State, what: int, e: int, k: int, p: int, ready: int, tail: Array, limit: int,
-    trace: Trace, w: Array,
-) -> int:  # fmt: skip
+    t: ProblemArrays,
+    choice: Array,
+    s: SimulationState,
+    what: int,
+    e: int,
+    k: int,
+    p: int,
+    ready: int,
+    tail: Array,
+    limit: int,
+    trace: Trace,
+    w: Array,
+) -> int:
     """The receiver's half of a copied transfer, to part p; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
     ahead = what == ACTIVATION
     way = what - ACTIVATION
@@ -261,9 +302,17 @@ def receive(
 
 @njit(cache=True, inner=True)
 def drive(
-    t: Tables, choice: Array, s: State, sync: Array, tail: Array, limit: int, every: int, ck: Checkpoints, trace: Trace,
-    room: Scratch,
-) -> int:  # fmt: skip
+    t: ProblemArrays,
+    choice: Array,
+    s: SimulationState,
+    sync: Array,
+    tail: Array,
+    limit: int,
+    every: int,
+    ck: Checkpoints,
+    trace: Trace,
+    room: SimulationScratch,
+) -> int:
     """Simulates to the end of the step: see :func:`run`. With ``every`` a checkpoint about every so many events."""
     for z in range(ck.scalars.shape[0] if every > 0 else 0):
         ck.scalars[z, 0] = -1

@@ -16,12 +16,23 @@ from numpy.typing import NDArray
 
 from burnish.base.jit import njit
 from burnish.parallel.simulate import walk
-from burnish.parallel.simulate.core import IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Known, Scratch, Tables, transfer
+from burnish.parallel.simulate.core import (
+    IN,
+    OUT,
+    PARTS,
+    PLACE,
+    SPLIT,
+    WEIGHT,
+    Known,
+    ProblemArrays,
+    SimulationScratch,
+    transfer,
+)
 from burnish.parallel.simulate.loads import add_compute, add_edge
 from burnish.parallel.simulate.paths import is_covered, tails
 from burnish.parallel.simulate.sharing import SOURCE, TARGET, partners
 from burnish.parallel.simulate.simulate import Choice, Simulator
-from burnish.parallel.simulate.state import OVERFLOW, Checkpoints, State, Trace
+from burnish.parallel.simulate.state import OVERFLOW, Checkpoints, SimulationState, Trace
 from burnish.parallel.simulate.weight_sums import synchronization
 
 Array = NDArray[np.generic]
@@ -32,7 +43,7 @@ NODES, LEAVES, BETTER, BEST, DEPTH = range(5)
 
 
 @dataclass(frozen=True, eq=False)
-class Optimum:
+class BestStrategy:
     """The best strategy and its nanoseconds; ``proven``: no other is faster. ``nodes``: partial strategies looked at,
     ``leaves``: whole ones that were simulated.
     """
@@ -45,7 +56,7 @@ class Optimum:
     seconds: float
 
 
-def optimum(simulator: Simulator, known: Choice, seconds: float = 60.0) -> Optimum:
+def optimum(simulator: Simulator, known: Choice, seconds: float = 60.0) -> BestStrategy:
     """The fastest strategy of a space, or the best met within ``seconds``. ``known``: one to begin with, a good one."""
     begun = time.monotonic()
     search = _Search(simulator, np.ascontiguousarray(known, np.int32))
@@ -54,7 +65,7 @@ def optimum(simulator: Simulator, known: Choice, seconds: float = 60.0) -> Optim
         proven = state == DONE
         if proven or time.monotonic() - begun > seconds:
             break
-    return Optimum(
+    return BestStrategy(
         search.best, int(search.counters[BEST]), proven, int(search.counters[NODES]), int(search.counters[LEAVES]),
         time.monotonic() - begun,
     )  # fmt: skip
@@ -146,10 +157,28 @@ def _always(simulator: Simulator, e: int) -> bool:
 
 @njit(cache=True, counted=False)
 def descend(
-    t: Tables, first: Array, numbers: Array, choice: Array, best: Array, counters: Array, work: Array, rest: Array,
-    load: Array, after: Array, end: Array, up: Array, head: Array, late: Array, alone: Array, known: Known,
-    s: State, none: Checkpoints, trace: Trace, room: Scratch, limit: int,
-) -> int:  # fmt: skip
+    t: ProblemArrays,
+    first: Array,
+    numbers: Array,
+    choice: Array,
+    best: Array,
+    counters: Array,
+    work: Array,
+    rest: Array,
+    load: Array,
+    after: Array,
+    end: Array,
+    up: Array,
+    head: Array,
+    late: Array,
+    alone: Array,
+    known: Known,
+    s: SimulationState,
+    none: Checkpoints,
+    trace: Trace,
+    room: SimulationScratch,
+    limit: int,
+) -> int:
     """Looks at ``limit`` partial strategies more; DONE when there are none, AGAIN else, or OVERFLOW of the heap.
 
     ``counters[DEPTH]`` is the operation that is decided next, ``choice`` what is tried for it and those before.
@@ -198,9 +227,23 @@ def descend(
 
 @njit(cache=True, inner=True)
 def may_be_better(
-    t: Tables, first: Array, choice: Array, i: int, best: int, work: Array, rest: Array, load: Array, after: Array,
-    end: Array, up: Array, head: Array, late: Array, alone: Array, sync: Array, room: Scratch,
-) -> bool:  # fmt: skip
+    t: ProblemArrays,
+    first: Array,
+    choice: Array,
+    i: int,
+    best: int,
+    work: Array,
+    rest: Array,
+    load: Array,
+    after: Array,
+    end: Array,
+    up: Array,
+    head: Array,
+    late: Array,
+    alone: Array,
+    sync: Array,
+    room: SimulationScratch,
+) -> bool:
     """Whether a strategy that begins with ``choice[: i + 1]`` may take less than ``best``; decides operation i."""
     c = choice[i]
     devices = t.kind.size

@@ -11,8 +11,8 @@ from burnish.parallel.simulate.core import (
     SPLIT,
     WEIGHT,
     Known,
-    Scratch,
-    Tables,
+    ProblemArrays,
+    SimulationScratch,
     copying,
     transfer,
 )
@@ -22,7 +22,7 @@ from burnish.parallel.simulate.weight_sums import synchronization
 
 
 @njit(cache=True, inner=True)
-def add_compute(t: Tables, c: int, sign: int, load: Array) -> None:
+def add_compute(t: ProblemArrays, c: int, sign: int, load: Array) -> None:
     """Adds the tasks of a configuration to the loads of devices."""
     d = t.configurations[c, SPLIT]
     for k in range(t.configurations[c, PARTS]):
@@ -32,7 +32,17 @@ def add_compute(t: Tables, c: int, sign: int, load: Array) -> None:
 
 @njit(cache=True, inner=True)
 def add_copies(
-    t: Tables, e: int, di: int, dj: int, n: int, mine: int, x: int, y: int, sign: int, load: Array, room: Scratch
+    t: ProblemArrays,
+    e: int,
+    di: int,
+    dj: int,
+    n: int,
+    mine: int,
+    x: int,
+    y: int,
+    sign: int,
+    load: Array,
+    room: SimulationScratch,
 ) -> None:
     """Adds what both ends of a transfer that devices copy take, forward and backward: the n-th of so many (``mine``)
     that a part of the producer has for parts of the consumer. See ``events.finish`` and ``events.receive``.
@@ -45,7 +55,7 @@ def add_copies(
 
 
 @njit(cache=True, inner=True)
-def add_edge(t: Tables, e: int, ci: int, cj: int, sign: int, load: Array, room: Scratch) -> float:
+def add_edge(t: ProblemArrays, e: int, ci: int, cj: int, sign: int, load: Array, room: SimulationScratch) -> float:
     """Adds the transfers of an edge, forward and backward, to the loads of links; returns their bytes."""
     elements = 0
     di = t.configurations[ci, SPLIT]
@@ -72,7 +82,7 @@ def add_edge(t: Tables, e: int, ci: int, cj: int, sign: int, load: Array, room: 
 
 
 @njit(cache=True, counted=False)
-def loads(t: Tables, choice: Array, known: Known, room: Scratch) -> tuple[float, float]:
+def loads(t: ProblemArrays, choice: Array, known: Known, room: SimulationScratch) -> tuple[float, float]:
     """Finds loads, synchronization and hops of a strategy; returns bytes transferred and synchronized."""
     load = known.load
     load[:] = 0
@@ -93,7 +103,7 @@ def loads(t: Tables, choice: Array, known: Known, room: Scratch) -> tuple[float,
 
 
 @njit(cache=True, inner=True)
-def change_loads(t: Tables, old: Array, new: Array, ops: Array, known: Known, room: Scratch) -> None:
+def change_loads(t: ProblemArrays, old: Array, new: Array, ops: Array, known: Known, room: SimulationScratch) -> None:
     """Updates what is known of ``old`` to that of ``new``, which differs in ``ops`` (marked ``room.inside``); not the
     longest paths.
     """
@@ -129,7 +139,7 @@ def change_loads(t: Tables, old: Array, new: Array, ops: Array, known: Known, ro
 
 
 @njit(cache=True, inner=True)
-def copy_changed(t: Tables, ops: Array, source: Known, target: Known) -> None:
+def copy_changed(t: ProblemArrays, ops: Array, source: Known, target: Known) -> None:
     """Copies what :func:`change_loads` changes from one to the other."""
     for r in range(source.load.size):
         target.load[r] = source.load[r]

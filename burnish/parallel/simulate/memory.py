@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.core import PARTS, PLACE, SPLIT, Tables
+from burnish.parallel.simulate.core import PARTS, PLACE, SPLIT, ProblemArrays
 from burnish.parallel.simulate.memory_programs import program_bytes
 from burnish.parallel.simulate.sharing import SOURCE, TARGET, Array, partners
 from burnish.parallel.simulate.taskgraph import Problem
@@ -105,7 +105,7 @@ def _segments(problem: Problem, choice: NDArray[np.int32], largest: NDArray[np.f
 
 
 @njit(cache=True)
-def add_received(t: Tables, e: int, ci: int, cj: int, held: Array, found: Array, size: Array, w: Array) -> None:
+def add_received(t: ProblemArrays, e: int, ci: int, cj: int, held: Array, found: Array, size: Array, w: Array) -> None:
     """Adds the bytes that devices of an edge's consumer receive from others: of each producer's part the largest piece.
 
     Tasks on one device share what they receive.

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from burnish.base.jit import njit
 from burnish.parallel.model.redistribute import SMALL
-from burnish.parallel.simulate.core import PARTS, PLACE, SPLIT, Tables
+from burnish.parallel.simulate.core import PARTS, PLACE, SPLIT, ProblemArrays
 from burnish.parallel.simulate.sharing import SOURCE, TARGET, Array, partners
 from burnish.parallel.simulate.taskgraph import Problem
 from burnish.parallel.simulate.weight_sums import weight_pieces
@@ -84,7 +84,7 @@ def _sums(n: int, nbytes: float) -> tuple[float, float]:
 
 @njit(cache=True)
 def add_messages(
-    t: Tables, e: int, ci: int, cj: int, messages: Array, read: Array, freed: Array, found: Array,
+    t: ProblemArrays, e: int, ci: int, cj: int, messages: Array, read: Array, freed: Array, found: Array,
     size: Array, w: Array,
 ) -> None:  # fmt: skip
     """Adds what an edge takes by device: buffers of messages there and back, inputs that are put together of pieces,

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.core import IN, OUT, PARTS, PLACE, SPLIT, WEIGHT, Scratch, Tables, transfer
+from burnish.parallel.simulate.core import (
+    IN,
+    OUT,
+    PARTS,
+    PLACE,
+    SPLIT,
+    WEIGHT,
+    ProblemArrays,
+    SimulationScratch,
+    transfer,
+)
 from burnish.parallel.simulate.sharing import CLASS, DRIVE, LEVEL, SOURCE, TARGET, Array, partners
 
 
 @njit(cache=True, counted=False)
-def is_covered(t: Tables, e: int, di: int, dj: int, side: int) -> bool:
+def is_covered(t: ProblemArrays, e: int, di: int, dj: int, side: int) -> bool:
     """Whether every part of an edge's producer (side 0) or consumer (1) shares elements with one of the other."""
     for x in range(5):
         c = t.geometry.edges[e, CLASS + x]
@@ -22,7 +32,7 @@ def is_covered(t: Tables, e: int, di: int, dj: int, side: int) -> bool:
 
 
 @njit(cache=True, inner=True)
-def find_hops(t: Tables, e: int, ci: int, cj: int, hop: Array, room: Scratch) -> None:
+def find_hops(t: ProblemArrays, e: int, ci: int, cj: int, hop: Array, room: SimulationScratch) -> None:
     """What passes at least between the end of a task and the arrival of the last of what it sends, forward and
     backward, into ``hop[e]``: its transfers on one link follow each other.
     """
@@ -57,7 +67,7 @@ def find_hops(t: Tables, e: int, ci: int, cj: int, hop: Array, room: Scratch) ->
 
 
 @njit(cache=True, inner=True)
-def shortest(t: Tables, choice: Array, i: int, way: int) -> int:
+def shortest(t: ProblemArrays, choice: Array, i: int, way: int) -> int:
     """Nanoseconds of a forward or backward task of an operation, on the kind of device that is fastest."""
     d = t.configurations[choice[i], SPLIT]
     least = t.time[d, way, 0]
@@ -67,7 +77,7 @@ def shortest(t: Tables, choice: Array, i: int, way: int) -> int:
 
 
 @njit(cache=True, counted=False)
-def tails(t: Tables, choice: Array, sync: Array, hop: Array, tail: Array) -> int:
+def tails(t: ProblemArrays, choice: Array, sync: Array, hop: Array, tail: Array) -> int:
     """Least nanoseconds that pass between the end of a task of each operation and that of the step: ``tail`` [n, 2].
 
     Longest paths of tasks and of what they send (:func:`find_hops`), without contention; returns the whole step's.

@@ -22,7 +22,7 @@ from burnish.parallel.simulate.core import PARTS, SPLIT
 from burnish.parallel.simulate.elimination import eliminate
 from burnish.parallel.simulate.recompute import within_memory
 from burnish.parallel.simulate.simulate import Simulator
-from burnish.search.budget import Budget, Event, Report, Tally
+from burnish.search.budget import Budget, Event, SearchReport, Tally
 
 Choice = NDArray[np.int32]
 _BEYOND = 1e18  # costs from here on are those of strategies that do not fit
@@ -75,7 +75,7 @@ class Found:
     ns: int
     times: Mapping[str, int]
     starts: Mapping[str, float]
-    report: Report[Choice]
+    report: SearchReport[Choice]
 
 
 def search(

@@ -16,7 +16,7 @@ OWN, NEED = 0, 1
 AHEAD, BACK = 0, 1
 
 
-class Geometry(NamedTuple):
+class OverlapArrays(NamedTuple):
     """Who shares what: see :class:`burnish.parallel.simulate.tables.EdgeTables`."""
 
     edges: Array  # [edges, 17]
@@ -26,7 +26,7 @@ class Geometry(NamedTuple):
 
 
 @njit(cache=True, inner=True)
-def shared(t: Geometry, c: int, a: int, i: int, b: int, j: int) -> int:
+def shared(t: OverlapArrays, c: int, a: int, i: int, b: int, j: int) -> int:
     """Elements along an axis that part i of the producer (degree of level a) and j of the consumer (b) share."""
     low = max(t.part[c, OWN, a, i, 0], t.part[c, NEED, b, j, 0])
     high = min(t.part[c, OWN, a, i, 1], t.part[c, NEED, b, j, 1])
@@ -34,7 +34,7 @@ def shared(t: Geometry, c: int, a: int, i: int, b: int, j: int) -> int:
 
 
 @njit(cache=True, inner=True)
-def ranges(t: Geometry, e: int, forwards: bool, di: int, dj: int, k: int, w: Array) -> int:
+def ranges(t: OverlapArrays, e: int, forwards: bool, di: int, dj: int, k: int, w: Array) -> int:
     """The parts of an edge's consumer that read of part k of its producer (``forwards``), or of the producer that part
     k reads of, as ranges along each axis: from ``w[5 + axis]`` to ``w[10 + axis]``.
 
@@ -79,7 +79,7 @@ def ranges(t: Geometry, e: int, forwards: bool, di: int, dj: int, k: int, w: Arr
 
 
 @njit(cache=True, inner=True)
-def count(t: Geometry, e: int, forwards: bool, di: int, dj: int, k: int, w: Array) -> int:
+def count(t: OverlapArrays, e: int, forwards: bool, di: int, dj: int, k: int, w: Array) -> int:
     """Number of parts that :func:`partners` finds."""
     if ranges(t, e, forwards, di, dj, k, w) == 0:
         return 0
@@ -90,7 +90,9 @@ def count(t: Geometry, e: int, forwards: bool, di: int, dj: int, k: int, w: Arra
 
 
 @njit(cache=True, inner=True)
-def partners(t: Geometry, e: int, forwards: bool, di: int, dj: int, k: int, found: Array, size: Array, w: Array) -> int:
+def partners(
+    t: OverlapArrays, e: int, forwards: bool, di: int, dj: int, k: int, found: Array, size: Array, w: Array
+) -> int:
     """Parts at the other end of an edge that share elements with part k: see :func:`ranges`.
 
     Fills ``found`` and ``size`` (elements along split axes); returns their number.
@@ -119,7 +121,7 @@ def partners(t: Geometry, e: int, forwards: bool, di: int, dj: int, k: int, foun
 
 
 @njit(cache=True, inner=True)
-def along(t: Geometry, e: int, forwards: bool, di: int, dj: int, x: int, k: int, w: Array) -> int:
+def along(t: OverlapArrays, e: int, forwards: bool, di: int, dj: int, x: int, k: int, w: Array) -> int:
     """Elements that part k of the other end shares along its axis x."""
     if forwards:
         a = t.edges[e, MOVED + x]
@@ -136,7 +138,7 @@ def along(t: Geometry, e: int, forwards: bool, di: int, dj: int, x: int, k: int,
 
 
 @njit(cache=True, counted=False)
-def volume(t: Geometry, e: int, di: int, dj: int, ki: int, kj: int) -> int:
+def volume(t: OverlapArrays, e: int, di: int, dj: int, ki: int, kj: int) -> int:
     """Elements along split axes that part ki of an edge's producer and part kj of its consumer share."""
     v = 1
     for x in range(4, -1, -1):

@@ -16,7 +16,7 @@ from burnish.errors import PlanError
 from burnish.parallel.simulate import core, loads, paths, walk
 from burnish.parallel.simulate.memory import device_bytes
 from burnish.parallel.simulate.memory_peak import peak_bytes
-from burnish.parallel.simulate.state import EXCEEDED, OVERFLOW, Checkpoints, State, Trace
+from burnish.parallel.simulate.state import EXCEEDED, OVERFLOW, Checkpoints, SimulationState, Trace
 from burnish.parallel.simulate.taskgraph import Problem
 from burnish.parallel.simulate.timeline import Timeline, timeline_of
 
@@ -26,7 +26,7 @@ FIRST_HEAP = 1 << 12
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
+class WalkResult:
     """What a walk found: times in ns, strategies as choices, and how its proposals ended.
 
     ``skipped``: rejected without simulation, by total work or the longest path; ``events`` were simulated.
@@ -53,7 +53,7 @@ class Simulator:
         self._groups = len(problem.weights.nbytes)
         integers, states = np.int64, 2 * self._count * devices
         found, size = np.zeros((2, max(self.t.places.shape[1], 1)), integers)
-        self.room = core.Scratch(
+        self.room = core.SimulationScratch(
             found, size, np.zeros(16, integers), np.zeros((problem.most_pieces, devices), np.bool_),
             np.zeros(max(self._groups, 1), np.bool_), np.zeros(self._count, np.bool_), np.zeros(resources, integers),
         )  # fmt: skip
@@ -82,7 +82,7 @@ class Simulator:
         """A state with room for so many ready tasks."""
         _, states, resources = self._shape
         integers = np.int64
-        self.state = State(
+        self.state = SimulationState(
             np.zeros(states, np.int32), np.zeros(states, integers), np.zeros(self._groups, np.int32),
             np.zeros(self._groups, integers), np.zeros(resources, integers), np.zeros(resources, integers),
             np.zeros(heap, integers), np.zeros(heap, integers), np.zeros(self._count, integers),
@@ -269,7 +269,7 @@ class Simulator:
         moves: Sequence[Sequence[int]] | None = None,
         resume: bool = True,
         stop: bool = True,
-    ) -> Walk:
+    ) -> WalkResult:
         """A Metropolis walk: each proposal gives a random configuration to a random member of ``moves``.
 
         ``moves``: operations that change together, to the same number of their configurations (default: each alone).
@@ -297,7 +297,7 @@ class Simulator:
                 self.grow()
         self._current = None
         accepted, tried, skipped, simulated = (int(n) for n in self._counters)
-        return Walk(best, int(result[1]), begun, int(result[0]), tried, accepted, skipped, simulated)
+        return WalkResult(best, int(result[1]), begun, int(result[0]), tried, accepted, skipped, simulated)
 
     def _checked(self, choice: Choice) -> Choice:
         """The choice as it is compiled for. Raises PlanError where a number is not one of its operation's."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.core import BEFORE, IN, OUT, PARTS, SPLIT, WEIGHT, Tables
+from burnish.parallel.simulate.core import BEFORE, IN, OUT, PARTS, SPLIT, WEIGHT, ProblemArrays
 from burnish.parallel.simulate.sharing import SOURCE, TARGET, Array, count
 
 EXCEEDED, OVERFLOW = -1, -2  # results in place of a time: over the limit; the heap is too small
@@ -15,7 +15,7 @@ UNLIMITED = 1 << 62
 KIND, THING, PART = 50, 24, 12  # bits of a key: kind, operation or edge or group, part, other part (or resource)
 
 
-class State(NamedTuple):
+class SimulationState(NamedTuple):
     """Where a simulation stands: inputs that tasks wait for and when they are ready, of groups of weights likewise;
     when resources are free and the work that is left for them; ready tasks as a heap.
     """
@@ -104,7 +104,7 @@ def pop(times: Array, keys: Array, scalars: Array) -> tuple[int, int]:
 
 
 @njit(cache=True, inner=True)
-def arrive(s: State, z: int, end: int, key: int) -> bool:
+def arrive(s: SimulationState, z: int, end: int, key: int) -> bool:
     """One input of task z has come at ``end``; False if the heap is too small."""
     s.ready[z] = max(s.ready[z], end)
     s.waiting[z] -= 1
@@ -112,7 +112,7 @@ def arrive(s: State, z: int, end: int, key: int) -> bool:
 
 
 @njit(cache=True, inner=True)
-def save(s: State, ck: Checkpoints, z: int) -> None:
+def save(s: SimulationState, ck: Checkpoints, z: int) -> None:
     """Keeps a copy of the state as checkpoint z, unless its heap is too large for it."""
     n = s.scalars[0]
     if n > ck.time.shape[1]:
@@ -135,7 +135,7 @@ def save(s: State, ck: Checkpoints, z: int) -> None:
 
 
 @njit(cache=True, inner=True)
-def load_checkpoint(s: State, ck: Checkpoints, z: int) -> None:
+def load_checkpoint(s: SimulationState, ck: Checkpoints, z: int) -> None:
     """Makes checkpoint z the state."""
     for i in range(s.waiting.size):
         s.waiting[i] = ck.waiting[z, i]
@@ -154,13 +154,13 @@ def load_checkpoint(s: State, ck: Checkpoints, z: int) -> None:
 
 
 @njit(cache=True, inner=True)
-def split_of(t: Tables, choice: Array, i: int) -> int:
+def split_of(t: ProblemArrays, choice: Array, i: int) -> int:
     """The split of an operation's configuration."""
     return t.configurations[choice[i], SPLIT]
 
 
 @njit(cache=True, inner=True)
-def inputs_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
+def inputs_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
     """What the forward task of part k of operation i waits for."""
     n = 0
     own = split_of(t, choice, i)
@@ -173,7 +173,7 @@ def inputs_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
 
 
 @njit(cache=True, inner=True)
-def gradients_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
+def gradients_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
     """What the backward task of part k of operation i waits for: gradients, or its own forward task."""
     n = 0
     own = split_of(t, choice, i)
@@ -184,7 +184,7 @@ def gradients_of(t: Tables, choice: Array, i: int, k: int, w: Array) -> int:
 
 
 @njit(cache=True, inner=True)
-def begin(t: Tables, choice: Array, s: State, load: Array, w: Array) -> bool:
+def begin(t: ProblemArrays, choice: Array, s: SimulationState, load: Array, w: Array) -> bool:
     """The state before the first event; False if the heap is too small."""
     devices = t.kind.size
     s.ready[:] = 0
@@ -205,7 +205,7 @@ def begin(t: Tables, choice: Array, s: State, load: Array, w: Array) -> bool:
 
 
 @njit(cache=True, inner=True)
-def fill(t: Tables, choice: Array, s: State) -> bool:
+def fill(t: ProblemArrays, choice: Array, s: SimulationState) -> bool:
     """Makes the heap that of the first forward tasks, which wait for nothing; False if it is too small."""
     devices = t.kind.size
     s.scalars[0] = 0

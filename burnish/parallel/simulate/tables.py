@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from burnish.loops.expr import FLOATS, ITEM_BYTES
 from burnish.parallel.model.boxes import Ints, Region, hull, touched, volume
-from burnish.parallel.model.operations import MAX_AXES, Model, Operation
+from burnish.parallel.model.operations import MAX_AXES, Operation, OperationGraph
 from burnish.parallel.model.strategy import part
 
 
@@ -75,7 +75,7 @@ class _Needs:
         return tables
 
 
-def edge_tables(model: Model, levels: Sequence[int]) -> EdgeTables:
+def edge_tables(model: OperationGraph, levels: Sequence[int]) -> EdgeTables:
     """The tables of all edges of a model for these degrees."""
     needs = _Needs(levels)
     edges = model.edges
@@ -191,7 +191,7 @@ class WeightTables:
     members: NDArray[np.int64]
 
 
-def weight_tables(model: Model) -> WeightTables:
+def weight_tables(model: OperationGraph) -> WeightTables:
     """The groups of parameters of a model."""
     by_class: dict[str, list[tuple[dict[int, int], float]]] = {}
     found: dict[tuple[tuple[int, ...], tuple[tuple[int, int], ...]], list[tuple[str, float, float]]] = {}

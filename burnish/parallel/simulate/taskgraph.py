@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from burnish.errors import PlanError
 from burnish.parallel.model.costs import Costs, work
-from burnish.parallel.model.machine import Device
+from burnish.parallel.model.machine import Processor
 from burnish.parallel.model.operations import MAX_AXES
-from burnish.parallel.model.space import Space
-from burnish.parallel.simulate.core import Tables
-from burnish.parallel.simulate.sharing import Array, Geometry
+from burnish.parallel.model.space import StrategySpace
+from burnish.parallel.simulate.core import ProblemArrays
+from burnish.parallel.simulate.sharing import Array, OverlapArrays
 from burnish.parallel.simulate.tables import edge_tables, weight_tables
 
 NANO = 1e9
@@ -39,7 +39,7 @@ class Problem:
 
     def __init__(
         self,
-        space: Space,
+        space: StrategySpace,
         costs: Costs,
         synchronization: str = "overlapped",
         sparse: bool = False,
@@ -53,17 +53,17 @@ class Problem:
         self.space, self.model, self.machine = space, space.model, space.machine
         self.synchronization, self.sparse, self.sharded, self.costs = synchronization, sparse, sharded, costs
         self.weights = weight_tables(self.model)
-        self._kinds: list[Device] = []
+        self._kinds: list[Processor] = []
         self.tables = self._tables(costs, list(order))
 
-    def _tables(self, costs: Costs, order: Sequence[tuple[int, int]]) -> Tables:
+    def _tables(self, costs: Costs, order: Sequence[tuple[int, int]]) -> ProblemArrays:
         edges = self.model.edges
         count = len(self.model.operations)
         ends = np.array([[e.producer, e.consumer] for e in edges], np.int64).reshape(-1, 2)
         shared = edge_tables(self.model, self.space.levels)
         splits, time, kind = self._splits(costs)
         configurations, places = self._configurations()
-        geometry = Geometry(np.hstack([ends, shared.axes]), splits, shared.part, shared.reach)
+        geometry = OverlapArrays(np.hstack([ends, shared.axes]), splits, shared.part, shared.reach)
         member = self.weights.members[:, 0]
         group = np.repeat(np.arange(len(self.weights.nbytes)), np.diff(self.weights.pointer))
         numbered = list(enumerate(ends.tolist()))
@@ -77,7 +77,7 @@ class Problem:
             ],
             count,
         )
-        return Tables(
+        return ProblemArrays(
             geometry,
             time,
             kind,

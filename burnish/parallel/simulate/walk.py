@@ -12,7 +12,17 @@ from typing import Any
 import numpy as np
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.core import AFTER, BEFORE, IN, OUT, PARTS, WEIGHT, Known, Scratch, Tables
+from burnish.parallel.simulate.core import (
+    AFTER,
+    BEFORE,
+    IN,
+    OUT,
+    PARTS,
+    WEIGHT,
+    Known,
+    ProblemArrays,
+    SimulationScratch,
+)
 from burnish.parallel.simulate.events import drive
 from burnish.parallel.simulate.loads import change_loads, copy_changed, loads
 from burnish.parallel.simulate.paths import tails
@@ -22,7 +32,7 @@ from burnish.parallel.simulate.state import (
     OVERFLOW,
     UNLIMITED,
     Checkpoints,
-    State,
+    SimulationState,
     Trace,
     begin,
     fill,
@@ -37,9 +47,17 @@ ACCEPTED, TRIED, SKIPPED, EVENTS = range(4)  # counters of a walk
 
 @njit(cache=True, counted=False)
 def simulate(
-    t: Tables, choice: Array, s: State, known: Known, tail: Array, limit: int, every: int, ck: Checkpoints,
-    trace: Trace, room: Scratch,
-) -> int:  # fmt: skip
+    t: ProblemArrays,
+    choice: Array,
+    s: SimulationState,
+    known: Known,
+    tail: Array,
+    limit: int,
+    every: int,
+    ck: Checkpoints,
+    trace: Trace,
+    room: SimulationScratch,
+) -> int:
     """A full simulation of a strategy, of which load and sums are ``known``. See :func:`events.drive`."""
     if not begin(t, choice, s, known.load, room.w):
         return OVERFLOW
@@ -48,9 +66,17 @@ def simulate(
 
 @njit(cache=True, inner=True)
 def resume(
-    t: Tables, old: Array, new: Array, ops: Array, s: State, load: Array, before: Array, ck: Checkpoints, z: int,
-    room: Scratch,
-) -> bool:  # fmt: skip
+    t: ProblemArrays,
+    old: Array,
+    new: Array,
+    ops: Array,
+    s: SimulationState,
+    load: Array,
+    before: Array,
+    ck: Checkpoints,
+    z: int,
+    room: SimulationScratch,
+) -> bool:
     """The state of ``new`` at checkpoint z of ``old``, which was taken before anything that differs.
 
     ``load``, ``before``: all work of either. False if the heap is too small.
@@ -77,7 +103,7 @@ def resume(
 
 
 @njit(cache=True, inner=True)
-def neighbours(t: Tables, old: Array, new: Array, i: int, s: State, room: Scratch) -> None:
+def neighbours(t: ProblemArrays, old: Array, new: Array, i: int, s: SimulationState, room: SimulationScratch) -> None:
     """What tasks of operations beside a changed one wait for, if they are not changed themselves."""
     devices = t.kind.size
     for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
@@ -99,7 +125,7 @@ def neighbours(t: Tables, old: Array, new: Array, i: int, s: State, room: Scratc
 
 
 @njit(cache=True, inner=True)
-def resume_point(t: Tables, ops: Array, first: Array, every: int, ck: Checkpoints) -> int:
+def resume_point(t: ProblemArrays, ops: Array, first: Array, every: int, ck: Checkpoints) -> int:
     """The last checkpoint before anything that these operations change; 0, the start, if there is no other."""
     least = UNLIMITED
     for i in ops:
@@ -117,9 +143,22 @@ def resume_point(t: Tables, ops: Array, first: Array, every: int, ck: Checkpoint
 
 @njit(cache=True, counted=False)
 def propose(
-    t: Tables, old: Array, new: Array, ops: Array, s: State, first: Array, known: Known, changed: Known, limit: int,
-    every: int, ck: Checkpoints, trace: Trace, room: Scratch, counters: Array, stop: bool,
-) -> int:  # fmt: skip
+    t: ProblemArrays,
+    old: Array,
+    new: Array,
+    ops: Array,
+    s: SimulationState,
+    first: Array,
+    known: Known,
+    changed: Known,
+    limit: int,
+    every: int,
+    ck: Checkpoints,
+    trace: Trace,
+    room: SimulationScratch,
+    counters: Array,
+    stop: bool,
+) -> int:
     """The time of ``new``, which is ``old`` but for ``ops``; EXCEEDED over ``limit``.
 
     ``changed`` comes in as what is known of the old strategy and leaves as that of the new one; ``every`` 0: without
@@ -175,10 +214,28 @@ def put_known(to: Known, known: Known) -> None:
 
 @njit(cache=True, counted=False)
 def metropolis(
-    t: Tables, choice: Array, first_number: Array, numbers: Array, moves: Array, move_pointer: Array, proposals: int,
-    temperature: float, seed: int, stop: bool, s: State, known: Known, changed: Known, every: int, ck: Checkpoints,
-    trace: Trace, room: Scratch, counters: Array, best: Array, new: Array, first: Array,
-) -> tuple[Any, Any]:  # fmt: skip
+    t: ProblemArrays,
+    choice: Array,
+    first_number: Array,
+    numbers: Array,
+    moves: Array,
+    move_pointer: Array,
+    proposals: int,
+    temperature: float,
+    seed: int,
+    stop: bool,
+    s: SimulationState,
+    known: Known,
+    changed: Known,
+    every: int,
+    ck: Checkpoints,
+    trace: Trace,
+    room: SimulationScratch,
+    counters: Array,
+    best: Array,
+    new: Array,
+    first: Array,
+) -> tuple[Any, Any]:
     """Proposals at one temperature, from ``choice``, which becomes the last accepted strategy, ``best`` the best.
 
     A time T is accepted with probability exp((now - T) / (temperature * now)). Returns the times of both, at least

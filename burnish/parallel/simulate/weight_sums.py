@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.core import PARTS, PLACE, SPLIT, Tables
+from burnish.parallel.simulate.core import PARTS, PLACE, SPLIT, ProblemArrays
 from burnish.parallel.simulate.sharing import Array
 
 
@@ -18,7 +18,7 @@ def lcm(a: int, b: int) -> int:
 
 
 @njit(cache=True, counted=False)
-def weight_pieces(t: Tables, g: int, choice: Array, holders: Array) -> int:
+def weight_pieces(t: ProblemArrays, g: int, choice: Array, holders: Array) -> int:
     """Marks which devices hold each piece of a group of weights: ``holders`` [pieces, devices]; returns the number."""
     fine_a = 1
     fine_b = 1
@@ -64,7 +64,7 @@ def weight_pieces(t: Tables, g: int, choice: Array, holders: Array) -> int:
 
 
 @njit(cache=True, counted=False)
-def synchronization(t: Tables, g: int, choice: Array, sync: Array, holders: Array) -> float:
+def synchronization(t: ProblemArrays, g: int, choice: Array, sync: Array, holders: Array) -> float:
     """Nanoseconds on every link that summing a group's gradients takes, into ``sync[g]``; at its end: after the step.
 
     Overlapped: an all-reduce in a ring over each piece's devices. Else the published simulator's: (replicas in a node
@@ -99,7 +99,7 @@ def synchronization(t: Tables, g: int, choice: Array, sync: Array, holders: Arra
 
 
 @njit(cache=True, inner=True)
-def all_reduce(t: Tables, holders: Array, p: int, nbytes: float, sync: Array, g: int) -> float:
+def all_reduce(t: ProblemArrays, holders: Array, p: int, nbytes: float, sync: Array, g: int) -> float:
     """Adds one all-reduce over the devices that hold piece p to ``sync[g]``; returns the bytes that are sent."""
     devices = t.kind.size
     n = 0

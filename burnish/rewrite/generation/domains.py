@@ -12,7 +12,7 @@ from itertools import product
 
 from burnish.errors import ModelError
 from burnish.graph.graph import Graph
-from burnish.rewrite.language.terms import Apply, Term, Value, Var, parse_term
+from burnish.rewrite.language.terms import Apply, Term, TermVariable, Value, parse_term
 from burnish.rewrite.language.vocabulary import Binding, Shape, word_graph
 
 NOTHING = Binding({}, {})  # terms of a domain name no sizes
@@ -56,7 +56,7 @@ class Domain:
 
     def leaves(self) -> list[tuple[Term, Shape]]:
         """Variables and constants with their shapes, in the order in which they are preferred."""
-        known: list[tuple[Term, Shape]] = [(Var(v), self.shapes[s]) for v, s in self.variables.items()]
+        known: list[tuple[Term, Shape]] = [(TermVariable(v), self.shapes[s]) for v, s in self.variables.items()]
         for text in self.constants:
             term = parse_term(text)
             assert isinstance(term, Apply)

@@ -16,17 +16,17 @@ import numpy as np
 
 from burnish.rewrite.generation import forms
 from burnish.rewrite.generation.domains import Domain, Instance, Shape, constant
-from burnish.rewrite.language.terms import Apply, Term, Var
-from burnish.rewrite.proofs.field import Field, evaluate_graph
+from burnish.rewrite.language.terms import Apply, Term, TermVariable
+from burnish.rewrite.proofs.field import PrimeField, evaluate_graph
 
 NONE = -1  # no second argument; no member; no class
-FIELD = Field()  # that terms are told apart in
+FIELD = PrimeField()  # that terms are told apart in
 _LEAF = -1  # the operator of a leaf
 _CELLS = 1 << 19  # pairs of arguments looked at together
 
 
 @dataclass(frozen=True)
-class Level:
+class TermLevel:
     """The terms of one size. All arrays are [terms]; ``b`` is NONE for operators of one tensor."""
 
     operator: np.ndarray  # int16, an index of Terms.instances
@@ -35,9 +35,9 @@ class Level:
     value: np.ndarray  # int32, class of the term itself
     first: np.ndarray  # bool: the term is its class's representative
 
-    def take(self, rows: np.ndarray) -> Level:
+    def take(self, rows: np.ndarray) -> TermLevel:
         """Some of them."""
-        return Level(self.operator[rows], self.a[rows], self.b[rows], self.value[rows], self.first[rows])
+        return TermLevel(self.operator[rows], self.a[rows], self.b[rows], self.value[rows], self.first[rows])
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Terms:
     """
 
     domain: Domain
-    field: Field
+    field: PrimeField
     instances: list[Instance]
     leaves: list[Term]
     shapes: list[Shape]
-    levels: list[Level] = default(default_factory=list)
+    levels: list[TermLevel] = default(default_factory=list)
     shape: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int16))
     size: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int8))
     operator: np.ndarray = default(default_factory=lambda: np.zeros(0, np.int16))
@@ -84,13 +84,13 @@ class Terms:
         return self.instances[operator].term(*(self.term(c) for c in (a, b) if c != NONE))
 
 
-def enumerate_terms(domain: Domain, size: int, over: Field = FIELD) -> Terms:
+def enumerate_terms(domain: Domain, size: int, over: PrimeField = FIELD) -> Terms:
     """All terms of a domain of at most ``size`` operators, the same in every run."""
     return _Enumeration(domain, size, over).terms
 
 
 class _Enumeration:
-    def __init__(self, domain: Domain, size: int, over: Field) -> None:
+    def __init__(self, domain: Domain, size: int, over: PrimeField) -> None:
         instances = domain.instances()
         leaves = domain.leaves()
         shapes = sorted({s for _, s in leaves} | {s for i in instances for s in (*i.shapes, i.shape)})
@@ -124,7 +124,7 @@ class _Enumeration:
             )
 
     def _leaf(self, term: Term, shape: Shape, random: np.random.Generator) -> np.ndarray:
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             over = self.terms.field
             one, two = (over.random(random, (int(np.prod(shape, dtype=int)),)) for _ in range(2))
             return np.where(over.rank(one) < over.rank(two), one, two)  # windows without a positive element occur
@@ -192,7 +192,7 @@ class _Enumeration:
         del order, starts
         first = np.zeros(count, bool)
         first[chosen] = True
-        t.levels.append(Level(operator, a, b, value, first))
+        t.levels.append(TermLevel(operator, a, b, value, first))
         if n < self.last:
             self._evaluate(n)
 
@@ -236,7 +236,7 @@ class _Enumeration:
                     inputs = (self.terms.value_of(x), self.terms.value_of(y))
                     yield a, b, forms.key(forms.chosen(form, inputs, (rows_x, rows_y), over))
 
-    def _unary(self, form: forms.Form, instance: Instance, a: np.ndarray) -> np.ndarray:
+    def _unary(self, form: forms.FingerprintForm, instance: Instance, a: np.ndarray) -> np.ndarray:
         over = self.terms.field
         if form.kind == "linear":
             return forms.key(forms.fingerprints(form, [self.terms.value_of(a)], over))
@@ -244,7 +244,7 @@ class _Enumeration:
         return forms.key(forms.product_modulo(values, forms.projection(instance.shape, over).T, over))
 
     def _disjoint(
-        self, form: forms.Form, left: np.ndarray, right: np.ndarray, i: int, j: int
+        self, form: forms.FingerprintForm, left: np.ndarray, right: np.ndarray, i: int, j: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
         """All pairs without a common operator."""
         members = self.terms.members

@@ -16,7 +16,7 @@ import numpy as np
 
 from burnish.errors import RuleError
 from burnish.rewrite.generation.domains import Instance, Shape
-from burnish.rewrite.proofs.field import Field, evaluate_graph
+from burnish.rewrite.proofs.field import PrimeField, evaluate_graph
 
 _HALF = 16  # bits of an element's low part
 _LOW = (1 << _HALF) - 1
@@ -27,7 +27,7 @@ _PAIRS = 1 << 14  # pairs of tensors multiplied at a time
 _TRIALS = 16  # random tensors on which a form must agree with the definition
 
 
-def product_modulo(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
+def product_modulo(a: np.ndarray, b: np.ndarray, over: PrimeField) -> np.ndarray:
     """``a`` [n, k] times ``b`` [k, m] over the field; all are elements, int64."""
     out = np.empty((len(a), b.shape[1]), np.int64)
     columns = b.astype(np.float64)
@@ -37,7 +37,7 @@ def product_modulo(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
     return out
 
 
-def _product(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
+def _product(a: np.ndarray, b: np.ndarray, over: PrimeField) -> np.ndarray:
     total = np.zeros((len(a), b.shape[1]), np.int64)
     for start in range(0, a.shape[1], _EXACT):
         rows, columns = a[:, start : start + _EXACT], b[start : start + _EXACT]
@@ -47,7 +47,7 @@ def _product(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
     return total
 
 
-def dot_modulo(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
+def dot_modulo(a: np.ndarray, b: np.ndarray, over: PrimeField) -> np.ndarray:
     """Products [n] of the rows of ``a`` with those of ``b``, both [n, k]."""
     total = np.zeros(len(a), np.int64)
     for start in range(0, a.shape[1], _EXACT):
@@ -58,7 +58,7 @@ def dot_modulo(a: np.ndarray, b: np.ndarray, over: Field) -> np.ndarray:
     return total
 
 
-def evaluate(instance: Instance, inputs: list[np.ndarray], field: Field) -> np.ndarray:
+def evaluate(instance: Instance, inputs: list[np.ndarray], field: PrimeField) -> np.ndarray:
     """Values [B, elements] of the operator for inputs [B, elements]."""
     pieces = []
     for start in range(0, len(inputs[0]), _CHUNK):
@@ -72,7 +72,7 @@ def evaluate(instance: Instance, inputs: list[np.ndarray], field: Field) -> np.n
 
 
 @dataclass(frozen=True)
-class Form:
+class FingerprintForm:
     """How a result's two fingerprints follow from the arguments' elements.
 
     linear: ``parts`` [2, elements] for each argument; bilinear: one part [2, elements of a, elements of b];
@@ -83,13 +83,13 @@ class Form:
     parts: tuple[np.ndarray, ...] = ()
 
 
-def projection(shape: Shape, field: Field) -> np.ndarray:
+def projection(shape: Shape, field: PrimeField) -> np.ndarray:
     """The two random forms [2, elements] of tensors of a shape; of one shape always the same."""
     seed = [len(shape), *shape]
     return field.random(np.random.default_rng(seed), (2, prod(shape)))
 
 
-def form(instance: Instance, field: Field) -> Form:
+def form(instance: Instance, field: PrimeField) -> FingerprintForm:
     """The operator's form, checked against its definition on random tensors.
 
     Raises RuleError for an operator of two tensors that is neither linear nor bilinear.
@@ -103,26 +103,26 @@ def form(instance: Instance, field: Field) -> Form:
     for i, n in enumerate(sizes):
         units = [np.eye(n, dtype=np.int64) if i == j else np.zeros((n, m), np.int64) for j, m in enumerate(sizes)]
         parts.append(product_modulo(forms, evaluate(instance, units, field).T, field))
-    linear = Form("linear", tuple(parts))
+    linear = FingerprintForm("linear", tuple(parts))
     if np.array_equal(fingerprints(linear, trial, field), expected):
         return linear
     if len(sizes) == 1:
-        return Form("opaque")
+        return FingerprintForm("opaque")
     if len(sizes) == 2:
-        bilinear = Form("bilinear", (_bilinear(instance, forms, field),))
+        bilinear = FingerprintForm("bilinear", (_bilinear(instance, forms, field),))
         if np.array_equal(fingerprints(bilinear, trial, field), expected):
             return bilinear
     raise RuleError(f"operator '{instance.word}' of a domain is neither linear nor bilinear nor of one tensor")
 
 
-def _bilinear(instance: Instance, forms: np.ndarray, field: Field) -> np.ndarray:
+def _bilinear(instance: Instance, forms: np.ndarray, field: PrimeField) -> np.ndarray:
     n, m = (prod(shape) for shape in instance.shapes)
     left, right = np.eye(n, dtype=np.int64).repeat(m, 0), np.tile(np.eye(m, dtype=np.int64), (n, 1))
     values = evaluate(instance, [left, right], field)
     return product_modulo(forms, values.T, field).reshape(2, n, m)
 
 
-def fingerprints(form: Form, inputs: Sequence[np.ndarray], field: Field) -> np.ndarray:
+def fingerprints(form: FingerprintForm, inputs: Sequence[np.ndarray], field: PrimeField) -> np.ndarray:
     """The two forms [B, 2] of the result for inputs [B, elements]."""
     if form.kind == "linear":
         terms = [product_modulo(x, part.T, field) for x, part in zip(inputs, form.parts, strict=True)]
@@ -132,7 +132,7 @@ def fingerprints(form: Form, inputs: Sequence[np.ndarray], field: Field) -> np.n
 
 
 def chosen(
-    form: Form, inputs: tuple[np.ndarray, np.ndarray], rows: tuple[np.ndarray, np.ndarray], field: Field
+    form: FingerprintForm, inputs: tuple[np.ndarray, np.ndarray], rows: tuple[np.ndarray, np.ndarray], field: PrimeField
 ) -> np.ndarray:
     """The two forms [B, 2] of the results for the pairs (x[rows[0]], y[rows[1]])."""
     if form.kind == "linear":
@@ -149,7 +149,7 @@ def chosen(
     return out
 
 
-def table(form: Form, x: np.ndarray, y: np.ndarray, field: Field) -> np.ndarray:
+def table(form: FingerprintForm, x: np.ndarray, y: np.ndarray, field: PrimeField) -> np.ndarray:
     """The two forms [n, m, 2] of the results for all pairs of ``x`` [n, elements] and ``y`` [m, elements]."""
     if form.kind == "linear":
         left, right = (product_modulo(v, part.T, field) for v, part in zip((x, y), form.parts, strict=True))

@@ -22,16 +22,16 @@ from burnish.errors import ModelError, RuleError
 from burnish.rewrite.generation.domains import NOTHING, Domain
 from burnish.rewrite.generation.enumerate import FIELD
 from burnish.rewrite.generation.principal import Unifier, resolved, typed
-from burnish.rewrite.generation.values import Values
+from burnish.rewrite.generation.values import TermValues
 from burnish.rewrite.language.bindings import Bindings, shape_of
 from burnish.rewrite.language.sizes import is_extent, names_of, number_of, parse_size, quotient, value_of
 from burnish.rewrite.language.terms import (
     Apply,
     Condition,
-    Rule,
+    RewriteRule,
     Term,
+    TermVariable,
     Type,
-    Var,
     substitute,
     substitute_sizes,
     subterms,
@@ -39,7 +39,7 @@ from burnish.rewrite.language.terms import (
 )
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.language.vocabulary import Binding, Shape
-from burnish.rewrite.proofs.field import PRIMES, Field
+from burnish.rewrite.proofs.field import PRIMES, PrimeField
 from burnish.rewrite.proofs.validate import evaluate_term
 
 Terms = tuple[Term, ...]
@@ -61,10 +61,12 @@ class Pair:
 # --- values at the domain's sizes -------------------------------------------------------------------------------------
 
 
-def holds(pair: Pair, over: Field = FIELD) -> bool:
+def holds(pair: Pair, over: PrimeField = FIELD) -> bool:
     """Whether both sides are equal for random values of the variables."""
     random = np.random.default_rng(2)
-    known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *s)) for n, s in sorted(pair.shapes.items())}
+    known: dict[Term, np.ndarray] = {
+        TermVariable(n): over.random(random, (1, *s)) for n, s in sorted(pair.shapes.items())
+    }
     for a, b in zip(pair.left, pair.right, strict=True):
         x, y = (evaluate_term(t, NOTHING, known, over) for t in (a, b))
         if x.shape != y.shape or not np.array_equal(x, y):
@@ -83,8 +85,10 @@ def most_general(pair: Pair) -> Pair:
 
 def renamed(pair: Pair) -> Pair:
     """The pair with variables named in the order in which they occur."""
-    order = dict.fromkeys(t.name for side in (*pair.left, *pair.right) for t in subterms(side) if isinstance(t, Var))
-    names: dict[str, Term] = {n: Var(f"v{i}") for i, n in enumerate(order)}
+    order = dict.fromkeys(
+        t.name for side in (*pair.left, *pair.right) for t in subterms(side) if isinstance(t, TermVariable)
+    )
+    names: dict[str, Term] = {n: TermVariable(f"v{i}") for i, n in enumerate(order)}
     left, right = (tuple(substitute(t, names) for t in side) for side in (pair.left, pair.right))
     return Pair(left, right, {str(names[n]): pair.shapes[n] for n in order})
 
@@ -96,10 +100,10 @@ def _lifted(pair: Pair) -> Pair:
         )
         for term in sorted(left & right, key=lambda t: (-len(str(t)), str(t))):
             name = f"t{sum(n[0] == 't' for n in pair.shapes) + 1}"
-            shape = shape_of(term, NOTHING, {Var(n): s for n, s in pair.shapes.items()})
-            sides_ = [tuple(_replaced(t, term, Var(name)) for t in s) for s in (pair.left, pair.right)]
+            shape = shape_of(term, NOTHING, {TermVariable(n): s for n, s in pair.shapes.items()})
+            sides_ = [tuple(_replaced(t, term, TermVariable(name)) for t in s) for s in (pair.left, pair.right)]
             candidate = _used(Pair(sides_[0], sides_[1], {**pair.shapes, name: shape}))
-            if sides_[0] != (Var(name),) and holds(candidate):
+            if sides_[0] != (TermVariable(name),) and holds(candidate):
                 pair = candidate
                 break
         else:
@@ -111,7 +115,7 @@ def _replaced(term: Term, old: Term, new: Term) -> Term:
         return new
     return (
         term
-        if isinstance(term, Var)
+        if isinstance(term, TermVariable)
         else Apply(term.word, tuple(_replaced(a, old, new) for a in term.args), term.attrs)
     )
 
@@ -124,7 +128,9 @@ def _used(pair: Pair) -> Pair:
 def _split(pair: Pair) -> Pair:
     """Occurrences of one variable get two names where the pair allows it; again, until it does nowhere."""
     for name in sorted(pair.shapes):
-        left, right = (sum(t == Var(name) for side in s for t in subterms(side)) for s in (pair.left, pair.right))
+        left, right = (
+            sum(t == TermVariable(name) for side in s for t in subterms(side)) for s in (pair.left, pair.right)
+        )
         other = next(f"{name}{i}" for i in range(1, 99) if f"{name}{i}" not in pair.shapes)
         if left + right > _OCCURRENCES:
             continue
@@ -145,15 +151,15 @@ def _parts_of_one(pair: Pair) -> bool:
 
 
 def _renamed(term: Term, name: str, other: str, marks: Iterator[bool]) -> Term:
-    if isinstance(term, Var):
-        return Var(other) if term.name == name and next(marks) else term
+    if isinstance(term, TermVariable):
+        return TermVariable(other) if term.name == name and next(marks) else term
     return Apply(term.word, tuple(_renamed(a, name, other, marks) for a in term.args), term.attrs)
 
 
 # --- step 2: sizes ----------------------------------------------------------------------------------------------------
 
 
-def generalize(pair: Pair, name: str, domain: Domain) -> list[Rule]:
+def generalize(pair: Pair, name: str, domain: Domain) -> list[RewriteRule]:
     """Substitutions for all sizes that contain a pair: one, or several that differ in which variables have leading
     dimensions; none if it holds at the domain's sizes only. ``pair``: as :func:`most_general` leaves it.
     """
@@ -164,7 +170,7 @@ def generalize(pair: Pair, name: str, domain: Domain) -> list[Rule]:
     return [_readable(rule) for rule in rules if not _of_one_size(rule)]
 
 
-def _of_one_size(rule: Rule) -> bool:
+def _of_one_size(rule: RewriteRule) -> bool:
     """Whether an extent could not be made symbolic: an identity of the domain's sizes."""
     extents = [d for t in rule.types.values() for d in t.dims]
     for term in (t for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)):
@@ -181,7 +187,7 @@ class _Symbolic:
         self.pair = pair
         u = self.unifier = Unifier()
         dims = {n: tuple(u.fresh("d", e) for e in shape) for n, shape in sorted(pair.shapes.items())}
-        cache: dict = {Var(n): (d, pair.shapes[n], Var(n)) for n, d in dims.items()}
+        cache: dict = {TermVariable(n): (d, pair.shapes[n], TermVariable(n)) for n, d in dims.items()}
         both = [[typed(u, t, dims, cache) for t in s] for s in (pair.left, pair.right)]
         for a, b in zip(*both, strict=True):
             for x, y in zip(a[0], b[0], strict=True):
@@ -194,12 +200,12 @@ class _Symbolic:
         rule = self.rule("", dict.fromkeys(dims))
         self.free = sorted(rule.sizes, key=lambda n: int(n[1:]))
         self.start = {n: u.values[n] for n in self.free}
-        self.values = Values(self.dims)
+        self.values = TermValues(self.dims)
 
-    def rule(self, name: str, leads: Mapping[str, str | None]) -> Rule:
+    def rule(self, name: str, leads: Mapping[str, str | None]) -> RewriteRule:
         """The rule as it stands."""
         types = {n: Type(d, leads[n]) for n, d in self.dims.items()}
-        return Rule(name, types, self.left, self.right, self.conditions)
+        return RewriteRule(name, types, self.left, self.right, self.conditions)
 
     def agrees(self, values: Mapping[str, int]) -> bool:
         """Whether both sides are well-typed and equal at these sizes."""
@@ -275,12 +281,12 @@ class _Symbolic:
         self.free = [n for n in self.free if n not in known]
         self.start = {n: self.start[n] for n in self.free}
 
-    def rules(self, name: str, leading: bool) -> Iterator[Rule]:
+    def rules(self, name: str, leading: bool) -> Iterator[RewriteRule]:
         """The rule, with leading dimensions where they may be."""
         tensors = [n for n, s in self.pair.shapes.items() if len(s) > 1]
         for count in range(self._common(tensors), 0, -1):
             types = {n: Type(d[count:], "l") if n in tensors else Type(d) for n, d in self.dims.items()}
-            rule = Rule(name, types, self.left, self.right, self.conditions)
+            rule = RewriteRule(name, types, self.left, self.right, self.conditions)
             if _types(rule) and valid(rule):
                 yield rule
                 return
@@ -299,7 +305,7 @@ class _Symbolic:
         """How many dimensions all tensors have in front, of extents that stand nowhere else."""
         alike = list(takewhile(lambda row: len(set(row)) == 1, zip(*(self.dims[n] for n in tensors), strict=False)))
         rest = [d for n in self.dims for d in self.dims[n][len(alike) if n in tensors else 0 :]]
-        used = set(names_of(*rest)) | set(Rule("", {}, self.left, self.right).sizes)
+        used = set(names_of(*rest)) | set(RewriteRule("", {}, self.left, self.right).sizes)
         return next((i for i, row in enumerate(alike) if used & names_of(row[0])), len(alike))
 
     def _batched(self, tensors: Sequence[str]) -> list[frozenset[str]]:
@@ -315,7 +321,7 @@ class _Symbolic:
         return sorted(found, key=lambda names: (-len(names), sorted(names)))
 
 
-def _types(rule: Rule) -> bool:
+def _types(rule: RewriteRule) -> bool:
     """Whether both sides have types with any leading dimensions, none among them."""
     try:
         type_rule(rule)
@@ -333,21 +339,21 @@ def _put(condition: Condition, of: Callable[[int], int]) -> Condition:
 # --- step 3: tests ----------------------------------------------------------------------------------------------------
 
 
-def equal_at(rule: Rule, binding: Binding, over: Field) -> bool | None:
+def equal_at(rule: RewriteRule, binding: Binding, over: PrimeField) -> bool | None:
     """Whether both sides are equal at these sizes; None if one is not well-typed."""
     random = np.random.default_rng(5)
     try:
         shapes = {n: binding.shape(t) for n, t in rule.types.items()}
         if any(min(s, default=1) < 1 for s in shapes.values()):
             return None
-        known: dict[Term, np.ndarray] = {Var(n): over.random(random, (1, *s)) for n, s in shapes.items()}
+        known: dict[Term, np.ndarray] = {TermVariable(n): over.random(random, (1, *s)) for n, s in shapes.items()}
         left, right = ([evaluate_term(t, binding, known, over) for t in side] for side in (rule.left, rule.right))
     except (ModelError, ZeroDivisionError):
         return None
     return all(a.shape == b.shape and bool((a == b).all()) for a, b in zip(left, right, strict=True))
 
 
-def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
+def valid(rule: RewriteRule, samples: int = _SAMPLES) -> bool:
     """Whether both sides have equal types at all random sizes, and equal values at ``samples`` of them, in a field
     other than rules are found in. What types at some sizes must do so with any leading dimensions.
     """
@@ -356,7 +362,7 @@ def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
     found = 0
     for _ in range(_ATTEMPTS):
         binding = drawn.candidate()
-        answer = None if binding is None else equal_at(rule, binding, Field(PRIMES[1]))
+        answer = None if binding is None else equal_at(rule, binding, PrimeField(PRIMES[1]))
         if binding is not None and answer is None and any(binding.leads.values()):
             alone = Binding(binding.sizes, dict.fromkeys(binding.leads, ()))
             answer = None if equal_at(rule, alone, FIELD) is None else False
@@ -371,12 +377,14 @@ def valid(rule: Rule, samples: int = _SAMPLES) -> bool:
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def _readable(rule: Rule) -> Rule:
+def _readable(rule: RewriteRule) -> RewriteRule:
     """Variables and sizes named in the order in which they occur: equal rules have equal texts."""
     order = list(
-        dict.fromkeys(t.name for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Var))
+        dict.fromkeys(
+            t.name for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, TermVariable)
+        )
     )
-    new: dict[str, Term] = {n: Var(_VARIABLES[i]) for i, n in enumerate(order)}
+    new: dict[str, Term] = {n: TermVariable(_VARIABLES[i]) for i, n in enumerate(order)}
     types = {str(new[n]): rule.types[n] for n in order}
     left, right = (tuple(substitute(t, new) for t in side) for side in (rule.left, rule.right))
     rule = replace(rule, types=types, left=left, right=right)

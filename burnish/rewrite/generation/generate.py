@@ -20,7 +20,7 @@ from burnish.rewrite.generation.enumerate import NONE, Terms, enumerate_terms, m
 from burnish.rewrite.generation.generalize import Pair, generalize, most_general, renamed
 from burnish.rewrite.generation.joins import Joins, connect, roots
 from burnish.rewrite.generation.prune import Nodes, Pruned, orbits, prune
-from burnish.rewrite.language.terms import Apply, Rule, Term, Var, subterms, variables
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, subterms, variables
 
 _COSTS = {"matmul": 8, "conv2d": 8, "avg_pool2d": 4, "max_pool2d": 4, "part": 0}  # relative, of one word; others 1
 _WHOLE = 4  # terms beyond this size are looked at for merges alone: they are too many
@@ -38,8 +38,8 @@ class Generated:
     """
 
     domain: str
-    rules: list[Rule] = field(default_factory=list)
-    saving: list[Rule] = field(default_factory=list)
+    rules: list[RewriteRule] = field(default_factory=list)
+    saving: list[RewriteRule] = field(default_factory=list)
     pruned: list[Pruned] = field(default_factory=list)
     connected: list[int] = field(default_factory=list)
     laws: list[int] = field(default_factory=list)
@@ -177,7 +177,7 @@ class _Generator:
     def _made_of(self, names: frozenset[str]) -> np.ndarray:
         """Of each class, whether it is computed from constants and these variables alone."""
         t = self.terms
-        leaf = [not isinstance(x, Var) or x.name in names for x in t.leaves]
+        leaf = [not isinstance(x, TermVariable) or x.name in names for x in t.leaves]
         out = np.zeros(len(t.size), bool)
         for n in range(int(t.size.max()) + 1):
             rows = np.flatnonzero(t.size == n)

@@ -16,7 +16,7 @@ from burnish.rewrite.generation.domains import NOTHING
 from burnish.rewrite.generation.enumerate import NONE, spans
 from burnish.rewrite.generation.generalize import Pair
 from burnish.rewrite.generation.prune import Nodes
-from burnish.rewrite.language.terms import Apply, Term, Var, variables
+from burnish.rewrite.language.terms import Apply, Term, TermVariable, variables
 from burnish.rewrite.language.vocabulary import Shape, infer_word
 
 Columns = dict[str, np.ndarray]
@@ -59,9 +59,9 @@ class Joins:
         the variables.
         """
         none = np.zeros(0, np.int64)
-        if isinstance(left, Var) or str(left) in self.leaves or not variables(right) <= variables(left):
+        if isinstance(left, TermVariable) or str(left) in self.leaves or not variables(right) <= variables(left):
             return none, none
-        shape_of: dict[Term, Shape] = {Var(n): s for n, s in shapes.items()}
+        shape_of: dict[Term, Shape] = {TermVariable(n): s for n, s in shapes.items()}
         operator = self._operator(left, shape_of)
         if operator is None or self._operator(right, shape_of) is None:
             return none, none
@@ -73,7 +73,7 @@ class Joins:
 
     def _operator(self, term: Term, shapes: dict[Term, Shape]) -> int | None:
         """The operator of a term's root; NONE for a variable or constant, None if the domain does not have it."""
-        if isinstance(term, Var) or str(term) in self.leaves:
+        if isinstance(term, TermVariable) or str(term) in self.leaves:
             return NONE
         for argument in term.args:
             self._shape(argument, shapes)
@@ -99,7 +99,7 @@ class Joins:
         assert isinstance(term, Apply)
         for argument, classes in zip(term.args, (self.nodes.a, self.nodes.b), strict=False):
             found = classes[nodes].astype(np.int64)
-            if isinstance(argument, Var):
+            if isinstance(argument, TermVariable):
                 if argument.name not in columns:
                     columns = {**columns, argument.name: found}
                     continue
@@ -139,7 +139,7 @@ class Joins:
         operator = self._operator(term, shapes)
         if operator is None:
             return np.full(count, NONE, np.int64)
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             return self.nodes.first[columns[term.name]]
         if operator == NONE:
             return np.full(count, self.leaves[str(term)], np.int64)

@@ -26,7 +26,7 @@ from burnish.rewrite.language.sizes import (
     terms_of,
     value_of,
 )
-from burnish.rewrite.language.terms import Apply, Condition, Term, Value, Var
+from burnish.rewrite.language.terms import Apply, Condition, Term, TermVariable, Value
 
 Dims = tuple[int, ...]
 
@@ -185,7 +185,7 @@ def typed(
 
 def resolved(u: Unifier, term: Term) -> Term:
     """A symbolic term with what is known put in."""
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return term
     return Apply(term.word, tuple(resolved(u, a) for a in term.args), tuple((k, _put(u, v)) for k, v in term.attrs))
 

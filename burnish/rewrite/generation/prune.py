@@ -15,7 +15,7 @@ import numpy as np
 
 from burnish.rewrite.generation import forms
 from burnish.rewrite.generation.enumerate import NONE, Terms, members_of
-from burnish.rewrite.language.terms import Var
+from burnish.rewrite.language.terms import TermVariable
 
 _ROWS = 1 << 18  # terms looked at together
 
@@ -78,7 +78,7 @@ def _exchanges(nodes: Nodes) -> list[np.ndarray]:
     """
     t = nodes.terms
     leaves = int((t.size == 0).sum())
-    variables = [i for i in range(leaves) if isinstance(t.leaves[i], Var)]
+    variables = [i for i in range(leaves) if isinstance(t.leaves[i], TermVariable)]
     found = []
     for x, y in pairwise(variables):
         if t.shape[x] != t.shape[y]:

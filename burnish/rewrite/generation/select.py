@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from burnish.errors import RuleError
 from burnish.rewrite.generation.generate import Generated
-from burnish.rewrite.language.terms import Apply, Rule, Term, Var, subterms
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, subterms
 from burnish.rewrite.proofs.proof import Proof
 from burnish.rewrite.proofs.prove import EFFORTS, Effort, Prover
 from burnish.rewrite.search.match import compile_rules
@@ -27,14 +27,14 @@ _LARGEST = 3  # operators on the left of a rule without a name: what is larger i
 
 
 @dataclass
-class Selection:
+class RuleSelection:
     """``rules``, each with its proof in ``proofs``. ``unproved``: what was found but does not follow from the axioms,
     smallest first.
     """
 
-    rules: list[Rule] = field(default_factory=list)
+    rules: list[RewriteRule] = field(default_factory=list)
     proofs: dict[str, Proof] = field(default_factory=dict)
-    unproved: list[Rule] = field(default_factory=list)
+    unproved: list[RewriteRule] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -50,17 +50,21 @@ class Selection:
         )
 
 
-def select(generated: Sequence[Generated], statements: Sequence[Rule], axioms: Mapping[str, Rule]) -> Selection:
+def select(
+    generated: Sequence[Generated], statements: Sequence[RewriteRule], axioms: Mapping[str, RewriteRule]
+) -> RuleSelection:
     """The substitutions to ship. Raises RuleError naming a statement that is not proved."""
     return _Selector(generated, statements, axioms).result
 
 
 class _Selector:
-    def __init__(self, generated: Sequence[Generated], statements: Sequence[Rule], axioms: Mapping[str, Rule]) -> None:
-        self.result = Selection()
+    def __init__(
+        self, generated: Sequence[Generated], statements: Sequence[RewriteRule], axioms: Mapping[str, RewriteRule]
+    ) -> None:
+        self.result = RuleSelection()
         self.prover = Prover(axioms)
         self.commutes = {name: axiom for name, axiom in axioms.items() if _commutes(axiom)}
-        found: list[tuple[Rule, bool]] = []
+        found: list[tuple[RewriteRule, bool]] = []
         for each in generated:
             for rule in each.rules:
                 proved = self._proved(rule)
@@ -69,7 +73,7 @@ class _Selector:
                 else:
                     found.append((proved, rule in each.saving))
         self.result.unproved.sort(key=lambda rule: len(str(rule)))
-        by_words: dict[object, list[Rule]] = {}
+        by_words: dict[object, list[RewriteRule]] = {}
         for rule, _ in found:
             by_words.setdefault(_words(rule), []).append(rule)
         stated, named = [], set[str]()
@@ -89,7 +93,7 @@ class _Selector:
             if compile_rules([rule]) and not _special(rule) and not self._follows(rule):
                 self._ship(replace(rule, name=self._name(rule)))
 
-    def _proved(self, rule: Rule) -> Rule | None:
+    def _proved(self, rule: RewriteRule) -> RewriteRule | None:
         """The rule with no more conditions than its proof needs; None if there is no proof."""
         if not self._provable(rule, EFFORTS):
             return None
@@ -98,47 +102,47 @@ class _Selector:
             rule = weaker if self._provable(weaker, EFFORTS[:1]) else rule
         return rule
 
-    def _provable(self, rule: Rule, efforts: Sequence[Effort]) -> bool:
+    def _provable(self, rule: RewriteRule, efforts: Sequence[Effort]) -> bool:
         try:
             return self.prover.prove(rule, efforts) is not None
         except RuleError:  # it has no types
             return False
 
-    def _ship(self, rule: Rule) -> None:
+    def _ship(self, rule: RewriteRule) -> None:
         proof = self.prover.prove(rule)
         if proof is None:
             raise RuleError(f"'{rule.name}' does not follow from the axioms, as far as was looked")
         self.result.rules.append(rule)
         self.result.proofs[rule.name] = proof
 
-    def _implies(self, rule: Rule, other: Rule) -> bool:
+    def _implies(self, rule: RewriteRule, other: RewriteRule) -> bool:
         """Whether one rule is an instance of another, up to the order of operands that commute."""
         return _entails({**self.commutes, rule.name: rule}, other, _ONCE)
 
-    def _follows(self, rule: Rule) -> bool:
+    def _follows(self, rule: RewriteRule) -> bool:
         """Whether a rule follows from those that are shipped."""
         return _entails({**self.commutes, **{r.name: r for r in self.result.rules}}, rule, _SEVERAL)
 
-    def _name(self, rule: Rule) -> str:
+    def _name(self, rule: RewriteRule) -> str:
         """A rule's sides without attributes."""
         text = " = ".join(", ".join(map(_skeleton, side)) for side in (rule.left, rule.right))
         names = {r.name for r in self.result.rules}
         return next(name for name in (text, *(f"{text} ({i})" for i in range(2, 99))) if name not in names)
 
 
-def _entails(axioms: Mapping[str, Rule], rule: Rule, efforts: Sequence[Effort]) -> bool:
+def _entails(axioms: Mapping[str, RewriteRule], rule: RewriteRule, efforts: Sequence[Effort]) -> bool:
     return Prover(axioms).prove(rule, efforts) is not None
 
 
-def _commutes(axiom: Rule) -> bool:
+def _commutes(axiom: RewriteRule) -> bool:
     """Whether an axiom exchanges two operands, and nothing else."""
     match axiom.left[0], axiom.right[0]:
-        case Apply(word, (Var(x), Var(y))), Apply(other, (Var(v), Var(u))):
+        case Apply(word, (TermVariable(x), TermVariable(y))), Apply(other, (TermVariable(v), TermVariable(u))):
             return word == other and word in COMMUTATIVE and (x, y) == (u, v)
     return False
 
 
-def _special(rule: Rule) -> bool:
+def _special(rule: RewriteRule) -> bool:
     """Whether the left side has many operators, or one of one tensor twice; or a constant is in the rule."""
     left, right = (
         {t for term in terms for t in subterms(term) if isinstance(t, Apply)} for terms in (rule.left, rule.right)
@@ -147,14 +151,14 @@ def _special(rule: Rule) -> bool:
     return odd or len(left) > _LARGEST
 
 
-def _words(rule: Rule) -> object:
+def _words(rule: RewriteRule) -> object:
     """What two rules that say the same have in common."""
     sides = (sorted(t.word for side in terms for t in subterms(side) if isinstance(t, Apply))
              for terms in (rule.left, rule.right))  # fmt: skip
     return len(rule.left), tuple(sorted(map(tuple, sides)))
 
 
-def _turned(rule: Rule, like: Rule) -> Rule:
+def _turned(rule: RewriteRule, like: RewriteRule) -> RewriteRule:
     """The rule read in the direction of another that says the same."""
     if _alike(rule.left, like.left) and not _alike(rule.right, like.left):
         return rule
@@ -167,11 +171,11 @@ def _alike(terms: Iterable[Term], others: Iterable[Term]) -> bool:
 
 
 def _shape(term: Term) -> str:
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return "_"
     parts = [_shape(a) for a in term.args]
     return f"{term.word}({', '.join(sorted(parts) if term.word in COMMUTATIVE else parts)})"
 
 
 def _skeleton(term: Term) -> str:
-    return str(term) if isinstance(term, Var) else f"{term.word}({', '.join(map(_skeleton, term.args))})"
+    return str(term) if isinstance(term, TermVariable) else f"{term.word}({', '.join(map(_skeleton, term.args))})"

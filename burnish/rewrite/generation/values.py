@@ -9,20 +9,20 @@ import numpy as np
 
 from burnish.errors import ModelError
 from burnish.graph.graph import Attribute
-from burnish.rewrite.language.terms import Rule, Term, Type, Var, variables
+from burnish.rewrite.language.terms import RewriteRule, Term, TermVariable, Type, variables
 from burnish.rewrite.language.vocabulary import Binding
-from burnish.rewrite.proofs.field import Field
+from burnish.rewrite.proofs.field import PrimeField
 from burnish.rewrite.proofs.validate import evaluate_word
 
 
-class Values:
+class TermValues:
     """Values of terms whose variables have these extents, at many sizes: what sizes have in common is computed once.
 
     Variables of one shape are the same random numbers at all sizes. ``arrays``: None for operands that do not fit.
     """
 
     def __init__(self, dims: Mapping[str, tuple[int, ...]]) -> None:
-        self.dims, self.field = dims, Field()
+        self.dims, self.field = dims, PrimeField()
         self.names: dict[Term, tuple[str, ...]] = {}  # of the sizes in a term
         self.at: dict[tuple[Term, tuple[int, ...]], int] = {}  # a term at sizes: its number
         self.numbers: dict[object, int] = {}  # of variables of shapes, and of words applied to numbers
@@ -35,7 +35,9 @@ class Values:
 
     def _number(self, term: Term, sizes: Mapping[str, int]) -> int:
         if term not in self.names:
-            self.names[term] = Rule("", {n: Type(self.dims[n]) for n in sorted(variables(term))}, (term,), ()).sizes
+            self.names[term] = RewriteRule(
+                "", {n: Type(self.dims[n]) for n in sorted(variables(term))}, (term,), ()
+            ).sizes
         place = (term, tuple(sizes[n] for n in self.names[term]))
         if place not in self.at:
             self.at[place] = self._computed(term, sizes)
@@ -43,7 +45,7 @@ class Values:
 
     def _computed(self, term: Term, sizes: Mapping[str, int]) -> int:
         binding = Binding(sizes, {})
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             shape = binding.shape(Type(self.dims[term.name]))
             random = np.random.default_rng([5, crc32(term.name.encode())])
             return self._added((term.name, shape), lambda: self.field.random(random, (1, *shape)))

@@ -9,7 +9,7 @@ import numpy as np
 
 from burnish.errors import ModelError, RuleError
 from burnish.rewrite.language.sizes import is_extent, names_of, solve, value_of
-from burnish.rewrite.language.terms import Apply, Rule, Term, Var, subterms
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, subterms
 from burnish.rewrite.language.vocabulary import Binding, Shape, infer_word
 
 MOST_ELEMENTS = 1 << 22  # of a tensor in a test: 128 MB at 4 points
@@ -36,7 +36,7 @@ class Bindings:
     take the values that such attributes have in networks. Names get unequal values where that is possible.
     """
 
-    def __init__(self, rule: Rule, random: np.random.Generator, largest: int = 4) -> None:
+    def __init__(self, rule: RewriteRule, random: np.random.Generator, largest: int = 4) -> None:
         self.rule, self.random = rule, random
         self.domains = _domains(rule, largest)
         self.leads = sorted({t.lead for t in rule.types.values() if t.lead})
@@ -101,9 +101,9 @@ class Bindings:
         return left == right
 
 
-def shapes_of(rule: Rule, binding: Binding) -> tuple[list[Shape], list[Shape]]:
+def shapes_of(rule: RewriteRule, binding: Binding) -> tuple[list[Shape], list[Shape]]:
     """Shapes of the tensors on both sides. Raises ModelError for operands that do not fit, RuleError for no word."""
-    known: dict[Term, Shape] = {Var(name): _small(binding.shape(t)) for name, t in rule.types.items()}
+    known: dict[Term, Shape] = {TermVariable(name): _small(binding.shape(t)) for name, t in rule.types.items()}
     left, right = ([shape_of(t, binding, known) for t in terms] for terms in (rule.left, rule.right))
     return left, right
 
@@ -124,15 +124,15 @@ def _small(shape: Shape) -> Shape:
     return shape
 
 
-def _domains(rule: Rule, largest: int) -> Mapping[str, tuple[int, ...]]:
+def _domains(rule: RewriteRule, largest: int) -> Mapping[str, tuple[int, ...]]:
     """The values that each size of the rule is tried with."""
     extents = tuple(range(1, largest + 1))
     domains: dict[str, tuple[int, ...]] = dict.fromkeys(rule.sizes, extents)
     for term in (t for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)):
-        if term.word in _IMAGES and isinstance(term.args[0], Var):
+        if term.word in _IMAGES and isinstance(term.args[0], TermVariable):
             for name in names_of(*rule.types[term.args[0].name].dims[-2:]):
                 domains[name] = (*range(max(2, largest - 2), largest + 2),)
-        if term.word == "conv2d" and len(term.args) > 1 and isinstance(term.args[1], Var):
+        if term.word == "conv2d" and len(term.args) > 1 and isinstance(term.args[1], TermVariable):
             for name in names_of(*rule.types[term.args[1].name].dims[-2:]):
                 domains[name] = _KERNEL
     for term in (t for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)):

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from burnish.loops.sizes import Atom, Monomial, Quotient, exact_quotient
 from burnish.rewrite.language.sizes import names_of, number_of, terms_of
-from burnish.rewrite.language.terms import Condition, Rule
+from burnish.rewrite.language.terms import Condition, RewriteRule
 from burnish.rewrite.language.types import Obligation
 
 
-class Facts:
+class SizeFacts:
     """What is known of a rule's sizes: declared extents are ≥ 1, conditions hold, and both sides mean something."""
 
-    def __init__(self, rule: Rule, obligations: Iterable[Obligation]) -> None:
+    def __init__(self, rule: RewriteRule, obligations: Iterable[Obligation]) -> None:
         self._known: dict[Obligation, bool] = {}
         self._asked = set[Obligation]()
         self.nonnegative: list[int] = []

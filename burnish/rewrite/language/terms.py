@@ -33,7 +33,7 @@ _RELATIONS = {ast.Eq: "==", ast.NotEq: "!=", ast.LtE: "<=", ast.Lt: "<"}
 
 
 @dataclass(frozen=True, slots=True)
-class Var:
+class TermVariable:
     """Variable: any tensor of the type that its rule declares for the name."""
 
     name: str
@@ -61,7 +61,7 @@ class Apply:
         return f"{self.word}({', '.join([*map(str, self.args), *(f'{k}={_text(v)}' for k, v in self.attrs)])})"
 
 
-Term = Var | Apply
+Term = TermVariable | Apply
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,7 @@ class Condition:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RewriteRule:
     """Rule: left equals right for all tensors of its ``types`` and all sizes that satisfy its ``conditions``."""
 
     name: str
@@ -142,27 +142,27 @@ def subterms(term: Term) -> Iterator[Term]:
 
 def variables(term: Term) -> frozenset[str]:
     """Names of the variables in a term."""
-    return frozenset(t.name for t in subterms(term) if isinstance(t, Var))
+    return frozenset(t.name for t in subterms(term) if isinstance(t, TermVariable))
 
 
 def substitute(term: Term, values: Mapping[str, Term]) -> Term:
     """``term`` with variables replaced."""
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return values.get(term.name, term)
     return Apply(term.word, tuple(substitute(a, values) for a in term.args), term.attrs)
 
 
-def substitute_sizes(rule: Rule, sizes: Mapping[str, int]) -> Rule:
+def substitute_sizes(rule: RewriteRule, sizes: Mapping[str, int]) -> RewriteRule:
     """``rule`` with names of sizes replaced."""
     types = {n: Type(tuple(put_in(d, sizes) for d in t.dims), t.lead) for n, t in rule.types.items()}
     left, right = (tuple(resize(t, sizes) for t in terms) for terms in (rule.left, rule.right))
     conditions = (Condition(put_in(c.left, sizes), c.relation, put_in(c.right, sizes)) for c in rule.conditions)
-    return Rule(rule.name, types, left, right, tuple(conditions), rule.kind)
+    return RewriteRule(rule.name, types, left, right, tuple(conditions), rule.kind)
 
 
 def resize(term: Term, sizes: Mapping[str, int]) -> Term:
     """``term`` with names of sizes replaced in its attributes."""
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return term
     attrs = tuple((k, resize_value(v, sizes)) for k, v in term.attrs)
     return Apply(term.word, tuple(resize(a, sizes) for a in term.args), attrs)
@@ -201,9 +201,9 @@ def parse_type(text: str) -> Type:
     return _declaration(f"type: {text}")[1]
 
 
-def parse_rules(text: str, source: str = "rules") -> list[Rule]:
+def parse_rules(text: str, source: str = "rules") -> list[RewriteRule]:
     """The rules of a text. Raises RuleError naming ``source``, the line and the rule."""
-    rules: list[Rule] = []
+    rules: list[RewriteRule] = []
     for number, lines in blocks(text, source):
         try:
             rules.append(_rule(lines))
@@ -235,7 +235,7 @@ def blocks(text: str, source: str) -> Iterator[tuple[int, list[str]]]:
         yield start, lines
 
 
-def _rule(lines: list[str]) -> Rule:
+def _rule(lines: list[str]) -> RewriteRule:
     kind, _, name = lines[0].partition(" ")
     if kind not in ("axiom", "substitution") or not name.strip():
         raise RuleError(f"a rule begins with 'axiom NAME' or 'substitution NAME', found '{lines[0]}'")
@@ -255,7 +255,7 @@ def _rule(lines: list[str]) -> Rule:
     left, equals, right = _halves(" ".join(equation))
     if not equals:
         raise RuleError("no equation 'term, … = term, …'")
-    rule = Rule(name.strip(), types, _terms(left), _terms(right), conditions, kind, origin)
+    rule = RewriteRule(name.strip(), types, _terms(left), _terms(right), conditions, kind, origin)
     if len(rule.left) != len(rule.right):
         raise RuleError(f"{len(rule.left)} tensors on the left, {len(rule.right)} on the right")
     undeclared = sorted({n for t in (*rule.left, *rule.right) for n in variables(t)} - types.keys())
@@ -299,7 +299,7 @@ def _terms(text: str) -> tuple[Term, ...]:
 def _term(tree: ast.expr) -> Term:
     match tree:
         case ast.Name(name):
-            return Var(name)
+            return TermVariable(name)
         case ast.Call(ast.Name(word), args, keywords):
             attrs = sorted((k.arg or "**", _value(k.value)) for k in keywords)
             return Apply(word, tuple(map(_term, args)), tuple(attrs))

@@ -34,7 +34,7 @@ from burnish.rewrite.language.sizes import (
     size_text,
     terms_of,
 )
-from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Value, Var, substitute_sizes
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, Type, Value, substitute_sizes
 
 Obligation = tuple[str, int, int]  # ("<=", a, b): a ≤ b; ("divides", a, b): b is a multiple of a
 _WINDOW: Mapping[str, Value] = {"strides": (1,) * 2, "pads": (0,) * 4, "dilations": (1,) * 2}
@@ -281,13 +281,13 @@ class Typing:
     """Types of terms over variables of given types, and all obligations met."""
 
     def __init__(self, types: Mapping[str, Type]) -> None:
-        self.types: dict[Term, Type] = {Var(name): t for name, t in types.items()}
+        self.types: dict[Term, Type] = {TermVariable(name): t for name, t in types.items()}
         self.obligations: dict[Obligation, None] = {}
 
     def type_of(self, term: Term) -> Type:
         """The type of a term. Raises RuleError if it has none."""
         if term not in self.types:
-            if isinstance(term, Var):
+            if isinstance(term, TermVariable):
                 raise RuleError(f"variable '{term}' has no type")
             self.types[term], must = type_word(term.word, tuple(map(self.type_of, term.args)), term.attrs)
             self.obligations.update(dict.fromkeys(must))
@@ -295,7 +295,7 @@ class Typing:
 
     def canonical(self, term: Term) -> Term:
         """The term with its attributes written one way: axes counted from the end, defaults filled in."""
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             return term
         args = tuple(map(self.canonical, term.args))
         return Apply(term.word, args, canonical_attributes(term.word, [self.type_of(a) for a in args], term.attrs))
@@ -313,14 +313,14 @@ def canonical_attributes(
 
 def brief(term: Term) -> Term:
     """The term without attributes that have their default values: as one writes it."""
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return term
     defaults = DEFAULTS.get(term.word, {})
     attrs = tuple((key, value) for key, value in term.attrs if defaults.get(key) != value)
     return Apply(term.word, tuple(map(brief, term.args)), attrs)
 
 
-def type_rule(rule: Rule) -> Typing:
+def type_rule(rule: RewriteRule) -> Typing:
     """Types of both sides. Raises RuleError naming the rule if they have none, or unequal ones."""
     typing = Typing(rule.types)
     for number, (left, right) in enumerate(zip(rule.left, rule.right, strict=True)):
@@ -333,7 +333,7 @@ def type_rule(rule: Rule) -> Typing:
     return typing
 
 
-def canonical_rule(rule: Rule) -> Rule:
+def canonical_rule(rule: RewriteRule) -> RewriteRule:
     """The rule with its equations between sizes solved and its attributes written one way. Errors as type_rule."""
     declared = {n for t in rule.types.values() for n in names_of(*t.dims)}
     for condition in rule.conditions:
@@ -346,10 +346,10 @@ def canonical_rule(rule: Rule) -> Rule:
             value = (difference - unbounded(name) * factors[name]) * -factors[name]
             rule = substitute_sizes(rule, {name: value})
             rest = tuple(c for c in rule.conditions if c.left != c.right or c.relation != "==")
-            return canonical_rule(Rule(rule.name, rule.types, rule.left, rule.right, rest, rule.kind))
+            return canonical_rule(RewriteRule(rule.name, rule.types, rule.left, rule.right, rest, rule.kind))
     typing = type_rule(rule)
     left, right = (tuple(map(typing.canonical, terms)) for terms in (rule.left, rule.right))
-    return Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
+    return RewriteRule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
 
 
 def _once(name: str, size: int) -> bool:

@@ -16,7 +16,7 @@ from burnish import ops
 from burnish.errors import ModelError, RuleError
 from burnish.graph.graph import Attribute, Graph, GraphBuilder
 from burnish.rewrite.language.sizes import is_extent, value_of
-from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Value, Var
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, Type, Value
 
 Shape = tuple[int, ...]
 Build = Callable[..., str]  # (builder, *inputs, **attrs) -> the tensor's name
@@ -114,7 +114,7 @@ def build_term(b: GraphBuilder, term: Term, binding: Binding, known: dict[Term, 
     Raises RuleError for a word that is not in the vocabulary, ModelError for operands that do not fit.
     """
     if term not in known:
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             raise RuleError(f"variable '{term}' has no tensor")
         known[term] = apply_word(b, term, [build_term(b, a, binding, known) for a in term.args], binding)
     return known[term]
@@ -160,7 +160,7 @@ def infer_word(word: str, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, Att
     return graph.types[graph.outputs[0]].shape
 
 
-def sides(rule: Rule, binding: Binding) -> tuple[Graph, Graph]:
+def sides(rule: RewriteRule, binding: Binding) -> tuple[Graph, Graph]:
     """Both sides as graphs whose inputs are the rule's variables.
 
     Raises RuleError if they are not of the same types, ModelError if one has operands that do not fit.
@@ -172,7 +172,7 @@ def sides(rule: Rule, binding: Binding) -> tuple[Graph, Graph]:
     return left, right
 
 
-def _side(rule: Rule, terms: tuple[Term, ...], binding: Binding) -> Graph:
+def _side(rule: RewriteRule, terms: tuple[Term, ...], binding: Binding) -> Graph:
     b = GraphBuilder()
-    known: dict[Term, str] = {Var(name): b.input(name, binding.shape(t)) for name, t in rule.types.items()}
+    known: dict[Term, str] = {TermVariable(name): b.input(name, binding.shape(t)) for name, t in rule.types.items()}
     return b.build(*[build_term(b, term, binding, known) for term in terms])

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.facts import Facts
+from burnish.rewrite.language.facts import SizeFacts
 from burnish.rewrite.language.sizes import put_in, size_text
-from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Value, Var
+from burnish.rewrite.language.terms import Apply, Condition, RewriteRule, Term, TermVariable, Value
 from burnish.rewrite.language.types import Typing, canonical_rule, type_rule
-from burnish.rewrite.proofs.proof import Proof, Step
+from burnish.rewrite.proofs.proof import Proof, ProofStep
 
 Equation = tuple[Term, Term]
 
 
-def check_proof(rule: Rule, proof: Proof, axioms: Mapping[str, Rule]) -> None:
+def check_proof(rule: RewriteRule, proof: Proof, axioms: Mapping[str, RewriteRule]) -> None:
     """Raises RuleError naming the rule, and the step if one is at fault, unless the proof proves the rule."""
     if proof.rule != rule.name:
         raise RuleError(f"'{rule.name}': the proof is of '{proof.rule}'")
@@ -35,13 +35,13 @@ def check_proof(rule: Rule, proof: Proof, axioms: Mapping[str, Rule]) -> None:
         raise RuleError(f"'{rule.name}': its proof does not prove it: output {differing} may differ")
 
 
-def known_of(rule: Rule) -> tuple[Rule, Facts]:
+def known_of(rule: RewriteRule) -> tuple[RewriteRule, SizeFacts]:
     """The rule in canonical form, and what is known of its sizes. Raises RuleError if it does not type."""
     rule = canonical_rule(rule)
-    return rule, Facts(rule, type_rule(rule).obligations)
+    return rule, SizeFacts(rule, type_rule(rule).obligations)
 
 
-def first_open(rule: Rule, equations: Sequence[Equation]) -> int | None:
+def first_open(rule: RewriteRule, equations: Sequence[Equation]) -> int | None:
     """The first output whose two sides these equations do not make equal; None if all are."""
     closure = Congruence()
     for left, right in equations:
@@ -50,7 +50,9 @@ def first_open(rule: Rule, equations: Sequence[Equation]) -> int | None:
     return next((number for number, (left, right) in outputs if not closure.equal(left, right)), None)
 
 
-def check_step(rule: Rule, step: Step, axioms: Mapping[str, Rule], facts: Facts) -> list[Equation]:
+def check_step(
+    rule: RewriteRule, step: ProofStep, axioms: Mapping[str, RewriteRule], facts: SizeFacts
+) -> list[Equation]:
     """The equations that an instance of an axiom states. Raises RuleError if it is none."""
     if step.axiom not in axioms:
         raise RuleError("there is no such axiom")
@@ -117,7 +119,7 @@ class Congruence:
     def _number(self, term: Term) -> int:
         if term in self.numbers:
             return self.numbers[term]
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             number = self._new()
         else:
             arguments: Sequence[int] = [self._number(a) for a in term.args]

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.facts import Facts
+from burnish.rewrite.language.facts import SizeFacts
 from burnish.rewrite.language.sizes import size_text
-from burnish.rewrite.language.terms import Apply, Term, Type, Value, Var
+from burnish.rewrite.language.terms import Apply, Term, TermVariable, Type, Value
 from burnish.rewrite.language.types import brief, canonical_attributes, type_word
-from burnish.rewrite.proofs.ematching import Direction, Match
-from burnish.rewrite.proofs.proof import Step
+from burnish.rewrite.proofs.ematching import Direction, PatternMatch
+from burnish.rewrite.proofs.proof import ProofStep
 
 Attributes = tuple[tuple[str, Value], ...]
 Node = tuple[str, Attributes, tuple[int, ...]]  # word, or a variable's name; complete attributes; arguments
@@ -23,7 +23,7 @@ Node = tuple[str, Attributes, tuple[int, ...]]  # word, or a variable's name; co
 class EGraph:
     """Terms are numbers. All terms type, and their obligations follow from ``facts``."""
 
-    def __init__(self, types: Mapping[str, Type], facts: Facts) -> None:
+    def __init__(self, types: Mapping[str, Type], facts: SizeFacts) -> None:
         self.facts = facts
         self.nodes: list[Node] = []
         self.types: list[Type] = []
@@ -33,7 +33,7 @@ class EGraph:
         self._uses: list[list[int]] = []
         self._exact: dict[Node, int] = {}
         self._table: dict[Node, int] = {}
-        self._because: list[tuple[int, Step | None] | None] = []  # towards the root of the forest of unions
+        self._because: list[tuple[int, ProofStep | None] | None] = []  # towards the root of the forest of unions
         self._terms: dict[int, Term] = {}
         self._variables = len(types)  # terms below this number
         for name, declared in types.items():
@@ -49,7 +49,7 @@ class EGraph:
 
     def add(self, term: Term) -> int:
         """The number of a term over the variables. Raises RuleError if it does not type or an obligation is open."""
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             return self._exact[(term.name, (), ())]
         return self.apply(term.word, term.attrs, tuple(map(self.add, term.args)))
 
@@ -77,7 +77,11 @@ class EGraph:
         """The term of a number, briefly written."""
         if number not in self._terms:
             word, attrs, args = self.nodes[number]
-            whole = Var(word) if number < self._variables else brief(Apply(word, tuple(map(self.term, args)), attrs))
+            whole = (
+                TermVariable(word)
+                if number < self._variables
+                else brief(Apply(word, tuple(map(self.term, args)), attrs))
+            )
             self._terms[number] = whole
         return self._terms[number]
 
@@ -98,9 +102,9 @@ class EGraph:
 
     # --- equations
 
-    def union(self, a: int, b: int, reason: Step | None) -> bool:
+    def union(self, a: int, b: int, reason: ProofStep | None) -> bool:
         """Makes two terms equal because of ``reason`` (None: congruence), and what follows. Whether they were not."""
-        waiting: list[tuple[int, int, Step | None]] = [(a, b, reason)]
+        waiting: list[tuple[int, int, ProofStep | None]] = [(a, b, reason)]
         changed = False
         while waiting:
             a, b, reason = waiting.pop()
@@ -124,7 +128,7 @@ class EGraph:
 
     def _reroot(self, number: int) -> None:
         """Turns the path from a term to its tree's root around."""
-        previous: tuple[int, Step | None] | None = None
+        previous: tuple[int, ProofStep | None] | None = None
         current: int | None = number
         while current is not None:
             following = self._because[current]
@@ -132,9 +136,9 @@ class EGraph:
             previous = (current, following[1]) if following else None
             current = following[0] if following else None
 
-    def explain(self, a: int, b: int) -> list[Step]:
+    def explain(self, a: int, b: int) -> list[ProofStep]:
         """The instances of axioms that make two equal terms equal, each once."""
-        steps: dict[int, Step] = {}
+        steps: dict[int, ProofStep] = {}
         waiting, seen = [(a, b)], set[tuple[int, int]]()
         while waiting:
             a, b = waiting.pop()
@@ -148,15 +152,15 @@ class EGraph:
                     waiting += zip(self.nodes[one][2], self.nodes[other][2], strict=True)
         return list(steps.values())
 
-    def _path(self, a: int, b: int) -> list[tuple[int, int, Step | None]]:
+    def _path(self, a: int, b: int) -> list[tuple[int, int, ProofStep | None]]:
         """The unions between two terms of one tree."""
         above = {a: 0}
-        up, number = list[tuple[int, int, Step | None]](), a
+        up, number = list[tuple[int, int, ProofStep | None]](), a
         while because := self._because[number]:
             up.append((number, *because))
             number = because[0]
             above[number] = len(up)
-        down, number = list[tuple[int, int, Step | None]](), b
+        down, number = list[tuple[int, int, ProofStep | None]](), b
         while number not in above:
             because = self._because[number]
             assert because is not None
@@ -166,18 +170,20 @@ class EGraph:
 
     # --- matching
 
-    def matches(self, direction: Direction) -> Iterator[tuple[int, Match]]:
+    def matches(self, direction: Direction) -> Iterator[tuple[int, PatternMatch]]:
         """Where an axiom's side matches: the number of the term, and what the axiom's names stand for."""
         seen = set[Node]()
         for number in list(self.by_word.get(direction.pattern.word, ())):
             key = self._key(number)
             if key not in seen:
                 seen.add(key)
-                for match in self._at(direction.pattern, number, Match(), direction.types):
+                for match in self._at(direction.pattern, number, PatternMatch(), direction.types):
                     if match.solved() and match.sizes.keys() >= set(direction.sizes):
                         yield number, match
 
-    def _at(self, pattern: Apply, number: int, match: Match, types: Mapping[str, Type]) -> Iterator[Match]:
+    def _at(
+        self, pattern: Apply, number: int, match: PatternMatch, types: Mapping[str, Type]
+    ) -> Iterator[PatternMatch]:
         """Matches of a pattern at one term whose word is the pattern's."""
         _, attrs, args = self.nodes[number]
         if len(args) != len(pattern.args):
@@ -187,13 +193,13 @@ class EGraph:
             yield from self._arguments(pattern.args, args, match, types)
 
     def _arguments(
-        self, patterns: tuple[Term, ...], args: tuple[int, ...], match: Match, types: Mapping[str, Type]
-    ) -> Iterator[Match]:
+        self, patterns: tuple[Term, ...], args: tuple[int, ...], match: PatternMatch, types: Mapping[str, Type]
+    ) -> Iterator[PatternMatch]:
         if not patterns:
             yield match
             return
         first, number = patterns[0], args[0]
-        if isinstance(first, Var):
+        if isinstance(first, TermVariable):
             match = match.copy()
             bound = match.variables.setdefault(first.name, number)
             if self.find(bound) == self.find(number) and match.type(types[first.name], self.types[number]):

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from burnish.loops.sizes import Dim, exact_quotient, size_of
 from burnish.rewrite.language.sizes import is_extent, name_of, names_of, put_in, terms_of
-from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Type, Value, subterms, variables
+from burnish.rewrite.language.terms import Apply, Condition, RewriteRule, Term, Type, Value, subterms, variables
 from burnish.rewrite.language.types import canonical_rule
 
 
@@ -29,7 +29,7 @@ class Direction:
     words: frozenset[str]
 
 
-def directions(axioms: Mapping[str, Rule]) -> dict[str, list[Direction]]:
+def directions(axioms: Mapping[str, RewriteRule]) -> dict[str, list[Direction]]:
     """Both readings of each axiom, as far as the side that is read binds all of it, by the pattern's outermost word."""
     found: dict[str, list[Direction]] = {}
     for name, original in axioms.items():
@@ -48,7 +48,7 @@ def directions(axioms: Mapping[str, Rule]) -> dict[str, list[Direction]]:
 
 
 @dataclass
-class Match:
+class PatternMatch:
     """What the names of a pattern stand for so far; ``open``: (size of the pattern, what it must be) still to solve."""
 
     variables: dict[str, int] = field(default_factory=dict)
@@ -56,9 +56,9 @@ class Match:
     leads: dict[str, Type] = field(default_factory=dict)
     open: list[tuple[int, int]] = field(default_factory=list)
 
-    def copy(self) -> Match:
+    def copy(self) -> PatternMatch:
         """Copy that can be extended by itself."""
-        return Match(dict(self.variables), dict(self.sizes), dict(self.leads), list(self.open))
+        return PatternMatch(dict(self.variables), dict(self.sizes), dict(self.leads), list(self.open))
 
     def attributes(self, pattern: tuple[tuple[str, Value], ...], found: tuple[tuple[str, Value], ...]) -> bool:
         """Whether attributes can be those found; both are complete and in order."""

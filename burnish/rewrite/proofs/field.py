@@ -43,7 +43,7 @@ _DENOMINATOR = 1 << 8  # of the fractions that a definition's floating-point con
 
 
 @dataclass(frozen=True)
-class Field:
+class PrimeField:
     """GF(``prime``), ``prime`` < 2³¹. Elements are int64 in [0, prime)."""
 
     prime: int = PRIMES[0]
@@ -106,7 +106,7 @@ Step = Callable[[Values], np.ndarray]  # an expression whose value depends on te
 
 
 def evaluate_operator(
-    op: str, inputs: Sequence[np.ndarray], attrs: Mapping[str, Attribute], field: Field = Field()
+    op: str, inputs: Sequence[np.ndarray], attrs: Mapping[str, Attribute], field: PrimeField = PrimeField()
 ) -> list[np.ndarray]:
     """Values of an operator's outputs. Arrays are [B, *shape]: ``B`` independent instances of the operator."""
     return operator_plan(op, tuple(a.shape[1:] for a in inputs), tuple(sorted(attrs.items())), field)(inputs)
@@ -114,7 +114,7 @@ def evaluate_operator(
 
 @lru_cache(maxsize=1 << 12)
 def operator_plan(
-    op: str, shapes: tuple[tuple[int, ...], ...], attrs: tuple[tuple[str, Attribute], ...], field: Field
+    op: str, shapes: tuple[tuple[int, ...], ...], attrs: tuple[tuple[str, Attribute], ...], field: PrimeField
 ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
     """How an operator's outputs follow from its inputs: everything that does not depend on their values is done.
 
@@ -136,7 +136,7 @@ def operator_plan(
 class _Stage:
     """One stage of a definition over the batch. Arrays of the walk are [B or 1, reduced axes…, output axes…]."""
 
-    def __init__(self, stage: Tensor, field: Field) -> None:
+    def __init__(self, stage: Tensor, field: PrimeField) -> None:
         body = stage.body
         assert body is not None
         self.stage, self.field = stage, field
@@ -253,7 +253,7 @@ def _apply(function: Callable[..., np.ndarray], *args: np.ndarray | Step) -> np.
 # --- a graph ----------------------------------------------------------------------------------------------------------
 
 
-def evaluate_graph(graph: Graph, feeds: Mapping[str, np.ndarray], field: Field = Field()) -> list[np.ndarray]:
+def evaluate_graph(graph: Graph, feeds: Mapping[str, np.ndarray], field: PrimeField = PrimeField()) -> list[np.ndarray]:
     """Values of the graph's outputs. ``feeds`` hold elements, [B, *shape] for each input."""
     values = {name: feeds[name] for name in graph.inputs}
     values |= {name: field.encode(array)[None] for name, array in graph.constants.items()}

@@ -17,11 +17,21 @@ from dataclasses import dataclass
 
 from burnish.errors import RuleError
 from burnish.rewrite.language.sizes import parse_size, put_in, size_text
-from burnish.rewrite.language.terms import Apply, Rule, Term, Type, blocks, parse_term, parse_type, resize, substitute
+from burnish.rewrite.language.terms import (
+    Apply,
+    RewriteRule,
+    Term,
+    Type,
+    blocks,
+    parse_term,
+    parse_type,
+    resize,
+    substitute,
+)
 
 
 @dataclass(frozen=True)
-class Step:
+class ProofStep:
     """An instance of the axiom called ``axiom``."""
 
     axiom: str
@@ -53,13 +63,13 @@ class Proof:
     """Of the rule called ``rule``."""
 
     rule: str
-    steps: tuple[Step, ...]
+    steps: tuple[ProofStep, ...]
 
     def __str__(self) -> str:
         return "\n".join([f"proof {self.rule}", *map(str, self.steps)]) + "\n"
 
 
-def parse_proofs(text: str, axioms: Mapping[str, Rule], source: str = "proofs") -> dict[str, Proof]:
+def parse_proofs(text: str, axioms: Mapping[str, RewriteRule], source: str = "proofs") -> dict[str, Proof]:
     """Proofs by the names of what they prove.
 
     Raises RuleError naming ``source``, the line and the proof, for an axiom that is unknown, or a name that it lacks.
@@ -78,7 +88,7 @@ def parse_proofs(text: str, axioms: Mapping[str, Rule], source: str = "proofs") 
     return proofs
 
 
-def _step(line: str, axioms: Mapping[str, Rule]) -> Step:
+def _step(line: str, axioms: Mapping[str, RewriteRule]) -> ProofStep:
     if not line.startswith("by "):
         raise RuleError(f"'{line}' is no step 'by AXIOM with name = value; …'")
     words = line.removeprefix("by ").split(" with ")  # which may be a word of the axiom's name, too
@@ -98,7 +108,7 @@ def _step(line: str, axioms: Mapping[str, Rule]) -> Step:
             sizes[key] = parse_size(value)
         else:
             raise RuleError(f"axiom '{name}' has no '{key}'")
-    return Step(name, variables, sizes, leads)
+    return ProofStep(name, variables, sizes, leads)
 
 
 def size_of_proof(proof: Proof) -> int:

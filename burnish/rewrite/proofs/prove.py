@@ -7,14 +7,23 @@ from copy import copy
 from dataclasses import dataclass
 
 from burnish.errors import RuleError
-from burnish.rewrite.language.facts import Facts
+from burnish.rewrite.language.facts import SizeFacts
 from burnish.rewrite.language.sizes import put_in
-from burnish.rewrite.language.terms import Apply, Condition, Rule, Term, Type, Var, resize_value, subterms
+from burnish.rewrite.language.terms import (
+    Apply,
+    Condition,
+    RewriteRule,
+    Term,
+    TermVariable,
+    Type,
+    resize_value,
+    subterms,
+)
 from burnish.rewrite.language.types import canonical_rule
 from burnish.rewrite.proofs.checker import check_step, first_open, known_of
 from burnish.rewrite.proofs.egraph import EGraph
-from burnish.rewrite.proofs.ematching import Direction, Match, directions
-from burnish.rewrite.proofs.proof import Proof, Step
+from burnish.rewrite.proofs.ematching import Direction, PatternMatch, directions
+from burnish.rewrite.proofs.proof import Proof, ProofStep
 
 
 @dataclass(frozen=True)
@@ -32,7 +41,7 @@ EFFORTS = (Effort(6, 400, False), Effort(5, 1500, True), Effort(9, 3000, False))
 class Prover:
     """Proves rules from axioms, which are read once."""
 
-    def __init__(self, axioms: Mapping[str, Rule]) -> None:
+    def __init__(self, axioms: Mapping[str, RewriteRule]) -> None:
         self.axioms = dict(axioms)
         self.plain = {name: canonical_rule(axiom) for name, axiom in axioms.items()}
         self.directions = directions(axioms)
@@ -44,7 +53,7 @@ class Prover:
         other.directions = {w: [d for d in found if d.axiom != name] for w, found in self.directions.items()}
         return other
 
-    def prove(self, rule: Rule, efforts: Sequence[Effort] = EFFORTS) -> Proof | None:
+    def prove(self, rule: RewriteRule, efforts: Sequence[Effort] = EFFORTS) -> Proof | None:
         """A checked proof of a rule; None if none was found. Raises RuleError if the rule does not type."""
         plain, facts = known_of(rule)
         for effort in efforts:
@@ -53,7 +62,7 @@ class Prover:
                 return Proof(rule.name, tuple(self._needed(plain, facts, steps)))
         return None
 
-    def _needed(self, rule: Rule, facts: Facts, steps: Sequence[Step]) -> list[Step]:
+    def _needed(self, rule: RewriteRule, facts: SizeFacts, steps: Sequence[ProofStep]) -> list[ProofStep]:
         """The steps, each checked, without those that the rest can do without: explanations go a long way round."""
         stated = {number: check_step(rule, step, self.axioms, facts) for number, step in enumerate(steps)}
         for number in reversed(range(len(steps))):
@@ -63,16 +72,16 @@ class Prover:
         return [steps[number] for number in stated]
 
 
-def merged_variables(rule: Rule, prover: Prover, effort: Effort = EFFORTS[0]) -> list[tuple[str, str]]:
+def merged_variables(rule: RewriteRule, prover: Prover, effort: Effort = EFFORTS[0]) -> list[tuple[str, str]]:
     """Pairs of a rule's variables that come out equal when its sides are saturated: none, if axioms are consistent."""
     plain, facts = known_of(rule)
     search = _Search(prover, plain, facts, effort)
     search.saturate(effort.rounds)
-    numbers = {name: search.graph.find(search.graph.add(Var(name))) for name in plain.types}
+    numbers = {name: search.graph.find(search.graph.add(TermVariable(name))) for name in plain.types}
     return [(a, b) for a in numbers for b in numbers if a < b and numbers[a] == numbers[b]]
 
 
-def sizes_used(rule: Rule, prover: Prover, efforts: Sequence[Effort] = EFFORTS) -> list[Step]:
+def sizes_used(rule: RewriteRule, prover: Prover, efforts: Sequence[Effort] = EFFORTS) -> list[ProofStep]:
     """Axioms with the sizes and leading dimensions at which a search for a proof met them; without variables."""
     plain, facts = known_of(rule)
     search = _Search(prover, plain, facts, efforts[0])
@@ -81,13 +90,13 @@ def sizes_used(rule: Rule, prover: Prover, efforts: Sequence[Effort] = EFFORTS) 
         if search.run() is not None:
             search.saturate(1)  # the last round ended with the proof
             break
-    return [Step(axiom, {}, dict(sizes), dict(leads)) for axiom, sizes, leads in search.met]
+    return [ProofStep(axiom, {}, dict(sizes), dict(leads)) for axiom, sizes, leads in search.met]
 
 
 class _Search:
     """One saturation."""
 
-    def __init__(self, prover: Prover, rule: Rule, facts: Facts, effort: Effort) -> None:
+    def __init__(self, prover: Prover, rule: RewriteRule, facts: SizeFacts, effort: Effort) -> None:
         self.prover, self.effort = prover, effort
         self.graph = EGraph(rule.types, facts)
         self.goals = [(self.graph.add(a), self.graph.add(b)) for a, b in zip(rule.left, rule.right, strict=True)]
@@ -96,7 +105,7 @@ class _Search:
         words = {t.word for side in (*rule.left, *rule.right) for t in subterms(side) if isinstance(t, Apply)}
         self.words = frozenset(words)
 
-    def run(self) -> list[Step] | None:
+    def run(self) -> list[ProofStep] | None:
         """The instances that prove all outputs equal."""
         for _ in range(self.effort.rounds):
             if self._proved():
@@ -143,7 +152,7 @@ class _Search:
         ]
         return sorted(found, key=lambda d: (d.pattern.word not in roots, -len(d.needs | d.words)))
 
-    def _apply(self, direction: Direction, number: int, match: Match) -> bool:
+    def _apply(self, direction: Direction, number: int, match: PatternMatch) -> bool:
         graph = self.graph
         values = tuple((k, graph.find(v)) for k, v in match.variables.items())
         key = (direction.axiom, direction.reverse, values, tuple(match.sizes.items()), tuple(match.leads.items()))
@@ -160,9 +169,9 @@ class _Search:
         self.met[(direction.axiom, tuple(sorted(match.sizes.items(), key=str)), tuple(match.leads.items()))] = None
         terms = {k: graph.term(v) for k, v in match.variables.items()}
         sizes = {k: match.sizes[k] for k in direction.sizes}
-        return graph.union(one, other, Step(direction.axiom, terms, sizes, match.leads))
+        return graph.union(one, other, ProofStep(direction.axiom, terms, sizes, match.leads))
 
-    def _allowed(self, direction: Direction, match: Match) -> bool:
+    def _allowed(self, direction: Direction, match: PatternMatch) -> bool:
         """Whether the axiom's conditions follow, and its variables are not empty."""
         extents = {put_in(d, match.sizes) for t in direction.types.values() for d in t.dims}
         if not all(self.graph.facts.holds(("<=", 1, d)) for d in extents):
@@ -173,8 +182,8 @@ class _Search:
                 return False
         return True
 
-    def _instance(self, term: Term, match: Match) -> int:
-        if isinstance(term, Var):
+    def _instance(self, term: Term, match: PatternMatch) -> int:
+        if isinstance(term, TermVariable):
             return match.variables[term.name]
         attrs = tuple((k, resize_value(v, match.sizes)) for k, v in term.attrs)
         return self.graph.apply(term.word, attrs, tuple(self._instance(a, match) for a in term.args))

@@ -11,10 +11,10 @@ from time import perf_counter
 from typing import Any
 
 from burnish.base import optional
-from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Var
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, Type
 from burnish.rewrite.language.terms import variables as variables_of
 from burnish.rewrite.language.types import Typing, canonical_rule
-from burnish.rewrite.proofs.proof import Step
+from burnish.rewrite.proofs.proof import ProofStep
 from burnish.rewrite.proofs.prove import Prover, sizes_used
 
 TIERS = ({"mbqi": False, "auto_config": False, "timeout": 200}, {"timeout": 1000})  # milliseconds
@@ -23,7 +23,7 @@ TIERS = ({"mbqi": False, "auto_config": False, "timeout": 200}, {"timeout": 1000
 class Entailment:
     """Whether axioms entail equations over a rule's variables. Raises MissingDependencyError without Z3."""
 
-    def __init__(self, rule: Rule, prover: Prover) -> None:
+    def __init__(self, rule: RewriteRule, prover: Prover) -> None:
         self.z3: Any = optional.require("z3", "rewrite")
         self.rule = canonical_rule(rule)
         self.context = self.z3.Context()
@@ -55,7 +55,7 @@ class Entailment:
         solver.add(*self.axioms, self.z3.Not(goal))
         return bool(solver.check() == self.z3.unsat)
 
-    def _axiom(self, axiom: Rule, step: Step) -> Any:
+    def _axiom(self, axiom: RewriteRule, step: ProofStep) -> Any:
         """An axiom at the sizes of a step, for all tensors."""
         types = {name: step.type_of(declared) for name, declared in axiom.types.items()}
         typing, variables = Typing(types), self._constants(types)
@@ -70,7 +70,7 @@ class Entailment:
         return {name: self.z3.Const(name, self.tensor) for name in types}
 
     def _encode(self, term: Term, typing: Typing, variables: Mapping[str, Any]) -> Any:
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             return variables[term.name]
         key = (term.word, term.attrs, *(typing.type_of(a) for a in term.args))
         if key not in self.functions:

@@ -17,9 +17,9 @@ from burnish import ops
 from burnish.errors import RuleError
 from burnish.graph.graph import Attribute
 from burnish.rewrite.language.bindings import Bindings
-from burnish.rewrite.language.terms import Apply, Rule, Term, Var
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable
 from burnish.rewrite.language.vocabulary import Binding, Shape, word_graph
-from burnish.rewrite.proofs.field import PRIMES, Field, evaluate_graph, operator_plan
+from burnish.rewrite.proofs.field import PRIMES, PrimeField, evaluate_graph, operator_plan
 
 MID = 6  # the greatest extent of the bindings that are tested with the second prime
 _PRODUCTS = ("matmul", "mul", "conv2d")
@@ -27,7 +27,7 @@ _LEAVES = 1  # the degree of a variable
 
 
 @dataclass(frozen=True)
-class Validation:
+class RuleValidation:
     """What was tested of a rule without finding it false.
 
     ``obligations``: instances of the rule, each at one binding and one random point. ``degree``: of its polynomials.
@@ -45,37 +45,41 @@ class Validation:
         return (self.degree / min(PRIMES)) ** self.points
 
 
-def validate(rule: Rule, bindings: int = 24, points: int = 4, seed: int = 0, mid_bindings: int = 2) -> Validation:
+def validate(
+    rule: RewriteRule, bindings: int = 24, points: int = 4, seed: int = 0, mid_bindings: int = 2
+) -> RuleValidation:
     """Tests a rule at ``bindings`` small bindings, ``points`` points each, and with a second prime at larger ones.
 
     Raises RuleError naming the rule and the sizes at which it is false, or if it types at no sizes.
     """
     random = np.random.default_rng(seed)
     for count, largest, prime in ((bindings, 4, PRIMES[0]), (mid_bindings, MID, PRIMES[1])):
-        field, drawn = Field(prime), Bindings(rule, random, largest)
+        field, drawn = PrimeField(prime), Bindings(rule, random, largest)
         for _ in range(count):
             _test(rule, drawn.draw(), points, random, field)
     degree = max(map(degree_of, (*rule.left, *rule.right)))
-    return Validation(rule.name, bindings + mid_bindings, (bindings + mid_bindings) * points, degree, points)
+    return RuleValidation(rule.name, bindings + mid_bindings, (bindings + mid_bindings) * points, degree, points)
 
 
-def validate_all(rules: Iterable[Rule], bindings: int = 24, points: int = 4, seed: int = 0) -> list[Validation]:
+def validate_all(
+    rules: Iterable[RewriteRule], bindings: int = 24, points: int = 4, seed: int = 0
+) -> list[RuleValidation]:
     """:func:`validate` of each rule; the first that is false is refused."""
     return [validate(rule, bindings, points, seed) for rule in rules]
 
 
 def degree_of(term: Term) -> int:
     """A bound on the degree of a term's elements as polynomials in the variables' elements."""
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return _LEAVES
     degrees = [degree_of(a) for a in term.args]
     return sum(degrees) if term.word in _PRODUCTS else max(degrees, default=0)
 
 
-def _test(rule: Rule, binding: Binding, points: int, random: np.random.Generator, field: Field) -> None:
+def _test(rule: RewriteRule, binding: Binding, points: int, random: np.random.Generator, field: PrimeField) -> None:
     known: dict[Term, np.ndarray] = {}
     for name, declared in rule.types.items():
-        known[Var(name)] = field.random(random, (points, *binding.shape(declared)))
+        known[TermVariable(name)] = field.random(random, (points, *binding.shape(declared)))
     for number, (left, right) in enumerate(zip(rule.left, rule.right, strict=True)):
         a, b = (evaluate_term(t, binding, known, field) for t in (left, right))
         if not bool((a == b).all()):
@@ -83,7 +87,7 @@ def _test(rule: Rule, binding: Binding, points: int, random: np.random.Generator
             raise RuleError(f"'{rule.name}' is false: output {number} differs at {sizes}")
 
 
-def evaluate_term(term: Term, binding: Binding, known: dict[Term, np.ndarray], field: Field) -> np.ndarray:
+def evaluate_term(term: Term, binding: Binding, known: dict[Term, np.ndarray], field: PrimeField) -> np.ndarray:
     """Values of a term, [B or 1, *shape]; ``known`` holds those of its variables and gets those of its subterms."""
     if term not in known:
         assert isinstance(term, Apply)
@@ -93,7 +97,7 @@ def evaluate_term(term: Term, binding: Binding, known: dict[Term, np.ndarray], f
 
 
 def evaluate_word(
-    word: str, attrs: tuple[tuple[str, Attribute], ...], inputs: Sequence[np.ndarray], field: Field
+    word: str, attrs: tuple[tuple[str, Attribute], ...], inputs: Sequence[np.ndarray], field: PrimeField
 ) -> np.ndarray:
     """Values of a word applied to arrays [B, *shape]. Raises ModelError for operands that do not fit."""
     return _runner(word, tuple(a.shape[1:] for a in inputs), attrs, field)(inputs)
@@ -101,7 +105,7 @@ def evaluate_word(
 
 @lru_cache(maxsize=1 << 12)
 def _runner(
-    word: str, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, Attribute], ...], field: Field
+    word: str, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, Attribute], ...], field: PrimeField
 ) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
     """What computes a word on arrays [B, *shape]."""
     if word in ops.OPERATORS:

@@ -11,7 +11,7 @@ from time import perf_counter
 
 from burnish.base.files import read_regular
 from burnish.errors import RuleError
-from burnish.rewrite.language.terms import Rule, parse_rules
+from burnish.rewrite.language.terms import RewriteRule, parse_rules
 from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.proofs.axioms import RESOURCES, load_axioms
 from burnish.rewrite.proofs.checker import check_proof
@@ -27,7 +27,7 @@ class Verdict:
     ``seconds``: of proving, without the tests.
     """
 
-    rule: Rule
+    rule: RewriteRule
     outcome: str
     proof: Proof | None = None
     reason: str = ""
@@ -50,7 +50,7 @@ class VerificationReport:
         return {v.rule.name: v.proof for v in self.verdicts if v.proof is not None}
 
     @property
-    def offered(self) -> list[Rule]:
+    def offered(self) -> list[RewriteRule]:
         """Rules that are valid but unproved, smallest first: what to look at for a new axiom."""
         return sorted((v.rule for v in self.of("valid")), key=size_of_rule)
 
@@ -62,14 +62,14 @@ class VerificationReport:
         return "\n".join([f"{len(self.verdicts)} rules: {', '.join(lines)}{timed}", *refused])
 
 
-def size_of_rule(rule: Rule) -> int:
+def size_of_rule(rule: RewriteRule) -> int:
     """Number of applications on both sides."""
     return sum(map(count, (*rule.left, *rule.right)))
 
 
 def verify_rules(
-    rules: Sequence[Rule],
-    axioms: Mapping[str, Rule] | None = None,
+    rules: Sequence[RewriteRule],
+    axioms: Mapping[str, RewriteRule] | None = None,
     known: Mapping[str, Proof] | None = None,
     bindings: int = 12,
     seed: int = 0,
@@ -97,19 +97,19 @@ def verify_rules(
     return VerificationReport(verdicts)
 
 
-def redundant_axioms(axioms: Mapping[str, Rule]) -> list[str]:
+def redundant_axioms(axioms: Mapping[str, RewriteRule]) -> list[str]:
     """Axioms that the others prove, each tried with all the others. They do no harm: proofs are shorter."""
     prover = Prover(axioms)
     return [name for name, axiom in axioms.items() if prover.without(name).prove(axiom, EFFORTS[:1]) is not None]
 
 
-def inconsistencies(axioms: Mapping[str, Rule]) -> list[str]:
+def inconsistencies(axioms: Mapping[str, RewriteRule]) -> list[str]:
     """Axioms from whose sides follows that two different variables are equal: none, if axioms are consistent."""
     prover = Prover(axioms)
     return [name for name, axiom in axioms.items() if merged_variables(axiom, prover)]
 
 
-def read_rule_file(path: Path) -> list[Rule]:
+def read_rule_file(path: Path) -> list[RewriteRule]:
     """The rules of a file of text. Raises RuleError naming the file, OSError if it cannot be read."""
     try:
         text = read_regular(path).decode("utf-8")
@@ -121,7 +121,7 @@ def read_rule_file(path: Path) -> list[Rule]:
 # --- what is shipped --------------------------------------------------------------------------------------------------
 
 
-def read_rules(name: str) -> list[Rule]:
+def read_rules(name: str) -> list[RewriteRule]:
     """The rules of a file that Burnish ships."""
     return parse_rules((RESOURCES / name).read_text(encoding="utf-8"), name)
 
@@ -132,7 +132,7 @@ def read_proofs() -> dict[str, Proof]:
 
 
 @lru_cache(maxsize=1)
-def load_substitutions() -> tuple[Rule, ...]:
+def load_substitutions() -> tuple[RewriteRule, ...]:
     """The shipped substitutions. Raises RuleError naming the first whose proof is missing or does not hold."""
     axioms, proofs = load_axioms(), read_proofs()
     rules = tuple(read_rules("substitutions.txt"))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from burnish.rewrite.search.states import Change, CycleError, State, legal
-from burnish.rewrite.search.view import ROOT, View, Wiring
+from burnish.rewrite.search.states import Change, CycleError, SearchState, legal
+from burnish.rewrite.search.view import ROOT, GraphView, Wiring
 
 MOST = 100  # values made again for each that is replaced: laws that need more go round
 
 
-def replace(state: State, wiring: Wiring, replaced: Mapping[int, int], made: Mapping[int, int]) -> Change:
+def replace(state: SearchState, wiring: Wiring, replaced: Mapping[int, int], made: Mapping[int, int]) -> Change:
     """The change that gives names new values. ``made``: values of names that the graph does not have.
 
     Raises CycleError where a new value is made of what it replaces.
@@ -19,7 +19,7 @@ def replace(state: State, wiring: Wiring, replaced: Mapping[int, int], made: Map
     key = (tuple(replaced.items()), tuple(made.items()))
     change: Change | None = walk.changes.get(key, wiring)
     if change is None:
-        view = View(walk, wiring)
+        view = GraphView(walk, wiring)
         change = _Replacement(view, replaced, made).change()
         walk.changes.keep(key, view.asked, change)
     if not legal(state, wiring, change):
@@ -33,7 +33,7 @@ class _Replacement:
     ``same``: names whose readers read another name from then on; ``new_readers``: what may read a name that did not.
     """
 
-    def __init__(self, view: View, replaced: Mapping[int, int], made: Mapping[int, int]) -> None:
+    def __init__(self, view: GraphView, replaced: Mapping[int, int], made: Mapping[int, int]) -> None:
         self.view = view
         self.given = {**made, **replaced}
         self.same: dict[int, int] = {}
@@ -170,7 +170,7 @@ class _Replacement:
     def _saved(self) -> float:
         """Seconds added: of what is new or gone, and of what reads another operator than before."""
         view = self.view
-        before = View(view.walk, view.wiring)
+        before = GraphView(view.walk, view.wiring)
         before.asked = view.asked
         cost, labels = 0.0, view.labels
         touched = dict(self.chosen)

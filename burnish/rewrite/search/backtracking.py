@@ -13,16 +13,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from burnish.graph.graph import Graph
-from burnish.rewrite.language.terms import Rule
+from burnish.rewrite.language.terms import RewriteRule
 from burnish.rewrite.search.convert import read_graph, write_graph
 from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
-from burnish.rewrite.search.regions import Region, cuts, independent, placed, regions
+from burnish.rewrite.search.regions import Subgraph, cuts, independent, placed, regions
 from burnish.rewrite.search.saturate import saturate
-from burnish.rewrite.search.states import State, start
+from burnish.rewrite.search.states import SearchState, start
 from burnish.rewrite.search.table import Cost
 from burnish.search.best_first import best_first
-from burnish.search.budget import Budget, Event, Report, StopReason, Tally
+from burnish.search.budget import Budget, Event, SearchReport, StopReason, Tally
 
 SLACK = 1.05  # the paper's alpha
 SMALL = 400  # values of a region that is saturated
@@ -73,7 +73,7 @@ def _no_garbage_collection() -> Iterator[None]:
 @_no_garbage_collection()  # a search makes no cycles, but so many values that looking for some takes a fifth of it
 def rewrite_graph(
     graph: Graph,
-    rules: Sequence[Rule],
+    rules: Sequence[RewriteRule],
     cost: Cost,
     budget: Budget,
     *,
@@ -122,7 +122,7 @@ class _Search:
     def __init__(
         self,
         table: NormalTable,
-        rules: Sequence[Rule],
+        rules: Sequence[RewriteRule],
         budget: Budget,
         slack: float,
         progress: Callable[[Event], None] | None,
@@ -150,10 +150,10 @@ class _Search:
                 roots = self.by_regions(roots, regions(table, roots, ends))
         return roots if apart and self.done.stop_reason == "exhausted" else self.walk(roots, 1)
 
-    def by_regions(self, roots: tuple[int, ...], found: Sequence[Region]) -> tuple[int, ...]:
+    def by_regions(self, roots: tuple[int, ...], found: Sequence[Subgraph]) -> tuple[int, ...]:
         """The outputs after every region has been searched; regions that are equal once, all in a share of the time."""
         table = self.table
-        different: dict[int, list[Region]] = {}
+        different: dict[int, list[Subgraph]] = {}
         for region in found:
             different.setdefault(region.root, []).append(region)
         best: dict[int, int] = {}
@@ -201,7 +201,7 @@ class _Search:
         self.applied += [Substitution(s.rule, s.times * places, s.saved * places) for s in history(best)]
         return best.outputs()
 
-    def expand(self, state: State) -> Iterator[tuple[Hashable, Callable[[], State]]]:
+    def expand(self, state: SearchState) -> Iterator[tuple[Hashable, Callable[[], SearchState]]]:
         """The steps from a state, as :func:`best_first` takes them."""
         for change, applied in self.moves.changes(state):
             child = state.after(change, applied)
@@ -211,7 +211,7 @@ class _Search:
         trials = self.clock.budget.trials
         return None if trials is None else max(0, trials - self.done.graphs)
 
-    def _count(self, report: Report[State]) -> None:
+    def _count(self, report: SearchReport[SearchState]) -> None:
         best = min(report.history, key=lambda trial: trial.cost)
         self.done.best_after += best.seconds
         self.walks.append(best.number)
@@ -221,7 +221,7 @@ class _Search:
             self.done.stop_reason = report.stop_reason
 
 
-def history(state: State) -> tuple[Substitution, ...]:
+def history(state: SearchState) -> tuple[Substitution, ...]:
     """The substitutions that lead to a state, in order."""
     steps = []
     for before, after in zip(state.path(), state.path()[1:], strict=False):

@@ -20,7 +20,7 @@ from burnish.graph.divide import COPIED
 from burnish.graph.estimates import Estimate, estimates, label_of, window_of
 from burnish.graph.fusion_properties import contiguous_when_joined
 from burnish.machines.target import Target
-from burnish.rewrite.search.table import Operation
+from burnish.rewrite.search.table import CostedOperator
 
 FREE = frozenset(("reshape", "identity", "part", "swap"))  # views: what reads them reads elsewhere
 FUSED = 2.0e-8  # seconds of an operator in another's kernel: of graphs that are else equal, the smaller is better
@@ -36,7 +36,7 @@ class RooflineCost:
     bandwidth: float  # bytes a second
     launch: float  # seconds
 
-    def __call__(self, operation: Operation) -> float:
+    def __call__(self, operation: CostedOperator) -> float:
         """Seconds of one operator."""
         if operation.op in FREE or (operation.op == "relu" and operation.makers[0] in ("conv2d", "matmul")):
             return 0.0
@@ -59,7 +59,7 @@ class TargetCost:
 
     target: Target
 
-    def __call__(self, operation: Operation) -> float:
+    def __call__(self, operation: CostedOperator) -> float:
         """Seconds of one operator."""
         if operation.op in FREE:
             return 0.0
@@ -80,7 +80,7 @@ class TargetCost:
         moved, efficiency = traffic(operation) - weights, self._efficiency(operation)
         return KERNEL + roofline_seconds(arithmetic(operation), moved, self.target, efficiency, weights)
 
-    def kind(self, operation: Operation) -> str:
+    def kind(self, operation: CostedOperator) -> str:
         """What sort of kernel computes an operator: those of one sort are wrongly estimated by similar factors."""
         if operation.facts.elementwise:
             return "fused" if is_fused(operation) else "map"
@@ -92,13 +92,13 @@ class TargetCost:
             return label_of(min(found, key=lambda e: e.seconds)) if found else "conv2d"
         return "depthwise" if groups == operation.inputs[1].shape[0] else "grouped"
 
-    def _is_split(self, operation: Operation) -> bool:
+    def _is_split(self, operation: CostedOperator) -> bool:
         """Whether a matrix unit computes a product, in bfloat16 parts."""
         if operation.op != "matmul" or not operation.fixed[1] or any(operation.attrs.values()):
             return False
         return product_in_parts(operation.inputs[0].shape, operation.inputs[1].shape, self.target)
 
-    def _efficiency(self, operation: Operation) -> float:
+    def _efficiency(self, operation: CostedOperator) -> float:
         if operation.op in ("max_pool2d", "avg_pool2d"):
             return POOL_EFFICIENCY
         if operation.op != "matmul":
@@ -107,14 +107,14 @@ class TargetCost:
         rows = shape[-2] if len(shape) > 1 else 1
         return DIRECT_EFFICIENCY if min(rows, shape[-1] if shape else 1) >= 8 else SMALL_EFFICIENCY
 
-    def _convolution(self, operation: Operation) -> float:
+    def _convolution(self, operation: CostedOperator) -> float:
         if found := self._algorithms(operation):
             return min(e.seconds for e in found)
         per_group = operation.inputs[1].shape[0] // int(operation.attrs["groups"])  # type: ignore[arg-type]
         efficiency = DIRECT_EFFICIENCY if per_group % self.target.lanes == 0 else SMALL_EFFICIENCY
         return roofline_seconds(arithmetic(operation), traffic(operation), self.target, efficiency)
 
-    def _algorithms(self, operation: Operation) -> list[Estimate]:
+    def _algorithms(self, operation: CostedOperator) -> list[Estimate]:
         """Those to choose from for a convolution; none where there is no choice."""
         attrs, (x, weight) = operation.attrs, operation.inputs[:2]
         if attrs["groups"] != 1 or attrs["dilations"] != (1, 1) or not operation.fixed[1]:
@@ -123,7 +123,7 @@ class TargetCost:
         return estimates(window_of(x, weight, operation.outputs[0], attrs), pads, self.target)
 
 
-def is_fused(operation: Operation) -> bool:
+def is_fused(operation: CostedOperator) -> bool:
     """Whether an element-wise operator is computed with an operand that a kernel computes."""
     if not operation.facts.elementwise:
         return False
@@ -133,7 +133,7 @@ def is_fused(operation: Operation) -> bool:
     return any(maker not in ("input", "part", "concat", "item") for maker in computed)
 
 
-def joins_in_place(operation: Operation, lanes: int) -> bool:
+def joins_in_place(operation: CostedOperator, lanes: int) -> bool:
     """Whether a join's pieces follow one another in memory, and kernels can write all of them there."""
     if operation.op != "concat" or operation.outputs[0].nbytes < COPIED:
         return False
@@ -143,7 +143,7 @@ def joins_in_place(operation: Operation, lanes: int) -> bool:
     return computed and contiguous_when_joined(operation.inputs, axis, lanes)
 
 
-def arithmetic(operation: Operation) -> float:
+def arithmetic(operation: CostedOperator) -> float:
     """Operations: two for each product that is summed, one for each other element."""
     size = sum(t.size for t in operation.outputs)
     match operation.op:
@@ -157,6 +157,6 @@ def arithmetic(operation: Operation) -> float:
     return float(max(size, sum(t.size for t in operation.inputs)))
 
 
-def traffic(operation: Operation) -> float:
+def traffic(operation: CostedOperator) -> float:
     """Bytes of all operands and results."""
     return float(sum(t.nbytes for t in (*operation.inputs, *operation.outputs)))

@@ -10,7 +10,7 @@ from burnish import ops
 from burnish.errors import RuleError
 from burnish.graph.graph import Attribute
 from burnish.rewrite.language.sizes import is_extent, names_of, number_of
-from burnish.rewrite.language.terms import Apply, Rule, Term, Type, Value, Var, subterms, variables
+from burnish.rewrite.language.terms import Apply, RewriteRule, Term, TermVariable, Type, Value, subterms, variables
 from burnish.rewrite.language.vocabulary import VOCABULARY, WORDS
 from burnish.rewrite.search.table import COMMUTATIVE, CONSTANT_WORDS, Table
 
@@ -27,7 +27,7 @@ DTYPE = "float32"  # rules speak of numbers of this type
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TermMatch:
     """A match of one term. ``tensors``: the values of variables; ``equations`` between sizes are not yet solved. Equal
     ``key``, unless None: equal equations, and tensors of equal types.
     """
@@ -43,7 +43,7 @@ class Pattern:
     words above the deepest variable.
     """
 
-    rule: Rule
+    rule: RewriteRule
     position: int
     term: Apply
     shared: tuple[str, ...]
@@ -55,7 +55,7 @@ class Pattern:
         return self.term.word
 
 
-def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
+def compile_rules(rules: Sequence[RewriteRule]) -> list[RewriteRule]:
     """The rules that can be applied from left to right, in the form that matching takes.
 
     Their left sides have operators at the roots, hold all variables and all sizes of the right sides, and share
@@ -67,22 +67,22 @@ def compile_rules(rules: Sequence[Rule]) -> list[Rule]:
     for rule in rules:
         shared: dict[Term, Term] = {}
         left, right = (tuple(_normal(t, shared) for t in side) for side in (rule.left, rule.right))
-        rule = Rule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
+        rule = RewriteRule(rule.name, rule.types, left, right, rule.conditions, rule.kind)
         moves = _words(left) | _words(right) <= MOVING - {"transpose"}
         computes = left != right and (len(left) > 1 or not moves)
-        if computes and not any(isinstance(t, Var) for t in left) and _determined(rule):
+        if computes and not any(isinstance(t, TermVariable) for t in left) and _determined(rule):
             usable.append(rule)
     return usable
 
 
-def both_ways(rules: Sequence[Rule]) -> list[Rule]:
+def both_ways(rules: Sequence[RewriteRule]) -> list[RewriteRule]:
     """The rules, and from right to left those that regroup products: which side is cheaper depends on the sizes."""
     turned = []
     for rule in rules:
         products = [sorted(t.word for t in _applications(side)) for side in (rule.left, rule.right)]
         if products[0] == products[1] and len(products[0]) > 1 and set(products[0]) <= _PRODUCTS:
             name = rule.name + _BACKWARDS
-            turned.append(Rule(name, rule.types, rule.right, rule.left, rule.conditions, rule.kind))
+            turned.append(RewriteRule(name, rule.types, rule.right, rule.left, rule.conditions, rule.kind))
     return [*rules, *turned]
 
 
@@ -91,7 +91,7 @@ def forwards(name: str) -> str:
     return name.removesuffix(_BACKWARDS)
 
 
-def _determined(rule: Rule) -> bool:
+def _determined(rule: RewriteRule) -> bool:
     """Whether a match of the left side says all that the right side needs."""
     bound = frozenset().union(*map(variables, rule.left))
     if not frozenset().union(*map(variables, rule.right)) <= bound:
@@ -118,7 +118,7 @@ def _sizes_in(value: Value) -> tuple[int, ...]:
     return (value,) if is_extent(value) else value if isinstance(value, tuple) else ()
 
 
-def reassociates(rule: Rule) -> bool:
+def reassociates(rule: RewriteRule) -> bool:
     """Whether a rule changes rounding by no more than re-association: it brings no arithmetic that was not there.
 
     Weights may be added and scaled, as in folding; a mean does not become a convolution. Nor do weights grow, but to
@@ -130,7 +130,7 @@ def reassociates(rule: Rule) -> bool:
     return not grown and _words(rule.right) - MOVING <= _words(rule.left)
 
 
-def patterns(rule: Rule) -> list[Pattern]:
+def patterns(rule: RewriteRule) -> list[Pattern]:
     """The terms of the rule's left side."""
     found = []
     for position, term in enumerate(rule.left):
@@ -141,12 +141,12 @@ def patterns(rule: Rule) -> list[Pattern]:
 
 
 def _depth(term: Term) -> int:
-    return 0 if isinstance(term, Var) else 1 + max(map(_depth, term.args), default=0)
+    return 0 if isinstance(term, TermVariable) else 1 + max(map(_depth, term.args), default=0)
 
 
 def _normal(term: Term, shared: dict[Term, Term]) -> Term:
     """The term in the form that matching takes; equal terms of a rule become one object, known by its identity."""
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return term
     if term in shared:
         return shared[term]
@@ -189,12 +189,12 @@ class Matcher:
             self._hopeful[key] = [p for p in among if p.depth > DEEPEST or self._located_at(table, p, value) != []]
         return self._hopeful[key]
 
-    def parts(self, table: Table, pattern: Pattern, value: int) -> list[Part]:
+    def parts(self, table: Table, pattern: Pattern, value: int) -> list[TermMatch]:
         """All ways in which the pattern matches a value."""
         places = self._located_at(table, pattern, value)
         if places is None:
             found = self._term(table, pattern.rule, pattern.term, value, {}, ())
-            return [Part(tensors, equations) for tensors, equations in found]
+            return [TermMatch(tensors, equations) for tensors, equations in found]
         parts = []
         for i, (names, equations) in enumerate(places):
             tensors: dict[str, int] = {}
@@ -205,7 +205,7 @@ class Matcher:
                 if tensors.setdefault(name, at) != at:
                     break
             else:
-                parts.append(Part(tensors, equations, (pattern.position, table.look(value, pattern.depth), i)))
+                parts.append(TermMatch(tensors, equations, (pattern.position, table.look(value, pattern.depth), i)))
         return parts
 
     def _located_at(self, table: Table, pattern: Pattern, value: int) -> list[_Places] | None:
@@ -221,8 +221,10 @@ class Matcher:
         except _ManyReadings:
             return None
 
-    def _located(self, table: Table, rule: Rule, term: Term, value: int, path: tuple[int, ...]) -> Iterator[_Places]:
-        if isinstance(term, Var):
+    def _located(
+        self, table: Table, rule: RewriteRule, term: Term, value: int, path: tuple[int, ...]
+    ) -> Iterator[_Places]:
+        if isinstance(term, TermVariable):
             more = self._typed(table, rule.types[term.name], value)
             if more is not None:
                 yield ((term.name, path),), more
@@ -250,9 +252,9 @@ class Matcher:
                 yield names, (*asked, *(e for _, equations in chosen for e in equations))
 
     def _term(
-        self, table: Table, rule: Rule, term: Term, value: int, tensors: dict[str, int], equations: Equations
+        self, table: Table, rule: RewriteRule, term: Term, value: int, tensors: dict[str, int], equations: Equations
     ) -> Iterator[tuple[dict[str, int], Equations]]:
-        if isinstance(term, Var):
+        if isinstance(term, TermVariable):
             bound = tensors.get(term.name)
             if bound is None:
                 more = self._typed(table, rule.types[term.name], value)
@@ -269,7 +271,7 @@ class Matcher:
     def _arguments(
         self,
         table: Table,
-        rule: Rule,
+        rule: RewriteRule,
         terms: Sequence[Term],
         args: Sequence[int],
         tensors: dict[str, int],

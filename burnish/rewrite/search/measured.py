@@ -14,7 +14,7 @@ from burnish.graph.graph import Graph
 from burnish.rewrite.search.convert import Reading, read_graph
 from burnish.rewrite.search.cost import FUSED, TargetCost, arithmetic, traffic
 from burnish.rewrite.search.normal import NormalTable
-from burnish.rewrite.search.table import Operation, Table
+from burnish.rewrite.search.table import CostedOperator, Table
 
 _CONTEXT = frozenset(("concat", "part"))  # with the element-wise: what they cost depends on what makes their operands
 _NEAR = 0.1  # squared doublings: closer operators count as equally close
@@ -33,7 +33,7 @@ class MeasuredCost:
     times: Mapping[str, float] = field(default_factory=dict)
     factors: Mapping[str, Mapping[str, Factor]] = field(default_factory=dict)
 
-    def __call__(self, operation: Operation) -> float:
+    def __call__(self, operation: CostedOperator) -> float:
         """Seconds of one operator."""
         if not self.times:
             return self.estimate(operation)
@@ -63,7 +63,7 @@ class MeasuredCost:
         means = {key: sum(times) / len(times) for key, times in found.items()}
         return MeasuredCost(self.estimate, {**self.times, **means}, factors)
 
-    def factor(self, operation: Operation) -> float:
+    def factor(self, operation: CostedOperator) -> float:
         """Measured over estimated seconds: the mean over operators computed by the same sort of kernel, those of about
         as much arithmetic and traffic before all; over all operators where that sort was not measured.
         """
@@ -79,7 +79,7 @@ class MeasuredCost:
         return exp(sum(w * f for w, f in weighted) / sum(w for w, _ in weighted))
 
 
-def operator_key(operation: Operation) -> str:
+def operator_key(operation: CostedOperator) -> str:
     """Identifies an operator by its attributes and types, and by its operands' makers where they decide its cost."""
     attrs = " ".join(f"{k}={v}" for k, v in sorted(operation.attrs.items()))
     types = ", ".join(f"{'const ' if c else ''}{t}" for t, c in zip(operation.inputs, operation.fixed, strict=True))
@@ -98,5 +98,5 @@ def _computed(table: Table, reading: Reading) -> dict[str, int]:
     return found
 
 
-def _place(operation: Operation) -> tuple[float, float]:
+def _place(operation: CostedOperator) -> tuple[float, float]:
     return log2(1 + arithmetic(operation)), log2(1 + traffic(operation))

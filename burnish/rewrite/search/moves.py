@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from burnish.rewrite.language.terms import Rule, Term, Var
+from burnish.rewrite.language.terms import RewriteRule, Term, TermVariable
 from burnish.rewrite.search.apply import replace
-from burnish.rewrite.search.match import Matcher, Part, Pattern, compile_rules, patterns
-from burnish.rewrite.search.solve import Match, Solver, right_side
-from burnish.rewrite.search.states import Change, CycleError, State, depend
+from burnish.rewrite.search.match import Matcher, Pattern, TermMatch, compile_rules, patterns
+from burnish.rewrite.search.solve import RuleMatch, Solver, right_side
+from burnish.rewrite.search.states import Change, CycleError, SearchState, depend
 from burnish.rewrite.search.table import Table
-from burnish.rewrite.search.view import ROOT, View, Walk, Wiring
+from burnish.rewrite.search.view import ROOT, GraphView, SearchKnowledge, Wiring
 
 DEPTH = 3  # of the terms that have to be alike for two places to look alike
 FEW = 4  # operators of which each pair may be merged alone
@@ -25,7 +25,7 @@ Values = dict[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RuleApplication:
     """One application of a rule. ``alike``: equal for places that are; ``replaced``: new values of names; ``made``:
     values of names that the graph does not have.
     """
@@ -41,7 +41,7 @@ class _Half:
     """A match of one of the two terms of a rule's left side at a value."""
 
     value: int
-    part: Part
+    part: TermMatch
     pattern: Pattern
 
 
@@ -52,7 +52,7 @@ _Family = tuple[str, tuple[int, ...]]  # a rule's name, and the values of the va
 class _Found:
     """What begins at a value: steps of rules with one result, and halves of those with two, by their families."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[RuleApplication, ...]
     halves: tuple[tuple[_Family, _Half], ...]
 
 
@@ -62,7 +62,7 @@ _NOTHING = _Found((), ())
 class Moves:
     """All steps of a set of rules. What was found once in a walk is known in all states that are the same there."""
 
-    def __init__(self, table: Table, rules: Sequence[Rule]) -> None:
+    def __init__(self, table: Table, rules: Sequence[RewriteRule]) -> None:
         self.matcher, self.solver = Matcher(), Solver(table)
         self.single: dict[str, list[Pattern]] = {}
         self.double: dict[str, list[Pattern]] = {}
@@ -80,10 +80,10 @@ class Moves:
                     self.double.setdefault(pattern.word, []).append(pattern)
         self.words = self.single.keys() | self.double.keys()
 
-    def changes(self, state: State) -> Iterator[tuple[Change, tuple[str, ...]]]:
+    def changes(self, state: SearchState) -> Iterator[tuple[Change, tuple[str, ...]]]:
         """Every step from a state, steps that look alike together, with the names of the rules applied."""
         wiring = state.wiring()
-        groups: dict[tuple[str, object], list[Step]] = {}
+        groups: dict[tuple[str, object], list[RuleApplication]] = {}
         for step in self.steps(state.walk, wiring):
             groups.setdefault((step.rule, step.alike), []).append(step)
         for (rule, _), places in groups.items():
@@ -104,7 +104,7 @@ class Moves:
                     except CycleError:
                         continue
 
-    def steps(self, walk: Walk, wiring: Wiring) -> Iterator[Step]:
+    def steps(self, walk: SearchKnowledge, wiring: Wiring) -> Iterator[RuleApplication]:
         """Every application of a rule in a graph, in order of names."""
         known = wiring.found
         for name in sorted(wiring.stale):
@@ -124,9 +124,9 @@ class Moves:
             if halves[0].value != halves[-1].value:  # in order: of more than one name
                 yield from self._merges(walk, wiring, tuple(halves))
 
-    def _find(self, walk: Walk, wiring: Wiring, name: int) -> _Found:
+    def _find(self, walk: SearchKnowledge, wiring: Wiring, name: int) -> _Found:
         """What begins at a name."""
-        view = View(walk, wiring)
+        view = GraphView(walk, wiring)
         op = view.operator(name).op
         steps = self._steps_at(view, name, op) if op in self.single else ()
         halves = tuple(
@@ -142,7 +142,7 @@ class Moves:
 
     # --- rules with one result ---
 
-    def _steps_at(self, view: View, name: int, op: str) -> tuple[Step, ...]:
+    def _steps_at(self, view: GraphView, name: int, op: str) -> tuple[RuleApplication, ...]:
         found: dict[int, str] = {}
         for pattern in self.matcher.hopeful(view, self.single[op], name):
             for part in self.matcher.parts(view, pattern, name):
@@ -155,24 +155,24 @@ class Moves:
 
     # --- rules with two results ---
 
-    def _merges(self, walk: Walk, wiring: Wiring, halves: tuple[_Half, ...]) -> Iterator[Step]:
+    def _merges(self, walk: SearchKnowledge, wiring: Wiring, halves: tuple[_Half, ...]) -> Iterator[RuleApplication]:
         """The steps that merge some of these halves of a family."""
         groups: Sequence[tuple[_Half, ...]] | None = walk.groups.get(halves, wiring)
         if groups is None:
-            view = View(walk, wiring)
+            view = GraphView(walk, wiring)
             groups = tuple(self._groups(view, halves))
             walk.groups.keep(halves, view.asked, groups)
         for group in groups:
             if depend(walk.table, wiring, [half.value for half in group]):
                 continue
-            steps: tuple[Step, ...] | None = walk.merges.get(group, wiring)
+            steps: tuple[RuleApplication, ...] | None = walk.merges.get(group, wiring)
             if steps is None:
-                view = View(walk, wiring)
+                view = GraphView(walk, wiring)
                 steps = tuple(self._merge(view, group))
                 walk.merges.keep(group, view.asked, steps)
             yield from steps
 
-    def _groups(self, view: View, halves: Sequence[_Half]) -> Iterator[tuple[_Half, ...]]:
+    def _groups(self, view: GraphView, halves: Sequence[_Half]) -> Iterator[tuple[_Half, ...]]:
         """Of equal halves all of them, those of one type, and of few also every pair; of others every pair."""
         if halves[0].pattern.rule.name not in self.symmetric:
             first, second = ([h for h in halves if h.pattern.position == i] for i in (0, 1))
@@ -185,7 +185,7 @@ class Moves:
             groups += [[a, b] for i, a in enumerate(ordered) for b in ordered[i + 1 :]]
         yield from dict.fromkeys(tuple(group) for group in groups if len(group) > 1)
 
-    def _as_read(self, view: View, halves: Sequence[_Half]) -> list[_Half]:
+    def _as_read(self, view: GraphView, halves: Sequence[_Half]) -> list[_Half]:
         """In the order in which a join reads them, so that the join of the parts of what they become is all of it;
         and what is read alike side by side, so that what reads it can be merged.
         """
@@ -200,7 +200,7 @@ class Moves:
                             place[value] = min(place[value], (reader, (), i))
         return sorted(halves, key=lambda h: place[h.value])
 
-    def _merge(self, view: View, halves: Sequence[_Half]) -> Iterator[Step]:
+    def _merge(self, view: GraphView, halves: Sequence[_Half]) -> Iterator[RuleApplication]:
         """The step that merges these, two by two."""
         rule = halves[0].pattern.rule
         replaced: Values = {}
@@ -218,7 +218,7 @@ class Moves:
             whole = joined
         yield _step(view, rule.name, tuple([view.look(h.value, DEPTH) for h in halves]), replaced)
 
-    def _joined(self, view: View, rule: Rule, made: tuple[int, ...], before: _Half) -> _Half | None:
+    def _joined(self, view: GraphView, rule: RewriteRule, made: tuple[int, ...], before: _Half) -> _Half | None:
         """What two values are parts of, as the first term of the rule again."""
         first, second = made
         if view.labels[first].op != "part" or view.args[first] != view.args[second]:
@@ -231,12 +231,12 @@ class Moves:
                 return _Half(whole, part, pattern)
         return None
 
-    def _pair(self, view: View, rule: Rule, a: _Half, b: _Half) -> tuple[int, ...] | None:
+    def _pair(self, view: GraphView, rule: RewriteRule, a: _Half, b: _Half) -> tuple[int, ...] | None:
         """What replaces two values; None where the rule does not hold."""
         match = self._matched_pair(view, rule, a, b)
         return _replacing(view, rule, match, (a.value, b.value)) if match else None
 
-    def _matched_pair(self, view: View, rule: Rule, a: _Half, b: _Half) -> Match | None:
+    def _matched_pair(self, view: GraphView, rule: RewriteRule, a: _Half, b: _Half) -> RuleMatch | None:
         second = self.patterns[rule.name][1]
         for part in self.matcher.parts(view, second, b.value):
             if all(part.tensors[name] == a.part.tensors[name] for name in second.shared):
@@ -246,7 +246,7 @@ class Moves:
         return None
 
 
-def _replacing(view: View, rule: Rule, match: Match, names: Sequence[int]) -> tuple[int, ...] | None:
+def _replacing(view: GraphView, rule: RewriteRule, match: RuleMatch, names: Sequence[int]) -> tuple[int, ...] | None:
     """Values of the right side, called by these names if they have none; None where they do not fit there."""
     made = right_side(view, rule, match, names)
     for name, value in zip(names, made or (), strict=False):
@@ -254,7 +254,7 @@ def _replacing(view: View, rule: Rule, match: Match, names: Sequence[int]) -> tu
     return made
 
 
-def _step(view: View, rule: str, look: object, replaced: Values) -> Step:
+def _step(view: GraphView, rule: str, look: object, replaced: Values) -> RuleApplication:
     made: Values = {}
     stack = list(replaced.values())
     while stack:
@@ -262,26 +262,30 @@ def _step(view: View, rule: str, look: object, replaced: Values) -> Step:
             if a in view.changed and a not in made and a not in replaced:
                 made[a] = view.changed[a]
                 stack.append(made[a])
-    return Step(rule, look, replaced, made)
+    return RuleApplication(rule, look, replaced, made)
 
 
-def _readers(view: View, name: int) -> list[int]:
+def _readers(view: GraphView, name: int) -> list[int]:
     return [r for r in view.readers(name) if r != ROOT]
 
 
-def _reading(view: View, name: int, depth: int) -> tuple[object, ...]:
+def _reading(view: GraphView, name: int, depth: int) -> tuple[object, ...]:
     """The operators that read a name's value, and what reads those, so deep, in order."""
     if depth == 0:
         return ()
     return tuple(sorted((view.operator(r).op, _reading(view, r, depth - 1)) for r in _readers(view, name)))
 
 
-def _symmetric(rule: Rule) -> bool:
+def _symmetric(rule: RewriteRule) -> bool:
     """Whether the second term of the left side is the first with other names for variables that are not shared."""
 
     def alike(a: Term, b: Term, names: dict[str, str]) -> bool:
-        if isinstance(a, Var) or isinstance(b, Var):
-            return isinstance(a, Var) and isinstance(b, Var) and names.setdefault(a.name, b.name) == b.name
+        if isinstance(a, TermVariable) or isinstance(b, TermVariable):
+            return (
+                isinstance(a, TermVariable)
+                and isinstance(b, TermVariable)
+                and names.setdefault(a.name, b.name) == b.name
+            )
         if a.word != b.word or len(a.args) != len(b.args) or a.attrs != b.attrs:
             return False
         return all(alike(x, y, names) for x, y in zip(a.args, b.args, strict=True))

@@ -11,7 +11,7 @@ from burnish.rewrite.search.convert import read_graph
 from burnish.rewrite.search.cost import FREE, arithmetic, is_fused
 from burnish.rewrite.search.normal import NormalTable
 from burnish.rewrite.search.states import start
-from burnish.rewrite.search.table import Cost, Operation
+from burnish.rewrite.search.table import Cost, CostedOperator
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RewriteObjective:
         if not self.flops and not pressure:
             return seconds  # a weight alone changes no order
 
-        def combined(operation: Operation) -> float:
+        def combined(operation: CostedOperator) -> float:
             total = self.time * seconds(operation) if self.time else 0.0
             return total + self.flops * operations(operation) / peak + pressure * stored(operation)
 
@@ -61,13 +61,13 @@ def objective(minimize: str = "time", memory_limit: int | None = None) -> Rewrit
     return RewriteObjective(*MINIMIZE[minimize], memory_limit)
 
 
-def operations(operation: Operation) -> float:
+def operations(operation: CostedOperator) -> float:
     """Arithmetic operations; none where elements are only moved."""
     moves = operation.facts.kind == "injective" and not operation.facts.elementwise
     return 0.0 if moves or operation.op in FREE else arithmetic(operation)
 
 
-def stored(operation: Operation) -> float:
+def stored(operation: CostedOperator) -> float:
     """Bytes that an operator keeps: its weights, and its results unless they are another's memory or never stored."""
     weights = sum(t.nbytes for t, fixed in zip(operation.inputs, operation.fixed, strict=True) if fixed)
     if operation.op in FREE or is_fused(operation):

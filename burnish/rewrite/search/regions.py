@@ -17,7 +17,7 @@ LEAST = 8  # operators of a region: smaller ones would cut apart what a rule mat
 
 
 @dataclass(frozen=True)
-class Region:
+class Subgraph:
     """``root`` is the value ``end`` of a graph, made of leaves of its own, which stand for ``leaves`` of the graph."""
 
     end: int
@@ -52,7 +52,7 @@ def cuts(table: Table, roots: Sequence[int]) -> list[int]:
     return found
 
 
-def regions(table: NormalTable, roots: Sequence[int], ends: Sequence[int] | None = None) -> list[Region]:
+def regions(table: NormalTable, roots: Sequence[int], ends: Sequence[int] | None = None) -> list[Subgraph]:
     """The regions between cuts, in order. What is behind the last cut is a region if it is one output.
 
     ``ends``: None for all cuts, else those of them to cut at.
@@ -67,14 +67,14 @@ def regions(table: NormalTable, roots: Sequence[int], ends: Sequence[int] | None
     return found
 
 
-def independent(found: Sequence[Region]) -> bool:
+def independent(found: Sequence[Subgraph]) -> bool:
     """Whether regions share nothing but where they are cut: then no rule matches in two that are not neighbours."""
     ends = {region.end for region in found}
     leaves = [value for region in found for value in region.leaves.values() if value not in ends]
     return len(leaves) == len(set(leaves))
 
 
-def _region(table: NormalTable, end: int, border: set[int]) -> Region:
+def _region(table: NormalTable, end: int, border: set[int]) -> Subgraph:
     copies: dict[int, int] = {}
     leaves: dict[int, int] = {}
     stack = [end]
@@ -98,7 +98,7 @@ def _region(table: NormalTable, end: int, border: set[int]) -> Region:
                 copies[value] = table.again(value, tuple(copies[a] for a in table.args[value]))
             else:
                 copies[value] = value
-    return Region(end, copies[end], leaves)
+    return Subgraph(end, copies[end], leaves)
 
 
 def placed(table: NormalTable, root: int, leaves: dict[int, int]) -> int:

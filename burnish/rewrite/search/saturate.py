@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from burnish.rewrite.search.moves import Moves
 from burnish.rewrite.search.normal import NormalTable
-from burnish.rewrite.search.states import State, start
+from burnish.rewrite.search.states import SearchState, start
 from burnish.rewrite.search.table import Table
-from burnish.search.integer import Program
+from burnish.search.integer import LinearProgram
 
 ROUNDS = 4
 MOST = 2000  # values in classes: larger programs take minutes
@@ -21,7 +21,7 @@ CUTS = 32  # cycles cut before a round is given up
 GAP = 1e-9  # relative, of the program's optimum
 
 
-def saturate(table: NormalTable, moves: Moves, first: State, seconds: float) -> State:
+def saturate(table: NormalTable, moves: Moves, first: SearchState, seconds: float) -> SearchState:
     """The cheapest state found, the first if there is none. Every program may take ``seconds``.
 
     Raises MissingDependencyError without SciPy.
@@ -97,7 +97,7 @@ class _Classes:
         groups: dict[int, list[int]] = {}
         for value in values:
             groups.setdefault(self.find(value), []).append(value)
-        program = Program("rewrite")
+        program = LinearProgram("rewrite")
         costs = [self.table.cost(v) for v in values]
         little = 1e-9 * max(costs, default=0.0)  # of values that cost nothing, as few as may be
         for cost in costs:
@@ -115,7 +115,7 @@ class _Classes:
         return None
 
     def _add_rows(
-        self, program: Program, roots: Sequence[int], place: dict[int, int], groups: dict[int, list[int]]
+        self, program: LinearProgram, roots: Sequence[int], place: dict[int, int], groups: dict[int, list[int]]
     ) -> None:
         """One of each output's class is taken; with a value, one of the class of each of its arguments."""
         for root in dict.fromkeys(self.find(r) for r in roots if r in place):

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from burnish.errors import ModelError, RuleError
 from burnish.rewrite.language.sizes import names_of, solve
-from burnish.rewrite.language.terms import Rule, Term, Var
+from burnish.rewrite.language.terms import RewriteRule, Term, TermVariable
 from burnish.rewrite.language.vocabulary import Binding
-from burnish.rewrite.search.match import Part
+from burnish.rewrite.search.match import TermMatch
 from burnish.rewrite.search.table import Table
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class RuleMatch:
     """Values of a rule's variables, and numbers for its sizes, under which its left side is in the graph."""
 
     tensors: Mapping[str, int]
@@ -28,7 +28,7 @@ class Solver:
         self.table = table
         self._known: dict[object, Binding | None] = {}
 
-    def solve(self, rule: Rule, *parts: Part) -> Match | None:
+    def solve(self, rule: RewriteRule, *parts: TermMatch) -> RuleMatch | None:
         """The match of a whole left side; None where no numbers satisfy its equations and the rule's conditions."""
         tensors = {name: value for part in reversed(parts) for name, value in part.tensors.items()}
         key = None if any(part.key is None for part in parts) else (rule.name, *(part.key for part in parts))
@@ -38,11 +38,11 @@ class Solver:
                 self._known[key] = binding
         else:
             binding = self._known[key]
-        return None if binding is None else Match(tensors, binding)
+        return None if binding is None else RuleMatch(tensors, binding)
 
 
 def _solved(
-    table: Table, rule: Rule, tensors: Mapping[str, int], equations: Sequence[tuple[int, int]]
+    table: Table, rule: RewriteRule, tensors: Mapping[str, int], equations: Sequence[tuple[int, int]]
 ) -> Binding | None:
     sizes: dict[str, int] = {}
     waiting = list(dict.fromkeys(equations))
@@ -75,12 +75,12 @@ def _solved(
     return Binding(sizes, leads)
 
 
-def instantiate(table: Table, term: Term, match: Match, known: dict[int, int]) -> int:
+def instantiate(table: Table, term: Term, match: RuleMatch, known: dict[int, int]) -> int:
     """The value of a term of a compiled rule. ``known``: terms already made, by their identities.
 
     Raises ModelError for operands that do not fit, RuleError for a size that nothing determines.
     """
-    if isinstance(term, Var):
+    if isinstance(term, TermVariable):
         return match.tensors[term.name]
     if id(term) not in known:
         args = [instantiate(table, a, match, known) for a in term.args]
@@ -88,7 +88,7 @@ def instantiate(table: Table, term: Term, match: Match, known: dict[int, int]) -
     return known[id(term)]
 
 
-def right_side(table: Table, rule: Rule, match: Match, roots: Sequence[int]) -> tuple[int, ...] | None:
+def right_side(table: Table, rule: RewriteRule, match: RuleMatch, roots: Sequence[int]) -> tuple[int, ...] | None:
     """Values of the right side, to stand for ``roots``; None where they do not fit there."""
     known: dict[int, int] = {}
     try:

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from weakref import ref
 
 from burnish.rewrite.search.normal import NormalTable
-from burnish.rewrite.search.view import ROOT, Walk, Wiring
+from burnish.rewrite.search.view import ROOT, SearchKnowledge, Wiring
 
 
 class CycleError(Exception):
@@ -30,33 +30,33 @@ class Change:
 
 
 @dataclass(slots=True, eq=False)
-class State:
+class SearchState:
     """A graph in a search: its parent's after ``change``. ``roots``: names of its outputs; ``cost``: seconds; ``key``:
-    of the values it has chosen, see :meth:`Walk.sign`; ``applied``: the rules that led here from the parent, each as
-    often as it was.
+    of the values it has chosen, see :meth:`SearchKnowledge.sign`; ``applied``: the rules that led here from the parent,
+    each as often as it was.
     """
 
-    walk: Walk
+    walk: SearchKnowledge
     roots: tuple[int, ...]
     cost: float
     key: int
     known: Callable[[], Wiring | None] = lambda: None  # its wiring while that is in use, of the first state always
-    parent: State | None = None
+    parent: SearchState | None = None
     change: Change | None = None
     applied: tuple[str, ...] = ()
 
-    def path(self) -> list[State]:
+    def path(self) -> list[SearchState]:
         """The states from the first to this one."""
         states = [self]
         while states[-1].parent is not None:
             states.append(states[-1].parent)
         return states[::-1]
 
-    def after(self, change: Change, applied: tuple[str, ...]) -> State:
+    def after(self, change: Change, applied: tuple[str, ...]) -> SearchState:
         """The state after a change of this one."""
         roots = tuple([change.same.get(r, r) for r in self.roots]) if change.same else self.roots
         cost, key = self.cost + change.cost, self.key ^ change.key
-        return State(self.walk, roots, cost, key, parent=self, change=change, applied=applied)
+        return SearchState(self.walk, roots, cost, key, parent=self, change=change, applied=applied)
 
     def wiring(self) -> Wiring:
         """The whole graph."""
@@ -87,9 +87,9 @@ class State:
         return tuple([values.get(r, r) for r in self.roots])
 
 
-def start(table: NormalTable, roots: tuple[int, ...]) -> State:
+def start(table: NormalTable, roots: tuple[int, ...]) -> SearchState:
     """The state that a walk from a graph begins with: every value is its own name."""
-    walk = Walk(table)
+    walk = SearchKnowledge(table)
     chosen = {value: value for value in table.reachable(roots) if not table.fixed[value]}
     walk.names.update(chosen)
     readers: dict[int, dict[int, None]] = {value: {} for value in chosen}
@@ -100,10 +100,10 @@ def start(table: NormalTable, roots: tuple[int, ...]) -> State:
     for value in chosen:
         key ^= walk.sign(value)
     wiring = Wiring(chosen, {value: tuple(sorted(by)) for value, by in readers.items()}, {}, {}, set(chosen))
-    return State(walk, roots, sum(table.cost(value) for value in chosen), key, lambda: wiring)
+    return SearchState(walk, roots, sum(table.cost(value) for value in chosen), key, lambda: wiring)
 
 
-def _changed(walk: Walk, before: Wiring, change: Change) -> Wiring:
+def _changed(walk: SearchKnowledge, before: Wiring, change: Change) -> Wiring:
     chosen, readers, found = before.chosen.copy(), before.readers.copy(), before.found.copy()
     stale = set(before.stale)
     for name, value in change.chosen.items():
@@ -175,7 +175,7 @@ def depend(table: NormalTable, wiring: Wiring, names: Sequence[int]) -> bool:
     return False
 
 
-def legal(state: State, wiring: Wiring, change: Change) -> bool:
+def legal(state: SearchState, wiring: Wiring, change: Change) -> bool:
     """Whether no name depends on itself after a change."""
     key, known = state.key ^ change.key, state.walk.legal
     if key not in known:

@@ -21,7 +21,7 @@ import numpy as np
 
 from burnish import ops
 from burnish.errors import ModelError
-from burnish.graph.fusion_properties import Facts, operator_facts
+from burnish.graph.fusion_properties import FusionProperties, operator_facts
 from burnish.graph.graph import Attribute, GraphBuilder, TensorType, infer_types
 from burnish.rewrite.language.vocabulary import WORDS
 
@@ -31,7 +31,7 @@ COMMUTATIVE = frozenset(("add", "mul", "minimum", "maximum"))
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class CostedOperator:
     """One operator as costs see it: what it computes, what makes its operands (operators' names), which are weights."""
 
     op: str
@@ -40,10 +40,10 @@ class Operation:
     outputs: tuple[TensorType, ...]
     makers: tuple[str, ...]
     fixed: tuple[bool, ...]
-    facts: Facts
+    facts: FusionProperties
 
 
-Cost = Callable[[Operation], float]  # seconds
+Cost = Callable[[CostedOperator], float]  # seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Table:
         self._looks: dict[int, dict[int, int]] = defaultdict(dict)  # by depth and value
         self._look_numbers: dict[object, int] = {}
         self._known_types: dict[tuple[Label, tuple[int, ...]], Sequence[TensorType]] = {}  # by types' identities
-        self._known_facts: dict[tuple[Label, tuple[int, ...]], Facts] = {}
+        self._known_facts: dict[tuple[Label, tuple[int, ...]], FusionProperties] = {}
         self._known_costs: dict[object, float] = {}
 
     def __len__(self) -> int:
@@ -179,19 +179,19 @@ class Table:
             return [_word_type(label, kinds)]
         return infer_types(label.op, kinds, label.values)
 
-    def operation(self, value: int) -> Operation:
+    def operation(self, value: int) -> CostedOperator:
         """The operator that makes a value, as costs see it. Words of the rules appear as themselves."""
         label, args = self.labels[value], self.args[value]
         kinds = tuple(self.types[a] for a in args)
         makers = tuple(self.operator(a).op for a in args)
         outputs = self.several.get(value, (self.types[value],))
         fixed = tuple(self.fixed[a] for a in args)
-        return Operation(label.op, label.values, kinds, outputs, makers, fixed, self.facts(label, args))
+        return CostedOperator(label.op, label.values, kinds, outputs, makers, fixed, self.facts(label, args))
 
-    def facts(self, label: Label, args: tuple[int, ...]) -> Facts:
+    def facts(self, label: Label, args: tuple[int, ...]) -> FusionProperties:
         """What fusion knows of an operator on arguments of these types."""
         if label.op in WORDS or label.op in ("input", "constant", "item"):
-            return Facts("injective")
+            return FusionProperties("injective")
         key = (label, tuple([id(self.types[a]) for a in args]))
         if key not in self._known_facts:
             self._known_facts[key] = operator_facts(label.op, tuple(self.types[a] for a in args), label.attrs)

@@ -85,7 +85,7 @@ class _Asked:
         self.then: dict[Hashable, Any] = {}
 
 
-class Walk:
+class SearchKnowledge:
     """What is known of the values that a search meets on its way from one graph.
 
     ``names``: by value; ``legal``: whether a state has no cycle, by its key; ``changes``, ``found``, ``groups`` and
@@ -111,14 +111,14 @@ class Walk:
         return found
 
 
-class View(NormalTable):
+class GraphView(NormalTable):
     """The table as one state sees it, for one computation.
 
     ``asked``: all that it has seen of the state. ``changed``: names that it sees otherwise, and those of values made
     here that the state does not have.
     """
 
-    def __init__(self, walk: Walk, wiring: Wiring) -> None:
+    def __init__(self, walk: SearchKnowledge, wiring: Wiring) -> None:
         self.__dict__.update(walk.table.__dict__)  # the same values
         self._looks = defaultdict(dict)
         self.walk, self.wiring = walk, wiring

@@ -12,7 +12,7 @@ from burnish.codegen.gridcode import GridCode
 from burnish.errors import TargetError
 from burnish.runtime.buffers import ALIGNMENT, address_of, round_up
 from burnish.runtime.gpu.driver import Gpu
-from burnish.runtime.gpu.records import Counts
+from burnish.runtime.gpu.records import LaunchCounts
 
 MARGIN, AROUND = 4096, 0xA5  # bytes on both sides of a buffer, and what they hold
 FLUSHES = 2  # times the second-level cache that is written to empty it
@@ -124,7 +124,7 @@ class CudaBench:
 class _Runner(Protocol):
     """What runs a kernel and counts what it does: an ``Emulator``."""
 
-    counts: Counts
+    counts: LaunchCounts
 
     def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
         """As :meth:`burnish.runtime.device.Device.run`."""
@@ -173,5 +173,5 @@ class EmulatedBench:
         return OPERATION * runs * max(1, _ticks(self._runner.counts) - before)
 
 
-def _ticks(counts: Counts) -> int:
+def _ticks(counts: LaunchCounts) -> int:
     return counts.load_sectors + counts.store_sectors + counts.shared_passes + counts.barriers

@@ -14,11 +14,11 @@ from burnish.errors import TargetError
 from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.ops.operator import Operator
 from burnish.runtime.buffers import address_of, numpy_dtype
-from burnish.runtime.executable import Call, Copy, Executable, Host, Repeat, TensorSpec
+from burnish.runtime.executable import CopyStep, Executable, Host, KernelCall, Repeat, TensorSpec
 from burnish.runtime.gpu.arrays import GpuArray, check_apart, checked, is_on_gpu
 from burnish.runtime.gpu.bench import CudaBench
 from burnish.runtime.gpu.driver import first_gpu
-from burnish.runtime.gpu.loaded import Loaded
+from burnish.runtime.gpu.loaded import LoadedExecutable
 from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
 
@@ -76,14 +76,14 @@ class CudaRunner:
     ) -> None:
         """Raises TargetError for steps that a GPU cannot execute, ArtifactError for operators that are not known."""
         for step in executable.steps:
-            if not isinstance(step, (Call, Copy, Host, Repeat)):
+            if not isinstance(step, (KernelCall, CopyStep, Host, Repeat)):
                 raise TargetError(f"node '{step.node}': found {step.label}; allowed on a GPU: kernels, copies, Python")
         if executable.dims:
             raise TargetError("runtime: found open dimensions; allowed on a GPU: numbers")
         self.executable, self._kernels = executable, kernels
         self._params, self._state = params, state
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
-        self._loaded: Loaded | None = None
+        self._loaded: LoadedExecutable | None = None
         self.io = [0]
         self.runtime = SimpleNamespace(scratch_stride=0, scratch=None)
         self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
@@ -108,7 +108,7 @@ class CudaRunner:
             loaded.gpu.download(at, place, spec.nbytes)
         loaded.gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
 
-    def _ready(self) -> Loaded:
+    def _ready(self) -> LoadedExecutable:
         """The executable in the GPU's memory. Raises TargetError without a driver or GPU."""
         if self._loaded is None:
             try:
@@ -120,7 +120,7 @@ class CudaRunner:
                     f"{error}; the module is compiled for {where}: save() it and load it where there is one, or "
                     "compile it for burnish.simulators.gpu.emulator.emulated(target) to run it here, slowly and checked"
                 ) from None
-            self._loaded = Loaded(gpu, self.executable, self._kernels, self._params)
+            self._loaded = LoadedExecutable(gpu, self.executable, self._kernels, self._params)
         self._loaded.gpu.enter()
         return self._loaded
 
@@ -160,7 +160,7 @@ class CudaRunner:
         gpu.wait()
         return found
 
-    def _placed(self, loaded: Loaded, number: int, spec: TensorSpec, value: Any, followed: set[type]) -> int:
+    def _placed(self, loaded: LoadedExecutable, number: int, spec: TensorSpec, value: Any, followed: set[type]) -> int:
         """Where an input lies in the GPU's memory: what is not there, or where vectors may not be, is copied."""
         own = loaded.inputs[number]
         if is_on_gpu(value):
@@ -188,7 +188,7 @@ class CudaRunner:
             raise TargetError("replays: found no launches that were captured; allowed: after a call, without Python")
         return self._loaded.gpu.timed(calls, self._loaded.replay)
 
-    def _by_steps(self, loaded: Loaded, profile: int | None) -> None:
+    def _by_steps(self, loaded: LoadedExecutable, profile: int | None) -> None:
         for number, step in enumerate(self.executable.steps):
             if isinstance(step, Host):
                 arrays = [np.empty(spec.shape, numpy_dtype(spec.dtype)) for spec in step.specs]

@@ -13,13 +13,13 @@ from burnish.codegen.gridcode import GridCode
 from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.runtime.buffers import ALIGNMENT, address_of, round_up
 from burnish.runtime.device import unrolled
-from burnish.runtime.executable import Call, Copy, Executable, Repeat, Slot
+from burnish.runtime.executable import CopyStep, Executable, KernelCall, Repeat, Slot
 from burnish.runtime.gpu.driver import Gpu
 
 GRAPHS = 8  # kept at a time, for as many places of inputs and outputs
 
 
-class Loaded:
+class LoadedExecutable:
     """An executable in the memory of a GPU."""
 
     def __init__(self, gpu: Gpu, executable: Executable, kernels: Mapping[str, bytes], params: np.ndarray) -> None:
@@ -79,12 +79,12 @@ class Loaded:
         if isinstance(step, Repeat):
             for call in unrolled(step):
                 self._call(call)
-        elif isinstance(step, Copy):
+        elif isinstance(step, CopyStep):
             self.gpu.copy(self.address(step.target), self.address(step.source), step.target.nbytes)
         else:
             self._call(step)
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: KernelCall) -> None:
         """One kernel; an argument that is not where vectors may be is copied there, and back if it is written."""
         code, places = self.codes[call.kernel], [self.address(slot) for slot in call.args]
         odd = {i: place for i, place in enumerate(places) if place % VECTOR_BYTES}
@@ -109,7 +109,7 @@ class Loaded:
                     if self.address(slot) % VECTOR_BYTES
                 )
                 for call in calls
-                if isinstance(call, Call)
+                if isinstance(call, KernelCall)
             ),
             default=0,
         )

@@ -13,7 +13,7 @@ BANKS, BANK = 32, 4  # of shared memory: words of four bytes, one of each bank a
 
 
 @dataclass
-class Counts:
+class LaunchCounts:
     """What a kernel did.
 
     ``global_loads`` and ``global_stores``: of threads. ``load_requests``: of warps; ``load_sectors``: pieces of 32
@@ -37,7 +37,7 @@ class Counts:
     barriers: int = 0
     blocks: int = 0
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: LaunchCounts) -> None:
         """Adds what another launch did."""
         for f in fields(self):
             setattr(self, f.name, getattr(self, f.name) + getattr(other, f.name))
@@ -54,7 +54,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Region:
+class MemoryRegion:
     """Memory that a kernel may touch."""
 
     name: str
@@ -85,7 +85,7 @@ class Period:
 class Accesses:
     """The records of one block: address, site, bytes, direction, thread and the number of barriers before."""
 
-    def __init__(self, records: np.ndarray, regions: Sequence[Region], periods: Sequence[Period] = ()) -> None:
+    def __init__(self, records: np.ndarray, regions: Sequence[MemoryRegion], periods: Sequence[Period] = ()) -> None:
         self.periods = periods
         self.address = records[:, 0]
         self.site, self.size = records[:, 1] >> 16, (records[:, 1] >> 1) & 0x7FFF
@@ -183,9 +183,9 @@ class Accesses:
         found, what = record[bad[0]], self.periods[period[bad[0]]]
         return int(self.site[found]), int(self.thread[found]), what.what, what.thread
 
-    def counts(self) -> Counts:
+    def counts(self) -> LaunchCounts:
         """What the block did, by warps: the k-th execution of a site by each of its threads is one request."""
-        found = Counts()
+        found = LaunchCounts()
         outer = self.kind(shared=False)
         loads, stores = outer & ~self.writes, outer & self.writes
         found.global_loads, found.global_stores = int(loads.sum()), int(stores.sum())

@@ -25,7 +25,7 @@ from burnish.machines.nvptx.machine import NVPTX
 from burnish.machines.target import Target, host
 from burnish.runtime.buffers import address_of
 from burnish.runtime.gpu.bench import EmulatedBench
-from burnish.runtime.gpu.records import Accesses, Counts, Region
+from burnish.runtime.gpu.records import Accesses, LaunchCounts, MemoryRegion
 from burnish.simulators.gpu.groups import GROUP, grouped_bytes, is_grouped
 from burnish.simulators.gpu.instrument import INDICES, RECORD, Instrumented, instrumented
 from burnish.simulators.gpu.pending import Pending
@@ -55,7 +55,7 @@ class _Built:
         self.aligned = np.array(made.aligned, np.int64)
         self.shared = {name: (self.address(name), size) for name, size in made.shared.items()}
         self.constants = [
-            Region(name, self.address(name), size, constant=True) for name, size in made.constants.items()
+            MemoryRegion(name, self.address(name), size, constant=True) for name, size in made.constants.items()
         ]
 
     def address(self, name: str) -> int:
@@ -77,7 +77,7 @@ class _Yield:
     epoch: int = 0
 
 
-class Emulator:
+class GridEmulator:
     """A device that executes kernels for a grid on this CPU and checks them; ``counts`` is what all have done.
 
     ``seed`` decides the order of threads and blocks. Needs the package ``greenlet``. Every run raises VerificationError
@@ -88,7 +88,7 @@ class Emulator:
     def __init__(self, seed: int = 0) -> None:
         self.greenlet = require("greenlet", extra="dev").greenlet
         self.random = random.Random(seed)
-        self.counts = Counts()
+        self.counts = LaunchCounts()
         self._built: dict[bytes, tuple[GridCode, _Built]] = {}
 
     def bench(self, cpu: str) -> EmulatedBench:
@@ -127,7 +127,7 @@ class _Memory:
             self.arena[offset : offset + array.nbytes] = array.reshape(-1).view(np.uint8)
         names = [*(f"parameter {i}" for i in range(len(code.nbytes))), "workspace"]
         self.regions = [
-            Region(name, at, size) for name, at, size in zip(names, self.places, sizes, strict=True) if size
+            MemoryRegion(name, at, size) for name, at, size in zip(names, self.places, sizes, strict=True) if size
         ]
         self.range = (begin, len(self.arena))
 
@@ -141,7 +141,7 @@ class _Memory:
 class _LaunchRun:
     """One launch: blocks one after another, each with its threads as coroutines."""
 
-    def __init__(self, device: Emulator, built: _Built, launch: LaunchCode, space: _Memory) -> None:
+    def __init__(self, device: GridEmulator, built: _Built, launch: LaunchCode, space: _Memory) -> None:
         self.device, self.built, self.launch, self.space = device, built, launch, space
         kinds = [ctypes.c_void_p] * len(space.places)
         self.function = ctypes.CFUNCTYPE(None, *kinds)(built.address(launch.name))
@@ -149,7 +149,7 @@ class _LaunchRun:
         self.who, self.count = built.variable("gpu.who"), built.variable("gpu.count")
         self.records = np.empty((RECORDS, RECORD), np.int64)
         self.drained: list[np.ndarray] = []
-        shared = [Region(name, at, size, shared=True) for name, (at, size) in built.shared.items()]
+        shared = [MemoryRegion(name, at, size, shared=True) for name, (at, size) in built.shared.items()]
         self.regions = [*space.regions, *shared, *built.constants]
         self.results: dict[int, bytes] = {}
         self.pending = Pending(built.sites, self._written)
@@ -157,7 +157,7 @@ class _LaunchRun:
         self.ending = False  # threads run to their end without waiting: the block has failed
         self._connect([*shared, *built.constants])
 
-    def _connect(self, own: list[Region]) -> None:
+    def _connect(self, own: list[MemoryRegion]) -> None:
         """Tells the prelude where to write, what memory there is beside the launch's arguments, and whom to call."""
         hub = self.device.greenlet.getcurrent()
 
@@ -219,9 +219,9 @@ class _LaunchRun:
         self.drained.append(records)
         self.recorded += len(records)
 
-    def run(self) -> Counts:
+    def run(self) -> LaunchCounts:
         """Runs all blocks; what they did."""
-        total = Counts()
+        total = LaunchCounts()
         blocks = _positions(self.launch.grid)
         self.device.random.shuffle(blocks)
         writers = _Writers()
@@ -396,7 +396,7 @@ def emulated(target: Target, seed: int = 0) -> Target:
     """
     if target.machine is NVPTX and seed == 0:
         return replace(target, machine=EMULATED)
-    return replace(target, machine=target.machine.with_(device=partial(Emulator, seed)))
+    return replace(target, machine=target.machine.with_(device=partial(GridEmulator, seed)))
 
 
-EMULATED = NVPTX.with_(device=Emulator, import_path=f"{__name__}:EMULATED")
+EMULATED = NVPTX.with_(device=GridEmulator, import_path=f"{__name__}:EMULATED")

@@ -46,7 +46,7 @@ def _sums_begin(m: re.Match[str]) -> int:
 
 
 @dataclass
-class Product:
+class PendingProduct:
     """One instruction that goes on: its operands' pieces of 16 bytes, and what it adds to."""
 
     name: str
@@ -68,11 +68,11 @@ class Product:
 class GroupOfWarps:
     """The products of four warps. ``began`` and ``ended`` are told of each one."""
 
-    began: Callable[[Product], None]
-    ended: Callable[[Product], None]
+    began: Callable[[PendingProduct], None]
+    ended: Callable[[PendingProduct], None]
     started: bool = False
     groups: int = 0
-    unfinished: list[Product] = field(default_factory=list)
+    unfinished: list[PendingProduct] = field(default_factory=list)
     made: list[np.ndarray | None] = field(default_factory=list)
 
     def execute(self, name: str, inputs: Sequence[bytes]) -> list[bytes]:
@@ -97,7 +97,7 @@ class GroupOfWarps:
             right = _pieces(b, np.arange(DEPTH)[:, None] * ROW_BYTES + panel)
         else:
             right = _pieces(b, np.arange(wide)[:, None] * ROW_BYTES + k)
-        product = Product(f".{m[1]}", wide, left, held, right, columns, _tile(inputs, begin, wide))
+        product = PendingProduct(f".{m[1]}", wide, left, held, right, columns, _tile(inputs, begin, wide))
         self.unfinished.append(product)
         self.began(product)
         self.made.append(None)
@@ -152,7 +152,7 @@ def _read(places: np.ndarray) -> np.ndarray:
     return np.stack(found).reshape(*places.shape[:-1], -1)
 
 
-def _computed(product: Product) -> np.ndarray:
+def _computed(product: PendingProduct) -> np.ndarray:
     left = product.left if product.held else _read(product.left)
     a, b = numbers(product.name, left), numbers(product.name, _read(product.right))
     return (a @ (b if product.columns else b.T)).astype(np.float32)

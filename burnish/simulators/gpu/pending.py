@@ -10,7 +10,7 @@ import numpy as np
 
 from burnish.machines.scopes import PIECE_BYTES
 from burnish.runtime.gpu.records import Period
-from burnish.simulators.gpu.groups import GROUP, GroupOfWarps, Product
+from burnish.simulators.gpu.groups import GROUP, GroupOfWarps, PendingProduct
 from burnish.simulators.gpu.instrument import READ, WRITTEN
 
 FILL = 0xFF  # every byte that a copy has not written yet
@@ -109,13 +109,13 @@ class Pending:
         products = self._products.setdefault(group, GroupOfWarps(_ignored, _ignored))
         thread = group * GROUP
 
-        def began(product: Product) -> None:
+        def began(product: PendingProduct) -> None:
             places = tuple(product.places().tolist())
             product.period = len(self._periods)
             self._periods.append(Period("product", places, PIECE_BYTES, False, thread, position, epoch))
             self._reads(places, self.read, thread, epoch)
 
-        def ended(product: Product) -> None:
+        def ended(product: PendingProduct) -> None:
             self._end(product.period, position, epoch)
             self._reads(self._periods[product.period].places, self.after, thread, epoch)
 
@@ -127,7 +127,7 @@ class Pending:
         self.write(np.array(records, np.int64))
 
 
-def _ignored(product: Product) -> None:
+def _ignored(product: PendingProduct) -> None:
     del product
 
 

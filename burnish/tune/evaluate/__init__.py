@@ -1,7 +1,7 @@
 """Trying candidates: built in worker processes, checked against the reference, timed in a process of their own."""
 
 from burnish.boards.leasing import Devices
-from burnish.tune.evaluate.building import Build, Trial
+from burnish.tune.evaluate.building import Build, KernelTrial
 from burnish.tune.evaluate.evaluator import Evaluator
 from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
 from burnish.tune.evaluate.paired import PairedMeasurer
@@ -14,8 +14,8 @@ __all__ = [
     "Devices",
     "Evaluator",
     "Fixed",
+    "KernelTrial",
     "Measurement",
     "PairedMeasurer",
     "Rule",
-    "Trial",
 ]

@@ -10,16 +10,16 @@ from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 from burnish.codegen.gridcode import GridCode
-from burnish.kernels.task import Choice, Task
+from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.templates import template_called
 from burnish.machines.target import Target
-from burnish.pipeline.kernel import Kernel, compile_program, named, packing, task_key
+from burnish.pipeline.kernel import CompiledKernel, compile_program, named, packing, task_key
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
 from burnish.schedule.prefix_cache import Steps
 from burnish.schedule.schedule import Call, Schedule
 from burnish.tune.features.assembled import assembled
-from burnish.workers import ForkServer, Job, Limits, Outcome, Pool
+from burnish.workers import ForkServer, Job, JobOutcome, ResourceLimits, WorkerPool
 from burnish.workers.plain import decode, encode
 
 STEPS = 1024  # programs between primitives that a worker remembers: those of some thirty candidates
@@ -27,10 +27,10 @@ YOUNG = 200_000  # objects, about those of a build: looking through them more of
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
+class KernelTrial:
     """One candidate to try: a task, the name of a template that matches it, and a choice for every knob of that."""
 
-    task: Task
+    task: KernelTask
     template: str
     choice: Choice
 
@@ -42,7 +42,7 @@ class Build:
     ``assembled``: of a kernel for a grid of threads, what its assembler reports (``tune/features/assembled.py``).
     """
 
-    kernel: Kernel | None
+    kernel: CompiledKernel | None
     image: Image | None = None  # linked here because measuring, which nothing runs beside, would wait for it
     trace: Sequence[Call] = ()
     seconds: float = 0.0
@@ -50,7 +50,7 @@ class Build:
     assembled: Mapping[str, float] = field(default_factory=dict)
 
 
-class Builder:
+class TrialBuilder:
     """Builds trials on ``workers`` processes of the server, each trial for at most ``limit`` seconds of processor time.
 
     What else the machine does so has no say in which candidates there are. One that waits for something, without
@@ -60,24 +60,24 @@ class Builder:
     def __init__(self, server: ForkServer, target: Target, workers: int, limit: float) -> None:
         self.target = target
         self.limit = limit
-        self._pool = Pool(server.start, workers)
-        self._packets: dict[int, tuple[Task, str]] = {}
+        self._pool = WorkerPool(server.start, workers)
+        self._packets: dict[int, tuple[KernelTask, str]] = {}
 
-    def build(self, trials: Sequence[Trial]) -> list[Build]:
+    def build(self, trials: Sequence[KernelTrial]) -> list[Build]:
         """What became of every trial, in their order. Raises WorkerError if there can be no workers."""
         results: list[Build | None] = [None] * len(trials)
         jobs = (self._job(number, trial) for number, trial in enumerate(trials))
         with closing(self._pool.run(lambda: next(jobs, None))) as events:
             for job, event in events:
-                if isinstance(event, Outcome):
+                if isinstance(event, JobOutcome):
                     results[job.tag] = _outcome(event)
         return [result for result in results if result is not None]
 
-    def _job(self, number: int, trial: Trial) -> Job:
+    def _job(self, number: int, trial: KernelTrial) -> Job:
         arguments = (self.packet(trial.task), self.target, trial.template, dict(trial.choice))
-        return Job(build_packet, arguments, Limits(processor_seconds=self.limit), number)
+        return Job(build_packet, arguments, ResourceLimits(processor_seconds=self.limit), number)
 
-    def packet(self, task: Task) -> str:
+    def packet(self, task: KernelTask) -> str:
         """The task as text for workers, made once."""
         known = self._packets.get(id(task))
         if known is None or known[0] is not task:
@@ -87,7 +87,7 @@ class Builder:
         return known[1]
 
 
-def _outcome(found: Outcome) -> Build:
+def _outcome(found: JobOutcome) -> Build:
     if found.kind == "ok":
         return found.value
     words = found.detail if found.kind in ("error", "out of memory") else f"the compiler {found.detail}"
@@ -95,7 +95,7 @@ def _outcome(found: Outcome) -> Build:
 
 
 @lru_cache(maxsize=16)
-def unpack(packet: str) -> Task:
+def unpack(packet: str) -> KernelTask:
     """The task in a packet: always the same object for the same packet, which caches by identity are grateful for."""
     return decode(packet, [])
 
@@ -124,7 +124,7 @@ def build_packet(packet: str, target: Target, template: str, choice: Choice) -> 
     return replace(result, seconds=time.perf_counter() - started)
 
 
-def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
+def build(task: KernelTask, target: Target, template: str, choice: Choice) -> Build:
     """Schedules, lowers, compiles and links. Raises ScheduleError, and what else a wrong schedule may lead to; also for
     a kernel for a grid of threads that does not fit their registers.
 
@@ -133,7 +133,7 @@ def build(task: Task, target: Target, template: str, choice: Choice) -> Build:
     made = template_called(template, target).on(task, target).apply(choice)
     packed = packing(made.trace, task)
 
-    def compiled() -> tuple[Kernel, Image | None, Mapping[str, float]]:
+    def compiled() -> tuple[CompiledKernel, Image | None, Mapping[str, float]]:
         kernel = compile_program(made.program, target, packed, template, choice)
         if target.machine.dialect.grid is not None:  # its device loads it
             return kernel, None, assembled(GridCode.unpacked(kernel.code))

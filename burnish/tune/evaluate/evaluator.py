@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Self
 
 from burnish.boards.leasing import Devices
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import first_match
 from burnish.machines.target import Target, host
 from burnish.measure.comparison import Comparison
 from burnish.runtime.devices import usual_threads
 from burnish.runtime.pool import available_cores
-from burnish.tune.evaluate.building import Build, Builder, Trial
+from burnish.tune.evaluate.building import Build, KernelTrial, TrialBuilder
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.pooled import PoolRunner
 from burnish.tune.evaluate.reference import Examples
@@ -58,7 +58,7 @@ class Evaluator:
         self.cold = cold
         self.rule = rule or Adaptive()
         self._server = ForkServer("burnish.tune.evaluate.worker")
-        self._builder = Builder(self._server, self.target, workers or available_cores(), build_limit)
+        self._builder = TrialBuilder(self._server, self.target, workers or available_cores(), build_limit)
         setting = (self._server, self.target, self.threads, cold, run_limit)
         self._runner: KernelRunner = Runner(*setting) if devices is None else PoolRunner(*setting, devices)
 
@@ -72,24 +72,24 @@ class Evaluator:
         """Ends all processes."""
         self._server.close()
 
-    def default(self, task: Task) -> Trial:
+    def default(self, task: KernelTask) -> KernelTrial:
         """The trial of what is compiled without tuning."""
         match = first_match(task, self.target)
-        return Trial(task, match.name, match.space.default)
+        return KernelTrial(task, match.name, match.space.default)
 
-    def prepare(self, task: Task, examples: Examples | None = None) -> None:
+    def prepare(self, task: KernelTask, examples: Examples | None = None) -> None:
         """Fixes the arrays that a task's kernels are tried on; without a call, random ones are drawn on first use.
 
         ``examples``: logical inputs by name, and the outputs that belong to them. Raises what the reference raises.
         """
         self._runner.prepare(self._builder.packet(task), examples)
 
-    def build(self, trials: Sequence[Trial]) -> list[Build]:
+    def build(self, trials: Sequence[KernelTrial]) -> list[Build]:
         """Kernels, or why there are none, in the order of the trials."""
         return self._builder.build(trials)
 
     def measure(
-        self, trial: Trial, build: Build, incumbent: tuple[Trial, Build] | None = None, to_beat: float = 1.0
+        self, trial: KernelTrial, build: Build, incumbent: tuple[KernelTrial, Build] | None = None, to_beat: float = 1.0
     ) -> Measurement:
         """What became of one trial that is built.
 
@@ -103,11 +103,13 @@ class Evaluator:
         made = self._runner.measure(candidate, self.rule, self._loadable(*incumbent) if incumbent else None, to_beat)
         return replace(made, build_seconds=build.seconds, trace=build.trace)
 
-    def evaluate(self, trials: Sequence[Trial]) -> list[Measurement]:
+    def evaluate(self, trials: Sequence[KernelTrial]) -> list[Measurement]:
         """What became of every trial, each on its own."""
         return [self.measure(trial, build) for trial, build in zip(trials, self.build(trials), strict=True)]
 
-    def compare(self, first: Trial, second: Trial, rounds: int = 31, batch_seconds: float = 500e-6) -> Comparison:
+    def compare(
+        self, first: KernelTrial, second: KernelTrial, rounds: int = 31, batch_seconds: float = 500e-6
+    ) -> Comparison:
         """Both measured alternately in one process; the tasks may differ, such as two algorithms for one operator.
 
         Replace the first by the second only if ``second_wins``.
@@ -116,7 +118,11 @@ class Evaluator:
         return self.compare_built((first, one), (second, two), rounds, batch_seconds)
 
     def compare_built(
-        self, first: tuple[Trial, Build], second: tuple[Trial, Build], rounds: int = 31, batch_seconds: float = 500e-6
+        self,
+        first: tuple[KernelTrial, Build],
+        second: tuple[KernelTrial, Build],
+        rounds: int = 31,
+        batch_seconds: float = 500e-6,
     ) -> Comparison:
         """See :meth:`compare`; of trials that are built."""
         one, other = self._loadable(*first), self._loadable(*second)
@@ -124,7 +130,7 @@ class Evaluator:
             return Comparison(outcome="build failed", error=first[1].error or second[1].error)
         return self._runner.compare(one, other, rounds, batch_seconds)
 
-    def _loadable(self, trial: Trial, build: Build) -> Loadable | None:
+    def _loadable(self, trial: KernelTrial, build: Build) -> Loadable | None:
         """What the measuring worker needs of a trial; None if it could not be built."""
         if build.kernel is None:
             return None

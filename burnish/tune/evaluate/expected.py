@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.layout import layout
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.buffers import numpy_dtype
@@ -25,7 +25,7 @@ class Faulty(Exception):  # noqa: N818 - an outcome
 class Expected:
     """An output as a kernel should leave it: ``shape``, ``dtype`` and ``nbytes`` are those of its memory."""
 
-    def __init__(self, task: Task, number: int, right: np.ndarray) -> None:
+    def __init__(self, task: KernelTask, number: int, right: np.ndarray) -> None:
         """``right``: what the reference says of output ``number``, in the order of its axes."""
         t = task.outputs[number]
         arrangement = task.layouts.get(t.name)
@@ -60,7 +60,7 @@ class Expected:
         return scaled_error([found[kept]], [self._right[kept]])
 
 
-def varying(task: Task, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def varying(task: KernelTask, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Inputs that are given at each call, as kernels find them."""
     return {t.name: packed(feeds[t.name], task.layouts.get(t.name)) for t in task.inputs if t.name not in task.packing}
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.machines.target import Target
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import ALIGNMENT, round_up
 from burnish.runtime.entry import driver_image
 from burnish.runtime.fenced import Fenced
 from burnish.runtime.image import Image, LoadedImage
-from burnish.runtime.pool import Pool, pool
+from burnish.runtime.pool import ThreadPool, pool
 from burnish.tune.evaluate.expected import Expected, WrongAnswer, constant, varying
 from burnish.tune.evaluate.reference import Examples, tolerance
 from burnish.tune.evaluate.reference import examples as make_examples
@@ -32,7 +32,12 @@ class LoadedKernel:
     """A kernel in executable memory with its arguments: all that the stopwatch needs to call it."""
 
     def __init__(
-        self, kernel: Kernel, image: Image, arguments: Sequence[Fenced], constants: Sequence[Fenced], workers: Pool
+        self,
+        kernel: CompiledKernel,
+        image: Image,
+        arguments: Sequence[Fenced],
+        constants: Sequence[Fenced],
+        workers: ThreadPool,
     ) -> None:
         self._image = LoadedImage(image)
         self.address = self._image.address(kernel.symbol)
@@ -63,7 +68,7 @@ class KernelHarness:
     """
 
     def __init__(
-        self, task: Task, target: Target, threads: int, cold: bool = False,
+        self, task: KernelTask, target: Target, threads: int, cold: bool = False,
         examples: Examples | None = None,
     ) -> None:  # fmt: skip
         """``examples``: inputs by name and the reference's outputs for them, if they are known."""
@@ -83,7 +88,7 @@ class KernelHarness:
         memory = _writable(expected.nbytes)
         return _Output(memory, memory.bytes.view(expected.dtype).reshape(expected.shape), expected)
 
-    def load(self, kernel: Kernel, image: Image | None) -> LoadedKernel:
+    def load(self, kernel: CompiledKernel, image: Image | None) -> LoadedKernel:
         """Raises OSError or MemoryError for a kernel that cannot be loaded, ScheduleError for a layout."""
         assert image is not None, "code of a CPU is linked where it is built"
         constants = [

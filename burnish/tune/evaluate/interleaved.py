@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Protocol
 
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.image import Image
 from burnish.tune.evaluate.stopping import LEAST_BATCH, Rule
 
@@ -22,7 +22,7 @@ class Bench(Protocol):
     def cold(self) -> bool:
         """Whether constants come from memory in every timed run."""
 
-    def load(self, kernel: Kernel, image: Image | None) -> Any:
+    def load(self, kernel: CompiledKernel, image: Image | None) -> Any:
         """A kernel with its arguments; ``image``: None of one that its device loads.
 
         Raises OSError, MemoryError or an error of Burnish where that cannot be.

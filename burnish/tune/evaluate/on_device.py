@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import BurnishError
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.device import DeviceBench, DeviceBuffer
 from burnish.runtime.image import Image
 from burnish.tune.evaluate.expected import Faulty, WrongAnswer
-from burnish.tune.evaluate.remote import Arrays
+from burnish.tune.evaluate.remote import TaskArrays
 
 _PACKED_BYTES = 1 << 30  # of constants kept in several layouts at once
 UNWRITTEN = 0xFF  # every byte of an output before a check: NaN, or -1
@@ -31,14 +31,14 @@ class HeldKernel:
 class DeviceHarness:
     """One task's parameters in a device's memory; see :class:`burnish.tune.evaluate.interleaved.Bench`."""
 
-    def __init__(self, bench: DeviceBench, arrays: Arrays, cold: bool) -> None:
+    def __init__(self, bench: DeviceBench, arrays: TaskArrays, cold: bool) -> None:
         self.cold = cold
         self._bench, self._arrays = bench, arrays
         self._inputs = {name: self._holding(data) for name, data in arrays.inputs.items()}
         self._constants: OrderedDict[tuple[str, str], tuple[DeviceBuffer, int]] = OrderedDict()
         self._outputs = [bench.buffer(expected.nbytes) for expected in arrays.outputs]
 
-    def load(self, kernel: Kernel, image: Image | None) -> HeldKernel:
+    def load(self, kernel: CompiledKernel, image: Image | None) -> HeldKernel:
         """A kernel with its arguments. Raises TargetError of the driver."""
         del image
         task = self._arrays.task

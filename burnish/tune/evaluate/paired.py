@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import inf, isnan
 
-from burnish.tune.evaluate.building import Build, Trial
+from burnish.tune.evaluate.building import Build, KernelTrial
 from burnish.tune.evaluate.evaluator import Evaluator
 from burnish.tune.evaluate.measurement import Measurement
 
@@ -21,7 +21,9 @@ class PairedMeasurer:
     incumbent's cost is then the least time that it was seen to take.
     """
 
-    def __init__(self, evaluator: Evaluator, best: tuple[Trial, Build] | None = None, seconds: float = inf) -> None:
+    def __init__(
+        self, evaluator: Evaluator, best: tuple[KernelTrial, Build] | None = None, seconds: float = inf
+    ) -> None:
         self._evaluator = evaluator
         self.best = self._incumbent = best
         self.seconds = self._cost = seconds
@@ -32,7 +34,7 @@ class PairedMeasurer:
         """Seconds that a candidate of cost 1 takes."""
         return self._least / self._cost if self._least < inf else 1.0
 
-    def measure(self, trial: Trial, build: Build) -> tuple[Measurement, float]:
+    def measure(self, trial: KernelTrial, build: Build) -> tuple[Measurement, float]:
         """What became of a candidate, and its cost in seconds, infinite if it failed.
 
         One that seems to be the best is measured once more, and the slower of both counts: the lowest of many noisy
@@ -54,7 +56,7 @@ class PairedMeasurer:
                 self._incumbent, self._cost, self._least = self.best, cost, min(made.times)
         return made, cost
 
-    def compare(self, trial: Trial, build: Build) -> float:
+    def compare(self, trial: KernelTrial, build: Build) -> float:
         """The cost of a candidate by many turns with the incumbent; infinite if it fails."""
         if self._incumbent is None:
             return inf

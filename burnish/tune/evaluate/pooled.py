@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.leasing import Devices, on_board
 from burnish.errors import BurnishError
 from burnish.machines.target import Target
@@ -20,10 +20,10 @@ from burnish.tune.evaluate.expected import WrongAnswer
 from burnish.tune.evaluate.interleaved import BatchedKernel
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
-from burnish.tune.evaluate.remote import Arrays, RemoteHarness
+from burnish.tune.evaluate.remote import RemoteHarness, TaskArrays
 from burnish.tune.evaluate.running import PREPARING, Loadable
 from burnish.tune.evaluate.stopping import Rule
-from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
+from burnish.workers import Failure, ForkServer, ResourceLimits, RestartingWorker
 
 _KEPT = 6  # tasks whose arrays are kept at once
 T = TypeVar("T")
@@ -42,21 +42,21 @@ class PoolRunner:
         self._target, self._threads, self._cold, self._limit = target, threads, cold, limit
         self._devices = devices
         self._worker = RestartingWorker(server.start, lambda: None)
-        self._arrays: OrderedDict[str, Arrays] = OrderedDict()
+        self._arrays: OrderedDict[str, TaskArrays] = OrderedDict()
 
     def prepare(self, packet: str, examples: Examples | None = None) -> None:
         """Gets ready to measure kernels of a task, on given arrays or on random ones. Raises what its reference
         raises.
         """
         if examples is not None:
-            self._arrays[packet] = Arrays(unpack(packet), examples)
+            self._arrays[packet] = TaskArrays(unpack(packet), examples)
         elif packet not in self._arrays:
             try:
-                made = self._worker.call(worker.examples_of, packet, limits=Limits(PREPARING))
+                made = self._worker.call(worker.examples_of, packet, limits=ResourceLimits(PREPARING))
             except Failure as failure:
                 what = failure.__cause__ or RuntimeError(f"tuning: the reference of a task: {failure.detail}")
                 raise what from failure
-            self._arrays[packet] = Arrays(unpack(packet), made)
+            self._arrays[packet] = TaskArrays(unpack(packet), made)
         self._arrays.move_to_end(packet)
         while len(self._arrays) > _KEPT:
             self._arrays.popitem(last=False)
@@ -80,7 +80,7 @@ class PoolRunner:
         for packet, *_ in (first, second):
             self.prepare(packet)
 
-        def turns(job: Job, about: Mapping[str, Any]) -> tuple[list[float], list[float]] | str:
+        def turns(job: BoardJob, about: Mapping[str, Any]) -> tuple[list[float], list[float]] | str:
             benches = self._benches(job, about, first[0], second[0])
             one, other = ((benches[packet], kernel, image) for packet, kernel, image in (first, second))
             return worker.compare(one, other, rounds, batch_seconds)
@@ -96,7 +96,7 @@ class PoolRunner:
         packet, kernel, image = candidate
         ready = False
 
-        def trial(job: Job, about: Mapping[str, Any]) -> Measurement:
+        def trial(job: BoardJob, about: Mapping[str, Any]) -> Measurement:
             nonlocal ready
             ready = False
             benches = self._benches(job, about, packet, *([incumbent[0]] if incumbent else []))
@@ -114,7 +114,7 @@ class PoolRunner:
                 raise
             return self._measured(candidate, rule, None, to_beat)
 
-    def _benches(self, job: Job, about: Mapping[str, Any], *packets: str) -> dict[str, RemoteHarness]:
+    def _benches(self, job: BoardJob, about: Mapping[str, Any], *packets: str) -> dict[str, RemoteHarness]:
         return {
             packet: RemoteHarness(
                 job, self._arrays[packet], self._target, self._threads, self._cold, f"task {number}", about
@@ -122,7 +122,7 @@ class PoolRunner:
             for number, packet in enumerate(dict.fromkeys(packets))
         }
 
-    def _on_board(self, work: Callable[[Job, Mapping[str, Any]], T]) -> T:
+    def _on_board(self, work: Callable[[BoardJob, Mapping[str, Any]], T]) -> T:
         return on_board(self._devices, work, self._limit, self.lost.append)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.domain import Domains, domains, row_offsets
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import FLOATS, ITEM_BYTES, Cast
@@ -18,7 +18,7 @@ from burnish.measure.samples import ANY, draw, draw_offsets
 Examples = tuple[dict[str, np.ndarray], list[np.ndarray]]  # inputs by name, and the outputs that belong to them
 
 
-def examples(task: Task, seed: int = 0) -> Examples:
+def examples(task: KernelTask, seed: int = 0) -> Examples:
     """Random inputs by name and the outputs that belong to them.
 
     They are within the inputs' domains (:mod:`burnish.loops.domain`). If an answer is not finite nevertheless, all
@@ -34,7 +34,7 @@ def examples(task: Task, seed: int = 0) -> Examples:
     return feeds, outputs
 
 
-def _draw(task: Task, known: Domains, random: np.random.Generator) -> dict[str, np.ndarray]:
+def _draw(task: KernelTask, known: Domains, random: np.random.Generator) -> dict[str, np.ndarray]:
     limits = row_offsets(task.outputs)
     return {
         t.name: draw_offsets(t.shape, t.dtype, limits[t.name], random)
@@ -44,7 +44,7 @@ def _draw(task: Task, known: Domains, random: np.random.Generator) -> dict[str, 
     }
 
 
-def reference(task: Task, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+def reference(task: KernelTask, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The task's outputs by their definitions: in float64 where they are floating-point, but as it is written where the
     definition rounds on purpose, as sums of bfloat16 parts do. Random parts do not add up to what was split, so that
     without rounding the answer would be another.
@@ -52,7 +52,7 @@ def reference(task: Task, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     return evaluate(task.outputs, feeds, None if _rounds(task) else "float64")
 
 
-def _rounds(task: Task) -> bool:
+def _rounds(task: KernelTask) -> bool:
     """Whether a definition makes floating-point numbers narrower."""
     bodies = [t.body for t in task.stages() if t.body is not None]
     return any(isinstance(e, Cast) and _narrows(e.value.dtype, e.dtype) for body in bodies for e in walk(body))
@@ -62,7 +62,7 @@ def _narrows(before: str, after: str) -> bool:
     return {before, after} <= set(FLOATS) and ITEM_BYTES[after] < ITEM_BYTES[before]
 
 
-def tolerance(task: Task) -> float:
+def tolerance(task: KernelTask) -> float:
     """The largest allowed |found − reference| / max |reference|."""
     return allowed({t.dtype for t in (*task.inputs, *task.outputs) if t.name not in task.constants})
 

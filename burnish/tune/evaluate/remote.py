@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from burnish.boards.job import Job, Place
+from burnish.boards.job import BoardJob, Place
 from burnish.errors import TargetError
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.machines.target import Target
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image
 from burnish.tune.evaluate import timer
@@ -24,10 +24,10 @@ DRIVER, WATCH = "driver", "watch"  # code on a board that all kernels share
 _PACKED_BYTES = 1 << 28  # of constants kept in several layouts at once
 
 
-class Arrays:
+class TaskArrays:
     """One task's inputs as bytes, and its outputs: made once, for any number of boards."""
 
-    def __init__(self, task: Task, examples: Examples) -> None:
+    def __init__(self, task: KernelTask, examples: Examples) -> None:
         self.task = task
         self._feeds, right = examples
         self.inputs = {name: array.tobytes() for name, array in varying(task, self._feeds).items()}
@@ -49,7 +49,7 @@ class RemoteKernel:
     """A kernel on a board. ``code``: its name there; arguments and constants are places there."""
 
     code: str
-    kernel: Kernel
+    kernel: CompiledKernel
     arguments: Sequence[Place]
     constants: Sequence[Place]
 
@@ -62,8 +62,8 @@ class RemoteHarness:
 
     def __init__(
         self,
-        job: Job,
-        arrays: Arrays,
+        job: BoardJob,
+        arrays: TaskArrays,
         target: Target,
         threads: int,
         cold: bool,
@@ -83,7 +83,7 @@ class RemoteHarness:
         for t, expected in zip(arrays.task.outputs, arrays.outputs, strict=True):
             job.buffer(self._called(t.name), expected.nbytes)
 
-    def load(self, kernel: Kernel, image: Image | None) -> RemoteKernel:
+    def load(self, kernel: CompiledKernel, image: Image | None) -> RemoteKernel:
         """Uploads what the board does not have."""
         assert image is not None, "code of a CPU is linked where it is built"
         self._loaded += 1

@@ -10,18 +10,20 @@ from typing import Any, Protocol
 
 from burnish.machines.target import Target
 from burnish.measure.comparison import Comparison, compare_times
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.devices import is_timed
 from burnish.runtime.image import Image
 from burnish.tune.evaluate import worker
 from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.stopping import Rule
-from burnish.workers import Failure, ForkServer, Limits, RestartingWorker
+from burnish.workers import Failure, ForkServer, ResourceLimits, RestartingWorker
 from burnish.workers.limits import MEMORY
 
 _OPEN = 6  # tasks whose arrays are kept at once
-Loadable = tuple[str, Kernel, Image | None]  # a task's packet, and the kernel to run (None: its device links it)
+Loadable = tuple[
+    str, CompiledKernel, Image | None
+]  # a task's packet, and the kernel to run (None: its device links it)
 PREPARING = 300.0  # seconds that the reference of a task may take
 
 
@@ -98,7 +100,7 @@ class Runner:
     def _open(self, packet: str) -> None:
         if packet not in self._opened:
             known = self._examples.get(packet)
-            limits = Limits(PREPARING, memory=self._memory)
+            limits = ResourceLimits(PREPARING, memory=self._memory)
             try:
                 made = self._worker.call(
                     worker.open_task, packet, self.target, self.threads, self.cold, known, limits=limits
@@ -120,7 +122,7 @@ class Runner:
         ``timeout`` or ``crashed``.
         """
         try:
-            return self._worker.call(function, *arguments, limits=Limits(limit, memory=self._memory))
+            return self._worker.call(function, *arguments, limits=ResourceLimits(limit, memory=self._memory))
         except Failure as failure:
             self._worker.end()
             if failure.kind == "timeout":

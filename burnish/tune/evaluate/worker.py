@@ -11,7 +11,7 @@ from contextlib import suppress
 from burnish.codegen.objects import target_machine
 from burnish.errors import BurnishError
 from burnish.machines.target import Target, host
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.devices import bench_for, is_timed
 from burnish.runtime.entry import driver_image
 from burnish.runtime.image import Image
@@ -24,7 +24,7 @@ from burnish.tune.evaluate.measurement import Measurement
 from burnish.tune.evaluate.on_device import DeviceHarness
 from burnish.tune.evaluate.reference import Examples
 from burnish.tune.evaluate.reference import examples as make_examples
-from burnish.tune.evaluate.remote import Arrays
+from burnish.tune.evaluate.remote import TaskArrays
 from burnish.tune.evaluate.stopping import Fixed, Rule
 
 
@@ -37,7 +37,12 @@ def prepare() -> None:
 
 
 def run(
-    bench: Bench, kernel: Kernel, image: Image | None, rule: Rule, incumbent: BatchedKernel | None, to_beat: float
+    bench: Bench,
+    kernel: CompiledKernel,
+    image: Image | None,
+    rule: Rule,
+    incumbent: BatchedKernel | None,
+    to_beat: float,
 ) -> Measurement:
     """Loads, checks and times one kernel, in turns with an incumbent if there is one."""
     started = time.perf_counter()
@@ -65,15 +70,15 @@ def run(
     return Measurement(tuple(times), outcome, error, 0.0, time.perf_counter() - started, stop, beside)
 
 
-def measure(bench: Bench, kernel: Kernel, image: Image | None, batch_seconds: float) -> BatchedKernel:
+def measure(bench: Bench, kernel: CompiledKernel, image: Image | None, batch_seconds: float) -> BatchedKernel:
     """Loads and checks a kernel. Raises what ``load`` and ``check`` raise."""
     loaded = bench.load(kernel, image)
     return BatchedKernel(bench, loaded, bench.check(loaded), batch_seconds)
 
 
 def compare(
-    first: tuple[Bench, Kernel, Image | None],
-    second: tuple[Bench, Kernel, Image | None],
+    first: tuple[Bench, CompiledKernel, Image | None],
+    second: tuple[Bench, CompiledKernel, Image | None],
     rounds: int,
     batch_seconds: float,
 ) -> tuple[list[float], list[float]] | str:
@@ -90,10 +95,12 @@ class _Corner:
 
     def __init__(self, benches: Mapping[str, Bench]) -> None:
         self._benches = benches
-        self._key: tuple[str, Kernel] | None = None
+        self._key: tuple[str, CompiledKernel] | None = None
         self._incumbent: BatchedKernel | None = None
 
-    def incumbent(self, given: tuple[str, Kernel, Image | None] | None, batch_seconds: float) -> BatchedKernel | None:
+    def incumbent(
+        self, given: tuple[str, CompiledKernel, Image | None] | None, batch_seconds: float
+    ) -> BatchedKernel | None:
         """The kernel ready for its turns; None without one, or if it cannot be had any more."""
         if given is None:
             return None
@@ -123,7 +130,7 @@ def open_task(packet: str, target: Target, threads: int, cold: bool, examples: E
     task = unpack(packet)
     known = make_examples(task) if examples is None else examples
     if is_timed(target.machine):
-        _benches[packet] = DeviceHarness(bench_for(target), Arrays(task, known), cold)
+        _benches[packet] = DeviceHarness(bench_for(target), TaskArrays(task, known), cold)
     else:
         _benches[packet] = KernelHarness(task, target, threads, cold, known)
     return known if examples is None else None
@@ -144,10 +151,10 @@ def close_task(packet: str) -> None:
 
 def run_loaded(
     packet: str,
-    kernel: Kernel,
+    kernel: CompiledKernel,
     image: Image | None,
     rule: Rule,
-    incumbent: tuple[str, Kernel, Image | None] | None,
+    incumbent: tuple[str, CompiledKernel, Image | None] | None,
     to_beat: float,
 ) -> Measurement:
     """See :func:`run`; of kernels of tasks that are open."""
@@ -156,7 +163,10 @@ def run_loaded(
 
 
 def compare_loaded(
-    first: tuple[str, Kernel, Image | None], second: tuple[str, Kernel, Image | None], rounds: int, batch_seconds: float
+    first: tuple[str, CompiledKernel, Image | None],
+    second: tuple[str, CompiledKernel, Image | None],
+    rounds: int,
+    batch_seconds: float,
 ) -> tuple[list[float], list[float]] | str:
     """See :func:`compare`; of kernels of tasks that are open."""
     one, other = ((_benches[packet], kernel, image) for packet, kernel, image in (first, second))

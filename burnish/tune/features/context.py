@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.base.jit import njit
-from burnish.kernels.nest import ANNOTATIONS, PARALLEL, READS, UNROLL, VECTORIZE, Nest
+from burnish.kernels.nest import ANNOTATIONS, PARALLEL, READS, UNROLL, VECTORIZE, CandidateNests
 from burnish.loops.expr import ITEM_BYTES
 from burnish.machines.target import Target
 
@@ -51,7 +51,7 @@ CACHE = len(TABLE_2)
 _LOGARITHMS = slice(0, 5)  # columns of the summary that are first written as they are
 
 
-def context(nest: Nest, target: Target) -> tuple[np.ndarray, np.ndarray]:
+def context(nest: CandidateNests, target: Target) -> tuple[np.ndarray, np.ndarray]:
     """(:data:`CONTEXT` of every level [n, levels, features], :data:`SUMMARY` [n, features]), float32."""
     levels, count = nest.extent.shape
     features = np.empty((count, levels, len(CONTEXT)), np.float32)

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from burnish.kernels.nest import Nest
+from burnish.kernels.nest import CandidateNests
 from burnish.tune.features.context import SUMMARY, context
 from burnish.tune.features.relation import RELATION, relation
 from burnish.tune.space import Alternative
@@ -41,7 +41,7 @@ EDITION = 2
 
 
 def invariant(
-    alternative: Alternative, knobs: dict[str, np.ndarray], nest: Nest, loops: np.ndarray, summary: np.ndarray
+    alternative: Alternative, knobs: dict[str, np.ndarray], nest: CandidateNests, loops: np.ndarray, summary: np.ndarray
 ) -> np.ndarray:
     """:data:`INVARIANT` of candidates of one alternative, float32 [n, d]: of their knobs, nests and context."""
     target, template = alternative.target, alternative.template

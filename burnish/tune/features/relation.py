@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.base.jit import njit
-from burnish.kernels.nest import Nest
+from burnish.kernels.nest import CandidateNests
 from burnish.loops.expr import ITEM_BYTES
 from burnish.machines.target import Target
 from burnish.tune.features.context import BOTTOM_UP, BUFFERS, CACHE, SUMMARY, TOUCHED
@@ -28,7 +28,7 @@ RELATION = (
 )
 
 
-def relation(nest: Nest, target: Target, context: np.ndarray, summary: np.ndarray) -> np.ndarray:
+def relation(nest: CandidateNests, target: Target, context: np.ndarray, summary: np.ndarray) -> np.ndarray:
     """:data:`RELATION` of nests with these :func:`~burnish.tune.features.context.context` features, float32 [n, d]."""
     features = np.zeros((len(context), len(RELATION)), np.float32)
     item_bytes = np.log2([float(ITEM_BYTES[b.dtype]) for b in nest.buffers])

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from burnish.base.jit import njit
-from burnish.kernels.nest import Nest
+from burnish.kernels.nest import CandidateNests
 from burnish.search.space import Points
 from burnish.tune.features.configuration import configuration, configuration_names
 from burnish.tune.features.context import CONTEXT, SUMMARY, TABLE_2, context
@@ -108,7 +108,7 @@ def sequence(space: TuningSpace, points: Points) -> tuple[np.ndarray, np.ndarray
     return features, mask
 
 
-def _nests(space: TuningSpace, points: Points) -> Iterator[tuple[int, np.ndarray | slice, Nest]]:
+def _nests(space: TuningSpace, points: Points) -> Iterator[tuple[int, np.ndarray | slice, CandidateNests]]:
     """Of each alternative that there are points of: its number, the rows of those, and their nests."""
     for number, (alternative, rows) in enumerate(zip(space.alternatives, space.rows(points), strict=True)):
         own = points[rows]
@@ -122,7 +122,7 @@ def _summary(space: TuningSpace) -> slice:
     return slice(-len(SUMMARY) - end, -end)
 
 
-def _own_loops(nest: Nest, features: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
+def _own_loops(nest: CandidateNests, features: np.ndarray, columns: int) -> tuple[np.ndarray, np.ndarray]:
     """The first columns of the features [n, levels, d] of loops with more than one iteration, and their mask.
 
     As [n, LEVELS, columns] and [n, LEVELS].

@@ -87,7 +87,7 @@ class LoopNests:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTrials:
     """Measurements as the models learn from them."""
 
     throughput: Floats  # (n,): the least cost of the task over the candidate's; 0 of those that failed
@@ -95,7 +95,7 @@ class Measured:
     groups: int
 
     @classmethod
-    def of(cls, count: int, cost_seconds: Any, groups: Any) -> "Measured":
+    def of(cls, count: int, cost_seconds: Any, groups: Any) -> "MeasuredTrials":
         """Costs and tasks of `count` candidates. Raises DataError."""
         cost, task = np.asarray(cost_seconds, np.float64), np.asarray(groups)
         if cost.shape != (count,) or task.shape != (count,):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.errors import DataError, ParameterError
-from burnish.tune.models.base import CostModel, Floats, LoopNests, Measured, document, not_fitted, opened, table
+from burnish.tune.models.base import CostModel, Floats, LoopNests, MeasuredTrials, document, not_fitted, opened, table
 from burnish.tune.models.registry import load_model
 
 
@@ -34,7 +34,7 @@ class BootstrapEnsemble:
     def fit(self, features: Any, cost_seconds: Any, groups: Any) -> None:
         """See CostModel."""
         rows = features if isinstance(features, LoopNests) else table("fit", features)
-        measured = Measured.of(len(rows), cost_seconds, groups)
+        measured = MeasuredTrials.of(len(rows), cost_seconds, groups)
         cost, task = np.asarray(cost_seconds, np.float64), np.asarray(groups)
         best = np.flatnonzero(measured.throughput == 1.0)
         members, lines = [], []
@@ -85,7 +85,7 @@ class BootstrapEnsemble:
         return model
 
 
-def _line(scores: NDArray[np.float32], measured: Measured) -> tuple[float, float]:
+def _line(scores: NDArray[np.float32], measured: MeasuredTrials) -> tuple[float, float]:
     """Slope, not negative, and shift of the least squares line from scores to relative throughputs."""
     x, y = scores.astype(np.float64), measured.throughput.astype(np.float64)
     spread = x - x.mean()

@@ -16,14 +16,14 @@ from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.formats.values import float32_array, floats
 from burnish.boost.grower import HistGrower
-from burnish.boost.inference.forest import Forest
+from burnish.boost.inference.forest import CompiledForest
 from burnish.boost.model import Model, dumps, loads
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_forest
 from burnish.boost.sampling import column_sampler
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
-from burnish.tune.models.base import Floats, Measured, document, not_fitted, opened, table
+from burnish.tune.models.base import Floats, MeasuredTrials, document, not_fitted, opened, table
 from burnish.tune.models.trees import MAX_BIN
 
 
@@ -69,7 +69,7 @@ class ForestModel:
     def fit(self, features: Any, cost_seconds: Any, groups: Any) -> None:
         """See CostModel."""
         rows = table("fit", features)
-        measured = Measured.of(len(rows), cost_seconds, groups)
+        measured = MeasuredTrials.of(len(rows), cost_seconds, groups)
         label, count, random = measured.throughput, len(rows), np.random.default_rng(self.settings["seed"])
         grower = HistGrower(Dataset.of(rows), self._params, self._workers)
         grown = []
@@ -131,11 +131,11 @@ class _Fitted:
         self.model, self.variances = model, variances
 
     @cached_property
-    def _numbered(self) -> Forest:
+    def _numbered(self) -> CompiledForest:
         """A forest in which every tree is an output of its own, and gives the number of the leaf among all nodes."""
         ends = np.cumsum([0, *(tree.size for tree in self.model.trees)])
         numbers = tuple(np.arange(a, b, dtype=np.float32) for a, b in pairwise(ends))
-        return Forest(self.model.trees, len(numbers), numbers)
+        return CompiledForest(self.model.trees, len(numbers), numbers)
 
     @cached_property
     def _means(self) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from burnish.base.optional import require
 from burnish.boost.formats.values import float32_array, floats
 from burnish.errors import DataError, ParameterError
-from burnish.tune.models.base import Floats, LoopNests, Measured, check_objective, document, not_fitted, opened
+from burnish.tune.models.base import Floats, LoopNests, MeasuredTrials, check_objective, document, not_fitted, opened
 from burnish.tune.models.networks import ENCODINGS, initial_parameters, rank_loss, regression_loss, scores_of
 
 BATCH = 256  # candidates; the rank loss sums over all pairs of a batch
@@ -64,7 +64,7 @@ class TreeGRUModel:
         """See CostModel; features are LoopNests."""
         torch = require("torch", extra="torch")
         nests = _nests("fit", features)
-        measured = Measured.of(len(nests), cost_seconds, groups)
+        measured = MeasuredTrials.of(len(nests), cost_seconds, groups)
         random = np.random.default_rng(self.settings["seed"])
         context = _logarithms(nests)[nests.mask]
         self._range = np.stack([context.min(axis=0), context.max(axis=0)])
@@ -185,7 +185,9 @@ def _logarithms(nests: LoopNests) -> Floats:
     return logarithms
 
 
-def _batches(measured: Measured, count: int, together: bool, random: np.random.Generator) -> list[NDArray[np.int64]]:
+def _batches(
+    measured: MeasuredTrials, count: int, together: bool, random: np.random.Generator
+) -> list[NDArray[np.int64]]:
     """So many batches of rows; each pass over the data is in a new order, in which a task may have to stay together."""
     batches: list[NDArray[np.int64]] = []
     rows = len(measured.group)

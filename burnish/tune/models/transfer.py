@@ -6,7 +6,7 @@ from typing import Any, Self
 import numpy as np
 
 from burnish.errors import ParameterError
-from burnish.tune.models.base import CostModel, Floats, Measured, document, opened, table
+from burnish.tune.models.base import CostModel, Floats, MeasuredTrials, document, opened, table
 from burnish.tune.models.registry import load_model
 from burnish.tune.models.trees import TreeModel
 
@@ -45,7 +45,7 @@ class TransferModel:
     def fit(self, features: Any, cost_seconds: Any, groups: Any) -> None:
         """Fits the local trees on the task at hand; see CostModel."""
         rows = table("fit", features)
-        measured, known = Measured.of(len(rows), cost_seconds, groups), self._global.predict(self._common(rows))
+        measured, known = MeasuredTrials.of(len(rows), cost_seconds, groups), self._global.predict(self._common(rows))
         self.trust = (_trust_in_order if self.objective == "rank" else _trust_in_size)(known, measured)
         self._local.fit(rows, cost_seconds, groups, scores=np.float32(self.trust) * known)
 
@@ -76,7 +76,7 @@ class TransferModel:
         return model
 
 
-def _trust_in_order(scores: Floats, measured: Measured) -> float:
+def _trust_in_order(scores: Floats, measured: MeasuredTrials) -> float:
     """The weight of scores, 0 … 1, under which the order of each task's measurements is likeliest.
 
     Likelihood as of the rank objective (eq. 5.2), of all pairs of a task together as if of one pair a measurement;
@@ -94,7 +94,7 @@ def _trust_in_order(scores: Floats, measured: Measured) -> float:
     return _falling(lambda weight: len(scores) * np.mean(step * (1.0 - np.tanh(weight * step / 2.0)) / 2.0))
 
 
-def _trust_in_size(scores: Floats, measured: Measured) -> float:
+def _trust_in_size(scores: Floats, measured: MeasuredTrials) -> float:
     """The weight of scores, 0 … 1, that leaves the least squares of what is measured; with the same prior."""
     scale = float(np.var(measured.throughput)) or 1.0
     label, score = (values - values.mean(dtype=np.float64) for values in (measured.throughput, scores))

@@ -13,7 +13,7 @@ from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps, loads
 from burnish.boost.params import Params
 from burnish.errors import DataError
-from burnish.tune.models.base import Floats, Measured, check_objective, document, not_fitted, opened, table
+from burnish.tune.models.base import Floats, MeasuredTrials, check_objective, document, not_fitted, opened, table
 
 MAX_BIN = 64  # knobs and loop features take few values
 PAIRS = 1 << 14  # drawn in a round, about,
@@ -58,7 +58,7 @@ class TreeModel:
     def fit(self, features: Any, cost_seconds: Any, groups: Any, scores: Floats | None = None) -> None:
         """See CostModel. scores: (n,), of a model that this one adds to, as boosting goes on from its margins."""
         rows = table("fit", features)
-        measured = Measured.of(len(rows), cost_seconds, groups)
+        measured = MeasuredTrials.of(len(rows), cost_seconds, groups)
         order, sizes = measured.by_group()
         sorted_rows = rows if measured.groups == 1 else rows[order]
         margin, params = None, self._params(len(rows))

@@ -105,9 +105,9 @@ def test_operators_that_are_missing_run_in_torch_between_compiled_parts() -> Non
 @torch.no_grad()
 def test_operators_without_a_kernel_run_in_torch(monkeypatch) -> None:
     from burnish.errors import UnsupportedOperator
-    from burnish.torch.backend import Options
+    from burnish.torch.backend import BackendOptions
 
-    real = Options.compile
+    real = BackendOptions.compile
 
     def refusing(self, graph):
         for node in graph.nodes:
@@ -115,7 +115,7 @@ def test_operators_without_a_kernel_run_in_torch(monkeypatch) -> None:
                 raise UnsupportedOperator(f"node {node.name} (erf): no schedule for operands")
         return real(self, graph)
 
-    monkeypatch.setattr(Options, "compile", refusing)
+    monkeypatch.setattr(BackendOptions, "compile", refusing)
     x = torch.randn(3, 5)
 
     def network(x):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import heapq
 import random
 
-from burnish.memory.lifetimes import Step
+from burnish.memory.lifetimes import LifetimeStep
 from burnish.memory.swap import SwapProblem, swap_problem
 
 
 def toy_gin(unit: int = 1) -> SwapProblem:
     """Figure 4.3 of thesis-jia: one layer of GIN, forward and backward; reads are those that Table 4.3 implies."""
     steps = [
-        Step(("g", "h0"), ("a",)),
-        Step(("a", "w1"), ("b",)),
-        Step(("b", "w2"), ("h1",)),
-        Step(("h1",), ("dh1",)),
-        Step(("dh1", "w2", "b"), ("db", "dw2")),
-        Step(("db", "w1", "a", "b"), ("da", "dw1")),
-        Step(("g", "da", "a"), ("dh0",)),
+        LifetimeStep(("g", "h0"), ("a",)),
+        LifetimeStep(("a", "w1"), ("b",)),
+        LifetimeStep(("b", "w2"), ("h1",)),
+        LifetimeStep(("h1",), ("dh1",)),
+        LifetimeStep(("dh1", "w2", "b"), ("db", "dw2")),
+        LifetimeStep(("db", "w1", "a", "b"), ("da", "dw1")),
+        LifetimeStep(("g", "da", "a"), ("dh0",)),
     ]
     size = {"g": 5, "h0": 6, "a": 6, "b": 3, "h1": 2, "dh1": 2, "db": 3, "da": 6, "dh0": 6}
     weights = dict.fromkeys(("w1", "w2", "dw1", "dw2"), 1)
@@ -32,7 +32,7 @@ def random_problem(seed: int, steps: int, unit: int = 1) -> SwapProblem:
     for k in range(steps):
         reads = tuple(draw.sample(names, min(len(names), draw.randint(1, 3))))
         writes = tuple(f"t{k}{c}" for c in "ab"[: draw.choice([1, 1, 1, 2])])
-        made.append(Step(reads, writes))
+        made.append(LifetimeStep(reads, writes))
         names += writes
     nbytes = {name: draw.randint(1, 9) * unit for name in names}
     return swap_problem(made, nbytes, [name for name in names if name[0] == "t" and draw.random() < 0.15])

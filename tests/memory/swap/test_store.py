@@ -13,9 +13,9 @@ from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import InputError, ParameterError
 from burnish.graph.evaluate import evaluate, evaluate_node
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
-from burnish.memory.lifetimes import Step
+from burnish.memory.lifetimes import LifetimeStep
 from burnish.memory.swap import (
-    Store,
+    SwapFile,
     SwapPlan,
     execute,
     fixed,
@@ -68,7 +68,7 @@ def test_a_training_step_has_the_same_bits(tmp_path: Path, number: int) -> None:
         for out, value in zip(outputs, evaluate_node(node, [by_name[n] for n in node.inputs]), strict=True):
             np.copyto(out, value)
 
-    with Store(tmp_path / "slow", graph.types) as store:
+    with SwapFile(tmp_path / "slow", graph.types) as store:
         for name, array in {**graph.constants, **feeds}.items():
             store.write(name, np.asarray(array))
         done = execute(problem, plan, store, compute)
@@ -79,7 +79,9 @@ def test_a_training_step_has_the_same_bits(tmp_path: Path, number: int) -> None:
     assert not (tmp_path / "slow").exists()
 
 
-SMALL = swap_problem([Step(("x",), ("a",)), Step(("a", "x"), ("y",))], {"x": 40, "a": 40, "y": 40}, ["y"])
+SMALL = swap_problem(
+    [LifetimeStep(("x",), ("a",)), LifetimeStep(("a", "x"), ("y",))], {"x": 40, "a": 40, "y": 40}, ["y"]
+)
 TYPES = dict.fromkeys("xay", TensorType((10,)))
 
 
@@ -88,7 +90,7 @@ def add_one(step: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarra
 
 
 def test_a_plan_runs_in_its_budget(tmp_path: Path) -> None:
-    with Store(tmp_path / "slow", TYPES) as store:
+    with SwapFile(tmp_path / "slow", TYPES) as store:
         store.write("x", np.arange(10, dtype="f4"))
         plan = exact(SMALL, SMALL.least_capacity)
         execute(SMALL, plan, store, add_one)
@@ -97,7 +99,7 @@ def test_a_plan_runs_in_its_budget(tmp_path: Path) -> None:
 
 def test_wrong_stores_are_refused(tmp_path: Path) -> None:
     plan = exact(SMALL, SMALL.least_capacity)
-    with Store(tmp_path / "slow", TYPES) as store:
+    with SwapFile(tmp_path / "slow", TYPES) as store:
         with pytest.raises(InputError, match="'x' was never written"):
             execute(SMALL, plan, store, add_one)
         with pytest.raises(InputError, match=r"'x': found float64\[10\]; allowed: float32\[10\]"):
@@ -105,17 +107,17 @@ def test_wrong_stores_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="'z': found no such tensor; allowed: x, a, y"):
             store.read("z")
         with pytest.raises(InputError, match="allowed: a new file"):
-            Store(tmp_path / "slow", TYPES)
+            SwapFile(tmp_path / "slow", TYPES)
     other = {**TYPES, "a": TensorType((11,))}
     with (
-        Store(tmp_path / "other", other) as store,
+        SwapFile(tmp_path / "other", other) as store,
         pytest.raises(ParameterError, match="'a': found 44 bytes in the store; allowed: 40"),
     ):
         execute(SMALL, plan, store, add_one)
 
 
 def test_a_file_cut_short_is_an_error(tmp_path: Path) -> None:
-    with Store(tmp_path / "slow", TYPES) as store:
+    with SwapFile(tmp_path / "slow", TYPES) as store:
         store.write("x", np.arange(10, dtype="f4"))
         with (tmp_path / "slow").open("r+b") as file:
             file.truncate(20)

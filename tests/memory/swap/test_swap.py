@@ -7,7 +7,7 @@ import pytest
 from benchmarks.yardsticks.swap_choice import Rates, choose
 from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import ParameterError, VerificationError
-from burnish.memory.lifetimes import Step
+from burnish.memory.lifetimes import LifetimeStep
 from burnish.memory.swap import (
     Action,
     fixed,
@@ -38,7 +38,7 @@ def test_states_of_the_toy_network_are_those_of_table_4_3() -> None:
 
 
 def test_states_stand_for_every_order() -> None:
-    steps = [Step(("x",), ("a",)), Step(("x",), ("b",)), Step(("a", "b"), ("c",))]
+    steps = [LifetimeStep(("x",), ("a",)), LifetimeStep(("x",), ("b",)), LifetimeStep(("a", "b"), ("c",))]
     states = set(valid_states(swap_problem(steps, dict.fromkeys("xabc", 1))))
     assert states == {frozenset(s) for s in ((), (0,), (1,), (0, 1), (0, 1, 2))}
 
@@ -73,7 +73,12 @@ def test_toy_network_moves_less_than_the_baselines() -> None:
 
 def test_streaming_loads_what_an_operator_reads_once() -> None:
     """Of an operator in blocks: what each block reads is not loaded anew; what another operator reads is."""
-    steps = [Step(("x",), ("a",)), Step(("x",), ("b",)), Step(("x", "a"), ("y",)), Step(("x", "b"), ("z",))]
+    steps = [
+        LifetimeStep(("x",), ("a",)),
+        LifetimeStep(("x",), ("b",)),
+        LifetimeStep(("x", "a"), ("y",)),
+        LifetimeStep(("x", "b"), ("z",)),
+    ]
     nbytes = {"x": 100, "a": 1, "b": 2, "y": 3, "z": 4}
     alone = swap_problem(steps, nbytes, ["y", "z"])
     assert (streaming(alone, 110).loaded, streaming(alone, 110).stored) == (403, 10)
@@ -113,37 +118,43 @@ def test_a_graph_beyond_the_limit_is_refused() -> None:
 
 
 def test_results_are_stored_and_dead_tensors_are_not() -> None:
-    steps = [Step(("x",), ("a", "unused")), Step(("a",), ("y",))]
+    steps = [LifetimeStep(("x",), ("a", "unused")), LifetimeStep(("a",), ("y",))]
     problem = swap_problem(steps, {"x": 4, "a": 2, "unused": 1, "y": 3}, ["y"])
     plan = exact(problem, problem.least_capacity)
     assert (plan.loaded, plan.stored) == (4, 3)
-    chain = swap_problem([Step(("x",), ("a",)), Step(("x",), ("b",)), Step(("x",), ("c",))], dict.fromkeys("xabc", 1))
+    chain = swap_problem(
+        [LifetimeStep(("x",), ("a",)), LifetimeStep(("x",), ("b",)), LifetimeStep(("x",), ("c",))],
+        dict.fromkeys("xabc", 1),
+    )
     assert exact(chain, 2).stored == least_recently_used(chain, 2, drop_dead=True).stored == 0
     assert least_recently_used(chain, 2).stored == 2  # nothing reads a and b, which history does not know
 
 
 def test_an_alias_is_its_input() -> None:
-    steps = [Step(("x",), ("a",)), Step(("a",), ("view",), alias=True), Step(("view",), ("y",))]
+    steps = [LifetimeStep(("x",), ("a",)), LifetimeStep(("a",), ("view",), alias=True), LifetimeStep(("view",), ("y",))]
     problem = swap_problem(steps, {"x": 4, "a": 2, "view": 2, "y": 3}, ["view"])
-    assert problem.steps == (Step(("x",), ("a",)), Step(("a",), ("y",)))
+    assert problem.steps == (LifetimeStep(("x",), ("a",)), LifetimeStep(("a",), ("y",)))
     assert problem.results == {"a"}
 
 
 @pytest.mark.parametrize(
     ("steps", "text"),
     [
-        ([Step(("b",), ("a",)), Step(("x",), ("b",))], "step 0 reads 'b' before it is written"),
-        ([Step(("x",), ("a",)), Step(("x",), ("a",))], "step 1 writes 'a', which is written or read before"),
-        ([Step(("x",), ("c",))], "tensor 'c' has no bytes"),
+        ([LifetimeStep(("b",), ("a",)), LifetimeStep(("x",), ("b",))], "step 0 reads 'b' before it is written"),
+        (
+            [LifetimeStep(("x",), ("a",)), LifetimeStep(("x",), ("a",))],
+            "step 1 writes 'a', which is written or read before",
+        ),
+        ([LifetimeStep(("x",), ("c",))], "tensor 'c' has no bytes"),
     ],
 )
-def test_wrong_steps_are_refused(steps: list[Step], text: str) -> None:
+def test_wrong_steps_are_refused(steps: list[LifetimeStep], text: str) -> None:
     with pytest.raises(VerificationError, match=text):
         swap_problem(steps, {"x": 1, "a": 1, "b": 1})
 
 
 def test_replay_finds_what_is_wrong_with_a_plan() -> None:
-    problem = swap_problem([Step(("x",), ("y",))], {"x": 2, "y": 2}, ["y"])
+    problem = swap_problem([LifetimeStep(("x",), ("y",))], {"x": 2, "y": 2}, ["y"])
     load, run, store = Action("load", "x"), Action("run", "", 0), Action("store", "y")
     assert replay(problem, 4, [load, run, store]).moved == 4
     for actions, text in (
@@ -171,8 +182,8 @@ def test_recomputing_and_moving_are_chosen_together(seed: int) -> None:
 
 def chain(length: int) -> tuple:
     """A chain forward and back: step i of the backward half reads what step i of the forward half wrote."""
-    steps = [Step((f"h{i}",), (f"h{i + 1}",)) for i in range(length)]
-    steps += [Step((f"h{i + 1}", f"g{i + 1}"), (f"g{i}",)) for i in reversed(range(length))]
+    steps = [LifetimeStep((f"h{i}",), (f"h{i + 1}",)) for i in range(length)]
+    steps += [LifetimeStep((f"h{i + 1}", f"g{i + 1}"), (f"g{i}",)) for i in reversed(range(length))]
     nbytes = {f"{kind}{i}": 10 for kind in "hg" for i in range(length + 1)}
     return swap_problem(steps, nbytes)
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.expr import math
 from burnish.loops.layout import layout
 from burnish.loops.tensor import compute, placeholder
-from burnish.pipeline.kernel import Kernel
+from burnish.pipeline.kernel import CompiledKernel
 from burnish.runtime.image import Image
-from burnish.tune.evaluate import Adaptive, Build, Evaluator, Fixed, Measurement, Trial
+from burnish.tune.evaluate import Adaptive, Build, Evaluator, Fixed, KernelTrial, Measurement
 from burnish.tune.evaluate.reference import examples
 from tests.tune.conftest import CRASH, HANG, NOTHING, copies, handmade
 
 
-def tried(evaluator: Evaluator, task: Task, build: Build) -> Measurement:
-    return evaluator.measure(Trial(task, "generic", {}), build)
+def tried(evaluator: Evaluator, task: KernelTask, build: Build) -> Measurement:
+    return evaluator.measure(KernelTrial(task, "generic", {}), build)
 
 
-def test_right_kernels_are_measured(evaluator: Evaluator, doubling: Task, product: Task) -> None:
+def test_right_kernels_are_measured(evaluator: Evaluator, doubling: KernelTask, product: KernelTask) -> None:
     results = evaluator.evaluate([evaluator.default(doubling), evaluator.default(product)])
     for made in results:
         assert (made.outcome, made.error) == ("ok", "")
@@ -50,7 +50,7 @@ def test_right_kernels_are_measured(evaluator: Evaluator, doubling: Task, produc
     ],
 )
 def test_whatever_a_kernel_does_is_an_outcome(
-    evaluator: Evaluator, doubling: Task, body: str, outcome: str, error: str
+    evaluator: Evaluator, doubling: KernelTask, body: str, outcome: str, error: str
 ) -> None:
     made = tried(evaluator, doubling, handmade(body))
     assert made.outcome == outcome
@@ -59,7 +59,7 @@ def test_whatever_a_kernel_does_is_an_outcome(
     assert tried(evaluator, doubling, handmade(copies(2.0))).outcome == "ok"
 
 
-def test_bytes_next_to_scratch_memory_are_watched(evaluator: Evaluator, doubling: Task) -> None:
+def test_bytes_next_to_scratch_memory_are_watched(evaluator: Evaluator, doubling: KernelTask) -> None:
     before = """
   %scratch.at = getelementptr { ptr, ptr, ptr }, ptr %rt, i64 0, i32 2
   %scratch = load ptr, ptr %scratch.at
@@ -73,7 +73,7 @@ def test_bytes_next_to_scratch_memory_are_watched(evaluator: Evaluator, doubling
     assert behind.outcome == "crashed"
 
 
-def test_scratch_memory_that_nobody_wrote_is_not_zero(evaluator: Evaluator, doubling: Task) -> None:
+def test_scratch_memory_that_nobody_wrote_is_not_zero(evaluator: Evaluator, doubling: KernelTask) -> None:
     body = """
   %scratch.at = getelementptr { ptr, ptr, ptr }, ptr %rt, i64 0, i32 2
   %scratch = load ptr, ptr %scratch.at
@@ -83,7 +83,7 @@ def test_scratch_memory_that_nobody_wrote_is_not_zero(evaluator: Evaluator, doub
     assert made.outcome == "wrong"
 
 
-def test_a_kernel_that_cannot_be_loaded_is_an_outcome(evaluator: Evaluator, doubling: Task) -> None:
+def test_a_kernel_that_cannot_be_loaded_is_an_outcome(evaluator: Evaluator, doubling: KernelTask) -> None:
     made = tried(evaluator, doubling, handmade(copies(2.0), scratch_bytes=1 << 50))
     assert made.outcome == "build failed"
     assert made.error.startswith("loading: ")
@@ -95,7 +95,7 @@ def test_padding_of_blocked_layouts_is_not_compared(evaluator: Evaluator) -> Non
     x = placeholder((1, 20, 3, 5), "float32", "x")
     y = compute((1, 20, 3, 5), lambda n, c, h, w: x[n, c, h, w] * 2.0, "y")
     blocked = {name: layout("ABCD16b") for name in ("x", "y")}
-    task = Task("blocked", (x,), (y,), "mul", blocked, frozenset())
+    task = KernelTask("blocked", (x,), (y,), "mul", blocked, frozenset())
     (made,) = evaluator.evaluate([evaluator.default(task)])
     assert (made.outcome, made.error) == ("ok", "")
     # The last pixel's second block begins at 464 and holds channels 16 to 19, then padding.
@@ -105,9 +105,9 @@ def test_padding_of_blocked_layouts_is_not_compared(evaluator: Evaluator) -> Non
 
 def test_halves_may_err_by_their_rounding_and_integers_not(evaluator: Evaluator) -> None:
     x = placeholder((100,), "bfloat16", "x")
-    half = Task("half", (x,), (compute((100,), lambda i: x[i] * x[i], "y"),), "mul", {}, frozenset())
+    half = KernelTask("half", (x,), (compute((100,), lambda i: x[i] * x[i], "y"),), "mul", {}, frozenset())
     k = placeholder((100,), "int32", "k")
-    whole = Task("whole", (k,), (compute((100,), lambda i: k[i] * k[i], "y"),), "mul", {}, frozenset())
+    whole = KernelTask("whole", (k,), (compute((100,), lambda i: k[i] * k[i], "y"),), "mul", {}, frozenset())
     for made in evaluator.evaluate([evaluator.default(half), evaluator.default(whole)]):
         assert (made.outcome, made.error) == ("ok", "")
     assert tried(evaluator, whole, handmade(NOTHING)).outcome == "wrong"
@@ -116,17 +116,17 @@ def test_halves_may_err_by_their_rounding_and_integers_not(evaluator: Evaluator)
 def test_examples_are_finite_and_indices_within_bounds() -> None:
     table, where = placeholder((2, 8), "float32", "table"), placeholder((5,), "int64", "where")
     gather = compute((5, 8), lambda i, j: table[where[i], j], "y")
-    feeds, (found,) = examples(Task("gather", (table, where), (gather,), "gather", {}, frozenset()))
+    feeds, (found,) = examples(KernelTask("gather", (table, where), (gather,), "gather", {}, frozenset()))
     assert set(np.unique(feeds["where"])) == {0, 1}
     np.testing.assert_array_equal(found, feeds["table"][feeds["where"]])
     x = placeholder((50,), "float32", "x")
     y = compute((50,), lambda i: math("log", x[i]), "y")
-    feeds, (found,) = examples(Task("log", (x,), (y,), "log", {}, frozenset()))
+    feeds, (found,) = examples(KernelTask("log", (x,), (y,), "log", {}, frozenset()))
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found, np.log(feeds["x"].astype(np.float64)))
 
 
-def test_given_examples_are_used(doubling: Task) -> None:
+def test_given_examples_are_used(doubling: KernelTask) -> None:
     with Evaluator(workers=1, threads=1) as own:
         x = np.arange(1000, dtype=np.float32)
         own.prepare(doubling, ({"x": x}, [x * 3.0]))
@@ -136,7 +136,7 @@ def test_given_examples_are_used(doubling: Task) -> None:
         assert tried(own, doubling, handmade(copies(2.0))).outcome == "wrong"
 
 
-def test_a_fixed_number_of_batches(doubling: Task, product: Task) -> None:
+def test_a_fixed_number_of_batches(doubling: KernelTask, product: KernelTask) -> None:
     with Evaluator(workers=1, threads=2, rule=Fixed(7)) as own:
         (made,) = own.evaluate([own.default(doubling)])
         assert (len(made.times), made.stop) == (7, "enough")
@@ -147,7 +147,7 @@ def test_a_fixed_number_of_batches(doubling: Task, product: Task) -> None:
 
 
 @pytest.mark.parametrize("cold", [False, True])
-def test_taking_turns_with_a_rival(product: Task, doubling: Task, cold: bool) -> None:
+def test_taking_turns_with_a_rival(product: KernelTask, doubling: KernelTask, cold: bool) -> None:
     with Evaluator(workers=1, threads=2, rule=Adaptive(variation=1e-9, most=9), cold=cold) as own:
         trial = own.default(product)
         (build,) = own.build([trial])
@@ -164,8 +164,8 @@ def test_taking_turns_with_a_rival(product: Task, doubling: Task, cold: bool) ->
         assert np.isnan(own.measure(trial, build, (other, Build(None))).ratio)
 
 
-def test_a_rival_is_loaded_again_by_the_next_worker(evaluator: Evaluator, doubling: Task) -> None:
-    trial, incumbent = Trial(doubling, "generic", {}), handmade(copies(2.0))
+def test_a_rival_is_loaded_again_by_the_next_worker(evaluator: Evaluator, doubling: KernelTask) -> None:
+    trial, incumbent = KernelTrial(doubling, "generic", {}), handmade(copies(2.0))
     for body, outcome in ((CRASH, "crashed"), (copies(2.0), "ok"), (copies(3.0), "wrong"), (copies(2.0), "ok")):
         made = evaluator.measure(trial, handmade(body), (trial, incumbent))
         assert made.outcome == outcome
@@ -176,9 +176,9 @@ def test_a_rival_is_loaded_again_by_the_next_worker(evaluator: Evaluator, doubli
 
 
 def test_more_tasks_than_are_kept_open(evaluator: Evaluator) -> None:
-    def increment(n: int) -> Task:
+    def increment(n: int) -> KernelTask:
         x = placeholder((n,), "float32", "x")
-        return Task("add", (x,), (compute((n,), lambda i: x[i] + 1.0, "y"),), "add", {}, frozenset())
+        return KernelTask("add", (x,), (compute((n,), lambda i: x[i] + 1.0, "y"),), "add", {}, frozenset())
 
     trials = [evaluator.default(increment(n)) for n in range(1, 9)]
     for trial in (*trials, *trials):
@@ -186,17 +186,17 @@ def test_more_tasks_than_are_kept_open(evaluator: Evaluator) -> None:
         assert made.outcome == "ok"
 
 
-def test_comparing(evaluator: Evaluator, doubling: Task, product: Task) -> None:
+def test_comparing(evaluator: Evaluator, doubling: KernelTask, product: KernelTask) -> None:
     one, other = evaluator.default(doubling), evaluator.default(product)
     found = evaluator.compare(one, other, rounds=5)
     assert found.outcome == "ok"
     assert [len(times) for times in found.times] == [5, 5]
     assert found.low <= found.ratio <= found.high
     assert found.ratio == pytest.approx(np.median(np.divide(found.times[1], found.times[0])))
-    assert evaluator.compare(one, Trial(product, "no such", {})).outcome == "build failed"
+    assert evaluator.compare(one, KernelTrial(product, "no such", {})).outcome == "build failed"
     packet = evaluator._builder.packet(doubling)
 
-    def loadable(body: str) -> tuple[bytes, Kernel, Image]:
+    def loadable(body: str) -> tuple[bytes, CompiledKernel, Image]:
         build = handmade(body)
         assert build.kernel is not None
         assert build.image is not None

@@ -9,15 +9,15 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from burnish.boards.job import Job
+from burnish.boards.job import BoardJob
 from burnish.boards.leasing import MOST_LOST
 from burnish.boards.pool import DevicePool
-from burnish.boards.table import Device
+from burnish.boards.table import BoardEntry
 from burnish.errors import TargetError
-from burnish.kernels.task import Task
+from burnish.kernels.task import KernelTask
 from burnish.loops.tensor import compute, placeholder
 from burnish.machines.target import host, target
-from burnish.tune.evaluate import Build, Devices, Evaluator, Fixed, Measurement, Trial
+from burnish.tune.evaluate import Build, Devices, Evaluator, Fixed, KernelTrial, Measurement
 from burnish.tune.evaluate.pooled import PoolRunner
 from tests.boards.faults import board
 from tests.tune.conftest import CRASH, HANG, copies, handmade
@@ -35,21 +35,21 @@ def remote(pool: DevicePool, kind: str = "cpu", owner: str = "me") -> Iterator[E
 
 
 @pytest.fixture
-def task() -> Task:
+def task() -> KernelTask:
     """``y[i] = 2 x[i]``."""
     x = placeholder((COUNT,), "float32", "x")
-    return Task("double", (x,), (compute((COUNT,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
+    return KernelTask("double", (x,), (compute((COUNT,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
 
 
-def prepared(evaluator: Evaluator, task: Task) -> Evaluator:
+def prepared(evaluator: Evaluator, task: KernelTask) -> Evaluator:
     """With given examples, so that no process has to draw them."""
     x = np.random.default_rng(0).standard_normal(COUNT).astype("float32")
     evaluator.prepare(task, ({"x": x}, [2.0 * x.astype("float64")]))
     return evaluator
 
 
-def tried(evaluator: Evaluator, task: Task, build: Build, incumbent: Build | None = None) -> Measurement:
-    trial = Trial(task, "generic", {})
+def tried(evaluator: Evaluator, task: KernelTask, build: Build, incumbent: Build | None = None) -> Measurement:
+    trial = KernelTrial(task, "generic", {})
     return evaluator.measure(trial, build, (trial, incumbent) if incumbent else None)
 
 
@@ -60,11 +60,13 @@ def lost(evaluator: Evaluator) -> list[str]:
 
 @pytest.fixture(scope="module")
 def boards() -> Iterator[DevicePool]:
-    with DevicePool([Device("here", "cpu"), Device("there", "cpu"), Device("arm", ARM, "emulator")]) as pool:
+    with DevicePool(
+        [BoardEntry("here", "cpu"), BoardEntry("there", "cpu"), BoardEntry("arm", ARM, "emulator")]
+    ) as pool:
         yield pool
 
 
-def test_a_board_measures_as_this_machine_does(boards: DevicePool, task: Task) -> None:
+def test_a_board_measures_as_this_machine_does(boards: DevicePool, task: KernelTask) -> None:
     with remote(boards) as evaluator:
         prepared(evaluator, task)
         good, slow = handmade(copies(2.0, COUNT)), handmade(copies(2.0, COUNT))
@@ -75,7 +77,7 @@ def test_a_board_measures_as_this_machine_does(boards: DevicePool, task: Task) -
         assert beside.outcome == "ok"
         assert 0.1 < beside.ratio < 10
         found = evaluator.compare_built(
-            (Trial(task, "generic", {}), good), (Trial(task, "generic", {}), slow), rounds=3
+            (KernelTrial(task, "generic", {}), good), (KernelTrial(task, "generic", {}), slow), rounds=3
         )
         assert found.outcome == "ok"
         assert len(found.times[0]) == 3
@@ -92,7 +94,7 @@ def test_a_board_measures_as_this_machine_does(boards: DevicePool, task: Task) -
     ],
 )
 def test_a_bad_kernel_is_an_outcome_and_no_boards_fault(
-    boards: DevicePool, task: Task, body: str, outcome: str, words: str
+    boards: DevicePool, task: KernelTask, body: str, outcome: str, words: str
 ) -> None:
     with remote(boards) as evaluator:
         prepared(evaluator, task)
@@ -104,7 +106,7 @@ def test_a_bad_kernel_is_an_outcome_and_no_boards_fault(
         assert lost(evaluator) == []
 
 
-def test_an_incumbent_that_fails_on_a_board_takes_no_turns(boards: DevicePool, task: Task) -> None:
+def test_an_incumbent_that_fails_on_a_board_takes_no_turns(boards: DevicePool, task: KernelTask) -> None:
     with remote(boards) as evaluator:
         prepared(evaluator, task)
         made = tried(evaluator, task, handmade(copies(2.0, COUNT)), handmade(CRASH))
@@ -112,7 +114,7 @@ def test_an_incumbent_that_fails_on_a_board_takes_no_turns(boards: DevicePool, t
         assert np.isnan(made.ratio)
 
 
-def test_cross_compiled_kernels_are_measured_in_instructions(boards: DevicePool, task: Task) -> None:
+def test_cross_compiled_kernels_are_measured_in_instructions(boards: DevicePool, task: KernelTask) -> None:
     arm = target(ARM)
     with remote(boards, ARM) as evaluator:
         prepared(evaluator, task)
@@ -140,10 +142,10 @@ def test_cross_compiled_kernels_are_measured_in_instructions(boards: DevicePool,
         ("no_times", "sent times that are none: [nan]"),
     ],
 )
-def test_a_board_that_goes_is_named_and_its_trial_is_tried_again(task: Task, fault: str, words: str) -> None:
-    devices = [Device(f"{fault}-1", "cpu"), Device("good", "cpu"), Device("other", "cpu")]
+def test_a_board_that_goes_is_named_and_its_trial_is_tried_again(task: KernelTask, fault: str, words: str) -> None:
+    devices = [BoardEntry(f"{fault}-1", "cpu"), BoardEntry("good", "cpu"), BoardEntry("other", "cpu")]
     with DevicePool(devices, board) as pool, remote(pool) as evaluator, pool.lease("other", "you") as beside:
-        with Job(beside) as job:
+        with BoardJob(beside) as job:
             job.buffer("x", 4, b"kept")
             made = tried(prepared(evaluator, task), task, handmade(copies(2.0, COUNT)))
             assert (made.outcome, made.error) == ("ok", "")
@@ -153,8 +155,8 @@ def test_a_board_that_goes_is_named_and_its_trial_is_tried_again(task: Task, fau
         assert [row["served"] for row in pool.status()] == [1, 1, 1]
 
 
-def test_a_trial_that_takes_every_board_with_it_is_given_up(task: Task) -> None:
-    devices = [Device(f"killed-{n}", "cpu") for n in range(MOST_LOST)]
+def test_a_trial_that_takes_every_board_with_it_is_given_up(task: KernelTask) -> None:
+    devices = [BoardEntry(f"killed-{n}", "cpu") for n in range(MOST_LOST)]
     with DevicePool(devices, board) as pool, remote(pool) as evaluator:
         made = tried(prepared(evaluator, task), task, handmade(copies(2.0, COUNT)))
         assert made.outcome == "crashed"
@@ -162,7 +164,7 @@ def test_a_trial_that_takes_every_board_with_it_is_given_up(task: Task) -> None:
         assert len(lost(evaluator)) == MOST_LOST
 
 
-def test_cold_runs_are_refused_where_caches_cannot_be_flushed(boards: DevicePool, task: Task) -> None:
+def test_cold_runs_are_refused_where_caches_cannot_be_flushed(boards: DevicePool, task: KernelTask) -> None:
     devices = Devices(boards, ARM, "me")
     with Evaluator(target(ARM), workers=1, cold=True, devices=devices) as evaluator:
         made = prepared(evaluator, task)
@@ -170,12 +172,12 @@ def test_cold_runs_are_refused_where_caches_cannot_be_flushed(boards: DevicePool
             tried(made, task, handmade(copies(2.0, COUNT), target=target(ARM)))
 
 
-def test_three_tuners_share_four_boards_and_every_trial_ends_once(task: Task) -> None:
+def test_three_tuners_share_four_boards_and_every_trial_ends_once(task: KernelTask) -> None:
     devices = [
-        Device("killed-1", "cpu"),
-        Device("b", "cpu"),
-        Device("c", ARM, "emulator"),
-        Device("d", ARM, "emulator"),
+        BoardEntry("killed-1", "cpu"),
+        BoardEntry("b", "cpu"),
+        BoardEntry("c", ARM, "emulator"),
+        BoardEntry("d", ARM, "emulator"),
     ]
     kinds, trials = ("cpu", ARM), 3
     builds = {kind: handmade(copies(2.0, COUNT), target=target(kind)) for kind in kinds}

@@ -3,7 +3,7 @@
 import numpy as np
 
 from burnish.tune.models.acquisition import acquire
-from burnish.tune.models.base import Measured
+from burnish.tune.models.base import MeasuredTrials
 from burnish.tune.models.forest import ForestModel
 from tests.tune.models.synthetic import sample
 
@@ -12,7 +12,7 @@ def test_moments_are_those_of_the_mixture_of_leaves() -> None:
     data = sample(150, 1, failing=0.1)
     model = ForestModel(trees=7, seed=3)
     model.fit(data.features, data.cost, data.groups)
-    label = Measured.of(150, data.cost, data.groups).throughput.astype(np.float64)
+    label = MeasuredTrials.of(150, data.cost, data.groups).throughput.astype(np.float64)
     trees = model.dump()["state"]["model"]["model"]["trees"]
     random = np.random.default_rng(3)
     leaves = []

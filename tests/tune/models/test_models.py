@@ -10,7 +10,7 @@ import torch
 
 from burnish.errors import DataError, ParameterError
 from burnish.tune.models import load_model
-from burnish.tune.models.base import CostModel, LoopNests, Measured
+from burnish.tune.models.base import CostModel, LoopNests, MeasuredTrials
 from burnish.tune.models.ensemble import BootstrapEnsemble
 from burnish.tune.models.forest import ForestModel
 from burnish.tune.models.neural import TreeGRUModel
@@ -233,7 +233,7 @@ def test_settings_that_are_refused() -> None:
 
 
 def test_throughput_is_relative_to_the_best_of_the_task() -> None:
-    measured = Measured.of(6, [4.0, 1.0, np.inf, 3.0, 6.0, np.inf], [7, 7, 7, -1, -1, 9])
+    measured = MeasuredTrials.of(6, [4.0, 1.0, np.inf, 3.0, 6.0, np.inf], [7, 7, 7, -1, -1, 9])
     assert np.allclose(measured.throughput, [0.25, 1, 0, 1, 0.5, 0])
     assert measured.group.tolist() == [1, 1, 1, 0, 0, 2]
     order, sizes = measured.by_group()

@@ -7,28 +7,28 @@ from functools import partial
 
 from burnish.frontend.onnx.dtypes import element_type
 from burnish.frontend.onnx.elementwise import SAME_NAME
-from burnish.frontend.onnx.export.writer import Exporter, Operation, Writer
+from burnish.frontend.onnx.export.writer import ExportedNode, Exporter, Writer
 from burnish.loops.expr import FLOATS
 
 
-def _plain(op_type: str, w: Writer, n: Operation) -> str:
+def _plain(op_type: str, w: Writer, n: ExportedNode) -> str:
     """One to one: the attributes have the same names."""
     return w.emit(op_type, *n.inputs, **n.attrs)
 
 
-def _stop_gradient(w: Writer, n: Operation) -> str:
+def _stop_gradient(w: Writer, n: ExportedNode) -> str:
     return w.emit("Identity", *n.inputs)
 
 
-def _rsqrt(w: Writer, n: Operation) -> str:
+def _rsqrt(w: Writer, n: ExportedNode) -> str:
     return w.emit("Reciprocal", w.emit("Sqrt", n.inputs[0]))
 
 
-def _silu(w: Writer, n: Operation) -> str:
+def _silu(w: Writer, n: ExportedNode) -> str:
     return w.emit("Mul", n.inputs[0], w.emit("Sigmoid", n.inputs[0]))
 
 
-def _expm1(w: Writer, n: Operation) -> str:
+def _expm1(w: Writer, n: ExportedNode) -> str:
     """By Elu, which is e^x - 1 below 0; above it is -(e^-x - 1) e^x, from 1 on the difference itself."""
     (x,) = n.inputs
     power, one = w.emit("Exp", x), w.scalar(1, x)
@@ -38,7 +38,7 @@ def _expm1(w: Writer, n: Operation) -> str:
     return w.emit("Where", w.emit("Greater", x, w.scalar(0, x)), above, below)
 
 
-def _log1p(w: Writer, n: Operation) -> str:
+def _log1p(w: Writer, n: ExportedNode) -> str:
     """``log(w) x / (w - 1)`` with ``w = 1 + x``, and x where w is 1 (Kahan)."""
     (x,) = n.inputs
     one = w.scalar(1, x)
@@ -49,11 +49,11 @@ def _log1p(w: Writer, n: Operation) -> str:
     return w.emit("Where", exact, x, value)
 
 
-def _not_equal(w: Writer, n: Operation) -> str:
+def _not_equal(w: Writer, n: ExportedNode) -> str:
     return w.emit("Not", w.emit("Equal", *n.inputs))
 
 
-def _floor_div(w: Writer, n: Operation) -> str:
+def _floor_div(w: Writer, n: ExportedNode) -> str:
     a, b = n.inputs
     if w.dtypes[a] in FLOATS:
         return w.emit("Floor", w.emit("Div", a, b))
@@ -61,7 +61,7 @@ def _floor_div(w: Writer, n: Operation) -> str:
     return w.emit("Div", w.emit("Sub", a, w.emit("Mod", a, b)), b)
 
 
-def _mod(w: Writer, n: Operation) -> str:
+def _mod(w: Writer, n: ExportedNode) -> str:
     a, b = n.inputs
     if w.dtypes[a] not in FLOATS or n.attrs["truncate"]:
         return w.emit("Mod", a, b, fmod=int(n.attrs["truncate"]))
@@ -71,7 +71,7 @@ def _mod(w: Writer, n: Operation) -> str:
     return w.emit("Where", turned, w.emit("Add", rest, b), rest)
 
 
-def _celu(w: Writer, n: Operation) -> str:
+def _celu(w: Writer, n: ExportedNode) -> str:
     x = n.inputs[0]
     if w.dtypes[x] != "float64":
         return w.emit("Celu", x, **n.attrs)
@@ -80,7 +80,7 @@ def _celu(w: Writer, n: Operation) -> str:
     return w.emit("Add", w.emit("Max", x, zero), w.emit("Min", w.emit("Mul", alpha, power), zero))
 
 
-def _prelu(w: Writer, n: Operation) -> str:
+def _prelu(w: Writer, n: ExportedNode) -> str:
     """ONNX broadcasts the slope only."""
     x, slope = n.inputs
     if w.shape(x) != w.result_shape:
@@ -88,13 +88,13 @@ def _prelu(w: Writer, n: Operation) -> str:
     return w.emit("PRelu", x, slope)
 
 
-def _clip(w: Writer, n: Operation) -> str:
+def _clip(w: Writer, n: ExportedNode) -> str:
     x = n.inputs[0]
     bounds = ["" if n.attrs[key] is None else w.scalar(n.attrs[key], x) for key in ("min", "max")]
     return w.emit("Clip", x, *bounds)
 
 
-def _cast(w: Writer, n: Operation) -> str:
+def _cast(w: Writer, n: ExportedNode) -> str:
     dtype = str(n.attrs["to"])
     return w.emit("Cast", n.inputs[0], dtype=dtype, to=element_type(dtype))
 

@@ -11,7 +11,7 @@ from burnish import ops
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.onnx.dtypes import element_type
 from burnish.frontend.onnx.export import elementwise, movement, product, recurrent, reduction, sorting, window
-from burnish.frontend.onnx.export.writer import OPSET, Exporter, Operation, Writer
+from burnish.frontend.onnx.export.writer import OPSET, ExportedNode, Exporter, Writer
 from burnish.graph.graph import Graph, Node
 from burnish.graph.outputs import own_outputs
 
@@ -93,7 +93,7 @@ def _is_fill(array: np.ndarray) -> bool:
 def _export(writer: Writer, node: Node) -> None:
     """Writes one node; what it computes gets the names of its outputs."""
     attrs = ops.OPERATORS[node.op].complete(node.attrs)
-    writer.node = Operation(node.op, node.inputs, node.outputs, attrs, node.name or node.outputs[0])
+    writer.node = ExportedNode(node.op, node.inputs, node.outputs, attrs, node.name or node.outputs[0])
     first = len(writer.nodes)
     result = EXPORTERS[node.op](writer, writer.node)
     results = [result] if isinstance(result, str) else list(result)

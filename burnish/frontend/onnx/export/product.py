@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from burnish.frontend.onnx.export.writer import Exporter, Operation, Writer
+from burnish.frontend.onnx.export.writer import ExportedNode, Exporter, Writer
 
 
-def _matmul(w: Writer, n: Operation) -> str:
+def _matmul(w: Writer, n: ExportedNode) -> str:
     """Gemm for transposed matrices, else MatMul behind transposes; narrow integers are multiplied as their sums are."""
     result = w.graph.types[n.outputs[0]].dtype
     operands = [w.cast(name, result) for name in n.inputs]

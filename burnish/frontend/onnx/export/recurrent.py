@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from burnish.frontend.onnx.export.writer import Exporter, Operation, Writer
+from burnish.frontend.onnx.export.writer import ExportedNode, Exporter, Writer
 
 
 def _recurrent_product(w: Writer, state: str, recurrent: str, gates: int, hidden: int) -> str:
@@ -12,7 +12,7 @@ def _recurrent_product(w: Writer, state: str, recurrent: str, gates: int, hidden
     return w.emit("Gemm", state, w.reshape(recurrent, (gates * hidden, hidden)), transB=1)
 
 
-def _lstm_cell(w: Writer, n: Operation) -> list[str]:
+def _lstm_cell(w: Writer, n: ExportedNode) -> list[str]:
     x_gates, h, c, recurrent = n.inputs
     total = w.emit("Add", _recurrent_product(w, h, recurrent, 4, w.shape(h)[1]), x_gates)
     parts = w.emit_many("Split", 4, total, axis=1, num_outputs=4)
@@ -21,7 +21,7 @@ def _lstm_cell(w: Writer, n: Operation) -> list[str]:
     return [w.emit("Mul", output, w.emit("Tanh", new_c)), new_c]
 
 
-def _gru_cell(w: Writer, n: Operation) -> str:
+def _gru_cell(w: Writer, n: ExportedNode) -> str:
     x_gates, h, recurrent, bias = n.inputs
     hidden = w.shape(h)[1]
     x_update, x_reset, x_hidden = w.emit_many("Split", 3, x_gates, axis=1, num_outputs=3)

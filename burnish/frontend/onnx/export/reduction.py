@@ -8,10 +8,10 @@ from functools import partial
 
 import numpy as np
 
-from burnish.frontend.onnx.export.writer import Exporter, Operation, Writer
+from burnish.frontend.onnx.export.writer import ExportedNode, Exporter, Writer
 
 
-def _reduce(op_type: str, w: Writer, n: Operation) -> str:
+def _reduce(op_type: str, w: Writer, n: ExportedNode) -> str:
     x, axes = n.inputs[0], n.attrs["axes"]
     keepdims = int(n.attrs["keepdims"])
     if axes == () or w.rank(x) == 0:  # for ONNX no axes are all, or nothing is computed: reduce one of extent 1
@@ -19,28 +19,28 @@ def _reduce(op_type: str, w: Writer, n: Operation) -> str:
     return w.emit(op_type, x, *([] if axes is None else [w.ints(axes)]), keepdims=keepdims)
 
 
-def _arg(op_type: str, w: Writer, n: Operation) -> str:
+def _arg(op_type: str, w: Writer, n: ExportedNode) -> str:
     keepdims, last = int(n.attrs["keepdims"]), int(n.attrs["last"])
     return w.emit(op_type, n.inputs[0], axis=n.attrs["axis"], keepdims=keepdims, select_last_index=last)
 
 
-def _cumsum(w: Writer, n: Operation) -> str:
+def _cumsum(w: Writer, n: ExportedNode) -> str:
     exclusive, reverse = int(n.attrs["exclusive"]), int(n.attrs["reverse"])
     return w.emit("CumSum", n.inputs[0], w.constant(n.attrs["axis"], "int64"), exclusive=exclusive, reverse=reverse)
 
 
-def _plain(op_type: str, w: Writer, n: Operation) -> str:
+def _plain(op_type: str, w: Writer, n: ExportedNode) -> str:
     return w.emit(op_type, *n.inputs, **n.attrs)
 
 
-def _batch_norm(w: Writer, n: Operation) -> str:
+def _batch_norm(w: Writer, n: ExportedNode) -> str:
     """What moves the running statistics here keeps them there."""
     moves = {"momentum": 1 - n.attrs["momentum"]} if "momentum" in n.attrs else {}
     known = {key: value for key, value in n.attrs.items() if key != "frozen"}
     return w.emit("BatchNormalization", *n.inputs, **{**known, **moves})
 
 
-def _layer_norm(w: Writer, n: Operation) -> str:
+def _layer_norm(w: Writer, n: ExportedNode) -> str:
     x, *parameters = n.inputs
     axis: int = n.attrs["axis"]
     if not parameters:
@@ -48,7 +48,7 @@ def _layer_norm(w: Writer, n: Operation) -> str:
     return w.emit("LayerNormalization", x, *parameters, **n.attrs)
 
 
-def _rms_norm(w: Writer, n: Operation) -> str:
+def _rms_norm(w: Writer, n: ExportedNode) -> str:
     """RMSNormalization is younger than OPSET. Halves are squared and summed in float32."""
     x, dtype = n.inputs[0], w.dtypes[n.inputs[0]]
     axes = list(range(w.rank(x)))[n.attrs["axis"] :]
@@ -60,7 +60,7 @@ def _rms_norm(w: Writer, n: Operation) -> str:
     return w.cast(y, dtype)
 
 
-def _group_norm(w: Writer, n: Operation) -> str:
+def _group_norm(w: Writer, n: ExportedNode) -> str:
     """As instance normalization of [N, groups, rest]: ONNX's own had one scale a group before opset 21."""
     x, scale, bias = n.inputs
     shape, groups = w.shape(x), int(n.attrs["groups"])
@@ -71,7 +71,7 @@ def _group_norm(w: Writer, n: Operation) -> str:
     return w.emit("Add", w.emit("Mul", y, w.reshape(scale, channel)), w.reshape(bias, channel))
 
 
-def _instance_norm(w: Writer, n: Operation) -> str:
+def _instance_norm(w: Writer, n: ExportedNode) -> str:
     x, *parameters = n.inputs
     if w.rank(x) > 2:
         return w.emit("InstanceNormalization", x, *parameters, **n.attrs)

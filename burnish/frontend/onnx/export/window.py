@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from burnish.frontend.onnx.export.writer import Exporter, Operation, Writer
+from burnish.frontend.onnx.export.writer import ExportedNode, Exporter, Writer
 from burnish.loops.expr import FLOATS
 
 
-def _conv(op_type: str, w: Writer, n: Operation) -> str:
+def _conv(op_type: str, w: Writer, n: ExportedNode) -> str:
     x, weight = n.inputs[:2]
     if w.dtypes[x] not in FLOATS:
         w.refuse("input 'x'", f"dtype {w.dtypes[x]}", f"dtype {', '.join(FLOATS)}")
@@ -23,7 +23,7 @@ def _conv(op_type: str, w: Writer, n: Operation) -> str:
     return w.emit(op_type, *n.inputs, kernel_shape=w.shape(weight)[2:], group=n.attrs["groups"], **attrs)
 
 
-def _pool(op_type: str, w: Writer, n: Operation) -> str:
+def _pool(op_type: str, w: Writer, n: ExportedNode) -> str:
     """``ceil_mode`` only where it adds a window: ONNX before opset 22 counts windows that start beyond the input."""
     x = n.inputs[0]
     kernel, strides, dilations, pads = (n.attrs[key] for key in ("kernel", "strides", "dilations", "pads"))
@@ -46,7 +46,7 @@ def _pool(op_type: str, w: Writer, n: Operation) -> str:
     return w.emit(op_type, x, ceil_mode=int(ceil_mode), **attrs)
 
 
-def _resize(w: Writer, n: Operation) -> str:
+def _resize(w: Writer, n: ExportedNode) -> str:
     """By sizes where they give the scales, else by scales, which then have to give the sizes."""
     x, shape, sizes, scales = n.inputs[0], w.shape(n.inputs[0]), w.result_shape, n.attrs["scales"]
     attrs = {

@@ -20,7 +20,7 @@ OPSET = 20  # the first with Gelu; onnxruntime has it since 1.17
 
 
 @dataclass(frozen=True)
-class Operation:
+class ExportedNode:
     """A node of the graph, its attributes checked and complete."""
 
     op: str
@@ -30,7 +30,7 @@ class Operation:
     name: str
 
 
-Exporter = Callable[["Writer", Operation], "str | Sequence[str]"]
+Exporter = Callable[["Writer", ExportedNode], "str | Sequence[str]"]
 """Writes an operation; returns what its outputs are called."""
 
 # What a dtype is computed in where ONNX's operator does not take it: all its values are exact there.
@@ -47,7 +47,7 @@ class Writer:
     """Appends ONNX nodes and initializers on behalf of the graph's node that is being exported."""
 
     graph: Graph
-    node: Operation = field(default_factory=lambda: Operation("", (), (), {}, ""))
+    node: ExportedNode = field(default_factory=lambda: ExportedNode("", (), (), {}, ""))
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: dict[str, onnx.TensorProto] = field(default_factory=dict)
     dtypes: dict[str, str] = field(default_factory=dict)
