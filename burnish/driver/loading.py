@@ -50,5 +50,5 @@ def load(
 
         if found.kind != KIND:
             raise ArtifactError(f"{path} is of a kind that is not known: {found.kind!r}") from None
-        segments: Any = load_segments(found.container, threads)
+        segments: Any = load_segments(found.container, threads, device)
         return segments

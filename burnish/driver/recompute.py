@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from burnish import ops
-from burnish.driver.assembly import assemble, live_values
+from burnish.driver.assembly import live_values, make_module
 from burnish.driver.nested import buffers_of as nested_buffers
 from burnish.driver.rounds import buffers_of
 from burnish.driver.stages import (
@@ -88,9 +88,9 @@ def trained_within(
     """
     step = training_step(made, call_seconds(made.graph, made.target, choices))
     if budget is None:
-        return Module(assemble(step.made), threads)
+        return make_module(step.made, threads)
     found = wanted(Planner(step.work), budget)
-    module = Module(assemble(step.ordered(found.order)), threads)
+    module = make_module(step.ordered(found.order), threads)
     if module.memory["arena"] > found.arena:
         raise VerificationError(f"memory plan: {module.memory['arena']} bytes are needed, {found.arena} were planned")
     module.note(recomputation=told(step.work, found, budget))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from burnish.machines.target import target as find_target
 from burnish.runtime.arguments import described
 from burnish.runtime.artifact import checked_key
 from burnish.runtime.container import Container, write_container
+from burnish.runtime.device import Device
 from burnish.runtime.module import Module, ProfileRow, slow_text
 from burnish.train.step import noted_indices
 
@@ -272,11 +274,15 @@ def compile_segments(
     return made
 
 
-def load_segments(container: Container, threads: int | None = None) -> SegmentedModule:
-    """What :meth:`SegmentedModule.save` wrote, for this machine. Raises ArtifactError for what is inconsistent."""
+def load_segments(container: Container, threads: int | None = None, device: Device | None = None) -> SegmentedModule:
+    """The model that :meth:`SegmentedModule.save` wrote; ``device``: as of ``load``. Raises ArtifactError for what is
+    inconsistent.
+    """
     try:
         options, model = container.header["options"], bytes(container.sections["model"])
         machine = find_target(options["target"])
+        if device is not None:
+            machine = replace(machine, machine=machine.machine.with_(device=lambda: device))
         asked = options["threads"] if threads is None else threads
         made = compile_segments(model, machine, threads=asked, exact=options["exact"], shapes=options["shapes"])
         made.note(**container.header["facts"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -11,10 +12,11 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.errors import ArtifactError, TargetError
+from burnish.errors import ArtifactError
+from burnish.loops.sizes import valued
 from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
-from burnish.runtime.buffers import address_of, round_up
+from burnish.runtime.buffers import address_of, numpy_dtype, round_up
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.elf import is_elf
 from burnish.runtime.executable import CopyStep, Executable, Host, KernelCall, Pointer, Slot
@@ -25,13 +27,15 @@ from burnish.runtime.runner import call_extern, find_extern, stamp
 from burnish.runtime.sized import Sized
 from burnish.runtime.steps import Repeat, array_at
 
+NO_SIZES: Mapping[str, int] = {}
+
 
 class Device(Protocol):
     """What runs a machine's code: a driver of a real device, or a simulator."""
 
-    def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
+    def run(self, code: bytes, memory: Sequence[np.ndarray | int]) -> None:
         """Runs one kernel. ``code``: what the machine's ``compile`` made; ``memory``: the bytes (uint8) of its
-        parameters in order, of which it writes those that it has as outputs.
+        parameters in order, of which it writes those that it has as outputs; a dimension's is its value.
         """
 
 
@@ -181,11 +185,7 @@ class DeviceRunner:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> None:
-        """Raises TargetError for open dimensions, ArtifactError as CpuRunner."""
-        machine = executable.code.machine
-        if executable.dims:
-            names = ", ".join(f"'{d}'" for d in executable.dims)
-            raise TargetError(f"runtime: found open dimensions {names}; allowed on a device of '{machine}': numbers")
+        """Raises ArtifactError as CpuRunner."""
         self.executable, self._code = executable, code
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
         self._collectives = Collectives(executable.steps, comm)
@@ -196,42 +196,57 @@ class DeviceRunner:
         if isinstance(workers, ThreadPool):
             stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
             self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
-        self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
+        buffers = range(len(executable.buffers))  # each is one address that a call enters
+        self.places = np.array([(number, 0) for number in buffers], np.int64).reshape(-1, 2)
+        self.extents, self._begins = list[tuple[int, int]](), np.zeros(0, np.uint64)
 
     def place(self, offsets: np.ndarray) -> None:
-        """Makes steps find their arguments where they are for the sizes of a call: all are static."""
-        del offsets
+        """Makes steps find their arguments where they are for the sizes of a call: ``Sized.offsets``."""
+        self._begins = offsets
 
     def run(self, addresses: list[int], now: Sized, profile: int | None = None) -> None:
         """Executes all steps on the inputs and outputs at ``addresses``. ``profile``: as of CpuRunner."""
-        del now
+        sizes = {d.name: value for d, value in zip(self.executable.dims, now.values, strict=True)}
         try:
             stamp(profile, 0)
             for number, step in enumerate(self.executable.steps):
-                self._step(number, step, addresses)
+                self._step(number, step, addresses, sizes)
                 stamp(profile, number + 1)
         finally:
             self._collectives.abandon()
 
-    def _step(self, number: int, step: Any, addresses: Sequence[int]) -> None:
+    def _step(self, number: int, step: Any, addresses: Sequence[int], sizes: Mapping[str, int]) -> None:
         if isinstance(step, Repeat):
-            for call in unrolled(step):
-                self._step(number, call, addresses)
+            for call in unrolled(step, sizes):
+                self._step(number, call, addresses, sizes)
             return
         places = [self._address(slot, addresses) for slot in step.slots]
         if isinstance(step, KernelCall) and step.kernel not in self._code.kernels:
             self._native(step.kernel, places)
         elif isinstance(step, KernelCall):
-            memory = [bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True)]
+            memory = [
+                at if slot.memory == "size" else bytes_at(at, self._bytes(slot, sizes))
+                for at, slot in zip(places, step.slots, strict=True)
+            ]
             self._code.device.run(self._code.kernels[step.kernel], memory)
         elif isinstance(step, CopyStep):
-            target, source = (bytes_at(at, slot.nbytes) for at, slot in zip(places, step.slots, strict=True))
+            target, source = (bytes_at(at, valued(step.amount, sizes)) for at in places[:2])
             target[:] = source
         elif isinstance(step, Host):
-            arrays = [array_at(at, spec, {}) for at, spec in zip(places, step.specs, strict=True)]
+            arrays = [array_at(at, spec, sizes) for at, spec in zip(places, step.specs, strict=True)]
             call_extern(step, self._operators[number], arrays)
         else:
-            self._collectives.step(number, self.executable.steps, places, {})
+            self._collectives.step(number, self.executable.steps, places, sizes)
+
+    def _bytes(self, slot: Slot, sizes: Mapping[str, int]) -> int:
+        """Those of the tensor at a slot, for these values of dimensions."""
+        if slot.nbytes or not sizes:
+            return slot.nbytes
+        if slot.memory in ("input", "output"):
+            specs = self.executable.inputs if slot.memory == "input" else self.executable.outputs
+            spec = specs[slot.index]
+            return math.prod(spec.at(sizes)) * numpy_dtype(spec.dtype).itemsize - slot.offset
+        return valued(self.executable.buffers[slot.index].nbytes, sizes) - slot.offset
 
     def _native(self, kernel: str, places: Sequence[int]) -> None:
         """Calls a kernel of the CPU."""
@@ -242,8 +257,11 @@ class DeviceRunner:
 
     def _address(self, slot: Slot, addresses: Sequence[int]) -> int:
         """Where an argument lies in a call with inputs and outputs at ``addresses``."""
+        if slot.memory == "size":
+            return addresses[len(self.executable.inputs) + len(self.executable.outputs) + slot.index]
         if slot.memory == "arena":
-            return self.io[0] + slot.offset
+            begin = int(self._begins[slot.index]) if self.executable.buffers else 0
+            return self.io[0] + begin + slot.offset
         if slot.memory in ("input", "output"):
             first = 0 if slot.memory == "input" else len(self.executable.inputs)
             return addresses[first + slot.index] + slot.offset
@@ -251,8 +269,10 @@ class DeviceRunner:
         return self._bases[slot.memory] + own + slot.offset
 
 
-def unrolled(step: Repeat) -> list[KernelCall]:
-    """The calls of all rounds, one after another, each with the places of its arguments."""
+def unrolled(step: Repeat, sizes: Mapping[str, int] = NO_SIZES) -> list[KernelCall]:
+    """The calls of all rounds, one after another, each with the places of its arguments, for values of dimensions."""
+    pointers = tuple(replace(p, stride=valued(p.stride, sizes), nbytes=valued(p.nbytes, sizes)) for p in step.pointers)
+    step = replace(step, count=valued(step.count, sizes), pointers=pointers)
     calls = [_in_round(step, call, 0) for call in step.once]
     for t in range(step.count):
         calls += [_in_round(step, call, t) for call in (step.odd if step.odd and t % 2 else step.calls)]

@@ -61,17 +61,23 @@ class CpuEmulator:
         self._image, self._set = image, SETS[image.machine]
         return {name: name.encode() for name in image.symbols}
 
-    def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
-        """Calls a kernel on its arguments. Raises TargetError, naming it, where it leaves its memory."""
+    def run(self, code: bytes, memory: Sequence[np.ndarray | int]) -> None:
+        """Calls a kernel on its arguments, buffers and values of dimensions.
+
+        Raises TargetError, naming it, where it leaves its memory.
+        """
         assert self._image is not None
         name, u, own = code.decode(), self._unicorn, self._set
         cpu = self._processor(self._image)
-        places, pages = _laid_out([(address_of(m), m.nbytes) for m in memory])
+        arrays = [m for m in memory if isinstance(m, np.ndarray)]
+        places, pages = _laid_out([(address_of(m), m.nbytes) for m in arrays])
         for begin, nbytes in pages:
             cpu.mem_map(begin, nbytes, u.UC_PROT_READ | u.UC_PROT_WRITE)
-        for place, array in zip(places, memory, strict=True):
+        for place, array in zip(places, arrays, strict=True):
             cpu.mem_write(place, array.tobytes())
-        cpu.mem_write(_WORK, struct.pack(f"<{len(places)}Q", *places))
+        begins = iter(places)
+        words = [m if isinstance(m, int) else next(begins) for m in memory]
+        cpu.mem_write(_WORK, struct.pack(f"<{len(words)}Q", *words))
         runtime = _WORK + 0x400
         cpu.mem_write(runtime, struct.pack("<6Q", _WORK + 0xC00, 0, _SCRATCH, SCRATCH_STRIDE, 1, 0))
         top = _STACK + _STACK_BYTES - _PAGE
@@ -87,7 +93,7 @@ class CpuEmulator:
         except u.UcError as error:
             at = cpu.reg_read(own.register(own.counter)) - _CODE
             raise TargetError(f"emulator: kernel '{name}', byte {at} of the code: {error}") from error
-        for place, array in zip(places, memory, strict=True):
+        for place, array in zip(places, arrays, strict=True):
             if array.flags.writeable:
                 array[:] = np.frombuffer(cpu.mem_read(place, array.nbytes), np.uint8)
 

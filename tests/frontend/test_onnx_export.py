@@ -19,6 +19,7 @@ from burnish.frontend.onnx.export import model as export_model
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
+from burnish.loops.sizes import dim
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
 from burnish.ops import OPERATORS
@@ -397,3 +398,20 @@ def test_benchmark_model_optimized_and_exported(name: str) -> None:
     expected = peers.prepare("onnxruntime", original, threads=2)(inputs)
     found = peers.prepare("onnxruntime", model.SerializeToString(), threads=2)(inputs)
     assert scaled_error(found, expected) < 1e-5
+
+
+def test_open_dimensions_are_exported_by_name_and_shapes_computed_from_inputs() -> None:
+    b, n, m = GraphBuilder(), dim("n", 1, 8), dim("m", 2, 9)
+    x = b.input("x", (n, m, 4), "float32")
+    flat = b.add("reshape", x, shape=(n * m, 4))
+    doubled = b.add("concat", flat, flat, axis=0)
+    wide = b.add("expand", b.constant(np.arange(4, dtype="float32")), shape=(n, m + 1, 4))
+    model = to_onnx(b.build(doubled, b.add("reshape", wide, shape=(n * (m + 1) * 4,))))
+    assert [d.dim_param or d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim] == ["n", "m", 4]
+    onnx.checker.check_model(model, full_check=True)
+    run = peers.prepare("onnxruntime", model.SerializeToString(), threads=1)
+    for shape in ((1, 2, 4), (3, 5, 4)):
+        value = np.random.default_rng(0).standard_normal(shape).astype("float32")
+        first, second = run({"x": value})
+        assert np.array_equal(first, np.concatenate([value.reshape(-1, 4)] * 2))
+        assert np.array_equal(second, np.tile(np.arange(4, dtype="float32"), shape[0] * (shape[1] + 1)))

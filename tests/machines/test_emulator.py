@@ -14,6 +14,7 @@ from benchmarks.emulated import measure, smaller
 from burnish.errors import ArtifactError, TargetError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
 from burnish.machines.target import host
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.device import address_of
@@ -112,3 +113,30 @@ def test_buffers_that_overlap_still_do() -> None:
     assert len(pages) == 2
     for place, view in zip(places, views, strict=True):
         assert any(begin <= place and place + view.nbytes <= begin + nbytes for begin, nbytes in pages)
+
+
+@pytest.mark.parametrize("rows", [1, 5, 9])
+def test_a_module_of_open_dimensions_runs_on_a_device(tmp_path: Path, rows: int) -> None:
+    b, n = GraphBuilder(), dim("n", 1, 9)
+    x = b.input("x", (n, 24), "float32")
+    w = b.constant(np.random.default_rng(0).standard_normal((24, 16)).astype("float32"))
+    y = b.add("softmax", b.add("matmul", x, w), axis=1)
+    graph = b.build(b.add("reduce_sum", y, axes=(0,), keepdims=True), y)
+    bn.compile(graph, target=TARGETS[0], threads=1).save(tmp_path / "model.bn")
+    value = np.random.default_rng(rows).standard_normal((rows, 24)).astype("float32")
+    found = bn.load(tmp_path / "model.bn", device=CpuEmulator())(value)
+    wanted = bn.compile(graph, threads=1)(value)
+    assert scaled_error(found, wanted) <= 1e-5
+
+
+def test_a_training_step_for_an_absent_machine_is_saved(tmp_path: Path) -> None:
+    b = GraphBuilder()
+    x = b.input("x", (4, 8), "float32")
+    w = b.constant(np.random.default_rng(0).standard_normal((8, 3)).astype("float32"), "w")
+    graph = b.build(b.add("matmul", x, w))
+    train = bn.Train(bn.CrossEntropy(), bn.SGD(0.1))
+    bn.compile(graph, train=train, target=TARGETS[0], threads=1).save(tmp_path / "step.bn")
+    rng = np.random.default_rng(1)
+    batches = [(rng.standard_normal((4, 8)).astype("float32"), rng.integers(0, 3, 4)) for _ in range(3)]
+    there, here = bn.load(tmp_path / "step.bn", device=CpuEmulator()), bn.compile(graph, train=train, threads=1)
+    assert scaled_error([there(*batch) for batch in batches], [here(*batch) for batch in batches]) <= 1e-5

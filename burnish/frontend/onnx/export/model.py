@@ -14,6 +14,7 @@ from burnish.frontend.onnx.export import elementwise, movement, product, recurre
 from burnish.frontend.onnx.export.writer import OPSET, ExportedNode, Exporter, Writer
 from burnish.graph.graph import Graph, Node
 from burnish.graph.outputs import own_outputs
+from burnish.loops.sizes import is_size
 
 IR_VERSION = 9  # the format's version that came with opset 20
 LIMIT_BYTES = 2**31 - 1  # of one protobuf message
@@ -32,10 +33,11 @@ EXPORTERS: Mapping[str, Exporter] = {
 def to_onnx(graph: Graph) -> onnx.ModelProto:
     """The graph as a model of opset OPSET; names of inputs, outputs and tensors are the graph's.
 
-    An output that is an input, or is listed twice, is copied under another name, as ONNX demands. Recurrent cells
-    become products and gates. Raises UnsupportedOperator, by name, for what has no form in ONNX: the algorithms that a
-    compilation chooses (export the graph before them), and dtypes that ONNX lacks for an operator; ModelError for
-    constants of 2 GB and more.
+    Open dimensions keep their names, and shapes that follow from them are computed from those of inputs. An output that
+    is an input, or is listed twice, is copied under another name, as ONNX demands. Recurrent cells become products and
+    gates. Raises UnsupportedOperator, by name, for what has no form in ONNX: the algorithms that a compilation chooses
+    (export the graph before them), and dtypes that ONNX lacks for an operator; ModelError for constants of 2 GB and
+    more.
     """
     _refuse_unsupported(graph)
     graph = own_outputs(graph)
@@ -109,4 +111,5 @@ def _export(writer: Writer, node: Node) -> None:
 
 def _value_info(graph: Graph, name: str) -> onnx.ValueInfoProto:
     t = graph.types[name]
-    return onnx.helper.make_tensor_value_info(name, element_type(t.dtype), t.shape)
+    shape = [(str(extent) if str(extent).isidentifier() else None) if is_size(extent) else extent for extent in t.shape]
+    return onnx.helper.make_tensor_value_info(name, element_type(t.dtype), shape)

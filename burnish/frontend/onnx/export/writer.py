@@ -15,6 +15,7 @@ from burnish.frontend.onnx.dtypes import element_type
 from burnish.frontend.onnx.schema import signature
 from burnish.graph.graph import Graph
 from burnish.loops.numeric import numpy_dtype
+from burnish.loops.sizes import Atom, Dim, Quotient, is_size
 
 OPSET = 20  # the first with Gelu; onnxruntime has it since 1.17
 
@@ -111,7 +112,8 @@ class Writer:
 
     def reshape(self, name: str, shape: Sequence[int]) -> str:
         """``name`` in another shape, without a -1."""
-        return self.emit("Reshape", name, self.ints(shape), allowzero=int(0 in shape))
+        empty = any(not is_size(extent) and extent == 0 for extent in shape)
+        return self.emit("Reshape", name, self.ints(shape), allowzero=int(empty))
 
     def constant(self, value: Any, dtype: str) -> str:
         """An initializer; equal ones are shared."""
@@ -124,8 +126,34 @@ class Writer:
         return self._literals[key]
 
     def ints(self, values: Sequence[int]) -> str:
-        """A one-dimensional int64 initializer."""
-        return self.constant(np.array(values, np.int64), "int64")
+        """A one-dimensional int64 tensor: an initializer, or, of sizes, computed from the shapes of inputs."""
+        if not any(map(is_size, values)):
+            return self.constant(np.array(values, np.int64), "int64")
+        return self.emit("Concat", *(self._size(value) for value in values), axis=0)
+
+    def _size(self, extent: int | Atom) -> str:
+        """An extent as an int64 tensor of one element."""
+        if isinstance(extent, Quotient):
+            return self.emit("Div", self._size(extent.size), self._size(extent.divisor))  # sizes are not negative
+        if isinstance(extent, Dim):
+            return self._dimension(extent)
+        if not is_size(extent):
+            return self.ints((extent,))
+        total = self.ints((extent.constant,))
+        for monomial, factor in extent.terms:
+            product = self.ints((factor,))
+            for atom in monomial:
+                product = self.emit("Mul", product, self._size(atom))
+            total = self.emit("Add", total, product)
+        return total
+
+    def _dimension(self, dim: Dim) -> str:
+        """The value of a dimension: an extent of the first input that has it."""
+        for name in self.graph.inputs:
+            for axis, extent in enumerate(self.shape(name)):
+                if is_size(extent) and extent.terms == (((dim,), 1),) and not extent.constant:
+                    return self.emit("Gather", self.emit("Shape", name), self.ints((axis,)), axis=0)
+        return self.refuse("dimension", f"'{dim}' in no input's shape alone", "the extent of an input")
 
     def scalar(self, value: float, like: str) -> str:
         """An initializer of no dimensions with the dtype of ``like``."""
