@@ -81,29 +81,27 @@ def compile(
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
     that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
     :class:`RewriteObjective` says what else shall be less, and what memory a model may take. ``shapes``: extents of
-    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come.
-    ``{"batch": (1, 32)}`` keeps a dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1,
-    512)}`` names one: the module takes any value of it, and no substitutions are looked for; nor are they for a graph
-    with states. ``fix``: values of
-    inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an initializer of its
-    name) is a constant and not among ``inputs``, unless ``fix`` gives None for it: then a call gives it. A model that
-    is no static graph (control flow, shapes that depend on values, sizes that nobody has given) becomes a
-    ``SegmentedModule``, which compiles at its calls.
-    ``weights``: "bfloat16" or "float16" stores weights of products in half of the memory, which a model of few rows,
-    such as a language model that decodes, waits for; sums stay float32. The module's ``stored`` tells how far that
-    moves a weight; no substitutions are looked for.
-    ``train``: the module is one step of training. It is called with arrays, the model's inputs and then the labels,
-    updates the parameters, which are its ``state``, and returns the loss. Trained are, unless ``train`` names them, the
-    parameters of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX
-    model the initializers of several floating-point numbers that are no running statistics. See docs/training.md.
-    ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
+    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come. ``{"batch":
+    (1, 32)}`` keeps a dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one:
+    the module takes any value of it, and no substitutions are looked for; nor are they for a graph with states.
+    ``fix``: values of inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an
+    initializer of its name) is a constant and not among ``inputs``, unless ``fix`` gives None for it: then a call gives
+    it. A model that is no static graph (control flow, shapes that depend on values, sizes that nobody has given)
+    becomes a ``SegmentedModule``, which compiles at its calls. ``weights``: "bfloat16" or "float16" stores weights of
+    products in half of the memory, which a model of few rows, such as a language model that decodes, waits for; sums
+    stay float32. The module's ``stored`` tells how far that moves a weight; no substitutions are looked for. ``train``:
+    the module is one step of training. It is called with arrays, the model's inputs and then the labels, updates the
+    parameters, which are its ``state``, and returns the loss. Trained are, unless ``train`` names them, the parameters
+    of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX model the
+    initializers of several floating-point numbers that are no running statistics. See docs/training.md. ``target``:
+    "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
     (``examples/toy``); substitutions, which are measured on this machine, are not looked for there. Several CPUs, such
     as ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-cortex-a53"], make one artifact with code for each, of which
-    ``load`` takes the one that uses most of what the CPU there has and the system allows.
-    ``fuse``: False makes every node of the graph a kernel of its own, to compare with; no substitutions are looked for.
-    ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
-    in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
-    "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
+    ``load`` takes the one that uses most of what the CPU there has and the system allows. ``fuse``: False makes every
+    node of the graph a kernel of its own, to compare with; no substitutions are looked for. ``progress(stage, done,
+    total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won in them are used.
+    ``tune``: how long to look for faster kernels first, which adds to the records (by default "records.jsonl"); a
+    model, or a step of training, that is not faster as a whole is compiled as without. Raises ModelError,
     UnsupportedOperator, TargetError, RecordError or ParameterError before any work is lost, and ParameterError for a
     limit of memory not met.
     """
@@ -134,10 +132,10 @@ def compile(
             return compile_variants(target, lambda machine: one(target=machine))
         check_flag("fuse", fuse)
         if tune is not None:
-            _check_unused("tuning", weights=weights, train=train, fuse=None if fuse else fuse)
+            _check_unused("tuning", weights=weights, fuse=None if fuse else fuse)
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
-                cache_dir=cache_dir, progress=progress, records=records or RECORDS,
+                cache_dir=cache_dir, progress=progress, records=records or RECORDS, train=train,
             ).module  # fmt: skip
         check_common(
             threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
@@ -246,11 +244,12 @@ def tuned(
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
     records: str | Path = RECORDS,
+    train: Train | None = None,
     watch: Callable[[Session], None] | None = None,
     devices: Devices | None = None,
 ) -> Tuned:
     """Compiles ``model`` as ``compile(tune=)`` does, and tells what tuning found; ``watch`` and ``devices`` are those
-    of tune_model.
+    of tune_model. A step of training is tuned and measured as the function of its states that it is.
     """
     with dump.compilation():
         # The tuner takes a second to import, with its boosted trees, which no other compilation should wait for.
@@ -270,8 +269,12 @@ def tuned(
         if is_boosted(model):
             _check_unused("boosted trees", tune=tune)
         check_model(model)
-        found = import_model(model, shapes, fix)
-        graph = found.graph
+        found = import_model(model, shapes, fix, training=train is not None)
+        graph, step = found.graph, None
+        if train is not None:
+            _check_train(train, None)
+            step = training_graph(found.graph, train, found.weights)
+            graph, rewrite = replace(step, states={}), False
         if graph.dims:
             named = ", ".join(f"'{d}'" for d in graph.dims)
             found_text = f"a model with open dimensions {named}"
@@ -290,6 +293,17 @@ def tuned(
         )  # fmt: skip
         if rewrite and chosen.module.rewrites is not None:
             result.module.note(rewrites=chosen.module.rewrites)
+        if train is not None and step is not None:
+            from burnish.driver.recompute import trained_within
+
+            choices = read_choices(graph, records, machine, threads) if result.gain.second_wins else DEFAULTS
+            compiled = compile_kernels(step, machine, exact, cache_dir, progress, choices)
+            module = trained_within(compiled, train.memory_budget, choices, threads)
+            if labels := noted_labels(found.graph, train):
+                module.note(labels=labels)
+            result = replace(result, module=module)
+        if limits := noted_indices(found.graph):
+            result.module.note(indices=limits)
         _kept(result.module, threads, found.assumed)
         return result
 
