@@ -85,7 +85,7 @@ class Engine:
         name: str = "operation",
         long: bool = True,
     ) -> None:
-        """Executes ``run()`` now or later, in an order that serial execution cannot be told from.
+        """Executes ``run()`` now or later, in an order equivalent to serial execution.
 
         A resource that it changes in part, or reads and then writes, is in both. ``long``: worth another thread, some
         100 µs. What ``run`` raises is kept for who waits for what it writes; operations that read that do not run.

@@ -73,7 +73,7 @@ def _of_size(nbytes: int) -> Recycler:
 
 
 def recycler(nbytes: int) -> Recycler:
-    """That of blocks for arrays of ``nbytes``."""
+    """Recycler of memory blocks for arrays of ``nbytes``."""
     return _of_size(round_up(max(nbytes, 1), ALIGNMENT))
 
 

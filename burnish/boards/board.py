@@ -19,7 +19,7 @@ Header = dict[str, Any]
 
 
 class Wire(Protocol):
-    """What asks a board: itself, a lease of it, or a pool's server between."""
+    """Request interface of a board: the board itself, a lease of it, or a pool's server in between."""
 
     def ask(
         self, header: Header, payload: bytes | memoryview = b"", seconds: float = PROMPT, most: int = 0

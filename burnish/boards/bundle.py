@@ -50,5 +50,5 @@ def file() -> bytes:
 
 
 def upload() -> bytes:
-    """What :data:`BOOT` reads."""
+    """Upload message that :data:`BOOT` reads: the length, and the bundle."""
     return b"%08d" % len(file()) + file()

@@ -27,7 +27,7 @@ class Emulated(Native):
 
     @staticmethod
     def about() -> dict:
-        """What is emulated."""
+        """Description of the emulated machine."""
         return {"machine": "aarch64", "cores": 1, "flags": [], "clock": "instructions"}
 
     def code(self, name: str, image: Image) -> None:

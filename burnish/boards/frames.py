@@ -55,7 +55,7 @@ class Frames:
         self._keys = hmac.digest(key, sending, "sha256"), hmac.digest(key, receiving, "sha256")
 
     def send(self, header: dict, payload: bytes | bytearray | memoryview = b"", seconds: float | None = None) -> None:
-        """Sends a frame. Raises Silence where no byte goes out for so many ``seconds``."""
+        """Sends a frame. Raises Silence where no byte goes out for ``seconds``."""
         text = json.dumps(header).encode()
         payload = memoryview(payload).cast("B")
         parts: list[bytes | memoryview] = [HEAD.pack(MAGIC, len(text), len(payload)) + text, payload]
@@ -115,7 +115,7 @@ class Frames:
         return made.digest()
 
     def _need(self, count: int, seconds: float | None, end: float | None = None) -> bytearray:
-        """What has come, at least so many bytes, before the time ``end``."""
+        """Receive buffer of at least ``count`` bytes, before the time ``end``."""
         while len(self._come) < count:
             left = None if end is None else max(0.0, end - time.monotonic())
             _wait(self.reader, select.POLLIN, min((s for s in (seconds, left) if s is not None), default=None))

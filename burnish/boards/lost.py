@@ -1,4 +1,4 @@
-"""What becomes of a lease whose board goes: whoever holds it asks for another."""
+"""DeviceLost: the board disconnected; the lease holder retries on another."""
 
 
 class DeviceLost(Exception):  # noqa: N818 - an outcome

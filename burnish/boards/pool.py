@@ -55,12 +55,12 @@ class Lease:
 
     @property
     def device(self) -> BoardEntry:
-        """What is leased."""
+        """Leased device."""
         return self._slot.device
 
     @property
     def about(self) -> Header:
-        """What the board says of itself."""
+        """Description that the board gives of itself."""
         assert self._slot.board is not None
         return self._slot.board.about
 
@@ -171,7 +171,7 @@ class DevicePool:
             return lease
 
     def status(self) -> list[dict[str, Any]]:
-        """Of every device: name, kind, state, who holds it, leases served, and why it was lost last."""
+        """Status of every device: name, kind, state, who holds it, leases served, and why it was lost last."""
         with self._changed:
             return [
                 {

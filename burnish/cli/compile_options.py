@@ -48,7 +48,7 @@ class CompileOptions:
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
-        """Those of ``burnish.compile`` but for records, and ``fuse`` only where it is off, since tuning has no such
+        """Arguments of ``burnish.compile`` except records, and ``fuse`` only where it is off, since tuning has no such
         choice.
         """
         return {

@@ -137,7 +137,7 @@ def tune(
 
 
 def summary(tuned: Tuned) -> str:
-    """What came of it, in two sentences."""
+    """Summary of a tuning session, in two sentences."""
     why = {
         "seconds": "the time was up", "trials": "the trials were used up", "exhausted": "every candidate was tried",
         "gain": "little was left to gain", "interrupted": "interrupted",

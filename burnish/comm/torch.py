@@ -177,7 +177,7 @@ def _run_joined(comm: Comm, named: list[str], init_method: str, timeout: float, 
 def run_joined(
     rank: int, size: int, named: list[str], init_method: str, timeout: float, arguments: Sequence[Any]
 ) -> Any:
-    """What a worker does: joins the process group, and runs the function there."""
+    """Worker entry point: joins the process group, and runs the function there."""
     joined = torch_comm(rank, size, init_method, timeout)
     assert isinstance(joined, MessageComm)
     gloo = require("torch.distributed", "distributed")

@@ -11,7 +11,7 @@ from burnish.loops.tensor import HALVES
 
 
 class VolumeBuilder(Protocol):
-    """What a front end's translation builds with."""
+    """Graph builder as the translations of both front ends use it."""
 
     def add(self, op: str, *inputs: str, **attrs: Attribute) -> str:
         """The single output of ``op``."""

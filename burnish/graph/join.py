@@ -18,10 +18,15 @@ def find_pieces(
 ) -> dict[str, tuple[str, int]]:
     """For each tensor that can lie inside another: (the concatenation's output, byte offset in it).
 
-    A concatenation that is a group of its own needs no code if in memory its inputs follow one another, and each of
-    them can be there: it is computed by a kernel or is such a concatenation itself (not an input or a constant, which
-    lie elsewhere, nor a view of another tensor), is not a result of the graph, which the caller owns, and occurs in no
-    other such concatenation, nor twice in this one. Else all parts are copied. Offsets are multiples of ``aligned``.
+    A concatenation that is a group of its own needs no code if in memory its inputs follow one another, at offsets that
+    are multiples of ``aligned``, and each input
+
+    - is computed by a kernel, or is such a concatenation itself: no input, constant or view, which lie elsewhere;
+    - is not a result of the graph, whose memory is the caller's;
+    - is in no other such concatenation;
+    - occurs once in this one.
+
+    Else all inputs are copied.
     """
     kernels = {name for group in groups if not group.alias for name in group.outputs}
     pieces: dict[str, tuple[str, int]] = {}

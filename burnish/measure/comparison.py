@@ -104,7 +104,7 @@ def profiled(
     modules: Sequence[Module], rounds: int, runs: int, feeds: Mapping[str, np.ndarray],
     alive: Callable[[], None] = lambda: None,
 ) -> list[list[list[tuple[str, float]]]]:  # fmt: skip
-    """By round and module every kernel call: its nodes, and the median of its seconds in so many runs.
+    """Kernel profile by round and module: for every call its nodes, and the median of its seconds in ``runs`` runs.
 
     Modules with the same inputs, in turns, and in the opposite order in every other round. ``alive`` is called between
     them.

@@ -133,7 +133,7 @@ def accesses(output: Tensor) -> list[Access]:
 
 
 def _read_by_axes(t: Tensor) -> list[Load]:
-    """What is read to know between which positions a reduction runs."""
+    """Loads in a reduction's bounds, which say between which positions it runs."""
     axes = t.body.axes if isinstance(t.body, Reduce) else ()
     fresh: dict[str, Expr] = {a.var.name: Var(f"{t.name}.{a.var.name}") for a in axes}
     return [x for axis in axes for end in axis.ends for x in loads(substitute(end, fresh))]

@@ -37,7 +37,9 @@ Factors = tuple[
 
 
 def _factors(a: Application) -> tuple[Factors, Factors]:
-    """Of the sources [U, H] and of the targets [V, H], so that the greater of their products is a weight up to 1."""
+    """Softmax factors of the sources [U, H] and of the targets [V, H], scaled so that the greater of their products is
+    a weight up to 1.
+    """
     slope = a.attrs["slope"]
     left, right = GraphTerm.of(a, 1), GraphTerm.of(a, 2)
     top = left.apply("reduce_max", axes=(0,), keepdims=True)

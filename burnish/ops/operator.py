@@ -32,7 +32,7 @@ RowMajor = Literal["never", "dense", "ragged", "always"]
 
 @dataclass(frozen=True)
 class Traits:
-    """What graph passes ask of an operator in place of its name; what an operator does not declare, it has not.
+    """Declared properties of an operator, which graph passes ask in place of its name; undeclared ones are absent.
 
     ``layout_affinity``: what its images gain in channel blocks, relative to moving them once; what they lose, negative.
     ``row_major``: when it is about as fast on row-major images: never, where every output channel reads all inputs
@@ -56,7 +56,7 @@ class Traits:
 
 
 class GradientBuilder(Protocol):
-    """What a gradient rule builds with: a graph that is being made, of named tensors."""
+    """Graph builder of gradient rules: a graph that is being made, of named tensors."""
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
         """The name of the result of an operator with one output."""

@@ -63,7 +63,7 @@ class GraphTerm:
         return self.apply("gather", index, axis=0)
 
     def choose(self, yes: GraphTerm, no: GraphTerm | float) -> GraphTerm:
-        """Of a condition: ``yes`` where it holds, else ``no``."""
+        """Select by this condition: ``yes`` where it holds, else ``no``."""
         other = no if isinstance(no, GraphTerm) else GraphTerm.constant(self.a, no, yes.dtype)
         return self.apply("where", yes, other, dtype=yes.dtype)
 

@@ -43,7 +43,7 @@ from burnish.pipeline.kernel import KernelConfig
 
 @dataclass(frozen=True)
 class Choices:
-    """What a compilation leaves open: the algorithm of a node, and the recipe of a kernel (None: its default).
+    """Compilation choices: the algorithm of a node, and the recipe of a kernel (None: its default).
 
     ``seconds``: what a kernel is known to take (None: nothing is known). ``name`` tells different choices apart.
     ``fused``: whether several nodes may become one kernel.
@@ -281,7 +281,7 @@ def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
 
 
 def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) -> tuple[KernelTask, dict[str, str]]:
-    """What the kernel of a group computes, and the value of each of its parameters.
+    """Kernel task of a group, and the value of each of its parameters.
 
     Values derived from constants alone are computed now and added to ``constants``.
     """

@@ -27,7 +27,7 @@ from burnish.runtime.steps import Repeat, array_at
 
 
 class Device(Protocol):
-    """What runs a machine's code: a driver of a real device, or a simulator."""
+    """Device that runs a machine's code: a driver of a real device, or a simulator."""
 
     def run(self, code: bytes, memory: Sequence[np.ndarray]) -> None:
         """Runs one kernel. ``code``: what the machine's ``compile`` made; ``memory``: the bytes (uint8) of its
@@ -92,7 +92,7 @@ class OwnKernels(Protocol):
     """A device that runs the code of CPUs, which is one image and no :func:`archive`."""
 
     def kernels(self, image: Image) -> Mapping[str, bytes]:
-        """What ``run`` takes for each kernel."""
+        """Kernels by name, as ``run`` takes them."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class DeviceCode:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> Any:
-        """What executes the steps."""
+        """Runner that executes the steps."""
         if isinstance(self.device, OwnRunner):
             return self.device.runner(executable, self.kernels, params, state, externs, comm)
         return DeviceRunner(executable, self, params, state, externs, comm)

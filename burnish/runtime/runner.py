@@ -55,7 +55,7 @@ class CpuCode:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> CpuRunner:
-        """What executes the steps."""
+        """Runner that executes the steps."""
         return CpuRunner(executable, self.workers, self.image, params, state, externs, comm)
 
 

@@ -82,7 +82,7 @@ class KernelCall:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return self.kernel
 
     @property
@@ -112,7 +112,7 @@ class CopyStep:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return "copy"
 
     @property
@@ -131,7 +131,7 @@ class Count:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return "count"
 
     @property
@@ -155,7 +155,7 @@ class Host:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"{self.operator} (host)"
 
     @property
@@ -192,7 +192,7 @@ class Collective:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"{self.operation} (collective)"
 
     @property
@@ -202,7 +202,7 @@ class Collective:
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
-        """What lies in ``slots``."""
+        """Types of the tensors in ``slots``."""
         places = (self.source, self.spec), (self.target, self.result or self.spec)
         return tuple(spec for slot, spec in places if slot is not None)
 
@@ -227,7 +227,7 @@ class Wait:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return "wait"
 
     @property
@@ -281,12 +281,12 @@ class Repeat:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return " + ".join(dict.fromkeys(call.kernel for call in (*self.calls, *self.odd))) + " (repeated)"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """What it reads and writes: arguments that stay, and those that its pointers come from."""
+        """Slots read and written: arguments that stay, and those that its pointers come from."""
         own = (slot for call in self.all_calls for slot in call.args if slot.memory != "repeat")
         return (*own, *(slot for pointer in self.pointers for slot in pointer.slots))
 
@@ -312,7 +312,7 @@ class Branch:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"branch ({_labels(self.then)} | {_labels(self.other)})"
 
     @property
@@ -346,17 +346,17 @@ class While:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"loop ({_labels(self.body)})"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """What decides, and what its steps read and write."""
+        """Slots read and written: those that decide, and those of its steps."""
         return (*self.places, *(slot for steps in self.lists for step in steps for slot in step.slots))
 
 
 def _labels(steps: Sequence[Native]) -> str:
-    """What the steps are, each kind once, the first few."""
+    """Labels of the steps, each kind once, the first few."""
     names = list(dict.fromkeys(step.label for step in steps if not isinstance(step, CopyStep)))
     more = [f"{len(names) - FEW_LABELS} more"] * (len(names) > FEW_LABELS)
     return " + ".join([*names[:FEW_LABELS], *more]) or "nothing"

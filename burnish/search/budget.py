@@ -17,7 +17,7 @@ StopReason = Literal["trials", "seconds", "exhausted", "interrupted"]
 
 @dataclass(frozen=True)
 class Budget:
-    """At most so many trials and seconds; None is no limit. `clock` gives seconds and never goes back."""
+    """Search budget: at most ``trials`` and ``seconds``; None is no limit. `clock` gives seconds, never going back."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -51,7 +51,7 @@ class Event:
 
 @dataclass(frozen=True)
 class SearchReport(Generic[Candidate]):
-    """What a search found: `best` is None and `cost` is inf if no trial succeeded."""
+    """Search result: `best` is None and `cost` is inf if no trial succeeded."""
 
     best: Candidate | None
     cost: float

@@ -1,4 +1,4 @@
-"""Scores that walks ask about the same points again and again, and points told apart by a table of hashes."""
+"""Score cache of walkers, and a hash table of distinct points."""
 
 from __future__ import annotations
 

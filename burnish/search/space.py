@@ -22,7 +22,8 @@ STEPS = np.array([-2, -1, 1, 2, 0, 0, 0, 0])  # of an ordered choice, drawn unif
 
 
 class SearchSpace:
-    """What `GridSpace` and `Union` share: one table row of sizes for each alternative, of which a grid has one.
+    """Search space, base of `GridSpace` and `Union`: one table row of sizes for each alternative, of which a grid has
+    one.
 
     `width` is the number of columns of a point, `size` the number of points (a Python integer without bound), `counts`
     those of each alternative, whose keys follow one another.

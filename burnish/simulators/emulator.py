@@ -52,8 +52,8 @@ class CpuEmulator:
         self._unicorn = require("unicorn", extra="emulator")
 
     def kernels(self, image: Image) -> Mapping[str, bytes]:
-        """What :meth:`run` takes for each kernel of an executable's code. Raises TargetError for a machine that it does
-        not know, or whose instructions it cannot count.
+        """Kernels of an executable's code by name, as :meth:`run` takes them. Raises TargetError for a machine that it
+        does not know, or whose instructions it cannot count.
         """
         known = [name for name, own in SETS.items() if own.decode or not self.count]
         if image.machine not in known:

@@ -87,7 +87,7 @@ class Spike:
         self._program = _executable()
 
     def kernels(self, image: Image) -> Mapping[str, bytes]:
-        """What :meth:`run` takes for each kernel of an executable's code. Raises TargetError for another machine's."""
+        """Kernels of an executable's code by name, as :meth:`run` takes them. Raises TargetError for other machines."""
         if image.machine != RISCV64.name:
             raise TargetError(f"spike: found code for {image.machine}; allowed: {RISCV64.name}")
         self._image = image

@@ -27,7 +27,7 @@ Compile = Callable[[Graph], Module]
 
 @dataclass
 class Setting:
-    """What the parts of one graph have in common. ``known``: constants by the names of placeholders."""
+    """Shared context of one graph's parts. ``known``: constants by the names of placeholders."""
 
     compile: Compile
     symbols: Symbols

@@ -55,7 +55,7 @@ class KernelProgress:
         return self.task.calls * self.seconds
 
     def saving(self, trials: int) -> float:
-        """Seconds of the model's time that so many more trials are expected to save."""
+        """Expected saving of ``trials`` more trials, in seconds of the model's time."""
         if not isfinite(self.seconds) or self.tuner.exhausted:
             return 0.0
         expected = self.tuner.forecast()

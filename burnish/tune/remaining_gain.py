@@ -44,7 +44,7 @@ class Forecast:
     shape: float
 
     def gain(self, draws: int) -> float:
-        """The share of the best cost that so many more draws are expected to save, from 0 to 1."""
+        """Expected gain of ``draws`` more draws: the share of the best cost that they save, from 0 to 1."""
         if self.scale <= 0 or draws <= 0 or self.at_best <= 0:
             return 0.0
         end = -self.scale / self.shape if self.shape < 0 else 30 * self.scale

@@ -1,4 +1,4 @@
-"""Tuning a whole model: every distinct kernel once, time where the model gains most, winners judged beside defaults."""
+"""Whole-model tuning: every distinct kernel once, time where the model gains most, winners judged against defaults."""
 
 from __future__ import annotations
 
@@ -69,8 +69,8 @@ class Tune:
 
 @dataclass(frozen=True)
 class SessionOutcome:
-    """What a session has done: seconds it took, trials, why it stopped; ``expected``: the share of the model's time
-    that going on as long again was expected to save.
+    """Session result: seconds it took, trials, why it stopped; ``expected``: the share of the model's time that going
+    on as long again was expected to save.
     """
 
     kernels: Sequence[KernelProgress]

@@ -86,7 +86,7 @@ def name_of(group: Group) -> str:
 
 
 def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: Graph, node: Node) -> KernelTask:
-    """What a group's kernel computes if its anchor, ``node`` of the reference, is computed by another algorithm.
+    """Kernel task of a group whose anchor, ``node`` of the reference, is computed by another algorithm.
 
     Activations stay where and as they are in the arrangement, so that kernels can be exchanged for one another.
     """

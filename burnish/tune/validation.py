@@ -128,7 +128,8 @@ class InModelValidator:
         self, sandbox: Sandbox, plain: Module, tasks: Sequence[TuningTask], places: Sequence[Sequence[_Place]],
         validations: Sequence[KernelValidation | None], size: tuple[int, int],
     ) -> list[KernelValidation | None]:  # fmt: skip
-        """The verdicts after winners that are surely slower than their defaults beside each other have lost.
+        """Verdicts after compiling all winners into one model, in which those surely slower than their defaults have
+        lost.
 
         Kernels can hinder each other: those that read one constant in packings that differ keep it in the caches twice.
         """
@@ -150,7 +151,7 @@ class InModelValidator:
         return found
 
     def _built(self, finalists: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Those that can be built, which several processes do at once; compiling then finds them in the cache.
+        """Buildable finalists, built in several processes; compiling then finds them in the cache.
 
         Of choices that make no difference the first.
         """
@@ -170,7 +171,7 @@ class InModelValidator:
 
 
 def finalists(kernel: KernelProgress, most: int) -> list[Candidate]:
-    """At most so many: the default, then the fastest by their own measurements."""
+    """Candidates for the final comparison, at most ``most``: the default, then the fastest as measured alone."""
     default, tuner = kernel.task.space.default, kernel.tuner
     found = [default]
     for row in np.argsort(tuner.costs, kind="stable").tolist():
@@ -194,7 +195,7 @@ def _choices(assignment: Sequence[tuple[TuningTask, Candidate]], target: Target)
 
 
 def _seconds(sandbox: Sandbox, module: Module) -> float:
-    """What a call takes. Raises Failure."""
+    """Seconds of one call, at least LEAST. Raises Failure."""
     ((calls,),) = sandbox.profiles([module], 1, 1)
     return max(sum(seconds for _, seconds in calls), LEAST)
 

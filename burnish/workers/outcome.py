@@ -14,9 +14,9 @@ KINDS = ("ok", "error", "crashed", "timeout", "out of memory")
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job. ``kind``, one of KINDS: it returned ``value``; it raised; its process ended; it used up its
-    time; or its memory. ``detail`` tells people of all but the first, ``error`` of what it raised: its type, message,
-    traceback and, of a WorkerError, rank. Only after ``ok`` and ``error`` does the worker live on.
+    """Job outcome. ``kind``, one of KINDS: it returned ``value``; it raised; its process ended; it used up its time; or
+    its memory. ``detail`` tells people of all but the first, ``error`` of what it raised: its type, message, traceback
+    and, of a WorkerError, rank. Only after ``ok`` and ``error`` does the worker live on.
     """
 
     kind: str

@@ -99,7 +99,7 @@ class Worker:
         return self._code
 
     def event(self) -> JobProgress | JobOutcome | None:
-        """What has arrived on its line; None if that is of no interest to others.
+        """Event that has arrived on the worker's line; None if it is of no interest to others.
 
         After an outcome but ``ok`` and ``error`` the worker is ended.
         """
@@ -161,7 +161,7 @@ class Worker:
 
 
 def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[Worker, JobProgress | JobOutcome]]:
-    """What workers that have jobs tell, as soon as one does or the time of one is up, or after ``timeout`` seconds.
+    """Worker events, as soon as one arrives, the time limit of a job is up, or ``timeout`` seconds have passed.
 
     May be nothing even before that.
     """

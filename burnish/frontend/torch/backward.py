@@ -87,7 +87,7 @@ def _attention_backward(
 
 
 def _summed_heads(c: TorchContext, x: Ref, heads: int) -> Ref:
-    """Of heads of the query that share one of the key, the sum."""
+    """Sum over query heads that share a key head (grouped-query attention)."""
     batch, all_heads, *rest = c.shape(x)
     if all_heads == heads:
         return x

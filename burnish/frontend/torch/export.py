@@ -67,7 +67,7 @@ def is_network(model: Any) -> bool:
 def import_torch(
     model: Any, example_inputs: Any = None, dynamic: Any = None, training: bool = False, inference: bool = False
 ) -> TorchModel:
-    """The network in its form of inference as a graph, whatever its mode is, which stays.
+    """Import of a PyTorch network as a graph of its inference; the network's own mode is left as it is.
 
     ``example_inputs``: a tensor, a tuple of positional arguments, or a mapping of arguments by name; an
     ``ExportedProgram`` needs none. ``dynamic``: extents that stay open; see :func:`burnish.compile`. Buffers that the

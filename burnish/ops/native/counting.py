@@ -256,7 +256,7 @@ def _suppress(
     boxes: Any, scores: Any, most: Any, overlap: Any, least: Any, out: Any, count: Any, heap: Any, kept: Any,
     center: int, begin: int, end: int,
 ) -> None:  # fmt: skip
-    """The boxes of each batch and class from the best on, each beside those that are kept: ``kept`` [5, n], corners and
+    """Non-maximum suppression by batch and class, best box first, against the boxes kept: ``kept`` [5, n], corners and
     areas.
     """
     found, limit = 0, min(most[0], kept.shape[1])

@@ -66,7 +66,8 @@ def max_pool_indices_call(
 def _samples_of(
     taps: Any, weights: Any, begins: Any, axis: int, start: float, length: float, bins: int, size: int, ratio: int
 ) -> int:
-    """What the places of a region read along one dimension, those in the image, bin after bin; how many a bin has.
+    """Sampling positions of a region along one dimension (RoI align), those in the image, bin after bin; returns their
+    number a bin.
 
     ``begins`` [axis, bins + 1]: where the places of each bin begin.
     """

@@ -1,4 +1,4 @@
-"""Splits of the values of a step that no strategy names: most of all the backward pass, which follows the forward one.
+"""Sharding propagation to values without an annotation, above all to the backward pass, which follows the forward one.
 
 An adjoint belongs to a result that the strategy names: that of a node which reads the same operands, and has its shape.
 What is computed from it element by element, or is its sum, is placed like that result; a product with it is split along
@@ -21,7 +21,7 @@ MOVING = frozenset({"injective"})  # fusion classes of element-wise values
 
 
 class Followers:
-    """What follows from ``splits``, and from ``placements`` so far; ``led``: inputs that values follow as well."""
+    """Sharding propagation from ``splits``, and ``placements`` so far; ``led``: inputs that values follow as well."""
 
     def __init__(
         self,

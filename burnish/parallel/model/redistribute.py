@@ -42,7 +42,7 @@ class TensorTransfer:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be moved of a tensor: all its pieces, the number of their terms, and the boxes wanted, by device."""
+    """Redistribution request for a tensor: its pieces, the number of their terms, and the boxes wanted, by device."""
 
     name: str
     pieces: tuple[Piece, ...]

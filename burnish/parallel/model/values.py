@@ -74,7 +74,7 @@ class GraphValues:
         return sum_of(self.tensor(value)).extents if self.has_definition(value.node) else ()
 
     def reads(self, value: NodeOutput, box: Box, reduced: Box) -> Reads:
-        """What a part of a value needs of the node's inputs."""
+        """Input regions of a part of a value."""
         node = value.node
         if not self.has_definition(node):
             return Reads(tuple(whole(shape) for shape, _ in self.types(node)), True)

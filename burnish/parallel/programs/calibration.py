@@ -145,7 +145,9 @@ def _update_line(seconds: Mapping[int, float]) -> Line:
 
 
 def time_parts(comm: Comm, machine: DeviceCluster, paths: Sequence[str], threads: int, clock: str) -> dict[str, Any]:
-    """What one rank does: measures links, and the parts of these artifacts, the same as all others at the same time."""
+    """Calibration on one rank: measures links, and the parts of these artifacts, the same as all others at the same
+    time.
+    """
     found = calibrated(machine, comm, clock=clock)
     return {"machine": found, "seconds": [_part_seconds(comm, path, threads, clock) for path in paths]}
 

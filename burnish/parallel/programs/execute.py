@@ -54,7 +54,7 @@ class RankStep:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What the artifact keeps."""
+        """Metadata in the artifact."""
         return self._module.executable.info
 
     def __call__(self, *arrays: np.ndarray) -> Any:

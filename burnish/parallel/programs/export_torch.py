@@ -43,7 +43,7 @@ class Annotations:
         }  # fmt: skip
 
     def statement(self) -> str:
-        """What the annotations say, and what they cannot."""
+        """Summary of the annotations, and of what they cannot express."""
         sharded = [name for name, own in self.parameters.items() if any(word != REPLICATE for word in own)]
         lines = [
             f"{len(self.results)} of {len(self.results) + len(self.refused)} operations have DTensor placements on a "
@@ -122,7 +122,7 @@ def _word(op: Operation, axis: int) -> str:
 
 
 def _parameter(op: Operation, name: str, axes: list[int]) -> tuple[str, ...]:
-    """Of a parameter: the dimension that each axis splits, if it splits one."""
+    """DTensor placement of a parameter: the dimension that each axis splits, if it splits one."""
     spans = op.full(1 + len(op.axes))
     for m, axis in enumerate(op.axes):
         spans[m][1][1 + m] = axis.extent // 2

@@ -54,7 +54,7 @@ class Plan:
 
     @cached_property
     def milliseconds(self) -> float:
-        """Of a simulated step."""
+        """Milliseconds of a simulated step."""
         return self.simulator.full(self.choice) / 1e6
 
     @property
@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def placement(self) -> TensorSplits | Stages:
-        """What programs of devices are made from."""
+        """Placement that programs of devices are made from."""
         return (stages_of if self.is_pipeline else splits_of)(self.model, self.strategy)
 
     def text(self) -> str:

@@ -63,7 +63,7 @@ class RankPrograms:
         return [device_memory(program, made) for program, made in zip(self.programs, self.made, strict=True)]
 
     def within(self, memory: int | None) -> RankPrograms:
-        """The same, where each device needs at most so many bytes, by recomputation where it must be; None: no limit.
+        """Programs within a memory limit of bytes a device, by recomputation where it must be; None: no limit.
 
         Raises PlanError naming a device that needs more.
         """

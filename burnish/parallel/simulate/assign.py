@@ -118,7 +118,7 @@ def _collected(graph: Graph, name: str, devices: int) -> range:
 
 
 def _parted(values: GraphValues, names: Collection[str]) -> set[str]:
-    """Those of some names that are values which can be computed in parts."""
+    """Divisible values: those of ``names`` that are values which can be computed in parts."""
     return {name for name in names if name in values.made and values.has_definition(values.made[name].node)}
 
 

@@ -62,7 +62,7 @@ def run(
     w: Array,
     until: int,
 ) -> int:
-    """Simulates to the end of the step, or until so many events; returns its time so far, EXCEEDED as soon as it is
+    """Event loop, to the end of the step or to ``until`` events; returns its time so far, EXCEEDED as soon as it is
     certainly over ``limit``.
 
     Certain: a resource's free time and the work left for it, or a task's end and the longest path from it.
@@ -313,7 +313,7 @@ def drive(
     trace: Trace,
     room: SimulationScratch,
 ) -> int:
-    """Simulates to the end of the step: see :func:`run`. With ``every`` a checkpoint about every so many events."""
+    """Event loop to the end of the step: see :func:`run`. With ``every``, a checkpoint about every ``every`` events."""
     for z in range(ck.scalars.shape[0] if every > 0 else 0):
         ck.scalars[z, 0] = -1
     time = 0

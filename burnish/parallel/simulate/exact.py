@@ -97,7 +97,9 @@ class _Search:
         self.alone = self._sums_alone()
 
     def _sums_alone(self) -> NDArray[np.int64]:
-        """Of weights that one operation has for itself, what :func:`synchronization` says, by its configurations."""
+        """Gradient sums for weights of a single operation, as :func:`synchronization` gives them, by its
+        configurations.
+        """
         t = self.t
         sync = np.zeros_like(self.known.sync)
         found = np.zeros((len(sync), int(self.numbers.max()), sync.shape[1]), np.int64)
@@ -148,7 +150,7 @@ def _least(simulator: Simulator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _always(simulator: Simulator, e: int) -> bool:
-    """Whether every part of an edge's producer has a reader, whatever the degrees."""
+    """Whether every part of an edge's producer has a reader, for all degrees."""
     t, space = simulator.t, simulator.problem.space
     ends = (int(t.geometry.edges[e, SOURCE]), int(t.geometry.edges[e, TARGET]))
     splits = [np.unique(t.configurations[space.first[i] : space.first[i] + space.count[i], SPLIT]) for i in ends]

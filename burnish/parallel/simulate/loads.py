@@ -44,7 +44,7 @@ def add_copies(
     load: Array,
     room: SimulationScratch,
 ) -> None:
-    """Adds what both ends of a transfer that devices copy take, forward and backward: the n-th of so many (``mine``)
+    """Adds the copy time of a transfer at both ends, forward and backward, where devices copy: the n-th of ``mine``
     that a part of the producer has for parts of the consumer. See ``events.finish`` and ``events.receive``.
     """
     theirs = count(t.geometry, e, False, di, dj, room.found[n], room.w)

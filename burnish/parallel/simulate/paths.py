@@ -33,8 +33,8 @@ def is_covered(t: ProblemArrays, e: int, di: int, dj: int, side: int) -> bool:
 
 @njit(cache=True, inner=True)
 def find_hops(t: ProblemArrays, e: int, ci: int, cj: int, hop: Array, room: SimulationScratch) -> None:
-    """What passes at least between the end of a task and the arrival of the last of what it sends, forward and
-    backward, into ``hop[e]``: its transfers on one link follow each other.
+    """Edge latency, at least, into ``hop[e]``, forward and backward: from the end of a task to the arrival of the last
+    of what it sends; its transfers on one link follow each other.
     """
     for way in range(2):
         mine, other = (ci, cj) if way == 0 else (cj, ci)

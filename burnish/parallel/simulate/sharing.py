@@ -1,4 +1,4 @@
-"""What parts of two operations share, compiled: ranges of parts along each axis, from tables of intervals."""
+"""Overlap of the partitions of two operations, compiled: ranges of parts along each axis, from tables of intervals."""
 
 from __future__ import annotations
 

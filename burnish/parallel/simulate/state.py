@@ -33,7 +33,7 @@ class SimulationState(NamedTuple):
 
 
 class Checkpoints(NamedTuple):
-    """Copies of states, every so many events; ``every`` 0: none. ``scalars[:, 0]`` -1: not taken."""
+    """Checkpoints: copies of states, one every ``every`` events (0: none). ``scalars[:, 0]`` -1: not taken."""
 
     waiting: Array
     ready: Array
@@ -161,7 +161,7 @@ def split_of(t: ProblemArrays, choice: Array, i: int) -> int:
 
 @njit(cache=True, inner=True)
 def inputs_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
-    """What the forward task of part k of operation i waits for."""
+    """Dependency count of the forward task of part k of operation i."""
     n = 0
     own = split_of(t, choice, i)
     for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
@@ -174,7 +174,7 @@ def inputs_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
 
 @njit(cache=True, inner=True)
 def gradients_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
-    """What the backward task of part k of operation i waits for: gradients, or its own forward task."""
+    """Dependency count of the backward task of part k of operation i: gradients, or its own forward task."""
     n = 0
     own = split_of(t, choice, i)
     for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):

@@ -96,7 +96,7 @@ class Timeline:
 def timeline_of(
     problem: Problem, choice: NDArray[np.int32], trace: Trace, count: int, time: int, after: int
 ) -> Timeline:
-    """The timeline of a trace of so many events."""
+    """Timeline of a trace of ``count`` events."""
     names = [op.name for op in problem.model.operations]
     entries = []
     for key, resource, start, end in zip(*(column[:count] for column in trace), strict=True):

@@ -104,7 +104,7 @@ def resume(
 
 @njit(cache=True, inner=True)
 def neighbours(t: ProblemArrays, old: Array, new: Array, i: int, s: SimulationState, room: SimulationScratch) -> None:
-    """What tasks of operations beside a changed one wait for, if they are not changed themselves."""
+    """Updates the dependency counts of neighbours' tasks, where the neighbour has not changed itself."""
     devices = t.kind.size
     for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
         e = t.lists[q]

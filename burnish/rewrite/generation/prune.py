@@ -128,7 +128,9 @@ def canonical(nodes: Nodes, operator: np.ndarray, a: np.ndarray, b: np.ndarray) 
 
 
 def orbits(nodes: Nodes, rows: np.ndarray) -> np.ndarray:
-    """Of each of these terms, the first of them that a renaming of variables makes of it; of others, themselves."""
+    """Orbit representatives under renaming of variables: for each of ``rows`` the first that is equal up to a renaming;
+    other nodes represent themselves.
+    """
     keys = canonical(nodes, nodes.operator[rows], nodes.a[rows], nodes.b[rows])
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
     found = np.arange(len(nodes.value))
@@ -213,8 +215,8 @@ def _replaced(t: Terms, classes: np.ndarray, part: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What is left after each step, of one size: pairs, pairs up to renaming, and those without a common subgraph.
-    ``kept``: the places of the last in the level.
+    """Pruning counts of one size: terms, pairs, pairs up to renaming, and those without a common subgraph. ``kept``:
+    the places of the last in the level.
     """
 
     size: int

@@ -81,7 +81,7 @@ def _type_word(word: str, args: tuple[Type, ...], attrs: dict[str, Value]) -> tu
 
 @cache
 def is_map(word: str, operands: int) -> bool:
-    """Whether an operator is, by its definition, element-wise on so many float32 operands, broadcast as NumPy does."""
+    """Whether an operator's definition is element-wise on ``operands`` float32 inputs, broadcast as NumPy does."""
     operator = OPERATORS.get(word)
     if operator is None or operator.extern is not None:
         return False

@@ -147,7 +147,7 @@ class _Stage:
         self.places = {name: 1 + i for i, (name, _) in enumerate(axes)}
 
     def step(self) -> Step:
-        """What gives the stage's value, [B, *shape]."""
+        """Evaluation step of the stage, whose value is [B, *shape]."""
         body = self.stage.body if self.reduction is None else self.reduction.body
         assert body is not None
         element = _step(self.of(body))

@@ -183,7 +183,7 @@ class Matcher:
         self._hopeful: dict[tuple[int, int], Sequence[Pattern]] = {}
 
     def hopeful(self, table: Table, among: Sequence[Pattern], value: int) -> Sequence[Pattern]:
-        """Those of the patterns that may match a value, by its look; always the same list for equal looks."""
+        """Patterns that may match a value, prefiltered by its look; always the same list for equal looks."""
         key = (id(among), table.look(value, DEEPEST))
         if key not in self._hopeful:
             self._hopeful[key] = [p for p in among if p.depth > DEEPEST or self._located_at(table, p, value) != []]
@@ -284,7 +284,7 @@ class Matcher:
             yield from self._arguments(table, rule, terms[1:], args[1:], now, more)
 
     def _typed(self, table: Table, declared: Type, value: int) -> Equations | None:
-        """What a variable of this type asks of sizes to be the value; None where it cannot be."""
+        """Size equations under which a variable of the declared type matches the value; None where it cannot."""
         kind = table.types[value]
         own = len(kind.shape) - len(declared.dims)
         if kind.dtype != DTYPE or own < 0 or (own and declared.lead is None) or value in table.several:
@@ -331,7 +331,7 @@ class Matcher:
             yield (), {"shape": array.shape, "value": int(first)}
 
     def _attributes(self, table: Table, term: Apply, attrs: Mapping[str, Attribute], value: int) -> Equations | None:
-        """What the term's attributes ask of sizes; None where they differ from the value's."""
+        """Size equations under which the term's attributes match the value's; None where they differ."""
         equations: list[tuple[int, int]] = []
         for key, asked, constant in self._asked_of(term):
             found = attrs[key]

@@ -18,7 +18,7 @@ class CycleError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """What differs between two states. ``chosen`` and ``readers``: see :class:`Wiring`, None for names that are gone;
+    """Difference between two states. ``chosen`` and ``readers``: see :class:`Wiring`, None for names that are gone;
     ``same``: names that others have taken the place of; ``cost``: seconds added; ``key``: of the values that differ.
     """
 
@@ -73,7 +73,7 @@ class SearchState:
         return wiring
 
     def values(self) -> dict[int, int]:
-        """What the names stand for, as values of the table that are made of one another."""
+        """Values of the state's names, as values of the table that are made of one another."""
         table, chosen = self.walk.table, self.wiring().chosen
         made: dict[int, int] = {}
         for name in _ordered(table, chosen, chosen):

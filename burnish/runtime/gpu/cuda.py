@@ -54,7 +54,7 @@ class CudaDevice:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> CudaRunner:
-        """What executes the steps of an executable."""
+        """Runner that executes the steps of an executable."""
         del comm
         return CudaRunner(executable, kernels, params, state, externs)
 

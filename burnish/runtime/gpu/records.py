@@ -14,7 +14,7 @@ BANKS, BANK = 32, 4  # of shared memory: words of four bytes, one of each bank a
 
 @dataclass
 class LaunchCounts:
-    """What a kernel did.
+    """Performance counters of a kernel launch.
 
     ``global_loads`` and ``global_stores``: of threads. ``load_requests``: of warps; ``load_sectors``: pieces of 32
     bytes that these touch, ``ideal_sectors`` the fewest that their bytes fit into, so that their ratio is 1 where
@@ -184,7 +184,9 @@ class Accesses:
         return int(self.site[found]), int(self.thread[found]), what.what, what.thread
 
     def counts(self) -> LaunchCounts:
-        """What the block did, by warps: the k-th execution of a site by each of its threads is one request."""
+        """Performance counters of the block, by warps: the k-th execution of a site by each of its threads is one
+        request.
+        """
         found = LaunchCounts()
         outer = self.kind(shared=False)
         loads, stores = outer & ~self.writes, outer & self.writes

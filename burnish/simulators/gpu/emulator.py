@@ -158,7 +158,9 @@ class _LaunchRun:
         self._connect([*shared, *built.constants])
 
     def _connect(self, own: list[MemoryRegion]) -> None:
-        """Tells the prelude where to write, what memory there is beside the launch's arguments, and whom to call."""
+        """Connects the prelude: buffers to write to, memory regions in addition to the launch's arguments, and
+        callbacks.
+        """
         hub = self.device.greenlet.getcurrent()
 
         def barrier() -> None:
@@ -214,7 +216,7 @@ class _LaunchRun:
         return self.recorded + int(self.count[0])
 
     def _written(self, records: np.ndarray) -> None:
-        """Adds records of what goes on beside the threads."""
+        """Appends records of asynchronous accesses, which no thread makes itself."""
         self._drain()
         self.drained.append(records)
         self.recorded += len(records)

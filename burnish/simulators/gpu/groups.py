@@ -66,7 +66,7 @@ class PendingProduct:
 
 @dataclass
 class GroupOfWarps:
-    """The products of four warps. ``began`` and ``ended`` are told of each one."""
+    """Warpgroup: four warps and their products (wgmma). ``began`` and ``ended`` are called with each product."""
 
     began: Callable[[PendingProduct], None]
     ended: Callable[[PendingProduct], None]
@@ -76,7 +76,7 @@ class GroupOfWarps:
     made: list[np.ndarray | None] = field(default_factory=list)
 
     def execute(self, name: str, inputs: Sequence[bytes]) -> list[bytes]:
-        """What each thread is given back."""
+        """Executes an operation of the warpgroup; the bytes returned to each thread."""
         m = _NAME.match(name)
         assert m is not None
         if m[5]:

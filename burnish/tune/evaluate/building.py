@@ -37,7 +37,7 @@ class KernelTrial:
 
 @dataclass(frozen=True)
 class Build:
-    """What became of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none.
+    """Build result of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none.
 
     ``assembled``: of a kernel for a grid of threads, what its assembler reports (``tune/features/assembled.py``).
     """
@@ -64,7 +64,7 @@ class TrialBuilder:
         self._packets: dict[int, tuple[KernelTask, str]] = {}
 
     def build(self, trials: Sequence[KernelTrial]) -> list[Build]:
-        """What became of every trial, in their order. Raises WorkerError if there can be no workers."""
+        """Parallel build of trials; results in their order. Raises WorkerError if there can be no workers."""
         results: list[Build | None] = [None] * len(trials)
         jobs = (self._job(number, trial) for number, trial in enumerate(trials))
         with closing(self._pool.run(lambda: next(jobs, None))) as events:

@@ -35,7 +35,7 @@ class PairedMeasurer:
         return self._least / self._cost if self._least < inf else 1.0
 
     def measure(self, trial: KernelTrial, build: Build) -> tuple[Measurement, float]:
-        """What became of a candidate, and its cost in seconds, infinite if it failed.
+        """Measurement of a candidate, and its cost in seconds, infinite if it failed.
 
         One that seems to be the best is measured once more, and the slower of both counts: the lowest of many noisy
         ratios is lower than it should be, and luck would be what a search finds.

@@ -188,7 +188,9 @@ def _logarithms(nests: LoopNests) -> Floats:
 def _batches(
     measured: MeasuredTrials, count: int, together: bool, random: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """So many batches of rows; each pass over the data is in a new order, in which a task may have to stay together."""
+    """Mini-batches of rows, ``count`` in all; each pass over the data is shuffled, tasks kept ``together`` if asked
+    for.
+    """
     batches: list[NDArray[np.int64]] = []
     rows = len(measured.group)
     while len(batches) < count:
