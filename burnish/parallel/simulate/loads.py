@@ -120,12 +120,14 @@ def change_loads(t: ProblemArrays, old: Array, new: Array, ops: Array, known: Kn
         for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
             e = t.lists[q]
             j = t.geometry.edges[e, TARGET]
+            # An edge between two changed operations is counted at its consumer's inputs.
             if not room.inside[j]:
                 add_edge(t, e, old[i], old[j], -1, load, room)
                 add_edge(t, e, new[i], new[j], 1, load, room)
                 find_hops(t, e, new[i], new[j], known.hop, room)
         for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
             g = t.lists[q]
+            # A group that several changed operations share is summed anew once.
             if not room.touched[g]:
                 room.touched[g] = True
                 for r in range(load.size):

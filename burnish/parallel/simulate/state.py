@@ -62,6 +62,7 @@ def push(times: Array, keys: Array, scalars: Array, time: int, key: int) -> bool
     if n == times.size:
         return False
     i = n
+    # Equal times are ordered by key, which says what the task is: the order of insertion has no influence.
     while i > 0:
         j = (i - 1) >> 1
         if times[j] > time or (times[j] == time and keys[j] > key):
