@@ -13,7 +13,7 @@ from burnish.errors import InputError
 
 
 class ViewGeometry:
-    """Where a view lies: its shape and strides, and the bytes from the beginning of what it is a view of.
+    """View geometry: shape and strides, and the bytes from the beginning of what it is a view of.
 
     ``permutation``: its dimensions in the order in which they lie in memory, where that is without gaps; else None.
     """

@@ -236,7 +236,7 @@ WORK = {
 
 
 def _ended(status: int) -> str:
-    """How a process ended, for people."""
+    """Exit status of a process, for people."""
     if os.WIFSIGNALED(status):
         return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"ended with exit code {os.WEXITSTATUS(status)}"

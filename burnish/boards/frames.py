@@ -49,8 +49,8 @@ class Frames:
         self._counts = [0, 0]  # frames sent and received with tags
 
     def authenticate(self, key: bytes, sending: bytes, receiving: bytes) -> None:
-        """From now on every frame carries a tag. ``sending``, ``receiving``: names of the directions, which differ, so
-        that no frame can be sent back as an answer.
+        """Authentication of frames: from now on each carries a tag. ``sending``, ``receiving``: names of the
+        directions, which differ, so that no frame can be sent back as an answer.
         """
         self._keys = hmac.digest(key, sending, "sha256"), hmac.digest(key, receiving, "sha256")
 
@@ -96,7 +96,7 @@ class Frames:
         return header, found
 
     def forget(self) -> None:
-        """From now on the other end has gone: the descriptors are somebody else's."""
+        """Forgets the descriptors, which are somebody else's from now on."""
         self.reader = self.writer = -1
 
     def close(self) -> None:

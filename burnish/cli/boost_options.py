@@ -31,7 +31,7 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How files of data are read; ``arguments`` are those of `burnish.boost.readers`.
+    """Reading options of data files; ``arguments`` are those of `burnish.boost.readers`.
 
     ``label``: column of the label, by name or number from 0 (CSV, Parquet). ``weight``: column of the rows' weights.
     ``qid``: column of the rows' queries, for ranking. ``ignore``: a column to leave out. ``categorical``: a column

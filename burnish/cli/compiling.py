@@ -84,7 +84,7 @@ def signature_text(module: bn.Module) -> str:
 
 
 def records_text(module: bn.Module, records: Path) -> str:
-    """How many kernels are what records have found best."""
+    """Share of kernels that are the best of the records, as text."""
     return "{} of {} kernels from {}".format(*recorded_kernels(module), records)
 
 

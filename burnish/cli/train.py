@@ -54,7 +54,7 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class RateOptions:
-    """How the learning rate moves.
+    """Learning-rate schedule.
 
     ``schedule``: one of constant, step:EVERY[:RATIO], cosine[:LEAST] or linear[:LEAST]. ``warm_up``: updates in which
     the rate rises from 0.
@@ -234,7 +234,7 @@ def _check(task: TrainTask) -> None:
 
 
 def _updates(task: TrainTask, graph: bn.Graph, data: Mapping[str, Any]) -> int:
-    """How many updates there will be, which a schedule spreads over. Raises DataError."""
+    """Number of updates, which a schedule spreads over. Raises DataError."""
     first = graph.inputs[0]
     if first not in data:
         raise DataError(f"{task.rows.data}: found arrays {sorted(data)}; allowed: {', '.join(graph.inputs)}, label")

@@ -53,7 +53,7 @@ SHARES, SECONDS = 12, 10.0  # lines of progress where there is no terminal: of t
 
 @dataclass(frozen=True)
 class BoardOptions:
-    """Where to measure: boards of a kind, in a pool.
+    """Measuring boards of a kind, in a pool.
 
     ``device``: measures on boards of this kind, see `burnish device`. ``pool``: their pool, by default this process's,
     of the user's table. ``key``: the pool's key, by default beside the table. ``owner``: whose share of the boards it

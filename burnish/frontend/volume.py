@@ -20,7 +20,7 @@ class VolumeBuilder(Protocol):
         """The shape of a tensor."""
 
     def dtype(self, name: str) -> str:
-        """Its dtype."""
+        """Dtype of a tensor."""
 
     def rank(self, name: str) -> int:
         """The number of its dimensions."""

@@ -255,7 +255,7 @@ def _constants(new: Rewrite, node: Node) -> Callable[[np.ndarray], str]:
 
 
 def _product(new: Rewrite, node: Node) -> Sequence[str] | None:
-    """By a constant matrix, or of two tensors of one scale each."""
+    """Integer matrix product, by a constant matrix, or of two tensors of one scale each."""
     a, b = (_dequantized(new, name) for name in node.inputs)
     if a is None or b is None or not a.single or node.attrs.get("transpose_a", False):
         return None

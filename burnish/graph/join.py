@@ -65,7 +65,7 @@ def find_views(
 def _offsets(
     graph: Graph, parts: Sequence[str], whole: str, axis: int, layouts: Mapping[str, Layout]
 ) -> list[int] | None:
-    """Where each part begins in the whole, in bytes; None where a part is not one contiguous run of it."""
+    """Byte offsets of the parts in the whole; None where a part is not one contiguous run of it."""
     shape = graph.types[whole].shape
     axis %= len(shape)
     layout = layouts.get(whole)

@@ -90,7 +90,7 @@ class Sandbox:
         return replace(found, difference=answer["difference"])
 
     def profiles(self, modules: Sequence[Module], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
-        """By round and module every kernel call: see :func:`burnish.measure.comparison.profiled`. Raises Failure."""
+        """Kernel profiles by round and module: see :func:`burnish.measure.comparison.profiled`. Raises Failure."""
         return self._ask(worker.profile_loaded, self._numbers(modules), rounds, runs, calls=runs + 1)
 
     def kernel_seconds(self, modules: Sequence[Module]) -> list[list[float]]:

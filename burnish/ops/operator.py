@@ -182,7 +182,7 @@ class Operator:
 
     @property
     def results(self) -> int | None:
-        """How many tensors the definition returns, as its signature says; None where that depends on operands."""
+        """Number of tensors that the definition returns, as its signature says; None where that depends on operands."""
         said = str(getattr(self.function, "__annotations__", {}).get("return", "Tensor"))
         return None if "..." in said else said.count("Tensor")
 

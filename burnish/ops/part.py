@@ -175,7 +175,7 @@ def part_of(find: Find) -> Operator:
 
 
 def _boxes(output: Tensor, box: Box, reduced: Box) -> dict[str, Box]:
-    """By name, the box that is needed of every stage and placeholder."""
+    """Needed boxes by name of every stage and placeholder."""
     needed: dict[str, Box] = {output.name: box}
     for t in reversed(stages([output])):
         if t.body is None or t.name not in needed:

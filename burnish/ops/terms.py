@@ -41,11 +41,11 @@ class GraphTerm:
         return self if dtype == self.dtype else self.apply("cast", dtype=dtype, to=dtype)
 
     def reshape(self, *shape: int) -> GraphTerm:
-        """In another shape."""
+        """Reshape to another shape."""
         return self.apply("reshape", shape=shape)
 
     def transpose(self, *perm: int) -> GraphTerm:
-        """With its dimensions in another order."""
+        """Transpose: dimensions in another order."""
         return self if perm == tuple(range(len(perm))) else self.apply("transpose", perm=perm)
 
     def expand(self, *shape: int) -> GraphTerm:

@@ -86,7 +86,7 @@ class KernelPlan:
 
     @cached_property
     def _readers(self) -> Counter[tuple[str, tuple[tuple[str, Attribute], ...], str]]:
-        """How many nodes of an operator, with these attributes, have a tensor as their second operand."""
+        """Reader counts: nodes of an operator, with these attributes, that have a tensor as their second operand."""
         return Counter(
             (node.op, tuple(sorted(node.attrs.items())), node.inputs[1])
             for node in self.graph.nodes if len(node.inputs) > 1

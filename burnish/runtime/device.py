@@ -84,7 +84,7 @@ class TimedDevice(Protocol):
     """A device that kernels can be measured on."""
 
     def bench(self, cpu: str) -> DeviceBench:
-        """Where kernels for the target ``cpu`` are measured. Raises TargetError where there is no such device."""
+        """Measurement bench for the target ``cpu``. Raises TargetError where there is no such device."""
 
 
 @runtime_checkable
@@ -97,7 +97,7 @@ class OwnKernels(Protocol):
 
 @dataclass(frozen=True)
 class Absent:
-    """In the place of a CPU that this machine is not: a module for it can be saved, and not called."""
+    """Stand-in for a CPU that this machine is not: a module for it can be saved, and not called."""
 
     reason: str
 
@@ -241,7 +241,7 @@ class DeviceRunner:
         call(ctypes.addressof(arguments), ctypes.addressof(self.runtime))
 
     def _address(self, slot: Slot, addresses: Sequence[int]) -> int:
-        """Where an argument lies in a call with inputs and outputs at ``addresses``."""
+        """Address of an argument in a call with inputs and outputs at ``addresses``."""
         if slot.memory == "arena":
             return self.io[0] + slot.offset
         if slot.memory in ("input", "output"):
@@ -264,7 +264,7 @@ def _in_round(step: Repeat, call: KernelCall, t: int) -> KernelCall:
 
 
 def _placed(step: Repeat, slot: Slot, t: int) -> Slot:
-    """Where an argument is in round ``t``: itself, or as far behind what its pointer points to as it says."""
+    """Slot of an argument in round ``t``: itself, or as far behind what its pointer points to as it says."""
     if slot.memory != "repeat":
         return slot
     place = _pointed(step, step.pointers[slot.index], t)
@@ -272,7 +272,7 @@ def _placed(step: Repeat, slot: Slot, t: int) -> Slot:
 
 
 def _pointed(step: Repeat, pointer: Pointer, t: int) -> Slot:
-    """Where a pointer points in round ``t``; see :class:`~burnish.runtime.steps.Pointer`."""
+    """Slot that a pointer points to in round ``t``; see :class:`~burnish.runtime.steps.Pointer`."""
     if pointer.before is not None:
         if t == 0:
             return replace(pointer.before, nbytes=pointer.nbytes)

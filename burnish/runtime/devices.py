@@ -39,7 +39,7 @@ def device_for(machine: Machine, fingerprint: str) -> Any | None:
 
 
 def bench_for(target: Target) -> DeviceBench:
-    """Where kernels for a target are measured, if not on this CPU.
+    """Measurement bench of a target, if not this CPU.
 
     Raises TargetError, naming the target, where its device cannot be had or has no clock.
     """

@@ -496,7 +496,9 @@ def _watch_forks() -> None:
 
 
 def _after_fork() -> None:
-    """In a child, no other thread is left that could release a lock. The one that forked, in a handler, still can."""
+    """Fork handler of the child: no other thread is left that could release a lock. The one that forked, in a handler,
+    still can.
+    """
     for module in _modules:
         if isinstance(module._runner, CpuRunner):
             module._runner.reseed()

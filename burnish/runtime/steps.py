@@ -59,7 +59,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a step finds an argument: byte ``offset`` of input, output or state ``index``, of parameters or arena.
+    """Argument location of a step: byte ``offset`` of input, output or state ``index``, of parameters or arena.
 
     ``nbytes``: those of the tensor there; 0 if they depend on dimensions. In an arena planned for each size, ``index``
     is that of a buffer. In the memory ``size`` it is no place: the argument itself is the value of dimension ``index``.
@@ -87,7 +87,7 @@ class KernelCall:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Its arguments, in the order in which native code finds them."""
+        """Arguments, in the order in which native code finds them."""
         return self.args
 
 
@@ -107,7 +107,7 @@ class CopyStep:
 
     @property
     def amount(self) -> int:
-        """How many bytes: a number or a size."""
+        """Bytes to copy: a number or a size."""
         return self.source.nbytes if type(self.nbytes) is int and not self.nbytes else self.nbytes
 
     @property
@@ -117,7 +117,7 @@ class CopyStep:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Where it writes, and where it reads."""
+        """Slots written and read, in this order."""
         return (self.target, self.source) if self.round is None else (self.target, self.source, self.round)
 
 
@@ -136,7 +136,7 @@ class Count:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Where it reads."""
+        """Slot read."""
         return (self.source,)
 
 
@@ -160,7 +160,7 @@ class Host:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Its arguments, results last."""
+        """Arguments, results last."""
         return self.args
 
 
@@ -197,7 +197,7 @@ class Collective:
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Where it reads, and where it writes."""
+        """Slots read and written, in this order."""
         return tuple(slot for slot in (self.source, self.target) if slot is not None)
 
     @property
@@ -238,7 +238,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where an argument of repeated calls is, time after time.
+    """Pointer argument of repeated calls, by round.
 
     In round ``t`` of ``n`` it is ``n - 1 - t`` rounds before the last, and so in ``places[(n - 1 - t) % 2]``: two equal
     ones, or two in turn, the last round's first. There it is ``stride`` bytes (a number or a size) times ``t`` from the
@@ -302,7 +302,7 @@ class Branch:
 
     @property
     def places(self) -> tuple[Slot, ...]:
-        """Where what decides lies."""
+        """Slot of the condition."""
         return (self.condition,)
 
     @property
@@ -336,7 +336,7 @@ class While:
 
     @property
     def places(self) -> tuple[Slot, ...]:
-        """Where what decides lies."""
+        """Slots of limit, condition and round."""
         return (self.limit, self.condition, self.round)
 
     @property

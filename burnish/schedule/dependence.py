@@ -22,7 +22,7 @@ Form = tuple[dict[Expr, int], dict[Digit, int], float, float]  # fixed terms, di
 
 
 def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: bool) -> str | None:
-    """Why iterations of ``loops`` around ``body`` depend on each other; None when they are independent.
+    """Loop-carried dependence: why iterations of ``loops`` around ``body`` depend on each other; None if they do not.
 
     ``ranges`` are those of the loops further out, which stay fixed. With ``reassociate``, buffers that are only
     combined into by one reduction do not count: its order is free (floating-point sums are re-associated).

@@ -98,7 +98,7 @@ class Tally(Generic[Candidate]):
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why the search has to stop now; None if it may go on."""
+        """Reason to stop the search now; None if it may go on."""
         if self._stopped is None and self.trials_left == 0:
             self._stopped = "trials"
         if self._stopped is None and self.seconds_left == 0:
@@ -106,7 +106,7 @@ class Tally(Generic[Candidate]):
         return self._stopped
 
     def batch(self, count: int) -> int:
-        """How many trials, at most `count`, the next batch may have: 0 when the search has to stop."""
+        """Size of the next batch of trials, at most `count`: 0 when the search has to stop."""
         if self.stop_reason is not None:
             return 0
         return count if self.trials_left is None else min(count, self.trials_left)

@@ -165,7 +165,7 @@ class SearchSpace:
         return np.where(self._of(kept, points), points, np.int32(0))
 
     def contains(self, points: Points) -> NDArray[np.bool_]:
-        """Which rows, (n,), are canonical points of this space."""
+        """Mask of rows, (n,), that are canonical points of this space."""
         if points.ndim != 2 or points.shape[1] != self.width:
             return np.zeros(len(points), bool)
         known = np.ones(len(points), bool)

@@ -123,8 +123,8 @@ class CpuEmulator:
 
 
 def _laid_out(spans: Sequence[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Where buffers lie in the emulated memory, and its pages (begin, bytes): buffers that overlap still do, and others
-    have pages of their own, at whose end they end.
+    """Memory layout of the emulated process: places of the buffers, and pages (begin, bytes). Buffers that overlap
+    still do, and others have pages of their own, at whose end they end.
     """
     places, pages, free = [0] * len(spans), list[tuple[int, int]](), _DATA
     order = sorted(range(len(spans)), key=lambda i: spans[i])

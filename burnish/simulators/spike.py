@@ -143,7 +143,7 @@ class Spike:
 
 
 def _executable() -> str:
-    """Where Spike is: on the path, or in the package of this name. It runs `dtc`, the device-tree compiler."""
+    """Path of Spike: on the path, or in the package of this name. It runs `dtc`, the device-tree compiler."""
     if shutil.which("dtc") is None:
         raise MissingDependencyError("spike: found no `dtc` on the path; install the device-tree compiler")
     found = shutil.which("spike")

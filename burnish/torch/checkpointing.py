@@ -70,7 +70,8 @@ def checkpoint_plan(
     blocks: Sequence[str] | None = None,
     costs: Mapping[str, float] | None = None,
 ) -> CheckpointPlan:
-    """Which blocks of ``module`` to wrap, at least cost, so that forward and backward pass take ``budget`` bytes.
+    """Activation checkpointing: blocks of ``module`` to wrap, at least cost, so that forward and backward take
+    ``budget`` bytes.
 
     ``inputs``: a tensor, a tuple of arguments, or a mapping by name. ``blocks``: names of submodules that may be
     wrapped, which do not contain each other; by default the children, and those of containers and of large children.

@@ -133,7 +133,7 @@ def train(records: Iterable[Record], seed: int = 0) -> dict[str, Any]:
 
 
 def held_out(known: TrainingSet, seed: int = 0) -> dict[str, float]:
-    """How well kernels are ranked that the model has not seen: a fifth of them or so at a time, the others known.
+    """Cross-validation of ranking on kernels that the model has not seen: about a fifth at a time, the others known.
 
     An operator that was measured on several machines, or in several settings, is one here: it is never known in part.
     ``pairs_in_order``: the share of pairs whose faster one scores higher, of chance 0.5; the median of the kernels.

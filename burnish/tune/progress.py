@@ -18,7 +18,7 @@ UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say an
 
 @dataclass
 class KernelProgress:
-    """Where the tuning of one kernel stands.
+    """Tuning state of one kernel.
 
     ``race``: that of its candidates, once there are any; the best of earlier sessions leads it at first. ``tried``:
     trials of this session, and ``spent`` the seconds they took. ``confirmed``: how the best of the finals compares with

@@ -105,7 +105,7 @@ def _searched(tail: Forecast, draws: int, leads: bool) -> Forecast:
 
 
 def allocate_draws(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int], count: int) -> list[int]:
-    """How many of at most ``count`` further draws each kind is worth: one by one, where the next should save most.
+    """Allocation of at most ``count`` further draws to kinds: one by one, where the next should save most.
 
     As :func:`mixture_forecast`; a kind of which less than two candidates succeeded has an exponential tail below the
     first. What no kind is expected to gain from is not allotted.

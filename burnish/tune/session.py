@@ -38,7 +38,7 @@ StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
 
 @dataclass(frozen=True)
 class Tune:
-    """How to tune: until a budget is used up, or until what remains is worth less.
+    """Tuning settings: until a budget is used up, or until what remains is worth less.
 
     ``seconds``: the time to tune; None: no limit. ``trials``: the most candidates to try; None: no limit.
     ``least_gain``: the share of the model's time; tuning stops when all further trials that the budget has room for are

@@ -215,7 +215,7 @@ def _by_call(rows: Sequence[tuple[str, float]]) -> dict[_Place, float]:
 
 
 def _calls(module: Module, keys: Sequence[Sequence[str]]) -> dict[str, list[_Place]]:
-    """Where each kernel, by the keys of those of each step, is called: of a step that repeats several, all of it."""
+    """Call sites of each kernel, by the keys of those of each step: of a step that repeats several, all of it."""
     found: dict[str, list[_Place]] = {}
     steps = [step.node for step in module.executable.steps if isinstance(step, (KernelCall, Repeat, Branch, While))]
     for own, place in zip(keys, _numbered(steps), strict=True):
@@ -230,7 +230,7 @@ def _spent(module: Mapping[_Place, float], places: Sequence[_Place]) -> float:
 
 
 def _validation(candidates: Sequence[Candidate], rounds: Sequence[Sequence[float]]) -> KernelValidation | None:
-    """By the seconds of each round and module, of which number k has candidate k, counted around."""
+    """Verdict on candidates by the seconds of each round and module; number k has candidate k, counted around."""
     many = len(candidates)
     series = [[median(times[number::many]) for times in rounds] for number in range(many)]
     best: KernelValidation | None = None

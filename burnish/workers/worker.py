@@ -183,7 +183,7 @@ def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[
 
 
 def ended(code: int | None) -> str:
-    """How a process ended, for people: such as ``was killed by SIGSEGV``."""
+    """Exit status of a process, for people: such as ``was killed by SIGSEGV``."""
     if code is None:
         return "ended with its server"
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

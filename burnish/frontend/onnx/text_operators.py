@@ -298,7 +298,7 @@ def _full_match(n: EagerNode) -> list[Any]:
 
 
 def _tf_idf(n: EagerNode) -> list[Any]:
-    """How often each n-gram of the pool is in a row of words; ``mode`` weighs that."""
+    """TF-IDF counts of the pool's n-grams by row of words; ``mode`` weighs them."""
     x, mode = n.inputs[0], n.attrs["mode"]
     if x.ndim not in (1, 2) or mode not in ("TF", "IDF", "TFIDF"):
         raise n.invalid("input 0 and attribute 'mode'", f"{list(x.shape)}, {mode}", "[C] or [N, C]; TF, IDF, TFIDF")

@@ -48,7 +48,9 @@ class Followers:
         return self._following(value)
 
     def _updated(self, states: Collection[str]) -> dict[str, str]:
-        """By value the one of these states, of its shape, in whose update it ends, element by element."""
+        """Updated state of each value that ends, element by element, in the update of one of these states, of its
+        shape.
+        """
         graph = self._values.graph
         found = {graph.outputs[graph.states[name].output]: name for name in states}
         for node in reversed(graph.nodes):
@@ -61,7 +63,7 @@ class Followers:
         return found
 
     def _belonging(self) -> dict[str, str]:
-        """By adjoint the result that it belongs to, as far as that is one alone."""
+        """Result to which each adjoint belongs, as far as that is one alone."""
         near: dict[str, set[str]] = {}
         all_of: dict[str, set[str]] = {}
         for node in self._values.graph.nodes:

@@ -1,4 +1,4 @@
-"""Where the elements of a tensor are: boxes on devices, each the value itself or one term of the sum that it is."""
+"""Tensor placement: boxes of elements on devices, each the value itself or one term of the sum that it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from burnish.ops.part import Box, extents_of
 
 @dataclass(frozen=True)
 class TensorSplit:
-    """How the computation of one tensor is split: ``degrees`` equal parts a dimension, ``terms`` a summed axis.
+    """Split of the computation of one tensor: ``degrees`` equal parts a dimension, ``terms`` a summed axis.
 
     ``devices``: one for each task, row-major over dimensions and then the axes of the sum that it is, if it is one.
     """

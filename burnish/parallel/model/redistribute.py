@@ -163,7 +163,7 @@ def _exchange(network: DeviceGraphs, wishes: Sequence[Wish]) -> dict[tuple[str, 
 
 
 def _blocks(wish: Wish, device: int, box: Box) -> list[_Block]:
-    """Where the elements of a box come from: the device's own piece if it has all of them, else every piece's part."""
+    """Source blocks of a box: the device's own piece if it has all of its elements, else every piece's part."""
     if wish.terms == 1:
         own = [p for p in wish.pieces if p.device == device and within(box, p.box)]
         if own:

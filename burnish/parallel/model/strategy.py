@@ -126,7 +126,7 @@ _LINE = re.compile(
 
 
 def micro_batches_of(text: str) -> int | None:
-    """How many micro-batches a strategy's text says, None for none: its model is that of one. Raises PlanError."""
+    """Number of micro-batches in a strategy's text, None for none: its model is that of one. Raises PlanError."""
     batches = _head(_lines(text))["batches"]
     return None if batches is None else int(batches)
 

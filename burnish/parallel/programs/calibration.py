@@ -42,9 +42,9 @@ EDITION = "1"  # of how parts are made and timed
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How a plan's devices are there: workers of a ``kind`` ("process", "thread", "torch", "ray"), ``threads`` each,
-    that train by ``train``. ``steps`` of a plan are timed, on a ``clock`` of :data:`burnish.measure.together.CLOCKS`;
-    a worker waits ``timeout`` seconds for another.
+    """Launch configuration of a plan's devices: workers of a ``kind`` ("process", "thread", "torch", "ray"),
+    ``threads`` each, that train by ``train``. ``steps`` of a plan are timed, on a ``clock`` of
+    :data:`burnish.measure.together.CLOCKS`; a worker waits ``timeout`` seconds for another.
     """
 
     train: Train = field(default_factory=Train)

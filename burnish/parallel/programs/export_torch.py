@@ -139,7 +139,9 @@ def _parameter(op: Operation, name: str, axes: list[int]) -> tuple[str, ...]:
 
 
 def _halo(op: Operation, chosen: Configuration) -> str:
-    """Why parts of an operation cannot be DTensor's: along an axis two halves read more than the whole of an input."""
+    """Halo: why parts of an operation cannot be DTensor's, since along an axis two halves read more than the whole of
+    an input.
+    """
     for m, axis in enumerate(op.axes):
         if chosen.degrees[m] == 1 or axis.dim < 2:
             continue

@@ -79,7 +79,9 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """Which alternative the plan is, and what was predicted of it and of the others, or why there is none."""
+        """Explanation of the plan: which alternative it is, and what was predicted of it and of the others, or why
+        there is none.
+        """
         told = [f"{name} {v:.3f} ms" if isinstance(v, float) else f"{name}: {v}" for name, v in self.considered.items()]
         return f"{self.name} (considered: {'; '.join(told)})"
 

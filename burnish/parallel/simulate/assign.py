@@ -129,7 +129,7 @@ def _demands(
     devices: int,
     keeps: Mapping[str, Sequence[int]],
 ) -> dict[str, dict[int, Box]]:
-    """By tensor and device the box that is needed of what devices hold or compute for themselves."""
+    """Needed boxes by tensor and device, of what devices hold or compute for themselves."""
     graph = values.graph
     held: dict[str, dict[int, Box]] = {}
     kept = own | {*graph.inputs, *graph.constants}

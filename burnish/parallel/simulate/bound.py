@@ -145,8 +145,8 @@ def _synchronization(
 
 @dataclass(frozen=True)
 class _Sums:
-    """By the degrees of an operation, the least nanoseconds of its weights' sums: on some link, on all links between
-    nodes together, and after the step.
+    """Lower bounds of weights' sums, in ns, by the degrees of an operation: on some link, on all links between nodes
+    together, and after the step.
     """
 
     link: Floats

@@ -17,7 +17,7 @@ AHEAD, BACK = 0, 1
 
 
 class OverlapArrays(NamedTuple):
-    """Who shares what: see :class:`burnish.parallel.simulate.tables.EdgeTables`."""
+    """Overlap tables: see :class:`burnish.parallel.simulate.tables.EdgeTables`."""
 
     edges: Array  # [edges, 17]
     splits: Array  # [splits, 10]

@@ -16,8 +16,8 @@ KIND, THING, PART = 50, 24, 12  # bits of a key: kind, operation or edge or grou
 
 
 class SimulationState(NamedTuple):
-    """Where a simulation stands: inputs that tasks wait for and when they are ready, of groups of weights likewise;
-    when resources are free and the work that is left for them; ready tasks as a heap.
+    """Simulation state: inputs that tasks wait for and when they are ready, of groups of weights likewise; when
+    resources are free and the work that is left for them; ready tasks as a heap.
     """
 
     waiting: Array  # [2 * operations * devices]

@@ -56,7 +56,7 @@ class Nodes:
 
     @cached_property
     def arguments(self) -> int:
-        """How many classes, the first ones, are small enough to be arguments in the table."""
+        """Number of classes, the first ones, that are small enough to be arguments in the table."""
         return int((self.terms.size < self.level.max()).sum())
 
     @cached_property

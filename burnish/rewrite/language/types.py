@@ -142,7 +142,7 @@ def _swapped(x: Type) -> Type:
 
 
 def _windows(x: Type, kernel: Sequence[int], attrs: dict[str, Value]) -> tuple[list[int], list[Obligation]]:
-    """How many windows there are, and what must hold for there to be any."""
+    """Window counts by dimension, and the obligations under which there are any."""
     strides, pads, dilations = (_sizes(attrs[key]) for key in ("strides", "pads", "dilations"))
     extents, must = list[int](), list[Obligation]()
     for d in (0, 1):

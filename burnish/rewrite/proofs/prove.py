@@ -28,7 +28,7 @@ from burnish.rewrite.proofs.proof import Proof, ProofStep
 
 @dataclass(frozen=True)
 class Effort:
-    """How far to look: rounds of applying every axiom everywhere, terms, and whether axioms may add words."""
+    """Search limits of a proof: rounds of applying every axiom everywhere, terms, and whether axioms may add words."""
 
     rounds: int
     terms: int

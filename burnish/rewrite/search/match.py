@@ -215,7 +215,7 @@ class Matcher:
         return self._places[key]
 
     def _places_of(self, table: Table, pattern: Pattern, value: int) -> list[_Places] | None:
-        """Where the variables are in all values that look like this one; None where joins must be looked into."""
+        """Variable positions, the same in all values that look like this one; None where joins must be looked into."""
         try:
             return list(self._located(table, pattern.rule, pattern.term, value, ()))
         except _ManyReadings:
@@ -312,7 +312,9 @@ class Matcher:
             yield args[::-1], label.values
 
     def _cuts(self, table: Table, term: Apply, args: Sequence[int]) -> Sequence[int]:
-        """Where a join of many may be the term's join of two: what is to be no join is one piece, made by its word."""
+        """Cut positions at which a join of many may be the term's join of two: what is to be no join is one piece, made
+        by its word.
+        """
         cuts: Sequence[int] = range(1, len(args))
         for side, cut, piece in zip(term.args, (1, len(args) - 1), (args[0], args[-1]), strict=True):
             if isinstance(side, Apply) and side.word != "concat":

@@ -188,8 +188,8 @@ class Moves:
         yield from dict.fromkeys(tuple(group) for group in groups if len(group) > 1)
 
     def _as_read(self, view: GraphView, halves: Sequence[_Half]) -> list[_Half]:
-        """In the order in which a join reads them, so that the join of the parts of what they become is all of it;
-        and what is read alike side by side, so that what reads it can be merged.
+        """Reading order of halves: that in which a join reads them, so that the join of the parts of what they become
+        is all of it; and what is read alike side by side, so that what reads it can be merged.
         """
         members = sorted(h.value for h in halves)
         place = {value: (len(view), _reading(view, value, DEPTH), i) for i, value in enumerate(members)}

@@ -161,7 +161,7 @@ class CudaRunner:
         return found
 
     def _placed(self, loaded: LoadedExecutable, number: int, spec: TensorSpec, value: Any, followed: set[type]) -> int:
-        """Where an input lies in the GPU's memory: what is not there, or where vectors may not be, is copied."""
+        """Address of an input in the GPU's memory: what is not there, or where vectors may not be, is copied."""
         own = loaded.inputs[number]
         if is_on_gpu(value):
             array = checked(loaded.gpu, "input", spec, value, followed)

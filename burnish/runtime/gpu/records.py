@@ -44,12 +44,12 @@ class LaunchCounts:
 
     @property
     def sectors_per_ideal(self) -> float:
-        """How many times more of global memory loads touch than they have to."""
+        """Sectors touched by global loads, relative to the fewest possible: 1 where accesses are coalesced."""
         return self.load_sectors / max(self.ideal_sectors, 1)
 
     @property
     def conflicts_per_ideal(self) -> float:
-        """How many times longer shared memory takes than without bank conflicts."""
+        """Shared-memory passes, relative to those without bank conflicts."""
         return self.shared_passes / max(self.shared_ideal, 1)
 
 
@@ -108,7 +108,7 @@ class Accesses:
         return int(self.site[first]), int(self.thread[first]), int(self.address[first])
 
     def kind(self, shared: bool) -> np.ndarray:
-        """Which records are of shared memory, or of global memory that is no constant."""
+        """Mask of records of shared memory, or of global memory that is no constant."""
         wanted = np.array([r.shared == shared and not r.constant for r in self.regions])
         return (self.region >= 0) & wanted[np.maximum(self.region, 0)]
 

@@ -70,7 +70,7 @@ class _Built:
 
 @dataclass(frozen=True)
 class _Yield:
-    """Why a thread stopped: at a barrier (no operation), or for what its warp does together."""
+    """Reason why a thread has yielded: at a barrier (no operation), or for what its warp does together."""
 
     operation: str | None = None
     data: bytes = b""
@@ -92,7 +92,7 @@ class GridEmulator:
         self._built: dict[bytes, tuple[GridCode, _Built]] = {}
 
     def bench(self, cpu: str) -> EmulatedBench:
-        """Where kernels are measured, by a clock that counts what they do."""
+        """Measurement bench whose clock counts what kernels do."""
         del cpu
         return EmulatedBench(self)
 
@@ -212,7 +212,7 @@ class _LaunchRun:
         self.count[0] = 0
 
     def _position(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return self.recorded + int(self.count[0])
 
     def _written(self, records: np.ndarray) -> None:
@@ -358,7 +358,9 @@ class _LaunchRun:
 
 
 class _Writers:
-    """Which block wrote each byte of global memory: no other one may touch it in the same launch."""
+    """Race detection between blocks: which block wrote each byte of global memory, and no other one may touch it in the
+    same launch.
+    """
 
     def __init__(self) -> None:
         self.writer: dict[int, np.ndarray] = {}

@@ -34,7 +34,7 @@ def is_grouped(name: str) -> bool:
 
 
 def grouped_bytes(name: str) -> int:
-    """How many bytes a thread hands over: addresses of operands, and its sums."""
+    """Size of a thread's input, in bytes: addresses of operands, and its sums."""
     m = _NAME.match(name)
     assert m is not None
     return 4 * int(m[5]) if m[5] else _sums_begin(m) + 2 * int(m[2])

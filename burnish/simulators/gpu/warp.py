@@ -21,7 +21,7 @@ _MULTIPLY_BYTES = 40  # of each thread: six words of operands and four elements 
 
 
 def input_bytes(name: str) -> int:
-    """How many bytes a thread hands over."""
+    """Size of a thread's input, in bytes."""
     return 8 if name in (*MATRICES, SHUFFLE) else _MULTIPLY_BYTES
 
 

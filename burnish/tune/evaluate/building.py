@@ -101,7 +101,7 @@ def unpack(packet: str) -> KernelTask:
 
 
 def collect_rarely() -> None:
-    """From now on this process seldom looks for garbage, and never among what it has already."""
+    """Garbage collection made rare in this process, from now on, and never of objects that it has already."""
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 100)
 

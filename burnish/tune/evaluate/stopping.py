@@ -37,7 +37,7 @@ class Adaptive:
         _check(self.least, self.most, self.batch_seconds)
 
     def stop(self, times: Sequence[float], incumbents: Sequence[float] = ()) -> str:
-        """Why to stop after these batch times (seconds a run): ``lost``, ``steady``, ``enough``, or "" to go on.
+        """Stop reason after these batch times (seconds a run): ``lost``, ``steady``, ``enough``, or "" to go on.
 
         ``incumbents``: those of the incumbent, if there is one, turn by turn.
         """

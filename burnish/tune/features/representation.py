@@ -63,7 +63,8 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
 
 
 def plausible(space: TuningSpace, points: Points) -> np.ndarray:
-    """Which candidates could be fast, bool [n]: sums fit the registers, and unrolled copies the cache of instructions.
+    """Mask of candidates that could be fast, bool [n]: sums fit the registers, and unrolled copies the instruction
+    cache.
 
     What a template does not describe counts as plausible.
     """
