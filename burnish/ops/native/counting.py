@@ -269,6 +269,8 @@ def _suppress(
                 if least.shape[0] == 0 or value > least[0]:
                     heap[size] = box
                     size += 1
+            # A heap, not a sorted list: mostly few boxes are kept, and only those looked at until then are put in
+            # order.
             for at in range(size // 2 - 1, -1, -1):
                 _sink(heap, scores, batch, number, at, size)
             own = 0
@@ -288,11 +290,14 @@ def _suppress(
                 for k in range(own):
                     high = min(c, kept[2, k]) - max(a, kept[0, k])
                     wide = min(d, kept[3, k]) - max(b, kept[1, k])
+                    # The ratio of intersection and union against `share`, multiplied out: no division, and NaN
+                    # suppresses.
                     if high > 0 and wide > 0:
                         common = high * wide
                         if not common <= share * (area + kept[4, k] - common):
                             free = False
                             break
+                    # Boxes apart have overlap 0, which is above a negative share.
                     elif share < 0 and not share * (area + kept[4, k]) >= 0.0:
                         free = False
                         break

@@ -114,6 +114,7 @@ def _align(
         wide, high = rois[r, 2] * scale - shift - left, rois[r, 3] * scale - shift - top
         if shift == 0.0:
             wide, high = max(wide, 1.0), max(high, 1.0)
+        # Rows and columns of samples are separable: found once a region, and used for all channels and bins.
         down = _samples_of(taps, weights, begins, 0, top, high, rows, height, ratio)
         across = _samples_of(taps, weights, begins, 1, left, wide, columns, width, ratio)
         image = min(max(batch[r], 0), x.shape[0] - 1)
@@ -133,6 +134,8 @@ def _align(
                             else:
                                 total += a + b + d + e
                             seen += 1
+                    # Samples outside of the image count as 0: in the mean by the divisor, in the maximum here, where
+                    # any is outside.
                     if greatest:
                         total = max(total, 0.0) if 0 < seen < down * across else total
                     elif down * across > 0:

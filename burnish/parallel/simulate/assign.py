@@ -159,6 +159,8 @@ def _demands(
         for task in placement.tasks:
             read(values.made[name], task.device, task.box, task.reduced)
 
+    # A fixed point: boxes only grow, and never beyond their tensors, so the loop ends. Nodes are taken from the last to
+    # the first, so one pass settles all but what states carry from their updates to the next step.
     def settle() -> None:
         """Everything that is needed for what is needed."""
         changed = True

@@ -201,6 +201,9 @@ def _ordered(
 
     Raises CycleError where one is made of itself.
     """
+    # Depth-first search with a stack of its own, since chains of operators are longer than Python's. A name stays on
+    # the stack while it is open, and is done when it is seen there again: all its arguments are done by then. One that
+    # is met while open is on its own path: a cycle.
     done: dict[int, None] = {}
     open_: set[int] = set()
     stack = list(names)[::-1]
