@@ -1,4 +1,4 @@
-"""Pool elsewhere: leases boards from a pool's server, as a pool of this process does."""
+"""Client of a device pool elsewhere: leases boards from its server, as a pool of this process does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Work on leased boards: done on another where one goes; whose boards, of which kind, for which owner."""
+"""Leased boards: work is done on another where one goes; whose boards, of which kind, for which owner."""
 
 from __future__ import annotations
 

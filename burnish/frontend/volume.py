@@ -1,4 +1,4 @@
-"""Windows over three and more spatial dimensions, by those over two."""
+"""N-dimensional windows: those over three and more spatial dimensions, by those over two."""
 
 from __future__ import annotations
 

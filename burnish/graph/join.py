@@ -1,4 +1,4 @@
-"""Joins and slices without copies: which parts are written straight into the whole, or read where they lie in it."""
+"""Copy elision for joins and slices: parts written straight into the whole, or read where they lie in it."""
 
 from __future__ import annotations
 

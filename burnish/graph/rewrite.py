@@ -1,4 +1,4 @@
-"""The walk that graph passes share: a rule sees one node at a time and may put other nodes in its place."""
+"""Rewrite driver of graph passes: a rule sees one node at a time and may put other nodes in its place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Weights stored in half precision: constant right factors that a product converts back as it reads them."""
+"""Half-precision weight storage: constant right factors that a product converts back as it reads them."""
 
 from __future__ import annotations
 

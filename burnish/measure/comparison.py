@@ -1,4 +1,4 @@
-"""Two programs that compute the same, timed in turns: which is faster, and how sure that is."""
+"""Paired timing of two programs that compute the same, in turns: which is faster, and how sure that is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process for compiled models that may crash, hang or compute nonsense: nothing that they do reaches this one."""
+"""Sandbox process for compiled models that may crash, hang or compute nonsense: nothing of it reaches this one."""
 
 from __future__ import annotations
 

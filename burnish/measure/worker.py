@@ -1,4 +1,4 @@
-"""Jobs of the worker that runs compiled models, and may die of one: loads them, checks their answers, times them."""
+"""Worker jobs on compiled models: loads them, checks their answers, times them; a job may end its worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive that divides long rows among parts of equal work: a row that a cut falls into is summed in pieces."""
+"""Row splitting: divides long rows among parts of equal work; a row that a cut falls into is summed in pieces."""
 
 from __future__ import annotations
 

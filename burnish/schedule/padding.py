@@ -1,4 +1,4 @@
-"""The primitive that pads a loop: whole blocks instead of guarded ones, where the extra work is harmless."""
+"""Loop padding: whole blocks instead of guarded ones, where the extra work is harmless."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive that hints what will be read later, so that it has come from memory by then."""
+"""Software prefetching: hints what will be read later, so that it has come from memory by then."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive that hands a loop nest to a tensor intrinsic of the machine (thesis-chen section 4.3.3)."""
+"""Tensorization: hands a loop nest to a tensor intrinsic of the machine (thesis-chen section 4.3.3)."""
 
 from __future__ import annotations
 

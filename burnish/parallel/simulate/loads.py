@@ -1,4 +1,4 @@
-"""Work of devices and links by a strategy, compiled: anew, and after a change of some operations."""
+"""Loads of devices and links by a strategy, compiled: anew, and after a change of some operations."""
 
 from __future__ import annotations
 

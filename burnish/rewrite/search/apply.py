@@ -1,4 +1,4 @@
-"""New values in the places of others: what laws make of all that reads them, what is needed no more, and the cost."""
+"""Incremental application of a substitution: new values for old, what laws make of their readers, and the cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The steps from one graph to the next: every place where a rule matches, and what replaces what there.
+"""Search moves from one graph to the next: every place where a rule matches, and what replaces what there.
 
 Places that look alike are taken in one step, so that repeated blocks are optimized once; a rule that merges two
 operators merges as many as there are, in one step too.

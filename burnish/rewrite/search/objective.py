@@ -1,4 +1,4 @@
-"""RewriteObjective of a rewriting: time, operations, or both, within a limit of memory."""
+"""Objective of a rewriting: time, operations, or both, within a limit of memory."""
 
 from __future__ import annotations
 

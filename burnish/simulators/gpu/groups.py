@@ -1,4 +1,4 @@
-"""Products of four warps on a CPU, as late as they may be: operands are read when the group has to have ended.
+"""Warpgroup products (wgmma) on a CPU, completed late: operands are read when the group has to have ended.
 
 Until then sums are no numbers, so that one that is read before it is waited for shows: they are NaN, whose low bits say
 which product they wait for.

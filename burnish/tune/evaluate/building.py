@@ -1,4 +1,4 @@
-"""Candidates to object code, in processes of their own; a build that fails is an outcome, not an error."""
+"""Parallel compilation of candidates in worker processes; a build that fails is an outcome, not an error."""
 
 from __future__ import annotations
 

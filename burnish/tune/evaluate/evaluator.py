@@ -1,4 +1,4 @@
-"""Candidates in, measurements out: the one door to building, checking and timing."""
+"""Evaluator of candidates: builds, checks and times them, and returns measurements."""
 
 from __future__ import annotations
 
