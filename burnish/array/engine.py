@@ -24,7 +24,7 @@ MOST_PENDING = 512  # operations that are pushed and not done; a further push fi
 
 
 class Resource:
-    """A tag: what operations read and write. ``writer`` is the last operation to write it, until that is done."""
+    """Dependency tag that operations read and write. ``writer``: the last operation to write it, until it is done."""
 
     __slots__ = ("error", "name", "readers", "writer")
 

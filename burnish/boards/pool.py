@@ -37,7 +37,7 @@ class _Slot:
 
 
 class Lease:
-    """A device for a while: asks it, renewed by each question and answer. Use it as a context, or ``release`` it.
+    """Lease of a device: asks it, renewed by each question and answer. Use it as a context, or ``release`` it.
 
     Its questions raise DeviceLost where the board has gone, or where the lease has ended: for want of a heartbeat.
     """

@@ -38,7 +38,7 @@ def make_rooms(count: int) -> list[int]:
 
 
 class Rooms:
-    """All workers' rooms as one of them sees them."""
+    """Shared-memory rooms of all workers, as one of them sees them."""
 
     def __init__(self, rank: int, numbers: Sequence[int]) -> None:
         """``numbers``: file descriptors of the rooms by rank, which are closed; none: nothing is placed."""

@@ -16,7 +16,7 @@ Rule = Callable[["Rewrite", Node], Sequence[str] | None]
 
 
 class Rewrite(GraphBuilder):
-    """The new graph under construction, with what a rule may ask about it and about the old one."""
+    """Graph under construction by a pass, with what a rule may ask about it and about the old one."""
 
     def __init__(self, source: Graph) -> None:
         super().__init__()

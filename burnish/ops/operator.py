@@ -67,7 +67,7 @@ class GradientBuilder(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Application:
-    """An operator where it is applied, and what its gradient is made of: names of tensors, and their types.
+    """Operator application, of which its gradient is made: names of tensors, and their types.
 
     ``seeds``: the adjoints of the outputs, None for those that nothing reads. ``wanted``: which inputs need a gradient.
     """
@@ -118,7 +118,7 @@ Parts = Callable[[Application], Sequence[str] | None]
 
 
 class Entropy:
-    """A number that is new in every call: see :data:`ENTROPY`."""
+    """Entropy attribute, a number that is new in every call: see :data:`ENTROPY`."""
 
     def __repr__(self) -> str:
         return "ENTROPY"

@@ -15,7 +15,7 @@ Operand = "Term | float | int"
 
 @dataclass(frozen=True, eq=False)
 class GraphTerm:
-    """A tensor in a graph that is being made; arithmetic with numbers and other terms adds nodes to it."""
+    """Graph term: a tensor in a graph that is being made; arithmetic with numbers and other terms adds nodes to it."""
 
     a: Application
     name: str

@@ -62,7 +62,7 @@ DEFAULTS = Choices(fastest, lambda task, target: None)
 
 @dataclass(frozen=True, eq=False)
 class KernelPlan:
-    """A model as groups, one kernel each.
+    """Kernel plan: a model as fused groups, one kernel each.
 
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
     computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies

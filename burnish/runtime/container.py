@@ -39,7 +39,7 @@ _START = _PREFIX.size + 32  # bytes before the header
 
 @dataclass(frozen=True)
 class Container:
-    """A verified file: its header, and its sections, which are copies in memory that nobody else has."""
+    """Verified container file: its header, and its sections, which are copies in memory that nobody else has."""
 
     header: Mapping[str, Any]
     sections: Mapping[str, memoryview]

@@ -170,7 +170,9 @@ class DeviceCode:
 
 
 class DeviceRunner:
-    """The steps of an executable, its kernels on a device; as :class:`~burnish.runtime.runner.CpuRunner`."""
+    """Device runner: the steps of an executable, its kernels on a device; as
+    :class:`~burnish.runtime.runner.CpuRunner`.
+    """
 
     def __init__(
         self,

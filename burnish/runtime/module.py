@@ -44,9 +44,9 @@ NAMED_SLOW = 3  # slow steps that a ``repr`` names
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of a call, and
-    says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python. ``slow``: why the step
-    is expected to be slow, if it is.
+    """Profile of one step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of
+    a call, and says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python. ``slow``:
+    why the step is expected to be slow, if it is.
     """
 
     node: str

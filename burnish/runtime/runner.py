@@ -42,7 +42,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class CpuCode:
-    """The code of an executable in executable memory, and the threads that run it."""
+    """CPU code of an executable, in executable memory, and the threads that run it."""
 
     workers: ThreadPool
     image: LoadedImage
@@ -60,7 +60,7 @@ class CpuCode:
 
 
 class CpuRunner:
-    """The steps of an executable on this machine: tables of native calls, and operators that are Python.
+    """CPU runner: the steps of an executable as tables of native calls, and operators that are Python.
 
     ``places`` and ``extents`` say of each address that a call enters what it is (``tables.Tables``, ``sized.sized``).
     """

@@ -123,7 +123,7 @@ class CopyStep:
 
 @dataclass(frozen=True)
 class Count:
-    """Makes the int64 at ``source`` the value of a dimension, for the steps behind it."""
+    """Dimension count: makes the int64 at ``source`` the value of a dimension, for the steps behind it."""
 
     dim: Dim
     source: Slot
@@ -142,8 +142,9 @@ class Count:
 
 @dataclass(frozen=True)
 class Host:
-    """A call of an opaque operator in Python. ``specs``: what lies in the slots ``args``, of which the last ``results``
-    are written. ``operator`` is found by its name when the executable is loaded: a file holds no Python code.
+    """Host call of an opaque operator in Python. ``specs``: what lies in the slots ``args``, of which the last
+    ``results`` are written. ``operator`` is found by its name when the executable is loaded: a file holds no Python
+    code.
     """
 
     operator: str
@@ -293,7 +294,9 @@ class Repeat:
 
 @dataclass(frozen=True)
 class Branch:
-    """The steps ``then`` where the byte at ``condition`` is not 0, else ``other``: native ones, one after another."""
+    """Branch: the steps ``then`` where the byte at ``condition`` is not 0, else ``other``: native ones, one after
+    another.
+    """
 
     condition: Slot
     then: tuple[Native, ...]
@@ -323,8 +326,9 @@ class Branch:
 
 @dataclass(frozen=True)
 class While:
-    """The steps ``before``, and then ``body`` as long as the byte at ``condition`` is not 0 and it ran fewer times than
-    the number (int64) at ``limit`` says; how often is the number (int64) at ``round``. Steps are native ones.
+    """While loop: the steps ``before``, and then ``body`` as long as the byte at ``condition`` is not 0 and it ran
+    fewer times than the number (int64) at ``limit`` says; how often is the number (int64) at ``round``. Steps are
+    native ones.
     """
 
     limit: Slot

@@ -14,7 +14,7 @@ _ROOM = 1024  # distinct points that there is room for at first
 
 
 class Remembered:
-    """A score that is asked once for each point.
+    """Score cache: each point is scored once.
 
     A call of it costs about as much as ``CALL`` points, for each alternative that it is asked about. When the calls for
     one have cost as much as all its points would, the rest of these are scored at once: that is at most twice what

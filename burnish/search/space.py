@@ -187,7 +187,7 @@ class SearchSpace:
 
 
 class GridSpace(SearchSpace):
-    """The product of finite choices: point column j is a position 0 … sizes[j] - 1.
+    """Grid space, the product of finite choices: point column j is a position 0 … sizes[j] - 1.
 
     `ordered[j]` says that near positions are alike (tile sizes, but not names of loop orders); all are by default.
     """

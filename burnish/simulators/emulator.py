@@ -35,7 +35,7 @@ class BasicBlock:
 
 @dataclass(eq=False)
 class CpuEmulator:
-    """A device that runs an executable for the CPUs of ``emulated.SETS`` on one thread, by unicorn.
+    """CPU emulator device: runs an executable for the CPUs of ``emulated.SETS`` on one thread, by unicorn.
 
     Its instructions are those that unicorn's newest core has: of x86-64 the level v2, of RISC-V those without vectors.
     Each buffer ends at a page that may not be touched, up to its alignment of 64 bytes. ``count``: whether ``blocks``

@@ -75,7 +75,7 @@ _ROUTINE = struct.pack(
 
 @dataclass(eq=False)
 class Spike:
-    """A device that runs an executable for RISC-V CPUs on one thread, each kernel in a process of its own.
+    """RISC-V simulator device: runs an executable on one thread, each kernel in a process of its own.
 
     ``isa``: what the simulated processor has, in Spike's words. Raises MissingDependencyError.
     """

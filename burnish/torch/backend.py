@@ -176,8 +176,8 @@ class Frozen:
 
 
 class CompiledGraph:
-    """A graph of AOT autograd as a function of its arguments, compiled when it is first called: only then are there
-    real parameters, and no fake mode.
+    """Compiled graph of AOT autograd, as a function of its arguments, compiled when it is first called: only then are
+    there real parameters, and no fake mode.
     """
 
     def __init__(self, graph: Any, candidates: Sequence[Any], options: BackendOptions, direction: str = "") -> None:

@@ -25,7 +25,7 @@ _LARGE = 0.25  # of what is kept: a block with more is divided into its children
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """The ``blocks``, by name, to wrap in ``torch.utils.checkpoint``.
+    """Checkpointing plan: the ``blocks``, by name, to wrap in ``torch.utils.checkpoint``.
 
     Bytes of tensors that are live at most in a forward and a backward pass, gradients with them, parameters without:
     ``predicted`` and ``measured`` with the plan, ``baseline`` measured without. ``extra``: the share of the forward

@@ -225,7 +225,7 @@ _LATER: dict[str, Any] = {"kernel": "", "edition": 0, "features": [], "cost": 0.
 
 
 class RecordFile:
-    """The records of one file, which need not exist yet; every query first reads what has been appended since.
+    """File of tuning records, which need not exist yet; every query first reads what has been appended since.
 
     What a writer that was killed has left of its last record is cut off; a file that may not be written is only read.
     """

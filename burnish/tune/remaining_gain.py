@@ -34,7 +34,7 @@ _POINTS = 256
 
 @dataclass(frozen=True)
 class Forecast:
-    """The tail of a search: a draw undercuts the best by t in log cost with probability ``at_best * S(t)``.
+    """Tail distribution of a search: a draw undercuts the best by t in log cost with probability ``at_best * S(t)``.
 
     ``S`` is the survival function of the generalized Pareto distribution of this ``scale`` and ``shape``.
     """

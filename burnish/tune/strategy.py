@@ -26,7 +26,7 @@ VAST = 1 << 26  # points of which a population finds one hill only
 
 @dataclass(frozen=True)
 class TuningStrategy:
-    """One way to tune. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
+    """Tuning strategy. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
 
     ``representation`` is what the model sees. Batches have ``batch`` trials (with ``first``: so many at first, more
     as more is known), chosen for score and diversity

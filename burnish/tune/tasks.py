@@ -25,7 +25,7 @@ from burnish.tune.space import Alternative, TuningSpace
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A kernel of a model, and the space of the ways to compute it.
+    """Tuning task: a kernel of a model, and the space of its implementations.
 
     ``key`` identifies it on this machine, ``name`` says what it computes (``name_of``), ``calls`` how often the model
     runs it. ``flops`` are operations of the definition. Where the algorithm of a node is open, ``signature`` is that of

@@ -32,7 +32,7 @@ _SCREENED = 2048  # random points among which the first trials of a search that 
 
 
 class Tuner:
-    """The search for the fastest candidate of one space.
+    """Tuner of one kernel: searches one space for the fastest candidate.
 
     ``prior``: a model of other kernels by their features in the strategy's ``common`` representation, which a strategy
     with transfer asks until it has measurements of its own, and adds to then. It may be replaced at any time.

@@ -72,9 +72,9 @@ def standalone(evaluator: Evaluator) -> Validator:
 
 @dataclass(frozen=True)
 class InModelValidator:
-    """The best candidates of all kernels where they will run: with inputs that another kernel has left in some cache,
-    and weights that come from wherever they are by then. On its own a kernel finds them elsewhere: over the best
-    candidates of a kernel, times alone and in a model are correlated by 0.2 to 0.7 only.
+    """Validation of the best candidates inside the model, where they will run: with inputs that another kernel has left
+    in some cache, and weights that come from wherever they are by then. On its own a kernel finds them elsewhere: over
+    the best candidates of a kernel, times alone and in a model are correlated by 0.2 to 0.7 only.
 
     Module number k has the k-th contender of every kernel. All are profiled in turns, and of each kernel the one wins
     that takes the least of the default's time, if that is surely less. Then the winners play together. All that happens

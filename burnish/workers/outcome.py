@@ -43,7 +43,9 @@ class JobProgress:
 
 
 class Failure(Exception):  # noqa: N818 - an outcome
-    """A job that has no result: ``kind`` and ``detail`` as in :class:`JobOutcome`, ``told``: its last sign of life."""
+    """Job failure, without a result: ``kind`` and ``detail`` as in :class:`JobOutcome`, ``told``: its last sign of
+    life.
+    """
 
     def __init__(self, kind: str, detail: str, told: Any = None) -> None:
         super().__init__(kind, detail, told)

@@ -27,7 +27,9 @@ End = Callable[[], int | None]  # kills the process if it still runs; its exit c
 
 
 class Worker:
-    """A process that runs one job at a time, and the line to it. For one thread. Use it as a context, or ``end`` it."""
+    """Worker process that runs one job at a time, and the line to it. For one thread. Use it as a context, or ``end``
+    it.
+    """
 
     def __init__(self, pid: int, line: MessageLine, end: End) -> None:
         self.pid = pid

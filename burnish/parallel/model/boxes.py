@@ -46,7 +46,7 @@ Region = tuple[Box, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """One access: the operand's number and its index expressions, in axes of an output and reduction variables."""
+    """Operand access: the operand's number and its index expressions, in axes of an output and reduction variables."""
 
     operand: int
     output: int

@@ -94,7 +94,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class OperationGraph:
-    """A graph as operations in topological order, and the names of its parameters."""
+    """Operation graph: operations in topological order, and the names of its parameters."""
 
     graph: Graph
     operations: tuple[Operation, ...]

@@ -23,7 +23,7 @@ SMALL = 16384  # bytes of an all-reduce below which everyone sends everything to
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of a tensor, or a term of it, that a device has computed, under a name of its graph."""
+    """Computed piece on a device: a box of a tensor, or a term of it, under a name of its graph."""
 
     device: int
     box: Box

@@ -75,7 +75,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A configuration for every operation of a model, by the operation's name.
+    """Parallelization strategy: a configuration for every operation of a model, by the operation's name.
 
     ``micro_batches``: of a pipeline, whose operations are those of a micro-batch; None for none. ``memory``: bytes of
     each device, within which results are recomputed; None where all are kept.

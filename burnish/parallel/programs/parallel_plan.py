@@ -23,7 +23,7 @@ from burnish.parallel.simulate.timeline import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A strategy for a model on a machine, and what is predicted of it.
+    """Parallel plan: a strategy for a model on a machine, and the predictions for it.
 
     ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
     the devices' memory. ``considered``: the milliseconds of every alternative, splits with and without recomputation

@@ -18,7 +18,9 @@ COLOURS = ("#4c78a8", "#f58518", "#72b7b2", "#e45756", "#b279a2")
 
 @dataclass(frozen=True)
 class Entry:
-    """One task: what it does (a word of ``WORDS``), of which operation or tensor, on which resource; ns."""
+    """Timeline entry of one task: what it does (a word of ``WORDS``), of which operation or tensor, on which resource;
+    ns.
+    """
 
     what: str
     name: str

@@ -39,8 +39,8 @@ class TermMatch:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """One term of a left side. ``shared``: its variables that other terms of the side have too, in order; ``depth``:
-    words above the deepest variable.
+    """Compiled pattern: one term of a left side. ``shared``: its variables that other terms of the side have too, in
+    order; ``depth``: words above the deepest variable.
     """
 
     rule: RewriteRule

@@ -60,7 +60,7 @@ _NOTHING = _Found((), ())
 
 
 class Moves:
-    """All steps of a set of rules. What was found once in a walk is known in all states that are the same there."""
+    """Move generator for a set of rules. Moves found once in a walk are known in all states that are the same there."""
 
     def __init__(self, table: Table, rules: Sequence[RewriteRule]) -> None:
         self.matcher, self.solver = Matcher(), Solver(table)

@@ -31,9 +31,9 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class SearchState:
-    """A graph in a search: its parent's after ``change``. ``roots``: names of its outputs; ``cost``: seconds; ``key``:
-    of the values it has chosen, see :meth:`SearchKnowledge.sign`; ``applied``: the rules that led here from the parent,
-    each as often as it was.
+    """Search state: a graph, its parent's after ``change``. ``roots``: names of its outputs; ``cost``: seconds;
+    ``key``: of the values it has chosen, see :meth:`SearchKnowledge.sign`; ``applied``: the rules that led here from
+    the parent, each as often as it was.
     """
 
     walk: SearchKnowledge

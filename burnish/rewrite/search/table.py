@@ -48,7 +48,7 @@ Cost = Callable[[CostedOperator], float]  # seconds
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """An operator with all its attributes, in order of their keys. Equal ones are one object."""
+    """Operator label with all its attributes, in order of their keys. Equal ones are one object."""
 
     op: str
     attrs: Attributes
@@ -60,7 +60,7 @@ class Label:
 
 
 class Table:
-    """All values of a search. Lists are indexed by value.
+    """Value table of a search (hash-consing). Lists are indexed by value.
 
     ``types``: a value's type, the first of several. ``fixed``: it depends on constants alone.
     """

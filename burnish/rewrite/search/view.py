@@ -112,7 +112,7 @@ class SearchKnowledge:
 
 
 class GraphView(NormalTable):
-    """The table as one state sees it, for one computation.
+    """View of the table from one state, for one computation.
 
     ``asked``: all that it has seen of the state. ``changed``: names that it sees otherwise, and those of values made
     here that the state does not have.

@@ -24,7 +24,7 @@ from burnish.runtime.sized import Sized
 
 
 class CudaDevice:
-    """The first GPU of this machine. Nothing is asked of the driver before something runs."""
+    """CUDA device: the first GPU of this machine. Nothing is asked of the driver before something runs."""
 
     def bench(self, cpu: str) -> CudaBench:
         """As :meth:`burnish.runtime.device.TimedDevice.bench`."""
@@ -60,7 +60,7 @@ class CudaDevice:
 
 
 class CudaRunner:
-    """The steps of an executable on a GPU, its arena, parameters and state in the GPU's memory.
+    """CUDA runner: the steps of an executable on a GPU, its arena, parameters and state in the GPU's memory.
 
     At the first call everything is loaded and the launches are captured as a graph; a call copies inputs and state
     there, replays the graph, and copies outputs and state back. Operators in Python run on copies, between launches.

@@ -83,7 +83,7 @@ class Period:
 
 
 class Accesses:
-    """The records of one block: address, site, bytes, direction, thread and the number of barriers before."""
+    """Access records of one block: address, site, bytes, direction, thread and the number of barriers before."""
 
     def __init__(self, records: np.ndarray, regions: Sequence[MemoryRegion], periods: Sequence[Period] = ()) -> None:
         self.periods = periods

@@ -78,7 +78,7 @@ class _Yield:
 
 
 class GridEmulator:
-    """A device that executes kernels for a grid on this CPU and checks them; ``counts`` is what all have done.
+    """GPU emulator: executes kernels for a grid on this CPU and checks them; ``counts`` is what all have done.
 
     ``seed`` decides the order of threads and blocks. Needs the package ``greenlet``. Every run raises VerificationError
     for a race, an access outside of the kernel's buffers, a barrier that some threads of a block do not reach, and an

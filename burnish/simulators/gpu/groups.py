@@ -47,7 +47,7 @@ def _sums_begin(m: re.Match[str]) -> int:
 
 @dataclass
 class PendingProduct:
-    """One instruction that goes on: its operands' pieces of 16 bytes, and what it adds to."""
+    """In-flight product instruction (wgmma): its operands' pieces of 16 bytes, and what it adds to."""
 
     name: str
     wide: int

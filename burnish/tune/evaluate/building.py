@@ -28,7 +28,7 @@ YOUNG = 200_000  # objects, about those of a build: looking through them more of
 
 @dataclass(frozen=True, eq=False)
 class KernelTrial:
-    """One candidate to try: a task, the name of a template that matches it, and a choice for every knob of that."""
+    """Trial of one candidate: a task, the name of a template that matches it, and a choice for every knob of that."""
 
     task: KernelTask
     template: str

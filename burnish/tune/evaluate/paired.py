@@ -13,7 +13,8 @@ FAR = 1.25  # times the cost of the best: an incumbent that slow wastes time, an
 
 
 class PairedMeasurer:
-    """Every candidate takes turns with the same incumbent, and costs as many times as much as it takes longer.
+    """Paired measurement: every candidate takes turns with the same incumbent, and costs as many times as much as it
+    takes longer.
 
     So the machine's changes of speed are in no cost. The incumbent is the first that works, until one is far faster;
     were it always the best so far, each that is taken for better by chance would make all later ones look better, too.

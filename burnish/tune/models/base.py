@@ -45,7 +45,7 @@ class CostModel(Protocol):
 
 
 class UncertainModel(CostModel, Protocol):
-    """A cost model that knows how little it knows. Its scores are relative throughputs."""
+    """Cost model with predictive uncertainty. Its scores are relative throughputs."""
 
     def predict_distribution(self, features: Any) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the score of every candidate, (n,) each. Raises DataError."""

@@ -18,7 +18,7 @@ PREDICTED = 4096  # candidates at a time
 
 
 class TreeGRUModel:
-    """A recurrent network over loop nests, trained with Adam; hidden sizes of AutoTVM are 128.
+    """TreeGRU cost model: a recurrent network over loop nests, trained with Adam; hidden sizes of AutoTVM are 128.
 
     encoding "identifier" has an embedding for each loop of the nest, and learns one task well; "context" sees the
     features of loops alone, whose states it scatters into `slots` vectors, and transfers to other loop nests. Features
