@@ -163,7 +163,7 @@ def torch_comm(rank: int, size: int, init_method: str, timeout: float = TIMEOUT)
 def launch_torch(
     function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], timeout: float = TIMEOUT
 ) -> list[Any]:
-    """As `burnish.comm.launch` with processes, which talk through gloo on the loopback device."""
+    """Launch as `burnish.comm.launch` with processes, which talk through gloo on the loopback device."""
     named = reference(function, "launch_torch: function")
     with tempfile.TemporaryDirectory() as folder:
         store = f"file://{folder}/store"

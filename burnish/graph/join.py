@@ -16,7 +16,7 @@ from burnish.loops.sizes import greatest, is_size
 def find_pieces(
     graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], aligned: int = 1
 ) -> dict[str, tuple[str, int]]:
-    """For each tensor that can lie inside another: (the concatenation's output, byte offset in it).
+    """Concatenation placement: for each tensor that can lie inside another, (the output, byte offset in it).
 
     A concatenation that is a group of its own needs no code if in memory its inputs follow one another, at offsets that
     are multiples of ``aligned``, and each input
@@ -46,7 +46,7 @@ def find_pieces(
 def find_views(
     graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], pieces: Mapping[str, object], aligned: int = 1
 ) -> dict[str, tuple[str, int]]:
-    """For each slice that is one run of another tensor's memory: (that tensor, byte offset in it).
+    """Slice views: for each slice that is one run of another tensor's memory, (that tensor, byte offset in it).
 
     Not for results of the graph, nor for ``pieces``, which lie elsewhere. Offsets are multiples of ``aligned``.
     """

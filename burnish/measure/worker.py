@@ -25,7 +25,7 @@ _loaded: list[Module] = []  # in this process, in order
 
 
 def prepare() -> Allocate:
-    """For the fork server: parameters that arrive lie as those of a module do."""
+    """Fork-server setup: parameters that arrive lie as those of a module do."""
     return allocate
 
 

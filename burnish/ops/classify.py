@@ -281,7 +281,7 @@ def _extents(output: Tensor) -> dict[str, int]:
 
 
 def axis_inputs(output: Tensor) -> tuple[frozenset[str], ...]:
-    """For every axis of ``output``, the inputs whose elements it selects."""
+    """Inputs whose elements each axis of ``output`` selects."""
     found = accesses(output)
     return tuple(
         frozenset(a.source.name for a in found if any(v.name in free_vars(i) for i in a.indices)) for v in output.axes

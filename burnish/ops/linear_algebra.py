@@ -194,7 +194,7 @@ def _grouped_outer_gradient(a: Application) -> list[str | None]:
 @differentiated(_grouped_outer_gradient)
 @opaque(_grouped_outer)
 def grouped_outer(name: str, x: Tensor, y: Tensor, ends: Tensor) -> Tensor:
-    """For each group of rows of :data:`grouped_matmul` the product ``x' y`` [K, N] of its rows: [G, K, N]."""
+    """Grouped outer products ``x' y`` [K, N] of the rows of each group of :data:`grouped_matmul`: [G, K, N]."""
     _require_groups(x, ends)
     require_dtype(y, "y", (x.dtype,))
     require_shape(y, "y", (x.shape[0], *y.shape[1:]))

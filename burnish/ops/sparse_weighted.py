@@ -133,7 +133,8 @@ def edge_dot(
     name: str, x: Tensor, y: Tensor, sources: Tensor, targets: Tensor, weights: Tensor | None = None,
     most: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """For every edge [E] the dot product of its source's row of ``x`` [U, F] and its target's of ``y`` [V, F].
+    """Edge-wise dot products (SDDMM): for every edge [E] that of its source's row of ``x`` [U, F] and its target's of
+    ``y`` [V, F].
 
     With ``weights`` [E] and ``most`` [V, F]: over the features at which weight times ``x`` is that maximum.
     """

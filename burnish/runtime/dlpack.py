@@ -145,7 +145,7 @@ def _destroy(capsule: int) -> None:
 
 
 def exported_array(array: np.ndarray, **asked: Any) -> Any:
-    """As ``array.__dlpack__(**asked)``, also of bfloat16, which NumPy does not export."""
+    """DLPack export, as ``array.__dlpack__(**asked)``, also of bfloat16, which NumPy does not export."""
     if array.dtype.kind != "V":
         return array.__dlpack__(**asked)
     if asked.get("dl_device") not in (None, CPU):

@@ -277,7 +277,7 @@ class Module:
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other; to the
+        """Calls the module, but writes to existing arrays: contiguous, writable, apart from each other; to the
         beginnings of those with extents that a call counts, given at their greatest. Raises InputError.
         """
         if self._there is not None and any(map(is_on_gpu, (*inputs, *outputs))):
@@ -496,9 +496,7 @@ def _watch_forks() -> None:
 
 
 def _after_fork() -> None:
-    """Fork handler of the child: no other thread is left that could release a lock. The one that forked, in a handler,
-    still can.
-    """
+    """Fork handler of the child: no other thread is left to release a lock; the forking one, in a handler, can."""
     for module in _modules:
         if isinstance(module._runner, CpuRunner):
             module._runner.reseed()

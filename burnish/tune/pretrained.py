@@ -160,7 +160,9 @@ def held_out(known: TrainingSet, seed: int = 0) -> dict[str, float]:
 
 
 def _alike(known: TrainingSet) -> NDArray[np.int64]:
-    """For every kernel the first that has a candidate with equal features, as kernels of one operator have."""
+    """Equivalence of kernels: for each the first that has a candidate with equal features, as kernels of one operator
+    have.
+    """
     first = np.arange(known.groups)
     _, candidate = np.unique(known.features, axis=0, return_inverse=True)
     seen: dict[int, int] = {}

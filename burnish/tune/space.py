@@ -115,7 +115,7 @@ class TuningSpace:
         return point
 
     def rows(self, points: Points) -> list[np.ndarray | slice]:
-        """For each alternative the rows of ``points`` [n, width] that belong to it."""
+        """Rows of ``points`` [n, width] by the alternative that they belong to."""
         if not self._first:
             return [slice(None)]
         return [np.flatnonzero(points[:, 0] == number) for number in range(len(self.alternatives))]

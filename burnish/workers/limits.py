@@ -28,8 +28,8 @@ class ResourceLimits:
 
 
 def restrain() -> None:
-    """For a process where crashes are expected: no core dumps, no words on the terminal, the first to go when memory
-    ends, and gone with its parent, whatever it does.
+    """Settings of a process where crashes are expected: no core dumps, no words on the terminal, the first to go when
+    memory ends, and gone with its parent, whatever it does.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:

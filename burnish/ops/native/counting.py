@@ -165,7 +165,7 @@ def _unique_elements(
     x: Any, values: Any, first: Any, which: Any, numbers: Any, count: Any, order: Any, keys: Any, in_order: int,
     begin: int, end: int,
 ) -> None:  # fmt: skip
-    """As :func:`_unique`, of single elements: these are sorted with their positions."""
+    """Unique elements, as :func:`_unique` finds rows: sorted together with their positions."""
     extent = x.shape[1]
     for low in range(0, extent, RUN):  # runs, by insertion
         for k in range(low, min(low + RUN, extent)):

@@ -83,8 +83,9 @@ class GraphValues:
         )
 
     def axes_along(self, value: NodeOutput, position: int) -> list[int | None]:
-        """For every dimension of an input, the axis of a value that runs along it: dimensions first, then summed axes;
-        None where there is none. Several indices, or one of several variables, count by the axis of the largest step.
+        """Axis alignment: for every dimension of an input, the axis of a value that runs along it: dimensions first,
+        then summed axes; None where there is none. Several indices, or one of several variables, count by the axis of
+        the largest step.
         """
         tensor = self.tensor(value)
         numbers = {v.name: i for i, v in enumerate(tensor.axes)}

@@ -35,7 +35,7 @@ class Annotations:
     conflicts: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON: what ``torch.distributed.tensor.distribute_tensor`` is given."""
+        """JSON form: what ``torch.distributed.tensor.distribute_tensor`` is given."""
         return {
             "mesh": [*self.mesh], "results": {k: [*v] for k, v in self.results.items()},
             "parameters": {k: [*v] for k, v in self.parameters.items()}, "refused": dict(self.refused),

@@ -45,7 +45,7 @@ class _Needs:
         self.known: dict[str, list[tuple[Ints, Ints]]] = {}
 
     def of(self, op: Operation) -> list[tuple[Ints, Ints]]:
-        """For each input (in the order of ``op.inputs``): low and high [1 + axes, dimensions, levels, parts].
+        """Intervals of each input (in the order of ``op.inputs``): low and high [1 + axes, dimensions, levels, parts].
 
         Row 0: for the whole result; row 1 + m: for a part along axis m and everything else whole.
         """

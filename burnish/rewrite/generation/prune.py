@@ -73,8 +73,8 @@ class Nodes:
 
 
 def _exchanges(nodes: Nodes) -> list[np.ndarray]:
-    """For each exchange of two variables of one shape: the class that each argument becomes, NONE where that is no
-    argument of the table. Exchanges of neighbours, which generate all renamings.
+    """Class permutations by exchanges of two variables of one shape: the class that each argument becomes, NONE where
+    that is no argument of the table. Exchanges of neighbours, which generate all renamings.
     """
     t = nodes.terms
     leaves = int((t.size == 0).sum())

@@ -361,7 +361,7 @@ class Matcher:
         return tuple(equations)
 
     def _asked_of(self, term: Apply) -> Asked:
-        """For every attribute its value in the term; of sizes, with the numbers of those that are constant."""
+        """Attribute values of the term; of sizes, with the numbers of those that are constant."""
         if id(term) not in self._asked:
             given = dict(term.attrs)
             defaults = {} if term.word in WORDS else ops.OPERATORS[term.word].attrs

@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 
 class PoolRunner:
-    """As :class:`~burnish.tune.evaluate.running.Runner`, on leased boards. ``lost``: why boards went that had a trial,
-    which then was tried on another.
+    """Kernel runner on leased boards, as :class:`~burnish.tune.evaluate.running.Runner`. ``lost``: why boards went that
+    had a trial, which then was tried on another.
     """
 
     def __init__(

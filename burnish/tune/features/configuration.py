@@ -49,7 +49,7 @@ def _knob_names(alternative: Alternative) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _tables(alternative: Alternative) -> list[np.ndarray]:
-    """For every knob the features of its choices."""
+    """Feature tables of the knobs, by choice."""
     return [_table(choices) for choices in alternative.choices.values()]
 
 
