@@ -1,4 +1,4 @@
-"""Compilation for baseline CPUs by running tasks, each in a process of its own, into archives beside the package."""
+"""Ahead-of-time compilation for baseline CPUs, by running tasks in processes, into archives of the package."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def categories() -> None:
 
 
 def objectives() -> None:
-    """Losses beside the common ones."""
+    """Less common losses."""
     data = _dataset()
     positive = _relabelled(data, np.exp(_label(_table()) / 4))
     for name in ("reg:absoluteerror", "reg:pseudohubererror", "huber", "quantile"):

@@ -28,7 +28,7 @@ def nodes_of(heads: Sequence[Symbol]) -> tuple[list[Symbol], list[tuple[int, int
 
 
 def label(symbol: Symbol) -> tuple[str, str]:
-    """What is written for a symbol: its name, and what it is."""
+    """Label of a symbol in a drawing: its name, and what it is."""
     if symbol.kind in ("operator", "loss"):
         attrs = ", ".join(f"{key}={value}" for key, value in symbol.attrs.items())
         return symbol.name, f"{symbol.operator}({attrs})" if attrs else symbol.operator

@@ -24,7 +24,7 @@ MOST_PENDING = 512  # operations that are pushed and not done; a further push fi
 
 
 class Resource:
-    """A tag: what operations read and write. ``writer`` is the last operation to write it, until that is done."""
+    """Dependency tag that operations read and write. ``writer``: the last operation to write it, until it is done."""
 
     __slots__ = ("error", "name", "readers", "writer")
 
@@ -85,7 +85,7 @@ class Engine:
         name: str = "operation",
         long: bool = True,
     ) -> None:
-        """Executes ``run()`` now or later, in an order that serial execution cannot be told from.
+        """Executes ``run()`` now or later, in an order equivalent to serial execution.
 
         A resource that it changes in part, or reads and then writes, is in both. ``long``: worth another thread, some
         100 µs. What ``run`` raises is kept for who waits for what it writes; operations that read that do not run.

@@ -290,7 +290,9 @@ class Executor:
 
 
 def split(joint: Graph, forward: Graph) -> tuple[Graph, Graph, tuple[str, ...]]:
-    """A graph with its backward graph as two, and what the first hands to the second beside their common inputs."""
+    """Split of a joint graph into forward and backward, and the names of forward values that backward needs besides
+    common inputs.
+    """
     first = {name for node in forward.nodes for name in node.outputs}
     rest = [node for node in joint.nodes if not first.intersection(node.outputs)]
     gradient_names = joint.outputs[len(forward.outputs) :]

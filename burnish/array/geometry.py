@@ -13,7 +13,7 @@ from burnish.errors import InputError
 
 
 class ViewGeometry:
-    """Where a view lies: its shape and strides, and the bytes from the beginning of what it is a view of.
+    """View geometry: shape and strides, and the bytes from the beginning of what it is a view of.
 
     ``permutation``: its dimensions in the order in which they lie in memory, where that is without gaps; else None.
     """
@@ -31,12 +31,14 @@ class ViewGeometry:
 
     @classmethod
     def of(cls, kind: ArrayType) -> ViewGeometry:
-        """That of a whole array."""
+        """Geometry of a whole array."""
         strides = [kind.numpy.itemsize * math.prod(kind.shape[d + 1 :]) for d in range(len(kind.shape))]
         return cls(_without_memory(kind, kind.shape, tuple(strides)), 0)
 
     def changed(self, make: Callable[[np.ndarray], np.ndarray]) -> ViewGeometry:
-        """That of a view of this one, by what makes one of NumPy's. Raises what that raises, and InputError."""
+        """Geometry of a view of this one: ``make`` makes the view of a NumPy array. Raises what that raises, and
+        InputError.
+        """
         whole = _without_memory(self.type, self.shape, self.strides)
         view = make(whole)
         begin, end = (a.__array_interface__["data"][0] for a in (whole, view))

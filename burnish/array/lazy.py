@@ -28,7 +28,7 @@ engine = Engine()
 
 
 class LazyValue:
-    """What an array holds: recorded, while it has no ``block``, or in memory at an address within one.
+    """Lazy value of an array: recorded, while it has no ``block``, or in memory at an address within one.
 
     ``index`` is its number while a program is looked up. ``error``: why there is no value.
     """

@@ -73,7 +73,7 @@ def _of_size(nbytes: int) -> Recycler:
 
 
 def recycler(nbytes: int) -> Recycler:
-    """That of blocks for arrays of ``nbytes``."""
+    """Recycler of memory blocks for arrays of ``nbytes``."""
     return _of_size(round_up(max(nbytes, 1), ALIGNMENT))
 
 
@@ -103,7 +103,7 @@ class MemoryBlock:
         return getrefcount(self) > known
 
     def resource(self) -> Resource:
-        """Its tag."""
+        """Engine resource of the block."""
         if self.tag is None:
             self.tag = Resource("memory of an array")
         return self.tag
@@ -131,5 +131,5 @@ def view_of(
 
 
 def keep_apart(block: MemoryBlock) -> None:
-    """From now on the block is shared with others: it is never used again, and written where it is."""
+    """Marks a block as shared with others from now on: it is never used again, and written where it is."""
     block.home = None

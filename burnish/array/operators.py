@@ -98,7 +98,7 @@ def for_dtype(operator: str, dtype: str | None) -> str:
 
 
 def conditions(operator: str) -> int:
-    """How many operands come before those that are converted to one dtype."""
+    """Number of operands before those that are converted to one dtype."""
     return 1 if operator == "where" else 0
 
 

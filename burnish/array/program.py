@@ -20,7 +20,9 @@ TIMED = 4  # calls whose time is taken: the first one pays for page faults
 
 
 class OperatorCall:
-    """An operator at the types of its operands: one object for each, with the types of its results."""
+    """Typed operator call: an operator at the types of its operands: one object for each, with the types of its
+    results.
+    """
 
     __slots__ = ("alone", "attrs", "many", "operator", "quick", "result", "results", "types")
 
@@ -94,7 +96,7 @@ def _inlined(builder: GraphBuilder, graph: Graph, operands: Sequence[str]) -> li
 
 
 class ArrayProgram:
-    """A compiled graph as a function of the memory of arrays.
+    """Compiled graph as a function of the memory of arrays.
 
     ``replaceable``: of each output, the inputs whose memory it may take. ``tag``: what a call works in, which two calls
     cannot at the same time.

@@ -21,8 +21,8 @@ LONG = 20_000  # numbers, whose draw takes some 200 µs
 
 
 class Generator:
-    """A source of random numbers. Draws take their turns, in the order in which they are asked for, on any thread:
-    two generators of one seed give the same numbers.
+    """Random number generator. Draws take their turns, in the order in which they are asked for, on any thread: two
+    generators of one seed give the same numbers.
     """
 
     def __init__(self, seed: int | None = None) -> None:

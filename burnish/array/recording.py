@@ -1,4 +1,4 @@
-"""Recording: operators applied to values, with NumPy's conversions of what stands beside them."""
+"""Recording of operators applied to values, with NumPy's conversions of mixed operands."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def scalar(number: Number, dtype: str) -> LazyValue:
 
 
 def scalar_beside(number: Number, dtype: str) -> LazyValue:
-    """A number of Python as an operand beside an array of a dtype. Raises InputError."""
+    """Scalar operand: a number of Python, converted for an array of a dtype. Raises InputError."""
     key = (number.__class__, number, dtype)
     found = _scalars.get(key)
     if found is None:
@@ -101,7 +101,7 @@ def as_number(value: Any) -> Number | None:
 
 
 def is_operand(value: Any) -> bool:
-    """Whether something can stand beside an array."""
+    """Whether something can be an operand together with an array."""
     return isinstance(value, bool | int | float | np.ndarray | np.generic | list | tuple) or hasattr(value, "geometry")
 
 

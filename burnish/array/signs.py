@@ -1,4 +1,4 @@
-"""Methods of signs: how ``a + b`` and its kin are recorded, in half a microsecond where it has been seen before."""
+"""Operator overloading: fast path of binary operators, half a microsecond for pairs of types seen before."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def binary(sign: Sign, kind: type[Any], as_value: AsValue) -> tuple[Method, Meth
         return array
 
     def general(a: LazyValue, b: LazyValue) -> Any:
-        """What has not been seen before, or needs conversions."""
+        """Slow path: pairs of types not seen before, or that need conversions."""
         dtype = common_dtype(operator, [a.type.dtype, b.type.dtype])
         if dtype is None or (a.type.dtype == dtype and b.type.dtype == dtype):
             calls[a.type, b.type] = call_of(for_dtype(operator, dtype), (a.type, b.type), {})

@@ -54,7 +54,7 @@ def dtype_name(dtype: Any) -> str:
 
 
 def promoted(operands: Sequence[str | bool | int | float]) -> str:
-    """The dtype that operands are converted to: NumPy's, where numbers of Python take that of the arrays beside them.
+    """Type promotion of operands: NumPy's, where numbers of Python take the dtype of the arrays.
 
     bfloat16 beside numbers stays what it is; with other floats it becomes float32, or float64. Raises InputError.
     """

@@ -27,7 +27,7 @@ _COUNT, _ROW = struct.Struct("<Q"), struct.Struct("<32sQQ")  # entries; of each 
 
 
 def cache_key(*parts: str | bytes) -> str:
-    """A name for whatever is computed from exactly these parts; list the compiler's version among them."""
+    """Cache key of a result computed from exactly these parts; list the compiler's version among them."""
     digest = hashlib.sha256()
     for part in parts:
         data = part.encode() if isinstance(part, str) else part
@@ -147,7 +147,7 @@ class Archive:
 
     @cached_property
     def _index(self) -> dict[bytes, tuple[int, int]]:
-        """Of each key where its entry begins in the file, and its bytes there."""
+        """Archive index: of each key where its entry begins in the file, and its bytes there."""
         try:
             with open_regular(self.path) as file:
                 status = os.fstat(file.fileno())
@@ -176,7 +176,7 @@ class Archive:
 
 
 def _seal(key: str, payload: bytes) -> bytes:
-    """What begins an entry: it holds for these bytes under this key alone."""
+    """Digest that begins an entry: it holds for these bytes under this key alone."""
     digest = hashlib.sha256(f"{len(key)} {key} ".encode())
     digest.update(payload)
     return digest.digest()

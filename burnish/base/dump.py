@@ -31,7 +31,7 @@ Form = TypeVar("Form")
 
 @dataclass
 class _Folder:
-    """Where the forms of one compilation, or of one kernel in it, go. ``part``: its name in the table of passes."""
+    """Dump folder of one compilation, or of one kernel in it. ``part``: its name in the table of passes."""
 
     path: Path
     table: Path

@@ -1,4 +1,4 @@
-"""numba's ``njit`` with compiled functions in Burnish's own cache folder: nothing is written beside the source files.
+"""numba's ``njit`` with compiled functions in Burnish's own cache folder: nothing is written among the source files.
 
 numba would keep them in ``__pycache__`` of an installed package, which ``pip uninstall`` then leaves behind, and would
 refuse to compile at all where it finds no place to write. Here they are entries of the object cache, and where that
@@ -137,7 +137,7 @@ def _machine(magic: tuple[str, str, str]) -> tuple[str, ...]:
 
 @cache
 def _archive(level: str) -> Archive | None:
-    """What was compiled ahead for a baseline CPU; None where the variable BURNISH_AHEAD is 0."""
+    """Archive compiled ahead for a baseline CPU; None where the variable BURNISH_AHEAD is 0."""
     return None if os.environ.get("BURNISH_AHEAD") == "0" else Archive(archive_path(level))
 
 

@@ -1,4 +1,4 @@
-"""Lazy public names of a package: loaded on first use, listed once, in the stub ``__init__.pyi`` beside it.
+"""Lazy public names of a package: loaded on first use, listed once, in its stub ``__init__.pyi``.
 
 ``__getattr__, __dir__, __all__ = public_names(__name__, __file__)`` makes what the stub imports the package's face; a
 type checker reads the same lines.

@@ -64,7 +64,7 @@ def serve(frames: Frames, engine: type[Native] = Native) -> None:
 
 
 def about(engine: type[Native]) -> dict:
-    """What a host should know of this board."""
+    """Board description for a host: protocol, system, Python, cores, and flags of the CPU."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own = {"protocol": PROTOCOL, "system": sys.platform, "python": platform.python_version(), "cores": cores}
     return {**own, "flags": sorted(flags()), **engine.about()}
@@ -89,7 +89,7 @@ class Agent:
         self._child: tuple[int, Frames] | None = None
 
     def answer(self, header: dict, payload: bytes) -> tuple[dict, bytes]:
-        """What is said to a request."""
+        """Response to a request."""
         op = header.get("op")
         if op == "ping":
             return {"ok": True}, b""
@@ -147,7 +147,7 @@ class Agent:
         self._child = pid, Frames(number, number)
 
     def _work(self, header: dict, payload: bytes) -> tuple[dict, bytes]:
-        """What a child answers, or what became of it."""
+        """Response of the child process, or how it ended."""
         assert self._child is not None
         _, child = self._child
         limit = float(header["seconds"])
@@ -236,7 +236,7 @@ WORK = {
 
 
 def _ended(status: int) -> str:
-    """How a process ended, for people."""
+    """Exit status of a process, for people."""
     if os.WIFSIGNALED(status):
         return f"was killed by {signal.Signals(os.WTERMSIG(status)).name}"
     return f"ended with exit code {os.WEXITSTATUS(status)}"

@@ -19,7 +19,7 @@ Header = dict[str, Any]
 
 
 class Wire(Protocol):
-    """What asks a board: itself, a lease of it, or a pool's server between."""
+    """Request interface of a board: the board itself, a lease of it, or a pool's server in between."""
 
     def ask(
         self, header: Header, payload: bytes | memoryview = b"", seconds: float = PROMPT, most: int = 0
@@ -28,7 +28,9 @@ class Wire(Protocol):
 
 
 class Board:
-    """A device's worker. ``about``: what it says of itself. For one thread at a time; ``close`` ends it."""
+    """Board: a device's worker, as the host sees it. ``about``: what it says of itself. For one thread at a time;
+    ``close`` ends it.
+    """
 
     def __init__(self, device: BoardEntry, link: BoardLink | None = None, silence: float = SILENCE) -> None:
         """Raises DeviceLost, with the last words of what could not be started."""

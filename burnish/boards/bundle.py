@@ -1,4 +1,4 @@
-"""One file for a board: the worker and the modules that it needs, as source text for any Python from 3.8 on."""
+"""Source bundle for a board: the worker and the modules that it needs, for any Python from 3.8 on, in one file."""
 
 from __future__ import annotations
 
@@ -50,5 +50,5 @@ def file() -> bytes:
 
 
 def upload() -> bytes:
-    """What :data:`BOOT` reads."""
+    """Upload message that :data:`BOOT` reads: the length, and the bundle."""
     return b"%08d" % len(file()) + file()

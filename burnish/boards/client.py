@@ -1,4 +1,4 @@
-"""Pool elsewhere: leases boards from a pool's server, as a pool of this process does."""
+"""Client of a device pool elsewhere: leases boards from its server, as a pool of this process does."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class RemotePool:
 
 
 class RemoteLease:
-    """A board for a while. Use it as a context, or ``release`` it."""
+    """Lease of a remote board. Use it as a context, or ``release`` it."""
 
     def __init__(self, address: str, connection: socket.socket, frames: Frames, silence: float) -> None:
         self._address, self._connection, self._frames, self._silence = address, connection, frames, silence

@@ -19,7 +19,7 @@ SECONDS = 1e-9  # of an instruction: what a core does that finishes one in each 
 
 
 class Emulated(Native):
-    """As :class:`~burnish.boards.native.Native`, on one thread. What is around memory is not mapped."""
+    """Emulated engine, as :class:`~burnish.boards.native.Native`, on one thread. Around memory nothing is mapped."""
 
     def __init__(self) -> None:
         self._emulators: dict[str, CpuEmulator] = {}
@@ -27,7 +27,7 @@ class Emulated(Native):
 
     @staticmethod
     def about() -> dict:
-        """What is emulated."""
+        """Description of the emulated machine."""
         return {"machine": "aarch64", "cores": 1, "flags": [], "clock": "instructions"}
 
     def code(self, name: str, image: Image) -> None:

@@ -49,13 +49,13 @@ class Frames:
         self._counts = [0, 0]  # frames sent and received with tags
 
     def authenticate(self, key: bytes, sending: bytes, receiving: bytes) -> None:
-        """From now on every frame carries a tag. ``sending``, ``receiving``: names of the directions, which differ, so
-        that no frame can be sent back as an answer.
+        """Authentication of frames: from now on each carries a tag. ``sending``, ``receiving``: names of the
+        directions, which differ, so that no frame can be sent back as an answer.
         """
         self._keys = hmac.digest(key, sending, "sha256"), hmac.digest(key, receiving, "sha256")
 
     def send(self, header: dict, payload: bytes | bytearray | memoryview = b"", seconds: float | None = None) -> None:
-        """Sends a frame. Raises Silence where no byte goes out for so many ``seconds``."""
+        """Sends a frame. Raises Silence where no byte goes out for ``seconds``."""
         text = json.dumps(header).encode()
         payload = memoryview(payload).cast("B")
         parts: list[bytes | memoryview] = [HEAD.pack(MAGIC, len(text), len(payload)) + text, payload]
@@ -96,7 +96,7 @@ class Frames:
         return header, found
 
     def forget(self) -> None:
-        """From now on the other end has gone: the descriptors are somebody else's."""
+        """Forgets the descriptors, which are somebody else's from now on."""
         self.reader = self.writer = -1
 
     def close(self) -> None:
@@ -115,7 +115,7 @@ class Frames:
         return made.digest()
 
     def _need(self, count: int, seconds: float | None, end: float | None = None) -> bytearray:
-        """What has come, at least so many bytes, before the time ``end``."""
+        """Receive buffer of at least ``count`` bytes, before the time ``end``."""
         while len(self._come) < count:
             left = None if end is None else max(0.0, end - time.monotonic())
             _wait(self.reader, select.POLLIN, min((s for s in (seconds, left) if s is not None), default=None))

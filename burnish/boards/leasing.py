@@ -1,4 +1,4 @@
-"""Work on leased boards: done on another where one goes; whose boards, of which kind, for which owner."""
+"""Leased boards: work is done on another where one goes; whose boards, of which kind, for which owner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class BoardLease(Wire, Protocol):
 
     @property
     def about(self) -> Mapping[str, Any]:
-        """What the board says of itself."""
+        """Description that the board gives of itself."""
 
     def lose(self, reason: str) -> None:
         """Tells that what the board answers is of no use."""
@@ -31,7 +31,7 @@ class BoardLease(Wire, Protocol):
 
 
 class Leasing(Protocol):
-    """What leases boards: a pool of this process, or the server of one."""
+    """Lease service of boards: a pool of this process, or the server of one."""
 
     def lease(self, kind: str, owner: str, priority: int = 0) -> BoardLease:
         """A board of a kind, when it is the owner's turn. Raises DeviceError."""
@@ -55,7 +55,8 @@ def on_board(
     limit: float,
     told: Callable[[str], None] = lambda why: None,
 ) -> T:
-    """What work in a job on a board gives; done anew on another where that goes, of which ``told`` hears.
+    """Result of work in a job on a board; tried again on another when a board is lost, after a call of ``told`` with
+    why.
 
     ``work`` is given the job, and what the board says of itself. ``limit``: seconds of a call there. Raises Failure of
     the work, and ``crashed`` where it has been on too many boards that went; DeviceError where there are none.

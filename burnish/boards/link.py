@@ -39,7 +39,7 @@ class BoardLink:
 
 
 def command(device: BoardEntry) -> list[str]:
-    """What starts a device's worker."""
+    """Command line that starts a device's worker."""
     if device.reach == "emulator":
         return [sys.executable, "-P", "-m", "burnish.boards.emulated"]
     if device.reach == "local":

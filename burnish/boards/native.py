@@ -81,7 +81,7 @@ class Native:
 
     @staticmethod
     def about() -> dict:
-        """What runs here: the machine, and its time."""
+        """Description of this machine, and of its clock."""
         return {"machine": machine(), "clock": "seconds"}
 
     def code(self, name: str, image: Image) -> None:

@@ -37,7 +37,7 @@ class _Slot:
 
 
 class Lease:
-    """A device for a while: asks it, renewed by each question and answer. Use it as a context, or ``release`` it.
+    """Lease of a device: asks it, renewed by each question and answer. Use it as a context, or ``release`` it.
 
     Its questions raise DeviceLost where the board has gone, or where the lease has ended: for want of a heartbeat.
     """
@@ -55,12 +55,12 @@ class Lease:
 
     @property
     def device(self) -> BoardEntry:
-        """What is leased."""
+        """Leased device."""
         return self._slot.device
 
     @property
     def about(self) -> Header:
-        """What the board says of itself."""
+        """Description that the board gives of itself."""
         assert self._slot.board is not None
         return self._slot.board.about
 
@@ -171,7 +171,7 @@ class DevicePool:
             return lease
 
     def status(self) -> list[dict[str, Any]]:
-        """Of every device: name, kind, state, who holds it, leases served, and why it was lost last."""
+        """Status of every device: name, kind, state, who holds it, leases served, and why it was lost last."""
         with self._changed:
             return [
                 {

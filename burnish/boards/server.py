@@ -146,7 +146,7 @@ class _Client:
         return self._asked(self._lease, request, payload)
 
     def _asked(self, lease: Lease, request: Header, payload: bytes) -> tuple[Header, bytes]:
-        """What the board says, which a thread waits for while this one sends beats."""
+        """Board's response, awaited in a thread while this one sends heartbeats."""
         seconds, most = min(LONGEST, float(request["seconds"])), min(MOST, int(request["most"]))
         found: list[Any] = []
 

@@ -23,7 +23,7 @@ class LeaseRequest:
 
 
 class Shares:
-    """What each owner has used, in seconds of devices. Times are those of one clock, which the caller reads."""
+    """Fair-share accounting: device seconds by owner. Times are those of one clock, which the caller reads."""
 
     def __init__(self, lead: float = LEAD) -> None:
         self.used: dict[str, float] = {}  # all that an owner ever has

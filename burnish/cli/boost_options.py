@@ -22,7 +22,7 @@ class FileFormat(StrEnum):
 
 
 class Policy(StrEnum):
-    """What becomes of a category that training has not seen."""
+    """Policy for a category that training has not seen."""
 
     ERROR = "error"
     MISSING = "missing"
@@ -31,7 +31,7 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """How files of data are read; ``arguments`` are those of `burnish.boost.readers`.
+    """Reading options of data files; ``arguments`` are those of `burnish.boost.readers`.
 
     ``label``: column of the label, by name or number from 0 (CSV, Parquet). ``weight``: column of the rows' weights.
     ``qid``: column of the rows' queries, for ranking. ``ignore``: a column to leave out. ``categorical``: a column
@@ -56,7 +56,7 @@ class ReadOptions:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Those that all functions of the readers take."""
+        """Arguments that all functions of the readers take."""
         return {
             "format": None if self.format is None else str(self.format),
             "label": column(self.label),
@@ -72,14 +72,14 @@ class ReadOptions:
 
     @property
     def training(self) -> dict[str, Any]:
-        """Those that training takes, too: columns of categories, and what becomes of unknown ones."""
+        """Arguments of the readers for training: also columns of categories, and the policy for unknown ones."""
         categorical = [column(one) for one in self.categorical or ()]
         return {**self.arguments, "categorical": categorical, "policy": str(self.policy)}
 
 
 @dataclass(frozen=True)
 class BoostOptions:
-    """What `burnish boost train` is asked for, beside its data and how they are read.
+    """Options of `burnish boost train`, except its data and how they are read.
 
     ``output``: the model file to write. ``param``: NAME=VALUE, by the names of XGBoost, LightGBM, scikit-learn.
     ``rounds``: boosting rounds, 100 by default. ``valid``: a file to evaluate after each round. ``early_stopping``:
@@ -102,7 +102,7 @@ class BoostOptions:
 
 @dataclass(frozen=True)
 class PredictOptions:
-    """What `burnish boost predict` writes of each row: predictions, or one of these.
+    """Outputs of `burnish boost predict` for each row: predictions, or one of these.
 
     ``margin``: margins, before the objective's transform. ``leaf``: the leaf of every tree. ``contributions``: what
     each feature adds to the margin (TreeSHAP), and at last the bias.

@@ -53,7 +53,7 @@ def run(
 
 
 def _settled(model: Model, data: Path, options: dict[str, Any]) -> dict[str, Any]:
-    """Options of reading that find the model's features in the file, whatever else it holds."""
+    """Reading options that find the model's features in the file and skip its other columns."""
     saved = json.loads(model.attributes.get(READING, "{}"))
     options = options | {"categories": model.categories, "policy": model.category_policy}
     roles = ("label", "weight", "qid")

@@ -72,7 +72,7 @@ def run(data: Path, task: BoostOptions, options: dict[str, Any]) -> None:
     history: dict[str, dict[str, list[float]]] = {}
 
     def keep(progress: Rounds) -> bool:
-        """On Ctrl-C, keeps the rounds that are finished, if there are any."""
+        """Interrupt handling: on Ctrl-C, keeps the rounds that are finished, if there are any."""
         if progress.interrupted and progress.round:
             interrupted.append(True)
         return bool(interrupted)

@@ -21,7 +21,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an output file tha
 
 @dataclass(frozen=True)
 class CompileOptions:
-    """How to compile, and whether to print JSON instead of text and bars. ``target`` may be several CPUs.
+    """Compilation options, and whether to print JSON instead of text and bars. ``target`` may be several CPUs.
 
     ``target``: the machine to compile for. ``exact``: no transformation that changes rounding, such as Winograd.
     ``shapes``: an input's shape, such as x=8,3,224,224 or x=n,3,224,224. ``dims``: a dimension that the model leaves
@@ -48,7 +48,7 @@ class CompileOptions:
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
-        """Those of ``burnish.compile`` but for records, and ``fuse`` only where it is off, since tuning has no such
+        """Arguments of ``burnish.compile`` except records, and ``fuse`` only where it is off, since tuning has no such
         choice.
         """
         return {

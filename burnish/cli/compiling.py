@@ -41,7 +41,7 @@ def compile_model(model: Path, output: Path, options: CompileOptions, force: boo
 
 
 def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
-    """What was written of a model that is compiled at its calls."""
+    """Prints the summary of a written model that is compiled at its calls."""
     size = output.stat().st_size
     if options.as_json:
         inputs, outputs = (
@@ -58,7 +58,7 @@ def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
 
 
 def facts(module: bn.Module) -> dict[str, Any]:
-    """What JSON tells of every compiled model. ``assumed``: names of open extents, taken as 1, by input."""
+    """JSON summary of a compiled model. ``assumed``: names of open extents, taken as 1, by input."""
     inputs, outputs = (
         [{"name": spec.name, "dtype": spec.dtype, "shape": list(map(extent_text, spec.shape))} for spec in specs]
         for specs in (module.inputs, module.outputs)
@@ -84,7 +84,7 @@ def signature_text(module: bn.Module) -> str:
 
 
 def records_text(module: bn.Module, records: Path) -> str:
-    """How many kernels are what records have found best."""
+    """Share of kernels that are the best of the records, as text."""
     return "{} of {} kernels from {}".format(*recorded_kernels(module), records)
 
 
@@ -140,7 +140,7 @@ def compiled(model: Path, options: CompileOptions) -> bn.Module:
 
 
 def loaded(artifact: Path, threads: int | None) -> bn.Module:
-    """What is in a compiled file. Raises ModelError for a model that is compiled at its calls."""
+    """Compiled module in a file. Raises ModelError for a model that is compiled at its calls."""
     return whole(bn.load(artifact, threads), artifact)
 
 

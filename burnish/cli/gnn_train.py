@@ -51,7 +51,7 @@ class SampleOptions:
 
 @dataclass(frozen=True)
 class NetworkFiles:
-    """The files that training reads and writes beside the graph.
+    """Files that training reads and writes besides the graph.
 
     ``output``: the network's file. ``report``: a file for losses, evaluations, partition and memory, JSON, or .html.
     ``continue_from``: a network whose weights come first. ``checkpoint``: a folder for checkpoints. ``force``: replaces

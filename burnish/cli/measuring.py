@@ -1,4 +1,4 @@
-"""`burnish bench` and `burnish check`: a compiled model beside its peers, in time and in its answers."""
+"""`burnish bench` and `burnish check`: time and accuracy of a compiled model, compared with its peers."""
 
 import importlib
 import re
@@ -172,7 +172,7 @@ def check_source(artifact: Path | None, onnx: Path | None, options: CompileOptio
 
 
 def prepare(name: str, model: Path, threads: int) -> peers.Run:
-    """A peer's session. Raises ModelError where the peer does not take the model, whatever it raises then."""
+    """Peer session of a model. Raises ModelError where the peer does not take the model, for any error of the peer."""
     try:
         return peers.prepare(name, model, threads)
     except BurnishError:

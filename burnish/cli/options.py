@@ -58,7 +58,7 @@ class OptionsOf:
         return made
 
     def value(self, name: str, hint: Any, given: dict[str, Any]) -> Any:
-        """What the command is given for it. Raises what the dataclass does."""
+        """Option value that the command receives. Raises what the dataclass does."""
         return given if self.target is not None else hint(**given)
 
 

@@ -23,7 +23,7 @@ def print_json(report: dict[str, Any]) -> None:
 
 
 def print_answer(as_json: bool, report: dict[str, Any], *lines: str) -> None:
-    """What a command answers: the report as JSON, or lines of text."""
+    """Prints a command's result: the report as JSON, or lines of text."""
     if as_json:
         print_json(report)
     for line in lines if not as_json else ():

@@ -104,7 +104,7 @@ def plan(
 
 
 def summary(found: Plan) -> str:
-    """The time of a step beside its bound, the alternatives that were considered, and if it is data parallelism."""
+    """Summary of a plan: time of a step and its bound, the alternatives considered, and if it is data parallelism."""
     words = f"{found.milliseconds:.3f} ms a step, predicted"
     if found.bound is not None:
         words += f"; no strategy of this space takes less than {found.bound.ns / 1e6:.3f} ms: a gap of {found.gap:.1%}"

@@ -28,7 +28,7 @@ def plan(
         CompileOptions, OptionsOf(only=("target", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
     ],
 ) -> None:
-    """Plan and make a call within a budget of main memory, beside a file: the bytes that each planner moves.
+    """Plan and make a call within a budget of main memory, paging to a file: the bytes that each planner moves.
 
     A budget in which a kernel does not fit is a row that says so, and then an error.
     """

@@ -160,7 +160,7 @@ def apply_(
 
 
 def rewriting_text(told: "Mapping[str, Any]") -> str:
-    """What a report says of every substitution, and what all should gain and do gain."""
+    """Text report of substitutions: each one applied, and their predicted and measured gain."""
     if not told["applied"]:
         return "substitutions: none should make it better"
     lines = [

@@ -1,4 +1,4 @@
-"""What the command line says of a model's inputs: their shapes, open dimensions and values."""
+"""Input specifications on the command line: shapes, open dimensions and values."""
 
 import re
 from collections.abc import Mapping, Sequence

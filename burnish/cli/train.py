@@ -37,7 +37,7 @@ from burnish.train.step import parameters_of
 
 @dataclass(frozen=True)
 class DataOptions:
-    """What is trained on and evaluated with.
+    """Training and evaluation data.
 
     ``data``: an .npz file with arrays of rows, by the names of the model's inputs and 'label'. ``valid``: an .npz file
     to evaluate with. ``metric``: what is evaluated beside the loss. ``batch``: rows of a batch, where the model leaves
@@ -54,7 +54,7 @@ class DataOptions:
 
 @dataclass(frozen=True)
 class RateOptions:
-    """How the learning rate moves.
+    """Learning-rate schedule.
 
     ``schedule``: one of constant, step:EVERY[:RATIO], cosine[:LEAST] or linear[:LEAST]. ``warm_up``: updates in which
     the rate rises from 0.
@@ -106,7 +106,7 @@ class OutputOptions:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """What the command was asked for."""
+    """Training request of the command line."""
 
     model: Path
     rows: DataOptions
@@ -125,7 +125,7 @@ class TrainTask:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Those of burnish.compile that training takes."""
+        """Arguments of burnish.compile that training takes."""
         return {name: self.options.arguments[name] for name in ("threads", "exact", "cache_dir")}
 
     @property
@@ -234,7 +234,7 @@ def _check(task: TrainTask) -> None:
 
 
 def _updates(task: TrainTask, graph: bn.Graph, data: Mapping[str, Any]) -> int:
-    """How many updates there will be, which a schedule spreads over. Raises DataError."""
+    """Number of updates, which a schedule spreads over. Raises DataError."""
     first = graph.inputs[0]
     if first not in data:
         raise DataError(f"{task.rows.data}: found arrays {sorted(data)}; allowed: {', '.join(graph.inputs)}, label")

@@ -53,7 +53,7 @@ SHARES, SECONDS = 12, 10.0  # lines of progress where there is no terminal: of t
 
 @dataclass(frozen=True)
 class BoardOptions:
-    """Where to measure: boards of a kind, in a pool.
+    """Measuring boards of a kind, in a pool.
 
     ``device``: measures on boards of this kind, see `burnish device`. ``pool``: their pool, by default this process's,
     of the user's table. ``key``: the pool's key, by default beside the table. ``owner``: whose share of the boards it
@@ -137,7 +137,7 @@ def tune(
 
 
 def summary(tuned: Tuned) -> str:
-    """What came of it, in two sentences."""
+    """Summary of a tuning session, in two sentences."""
     why = {
         "seconds": "the time was up", "trials": "the trials were used up", "exhausted": "every candidate was tried",
         "gain": "little was left to gain", "interrupted": "interrupted",

@@ -74,7 +74,7 @@ class FrameReader:
         self._rest = memoryview(b"")  # of the message's array, still to come
 
     def room(self) -> memoryview:
-        """Where the next bytes are to be put."""
+        """Buffer for the next bytes."""
         return self._rest if self._message else memoryview(self._buffer)[self._used :]
 
     def take(self, count: int) -> list[ArrayMessage]:

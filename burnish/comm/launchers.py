@@ -13,8 +13,8 @@ KINDS = ("process", "thread", "torch", "ray")
 
 
 def launcher(kind: str, timeout: float = TIMEOUT) -> Callable[..., list[Any]]:
-    """What runs ``function(comm, *arguments[rank])`` on one worker of ``kind`` for each element of ``arguments``, as
-    :func:`burnish.comm.launch` does, and returns the results by rank.
+    """Launcher of ``function(comm, *arguments[rank])``, on one worker of ``kind`` for each element of ``arguments``, as
+    :func:`burnish.comm.launch`; it returns the results by rank.
 
     A worker waits ``timeout`` seconds for another. Raises ParameterError for another kind.
     """

@@ -86,7 +86,7 @@ def _watch(workers: Sequence[Worker]) -> list[Any]:
 
 
 def failure(told: Mapping[str, Any], rank: int) -> tuple[int, BurnishError]:
-    """The error that a worker told of, as an error of this process; with a number, least for the likeliest cause."""
+    """Reported error of a worker, as an error of this process; with a number, least for the likeliest cause."""
     kind = getattr(burnish.errors, told["type"], None)
     if told["type"] == "WorkerError":
         return 2, WorkerError(told["rank"], told["message"])

@@ -30,7 +30,7 @@ class PendingMessage(Protocol):
 
 
 class Comm(Protocol):
-    """A worker's end of a communicator of ``size`` workers. One thread of a worker uses it at a time.
+    """Communicator of ``size`` workers, one worker's end. One thread of a worker uses it at a time.
 
     Every call ends with WorkerError, which names the rank, when a worker dies, fails, disagrees about the call, or
     lets the others wait longer than the time limit of the communicator. After such an error only `close` is allowed.

@@ -32,7 +32,8 @@ def launch_ray(
     address: str | None = None,
     init_method: str | None = None,
 ) -> list[Any]:
-    """As `burnish.comm.launch` with processes, each of which is an actor on a node that has `resources` for it.
+    """Launch on Ray, as `burnish.comm.launch` with processes, each of which is an actor on a node that has `resources`
+    for it.
 
     `resources` are those of one worker (None: one CPU). `address` is that of a running cluster; None uses the one that
     this process is connected to, or else starts Ray here, on the loopback device, and stops it at the end.

@@ -20,7 +20,9 @@ _ALIGNMENT = 64
 
 
 def make_rooms(count: int) -> list[int]:
-    """File descriptors of so many empty rooms; none where the system has no anonymous files in memory."""
+    """Shared-memory rooms: file descriptors of ``count`` empty ones; none where the system has no anonymous files in
+    memory.
+    """
     if not hasattr(os, "memfd_create"):
         return []
     made: list[int] = []
@@ -36,7 +38,7 @@ def make_rooms(count: int) -> list[int]:
 
 
 class Rooms:
-    """All workers' rooms as one of them sees them."""
+    """Shared-memory rooms of all workers, as one of them sees them."""
 
     def __init__(self, rank: int, numbers: Sequence[int]) -> None:
         """``numbers``: file descriptors of the rooms by rank, which are closed; none: nothing is placed."""
@@ -65,7 +67,7 @@ class Rooms:
         self._used = [place for place in self._used if place[0] != begin]
 
     def view(self, source: int, begin: int, like: Array) -> Array | None:
-        """What lies in another worker's room, of the type of ``like``; None if there is no such place."""
+        """View of another worker's room, of the type of ``like``; None if there is no such place."""
         if source >= len(self._bytes) or not 0 <= begin <= ROOM - like.nbytes:
             return None
         found = self._bytes[source][begin : begin + like.nbytes].view(like.dtype).reshape(like.shape)

@@ -11,7 +11,7 @@ from burnish.errors import WorkerError
 
 
 class Hub:
-    """What the threads share: a mailbox for each, and what is known of those that failed or left."""
+    """Shared state of the threads: a mailbox for each, and which of them failed or left."""
 
     def __init__(self, size: int, timeout: float) -> None:
         self.size = size

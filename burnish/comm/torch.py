@@ -163,7 +163,7 @@ def torch_comm(rank: int, size: int, init_method: str, timeout: float = TIMEOUT)
 def launch_torch(
     function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]], timeout: float = TIMEOUT
 ) -> list[Any]:
-    """As `burnish.comm.launch` with processes, which talk through gloo on the loopback device."""
+    """Launch as `burnish.comm.launch` with processes, which talk through gloo on the loopback device."""
     named = reference(function, "launch_torch: function")
     with tempfile.TemporaryDirectory() as folder:
         store = f"file://{folder}/store"
@@ -177,7 +177,7 @@ def _run_joined(comm: Comm, named: list[str], init_method: str, timeout: float, 
 def run_joined(
     rank: int, size: int, named: list[str], init_method: str, timeout: float, arguments: Sequence[Any]
 ) -> Any:
-    """What a worker does: joins the process group, and runs the function there."""
+    """Worker entry point: joins the process group, and runs the function there."""
     joined = torch_comm(rank, size, init_method, timeout)
     assert isinstance(joined, MessageComm)
     gloo = require("torch.distributed", "distributed")

@@ -34,7 +34,7 @@ def run_rank(
 
 
 def failure_of(rank: int, error: BaseException) -> WorkerError:
-    """What ended a worker, as its peers are told."""
+    """Worker failure, as its peers receive it."""
     if isinstance(error, WorkerError):
         return error
     return WorkerError(rank, f"worker {rank} failed: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Windows over three and more spatial dimensions, by those over two."""
+"""N-dimensional windows: those over three and more spatial dimensions, by those over two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from burnish.loops.tensor import HALVES
 
 
 class VolumeBuilder(Protocol):
-    """What a front end's translation builds with."""
+    """Graph builder as the translations of both front ends use it."""
 
     def add(self, op: str, *inputs: str, **attrs: Attribute) -> str:
         """The single output of ``op``."""
@@ -20,7 +20,7 @@ class VolumeBuilder(Protocol):
         """The shape of a tensor."""
 
     def dtype(self, name: str) -> str:
-        """Its dtype."""
+        """Dtype of a tensor."""
 
     def rank(self, name: str) -> int:
         """The number of its dimensions."""

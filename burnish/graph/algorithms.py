@@ -39,7 +39,7 @@ def fastest(graph: Graph, node: Node, found: Sequence[Estimate]) -> Estimate:
 
 
 def signature(graph: Graph, node: Node) -> str:
-    """What a node computes, whatever its name and weights: the same for all nodes an algorithm suits equally well."""
+    """Signature of a node without its name and weights: the same for all nodes an algorithm suits equally well."""
     types = ", ".join(str(graph.types[name]) for name in (*node.inputs, *node.outputs))
     return f"{node.op}({types}) {sorted(node.attrs.items())}"
 

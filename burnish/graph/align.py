@@ -1,4 +1,4 @@
-"""Parts of a convolution's channels moved to where channel blocks begin, so that each can be read where it lies.
+"""Channel alignment: parts of a convolution's channels begin with channel blocks, so each is read where it lies.
 
     slice(relu(conv2d(x, w) + b), channels 44 to 88)  →  slice(relu(conv2d(x, w') + b'), channels 48 to 92)
 

@@ -111,7 +111,7 @@ def _total(new: Rewrite, terms: Sequence[str]) -> str:
 
 
 def _word_convolution(new: Rewrite, node: Node) -> Sequence[str]:
-    """As :func:`_word_matmul`, of channels; a signed image is padded before its bytes are moved."""
+    """Integer convolution, as :func:`_word_matmul` of channels; a signed image is padded before its bytes are moved."""
     x, weight = node.inputs
     signed, kernel = new.types[x].dtype == "int8", new.constants[weight]
     attrs: dict[str, Any] = dict(node.attrs)

@@ -66,7 +66,7 @@ def overwritable(graph: Graph, group: Group, result: str = "") -> tuple[str, ...
 
 
 class _Form(NamedTuple):
-    """What a group computes, whatever its tensors are called: tensors by numbers, of which the inputs are the first."""
+    """Canonical form of a group up to names of tensors, which are numbered, inputs first."""
 
     nodes: tuple[tuple[str, tuple[tuple[str, Attribute], ...], tuple[int, ...], tuple[int, ...]], ...]
     types: tuple[TensorType, ...]

@@ -27,38 +27,38 @@ KERNEL = 1.0e-6  # seconds to begin a kernel and wait for all threads
 
 
 def arithmetic_seconds(operations: float, target: Target, efficiency: float = 1.0) -> float:
-    """Of float32 operations on all cores, at a share of their peak."""
+    """Seconds of float32 operations on all cores, at a share of their peak."""
     return operations / (target.flops * efficiency)
 
 
 def matrix_seconds(operations: float, target: Target, efficiency: float) -> float:
-    """Of operations of the matrix units on their own element type. Only for targets that have them."""
+    """Seconds of operations of the matrix units on their own element type. Only for targets that have them."""
     return operations / (target.matrix_flops * efficiency)
 
 
 def cache_seconds(nbytes: float, target: Target) -> float:
-    """Of bytes that move through the caches behind the first, such as activations."""
+    """Seconds of bytes that move through the caches behind the first, such as activations."""
     return nbytes / target.cache_bandwidth
 
 
 def memory_seconds(nbytes: float, target: Target) -> float:
-    """Of bytes that are read from memory, such as weights in a model larger than the caches."""
+    """Seconds of bytes that are read from memory, such as weights in a model larger than the caches."""
     return nbytes / target.memory_bandwidth
 
 
 def copy_seconds(read: float, written: float, target: Target) -> float:
-    """Of a copy, or of packing that reads and writes so many bytes once."""
+    """Seconds of a copy, or of packing, by the bytes read and written."""
     return cache_seconds(read + written, target)
 
 
 def roofline_seconds(operations: float, moved: float, target: Target, efficiency: float, weights: float = 0.0) -> float:
-    """Of a kernel whose arithmetic, whose ``moved`` bytes and the streaming of whose ``weights`` go on together."""
+    """Roofline seconds of a kernel whose arithmetic, ``moved`` bytes and streaming of ``weights`` overlap."""
     seconds = arithmetic_seconds(operations, target, efficiency)
     return max(seconds, memory_seconds(weights, target), cache_seconds(moved, target))
 
 
 def product_in_parts_seconds(operations: float, elements: float, target: Target) -> float:
-    """Of a product by a matrix unit in bfloat16 parts: of its ``elements`` of input, and of what is multiplied."""
+    """Seconds of a product by a matrix unit in bfloat16 parts: splitting ``elements`` of input, and the products."""
     parts = arithmetic_seconds(PRODUCT_PARTS_WORK * 2 * elements, target)
     return parts + matrix_seconds(TERMS * operations, target, PRODUCT_TILE_EFFICIENCY)
 

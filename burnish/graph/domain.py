@@ -1,4 +1,4 @@
-"""Which values a model's inputs may have: derived from the definitions of the operators that use them."""
+"""Value ranges of a model's inputs, derived from the definitions of the operators that use them."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ MAX_BLOCK = 1024  # pixels of a block of tiles: its results should stay in the f
 
 @dataclass(frozen=True)
 class WinogradRates:
-    """What Winograd costs on machines of a kind.
+    """Winograd rates on machines of a kind.
 
     ``efficiency``: flops that its small products reach, as a share of peak, by the share of the second-level cache that
     the transformed weights take; ``strided``: how much longer those of a strided window take. ``large_tile``: as

@@ -16,7 +16,7 @@ def bodies_of(node: Node) -> tuple[str, ...]:
 
 
 def moving(node: Node) -> int:
-    """How many of a node's first operands decide, or change from round to round: the others are read as they are."""
+    """Number of first operands that decide, or change from round to round: the others are read as they are."""
     return 2 + cast(int, node.attrs["states"]) if "states" in node.attrs else 1
 
 

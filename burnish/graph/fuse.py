@@ -94,7 +94,7 @@ def _exchanged(group: Group, changed: Mapping[Node, Node], inputs: tuple[str, ..
 
 
 class Fusion:
-    """The state of the algorithm: which group, named by its first node's position, owns each node."""
+    """Fusion state: which group, named by its first node's position, owns each node."""
 
     def __init__(self, graph: Graph, lanes: int) -> None:
         self.graph = graph

@@ -162,7 +162,7 @@ def contiguous_when_joined(parts: Sequence[TensorType], axis: int, lanes: int) -
 
 
 def contiguous_offset(graph: Graph, node: Node, lanes: int, blocked: bool | None = None) -> int | None:
-    """Where a slice that is one run of its operand's memory begins, in elements; None for another node.
+    """Offset of a slice that is one run of its operand's memory, in elements; None for another node.
 
     Channels of images come in blocks of ``lanes``, of which the slice begins one. ``blocked``: whether they do; as long
     as no layout is chosen, it is expected of images with as many channels.

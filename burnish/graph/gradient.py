@@ -81,7 +81,7 @@ def _backward(
 def _adjoints(
     builder: GraphBuilder, node: Node, wanted: tuple[bool, ...], seeds: tuple[str | None, ...]
 ) -> Sequence[str | None]:
-    """What a node adds to the adjoint of each of its inputs; None for none."""
+    """Adjoint contributions of a node, one for each of its inputs; None for none."""
     operator = ops.operator_named(node.op)
     if operator.gradient == "none":
         return [None] * len(node.inputs)

@@ -275,7 +275,7 @@ class GraphBuilder:
 
     @property
     def updates(self) -> dict[str, str]:
-        """What each state becomes that is updated so far."""
+        """Next values of the states that are updated so far."""
         return dict(self._next)
 
     def revise(self, state: str, value: str) -> None:

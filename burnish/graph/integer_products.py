@@ -65,7 +65,7 @@ class Weight:
 
     @classmethod
     def of(cls, integers: np.ndarray, zero: np.ndarray | int, axis: int) -> Weight:
-        """Of bytes less a zero point that broadcasts to them; ``axis``: that of the output channels."""
+        """Weight of bytes less a zero point that broadcasts to them; ``axis``: that of the output channels."""
         whole = integers.astype(np.int64) - zero
         others = tuple(d for d in range(whole.ndim) if d != axis % whole.ndim)
         low, high = whole.min(others, initial=0), whole.max(others, initial=0)
@@ -131,7 +131,7 @@ class Quantized:
         return self.zero.size == self.scale.size == 1
 
     def integer_of(self, number: Any, dtype: str) -> int:
-        """What a number is quantized to, of one scale."""
+        """Quantized integer of a number, for one scale."""
         limits, quotient = np.iinfo(dtype), np.float32(number) / np.float32(self.scale.item())
         return int(np.clip(np.rint(quotient) + self.zero.item(), limits.min, limits.max))
 
@@ -255,7 +255,7 @@ def _constants(new: Rewrite, node: Node) -> Callable[[np.ndarray], str]:
 
 
 def _product(new: Rewrite, node: Node) -> Sequence[str] | None:
-    """By a constant matrix, or of two tensors of one scale each."""
+    """Integer matrix product, by a constant matrix, or of two tensors of one scale each."""
     a, b = (_dequantized(new, name) for name in node.inputs)
     if a is None or b is None or not a.single or node.attrs.get("transpose_a", False):
         return None
@@ -364,7 +364,9 @@ def _same_integers(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 
 def _behind_guard(new: Rewrite, node: Node | None) -> Node | None:
-    """What makes ``x`` in ``x if x > least else least``, which is for NaN; another node itself."""
+    """Guarded operand: the node that makes ``x`` in ``x if x > least else least``, which is for NaN; another node
+    itself.
+    """
     test = new.producer(node.inputs[0]) if node is not None and node.op == "where" else None
     if node is None or test is None or test.op != "greater" or test.inputs != node.inputs[1:]:
         return node

@@ -1,4 +1,4 @@
-"""Joins and slices without copies: which parts are written straight into the whole, or read where they lie in it."""
+"""Copy elision for joins and slices: parts written straight into the whole, or read where they lie in it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ from burnish.loops.sizes import greatest, is_size
 def find_pieces(
     graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], aligned: int = 1
 ) -> dict[str, tuple[str, int]]:
-    """For each tensor that can lie inside another: (the concatenation's output, byte offset in it).
+    """Concatenation placement: for each tensor that can lie inside another, (the output, byte offset in it).
 
-    A concatenation that is a group of its own needs no code if in memory its inputs follow one another, and each of
-    them can be there: it is computed by a kernel or is such a concatenation itself (not an input or a constant, which
-    lie elsewhere, nor a view of another tensor), is not a result of the graph, which the caller owns, and occurs in no
-    other such concatenation, nor twice in this one. Else all parts are copied. Offsets are multiples of ``aligned``.
+    A concatenation that is a group of its own needs no code if in memory its inputs follow one another, at offsets that
+    are multiples of ``aligned``, and each input
+
+    - is computed by a kernel, or is such a concatenation itself: no input, constant or view, which lie elsewhere;
+    - is not a result of the graph, whose memory is the caller's;
+    - is in no other such concatenation;
+    - occurs once in this one.
+
+    Else all inputs are copied.
     """
     kernels = {name for group in groups if not group.alias for name in group.outputs}
     pieces: dict[str, tuple[str, int]] = {}
@@ -41,7 +46,7 @@ def find_pieces(
 def find_views(
     graph: Graph, groups: Sequence[Group], layouts: Mapping[str, Layout], pieces: Mapping[str, object], aligned: int = 1
 ) -> dict[str, tuple[str, int]]:
-    """For each slice that is one run of another tensor's memory: (that tensor, byte offset in it).
+    """Slice views: for each slice that is one run of another tensor's memory, (that tensor, byte offset in it).
 
     Not for results of the graph, nor for ``pieces``, which lie elsewhere. Offsets are multiples of ``aligned``.
     """
@@ -60,7 +65,7 @@ def find_views(
 def _offsets(
     graph: Graph, parts: Sequence[str], whole: str, axis: int, layouts: Mapping[str, Layout]
 ) -> list[int] | None:
-    """Where each part begins in the whole, in bytes; None where a part is not one contiguous run of it."""
+    """Byte offsets of the parts in the whole; None where a part is not one contiguous run of it."""
     shape = graph.types[whole].shape
     axis %= len(shape)
     layout = layouts.get(whole)

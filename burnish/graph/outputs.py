@@ -1,4 +1,4 @@
-"""Every graph output has memory of its own: one that is an input, a constant or another output is copied there."""
+"""Output buffers: each graph output has its own; an input, a constant or another output is copied there."""
 
 from __future__ import annotations
 

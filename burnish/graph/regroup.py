@@ -1,4 +1,4 @@
-"""Groups divided: into single nodes, a beginning and the rest, or what stands in front of an anchor and the rest."""
+"""Fission of groups: into single nodes, a beginning and the rest, or what precedes an anchor and the rest."""
 
 from __future__ import annotations
 

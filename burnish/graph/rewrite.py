@@ -1,4 +1,4 @@
-"""The walk that graph passes share: a rule sees one node at a time and may put other nodes in its place."""
+"""Rewrite driver of graph passes: a rule sees one node at a time and may put other nodes in its place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Rule = Callable[["Rewrite", Node], Sequence[str] | None]
 
 
 class Rewrite(GraphBuilder):
-    """The new graph under construction, with what a rule may ask about it and about the old one."""
+    """Graph under construction by a pass, with what a rule may ask about it and about the old one."""
 
     def __init__(self, source: Graph) -> None:
         super().__init__()

@@ -68,7 +68,7 @@ def add_rounds(
 
 
 def operands_of(node: Node) -> Operands:
-    """Its operands by what they are."""
+    """Operands of the node by role."""
     return Operands.of(node.inputs, node.attrs["states"], node.attrs["sequences"])  # type: ignore[arg-type]
 
 
@@ -78,5 +78,5 @@ def round_name(node: Node, name: str) -> str:
 
 
 def rounds_of(graph: Graph, node: Node) -> int:
-    """How many rounds there are: the length of the sequences, a number or a size."""
+    """Number of rounds: the length of the sequences, a number or a size."""
     return graph.types[operands_of(node).sequences[0]].shape[0]

@@ -1,4 +1,4 @@
-"""Constants that hold the same values become one: exporters repeat a weight wherever a loop was unrolled over it."""
+"""Constant deduplication: exporters repeat a weight wherever a loop was unrolled over it; equal values become one."""
 
 from __future__ import annotations
 

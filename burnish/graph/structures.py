@@ -19,7 +19,7 @@ from burnish.ops import OPERATORS, is_opaque
 
 
 class Relied(NamedTuple):
-    """A tensor that kernels rely on: its ``kind`` is offsets up to ``limit``, or rows below it."""
+    """Precondition on a tensor that kernels rely on: its ``kind`` is offsets up to ``limit``, or rows below it."""
 
     name: str
     kind: str

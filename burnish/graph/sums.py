@@ -1,4 +1,4 @@
-"""Sums of many gradients as one: of products along a joined reduction, of slices' gradients as a join of what they got.
+"""Merged gradient sums: of products along a joined reduction, of slices' gradients as a join of what they got.
 
 The gradient of a weight that all steps of an unrolled recurrence read is a product of one step each, as large as the
 weight; the gradient of what the steps read slices of is mostly zeros. Joined, each is computed and written once.

@@ -46,7 +46,7 @@ def _define(defined: dict[str, str], name: str, by: str) -> None:
 
 
 def _why(graph: Graph, name: str) -> str:
-    """Why ``name`` is not defined where it is read."""
+    """Reason why ``name`` is not defined where it is read."""
     producers = graph.producers()
     if name not in producers:
         return "which nothing defines"

@@ -1,4 +1,4 @@
-"""Weights stored in half precision: constant right factors that a product converts back as it reads them."""
+"""Half-precision weight storage: constant right factors that a product converts back as it reads them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LEAST_ELEMENTS = 1 << 12  # of a weight: a smaller one saves nothing
 
 @dataclass
 class Stored:
-    """What was stored in half precision: weights, their elements, and the largest error of one, of its own size."""
+    """Half-precision storage of a model: weights, their elements, and the largest error of one, relative to it."""
 
     dtype: str
     weights: int = 0

@@ -58,7 +58,7 @@ def _compared(
     threads: int,
     rounds: int,
 ) -> Comparison:
-    """In one job. Raises DeviceLost and Failure."""
+    """Comparison within one board job. Raises DeviceLost and Failure."""
     try:
         models = [module_on(job, about, each, threads, name) for each, name in zip(executables, "ab", strict=True)]
         feeds = module_inputs(models[0][0])

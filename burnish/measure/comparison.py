@@ -1,4 +1,4 @@
-"""Two programs that compute the same, timed in turns: which is faster, and how sure that is."""
+"""Paired timing of two programs that compute the same, in turns: which is faster, and how sure that is."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def profiled(
     modules: Sequence[Module], rounds: int, runs: int, feeds: Mapping[str, np.ndarray],
     alive: Callable[[], None] = lambda: None,
 ) -> list[list[list[tuple[str, float]]]]:  # fmt: skip
-    """By round and module every kernel call: its nodes, and the median of its seconds in so many runs.
+    """Kernel profile by round and module: for every call its nodes, and the median of its seconds in ``runs`` runs.
 
     Modules with the same inputs, in turns, and in the opposite order in every other round. ``alive`` is called between
     them.

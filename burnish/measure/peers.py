@@ -197,7 +197,7 @@ def summarize(blocks: Sequence[Sequence[int]]) -> ContenderTimes:
 
 
 def speedup(ours: ContenderTimes, theirs: ContenderTimes) -> float:
-    """How many times faster `ours` is: the median of the rounds' ratios, from which a drift of the machine cancels.
+    """Speed-up of `ours` over `theirs`: the median of the rounds' ratios, from which a drift of the machine cancels.
 
     Rounds in which either was disturbed do not count, unless no others are left.
     """

@@ -1,4 +1,4 @@
-"""Inputs for a model that nobody has given inputs for: valid where they are used, and otherwise of many kinds."""
+"""Sample inputs for a model that comes without any: valid where they are used, and otherwise of many kinds."""
 
 from __future__ import annotations
 

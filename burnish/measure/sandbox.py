@@ -1,4 +1,4 @@
-"""A process for compiled models that may crash, hang or compute nonsense: nothing that they do reaches this one."""
+"""Sandbox process for compiled models that may crash, hang or compute nonsense: nothing of it reaches this one."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Sandbox:
         self.close()
 
     def launch(self) -> None:
-        """Lets the process begin beside this one, so that the first question need not wait for it."""
+        """Starts the process in the background, so that the first question need not wait for it."""
         with suppress(WorkerError):  # the first question will tell
             self._server.launch()
 
@@ -90,11 +90,11 @@ class Sandbox:
         return replace(found, difference=answer["difference"])
 
     def profiles(self, modules: Sequence[Module], rounds: int, runs: int) -> list[list[list[tuple[str, float]]]]:
-        """By round and module every kernel call: see :func:`burnish.measure.comparison.profiled`. Raises Failure."""
+        """Kernel profiles by round and module: see :func:`burnish.measure.comparison.profiled`. Raises Failure."""
         return self._ask(worker.profile_loaded, self._numbers(modules), rounds, runs, calls=runs + 1)
 
     def kernel_seconds(self, modules: Sequence[Module]) -> list[list[float]]:
-        """What every kernel call takes, by module: the least median of several rounds counts, so that a slow moment of
+        """Seconds of every kernel call, by module: the least median of several rounds counts, so that a slow moment of
         the machine is no kernel's fault. Raises Failure.
         """
         return [
@@ -123,8 +123,8 @@ class Sandbox:
         self._loaded.append(module)
 
     def _ask(self, function: Callable[..., Any], *arguments: Any, calls: int = 1, memory: int = MEMORY) -> Any:
-        """The result of a job. ``calls``: of a model between signs of life. Raises Failure, which has told the position
-        among the job's models of that which ran, if known.
+        """Result of a job. ``calls``: of a model between signs of life. Raises Failure, which carries the position
+        among the job's models of the one that ran, if known.
         """
         # The driver of a GPU reserves hundreds of gigabytes of addresses.
         limits = ResourceLimits(calls * self.limit, memory=memory if self._device is None else None)

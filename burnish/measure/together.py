@@ -29,7 +29,7 @@ def seconds_of(
     before: Task | None = None,
     clock: str = "wall",
 ) -> list[float]:
-    """Of each repetition of a task, on this worker; all begin it together, after each has done ``before``."""
+    """Seconds of each repetition of a task, on this worker; all begin it together, after each has done ``before``."""
     now, times = CLOCKS[clock], []
     for _ in range(repetitions):
         if before is not None:
@@ -43,7 +43,7 @@ def seconds_of(
 
 
 def cooler() -> Task:
-    """What fills the caches with other data: to be done before each repetition."""
+    """Cache flush: a task that fills the caches with other data, to be done before each repetition."""
     other = np.zeros(COLD_BYTES // 8)
 
     def touch() -> None:
@@ -53,14 +53,14 @@ def cooler() -> Task:
 
 
 def cold_seconds(task: Task, comm: Comm | None = None, repetitions: int = REPETITIONS, clock: str = "wall") -> float:
-    """Of a task with nothing of it in the caches and all workers at it: the median, the mean over workers."""
+    """Cold-cache seconds of a task with all workers at it: the median, the mean over workers."""
     task()
     mine = median(seconds_of(task, comm, repetitions, cooler(), clock))
     return mine if comm is None else float(comm.all_reduce(np.array([mine]))[0] / comm.size)
 
 
 def seconds_in_turns(tasks: Sequence[Task], comm: Comm, rounds: int, clock: str = "wall") -> NDArray[np.float64]:
-    """Of each task its median over ``rounds``, in which all of them take turns; that of the slowest worker.
+    """Median seconds of each task over ``rounds``, in which all of them take turns; that of the slowest worker.
 
     A round before these is not counted.
     """

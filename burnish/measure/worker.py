@@ -1,4 +1,4 @@
-"""Jobs of the worker that runs compiled models, and may die of one: loads them, checks their answers, times them."""
+"""Worker jobs on compiled models: loads them, checks their answers, times them; a job may end its worker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _loaded: list[Module] = []  # in this process, in order
 
 
 def prepare() -> Allocate:
-    """For the fork server: parameters that arrive lie as those of a module do."""
+    """Fork-server setup: parameters that arrive lie as those of a module do."""
     return allocate
 
 
@@ -80,11 +80,11 @@ def compare(
     seconds: float | None,
     beat: Callable[[int | None], None],
 ) -> Mapping[str, Any]:
-    """Whether the second module answers as the first, with errors up to ``allowed``, and both modules' seconds by round
-    if so; timed for so many ``seconds``, or not at all (None).
+    """Equivalence of the second module to the first, with errors up to ``allowed``, and both modules' seconds by round
+    where they agree; timed for ``seconds``, or not at all (None).
 
-    Where a model is so sensitive that inputs changed by ``rounding``, one of the errors that a kernel may make, change
-    its answers by more than that, a few times as much is allowed.
+    If perturbing the inputs by ``rounding``, an error that one kernel may make, moves the worst output of the first
+    module by more than ``allowed``, ROUNDINGS times that movement is tolerated.
     """
     feeds = module_inputs(first)
     beat(0)

@@ -27,7 +27,7 @@ Find = Callable[[str], Operator]
 
 @dataclass(frozen=True, eq=False)
 class Derived:
-    """The gradient of one application of an operator by one input, over placeholders ``x…``, ``y…`` and ``dy…``.
+    """Derived gradient of one application of an operator by one input, over placeholders ``x…``, ``y…`` and ``dy…``.
 
     ``reads``: which of its inputs, outputs and adjoints of outputs, in this order, it is computed from. ``result`` is
     None where the gradient is 0.

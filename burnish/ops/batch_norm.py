@@ -104,7 +104,9 @@ def _by_channel(a: Application, vector: str) -> str:
 
 
 def _normalization_gradient(a: Application) -> list[str | None]:
-    """By two sums a channel, of the adjoint and of its product with the deviations (Ioffe and Szegedy 2015)."""
+    """Batch normalization's gradient by two sums a channel, of the adjoint and of its product with the deviations
+    (Ioffe and Szegedy 2015).
+    """
     x, scale, _ = a.inputs
     (shape, dtype), seed = a.types[0], a.seeds[0]
     if seed is None or a.seeds[1:] != (None, None) or dtype not in ("float32", "float64"):

@@ -1,4 +1,4 @@
-"""float32 products from bfloat16 parts: an explicit algorithm beside ``conv2d`` and ``matmul``.
+"""float32 products from bfloat16 parts: an explicit algorithm of ``conv2d`` and ``matmul``.
 
 ``x = hi + lo`` with ``hi = bfloat16(x)`` and ``lo = bfloat16(x - hi)`` keeps 16 bits of mantissa, and
 ``hi * hi' + hi * lo' + lo * hi'`` loses only terms of 2**-18 of the product, accumulated in float32. A matrix unit that

@@ -133,7 +133,7 @@ def accesses(output: Tensor) -> list[Access]:
 
 
 def _read_by_axes(t: Tensor) -> list[Load]:
-    """What is read to know between which positions a reduction runs."""
+    """Loads in a reduction's bounds, which say between which positions it runs."""
     axes = t.body.axes if isinstance(t.body, Reduce) else ()
     fresh: dict[str, Expr] = {a.var.name: Var(f"{t.name}.{a.var.name}") for a in axes}
     return [x for axis in axes for end in axis.ends for x in loads(substitute(end, fresh))]
@@ -281,7 +281,7 @@ def _extents(output: Tensor) -> dict[str, int]:
 
 
 def axis_inputs(output: Tensor) -> tuple[frozenset[str], ...]:
-    """For every axis of ``output``, the inputs whose elements it selects."""
+    """Inputs whose elements each axis of ``output`` selects."""
     found = accesses(output)
     return tuple(
         frozenset(a.source.name for a in found if any(v.name in free_vars(i) for i in a.indices)) for v in output.axes

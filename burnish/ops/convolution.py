@@ -57,7 +57,9 @@ def require_window(strides: Ints, pads: Ints, dilations: Ints = (1, 1)) -> None:
 
 
 def _gradient(a: Application) -> list[str | None]:
-    """By the input a transposed convolution, with stride 1 one with a turned weight; by the weight as defined."""
+    """Convolution's gradient: of the input a transposed convolution, with stride 1 one with a turned weight; of the
+    weight as defined.
+    """
     seed = a.seeds[0]
     assert seed is not None
     (x, _), (weight, _) = a.types[:2]

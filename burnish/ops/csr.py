@@ -57,7 +57,9 @@ def _csr_offsets(rows: np.ndarray, extent: int) -> np.ndarray:
 @declare(structure=True)
 @opaque(_csr_offsets)
 def csr_offsets(name: str, rows: Tensor, *, extent: int) -> Tensor:
-    """Where the edges of each of ``extent`` rows begin, once they are in order: int64 [extent + 1], of ``rows`` [E]."""
+    """Row pointers of a CSR structure: int64 [extent + 1], the beginnings of ``extent`` rows, of ``rows`` [E] once
+    ordered.
+    """
     _require_rows(rows, "rows")
     return placeholder((extent + 1,), "int64", name)
 
@@ -116,7 +118,8 @@ def _csr_block_pointers(offsets: np.ndarray, sources: np.ndarray, extent: int, r
 @declare(structure=True)
 @opaque(_csr_block_pointers)
 def csr_block_pointers(name: str, offsets: Tensor, sources: Tensor, *, extent: int, rows: int) -> Tensor:
-    """Where the edges of each vertex begin among those in each block of ``rows`` of ``extent`` sources.
+    """Row pointers by blocks: the beginnings of each vertex's edges within each block of ``rows`` of ``extent``
+    sources.
 
     int32 [blocks, V + 1], of edges in order of blocks and then of vertices: fewer than 2^31.
     """

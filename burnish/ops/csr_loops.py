@@ -20,7 +20,7 @@ def order(rows: np.ndarray, begin: np.ndarray) -> np.ndarray:  # pragma: no cove
 
 @njit(cache=True)
 def count_blocks(offsets: np.ndarray, sources: np.ndarray, rows: int, pointers: np.ndarray) -> None:  # pragma: no cover
-    """Where the edges of every block and vertex begin, in order of blocks and then of vertices."""
+    """Row pointers by block and vertex, in order of blocks and then of vertices."""
     blocks, count = pointers.shape[0], pointers.shape[1] - 1
     for v in range(count):
         for e in range(offsets[v], offsets[v + 1]):

@@ -217,7 +217,7 @@ def _part(
     far: Tensor, near: Tensor, norm: Tensor, edge: Tensor, weights: Tensor, u: Expr, v: Expr, e: Expr, h: Expr,
     slope: float, sloped: bool, times: bool, back: bool,
 ) -> Expr:  # fmt: skip
-    """What an edge counts: exp(score - norm), with the slope and the edge's weight as factors if it is asked for."""
+    """Attention weight of an edge: exp(score - norm), with the slope and the edge's weight as factors if asked for."""
     raw = _raw(far, near, edge, weights, u, v, e, h)
     found = math("exp", _leaky(raw, slope) - (norm[u, h] if back else norm[v, h]))
     if sloped:

@@ -37,7 +37,9 @@ Factors = tuple[
 
 
 def _factors(a: Application) -> tuple[Factors, Factors]:
-    """Of the sources [U, H] and of the targets [V, H], so that the greater of their products is a weight up to 1."""
+    """Softmax factors of the sources [U, H] and of the targets [V, H], scaled so that the greater of their products is
+    a weight up to 1.
+    """
     slope = a.attrs["slope"]
     left, right = GraphTerm.of(a, 1), GraphTerm.of(a, 2)
     top = left.apply("reduce_max", axes=(0,), keepdims=True)
@@ -70,9 +72,10 @@ def _attention_terms(a: Application) -> list[str] | None:
 
 
 def _attention_gradient(a: Application) -> list[str | None]:
-    """With weights w over the sum z recomputed, and D[v] = dO[v] . O[v] (as in attention's backward pass, Dao et al.
-    2022, algorithm 4): an edge's score has the gradient w/z (dO[v] . x[u] - D[v]), times the slope where it is below
-    0. Its sums over edges are dot products with sums over edges, of weights that the slope has multiplied.
+    """Attention gradient with weights w over the sum z recomputed, and D[v] = dO[v] . O[v] (as in attention's backward
+    pass, Dao et al. 2022, algorithm 4): an edge's score has the gradient w/z (dO[v] . x[u] - D[v]), times the slope
+    where it is below 0. Its sums over edges are dot products with sums over edges, of weights that the slope has
+    multiplied.
     """
     seed = GraphTerm(a, a.seeds[0] or "", a.types[0][1])
     (rows, heads), _ = a.types[2]

@@ -40,7 +40,9 @@ def _require_elements(data: Tensor, dims: Sequence[int], shape: Shape) -> None:
 
 
 def _gather_elements_gradient(a: Application) -> list[str | None]:
-    """Of one position a row, the adjoint there and else 0; of several, from the definition: their sums there."""
+    """Gradient of gather_elements: for one position a row, the adjoint there and else 0; for several, the sums there,
+    derived from the definition.
+    """
     seed = a.seeds[0]
     assert seed is not None
     (data, dtype), (at, _) = a.types
@@ -51,7 +53,7 @@ def _gather_elements_gradient(a: Application) -> list[str | None]:
 
 
 def _at_one_position(a: Application, seed: str, data: Shape, dtype: str, axis: int) -> str:
-    """Of ``data``'s shape, the adjoint at the one position along ``axis`` that was read, and else 0.
+    """Scatter of the adjoint, in ``data``'s shape: at the one position along ``axis`` that was read, and else 0.
 
     Positions count as gather_elements reads them: negative ones from the end, those out of range are the nearer end.
     """

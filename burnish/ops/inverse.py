@@ -24,7 +24,7 @@ def _polynomial(x: Expr, coefficients: Sequence[float]) -> Expr:
 
 
 def _atan(x: Expr) -> Expr:
-    """By the reciprocal above tan(3 pi / 8), by the quotient (x - 1) / (x + 1) above 0.66."""
+    """Arctangent, reduced by the reciprocal above tan(3 pi / 8), by the quotient (x - 1) / (x + 1) above 0.66."""
     size = math("abs", x)
     far, middle = size > 2.414213562373095, size > 0.66
     reduced = select(far, -1.0 / size, select(middle, (size - 1.0) / (size + 1.0), size))

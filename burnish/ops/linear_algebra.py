@@ -48,7 +48,7 @@ def _solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _solve_gradient(a: Application) -> list[str | None]:
-    """By the right side ``G = solve(A', dY)``, by the matrix ``-G Y'``."""
+    """Gradient of solve: of the right side ``G = solve(A', dY)``, of the matrix ``-G Y'``."""
     assert a.seeds[0] is not None
     (shape, dtype), _ = a.types
     seed, y = GraphTerm(a, a.seeds[0], dtype), GraphTerm(a, a.outputs[0], dtype)
@@ -104,7 +104,7 @@ def _log_determinant(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _log_determinant_gradient(a: Application) -> list[str | None]:
-    """By the logarithm the transposed inverse."""
+    """Gradient of the log-determinant: the transposed inverse."""
     shape, dtype = a.types[0]
     if a.seeds[1] is None:
         return [None]
@@ -126,7 +126,7 @@ def log_determinant(name: str, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _bounds(ends: np.ndarray, rows: int) -> list[tuple[int, int]]:
-    """Where each group of rows begins and ends. Raises InputError for ends that are in no order."""
+    """Row ranges (begin, end) of the groups. Raises InputError for ends that are in no order."""
     given = [0, *ends.tolist()]
     if given != sorted(given) or given[-1] > rows:
         raise InputError(f"grouped_matmul: input 'ends': found {ends.tolist()}; allowed: in order, up to {rows} rows")
@@ -143,7 +143,9 @@ def _grouped_matmul(x: np.ndarray, weight: np.ndarray, ends: np.ndarray) -> np.n
 
 
 def _grouped_matmul_gradient(a: Application) -> list[str | None]:
-    """By the rows the product with transposed matrices, by each matrix that of its own rows."""
+    """Gradient of grouped_matmul: of the rows the product with transposed matrices, of each matrix that of its own
+    rows.
+    """
     assert a.seeds[0] is not None
     turned = a.add("transpose", a.inputs[1], perm=(0, 2, 1))
     rows = a.add("grouped_matmul", a.seeds[0], turned, a.inputs[2])
@@ -192,7 +194,7 @@ def _grouped_outer_gradient(a: Application) -> list[str | None]:
 @differentiated(_grouped_outer_gradient)
 @opaque(_grouped_outer)
 def grouped_outer(name: str, x: Tensor, y: Tensor, ends: Tensor) -> Tensor:
-    """For each group of rows of :data:`grouped_matmul` the product ``x' y`` [K, N] of its rows: [G, K, N]."""
+    """Grouped outer products ``x' y`` [K, N] of the rows of each group of :data:`grouped_matmul`: [G, K, N]."""
     _require_groups(x, ends)
     require_dtype(y, "y", (x.dtype,))
     require_shape(y, "y", (x.shape[0], *y.shape[1:]))

@@ -59,7 +59,8 @@ def _not_larger(m: int, n: int) -> bool:
 
 
 def reshaped_index(index: Sequence[Expr], shape: Shape, source: Shape) -> tuple[Expr, ...]:
-    """Where element ``index`` of a tensor of ``shape`` lies in one of shape ``source`` with the same elements in order.
+    """Index map of reshape: where element ``index`` of a tensor of ``shape`` lies in one of ``source`` in the same
+    order.
 
     Works group by group of :func:`matched_groups`, so that unaffected dimensions keep their index as it is.
     """
@@ -199,7 +200,7 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
 
 
 def _padded(a: Application) -> list[str | None] | None:
-    """Where elements are repeated, by matrices: a definition would look for all that repeat one."""
+    """Gradient of padding that repeats elements, by matrices: a definition would look for all that repeat one."""
     rank = len(a.types[0][0])
     low, high = a.attrs["pads"][:rank], a.attrs["pads"][rank:]
     mode = a.attrs["mode"]

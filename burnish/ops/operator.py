@@ -32,7 +32,7 @@ RowMajor = Literal["never", "dense", "ragged", "always"]
 
 @dataclass(frozen=True)
 class Traits:
-    """What graph passes ask of an operator in place of its name; what an operator does not declare, it has not.
+    """Declared properties of an operator, which graph passes ask in place of its name; undeclared ones are absent.
 
     ``layout_affinity``: what its images gain in channel blocks, relative to moving them once; what they lose, negative.
     ``row_major``: when it is about as fast on row-major images: never, where every output channel reads all inputs
@@ -56,7 +56,7 @@ class Traits:
 
 
 class GradientBuilder(Protocol):
-    """What a gradient rule builds with: a graph that is being made, of named tensors."""
+    """Graph builder of gradient rules: a graph that is being made, of named tensors."""
 
     def add(self, op: str, *inputs: str, **attrs: Any) -> str:
         """The name of the result of an operator with one output."""
@@ -67,7 +67,7 @@ class GradientBuilder(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Application:
-    """An operator where it is applied, and what its gradient is made of: names of tensors, and their types.
+    """Operator application, of which its gradient is made: names of tensors, and their types.
 
     ``seeds``: the adjoints of the outputs, None for those that nothing reads. ``wanted``: which inputs need a gradient.
     """
@@ -118,7 +118,7 @@ Parts = Callable[[Application], Sequence[str] | None]
 
 
 class Entropy:
-    """A number that is new in every call: see :data:`ENTROPY`."""
+    """Entropy attribute, a number that is new in every call: see :data:`ENTROPY`."""
 
     def __repr__(self) -> str:
         return "ENTROPY"
@@ -182,7 +182,7 @@ class Operator:
 
     @property
     def results(self) -> int | None:
-        """How many tensors the definition returns, as its signature says; None where that depends on operands."""
+        """Number of tensors that the definition returns, as its signature says; None where that depends on operands."""
         said = str(getattr(self.function, "__annotations__", {}).get("return", "Tensor"))
         return None if "..." in said else said.count("Tensor")
 

@@ -37,7 +37,7 @@ Box = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Reads:
-    """What a part needs: of every input a box, None of those that it does not read.
+    """Input regions of a part: of every input a box, None of those that it does not read.
 
     ``plain``: the operator itself, with the same attributes, computes the part from these boxes.
     """
@@ -67,7 +67,9 @@ def extents_of(box: Box) -> tuple[int, ...]:
 def part_reads(
     find: Find, name: str, attributes: Nested, types: tuple[TensorType, ...], output: int, box: Box, reduced: Box
 ) -> Reads:
-    """What the part ``box`` of an output of operator ``name`` reads; of the sum only ``reduced``, unless that is ()."""
+    """Input regions of the part ``box`` of an output of operator ``name``; of the sum only ``reduced``, unless that is
+    ().
+    """
     tensor = defined(find, name, attributes, types)[output]
     boxes = _boxes(tensor, box, reduced)
     found = tuple(boxes.get(f"x{i}") for i in range(len(types)))
@@ -173,7 +175,7 @@ def part_of(find: Find) -> Operator:
 
 
 def _boxes(output: Tensor, box: Box, reduced: Box) -> dict[str, Box]:
-    """By name, the box that is needed of every stage and placeholder."""
+    """Needed boxes by name of every stage and placeholder."""
     needed: dict[str, Box] = {output.name: box}
     for t in reversed(stages([output])):
         if t.body is None or t.name not in needed:

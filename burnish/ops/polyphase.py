@@ -1,7 +1,7 @@
-"""Polyphase Winograd convolution along the width: an explicit algorithm beside the definition of ``conv2d``.
+"""Polyphase Winograd convolution along the width: an explicit algorithm of ``conv2d``.
 
 A convolution of stride s is the sum of s convolutions of stride 1, one for each phase of its input's columns. Each is
-computed as F(m, taps), one-dimensional, and they are added up before the way back.
+computed as F(m, taps), one-dimensional, and they are summed before the inverse transform.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def _generator(seed: float | None) -> np.random.RandomState:
 
 
 def _floats(name: str, shape: Ints, dtype: str) -> Tensor:
-    """What is drawn: a tensor of a float dtype."""
+    """Random draws: a placeholder of a float dtype."""
     require(dtype in FLOATS, "attribute 'dtype'", dtype, ", ".join(FLOATS))
     return placeholder(shape, dtype, name)
 

@@ -57,7 +57,9 @@ _ROUNDINGS: Mapping[str, tuple[str, float]] = {
 
 
 def _resampled(a: Application) -> list[str | None] | None:
-    """By matrices along each resampled dimension; of an image whose elements are only repeated, the definition's."""
+    """Gradient of resize by matrices along each resampled dimension; of an image whose elements are only repeated, the
+    definition's.
+    """
     shape, attrs = a.types[0][0], a.attrs
     sizes = attrs["sizes"]
     whole = all(m % n == 0 for m, n in zip(sizes, shape, strict=True) if n)

@@ -139,7 +139,7 @@ def _running(name: str, shape: Shape, dim: int, element: Element, scan: Scan, ki
 
 
 def running_place(a: Application, number: int = 0) -> GraphTerm:
-    """Of a running extreme, the last position so far that attains it, or holds a NaN (int64)."""
+    """Position of a running extreme (cummax, cummin): the last so far that attains it, or holds a NaN (int64)."""
     (shape, dtype), axis = a.types[number], normal_axis(a.attrs["axis"], len(a.types[number][0]))
     x, y = GraphTerm.of(a, number), GraphTerm(a, a.outputs[0], dtype)
     attained = x.apply("equal", y, dtype="bool")

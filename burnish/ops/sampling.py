@@ -89,7 +89,7 @@ def _live(at: Expr, size: int) -> Expr:
 
 
 def _line(place: Expr, size: int, mode: str, padding: str, align_corners: bool, bounded: bool) -> list[Tap]:
-    """What is read along a dimension of ``size`` for one coordinate of a grid."""
+    """Interpolation taps along a dimension of ``size``, for one coordinate of a grid."""
     extent = _number(size, place.dtype)
     low, high = (extent * 0.0, extent - 1.0) if align_corners else (extent * 0.0 - 0.5, extent - 0.5)
     at = (place + 1.0) * ((extent - 1.0) * 0.5) if align_corners else ((place + 1.0) * extent - 1.0) * 0.5
@@ -274,7 +274,7 @@ def _greatest(lines: Sequence[Sequence[Tap]], read: Callable[[Sequence[Expr]], E
 
 
 def _fixed_regions(a: Application) -> list[str] | None:
-    """What has a definition; none where regions say themselves how many places a bin has."""
+    """Composition by ``region_samples``, which has a definition; None where regions determine the samples of a bin."""
     return [a.add("region_samples", *a.inputs, **a.attrs)] if a.attrs["sampling_ratio"] > 0 else None
 
 

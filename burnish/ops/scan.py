@@ -18,7 +18,7 @@ NAME = "scan"
 
 @dataclass(frozen=True)
 class Operands:
-    """The operands of a scan by what they are: first values of states, sequences, and what every round reads alike."""
+    """Scan operands by role: first values of states, sequences, and what every round reads alike."""
 
     states: tuple[Any, ...]
     sequences: tuple[Any, ...]

@@ -25,8 +25,8 @@ from burnish.ops.sparse import AGAIN, INDEX_DTYPES, at, check_structure, check_t
 @differentiated(AGAIN)
 @operator
 def aggregate_ties(name: str, near: Tensor, far: Tensor, weights: Tensor, offsets: Tensor, sources: Tensor) -> Tensor:
-    """How many neighbours' elements of ``far`` [U, F], times the weight [E] of their edge, are equal to that of
-    ``near`` [V, F]: how many a weighted maximum is.
+    """Tie counts of a weighted maximum: how many neighbours' elements of ``far`` [U, F], times the weight [E] of their
+    edge, are equal to that of ``near`` [V, F].
     """
     check_structure(offsets, sources)
     require_shape(near, "near", (offsets.shape[0] - 1, far.shape[1]))
@@ -41,7 +41,8 @@ def aggregate_ties(name: str, near: Tensor, far: Tensor, weights: Tensor, offset
 
 
 def _weighted_gradient(a: Application) -> list[str | None]:
-    """By ``x``: over the transpose, with the weights in its order. By the weights: a dot product for every edge.
+    """Gradient of weighted aggregation. By ``x``: over the transpose, with the weights in its order. By the weights: a
+    dot product for every edge.
 
     Of a maximum, each over the elements that it is, in equal shares.
     """
@@ -111,7 +112,7 @@ def aggregate_weighted(
 
 
 def _edge_dot_gradient(a: Application) -> list[str | None]:
-    """By each side: its edges in order of that side, weighted by the adjoint."""
+    """Gradient of edge_dot: of each side its edges in order of that side, weighted by the adjoint."""
     seed = a.seeds[0]
     assert seed is not None
     if len(a.inputs) > 4:
@@ -132,7 +133,8 @@ def edge_dot(
     name: str, x: Tensor, y: Tensor, sources: Tensor, targets: Tensor, weights: Tensor | None = None,
     most: Tensor | None = None,
 ) -> Tensor:  # fmt: skip
-    """For every edge [E] the dot product of its source's row of ``x`` [U, F] and its target's of ``y`` [V, F].
+    """Edge-wise dot products (SDDMM): for every edge [E] that of its source's row of ``x`` [U, F] and its target's of
+    ``y`` [V, F].
 
     With ``weights`` [E] and ``most`` [V, F]: over the features at which weight times ``x`` is that maximum.
     """

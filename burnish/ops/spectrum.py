@@ -124,7 +124,9 @@ def _determinant(x: np.ndarray) -> np.ndarray:
 
 
 def _determinant_gradient(a: Application) -> list[str | None]:
-    """By each element its cofactor, the determinant without its row and column, of singular matrices too."""
+    """Gradient of the determinant: of each element its cofactor, the determinant without its row and column, of
+    singular matrices too.
+    """
     shape, dtype = a.types[0]
     seed, n = a.seeds[0], shape[-1]
     assert seed is not None

@@ -15,7 +15,7 @@ Operand = "Term | float | int"
 
 @dataclass(frozen=True, eq=False)
 class GraphTerm:
-    """A tensor in a graph that is being made; arithmetic with numbers and other terms adds nodes to it."""
+    """Graph term: a tensor in a graph that is being made; arithmetic with numbers and other terms adds nodes to it."""
 
     a: Application
     name: str
@@ -41,11 +41,11 @@ class GraphTerm:
         return self if dtype == self.dtype else self.apply("cast", dtype=dtype, to=dtype)
 
     def reshape(self, *shape: int) -> GraphTerm:
-        """In another shape."""
+        """Reshape to another shape."""
         return self.apply("reshape", shape=shape)
 
     def transpose(self, *perm: int) -> GraphTerm:
-        """With its dimensions in another order."""
+        """Transpose: dimensions in another order."""
         return self if perm == tuple(range(len(perm))) else self.apply("transpose", perm=perm)
 
     def expand(self, *shape: int) -> GraphTerm:
@@ -63,7 +63,7 @@ class GraphTerm:
         return self.apply("gather", index, axis=0)
 
     def choose(self, yes: GraphTerm, no: GraphTerm | float) -> GraphTerm:
-        """Of a condition: ``yes`` where it holds, else ``no``."""
+        """Select by this condition: ``yes`` where it holds, else ``no``."""
         other = no if isinstance(no, GraphTerm) else GraphTerm.constant(self.a, no, yes.dtype)
         return self.apply("where", yes, other, dtype=yes.dtype)
 

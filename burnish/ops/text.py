@@ -51,7 +51,7 @@ def count_ngrams(
     skips: int = 0,
     mode: str = "TF",
 ) -> Tensor:
-    """How often n-grams of a ``pool`` occur in rows of tokens ``x`` [C] or [N, C].
+    """N-gram counts of a ``pool`` in rows of tokens ``x`` [C] or [N, C].
 
     Counts (TF), or weights of those that occur (IDF), or both (TFIDF).
 

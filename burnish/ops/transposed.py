@@ -52,7 +52,9 @@ class _Window:
 
 
 def _gradient(a: Application) -> list[str | None]:
-    """By the input a convolution, by the weight that of this convolution with input and adjoint swapped."""
+    """Gradient of the transposed convolution: of the input a convolution, of the weight that of this convolution with
+    input and adjoint swapped.
+    """
     seed = a.seeds[0]
     assert seed is not None
     (x, _), (weight, _) = a.types[:2]

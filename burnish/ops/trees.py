@@ -50,7 +50,7 @@ def tree_ensemble(
     aggregate: str = "SUM",
     silent: float = 0.0,
 ) -> Tensor:
-    """What trees say of the rows of ``x`` [N, F]: [N, targets], the aggregate over all trees of their leaves' weights.
+    """Tree ensemble on the rows of ``x`` [N, F]: [N, targets], the aggregate over all trees of their leaves' weights.
 
     ``roots`` [trees, 2]: the first node of each, and the steps to its deepest leaf. ``nodes`` [nodes, 4]: of an inner
     one the feature, the next node where that is at most the ``thresholds`` [nodes], the next one elsewhere, and whether

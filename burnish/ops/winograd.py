@@ -1,7 +1,7 @@
-"""Winograd convolution F(m x m) of any window and stride: an explicit algorithm beside the definition of ``conv2d``.
+"""Winograd convolution F(m x m) of any window and stride: an explicit algorithm of ``conv2d``.
 
 Source: thesis-chen section 4.6.2 (the pre-transformed "PT" form). A strided convolution is the sum of convolutions of
-stride 1 over the phases of its input, which are summed up before the way back.
+stride 1 over the phases of its input, which are summed before the inverse transform.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class CompiledKernel:
 
 @dataclass(frozen=True)
 class KernelConfig:
-    """How to schedule a task: a template by name, and its choices."""
+    """Kernel schedule of a task: a template by name, and its choices."""
 
     template: str
     choice: Choice
@@ -279,8 +279,8 @@ def compile_program(
 
 
 def slowness(task: KernelTask, kernel: CompiledKernel, target: Target) -> dict[str, str | float]:
-    """Why a kernel is expected to be ``slow``, and how many ``times`` what the machine could take; empty where it is
-    not. By the static estimate of its time, beside what its arithmetic and its traffic take at the machine's rates.
+    """Reason why a kernel is expected to be ``slow``, and how many ``times`` what the machine could take; empty where
+    it is not. By the static estimate of its time, against its arithmetic and its traffic at the machine's rates.
     """
     if kernel.seconds < SHORT or target.kind != "cpu":
         return {}

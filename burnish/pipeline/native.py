@@ -1,4 +1,4 @@
-"""Native kernels of opaque operators: loops written beside the definition, as object code, through the cache."""
+"""Native kernels of opaque operators: loops of the operator's definition as object code, through the cache."""
 
 from __future__ import annotations
 

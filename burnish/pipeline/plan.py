@@ -43,7 +43,7 @@ from burnish.pipeline.kernel import KernelConfig
 
 @dataclass(frozen=True)
 class Choices:
-    """What a compilation leaves open: the algorithm of a node, and the recipe of a kernel (None: its default).
+    """Compilation choices: the algorithm of a node, and the recipe of a kernel (None: its default).
 
     ``seconds``: what a kernel is known to take (None: nothing is known). ``name`` tells different choices apart.
     ``fused``: whether several nodes may become one kernel.
@@ -62,7 +62,7 @@ DEFAULTS = Choices(fastest, lambda task, target: None)
 
 @dataclass(frozen=True, eq=False)
 class KernelPlan:
-    """A model as groups, one kernel each.
+    """Kernel plan: a model as fused groups, one kernel each.
 
     ``reference`` is what must be computed: the optimized graph before algorithms are chosen; ``graph`` is what is
     computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
@@ -86,7 +86,7 @@ class KernelPlan:
 
     @cached_property
     def _readers(self) -> Counter[tuple[str, tuple[tuple[str, Attribute], ...], str]]:
-        """How many nodes of an operator, with these attributes, have a tensor as their second operand."""
+        """Reader counts: nodes of an operator, with these attributes, that have a tensor as their second operand."""
         return Counter(
             (node.op, tuple(sorted(node.attrs.items())), node.inputs[1])
             for node in self.graph.nodes if len(node.inputs) > 1
@@ -281,7 +281,7 @@ def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
 
 
 def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) -> tuple[KernelTask, dict[str, str]]:
-    """What the kernel of a group computes, and the value of each of its parameters.
+    """Kernel task of a group, and the value of each of its parameters.
 
     Values derived from constants alone are computed now and added to ``constants``.
     """

@@ -34,7 +34,7 @@ class SegmentPlan(ctypes.Structure):
 
 
 class PoolStruct(ctypes.Structure):
-    """What the threads of a pool share (``%Pool`` of pool_ir.py)."""
+    """Shared state of a thread pool (``%Pool`` of pool_ir.py)."""
 
     _fields_ = (
         ("generation", ctypes.c_int32),
@@ -55,7 +55,7 @@ class PoolStruct(ctypes.Structure):
 
 
 class PartStruct(ctypes.Structure):
-    """What is one thread's of a pool (``%Part`` of pool_ir.py)."""
+    """Per-thread state of a pool (``%Part`` of pool_ir.py)."""
 
     _fields_ = (
         ("chunks_left", ctypes.c_int64),

@@ -99,7 +99,7 @@ def read(path: str | Path, sha256: str | None = None, key: bytes | None = None) 
 
 
 def executable_of(path: Path, container: Container) -> Executable:
-    """What a container that was read from ``path`` holds. Raises ArtifactError."""
+    """Executable in a container that was read from ``path``. Raises ArtifactError."""
     if "kind" in container.header:
         raise NotExecutableError(path, str(container.header["kind"]), container)
     with consistent(path):
@@ -168,7 +168,7 @@ def _spec_from_json(data: Sequence[Any], dims: Mapping[str, Dim]) -> TensorSpec:
 
 
 def _extent(data: int | str, dims: Mapping[str, Dim]) -> int:
-    """A number, or the size of a text; whatever is neither stays, for the verifier to refuse."""
+    """Extent: a number, or the size of a text; anything else stays as it is, for the verifier to refuse."""
     found = parse_extent(data, dims) if isinstance(data, str) else data
     return found if is_size(found) else data  # type: ignore[return-value]
 

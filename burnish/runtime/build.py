@@ -1,4 +1,4 @@
-"""Links a compiled model's objects and the driver: the last step of compilation."""
+"""Linking of a compiled model's objects and the driver: the last step of compilation."""
 
 from __future__ import annotations
 

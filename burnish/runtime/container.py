@@ -39,7 +39,7 @@ _START = _PREFIX.size + 32  # bytes before the header
 
 @dataclass(frozen=True)
 class Container:
-    """A verified file: its header, and its sections, which are copies in memory that nobody else has."""
+    """Verified container file: its header, and its sections, which are copies in memory that nobody else has."""
 
     header: Mapping[str, Any]
     sections: Mapping[str, memoryview]
@@ -136,7 +136,7 @@ def _read(path: Path, file: BinaryIO, start: int, length: int, section: str, kin
 
 
 def _read_header(path: Path, file: BinaryIO, size: int, key: bytes | None, whole: Any) -> tuple[int, dict[str, Any]]:
-    """Where the sections begin, and the header."""
+    """Header of an artifact, and the offset at which its sections begin."""
     if size < _START:
         raise ArtifactError(f"{path} is no Burnish artifact, or truncated: {size} bytes")
     prefix = bytes(_read(path, file, 0, _START, "prefix")[0])

@@ -31,7 +31,7 @@ NO_SIZES: Mapping[str, int] = {}
 
 
 class Device(Protocol):
-    """What runs a machine's code: a driver of a real device, or a simulator."""
+    """Device that runs a machine's code: a driver of a real device, or a simulator."""
 
     def run(self, code: bytes, memory: Sequence[np.ndarray | int]) -> None:
         """Runs one kernel. ``code``: what the machine's ``compile`` made; ``memory``: the bytes (uint8) of its
@@ -88,7 +88,7 @@ class TimedDevice(Protocol):
     """A device that kernels can be measured on."""
 
     def bench(self, cpu: str) -> DeviceBench:
-        """Where kernels for the target ``cpu`` are measured. Raises TargetError where there is no such device."""
+        """Measurement bench for the target ``cpu``. Raises TargetError where there is no such device."""
 
 
 @runtime_checkable
@@ -96,12 +96,12 @@ class OwnKernels(Protocol):
     """A device that runs the code of CPUs, which is one image and no :func:`archive`."""
 
     def kernels(self, image: Image) -> Mapping[str, bytes]:
-        """What ``run`` takes for each kernel."""
+        """Kernels by name, as ``run`` takes them."""
 
 
 @dataclass(frozen=True)
 class Absent:
-    """In the place of a CPU that this machine is not: a module for it can be saved, and not called."""
+    """Stand-in for a CPU that this machine is not: a module for it can be saved, and not called."""
 
     reason: str
 
@@ -167,14 +167,16 @@ class DeviceCode:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> Any:
-        """What executes the steps."""
+        """Runner that executes the steps."""
         if isinstance(self.device, OwnRunner):
             return self.device.runner(executable, self.kernels, params, state, externs, comm)
         return DeviceRunner(executable, self, params, state, externs, comm)
 
 
 class DeviceRunner:
-    """The steps of an executable, its kernels on a device; as :class:`~burnish.runtime.runner.CpuRunner`."""
+    """Device runner: the steps of an executable, its kernels on a device; as
+    :class:`~burnish.runtime.runner.CpuRunner`.
+    """
 
     def __init__(
         self,
@@ -256,7 +258,7 @@ class DeviceRunner:
         call(ctypes.addressof(arguments), ctypes.addressof(self.runtime))
 
     def _address(self, slot: Slot, addresses: Sequence[int]) -> int:
-        """Where an argument lies in a call with inputs and outputs at ``addresses``."""
+        """Address of an argument in a call with inputs and outputs at ``addresses``."""
         if slot.memory == "size":
             return addresses[len(self.executable.inputs) + len(self.executable.outputs) + slot.index]
         if slot.memory == "arena":
@@ -284,7 +286,7 @@ def _in_round(step: Repeat, call: KernelCall, t: int) -> KernelCall:
 
 
 def _placed(step: Repeat, slot: Slot, t: int) -> Slot:
-    """Where an argument is in round ``t``: itself, or as far behind what its pointer points to as it says."""
+    """Slot of an argument in round ``t``: itself, or as far behind what its pointer points to as it says."""
     if slot.memory != "repeat":
         return slot
     place = _pointed(step, step.pointers[slot.index], t)
@@ -292,7 +294,7 @@ def _placed(step: Repeat, slot: Slot, t: int) -> Slot:
 
 
 def _pointed(step: Repeat, pointer: Pointer, t: int) -> Slot:
-    """Where a pointer points in round ``t``; see :class:`~burnish.runtime.steps.Pointer`."""
+    """Slot that a pointer points to in round ``t``; see :class:`~burnish.runtime.steps.Pointer`."""
     if pointer.before is not None:
         if t == 0:
             return replace(pointer.before, nbytes=pointer.nbytes)

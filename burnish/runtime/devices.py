@@ -19,7 +19,7 @@ BY_ARCHITECTURE: Mapping[str, Callable[[], Any]] = {"nvptx64": CudaDevice}
 
 
 def device_maker(machine: Machine) -> Callable[[], Any] | None:
-    """What makes the device of a machine: its own, or that of its architecture; None where this CPU calls its code."""
+    """Device factory of a machine: its own, or that of its architecture; None where this CPU calls its code."""
     shipped = BY_ARCHITECTURE.get(machine.architectures[0]) if machine.dialect.grid is not None else None
     return machine.device or shipped
 
@@ -39,7 +39,7 @@ def device_for(machine: Machine, fingerprint: str) -> Any | None:
 
 
 def bench_for(target: Target) -> DeviceBench:
-    """Where kernels for a target are measured, if not on this CPU.
+    """Measurement bench of a target, if not this CPU.
 
     Raises TargetError, naming the target, where its device cannot be had or has no clock.
     """
@@ -60,7 +60,7 @@ def is_timed(machine: Machine) -> bool:
 
 
 def usual_threads(target: Target) -> int:
-    """Threads of this process that code for a target runs on by default: all cores, and one beside another device."""
+    """Default threads of this process for a target's code: all cores, or one where another device runs it."""
     return available_cores() if device_maker(target.machine) is None else 1
 
 

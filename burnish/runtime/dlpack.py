@@ -78,7 +78,8 @@ def device_of(value: Any) -> tuple[int, int]:
 def tensor_of(
     value: Any, stream: int | None = None
 ) -> tuple[int, tuple[int, ...], tuple[int, ...], np.dtype[Any], Any]:
-    """Of a tensor on any device: its address, shape, strides in elements, dtype, and what keeps it alive.
+    """DLPack view of a tensor on any device: address, shape, strides in elements, dtype, and the capsule that keeps it
+    alive.
 
     ``stream``: of the device, which waits for what computes it. Raises InputError as :func:`from_dlpack`.
     """
@@ -95,7 +96,7 @@ def tensor_of(
 
 
 def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Those of a row-major array, in elements."""
+    """Strides of a row-major array, in elements."""
     return tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
 
 
@@ -144,7 +145,7 @@ def _destroy(capsule: int) -> None:
 
 
 def exported_array(array: np.ndarray, **asked: Any) -> Any:
-    """As ``array.__dlpack__(**asked)``, also of bfloat16, which NumPy does not export."""
+    """DLPack export, as ``array.__dlpack__(**asked)``, also of bfloat16, which NumPy does not export."""
     if array.dtype.kind != "V":
         return array.__dlpack__(**asked)
     if asked.get("dl_device") not in (None, CPU):

@@ -89,7 +89,7 @@ class Executable:
 
     @cached_property
     def state_offsets(self) -> tuple[int, ...]:
-        """Where each state begins in the memory of all, in bytes; last, where that ends."""
+        """Byte offset of each state in the memory of all; last, where that ends."""
         ends = accumulate(round_up(spec.nbytes, ALIGNMENT) for spec in self.states)
         return (0, *ends)
 

@@ -58,7 +58,7 @@ class Fenced:
         return self
 
     def lock(self) -> None:
-        """From now on a write is an invalid access."""
+        """Write protection: from now on a write is an invalid access."""
         protect(self._start, self._size, mmap.PROT_READ)
 
     def untouched_around(self) -> bool:

@@ -32,7 +32,7 @@ def check_host(target: str) -> None:
 
 
 def obstacle(target: str) -> str:
-    """What keeps code for ``target``, a ``fingerprint``, from running here, behind its name; empty if nothing does."""
+    """Reason why code for ``target``, a ``fingerprint``, cannot run here, behind its name; empty if it can."""
     triple, _, rest = target.partition("/")
     cpu, _, features = rest.partition("/")
     machine = machine_of(triple)
@@ -75,6 +75,8 @@ def cpu_flags() -> frozenset[str]:
 
 
 def machine_of(triple: str) -> str:
-    """``x86_64`` or ``aarch64`` of a triple, whatever it calls them; the triple's own name of another machine."""
+    """Architecture of a triple, under any of its names: ``x86_64`` or ``aarch64``; the triple's own name of another
+    machine.
+    """
     name = triple.partition("-")[0]
     return _SAME_MACHINE.get(name, name)

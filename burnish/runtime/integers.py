@@ -25,8 +25,8 @@ class Allowed(NamedTuple):
 
 
 def known_integers(info: Mapping[str, Any], inputs: int) -> tuple[Allowed, ...]:
-    """What a model's ``info`` says of its integer inputs, in lists: "labels" as position, number of classes and what is
-    ignored, "indices" as position, low and high. What is no such list is left out.
+    """Ranges of a model's integer inputs, of its ``info``, in lists: "labels" as position, number of classes and what
+    is ignored, "indices" as position, low and high. What is no such list is left out.
     """
     labels = [Allowed(p, None, high, ignore) for p, high, ignore in _lists(info.get("labels"), inputs)
               if isinstance(high, int) and isinstance(ignore, int | None)]  # fmt: skip

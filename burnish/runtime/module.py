@@ -44,9 +44,9 @@ NAMED_SLOW = 3  # slow steps that a ``repr`` names
 
 @dataclass(frozen=True)
 class ProfileRow:
-    """One step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of a call, and
-    says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python. ``slow``: why the step
-    is expected to be slow, if it is.
+    """Profile of one step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of
+    a call, and says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python. ``slow``:
+    why the step is expected to be slow, if it is.
     """
 
     node: str
@@ -160,7 +160,7 @@ class Module:
 
     @property
     def variants(self) -> dict[str, str]:
-        """What ``save`` writes, by the names of targets, each with what keeps it from running here (empty: nothing).
+        """Target variants that ``save`` writes, by name, each with what keeps it from running here (empty: nothing).
         Empty for a model compiled for one target, and a loaded one.
         """
         return {v.name: obstacle(v.executable.target) for v in self._all}
@@ -176,7 +176,7 @@ class Module:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What the artifact keeps beside the model; see :meth:`note`."""
+        """Metadata in the artifact; see :meth:`note`."""
         return self.executable.info
 
     @property
@@ -191,8 +191,8 @@ class Module:
 
     @property
     def rewrites(self) -> dict[str, Any] | None:
-        """What substitutions found for the model: each one applied, the predicted and the measured gain, and whether
-        they were kept. None where none were looked for.
+        """Substitutions in the model: each one applied, the predicted and the measured gain, and whether they were
+        kept. None where none were looked for.
         """
         return self.executable.info.get("rewrites")
 
@@ -227,7 +227,7 @@ class Module:
 
     @property
     def state(self) -> ModuleStates:
-        """What the model keeps from call to call, by name: values to read and to replace."""
+        """Persistent state of the model, kept from call to call: values to read and to replace, by name."""
         return ModuleStates(self.executable, self._state_bytes, self._lock)
 
     def reset(self) -> None:
@@ -277,7 +277,7 @@ class Module:
         return found[0] if len(found) == 1 else tuple(found)
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
-        """As calling the module, but writes to existing arrays: contiguous, writable, apart from each other; to the
+        """Calls the module, but writes to existing arrays: contiguous, writable, apart from each other; to the
         beginnings of those with extents that a call counts, given at their greatest. Raises InputError.
         """
         if self._there is not None and any(map(is_on_gpu, (*inputs, *outputs))):
@@ -423,7 +423,7 @@ class Module:
         return self._structures.complete(values, arrays), now
 
     def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
-        """What the shapes of these inputs decide, remembered for the last few. Raises InputError."""
+        """Sizes, offsets and types for the shapes of these inputs, remembered for the last few. Raises InputError."""
         shapes = tuple([array.shape for array in arrays])
         found = self._sizes(bind(self.inputs, shapes))
         while len(self._seen) >= KEPT:
@@ -432,7 +432,7 @@ class Module:
         return found
 
     def _sizes(self, values: Mapping[str, int]) -> Sized:
-        """What these values of the dimensions decide."""
+        """Sizes, offsets and types at these values of the dimensions."""
         return sized(self.executable, values, self._planner, self._runner.places, self._runner.extents)
 
 
@@ -470,7 +470,7 @@ def load(
 
 
 def _device_code(executable: Executable, device: Device, threads: int | None) -> DeviceCode:
-    """The kernels of a device, and those that run beside it on this machine. Raises ArtifactError as ``Module``."""
+    """Device kernels, and those that this machine runs for the device. Raises ArtifactError as ``Module``."""
     if isinstance(device, OwnKernels):
         return DeviceCode(device, device.kernels(executable.code))
     kernels, native = divided(executable.code)
@@ -496,7 +496,7 @@ def _watch_forks() -> None:
 
 
 def _after_fork() -> None:
-    """In a child, no other thread is left that could release a lock. The one that forked, in a handler, still can."""
+    """Fork handler of the child: no other thread is left to release a lock; the forking one, in a handler, can."""
     for module in _modules:
         if isinstance(module._runner, CpuRunner):
             module._runner.reseed()

@@ -17,7 +17,9 @@ def anonymous_pages(nbytes: int, shared: bool = False) -> mmap.mmap:
 
 
 def protect(address: int, nbytes: int, allowed: int) -> None:
-    """From now on only what ``allowed`` says may be done with whole pages. Raises OSError if the system refuses."""
+    """Memory protection (mprotect): from now on only what ``allowed`` says may be done with whole pages. Raises OSError
+    if the system refuses.
+    """
     if _libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(nbytes), allowed):
         code = ctypes.get_errno()
         raise OSError(code, "mprotect: the system refuses to protect memory")

@@ -42,7 +42,7 @@ class _Segment:
 
 @dataclass(frozen=True)
 class CpuCode:
-    """The code of an executable in executable memory, and the threads that run it."""
+    """CPU code of an executable, in executable memory, and the threads that run it."""
 
     workers: ThreadPool
     image: LoadedImage
@@ -55,12 +55,12 @@ class CpuCode:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> CpuRunner:
-        """What executes the steps."""
+        """Runner that executes the steps."""
         return CpuRunner(executable, self.workers, self.image, params, state, externs, comm)
 
 
 class CpuRunner:
-    """The steps of an executable on this machine: tables of native calls, and operators that are Python.
+    """CPU runner: the steps of an executable as tables of native calls, and operators that are Python.
 
     ``places`` and ``extents`` say of each address that a call enters what it is (``tables.Tables``, ``sized.sized``).
     """

@@ -155,9 +155,9 @@ def sized(
     places: np.ndarray,
     extents: Sequence[tuple[int, int]] = (),
 ) -> Sized:
-    """What these values of the dimensions decide; those that a call counts have their greatest. ``places``: of each
-    address, its buffer in the arena or -1, and the offset in what it points into. ``extents``: which of them are no
-    addresses but the values of these sizes.
+    """Types, offsets and arena of an executable at these values of the dimensions; those that a call counts have their
+    greatest. ``places``: of each address, its buffer in the arena or -1, and the offset in what it points into.
+    ``extents``: which of them are no addresses but the values of these sizes.
     """
     sizes = {**given, **{d.name: d.high for d in executable.counted}}
     both = executable.inputs, executable.outputs

@@ -59,7 +59,7 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class Slot:
-    """Where a step finds an argument: byte ``offset`` of input, output or state ``index``, of parameters or arena.
+    """Argument location of a step: byte ``offset`` of input, output or state ``index``, of parameters or arena.
 
     ``nbytes``: those of the tensor there; 0 if they depend on dimensions. In an arena planned for each size, ``index``
     is that of a buffer. In the memory ``size`` it is no place: the argument itself is the value of dimension ``index``.
@@ -82,12 +82,12 @@ class KernelCall:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return self.kernel
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Its arguments, in the order in which native code finds them."""
+        """Arguments, in the order in which native code finds them."""
         return self.args
 
 
@@ -107,23 +107,23 @@ class CopyStep:
 
     @property
     def amount(self) -> int:
-        """How many bytes: a number or a size."""
+        """Bytes to copy: a number or a size."""
         return self.source.nbytes if type(self.nbytes) is int and not self.nbytes else self.nbytes
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return "copy"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Where it writes, and where it reads."""
+        """Slots written and read, in this order."""
         return (self.target, self.source) if self.round is None else (self.target, self.source, self.round)
 
 
 @dataclass(frozen=True)
 class Count:
-    """Makes the int64 at ``source`` the value of a dimension, for the steps behind it."""
+    """Dimension count: makes the int64 at ``source`` the value of a dimension, for the steps behind it."""
 
     dim: Dim
     source: Slot
@@ -131,19 +131,20 @@ class Count:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return "count"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Where it reads."""
+        """Slot read."""
         return (self.source,)
 
 
 @dataclass(frozen=True)
 class Host:
-    """A call of an opaque operator in Python. ``specs``: what lies in the slots ``args``, of which the last ``results``
-    are written. ``operator`` is found by its name when the executable is loaded: a file holds no Python code.
+    """Host call of an opaque operator in Python. ``specs``: what lies in the slots ``args``, of which the last
+    ``results`` are written. ``operator`` is found by its name when the executable is loaded: a file holds no Python
+    code.
     """
 
     operator: str
@@ -155,12 +156,12 @@ class Host:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"{self.operator} (host)"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Its arguments, results last."""
+        """Arguments, results last."""
         return self.args
 
 
@@ -192,17 +193,17 @@ class Collective:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"{self.operation} (collective)"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """Where it reads, and where it writes."""
+        """Slots read and written, in this order."""
         return tuple(slot for slot in (self.source, self.target) if slot is not None)
 
     @property
     def specs(self) -> tuple[TensorSpec, ...]:
-        """What lies in ``slots``."""
+        """Types of the tensors in ``slots``."""
         places = (self.source, self.spec), (self.target, self.result or self.spec)
         return tuple(spec for slot, spec in places if slot is not None)
 
@@ -227,7 +228,7 @@ class Wait:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return "wait"
 
     @property
@@ -238,7 +239,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Pointer:
-    """Where an argument of repeated calls is, time after time.
+    """Pointer argument of repeated calls, by round.
 
     In round ``t`` of ``n`` it is ``n - 1 - t`` rounds before the last, and so in ``places[(n - 1 - t) % 2]``: two equal
     ones, or two in turn, the last round's first. There it is ``stride`` bytes (a number or a size) times ``t`` from the
@@ -281,19 +282,21 @@ class Repeat:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return " + ".join(dict.fromkeys(call.kernel for call in (*self.calls, *self.odd))) + " (repeated)"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """What it reads and writes: arguments that stay, and those that its pointers come from."""
+        """Slots read and written: arguments that stay, and those that its pointers come from."""
         own = (slot for call in self.all_calls for slot in call.args if slot.memory != "repeat")
         return (*own, *(slot for pointer in self.pointers for slot in pointer.slots))
 
 
 @dataclass(frozen=True)
 class Branch:
-    """The steps ``then`` where the byte at ``condition`` is not 0, else ``other``: native ones, one after another."""
+    """Branch: the steps ``then`` where the byte at ``condition`` is not 0, else ``other``: native ones, one after
+    another.
+    """
 
     condition: Slot
     then: tuple[Native, ...]
@@ -302,7 +305,7 @@ class Branch:
 
     @property
     def places(self) -> tuple[Slot, ...]:
-        """Where what decides lies."""
+        """Slot of the condition."""
         return (self.condition,)
 
     @property
@@ -312,7 +315,7 @@ class Branch:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"branch ({_labels(self.then)} | {_labels(self.other)})"
 
     @property
@@ -323,8 +326,9 @@ class Branch:
 
 @dataclass(frozen=True)
 class While:
-    """The steps ``before``, and then ``body`` as long as the byte at ``condition`` is not 0 and it ran fewer times than
-    the number (int64) at ``limit`` says; how often is the number (int64) at ``round``. Steps are native ones.
+    """While loop: the steps ``before``, and then ``body`` as long as the byte at ``condition`` is not 0 and it ran
+    fewer times than the number (int64) at ``limit`` says; how often is the number (int64) at ``round``. Steps are
+    native ones.
     """
 
     limit: Slot
@@ -336,7 +340,7 @@ class While:
 
     @property
     def places(self) -> tuple[Slot, ...]:
-        """Where what decides lies."""
+        """Slots of limit, condition and round."""
         return (self.limit, self.condition, self.round)
 
     @property
@@ -346,17 +350,17 @@ class While:
 
     @property
     def label(self) -> str:
-        """What a profile calls the step."""
+        """Profile label of the step."""
         return f"loop ({_labels(self.body)})"
 
     @property
     def slots(self) -> tuple[Slot, ...]:
-        """What decides, and what its steps read and write."""
+        """Slots read and written: those that decide, and those of its steps."""
         return (*self.places, *(slot for steps in self.lists for step in steps for slot in step.slots))
 
 
 def _labels(steps: Sequence[Native]) -> str:
-    """What the steps are, each kind once, the first few."""
+    """Labels of the steps, each kind once, the first few."""
     names = list(dict.fromkeys(step.label for step in steps if not isinstance(step, CopyStep)))
     more = [f"{len(names) - FEW_LABELS} more"] * (len(names) > FEW_LABELS)
     return " + ".join([*names[:FEW_LABELS], *more]) or "nothing"

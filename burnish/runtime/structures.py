@@ -24,7 +24,7 @@ NAME = "structures"  # in an executable's info
 
 @dataclass(frozen=True)
 class Check:
-    """What an input must be: ``offsets``, which do not fall, from 0 to ``limit``; or ``rows``, from 0 to below it."""
+    """Validity check of an input: ``offsets`` do not fall, from 0 to ``limit``; ``rows`` are from 0 to below it."""
 
     kind: str
     limit: int
@@ -55,7 +55,7 @@ class _Derived:
 
 
 class Structures:
-    """What a module checks and derives of its inputs. ``count``: the inputs that a caller gives."""
+    """Checked and derived inputs of a module. ``count``: the inputs that a caller gives."""
 
     def __init__(self, executable: Executable) -> None:
         """Raises ArtifactError for a description that does not fit the inputs."""

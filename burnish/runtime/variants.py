@@ -178,7 +178,9 @@ def _spans(executable: Executable) -> list[tuple[int, int]]:
 def _grouped(
     data: Mapping[tuple[str, bytes], memoryview], users: Mapping[tuple[str, bytes], Mapping[int, None]]
 ) -> tuple[dict[tuple[str, bytes], tuple[str, int]], dict[str, memoryview]]:
-    """Where each content lies, (section of the file, byte), and the sections: one for all of the same users."""
+    """Section layout: the place of each content, (section of the file, byte), and the sections, one for all of the same
+    users.
+    """
     groups: dict[str, list[tuple[str, bytes]]] = {}
     for content, numbers in users.items():
         groups.setdefault(f"{content[0]} {','.join(map(str, numbers))}", []).append(content)

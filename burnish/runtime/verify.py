@@ -1,4 +1,4 @@
-"""Verifier of executables: whatever of a compiled model can be checked without running it.
+"""Verifier of executables: checks a compiled model as far as that is possible without running it.
 
 It holds against mistakes and against files edited by hand; machine code itself cannot be checked, only trusted.
 """

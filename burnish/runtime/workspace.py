@@ -1,4 +1,4 @@
-"""The memory that a call works in: lent for one call, so that models that run in turn find it in the caches.
+"""Workspace memory of a call: lent for one call, so that models that run in turn find it in the caches.
 
 A process has as many workspaces as calls run at the same time, not as many as there are models.
 """

@@ -1,4 +1,4 @@
-"""The primitive that cuts a loop into parts of equal work, where the work of iterations is in memory."""
+"""Load balancing: cuts a loop into parts of equal work, where the work of iterations is in memory."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ Form = tuple[dict[Expr, int], dict[Digit, int], float, float]  # fixed terms, di
 
 
 def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: bool) -> str | None:
-    """Why iterations of ``loops`` around ``body`` depend on each other; None when they are independent.
+    """Loop-carried dependence: why iterations of ``loops`` around ``body`` depend on each other; None if they do not.
 
     ``ranges`` are those of the loops further out, which stay fixed. With ``reassociate``, buffers that are only
     combined into by one reduction do not count: its order is free (floating-point sums are re-associated).
@@ -44,7 +44,8 @@ def carried(body: Stmt, loops: Mapping[str, int], ranges: Ranges, reassociate: b
 
 
 def undetermined(touching: Sequence[BufferAccess], loops: Mapping[str, int]) -> list[str]:
-    """Those of ``loops`` whose different iterations may touch a common element through any two of the accesses.
+    """Dependence test: those of ``loops`` whose different iterations may touch a common element through any two
+    accesses.
 
     Loops inside of these count as anything at first, then as more of them: where an element fixes the iterations of
     all, as ``x[i * 16 + j]`` does for ``j < 16``, it fixes those of ``j`` alone.
@@ -173,7 +174,7 @@ def _sums(touching: Sequence[BufferAccess]) -> Iterator[dict[str, int]]:
 
 @lru_cache(maxsize=1 << 12)
 def _divided(indices: tuple[Expr, ...], known: tuple[tuple[str, int], ...]) -> tuple[dict[str, int], ...]:
-    """Of the indices, over these ranges, the sums of several variables that are divided: variable -> coefficient."""
+    """Linear sums of several variables that the indices divide, over these ranges: variable -> coefficient."""
     ranges = dict(known)
     inside = [e for i in indices for e in walk(simplify(i, ranges)) if isinstance(e, Binary) and e.op in ("//", "%")]
     sums = [to_linear(e.a)[0] for e in inside]

@@ -1,4 +1,4 @@
-"""The primitive that divides long rows among parts of equal work: a row that a cut falls into is summed in pieces."""
+"""Row splitting: divides long rows among parts of equal work; a row that a cut falls into is summed in pieces."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def divide(program: LoopProgram, loop: str) -> LoopProgram:
 
 
 class _Nest:
-    """What happens in a row: ``init`` sets the accumulator, ``rows`` holds the loop over elements that reduces."""
+    """Row of a reduction: ``init`` sets the accumulator, ``rows`` holds the loop over elements that reduces."""
 
     def __init__(self, alloc: Alloc, loop: For) -> None:
         """Raises ScheduleError for a row that is more, or other, than that."""
@@ -102,7 +102,7 @@ class _Nest:
 
     @property
     def extent(self) -> LoadedExtent:
-        """Of the loop over elements."""
+        """Extent of the loop over elements."""
         found: LoadedExtent = self.loop.extent  # type: ignore[assignment]
         return found
 
@@ -120,7 +120,7 @@ class _Nest:
 
 
 def _pieces(nest: _Nest, row: For, cuts: Buffer, pieces: Buffer, begin: Callable[[Expr], Expr]) -> Stmt:
-    """What lies between the part before and part q, of the row in which q begins, for all q in parallel."""
+    """Parallel loop of partial results: part q has what lies between part q - 1 and it, of the row where q begins."""
     q, acc, extent = Var(f"{row.var}.piece"), nest.alloc.buffer, nest.extent
     ends = LoadedExtent(maximum(extent.begin, begin(maximum(q - 1, 0))), begin(q), extent.most, extent.mean)
     kept = nest.each("kept", lambda s: Store(pieces, (q, *s.indices), Load(acc, s.indices)))

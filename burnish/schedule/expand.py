@@ -131,7 +131,7 @@ def _pair_columns(rows: Sequence[Row], numbers: Sequence[Expr]) -> tuple[list[Ro
 
 
 def _parts(a: Row, b: Row) -> tuple[list[int], list[int]]:
-    """Where two rows agree and where they are opposite, zeros aside; nowhere if they differ by more than signs."""
+    """Equal and opposite positions of two rows, zeros aside; none if they differ by more than signs."""
     if any(abs(x) != abs(y) for x, y in zip(a, b, strict=True)):
         return [], []
     places = [k for k, x in enumerate(a) if x]

@@ -1,4 +1,4 @@
-"""The primitive that pads a loop: whole blocks instead of guarded ones, where the extra work is harmless."""
+"""Loop padding: whole blocks instead of guarded ones, where the extra work is harmless."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def fill(program: LoopProgram, loop: str, multiple: int) -> LoopProgram:
 
 
 def _overreach(site: LoopSite, body: Stmt) -> str | None:
-    """Why the iterations of the loop may not all run: an access out of bounds, or an element written twice."""
+    """Reason why the iterations of the loop may not all run: an access out of bounds, or an element written twice."""
     loop = site.loop.var
     ranges = {**site.ranges, loop: site.loop.extent}
     inside = body.allocates

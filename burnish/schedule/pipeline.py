@@ -36,7 +36,7 @@ from burnish.schedule.nest import find_loop, rename_loops, replace_site
 
 
 def pipeline(program: LoopProgram, loop: str, stages: int, behind: int | None = None) -> LoopProgram:
-    """Fetches what an iteration of ``loop`` computes with ahead of it; ``stages`` copies of its buffers are filled.
+    """Software pipelining of ``loop``: data of later iterations are fetched ahead, into ``stages`` copies of buffers.
 
     The body of the loop allocates buffers, fills some of them by the statements it begins with, and computes. Operands
     of what waits say which copies it is about. ``behind``: None where products are done when the next statement begins;

@@ -1,4 +1,4 @@
-"""The primitive that computes before an innermost loop what it repeats: invariant code motion into a small buffer."""
+"""Loop-invariant code motion: what an innermost loop repeats is computed before it, into a small buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The primitive that hints what will be read later, so that it has come from memory by then."""
+"""Software prefetching: hints what will be read later, so that it has come from memory by then."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _gather_ahead(program: LoopProgram, site: LoopSite, buffer: str, distance: i
 
 
 def _later(loops: Sequence[tuple[str, int]], distance: int) -> dict[str, Expr]:
-    """What nested loops (name, extent) are at, so many iterations on, counted together, but at most at the last."""
+    """Indices of nested loops (name, extent) ``distance`` iterations ahead, counted together, and at most the last."""
     at: Expr = Const(0, INDEX)
     for name, extent in loops:
         at = at * extent + Var(name)

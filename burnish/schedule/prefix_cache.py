@@ -21,7 +21,7 @@ class Steps:
         self._known: OrderedDict[tuple[int, Hashable], tuple[LoopProgram, Any]] = OrderedDict()
 
     def after(self, program: LoopProgram, step: Hashable, make: Callable[[], Any]) -> Any:
-        """What ``make`` returned when the same step was taken from this very program; else it is called."""
+        """Memoized step: what ``make`` returned when it was taken from this very program; else ``make`` is called."""
         key = id(program), step  # an entry keeps its program alive, so that no other has its id
         if key in self._known:
             self._known.move_to_end(key)

@@ -1,4 +1,4 @@
-"""A loop of which data choose one iteration: stores go to where the data say."""
+"""Scatter loops, of which data choose one iteration: stores go to where the data say."""
 
 from __future__ import annotations
 

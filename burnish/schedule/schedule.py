@@ -67,7 +67,7 @@ SCOPED = ("cache_read", "cache_write", "set_scope")  # primitives whose second a
 
 @dataclass
 class Vocabulary:
-    """Tensor intrinsics and memory scopes that calls of a trace name, beside those of the package."""
+    """Tensor intrinsics and memory scopes that a trace names, in addition to those of the package."""
 
     intrinsics: dict[str, TensorIntrinsic]
     scopes: dict[str, MemoryScope]

@@ -1,4 +1,4 @@
-"""Keeps every allocation around all uses of its buffer when a primitive has moved code out of it."""
+"""Buffer scoping: keeps every allocation around all uses of its buffer when a primitive has moved code out of it."""
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _check_movable(program: LoopProgram, stage: str, loop: str, site: LoopSite, 
 
 
 def _count(s: Stmt, buffer: str) -> int:
-    """How often ``buffer`` is read in ``s``."""
+    """Number of reads of ``buffer`` in ``s``."""
     return sum(1 for a in accesses(s, {}, of=buffer) if not a.writes)
 
 

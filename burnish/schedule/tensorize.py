@@ -1,4 +1,4 @@
-"""The primitive that hands a loop nest to a tensor intrinsic of the machine (thesis-chen section 4.3.3)."""
+"""Tensorization: hands a loop nest to a tensor intrinsic of the machine (thesis-chen section 4.3.3)."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class _Matcher:
             raise self.fail(f"operand '{tile.name}' is both '{before}' and '{actual}'")
 
     def _begin(self, access: Load) -> Load:
-        """Where the tile of an access begins."""
+        """Origin of an access's tile."""
         zeros: dict[str, Expr] = {str(v): Const(0, INDEX) for v in self.moving}
         return Load(access.buffer, tuple(simplify(substitute(i, zeros), self.ranges) for i in access.indices))
 

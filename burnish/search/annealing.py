@@ -111,7 +111,7 @@ class Annealing(Walker):
 
 
 def _accepted(scores: NDArray, current: NDArray, least: NDArray) -> NDArray[np.bool_]:
-    """Which moves to these scores are made: those that lose nothing, and those that gain more than ``least``."""
+    """Acceptance mask of moves to these scores: those that lose nothing, and those that gain more than ``least``."""
     with np.errstate(invalid="ignore"):  # -inf minus -inf: accepted by the first comparison
         return (scores >= current) | (scores - current > least)
 

@@ -17,7 +17,7 @@ StopReason = Literal["trials", "seconds", "exhausted", "interrupted"]
 
 @dataclass(frozen=True)
 class Budget:
-    """At most so many trials and seconds; None is no limit. `clock` gives seconds and never goes back."""
+    """Search budget: at most ``trials`` and ``seconds``; None is no limit. `clock` gives seconds, never going back."""
 
     trials: int | None = None
     seconds: float | None = None
@@ -51,7 +51,7 @@ class Event:
 
 @dataclass(frozen=True)
 class SearchReport(Generic[Candidate]):
-    """What a search found: `best` is None and `cost` is inf if no trial succeeded."""
+    """Search result: `best` is None and `cost` is inf if no trial succeeded."""
 
     best: Candidate | None
     cost: float
@@ -98,7 +98,7 @@ class Tally(Generic[Candidate]):
 
     @property
     def stop_reason(self) -> StopReason | None:
-        """Why the search has to stop now; None if it may go on."""
+        """Reason to stop the search now; None if it may go on."""
         if self._stopped is None and self.trials_left == 0:
             self._stopped = "trials"
         if self._stopped is None and self.seconds_left == 0:
@@ -106,7 +106,7 @@ class Tally(Generic[Candidate]):
         return self._stopped
 
     def batch(self, count: int) -> int:
-        """How many trials, at most `count`, the next batch may have: 0 when the search has to stop."""
+        """Size of the next batch of trials, at most `count`: 0 when the search has to stop."""
         if self.stop_reason is not None:
             return 0
         return count if self.trials_left is None else min(count, self.trials_left)

@@ -15,7 +15,7 @@ Share = Callable[[SearchSpace, np.random.Generator, Set[int]], float]  # space, 
 
 
 def select(space: SearchSpace, points: Points, scores: NDArray, count: int, weight: float) -> NDArray[np.int64]:
-    """Which rows, (min(count, n),), to choose from candidates (n, width), in the order of the choice.
+    """Greedy submodular selection: rows, (min(count, n),), of candidates (n, width), in the order of the choice.
 
     Maximizes greedily the sum of the chosen scores plus `weight` times the number of different choices they cover: for
     every knob the number of its values that occur (equation 5.3 with α = `weight`, in the unit of the scores). Of equal

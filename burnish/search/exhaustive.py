@@ -13,7 +13,9 @@ BLOCK = 8192  # rows scored at a time
 
 
 class Exhaustive(Walker):
-    """The best points by score out of all. Exact, and cheaper than 128 × 500 steps of annealing below 64,000 points."""
+    """Exhaustive search: the best points by score out of all. Exact, and cheaper than 128 × 500 steps of annealing
+    below 64,000 points.
+    """
 
     def propose(self, score: Score, count: int, exclude: Set[int] = NOTHING) -> Points:
         """The `count` best points by `score`, best first, that are not excluded; none of score -inf."""

@@ -22,7 +22,7 @@ class RandomSearch(Walker):
 
 
 class GridSearch(Walker):
-    """All points in the order of `enumerate`, each once."""
+    """Grid search: all points in the order of `enumerate`, each once."""
 
     _next = 0
 

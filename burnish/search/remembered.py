@@ -1,4 +1,4 @@
-"""Scores that walks ask about the same points again and again, and points told apart by a table of hashes."""
+"""Score cache of walkers, and a hash table of distinct points."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ROOM = 1024  # distinct points that there is room for at first
 
 
 class Remembered:
-    """A score that is asked once for each point.
+    """Score cache: each point is scored once.
 
     A call of it costs about as much as ``CALL`` points, for each alternative that it is asked about. When the calls for
     one have cost as much as all its points would, the rest of these are scored at once: that is at most twice what
@@ -75,6 +75,8 @@ def _place(points, met, table, count, found):  # type: ignore[no-untyped-def]
     """Fills ``found``; new points go behind the first ``count`` of ``met``, which has room. How many there are then."""
     last = np.uint64(len(table) - 1)  # the length is a power of two
     for i in range(len(points)):
+        # Multiplications spread differences to high bits, shifts bring them back to the low ones, which choose the
+        # slot.
         mixed = np.uint64(0)
         for c in range(points.shape[1]):
             mixed = (mixed ^ np.uint64(points[i, c])) * np.uint64(0x9E3779B97F4A7C15)
@@ -93,6 +95,7 @@ def _place(points, met, table, count, found):  # type: ignore[no-untyped-def]
                 same &= met[place, c] == points[i, c]
             if same:
                 break
+            # Linear probing: at most half of the table is in use (`places`), so an empty slot is near.
             slot = (slot + np.uint64(1)) & last
         found[i] = place
     return count

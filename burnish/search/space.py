@@ -22,7 +22,8 @@ STEPS = np.array([-2, -1, 1, 2, 0, 0, 0, 0])  # of an ordered choice, drawn unif
 
 
 class SearchSpace:
-    """What `GridSpace` and `Union` share: one table row of sizes for each alternative, of which a grid has one.
+    """Search space, base of `GridSpace` and `Union`: one table row of sizes for each alternative, of which a grid has
+    one.
 
     `width` is the number of columns of a point, `size` the number of points (a Python integer without bound), `counts`
     those of each alternative, whose keys follow one another.
@@ -164,7 +165,7 @@ class SearchSpace:
         return np.where(self._of(kept, points), points, np.int32(0))
 
     def contains(self, points: Points) -> NDArray[np.bool_]:
-        """Which rows, (n,), are canonical points of this space."""
+        """Mask of rows, (n,), that are canonical points of this space."""
         if points.ndim != 2 or points.shape[1] != self.width:
             return np.zeros(len(points), bool)
         known = np.ones(len(points), bool)
@@ -186,7 +187,7 @@ class SearchSpace:
 
 
 class GridSpace(SearchSpace):
-    """The product of finite choices: point column j is a position 0 … sizes[j] - 1.
+    """Grid space, the product of finite choices: point column j is a position 0 … sizes[j] - 1.
 
     `ordered[j]` says that near positions are alike (tile sizes, but not names of loop orders); all are by default.
     """

@@ -16,7 +16,7 @@ Decode = Callable[[bytes], tuple[int, int]]  # code -> instructions, and those t
 
 @dataclass(frozen=True)
 class InstructionSet:
-    """What the emulator has to know of an architecture.
+    """Architecture description for the CPU emulator.
 
     ``constants``: unicorn's module of its names, with their ``prefix``; ``mode`` of its processor, and its ``model``
     (empty: unicorn's own choice). ``arguments``: the registers of the first two arguments; ``link``: the one with the

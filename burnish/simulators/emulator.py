@@ -35,7 +35,7 @@ class BasicBlock:
 
 @dataclass(eq=False)
 class CpuEmulator:
-    """A device that runs an executable for the CPUs of ``emulated.SETS`` on one thread, by unicorn.
+    """CPU emulator device: runs an executable for the CPUs of ``emulated.SETS`` on one thread, by unicorn.
 
     Its instructions are those that unicorn's newest core has: of x86-64 the level v2, of RISC-V those without vectors.
     Each buffer ends at a page that may not be touched, up to its alignment of 64 bytes. ``count``: whether ``blocks``
@@ -52,8 +52,8 @@ class CpuEmulator:
         self._unicorn = require("unicorn", extra="emulator")
 
     def kernels(self, image: Image) -> Mapping[str, bytes]:
-        """What :meth:`run` takes for each kernel of an executable's code. Raises TargetError for a machine that it does
-        not know, or whose instructions it cannot count.
+        """Kernels of an executable's code by name, as :meth:`run` takes them. Raises TargetError for a machine that it
+        does not know, or whose instructions it cannot count.
         """
         known = [name for name, own in SETS.items() if own.decode or not self.count]
         if image.machine not in known:
@@ -129,8 +129,8 @@ class CpuEmulator:
 
 
 def _laid_out(spans: Sequence[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:
-    """Where buffers lie in the emulated memory, and its pages (begin, bytes): buffers that overlap still do, and others
-    have pages of their own, at whose end they end.
+    """Memory layout of the emulated process: places of the buffers, and pages (begin, bytes). Buffers that overlap
+    still do, and others have pages of their own, at whose end they end.
     """
     places, pages, free = [0] * len(spans), list[tuple[int, int]](), _DATA
     order = sorted(range(len(spans)), key=lambda i: spans[i])

@@ -75,7 +75,7 @@ _ROUTINE = struct.pack(
 
 @dataclass(eq=False)
 class Spike:
-    """A device that runs an executable for RISC-V CPUs on one thread, each kernel in a process of its own.
+    """RISC-V simulator device: runs an executable on one thread, each kernel in a process of its own.
 
     ``isa``: what the simulated processor has, in Spike's words. Raises MissingDependencyError.
     """
@@ -87,7 +87,7 @@ class Spike:
         self._program = _executable()
 
     def kernels(self, image: Image) -> Mapping[str, bytes]:
-        """What :meth:`run` takes for each kernel of an executable's code. Raises TargetError for another machine's."""
+        """Kernels of an executable's code by name, as :meth:`run` takes them. Raises TargetError for other machines."""
         if image.machine != RISCV64.name:
             raise TargetError(f"spike: found code for {image.machine}; allowed: {RISCV64.name}")
         self._image = image
@@ -143,7 +143,7 @@ class Spike:
 
 
 def _executable() -> str:
-    """Where Spike is: on the path, or in the package of this name. It runs `dtc`, the device-tree compiler."""
+    """Path of Spike: on the path, or in the package of this name. It runs `dtc`, the device-tree compiler."""
     if shutil.which("dtc") is None:
         raise MissingDependencyError("spike: found no `dtc` on the path; install the device-tree compiler")
     found = shutil.which("spike")

@@ -29,7 +29,7 @@ _warned: set[str] = set()
 
 @dataclass(frozen=True)
 class BackendOptions:
-    """What ``torch.compile(options=)`` may say: as arguments of :func:`burnish.compile`; ``rewrite`` is False.
+    """Options of ``torch.compile(options=)``, as arguments of :func:`burnish.compile`; ``rewrite`` is False.
 
     ``training``: graphs with gradients are compiled, too; else they are left to torch.
     """
@@ -42,7 +42,7 @@ class BackendOptions:
     training: bool = True
 
     def compile(self, graph: Graph) -> Module:
-        """The graph as a module; on as many threads as torch uses unless told otherwise."""
+        """Compiled module of the graph; on as many threads as torch uses unless ``threads`` is given."""
         import torch
 
         threads = torch.get_num_threads() if self.threads is None else self.threads
@@ -176,8 +176,8 @@ class Frozen:
 
 
 class CompiledGraph:
-    """A graph of AOT autograd as a function of its arguments, compiled when it is first called: only then are there
-    real parameters, and no fake mode.
+    """Compiled graph of AOT autograd, as a function of its arguments, compiled when it is first called: only then are
+    there real parameters, and no fake mode.
     """
 
     def __init__(self, graph: Any, candidates: Sequence[Any], options: BackendOptions, direction: str = "") -> None:

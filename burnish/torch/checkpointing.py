@@ -25,7 +25,7 @@ _LARGE = 0.25  # of what is kept: a block with more is divided into its children
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """The ``blocks``, by name, to wrap in ``torch.utils.checkpoint``.
+    """Checkpointing plan: the ``blocks``, by name, to wrap in ``torch.utils.checkpoint``.
 
     Bytes of tensors that are live at most in a forward and a backward pass, gradients with them, parameters without:
     ``predicted`` and ``measured`` with the plan, ``baseline`` measured without. ``extra``: the share of the forward
@@ -70,7 +70,8 @@ def checkpoint_plan(
     blocks: Sequence[str] | None = None,
     costs: Mapping[str, float] | None = None,
 ) -> CheckpointPlan:
-    """Which blocks of ``module`` to wrap, at least cost, so that forward and backward pass take ``budget`` bytes.
+    """Activation checkpointing: blocks of ``module`` to wrap, at least cost, so that forward and backward take
+    ``budget`` bytes.
 
     ``inputs``: a tensor, a tuple of arguments, or a mapping by name. ``blocks``: names of submodules that may be
     wrapped, which do not contain each other; by default the children, and those of containers and of large children.

@@ -27,7 +27,7 @@ Compile = Callable[[Graph], Module]
 
 @dataclass
 class Setting:
-    """What the parts of one graph have in common. ``known``: constants by the names of placeholders."""
+    """Shared context of one graph's parts. ``known``: constants by the names of placeholders."""
 
     compile: Compile
     symbols: Symbols
@@ -234,7 +234,7 @@ class _Strided:
 
 
 def _taker(node: Any, holders: list[Any], work: Translation, setting: Setting, outputs: list[str]) -> Taker:
-    """How one result is had; adds the graph's output that it needs."""
+    """Accessor of one result; adds the graph's output that it needs."""
     if not hasattr(node, "meta"):
         return lambda args, results: node
     if node in holders:

@@ -73,7 +73,7 @@ _graphs: deque[GraphReport] = deque(maxlen=MOST_GRAPHS)
 
 
 def report() -> BackendReport:
-    """What ``torch.compile(backend="burnish")`` has compiled in this process, and what it has left to torch."""
+    """Report of what ``torch.compile(backend="burnish")`` compiled in this process, and what it left to torch."""
     return BackendReport(_graphs)
 
 

@@ -47,7 +47,7 @@ def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -
 
 
 def _setting(machine: str, threads: int, cold: bool) -> str:
-    """Where and how records were measured, in words."""
+    """Measurement setting of records, in words: CPU, threads, and whether weights are in the caches."""
     triple, _, rest = machine.partition("/")
     return f"{rest.partition('/')[0]} ({triple}), {threads} threads, weights {'cold' if cold else 'hot'}"
 

@@ -59,7 +59,7 @@ class TrainingSet:
         return int(self.kernels.max(initial=-1)) + 1
 
     def of(self, rows: NDArray[Any]) -> TrainingSet:
-        """Those rows."""
+        """Subset of the training set, by rows."""
         return TrainingSet(self.features[rows], self.seconds[rows], self.kernels[rows])
 
 
@@ -79,7 +79,7 @@ def training_records(records: Iterable[Record], besides: Collection[str] = ()) -
 
 
 def training_set(records: Sequence[Record]) -> TrainingSet:
-    """What :func:`training_records` records teach."""
+    """Training set of the records that :func:`training_records` chooses."""
     numbers: dict[tuple[object, ...], int] = {}
     kernels = [numbers.setdefault((r.target, r.threads, r.cold, r.kernel), len(numbers)) for r in records]
     features = np.array([r.features for r in records], np.float32).reshape(len(records), len(INVARIANT))
@@ -94,7 +94,9 @@ def fitted(known: TrainingSet, seed: int = 0) -> TreeModel:
 
 
 def fit_transfer(prior: CostModel | None, records: Iterable[Record], seed: int = 0) -> CostModel | None:
-    """What a model, and records beside it, teach: trees go on from its scores. None where there is neither."""
+    """Transfer learning: trees fitted to records, on top of the scores of ``prior`` if there is one; ``prior`` itself
+    where records are too few.
+    """
     known = training_set(training_records(records))
     if len(known) < ENOUGH:
         return prior
@@ -131,7 +133,7 @@ def train(records: Iterable[Record], seed: int = 0) -> dict[str, Any]:
 
 
 def held_out(known: TrainingSet, seed: int = 0) -> dict[str, float]:
-    """How well kernels are ranked that the model has not seen: a fifth of them or so at a time, the others known.
+    """Cross-validation of ranking on kernels that the model has not seen: about a fifth at a time, the others known.
 
     An operator that was measured on several machines, or in several settings, is one here: it is never known in part.
     ``pairs_in_order``: the share of pairs whose faster one scores higher, of chance 0.5; the median of the kernels.
@@ -158,7 +160,9 @@ def held_out(known: TrainingSet, seed: int = 0) -> dict[str, float]:
 
 
 def _alike(known: TrainingSet) -> NDArray[np.int64]:
-    """For every kernel the first that has a candidate with equal features, as kernels of one operator have."""
+    """Equivalence of kernels: for each the first that has a candidate with equal features, as kernels of one operator
+    have.
+    """
     first = np.arange(known.groups)
     _, candidate = np.unique(known.features, axis=0, return_inverse=True)
     seen: dict[int, int] = {}
@@ -181,7 +185,9 @@ def save(document: Mapping[str, Any], path: str | Path) -> None:
 
 
 def kind_of(target: Target) -> str:
-    """Machines of a kind share a model: of so many vector registers; "narrow" multiply less than 64 bytes at once."""
+    """Machine class whose members share a model, by vector registers: "16", "32", and "32_narrow", which multiplies
+    less than 64 bytes at once.
+    """
     if target.vector_registers < 32:
         return "16"
     return "32" if target.multiply_bytes >= 64 else "32_narrow"

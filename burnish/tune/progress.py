@@ -18,7 +18,7 @@ UNKNOWN_GAIN = 0.1  # expected of one more batch before a kernel's trials say an
 
 @dataclass
 class KernelProgress:
-    """Where the tuning of one kernel stands.
+    """Tuning state of one kernel.
 
     ``race``: that of its candidates, once there are any; the best of earlier sessions leads it at first. ``tried``:
     trials of this session, and ``spent`` the seconds they took. ``confirmed``: how the best of the finals compares with
@@ -55,7 +55,7 @@ class KernelProgress:
         return self.task.calls * self.seconds
 
     def saving(self, trials: int) -> float:
-        """Seconds of the model's time that so many more trials are expected to save."""
+        """Expected saving of ``trials`` more trials, in seconds of the model's time."""
         if not isfinite(self.seconds) or self.tuner.exhausted:
             return 0.0
         expected = self.tuner.forecast()

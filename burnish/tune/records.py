@@ -116,7 +116,7 @@ def record(
     features: Sequence[float] = (),
     cost: float = 0.0,
 ) -> Record:
-    """What is remembered of a trial."""
+    """Tuning record of a measured trial."""
     choice = {knob: value if isinstance(value, str) else int(value) for knob, value in trial.choice.items()}
     date = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     return Record(
@@ -225,7 +225,7 @@ _LATER: dict[str, Any] = {"kernel": "", "edition": 0, "features": [], "cost": 0.
 
 
 class RecordFile:
-    """The records of one file, which need not exist yet; every query first reads what has been appended since.
+    """File of tuning records, which need not exist yet; every query first reads what has been appended since.
 
     What a writer that was killed has left of its last record is cut off; a file that may not be written is only read.
     """
@@ -257,7 +257,7 @@ class RecordFile:
         return list(self._records)
 
     def measurements(self, target: str, threads: int, key: str, cold: bool = False) -> list[Record]:
-        """What was tried for a task on this very machine, fastest first, failures last."""
+        """Records of a task on this very machine, fastest first, failures last."""
         self._refresh()
         wanted = (target, threads, key, cold)
         return sorted((r for r in self._records if _setting(r) == wanted), key=lambda r: r.seconds)

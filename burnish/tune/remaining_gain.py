@@ -34,7 +34,7 @@ _POINTS = 256
 
 @dataclass(frozen=True)
 class Forecast:
-    """The tail of a search: a draw undercuts the best by t in log cost with probability ``at_best * S(t)``.
+    """Tail distribution of a search: a draw undercuts the best by t in log cost with probability ``at_best * S(t)``.
 
     ``S`` is the survival function of the generalized Pareto distribution of this ``scale`` and ``shape``.
     """
@@ -44,7 +44,7 @@ class Forecast:
     shape: float
 
     def gain(self, draws: int) -> float:
-        """The share of the best cost that so many more draws are expected to save, from 0 to 1."""
+        """Expected gain of ``draws`` more draws: the share of the best cost that they save, from 0 to 1."""
         if self.scale <= 0 or draws <= 0 or self.at_best <= 0:
             return 0.0
         end = -self.scale / self.shape if self.shape < 0 else 30 * self.scale
@@ -105,7 +105,7 @@ def _searched(tail: Forecast, draws: int, leads: bool) -> Forecast:
 
 
 def allocate_draws(costs: Sequence[float], kinds: Sequence[int], sizes: Sequence[int], count: int) -> list[int]:
-    """How many of at most ``count`` further draws each kind is worth: one by one, where the next should save most.
+    """Allocation of at most ``count`` further draws to kinds: one by one, where the next should save most.
 
     As :func:`mixture_forecast`; a kind of which less than two candidates succeeded has an exponential tail below the
     first. What no kind is expected to gain from is not allotted.

@@ -1,4 +1,4 @@
-"""Tuning a whole model: every distinct kernel once, time where the model gains most, winners judged beside defaults."""
+"""Whole-model tuning: every distinct kernel once, time where the model gains most, winners judged against defaults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
 
 @dataclass(frozen=True)
 class Tune:
-    """How to tune: until a budget is used up, or until what remains is worth less.
+    """Tuning settings: until a budget is used up, or until what remains is worth less.
 
     ``seconds``: the time to tune; None: no limit. ``trials``: the most candidates to try; None: no limit.
     ``least_gain``: the share of the model's time; tuning stops when all further trials that the budget has room for are
@@ -69,8 +69,8 @@ class Tune:
 
 @dataclass(frozen=True)
 class SessionOutcome:
-    """What a session has done: seconds it took, trials, why it stopped; ``expected``: the share of the model's time
-    that going on as long again was expected to save.
+    """Session result: seconds it took, trials, why it stopped; ``expected``: the share of the model's time that going
+    on as long again was expected to save.
     """
 
     kernels: Sequence[KernelProgress]

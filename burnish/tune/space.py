@@ -31,7 +31,7 @@ class Alternative:
 
     @cached_property
     def describe(self) -> Describe:
-        """What gives the loop nests of candidates."""
+        """Loop-nest builder for this alternative's candidates."""
         return self.template.on(self.task, self.target).nests
 
 
@@ -44,7 +44,7 @@ class Candidate:
 
     @property
     def algorithm(self) -> str:
-        """Of the node that is computed, where that is open; else empty."""
+        """Algorithm of the node that is computed, where there is a choice; else empty."""
         return self.alternative.label.partition("/")[0]
 
     def __str__(self) -> str:
@@ -82,7 +82,7 @@ class TuningSpace:
 
     @cached_property
     def levels(self) -> tuple[int, ...]:
-        """Of each alternative, the levels of its candidates' nests."""
+        """Loop-nest depth of each alternative's candidates."""
         first = [{knob: choices[:1] for knob, choices in a.choices.items()} for a in self.alternatives]
         return tuple(len(a.describe(knobs, 1).axes) for a, knobs in zip(self.alternatives, first, strict=True))
 
@@ -115,7 +115,7 @@ class TuningSpace:
         return point
 
     def rows(self, points: Points) -> list[np.ndarray | slice]:
-        """For each alternative the rows of ``points`` [n, width] that belong to it."""
+        """Rows of ``points`` [n, width] by the alternative that they belong to."""
         if not self._first:
             return [slice(None)]
         return [np.flatnonzero(points[:, 0] == number) for number in range(len(self.alternatives))]

@@ -26,7 +26,7 @@ VAST = 1 << 26  # points of which a population finds one hill only
 
 @dataclass(frozen=True)
 class TuningStrategy:
-    """One way to tune. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
+    """Tuning strategy. ``model`` makes a cost model from a seed (None: ``walker`` learns by itself, or not at all).
 
     ``representation`` is what the model sees. Batches have ``batch`` trials (with ``first``: so many at first, more
     as more is known), chosen for score and diversity
@@ -34,8 +34,7 @@ class TuningStrategy:
     ``share`` at random ("contextual": AdaTune's equation 3). The model is first asked after ``initial`` trials.
     One with ``transfer`` starts from what other kernels have taught, and adds to it (thesis-chen eq. 5.4): they are
     known by the representation ``common``; its model, boosted trees, sees its own beside (together: "transfer"), unless
-    that is the same. A ``selective`` one follows its model to no candidate that cannot be fast by what is known without
-    measuring.
+    that is the same. ``selective``: proposals that are plausible by static facts alone come before all others.
     A share ``near`` of a batch, in whole trials, is next to the fastest measured: a model learns late how good an
     alternative is of which it has seen one candidate.
     A ``thorough`` one tries alternatives with few candidates for as long as they are expected to gain most.
@@ -70,7 +69,7 @@ class TuningStrategy:
         return replace(self, **changes)  # type: ignore[arg-type]
 
     def within(self, space: SearchSpace) -> TuningStrategy:
-        """What it does in a space of this size."""
+        """Strategy adapted to a space of this size."""
         if not self.adaptive or space.size <= VAST:
             return self
         return self.with_(walker=_roaming, candidates=AUTOTVM.candidates, diversity=AUTOTVM.diversity)

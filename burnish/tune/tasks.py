@@ -25,7 +25,7 @@ from burnish.tune.space import Alternative, TuningSpace
 
 @dataclass(frozen=True)
 class TuningTask:
-    """A kernel of a model, and the space of the ways to compute it.
+    """Tuning task: a kernel of a model, and the space of its implementations.
 
     ``key`` identifies it on this machine, ``name`` says what it computes (``name_of``), ``calls`` how often the model
     runs it. ``flops`` are operations of the definition. Where the algorithm of a node is open, ``signature`` is that of
@@ -86,7 +86,7 @@ def name_of(group: Group) -> str:
 
 
 def _by_algorithm(chosen: Estimate, made: KernelPlan, group: Group, reference: Graph, node: Node) -> KernelTask:
-    """What a group's kernel computes if its anchor, ``node`` of the reference, is computed by another algorithm.
+    """Kernel task of a group whose anchor, ``node`` of the reference, is computed by another algorithm.
 
     Activations stay where and as they are in the arrangement, so that kernels can be exchanged for one another.
     """

@@ -32,7 +32,7 @@ _SCREENED = 2048  # random points among which the first trials of a search that 
 
 
 class Tuner:
-    """The search for the fastest candidate of one space.
+    """Tuner of one kernel: searches one space for the fastest candidate.
 
     ``prior``: a model of other kernels by their features in the strategy's ``common`` representation, which a strategy
     with transfer asks until it has measurements of its own, and adds to then. It may be replaced at any time.
@@ -72,7 +72,7 @@ class Tuner:
         return len(self._tried) >= self.space.size
 
     def forecast(self) -> Mixture | None:
-        """What further trials are expected to find; None before two of them succeeded."""
+        """Forecast of the costs that further trials find; None before two trials succeeded."""
         return mixture_forecast(self.costs, self._kinds, [a.space.size for a in self.space.alternatives])
 
     def propose(self, count: int) -> Points:
@@ -119,7 +119,7 @@ class Tuner:
 
     @property
     def _kinds(self) -> list[int]:
-        """Of every candidate measured, the number of its alternative."""
+        """Alternative number of every candidate measured."""
         found: list[int] = self.space.space.alternatives(self.points).tolist()
         return found
 
@@ -127,7 +127,8 @@ class Tuner:
         return set(self.space.space.keys(points).tolist())
 
     def _few(self, count: int, score: Score) -> Points:
-        """The best of alternatives with few candidates, beside others: at most ``count``, as many as are worth a trial.
+        """Best candidates of small alternatives, in addition to the others: at most ``count``, as many as are worth a
+        trial.
 
         A model learns late how good so few are.
         """

@@ -72,9 +72,9 @@ def standalone(evaluator: Evaluator) -> Validator:
 
 @dataclass(frozen=True)
 class InModelValidator:
-    """The best candidates of all kernels where they will run: with inputs that another kernel has left in some cache,
-    and weights that come from wherever they are by then. On its own a kernel finds them elsewhere: over the best
-    candidates of a kernel, times alone and in a model are correlated by 0.2 to 0.7 only.
+    """Validation of the best candidates inside the model, where they will run: with inputs that another kernel has left
+    in some cache, and weights that come from wherever they are by then. On its own a kernel finds them elsewhere: over
+    the best candidates of a kernel, times alone and in a model are correlated by 0.2 to 0.7 only.
 
     Module number k has the k-th contender of every kernel. All are profiled in turns, and of each kernel the one wins
     that takes the least of the default's time, if that is surely less. Then the winners play together. All that happens
@@ -128,7 +128,8 @@ class InModelValidator:
         self, sandbox: Sandbox, plain: Module, tasks: Sequence[TuningTask], places: Sequence[Sequence[_Place]],
         validations: Sequence[KernelValidation | None], size: tuple[int, int],
     ) -> list[KernelValidation | None]:  # fmt: skip
-        """The verdicts after winners that are surely slower than their defaults beside each other have lost.
+        """Verdicts after compiling all winners into one model, in which those surely slower than their defaults have
+        lost.
 
         Kernels can hinder each other: those that read one constant in packings that differ keep it in the caches twice.
         """
@@ -150,7 +151,7 @@ class InModelValidator:
         return found
 
     def _built(self, finalists: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
-        """Those that can be built, which several processes do at once; compiling then finds them in the cache.
+        """Buildable finalists, built in several processes; compiling then finds them in the cache.
 
         Of choices that make no difference the first.
         """
@@ -170,7 +171,7 @@ class InModelValidator:
 
 
 def finalists(kernel: KernelProgress, most: int) -> list[Candidate]:
-    """At most so many: the default, then the fastest by their own measurements."""
+    """Candidates for the final comparison, at most ``most``: the default, then the fastest as measured alone."""
     default, tuner = kernel.task.space.default, kernel.tuner
     found = [default]
     for row in np.argsort(tuner.costs, kind="stable").tolist():
@@ -194,7 +195,7 @@ def _choices(assignment: Sequence[tuple[TuningTask, Candidate]], target: Target)
 
 
 def _seconds(sandbox: Sandbox, module: Module) -> float:
-    """What a call takes. Raises Failure."""
+    """Seconds of one call, at least LEAST. Raises Failure."""
     ((calls,),) = sandbox.profiles([module], 1, 1)
     return max(sum(seconds for _, seconds in calls), LEAST)
 
@@ -214,7 +215,7 @@ def _by_call(rows: Sequence[tuple[str, float]]) -> dict[_Place, float]:
 
 
 def _calls(module: Module, keys: Sequence[Sequence[str]]) -> dict[str, list[_Place]]:
-    """Where each kernel, by the keys of those of each step, is called: of a step that repeats several, all of it."""
+    """Call sites of each kernel, by the keys of those of each step: of a step that repeats several, all of it."""
     found: dict[str, list[_Place]] = {}
     steps = [step.node for step in module.executable.steps if isinstance(step, (KernelCall, Repeat, Branch, While))]
     for own, place in zip(keys, _numbered(steps), strict=True):
@@ -229,7 +230,7 @@ def _spent(module: Mapping[_Place, float], places: Sequence[_Place]) -> float:
 
 
 def _validation(candidates: Sequence[Candidate], rounds: Sequence[Sequence[float]]) -> KernelValidation | None:
-    """By the seconds of each round and module, of which number k has candidate k, counted around."""
+    """Verdict on candidates by the seconds of each round and module; number k has candidate k, counted around."""
     many = len(candidates)
     series = [[median(times[number::many]) for times in rounds] for number in range(many)]
     best: KernelValidation | None = None

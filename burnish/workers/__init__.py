@@ -1,5 +1,5 @@
-"""Worker processes with limits: jobs are functions by name with plain arguments, never pickled; whatever a job does,
-its outcome is a value. Workers come from a warm fork server or are new interpreters.
+"""Worker processes with limits: jobs are functions by name with plain arguments, never pickled; success, error, crash
+and timeout of a job are values. Workers come from a warm fork server or are new interpreters.
 """
 
 from burnish.workers.forkserver import ForkServer

@@ -15,7 +15,7 @@ _PARENT_DEATH = 1  # PR_SET_PDEATHSIG
 
 @dataclass(frozen=True)
 class ResourceLimits:
-    """What a job may use; None: whatever it wants.
+    """Resource limits of a job; None: no limit.
 
     ``seconds``: until its outcome, or between two signs of life. ``processor_seconds``: of all its threads together,
     so that what else the machine does has no say. ``memory``: bytes of address space beyond what its process holds when
@@ -28,8 +28,8 @@ class ResourceLimits:
 
 
 def restrain() -> None:
-    """For a process where crashes are expected: no core dumps, no words on the terminal, the first to go when memory
-    ends, and gone with its parent, whatever it does.
+    """Settings of a process where crashes are expected: no core dumps, no words on the terminal, the first to go when
+    memory ends, and gone with its parent, whatever it does.
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
@@ -42,7 +42,7 @@ def restrain() -> None:
 
 
 def limit_memory(nbytes: int | None) -> None:
-    """From now on this process may take so many bytes of address space beyond what it holds; None: any number."""
+    """Address-space limit of this process: ``nbytes`` beyond what it holds now; None: no limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_AS)
     most = hard
     if nbytes is not None:
@@ -57,5 +57,5 @@ def limit_memory(nbytes: int | None) -> None:
 
 
 def limit_processor(seconds: float | None) -> None:
-    """After so many seconds of processor time SIGPROF ends this process, in native code too; None: never."""
+    """Processor-time limit: after ``seconds`` of it SIGPROF ends this process, in native code too; None: never."""
     signal.setitimer(signal.ITIMER_PROF, seconds or 0.0)

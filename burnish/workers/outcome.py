@@ -14,9 +14,9 @@ KINDS = ("ok", "error", "crashed", "timeout", "out of memory")
 
 @dataclass(frozen=True)
 class JobOutcome:
-    """What became of a job. ``kind``, one of KINDS: it returned ``value``; it raised; its process ended; it used up its
-    time; or its memory. ``detail`` tells people of all but the first, ``error`` of what it raised: its type, message,
-    traceback and, of a WorkerError, rank. Only after ``ok`` and ``error`` does the worker live on.
+    """Job outcome. ``kind``, one of KINDS: it returned ``value``; it raised; its process ended; it used up its time; or
+    its memory. ``detail`` tells people of all but the first, ``error`` of what it raised: its type, message, traceback
+    and, of a WorkerError, rank. Only after ``ok`` and ``error`` does the worker live on.
     """
 
     kind: str
@@ -43,7 +43,9 @@ class JobProgress:
 
 
 class Failure(Exception):  # noqa: N818 - an outcome
-    """A job that has no result: ``kind`` and ``detail`` as in :class:`JobOutcome`, ``told``: its last sign of life."""
+    """Job failure, without a result: ``kind`` and ``detail`` as in :class:`JobOutcome`, ``told``: its last sign of
+    life.
+    """
 
     def __init__(self, kind: str, detail: str, told: Any = None) -> None:
         super().__init__(kind, detail, told)

@@ -81,7 +81,7 @@ class _Writer:
         self._known: dict[int, tuple[Any, Any]] = {}  # by id: the object, kept alive, and what stands for it
 
     def plain(self, value: Any) -> Any:
-        """What JSON can hold in place of a value."""
+        """JSON encoding of a value."""
         kind = type(value)
         if value is None or kind in (str, int, float, bool):
             return value
@@ -214,7 +214,7 @@ def _is_ml_dtype(dtype: np.dtype[Any]) -> bool:
 
 
 def _imported(path: str) -> Any:
-    """What an import path ``module:name`` leads to."""
+    """Object at an import path ``module:name``."""
     module, _, name = path.partition(":")
     return _lookup(importlib.import_module(module), name)
 

@@ -47,7 +47,7 @@ class WorkerPool:
             self._idle.pop().end()
 
     def run(self, next_job: Callable[[], Job | None]) -> Generator[tuple[Job, JobProgress | JobOutcome]]:
-        """What every job tells, and its outcome, as they come.
+        """Job events as they come: progress, and the outcome of every job.
 
         ``next_job`` is asked whenever a worker is free; after None it is asked again when another outcome was taken.
         Jobs under way are cancelled, and their workers ended, by an exception and when the generator is closed. Raises

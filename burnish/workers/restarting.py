@@ -1,4 +1,4 @@
-"""One worker that keeps what its jobs have made, replaced when one of them took it with it."""
+"""Stateful worker process, restarted after a job has ended it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RestartingWorker:
         return None if self._worker is None else self._worker.pid
 
     def call(self, function: Callable[..., Any], *arguments: Any, limits: ResourceLimits | None = None) -> Any:
-        """The result of a job. Raises Failure if there is none: with what it told last; WorkerError without workers."""
+        """Result of a job. Raises Failure, with the last progress, if there is none; WorkerError without workers."""
         if self._worker is None:
             self._worker = self._start()
         told: Any = None

@@ -52,7 +52,7 @@ def serve(end: socket.socket, allocate: Allocate = ordinary) -> None:
 
 
 def run(text: str, arrays: list[Array]) -> dict[str, Any]:
-    """What an owner is told of a job: its ``result``, or the ``error`` that it raised, or ``memory``, that it ended."""
+    """Job report to its owner: its ``result``, the ``error`` that it raised, or ``memory``, that it ran out of it."""
     try:
         order = decode(text, arrays)
         memory, processor_seconds = order["limits"]

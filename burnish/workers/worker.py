@@ -27,7 +27,9 @@ End = Callable[[], int | None]  # kills the process if it still runs; its exit c
 
 
 class Worker:
-    """A process that runs one job at a time, and the line to it. For one thread. Use it as a context, or ``end`` it."""
+    """Worker process that runs one job at a time, and the line to it. For one thread. Use it as a context, or ``end``
+    it.
+    """
 
     def __init__(self, pid: int, line: MessageLine, end: End) -> None:
         self.pid = pid
@@ -99,7 +101,7 @@ class Worker:
         return self._code
 
     def event(self) -> JobProgress | JobOutcome | None:
-        """What has arrived on its line; None if that is of no interest to others.
+        """Event that has arrived on the worker's line; None if it is of no interest to others.
 
         After an outcome but ``ok`` and ``error`` the worker is ended.
         """
@@ -161,7 +163,7 @@ class Worker:
 
 
 def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[Worker, JobProgress | JobOutcome]]:
-    """What workers that have jobs tell, as soon as one does or the time of one is up, or after ``timeout`` seconds.
+    """Worker events, as soon as one arrives, the time limit of a job is up, or ``timeout`` seconds have passed.
 
     May be nothing even before that.
     """
@@ -183,7 +185,7 @@ def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[
 
 
 def ended(code: int | None) -> str:
-    """How a process ended, for people: such as ``was killed by SIGSEGV``."""
+    """Exit status of a process, for people: such as ``was killed by SIGSEGV``."""
     if code is None:
         return "ended with its server"
     return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"

@@ -50,7 +50,7 @@ class OnnxNode:
 
     @property
     def stem(self) -> str:
-        """What names of intermediate tensors begin with: the first output in use."""
+        """Name prefix of intermediate tensors: the first output in use."""
         return next((name for name in self.outputs if name), self.name)
 
     def input(self, position: int) -> str:
@@ -128,7 +128,7 @@ class OnnxContext:
         return self.emit(op, *inputs, **attrs)
 
     def emit(self, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
-        """All outputs of ``op`` as a node, whatever is known of its inputs."""
+        """Node of ``op`` with all its outputs, never folded, even on constant inputs."""
         names = [self.builder.fresh(f"{self.node.stem}.{op}")]
         added = self.builder.add_many(op, *inputs, names=names, node=self.node.name, **attrs)
         self.made.update(added)

@@ -243,7 +243,7 @@ def _stack(c: OnnxContext, parts: Sequence[str], axis: int) -> str:
 
 
 def _at_run_time(c: OnnxContext, n: OnnxNode) -> list[str]:
-    """An operator that import cannot translate, whatever it knows of its inputs."""
+    """Run-time operator: import cannot translate it, even on constant inputs."""
     raise RuntimeValue(f"{n}: found results that are no tensors of numbers of a known shape; allowed: in a call", "")
 
 

@@ -36,7 +36,7 @@ class EagerNode:
         return default if found is None else found
 
     def once(self, make: Callable[[], Any]) -> Any:
-        """What ``make`` gives for the node's attributes alone, among which it is kept, under the empty name."""
+        """Memoized ``make()``, which depends on the node's attributes alone; kept among them, under the empty name."""
         kept: Any = self.attrs
         if "" not in kept:
             kept[""] = make()

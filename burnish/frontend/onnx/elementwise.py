@@ -50,7 +50,7 @@ def _with_alpha(op: str, default: float, c: OnnxContext, n: OnnxNode) -> str:
 
 
 def _variadic(op: str, c: OnnxContext, n: OnnxNode) -> str:
-    """Of all inputs, which before opset 8 are of one shape."""
+    """Variadic operator as a chain of binary ones; before opset 8 all inputs have one shape."""
     total = n.inputs[0]
     if n.opset < 8 and not all(c.may_be(c.shape(name), c.shape(total)) for name in n.inputs):
         c.invalid("inputs", f"shapes {[list(c.shape(name)) for name in n.inputs]}", "one shape before opset 8")
@@ -121,7 +121,9 @@ def _pow(c: OnnxContext, n: OnnxNode) -> str:
 
 
 def _power_dtype(base: str, exponent: str) -> str:
-    """Of integers the wider one; where a float is among them one whose digits hold all values of both, or float64."""
+    """Computation dtype of Pow: of two integers the wider; with a float, one whose digits hold all values of both, or
+    float64.
+    """
     if base == exponent:
         return base
     digits = {"bfloat16": 8, "float16": 11, "float32": 24, "float64": 53}

@@ -1,4 +1,4 @@
-"""External data of ONNX tensors: read from files beside the model, and from nowhere else."""
+"""External data of ONNX tensors: read from files in the model's folder or below it, and from nowhere else."""
 
 from __future__ import annotations
 

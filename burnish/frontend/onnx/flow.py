@@ -123,8 +123,8 @@ def loop(
 def empty_results(
     c: OnnxContext, body: onnx.GraphProto, feeds: Sequence[tuple[Sequence[int], str]], skip: int
 ) -> list[str]:
-    """What no round at all makes of the results behind the first ``skip`` of a body: tensors [0, ...] of their types.
-    ``feeds``: the types of the subgraph's inputs.
+    """Stacked results of a loop without iterations: tensors [0, ...] of the types of a body's results after the first
+    ``skip``. ``feeds``: the types of the subgraph's inputs.
     """
     inner = _Inner(c, body)
     results = translate_subgraph(inner.context, body, [inner.input("feed", shape, dtype) for shape, dtype in feeds])

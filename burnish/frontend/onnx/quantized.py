@@ -168,7 +168,7 @@ def integer_convolution(c: OnnxContext, x: str, weight: str, x_zero: str, w_zero
 
 
 def _byte_convolution(c: OnnxContext, x: str, weight: Weight, x_zero: str) -> str:
-    """Of images; signals are images of one row."""
+    """Integer convolution of images; signals are images of one row."""
     attrs, shape = window_attributes(c, weight.integers.shape[2:]), weight.integers.shape
     weight = Weight(weight.integers.reshape(*shape[:2], -1, shape[-1]), weight.moved)
     known, image = c.builder.constants.get(x_zero), as_image(c, x)

@@ -68,7 +68,7 @@ def _check(c: OnnxContext, n: OnnxNode) -> None:
 
 
 def _live_steps(c: OnnxContext, n: OnnxNode, steps: int, batch: int) -> str:
-    """Which steps each row has, [T, B, 1], by the lengths of sequences; "" where it has all."""
+    """Mask of the steps that each row has, [T, B, 1], by the lengths of sequences; "" where it has all."""
     lengths = n.input(4)
     known = c.builder.constants.get(lengths) if lengths else None
     if not lengths or (known is not None and (known == steps).all()):

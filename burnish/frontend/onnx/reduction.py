@@ -79,7 +79,7 @@ def _batch_norm(c: OnnxContext, n: OnnxNode) -> str | list[str]:
 
 
 def _batch_norm_training(c: OnnxContext, n: OnnxNode) -> list[str]:
-    """By the statistics of the batch, with running ones of what they were and what they are."""
+    """Batch normalization in training, by the statistics of the batch, with running ones of old and new."""
     x, scale, bias, mean, variance = n.inputs
     axes = tuple(d for d in range(c.rank(x)) if d != 1)
     wide = c.cast(x, c.dtype(mean))

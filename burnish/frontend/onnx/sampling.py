@@ -100,7 +100,7 @@ class ResizeAxis:
     roi: tuple[float, float] = (0.0, 1.0)
 
     def places(self) -> np.ndarray:
-        """Where each output element lies among the inputs (ONNX, Resize: coordinate_transformation_mode)."""
+        """Input coordinates of the output elements (ONNX, Resize: coordinate_transformation_mode)."""
         i, n = np.arange(self.size, dtype=np.float64), self.extent
         match self.coordinates:
             case "asymmetric":
@@ -120,7 +120,7 @@ class ResizeAxis:
         return (i + 0.5) / self.scale - 0.5
 
     def outside(self) -> np.ndarray:
-        """Which output elements lie outside the image and are not resampled."""
+        """Mask of output elements that lie outside the image and are not resampled."""
         places = self.places()
         crops = self.coordinates == "tf_crop_and_resize"
         return crops & ((places < 0) | (places > self.extent - 1))

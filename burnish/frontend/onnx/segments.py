@@ -126,7 +126,7 @@ class SegmentedGraph:
 
     @cached_property
     def outside(self) -> set[str]:
-        """What this program reads of what is around it, constants excepted."""
+        """Captured names: read by this program from outside it, constants excepted."""
         own = {name for node in self.nodes for name in node.output} | {value.name for value in self.graph.input}
         return set[str]().union(self.outputs, *self.reads) - own - self.known
 

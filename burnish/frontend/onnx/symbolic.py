@@ -164,7 +164,7 @@ def _where(condition: Any, a: Any, b: Any) -> Any:
 
 
 def _objects_like(found: Any) -> Known:
-    """What NumPy gives for one element is the element itself."""
+    """Object array of a NumPy result, which for one element is the element itself."""
     return found if isinstance(found, np.ndarray) else _objects([found], ())
 
 

@@ -54,7 +54,7 @@ def _moved(operator: str) -> Eager:
 
 
 def _places(operator: str, n: EagerNode) -> list[np.ndarray]:
-    """What the operator gives for the numbers 0, 1, … as the texts of its inputs."""
+    """Index map of a text operator: its outputs for the numbers 0, 1, … in place of the texts of its inputs."""
     context = OnnxContext(GraphBuilder(), translators=TRANSLATORS, opset=n.opset)
     names, feeds, begin = [], dict[str, np.ndarray](), 0
     for at, value in enumerate(n.inputs):
@@ -116,7 +116,7 @@ def _column(n: EagerNode, kind: str) -> tuple[list[Any], np.dtype]:
 
 
 def _otherwise(n: EagerNode, dtype: np.dtype) -> Any:
-    """What a table gives for what is no key."""
+    """Default value of a LabelEncoder, for inputs that are no key."""
     tensor = n.attrs.get("default_tensor")
     if isinstance(tensor, TensorProto):
         texts = tensor.data_type == TensorProto.STRING
@@ -298,7 +298,7 @@ def _full_match(n: EagerNode) -> list[Any]:
 
 
 def _tf_idf(n: EagerNode) -> list[Any]:
-    """How often each n-gram of the pool is in a row of words; ``mode`` weighs that."""
+    """TF-IDF counts of the pool's n-grams by row of words; ``mode`` weighs them."""
     x, mode = n.inputs[0], n.attrs["mode"]
     if x.ndim not in (1, 2) or mode not in ("TF", "IDF", "TFIDF"):
         raise n.invalid("input 0 and attribute 'mode'", f"{list(x.shape)}, {mode}", "[C] or [N, C]; TF, IDF, TFIDF")

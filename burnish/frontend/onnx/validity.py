@@ -17,7 +17,7 @@ _ATTRIBUTE_TYPES = onnx.AttributeProto.AttributeType
 
 
 def label_of(node: onnx.NodeProto, position: int) -> str:
-    """What messages call a node: its name, else its first output, else its place in the graph."""
+    """Node label in messages: its name, else its first output, else its place in the graph."""
     return node.name or next((o for o in node.output if o), f"#{position}")
 
 

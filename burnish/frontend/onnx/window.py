@@ -101,7 +101,7 @@ def window_of(c: OnnxContext, kernel: Sequence[int]) -> tuple[Sequence[int], Seq
 
 
 def window_attributes(c: OnnxContext, kernel: Sequence[int]) -> dict[str, Any]:
-    """What the node's attributes say of a convolution of images, those of one row too."""
+    """Convolution attributes of the node, for images; signals are images of one row."""
     strides, pads, dilations = window_of(c, kernel)
     attrs = {"strides": _two(strides, 1), "pads": _two_pads(pads), "dilations": _two(dilations, 1)}
     return {**attrs, "groups": c.node.attr("group", 1)}

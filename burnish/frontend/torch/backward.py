@@ -30,7 +30,7 @@ def _pulled_back(
 
 
 def _unknown(c: TorchContext, shape: Sequence[int], like: Ref) -> Ref:
-    """In place of a tensor that a linear operator is differentiated by: its value does not matter."""
+    """Placeholder value of a tensor that a linear operator is differentiated by: zeros, since it does not matter."""
     return c.expand(c.scalar(0, like), shape)
 
 
@@ -87,7 +87,7 @@ def _attention_backward(
 
 
 def _summed_heads(c: TorchContext, x: Ref, heads: int) -> Ref:
-    """Of heads of the query that share one of the key, the sum."""
+    """Sum over query heads that share a key head (grouped-query attention)."""
     batch, all_heads, *rest = c.shape(x)
     if all_heads == heads:
         return x
@@ -183,7 +183,7 @@ def _scatter_add(c: TorchContext, x: Ref, dim: int, index: Ref, src: Ref) -> Ref
 
 
 def _classes(c: TorchContext, x: Ref, target: Ref, weight: Ref | None, ignore_index: int) -> tuple[Ref, Ref, Ref]:
-    """Which labels count, of each its class, 0 where it does not, and its weight, 0 likewise. Refuses vectors."""
+    """Label mask, class and weight of each label, both 0 where it does not count. Refuses vectors."""
     if c.rank(x) < 2:
         c.refuse("input", f"{c.rank(x)} dimensions", "2 at least: [N, classes, …]")
     known = c.add("not_equal", target, c.constant(ignore_index, c.dtype(target)))

@@ -125,7 +125,7 @@ class TorchContext:
 
     @property
     def out(self) -> Any:
-        """What torch says of the first output: a fake tensor."""
+        """Fake tensor of the first output, as torch traced it."""
         return self.result[0] if isinstance(self.result, (tuple, list)) else self.result
 
     @property

@@ -96,7 +96,7 @@ def _feature_dropout(c: TorchContext, x: Ref, p: float, train: bool) -> Ref:
 
 
 def _inference(c: TorchContext, input: Ref, p: float, train: bool) -> Ref:
-    """In a graph that is not exported: torch.compile's."""
+    """Dropout of torch.compile's graphs, which are not exported: refused in training."""
     return input if not train or p == 0 else c.refuse("train", True, "False: random numbers are not supported")
 
 

@@ -18,7 +18,7 @@ ALLOWED = (
 
 @dataclass(frozen=True)
 class Bounds:
-    """What a dimension may be: a multiple of ``multiple`` from ``low`` to ``high``; kernels suit ``hint`` best."""
+    """Bounds of a dimension: a multiple of ``multiple`` from ``low`` to ``high``; kernels suit ``hint`` best."""
 
     name: str
     low: int = 1
@@ -80,7 +80,7 @@ class Dynamic:
 
 
 def read_dynamic(given: Any, tensors: Mapping[str, int]) -> Dynamic:
-    """What the user says of open dimensions. ``tensors``: the ranks of arguments that are tensors, by name.
+    """Open dimensions as the user gives them. ``tensors``: the ranks of arguments that are tensors, by name.
 
     Raises ModelError.
     """

@@ -31,7 +31,7 @@ from burnish.loops.sizes import MOST, dim
 
 @dataclass(frozen=True)
 class CallSignature:
-    """How a network is called: the structures of arguments and results, whose leaves are numbered.
+    """Call signature of a network: the structures of arguments and results, whose leaves are numbered.
 
     ``inputs``: of every leaf of the arguments the number of the graph's input, or the value that it had as an example.
     ``outputs``: of every leaf of the result the number of the graph's output, or its value. ``names``: of arguments, in
@@ -67,7 +67,7 @@ def is_network(model: Any) -> bool:
 def import_torch(
     model: Any, example_inputs: Any = None, dynamic: Any = None, training: bool = False, inference: bool = False
 ) -> TorchModel:
-    """The network in its form of inference as a graph, whatever its mode is, which stays.
+    """Import of a PyTorch network as a graph of its inference; the network's own mode is left as it is.
 
     ``example_inputs``: a tensor, a tuple of positional arguments, or a mapping of arguments by name; an
     ``ExportedProgram`` needs none. ``dynamic``: extents that stay open; see :func:`burnish.compile`. Buffers that the
@@ -336,7 +336,7 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
 
 
 def _place_of(tensor: Any) -> tuple[Any, ...]:
-    """Where a tensor lies in memory: parameters that are one tensor have one place."""
+    """Memory location of a tensor: parameters that are one tensor have one location."""
     return tensor.data_ptr(), tuple(tensor.shape), tensor.stride()
 
 
@@ -447,7 +447,7 @@ def children_of(spec: Any) -> list[Any]:
 
 
 def _order(program: Any, names: Sequence[str]) -> tuple[int, tuple[str, ...]]:
-    """How many arguments the example gave by position, and the names of all arguments."""
+    """Number of arguments that the example gave by position, and the names of all arguments."""
     positional, named = children_of(program.call_spec.in_spec)
     own = list(named.context or [])
     if not names:

@@ -273,7 +273,9 @@ def _embedding_bag(
 
 
 def _place_in(c: TorchContext, x: Ref, borders: Ref, right: bool) -> Ref:
-    """How many of the last dimension of ``borders`` lie before each element of ``x`` [..., 1]; NaN is behind all."""
+    """Bucket index: how many of the last dimension of ``borders`` lie before each element of ``x`` [..., 1]; NaN is
+    last.
+    """
     behind = c.add("greater" if right else "greater_equal", borders, x)
     before = c.cast(c.add("logical_not", behind), "int64")
     return c.cast(c.add("reduce_sum", before, axes=(c.rank(before) - 1,), keepdims=False), c.out_dtype)

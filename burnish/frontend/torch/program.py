@@ -55,7 +55,7 @@ _ABSENT = object()
 
 @dataclass(frozen=True)
 class Untyped:
-    """In place of a tensor that no graph has: why whatever reads it is refused."""
+    """Stand-in for a tensor that a graph cannot hold: the reason why its readers are refused."""
 
     reason: str
 
@@ -74,7 +74,7 @@ class Translation:
     refused: dict[Any, str] = field(default_factory=dict)
 
     def refuse(self, node: Any, reason: str) -> None:
-        """Marks a placeholder that no graph can have: whatever reads it is refused."""
+        """Marks a placeholder that no graph can have: its readers are refused."""
         self.values[node] = Untyped(reason)
 
     @property

@@ -61,7 +61,7 @@ def _per_channel(
 def _switched(
     c: TorchContext, x: Ref, scale: Any, zero_point: Any, fake_quant_enabled: Ref, quant_min: int, quant_max: int
 ) -> Any:
-    """Where a tensor says that it is on, else ``x``."""
+    """Fake quantization where the tensor ``fake_quant_enabled`` is on, else ``x``."""
     value, inside = _fake(c, x, scale, zero_point, None, quant_min, quant_max)
     on = c.cast(c.reshape(fake_quant_enabled, ()), "bool")
     return c.add("where", on, value, x), c.add("logical_or", inside, c.add("logical_not", on))

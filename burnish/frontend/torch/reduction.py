@@ -52,7 +52,7 @@ def at_position(c: TorchContext, x: Ref, dim: int, place: Ref) -> Ref:
 
 
 def _position(op: str, c: TorchContext, x: Ref, dim: int | None = None, keepdim: bool = False) -> Ref:
-    """Of the first extreme along ``dim``, or in the flat tensor."""
+    """Argmax or argmin: the position of the first extreme along ``dim``, or in the flat tensor."""
     x = c.cast(x, "int8") if c.dtype(x) == "bool" else x
     if dim is None or not c.rank(x):
         x, dim = c.flat(x), 0

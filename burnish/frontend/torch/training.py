@@ -1,4 +1,4 @@
-"""A network of PyTorch as it trains: its modes, and what PyTorch does to gradients beside the forward graph.
+"""Training mode of a PyTorch network: modes of its modules, and gradient changes made outside the forward graph.
 
 Every module computes in the mode that it is in: dropout and batch normalization in eval mode are those of inference,
 and so is what asks ``self.training``. A network of which no module is in training mode is taken as by ``train()``.
@@ -73,8 +73,8 @@ def check_hooks(network: Any) -> None:
 
 @contextlib.contextmanager
 def watched(network: Any) -> Iterator[None]:
-    """Raises UnsupportedOperator for what forward does beside its graph meanwhile: hooks on gradients, parameters that
-    no longer require one, attributes of modules that count, random numbers of Python and NumPy.
+    """Detection of side effects of forward. Raises UnsupportedOperator for hooks on gradients, parameters that no
+    longer require one, attributes of modules that count, random numbers of Python and NumPy.
     """
     import torch
 

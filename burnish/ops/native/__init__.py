@@ -1,1 +1,1 @@
-"""Kernels of opaque operators as loops, in the part of Python that numba compiles; NumPy beside them is the oracle."""
+"""Native kernels of opaque operators: loops in the part of Python that numba compiles; NumPy is the oracle."""

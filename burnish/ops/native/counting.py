@@ -165,7 +165,7 @@ def _unique_elements(
     x: Any, values: Any, first: Any, which: Any, numbers: Any, count: Any, order: Any, keys: Any, in_order: int,
     begin: int, end: int,
 ) -> None:  # fmt: skip
-    """As :func:`_unique`, of single elements: these are sorted with their positions."""
+    """Unique elements, as :func:`_unique` finds rows: sorted together with their positions."""
     extent = x.shape[1]
     for low in range(0, extent, RUN):  # runs, by insertion
         for k in range(low, min(low + RUN, extent)):
@@ -256,7 +256,7 @@ def _suppress(
     boxes: Any, scores: Any, most: Any, overlap: Any, least: Any, out: Any, count: Any, heap: Any, kept: Any,
     center: int, begin: int, end: int,
 ) -> None:  # fmt: skip
-    """The boxes of each batch and class from the best on, each beside those that are kept: ``kept`` [5, n], corners and
+    """Non-maximum suppression by batch and class, best box first, against the boxes kept: ``kept`` [5, n], corners and
     areas.
     """
     found, limit = 0, min(most[0], kept.shape[1])
@@ -269,6 +269,8 @@ def _suppress(
                 if least.shape[0] == 0 or value > least[0]:
                     heap[size] = box
                     size += 1
+            # A heap, not a sorted list: mostly few boxes are kept, and only those looked at until then are put in
+            # order.
             for at in range(size // 2 - 1, -1, -1):
                 _sink(heap, scores, batch, number, at, size)
             own = 0
@@ -288,11 +290,14 @@ def _suppress(
                 for k in range(own):
                     high = min(c, kept[2, k]) - max(a, kept[0, k])
                     wide = min(d, kept[3, k]) - max(b, kept[1, k])
+                    # The ratio of intersection and union against `share`, multiplied out: no division, and NaN
+                    # suppresses.
                     if high > 0 and wide > 0:
                         common = high * wide
                         if not common <= share * (area + kept[4, k] - common):
                             free = False
                             break
+                    # Boxes apart have overlap 0, which is above a negative share.
                     elif share < 0 and not share * (area + kept[4, k]) >= 0.0:
                         free = False
                         break

@@ -77,7 +77,7 @@ def _uniform(out: Any, state: Any, seed: int, known: int, low: float, high: floa
 
 
 def _normal(out: Any, state: Any, seed: int, known: int, mean: float, scale: float, begin: int, end: int) -> None:
-    """By the polar method, two numbers from one place in the circle."""
+    """Normal random numbers by the polar method, two from one point in the circle."""
     _start(state, seed, known)
     kept, has = 0.0, False
     for i in range(out.shape[0]):

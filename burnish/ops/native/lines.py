@@ -105,6 +105,8 @@ def _couple(pairs: Any, out: Any, q: Any, p: Any, product: Any, begin: int, end:
                 away = max(away, abs(product[i] - total))
             if not away >= 0.005 / n:
                 break
+            # Gauss-Seidel: p[t] is solved for with the others fixed, then p is normalized. `product` = Q p and
+            # `total` = p' Q p are updated for the step and the scale, in O(n), instead of computed anew.
             for t in range(n):
                 own = q[t, t]
                 step = (total - product[t]) / (1.0 if own == 0.0 else own)

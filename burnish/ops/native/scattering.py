@@ -22,7 +22,7 @@ def _placed(index: int, extent: int) -> int:
 
 
 def _reduced(old: Any, new: Any, reduction: int) -> Any:
-    """What stays of two elements at one place; NaN stays in a maximum or minimum."""
+    """Scatter reduction of two elements at one place; NaN stays in a maximum or minimum."""
     if reduction == 0:
         return new
     if reduction == 1:

@@ -66,7 +66,8 @@ def max_pool_indices_call(
 def _samples_of(
     taps: Any, weights: Any, begins: Any, axis: int, start: float, length: float, bins: int, size: int, ratio: int
 ) -> int:
-    """What the places of a region read along one dimension, those in the image, bin after bin; how many a bin has.
+    """Sampling positions of a region along one dimension (RoI align), those in the image, bin after bin; returns their
+    number a bin.
 
     ``begins`` [axis, bins + 1]: where the places of each bin begin.
     """
@@ -113,6 +114,7 @@ def _align(
         wide, high = rois[r, 2] * scale - shift - left, rois[r, 3] * scale - shift - top
         if shift == 0.0:
             wide, high = max(wide, 1.0), max(high, 1.0)
+        # Rows and columns of samples are separable: found once a region, and used for all channels and bins.
         down = _samples_of(taps, weights, begins, 0, top, high, rows, height, ratio)
         across = _samples_of(taps, weights, begins, 1, left, wide, columns, width, ratio)
         image = min(max(batch[r], 0), x.shape[0] - 1)
@@ -132,6 +134,8 @@ def _align(
                             else:
                                 total += a + b + d + e
                             seen += 1
+                    # Samples outside of the image count as 0: in the mean by the divisor, in the maximum here, where
+                    # any is outside.
                     if greatest:
                         total = max(total, 0.0) if 0 < seen < down * across else total
                     elif down * across > 0:

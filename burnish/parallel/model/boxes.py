@@ -46,7 +46,7 @@ Region = tuple[Box, ...]
 
 @dataclass(frozen=True)
 class Read:
-    """One access: the operand's number and its index expressions, in axes of an output and reduction variables."""
+    """Operand access: the operand's number and its index expressions, in axes of an output and reduction variables."""
 
     operand: int
     output: int
@@ -55,7 +55,7 @@ class Read:
 
 @dataclass(frozen=True, eq=False)
 class Definition:
-    """What an operator reads where it is applied: accesses, the axes of its outputs, and extents of its reductions."""
+    """Access pattern of an applied operator: reads, the axes of its outputs, and extents of its reductions."""
 
     reads: tuple[Read, ...]
     axes: tuple[tuple[str, ...], ...]

@@ -37,7 +37,7 @@ class ContractionColumns:
 
 @dataclass(frozen=True, eq=False)
 class TaskWork:
-    """What one task does, a column for each way to split: operations, and bytes read, written, and held as parameters.
+    """Work of one task, a column for each way to split: operations, and bytes read, written, and held as parameters.
 
     ``sizes`` [axes, columns]: extents of the part; ``flops``: of what is no product; ``gradient``: whether the inputs
     have one.
@@ -56,7 +56,7 @@ class Costs(Protocol):
     """Seconds of tasks."""
 
     def seconds(self, op: Operation, work: TaskWork, device: Processor) -> tuple[Floats, Floats]:
-        """Of the forward and of the backward task of a part, for each column of ``work``."""
+        """Seconds of the forward and of the backward task of a part, for each column of ``work``."""
 
 
 EFFICIENCY, HALF_ROWS = 0.7, 48.0  # of the peak that products reach, and rows with which they reach half of that
@@ -162,7 +162,7 @@ def _flops(known: Definition) -> tuple[int, int]:
 
 @lru_cache(maxsize=4096)
 def _product(known: Definition) -> tuple[tuple[str, ...], tuple[str, ...], int] | None:
-    """Of a contraction: output axes that index its first operand alone (rows), both operands (batch), and its depth."""
+    """Contraction axes: output axes that index its first operand alone (rows), both operands (batch), and its depth."""
     for t in stages(known.outputs):
         if not (isinstance(t.body, Reduce) and is_contraction(t)):
             continue

@@ -1,4 +1,4 @@
-"""Splits of the values of a step that no strategy names: most of all the backward pass, which follows the forward one.
+"""Sharding propagation to values without an annotation, above all to the backward pass, which follows the forward one.
 
 An adjoint belongs to a result that the strategy names: that of a node which reads the same operands, and has its shape.
 What is computed from it element by element, or is its sum, is placed like that result; a product with it is split along
@@ -21,7 +21,7 @@ MOVING = frozenset({"injective"})  # fusion classes of element-wise values
 
 
 class Followers:
-    """What follows from ``splits``, and from ``placements`` so far; ``led``: inputs that values follow as well."""
+    """Sharding propagation from ``splits``, and ``placements`` so far; ``led``: inputs that values follow as well."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class Followers:
         return self._following(value)
 
     def _updated(self, states: Collection[str]) -> dict[str, str]:
-        """By value the one of these states, of its shape, in whose update it ends, element by element."""
+        """Updated state of each value that ends, element by element, in the update of one of these states, of its
+        shape.
+        """
         graph = self._values.graph
         found = {graph.outputs[graph.states[name].output]: name for name in states}
         for node in reversed(graph.nodes):
@@ -61,7 +63,7 @@ class Followers:
         return found
 
     def _belonging(self) -> dict[str, str]:
-        """By adjoint the result that it belongs to, as far as that is one alone."""
+        """Result to which each adjoint belongs, as far as that is one alone."""
         near: dict[str, set[str]] = {}
         all_of: dict[str, set[str]] = {}
         for node in self._values.graph.nodes:

@@ -18,7 +18,7 @@ SIDES = ("send", "receive")
 
 @dataclass(frozen=True)
 class Processor:
-    """What executes tasks one after the other.
+    """Processor: executes tasks one after the other.
 
     ``flops``: float32 operations a second; ``bandwidth``: bytes a second of its memory, of ``memory`` bytes;
     ``launch``: seconds to begin a kernel; ``units``: multiprocessors or cores that share a kernel.
@@ -133,7 +133,7 @@ class DeviceCluster:
         return min((self.links[link].bandwidth for link in self.routes[x][y]), default=float("inf"))
 
     def seconds(self, x: int, y: int, nbytes: float) -> float:
-        """Of a transfer on idle links; nothing within a device."""
+        """Transfer time on idle links, in seconds; 0 within a device."""
         return 0.0 if x == y else self.latency(x, y) + nbytes / self.bandwidth(x, y)
 
 

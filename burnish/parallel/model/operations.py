@@ -94,7 +94,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class OperationGraph:
-    """A graph as operations in topological order, and the names of its parameters."""
+    """Operation graph: operations in topological order, and the names of its parameters."""
 
     graph: Graph
     operations: tuple[Operation, ...]
@@ -296,7 +296,7 @@ def _names(op: Operation, rank: int) -> tuple[str, ...]:
 
 
 def _role(op: Operation, axes: Sequence[SplitAxis], number: int) -> str:
-    """What splitting an axis splits: compares what is read for all of it and for its first half."""
+    """Role of an axis, one of ROLES: compares what is read for all of it and for its first half."""
     asked = replace(op, axes=tuple(axes))
     spans = asked.full(2)
     spans[number] = (np.zeros(2, np.int64), np.array([axes[number].extent, axes[number].extent // 2]))
@@ -331,7 +331,8 @@ def _signature(op: Operation, graph: Graph) -> str:
 
 
 def micro_batches(model: OperationGraph, count: int) -> OperationGraph:
-    """A step of so many batches of the model's size, whose gradients are summed: its operations ``count`` times.
+    """Gradient accumulation: a step of ``count`` batches of the model's size, gradients summed; its operations
+    ``count`` times.
 
     Activations and operations of batch k have the suffix ``#k``; parameters are shared.
     """

@@ -1,4 +1,4 @@
-"""Where the elements of a tensor are: boxes on devices, each the value itself or one term of the sum that it is."""
+"""Tensor placement: boxes of elements on devices, each the value itself or one term of the sum that it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from burnish.ops.part import Box, extents_of
 
 @dataclass(frozen=True)
 class TensorSplit:
-    """How the computation of one tensor is split: ``degrees`` equal parts a dimension, ``terms`` a summed axis.
+    """Split of the computation of one tensor: ``degrees`` equal parts a dimension, ``terms`` a summed axis.
 
     ``devices``: one for each task, row-major over dimensions and then the axes of the sum that it is, if it is one.
     """
@@ -34,7 +34,7 @@ class TensorSplit:
 
 @dataclass(frozen=True)
 class PartTask:
-    """What one device computes of a tensor: the elements of ``box``; of their sum the terms ``reduced``, () for all.
+    """Part of a tensor computed on one device: the elements of ``box``; of their sum the terms ``reduced``, () for all.
 
     ``term`` numbers the parts of the sum.
     """
@@ -89,7 +89,7 @@ def placed(split: TensorSplit, shape: Sequence[int], reduced: Sequence[int], nam
 
 
 def grid(shape: Sequence[int], degrees: Sequence[int]) -> Iterator[Box]:
-    """The boxes of a tensor that is split into so many parts a dimension, row-major."""
+    """Boxes of a tensor that is split into ``degrees`` parts by dimension, row-major."""
     return itertools.product(*(even(n, d) for n, d in zip(shape, degrees, strict=True)))
 
 

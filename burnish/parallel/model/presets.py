@@ -32,7 +32,7 @@ class Cluster:
     links: tuple[tuple[str, float, float, str, str, str], ...]
 
     def machine(self, name: str, nodes: int, per_node: int) -> DeviceCluster:
-        """The machine with so many nodes of so many devices."""
+        """Cluster of ``nodes`` nodes with ``per_node`` devices each."""
         groups = [list(range(n * per_node, (n + 1) * per_node)) for n in range(nodes)]
         d = self.device
         devices = [

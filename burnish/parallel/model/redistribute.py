@@ -23,7 +23,7 @@ SMALL = 16384  # bytes of an all-reduce below which everyone sends everything to
 
 @dataclass(frozen=True)
 class Piece:
-    """A box of a tensor, or a term of it, that a device has computed, under a name of its graph."""
+    """Computed piece on a device: a box of a tensor, or a term of it, under a name of its graph."""
 
     device: int
     box: Box
@@ -42,7 +42,7 @@ class TensorTransfer:
 
 @dataclass(frozen=True)
 class Wish:
-    """What is to be moved of a tensor: all its pieces, the number of their terms, and the boxes wanted, by device."""
+    """Redistribution request for a tensor: its pieces, the number of their terms, and the boxes wanted, by device."""
 
     name: str
     pieces: tuple[Piece, ...]
@@ -163,7 +163,7 @@ def _exchange(network: DeviceGraphs, wishes: Sequence[Wish]) -> dict[tuple[str, 
 
 
 def _blocks(wish: Wish, device: int, box: Box) -> list[_Block]:
-    """Where the elements of a box come from: the device's own piece if it has all of them, else every piece's part."""
+    """Source blocks of a box: the device's own piece if it has all of its elements, else every piece's part."""
     if wish.terms == 1:
         own = [p for p in wish.pieces if p.device == device and within(box, p.box)]
         if own:

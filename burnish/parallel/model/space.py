@@ -127,7 +127,7 @@ def allowed_degrees(machine: DeviceCluster) -> list[int]:
 
 
 def configurations(op: Operation, size: int, levels: Sequence[int], strided: bool) -> Iterable[Configuration]:
-    """The configurations of an operation on so many devices."""
+    """Configurations of an operation on up to ``size`` devices."""
     if len(op.axes) > MAX_AXES:
         raise PlanError(f"operation '{op.name}': {len(op.axes)} axes; allowed: {MAX_AXES}")
     choices = []

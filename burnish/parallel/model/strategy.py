@@ -75,7 +75,7 @@ class Configuration:
 
 @dataclass(frozen=True)
 class Strategy:
-    """A configuration for every operation of a model, by the operation's name.
+    """Parallelization strategy: a configuration for every operation of a model, by the operation's name.
 
     ``micro_batches``: of a pipeline, whose operations are those of a micro-batch; None for none. ``memory``: bytes of
     each device, within which results are recomputed; None where all are kept.
@@ -126,7 +126,7 @@ _LINE = re.compile(
 
 
 def micro_batches_of(text: str) -> int | None:
-    """How many micro-batches a strategy's text says, None for none: its model is that of one. Raises PlanError."""
+    """Number of micro-batches in a strategy's text, None for none: its model is that of one. Raises PlanError."""
     batches = _head(_lines(text))["batches"]
     return None if batches is None else int(batches)
 

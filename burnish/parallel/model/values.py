@@ -74,7 +74,7 @@ class GraphValues:
         return sum_of(self.tensor(value)).extents if self.has_definition(value.node) else ()
 
     def reads(self, value: NodeOutput, box: Box, reduced: Box) -> Reads:
-        """What a part of a value needs of the node's inputs."""
+        """Input regions of a part of a value."""
         node = value.node
         if not self.has_definition(node):
             return Reads(tuple(whole(shape) for shape, _ in self.types(node)), True)
@@ -83,8 +83,9 @@ class GraphValues:
         )
 
     def axes_along(self, value: NodeOutput, position: int) -> list[int | None]:
-        """For every dimension of an input, the axis of a value that runs along it: dimensions first, then summed axes;
-        None where there is none. Several indices, or one of several variables, count by the axis of the largest step.
+        """Axis alignment: for every dimension of an input, the axis of a value that runs along it: dimensions first,
+        then summed axes; None where there is none. Several indices, or one of several variables, count by the axis of
+        the largest step.
         """
         tensor = self.tensor(value)
         numbers = {v.name: i for i, v in enumerate(tensor.axes)}

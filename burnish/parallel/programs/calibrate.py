@@ -44,7 +44,7 @@ def fit(sizes: Sequence[int], seconds: Sequence[float]) -> Line:
 
 
 def message_seconds(comm: Comm, x: int, y: int, nbytes: int, clock: str = "wall") -> float:
-    """Of a message between two workers, of both ends together, the median; every worker makes the call.
+    """Message time between two workers, of both ends together, in seconds: the median; every worker makes the call.
 
     Caches are cold, and what has come is where it is read, as in a step. By the wall clock half a round trip; of a
     round trip's work, a worker's own part is what both ends take of one message.
@@ -65,7 +65,7 @@ def message_seconds(comm: Comm, x: int, y: int, nbytes: int, clock: str = "wall"
 
 
 def sum_seconds(comm: Comm, nbytes: int, clock: str = "wall") -> float:
-    """Of a gradient's sum over all workers, the median of the slowest worker's; as programs make them
+    """Gradient sum time over all workers, in seconds: the median of the slowest worker's; as programs make them
     (``burnish.parallel.model.redistribute``): two workers send each other theirs, and the update reads what has come.
     """
     data, place = np.zeros(nbytes // 4, np.float32), np.zeros(nbytes // 4, np.float32)
@@ -111,7 +111,7 @@ def calibrated(
 
 
 def _with_sums(machine: DeviceCluster, comm: Comm, nbytes: int, clock: str) -> DeviceCluster:
-    """The machine with the share of its links' bandwidth that an all-reduce of so many bytes reaches."""
+    """Machine with the measured share of its links' bandwidth that an all-reduce of ``nbytes`` reaches."""
     if machine.size < 2:
         return machine
     took = sum_seconds(comm, nbytes, clock)
@@ -126,7 +126,7 @@ def _with_sums(machine: DeviceCluster, comm: Comm, nbytes: int, clock: str) -> D
 
 @dataclass(frozen=True)
 class TimedPart:
-    """What one time is of: kind of device, operation by its signature, extents of the part, and which task."""
+    """Key of a measured time: kind of device, operation by its signature, extents of the part, and which task."""
 
     kind: str
     signature: str
@@ -136,7 +136,7 @@ class TimedPart:
 
     @staticmethod
     def of(part: OperationPart, device: Processor) -> TimedPart:
-        """That of a part on a device."""
+        """Key of a part on a device."""
         return TimedPart(device.kind, part.op.signature, part.sizes, part.backward, part.gradient)
 
 

@@ -42,9 +42,9 @@ EDITION = "1"  # of how parts are made and timed
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """How a plan's devices are there: workers of a ``kind`` ("process", "thread", "torch", "ray"), ``threads`` each,
-    that train by ``train``. ``steps`` of a plan are timed, on a ``clock`` of :data:`burnish.measure.together.CLOCKS`;
-    a worker waits ``timeout`` seconds for another.
+    """Launch configuration of a plan's devices: workers of a ``kind`` ("process", "thread", "torch", "ray"),
+    ``threads`` each, that train by ``train``. ``steps`` of a plan are timed, on a ``clock`` of
+    :data:`burnish.measure.together.CLOCKS`; a worker waits ``timeout`` seconds for another.
     """
 
     train: Train = field(default_factory=Train)
@@ -145,7 +145,9 @@ def _update_line(seconds: Mapping[int, float]) -> Line:
 
 
 def time_parts(comm: Comm, machine: DeviceCluster, paths: Sequence[str], threads: int, clock: str) -> dict[str, Any]:
-    """What one rank does: measures links, and the parts of these artifacts, the same as all others at the same time."""
+    """Calibration on one rank: measures links, and the parts of these artifacts, the same as all others at the same
+    time.
+    """
     found = calibrated(machine, comm, clock=clock)
     return {"machine": found, "seconds": [_part_seconds(comm, path, threads, clock) for path in paths]}
 

@@ -17,7 +17,7 @@ from burnish.runtime.steps import TensorSpec
 
 
 class RankStep:
-    """One device's share of a model or of a step of training, called like the module of the whole.
+    """Rank program: one device's share of a model or of a step of training, called like the module of the whole.
 
     All devices are called at the same time, with the whole batch, of which each reads what it needs. ``inputs`` and
     ``states`` are those of the whole. Results are there on device 0, those of one element on every device.
@@ -54,7 +54,7 @@ class RankStep:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What the artifact keeps."""
+        """Metadata in the artifact."""
         return self._module.executable.info
 
     def __call__(self, *arrays: np.ndarray) -> Any:

@@ -35,7 +35,7 @@ class Annotations:
     conflicts: Mapping[str, str]
 
     def as_json(self) -> dict[str, Any]:
-        """As JSON: what ``torch.distributed.tensor.distribute_tensor`` is given."""
+        """JSON form: what ``torch.distributed.tensor.distribute_tensor`` is given."""
         return {
             "mesh": [*self.mesh], "results": {k: [*v] for k, v in self.results.items()},
             "parameters": {k: [*v] for k, v in self.parameters.items()}, "refused": dict(self.refused),
@@ -43,7 +43,7 @@ class Annotations:
         }  # fmt: skip
 
     def statement(self) -> str:
-        """What the annotations say, and what they cannot."""
+        """Summary of the annotations, and of what they cannot express."""
         sharded = [name for name, own in self.parameters.items() if any(word != REPLICATE for word in own)]
         lines = [
             f"{len(self.results)} of {len(self.results) + len(self.refused)} operations have DTensor placements on a "
@@ -122,7 +122,7 @@ def _word(op: Operation, axis: int) -> str:
 
 
 def _parameter(op: Operation, name: str, axes: list[int]) -> tuple[str, ...]:
-    """Of a parameter: the dimension that each axis splits, if it splits one."""
+    """DTensor placement of a parameter: the dimension that each axis splits, if it splits one."""
     spans = op.full(1 + len(op.axes))
     for m, axis in enumerate(op.axes):
         spans[m][1][1 + m] = axis.extent // 2
@@ -139,7 +139,9 @@ def _parameter(op: Operation, name: str, axes: list[int]) -> tuple[str, ...]:
 
 
 def _halo(op: Operation, chosen: Configuration) -> str:
-    """Why parts of an operation cannot be DTensor's: along an axis two halves read more than the whole of an input."""
+    """Halo: why parts of an operation cannot be DTensor's, since along an axis two halves read more than the whole of
+    an input.
+    """
     for m, axis in enumerate(op.axes):
         if chosen.degrees[m] == 1 or axis.dim < 2:
             continue

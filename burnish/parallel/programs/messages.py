@@ -13,7 +13,7 @@ from burnish.runtime.executable import Collective, Executable, Slot, Step, Wait
 
 @dataclass(frozen=True)
 class Points:
-    """Where messages belong among steps: the number of the last that writes each output, of the first that reads each
+    """Message positions among steps: the number of the last that writes each output, of the first that reads each
     input; None where no step does.
     """
 

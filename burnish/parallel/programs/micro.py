@@ -128,7 +128,7 @@ class _Cutter:
         return sorted(rows)
 
     def _free(self, value: NodeOutput, d: int, name: str) -> Box | None:
-        """What the first part reads of a tensor that all have in common."""
+        """Box that the first part reads of a tensor common to all parts."""
         boxes = self.values.reads(value, self._box(value.name, d, 0), ()).boxes
         return boxes[value.node.inputs.index(name)]
 

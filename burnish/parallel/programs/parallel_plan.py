@@ -23,7 +23,7 @@ from burnish.parallel.simulate.timeline import Timeline
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """A strategy for a model on a machine, and what is predicted of it.
+    """Parallel plan: a strategy for a model on a machine, and the predictions for it.
 
     ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
     the devices' memory. ``considered``: the milliseconds of every alternative, splits with and without recomputation
@@ -54,7 +54,7 @@ class Plan:
 
     @cached_property
     def milliseconds(self) -> float:
-        """Of a simulated step."""
+        """Milliseconds of a simulated step."""
         return self.simulator.full(self.choice) / 1e6
 
     @property
@@ -79,7 +79,9 @@ class Plan:
 
     @property
     def why(self) -> str:
-        """Which alternative the plan is, and what was predicted of it and of the others, or why there is none."""
+        """Explanation of the plan: which alternative it is, and what was predicted of it and of the others, or why
+        there is none.
+        """
         told = [f"{name} {v:.3f} ms" if isinstance(v, float) else f"{name}: {v}" for name, v in self.considered.items()]
         return f"{self.name} (considered: {'; '.join(told)})"
 
@@ -90,7 +92,7 @@ class Plan:
 
     @property
     def placement(self) -> TensorSplits | Stages:
-        """What programs of devices are made from."""
+        """Placement that programs of devices are made from."""
         return (stages_of if self.is_pipeline else splits_of)(self.model, self.strategy)
 
     def text(self) -> str:

@@ -134,5 +134,5 @@ def _copy(b: GraphBuilder, node: Node) -> None:
 def _program_of(
     graph: Graph, plan: TensorSplits, devices: int, device: int, given: Mapping[str, TensorSplit]
 ) -> DeviceProgram:
-    """That of one device, what it sends its outputs and what it receives inputs like any other."""
+    """Program of one device, in which sends are outputs, and receipts inputs, like any other."""
     return programs(graph, plan.splits, devices, BUCKET, plan.inner, given)[device]

@@ -38,7 +38,7 @@ Compile = Callable[[Graph], Compilation]
 def pipeline_programs(
     graph: Graph, step: Graph, train: Train, plan: Stages, devices: int, bucket: int, compiled: Compile
 ) -> list[tuple[DeviceProgram, Compilation]]:
-    """Of each device its program, whose messages are steps of the compilation beside it.
+    """Pipeline programs, one a device, with the compilation in which their messages are steps.
 
     ``graph``: the model; ``step``: its training step, which says what is given. ``compiled``: makes the kernels of a
     graph, in the order of its nodes. Raises PlanError for what a pipeline cannot do, and for other devices.
@@ -161,7 +161,7 @@ class _Unrolled:
             self._add(variant, variant.shared[name], k)
 
     def _name(self, variant: _Variant, k: int, name: str) -> str:
-        """What a tensor of a stage's graph is called here, with all that is known of it."""
+        """Name in this program of a stage graph's tensor, whose type, constant, layout and place are taken over."""
         new, made = self._called(variant, k, name), variant.made
         if new not in self.types:
             self.types[new] = made.graph.types[name]

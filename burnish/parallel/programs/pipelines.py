@@ -48,7 +48,7 @@ class Pipelined:
 
     @property
     def name(self) -> str:
-        """What it is, for people."""
+        """Name of the candidate, for people."""
         return f"pipeline of {self.stages} stages, {self.micro_batches} micro-batches"
 
 

@@ -1,4 +1,4 @@
-"""Strategies as what programs are made from: splits of tensors, or the stages of a pipeline."""
+"""Placements of strategies, from which programs are made: splits of tensors, or the stages of a pipeline."""
 
 from __future__ import annotations
 

@@ -26,9 +26,9 @@ BUCKET = 1 << 22  # bytes of gradients on a device after which their sums are se
 
 @dataclass(frozen=True, eq=False)
 class DeviceProgram:
-    """What device ``rank`` computes. ``inputs``: of the model's inputs that it reads, the boxes; ``states``: of the
-    states that it holds; ``outputs``: the graph's outputs that are the model's, by the model's names: on device 0, and
-    those of one element, such as a loss, on all. ``sources``: by inputs of other names, the model's that they are of.
+    """Program of device ``rank``. ``inputs``: of the model's inputs that it reads, the boxes; ``states``: of the states
+    that it holds; ``outputs``: the graph's outputs that are the model's, by the model's names: on device 0, and those
+    of one element, such as a loss, on all. ``sources``: by inputs of other names, the model's that they are of.
     """
 
     rank: int
@@ -203,7 +203,7 @@ def updates_last(assigned: Assignment) -> list[NodeOutput]:
 
 
 def facts_of(graph: Graph, found: Sequence[DeviceProgram], rank: int) -> dict[str, Any]:
-    """What an artifact of a device's program remembers of the whole, as JSON: types, and who holds which boxes."""
+    """Metadata of a device's program about the whole, as JSON: types, and who holds which boxes."""
     own = found[rank]
 
     def typed(names: Sequence[str]) -> list[list[Any]]:

@@ -32,8 +32,8 @@ from burnish.train.step import Train, training_graph
 
 @dataclass(frozen=True)
 class Settings:
-    """How programs are compiled. ``bucket``: bytes of gradients on a device after which their sums are sent; ``make``:
-    what makes a kernel of a task (``kernel.outline``: without machine code, to plan memory).
+    """Compilation settings of programs. ``bucket``: bytes of gradients on a device after which their sums are sent;
+    ``make``: what makes a kernel of a task (``kernel.outline``: without machine code, to plan memory).
     """
 
     exact: bool = False
@@ -63,7 +63,7 @@ class RankPrograms:
         return [device_memory(program, made) for program, made in zip(self.programs, self.made, strict=True)]
 
     def within(self, memory: int | None) -> RankPrograms:
-        """The same, where each device needs at most so many bytes, by recomputation where it must be; None: no limit.
+        """Programs within a memory limit of bytes a device, by recomputation where it must be; None: no limit.
 
         Raises PlanError naming a device that needs more.
         """
@@ -190,7 +190,7 @@ def in_order(made: Compilation, graph: Graph) -> Compilation:
 
 
 def message_points(made: Compilation) -> Points:
-    """Where the steps of a compilation write the outputs and read the inputs that callers give."""
+    """Message positions in a compilation: steps that write the outputs, and read the inputs, that callers give."""
     graph = made.graph
     home = live_values(made)[2]
     written: dict[str, int] = {}

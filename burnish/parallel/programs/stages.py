@@ -35,14 +35,14 @@ class StageEdge:
 
     @property
     def back(self) -> str:
-        """What the gradient is called."""
+        """Name of the gradient."""
         return f"{self.tensor}.grad@{self.target}"
 
 
 @dataclass(frozen=True, eq=False)
 class StageGraph:
-    """What one stage computes of a micro-batch. ``first`` begins sums over micro-batches, ``following`` goes on with
-    them: ``sums`` are the names of what is added up, an output of both and an input ``NAME.sum`` of the latter.
+    """Graphs of one pipeline stage for a micro-batch. ``first`` begins sums over micro-batches, ``following`` goes on
+    with them: ``sums`` are the names of what is added up, an output of both and an input ``NAME.sum`` of the latter.
 
     ``forward``: tensors for later stages; ``seeds``: inputs, the gradients that come back; ``backward``: by input of
     the stage, the output that is its gradient. ``inputs``: the model's inputs and labels that it reads.
@@ -195,7 +195,7 @@ class StageGraphs:
         splits: dict[str, TensorSplit],
         given: dict[str, TensorSplit],
     ) -> str:
-        """What all holders have of a sum, added up."""
+        """Total of a sum over all its holders."""
         graph = next(made.first for made in self.stages if name in made.sums)
         t = graph.types[total_of(name)]
         if len(holders) > 1:
@@ -256,7 +256,7 @@ def _losses(loss: object) -> list[str | Loss | object]:
 
 
 def one_forward_one_backward(stages: int, stage: int, count: int) -> list[tuple[bool, int]]:
-    """What a stage does, in order: (whether it is forward, number of the micro-batch).
+    """1F1B schedule of a stage, in order: (whether a pass is forward, number of the micro-batch).
 
     Source: 1F1B, PipeDream-Flush (Narayanan et al. 2021): after ``stages - stage - 1`` forward passes one forward and
     one backward in turn, so at most ``stages - stage`` micro-batches are alive.

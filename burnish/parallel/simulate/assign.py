@@ -118,7 +118,7 @@ def _collected(graph: Graph, name: str, devices: int) -> range:
 
 
 def _parted(values: GraphValues, names: Collection[str]) -> set[str]:
-    """Those of some names that are values which can be computed in parts."""
+    """Divisible values: those of ``names`` that are values which can be computed in parts."""
     return {name for name in names if name in values.made and values.has_definition(values.made[name].node)}
 
 
@@ -129,7 +129,7 @@ def _demands(
     devices: int,
     keeps: Mapping[str, Sequence[int]],
 ) -> dict[str, dict[int, Box]]:
-    """By tensor and device the box that is needed of what devices hold or compute for themselves."""
+    """Needed boxes by tensor and device, of what devices hold or compute for themselves."""
     graph = values.graph
     held: dict[str, dict[int, Box]] = {}
     kept = own | {*graph.inputs, *graph.constants}
@@ -159,6 +159,8 @@ def _demands(
         for task in placement.tasks:
             read(values.made[name], task.device, task.box, task.reduced)
 
+    # A fixed point: boxes only grow, and never beyond their tensors, so the loop ends. Nodes are taken from the last to
+    # the first, so one pass settles all but what states carry from their updates to the next step.
     def settle() -> None:
         """Everything that is needed for what is needed."""
         changed = True

@@ -118,7 +118,7 @@ def _synchronization(
     between: list[int],
     sent: Sent,
 ) -> None:
-    """What sums of gradients take behind the last of them, on links with what is sent, and after the step."""
+    """Constraints for gradient sums: after the last gradient, on links with what is sent, and after the step."""
     t = problem.tables
     load: dict[int, float] = {}
     after: dict[int, float] = {step: 1.0, makespan: -1.0}
@@ -145,8 +145,8 @@ def _synchronization(
 
 @dataclass(frozen=True)
 class _Sums:
-    """By the degrees of an operation, the least nanoseconds of its weights' sums: on some link, on all links between
-    nodes together, and after the step.
+    """Lower bounds of weights' sums, in ns, by the degrees of an operation: on some link, on all links between nodes
+    together, and after the step.
     """
 
     link: Floats
@@ -166,7 +166,7 @@ def _links_between_nodes(problem: Problem) -> list[int]:
 
 
 def _alone(problem: Problem, splits: DegreeChoices, g: int, i: int, between: list[int]) -> dict[int, _Sums]:
-    """Of weights that one operation has for itself: the least over its places."""
+    """Least cost of gradient sums for weights of a single operation, over its places."""
     t, space = problem.tables, problem.space
     choice = space.first.astype(np.int32).copy()
     own = splits.numbers[i]
@@ -186,7 +186,8 @@ def _alone(problem: Problem, splits: DegreeChoices, g: int, i: int, between: lis
 
 
 def _shared(problem: Problem, splits: DegreeChoices, g: int) -> dict[int, _Sums]:
-    """Of weights that several operations share: each alone makes so many replicas of a piece, others only more.
+    """Least cost of gradient sums for weights that several operations share: each alone makes a number of replicas of a
+    piece, others only more.
 
     A device's share of a sum among n leaves it over its links: 2 (n - 1) / n of its bytes.
     """

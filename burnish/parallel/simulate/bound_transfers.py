@@ -30,7 +30,7 @@ MOST = 1 << 22  # tasks of pairs of configurations that are looked at for one ki
 
 @dataclass(frozen=True)
 class Sent:
-    """By weight of the links between nodes against those within: milliseconds a link, by variables."""
+    """Transfer times by weight of the links between nodes against those within: milliseconds a link, by variables."""
 
     links: Mapping[float, Mapping[int, float]]
 
@@ -92,7 +92,9 @@ def _costs(
     within: Sequence[int],
     room: SimulationScratch,
 ) -> tuple[Floats, Floats]:
-    """By degrees of both ends: ns a link for each of ``WEIGHTS``, and hops there and back; the least of places."""
+    """Transfer costs by degrees of both ends: ns a link for each of ``WEIGHTS``, and hops there and back; the least of
+    places.
+    """
     t, space = problem.tables, problem.space
     i, j = _ends(problem, e)
     numbers, places = [], []

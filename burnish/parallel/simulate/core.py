@@ -71,9 +71,9 @@ class SimulationScratch(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a strategy without simulation, in ns: work of every resource; of every group of weights its sums
-    by resource, and after the step; of every edge, forward and backward, what passes at least between the end of a task
-    and the arrival of the last of what it sends; of every operation, forward and backward, the longest path after it.
+    """Static lower-bound tables of a strategy, in ns, without simulation: work by resource; gradient sums of each group
+    of weights, by resource and after the step; edge latency, forward and backward, from the end of a task to the
+    arrival of the last of what it sends; critical path after each operation, forward and backward.
     """
 
     load: Array  # [resources]

@@ -176,8 +176,12 @@ def _solve(costs: list[Floats], between: Between) -> tuple[list[int], float, boo
     steps: list[tuple[int, list[int], NDArray[np.int64]]] = []
     total, exact = 0.0, True
     while nodes:
+        # Invariant: for each choice of the blocks left, the sum of `nodes` and `edges` plus `total` is the least cost
+        # over all choices of the blocks eliminated. With one or two neighbours the minimum over b is a table of theirs
+        # again (node elimination; `_add` merges parallel edges: edge elimination), so the sum stays exact.
         near = {b: [*dict.fromkeys(x for pair in edges if b in pair for x in pair if x != b)] for b in nodes}
         b = min(nodes, key=lambda x: (len(near[x]), x))
+        # A minimum over three neighbours would be a table in three dimensions: b is fixed instead, no longer exactly.
         if len(near[b]) > 2:
             b = max(nodes, key=lambda x: (len(near[x]), -x))
             _fix(b, near[b], nodes, edges)
@@ -196,6 +200,7 @@ def _solve(costs: list[Floats], between: Between) -> tuple[list[int], float, boo
             _add(edges, near[b][0], near[b][1], whole.min(axis=0))
         steps.append((b, near[b], at))
     chosen: dict[int, int] = {}
+    # Back substitution: the neighbours of a block were eliminated after it, and are known here.
     for b, neighbours, at in reversed(steps):
         chosen[b] = int(at[tuple(chosen[x] for x in neighbours)])
     return [chosen[b] for b in range(len(costs))], total, exact

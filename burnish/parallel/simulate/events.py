@@ -62,11 +62,14 @@ def run(
     w: Array,
     until: int,
 ) -> int:
-    """Simulates to the end of the step, or until so many events; returns its time so far, EXCEEDED as soon as it is
+    """Event loop, to the end of the step or to ``until`` events; returns its time so far, EXCEEDED as soon as it is
     certainly over ``limit``.
 
     Certain: a resource's free time and the work left for it, or a task's end and the longest path from it.
     """
+    # Invariant: what is in the heap waits for nothing but its resource, and whatever it leads to is ready later than
+    # it. So entries leave in the order of (time ready, key), `free` of a resource never falls, and each resource serves
+    # in order of readiness (algorithm 1).
     while s.scalars[0] > 0 and s.scalars[1] < until:
         ready, key = pop(s.time, s.key, s.scalars)
         what = key >> KIND
@@ -79,6 +82,7 @@ def run(
             end = max(ready, s.free[r]) + time
             s.free[r] = end
             s.left[r] -= time
+            # Two lower bounds of what is left, both without waits: the resource's other work, and the longest path.
             if end + max(s.left[r], tail[i, what]) > limit:
                 return EXCEEDED
             done(s, trace, key, r, end - time, end)
@@ -86,6 +90,7 @@ def run(
                 return OVERFLOW
         elif what <= GRADIENT:
             if t.copied:
+                # The sender's half is done (`finish`): each transfer is an entry of its own, with the receiver's part.
                 p = key & ((1 << PART) - 1)
                 answer = receive(t, choice, s, what, i, k, p, ready, tail, limit, trace, w)
             else:
@@ -93,6 +98,7 @@ def run(
             if answer < 0:
                 return answer
         else:
+            # A sum has an entry on every link that it uses, in place of parts: the links do not wait for each other.
             r = key & ((1 << (PART + PART)) - 1)
             time = sync[i, r]
             end = max(ready, s.free[r]) + time
@@ -145,6 +151,7 @@ def finish(
     if ahead:
         if s.first[i] < 0:
             s.first[i] = s.scalars[1] - 1
+        # Where nobody reads the result, the backward task waits for its own forward task alone: `gradients_of`.
         first, last = t.pointer[OUT, i], t.pointer[OUT, i + 1]
         if first == last and not arrive(s, (2 * i + 1) * devices + k, end, (1 << KIND) | (i << THING) | (k << PART)):
             return False
@@ -164,6 +171,8 @@ def finish(
             p = found[n]
             y = t.places[at, p]
             if y != device and t.copied:
+                # The device copies right after the task, before whatever else is ready there: these halves need no
+                # entry in the heap, but each takes the device's time.
                 nbytes = size[n] * t.nbytes[e, what]
                 time = copying(t, device, y, nbytes, nbytes < t.result[own] if ahead else several > 1)
                 pair = (e << THING) | (k << PART) | p
@@ -197,6 +206,7 @@ def summed(t: ProblemArrays, choice: Array, s: SimulationState, sync: Array, i: 
                 key = (SYNCHRONIZATION << KIND) | (g << THING) | r
                 if sync[g, r] > 0 and not push(s.time, s.key, s.scalars, s.group_ready[g], key):
                     return False
+    # The same operation of the next micro-batches begins after all parts of this backward task.
     for q in range(t.pointer[AFTER, i], t.pointer[AFTER, i + 1]):
         j = t.lists[q]
         for p in range(t.configurations[choice[j], PARTS]):
@@ -241,12 +251,14 @@ def send(
         time = transfer(t, x, y, size[n] * nbytes)
         one = t.route[x, y, 0]
         two = t.route[x, y, 1]
+        # A transfer holds both links of its route for all of its time, so it begins when both are free.
         start = ready
         if one >= 0:
             start = max(start, s.free[one])
         if two >= 0:
             start = max(start, s.free[two])
         end = start + time
+        # The reader's task, and the longest path after it, follow the arrival.
         if end + t.time[d, way, t.kind[y]] + tail[j, way] > limit:
             return EXCEEDED
         for link in (one, two):
@@ -313,11 +325,14 @@ def drive(
     trace: Trace,
     room: SimulationScratch,
 ) -> int:
-    """Simulates to the end of the step: see :func:`run`. With ``every`` a checkpoint about every so many events."""
+    """Event loop to the end of the step: see :func:`run`. With ``every``, a checkpoint about every ``every`` events."""
+    # Checkpoints of an earlier strategy are void.
     for z in range(ck.scalars.shape[0] if every > 0 else 0):
         ck.scalars[z, 0] = -1
     time = 0
     while s.scalars[0] > 0:
+        # States are copied between events only. A step of more events than expected has no checkpoints at its end,
+        # where resuming saves least.
         until = UNLIMITED
         if every > 0:
             z = s.scalars[1] // every

@@ -97,7 +97,9 @@ class _Search:
         self.alone = self._sums_alone()
 
     def _sums_alone(self) -> NDArray[np.int64]:
-        """Of weights that one operation has for itself, what :func:`synchronization` says, by its configurations."""
+        """Gradient sums for weights of a single operation, as :func:`synchronization` gives them, by its
+        configurations.
+        """
         t = self.t
         sync = np.zeros_like(self.known.sync)
         found = np.zeros((len(sync), int(self.numbers.max()), sync.shape[1]), np.int64)
@@ -148,7 +150,7 @@ def _least(simulator: Simulator) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _always(simulator: Simulator, e: int) -> bool:
-    """Whether every part of an edge's producer has a reader, whatever the degrees."""
+    """Whether every part of an edge's producer has a reader, for all degrees."""
     t, space = simulator.t, simulator.problem.space
     ends = (int(t.geometry.edges[e, SOURCE]), int(t.geometry.edges[e, TARGET]))
     splits = [np.unique(t.configurations[space.first[i] : space.first[i] + space.count[i], SPLIT]) for i in ends]
@@ -186,14 +188,18 @@ def descend(
     count = choice.size
     i = counters[DEPTH]
     looked = 0
+    # Depth first. Invariant: row j of load, after, head, late (j <= i) and of end, up (j < i) belongs to the prefix
+    # choice[:j]. `may_be_better` derives row i + 1 from row i, so backing up undoes nothing: rows are overwritten.
     while i >= 0:
         if choice[i] >= first[i] + numbers[i]:
+            # Every configuration of operation i was tried below this prefix: the next one of the operation before.
             choice[i] = first[i]
             i -= 1
             if i >= 0:
                 choice[i] += 1
             continue
         if looked == limit:
+            # `choice`, the depth and the rows are the whole state: the next call goes on from here.
             counters[DEPTH] = i
             return AGAIN
         looked += 1
@@ -206,12 +212,15 @@ def descend(
         if i < count - 1:
             i += 1
             continue
+        # A whole strategy within all bounds. It is simulated only as far as it can beat the best: sums after the step
+        # are no part of a simulation, hence `added`.
         counters[LEAVES] += 1
         added = after[count]
         for r in range(known.load.size):
             known.load[r] = load[count, r]
         tails(t, choice, known.sync, known.hop, known.tail)
         result = walk.simulate(t, choice, s, known, known.tail, counters[BEST] - 1 - added, 0, none, trace, room)
+        # The same leaf is tried again with a larger heap: choice[i] has not been counted up.
         if result == OVERFLOW:
             counters[DEPTH] = i
             return OVERFLOW
@@ -247,6 +256,7 @@ def may_be_better(
     """Whether a strategy that begins with ``choice[: i + 1]`` may take less than ``best``; decides operation i."""
     c = choice[i]
     devices = t.kind.size
+    # Bound 1, loads: what each resource has to do for the operations decided so far; it can only grow.
     own = load[i + 1]
     for r in range(own.size):
         own[r] = load[i, r]
@@ -272,6 +282,7 @@ def may_be_better(
         for r in range(own.size):
             own[r] += sync[g, r]
             behind = max(behind, sync[g, r])
+    # Sums after the step add to any time of the step itself.
     bound = best - after[i + 1]
     total = 0
     for r in range(own.size):
@@ -279,8 +290,12 @@ def may_be_better(
             return False
         if r < devices:
             total += own[r]
+    # The operations that follow do at least their least work, at best spread evenly over all devices.
     if (total + work[i + 1]) // devices >= bound:
         return False
+    # Bound 2, paths without any wait: `end` is the earliest end of a part's forward task, `up` the least time from the
+    # beginning of its backward task to the end of the step. `rest` lies between them, in operations not yet decided.
+    # Operations are in topological order, so all producers have theirs.
     d = t.configurations[c, SPLIT]
     for x in range(devices):
         head[i + 1, x] = head[i, x]
@@ -288,6 +303,7 @@ def may_be_better(
     for k in range(t.configurations[c, PARTS]):
         x = t.places[t.configurations[c, PLACE], k]
         ready = 0
+        # Sums of the weights' gradients begin after the last backward task, this one at the earliest.
         back = behind
         for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
             e = t.lists[q]
@@ -306,6 +322,7 @@ def may_be_better(
         up[i, k] = back + t.time[d, 1, t.kind[x]]
         if end[i, k] + rest[i] + up[i, k] >= bound:
             return False
+        # Bound 3: no task of device x begins before `head`, and at least `late` follows its last one.
         head[i + 1, x] = min(head[i + 1, x], ready)
         late[i + 1, x] = min(late[i + 1, x], back)
     if t.copied:

@@ -1,4 +1,4 @@
-"""Work of devices and links by a strategy, compiled: anew, and after a change of some operations."""
+"""Loads of devices and links by a strategy, compiled: anew, and after a change of some operations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def add_copies(
     load: Array,
     room: SimulationScratch,
 ) -> None:
-    """Adds what both ends of a transfer that devices copy take, forward and backward: the n-th of so many (``mine``)
+    """Adds the copy time of a transfer at both ends, forward and backward, where devices copy: the n-th of ``mine``
     that a part of the producer has for parts of the consumer. See ``events.finish`` and ``events.receive``.
     """
     theirs = count(t.geometry, e, False, di, dj, room.found[n], room.w)
@@ -120,12 +120,14 @@ def change_loads(t: ProblemArrays, old: Array, new: Array, ops: Array, known: Kn
         for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
             e = t.lists[q]
             j = t.geometry.edges[e, TARGET]
+            # An edge between two changed operations is counted at its consumer's inputs.
             if not room.inside[j]:
                 add_edge(t, e, old[i], old[j], -1, load, room)
                 add_edge(t, e, new[i], new[j], 1, load, room)
                 find_hops(t, e, new[i], new[j], known.hop, room)
         for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
             g = t.lists[q]
+            # A group that several changed operations share is summed anew once.
             if not room.touched[g]:
                 room.touched[g] = True
                 for r in range(load.size):

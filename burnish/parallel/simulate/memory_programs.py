@@ -72,7 +72,7 @@ def program_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -
 
 
 def _sums(n: int, nbytes: float) -> tuple[float, float]:
-    """Of a gradient of which n devices have terms, how often its bytes are in messages, and in the arena: see
+    """Gradient copies where n devices have terms: how often its bytes are in messages, and in the arena: see
     :mod:`burnish.parallel.model.redistribute`.
     """
     if n == 1:

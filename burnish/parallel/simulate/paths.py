@@ -33,12 +33,13 @@ def is_covered(t: ProblemArrays, e: int, di: int, dj: int, side: int) -> bool:
 
 @njit(cache=True, inner=True)
 def find_hops(t: ProblemArrays, e: int, ci: int, cj: int, hop: Array, room: SimulationScratch) -> None:
-    """What passes at least between the end of a task and the arrival of the last of what it sends, forward and
-    backward, into ``hop[e]``: its transfers on one link follow each other.
+    """Edge latency, at least, into ``hop[e]``, forward and backward: from the end of a task to the arrival of the last
+    of what it sends; its transfers on one link follow each other.
     """
     for way in range(2):
         mine, other = (ci, cj) if way == 0 else (cj, ci)
         least = -1
+        # The least over the producer's parts: `tails` holds for a task of any part, also one that sends nothing far.
         for k in range(t.configurations[mine, PARTS]):
             x = t.places[t.configurations[mine, PLACE], k]
             n = partners(
@@ -55,6 +56,7 @@ def find_hops(t: ProblemArrays, e: int, ci: int, cj: int, hop: Array, room: Simu
                         if link >= 0:
                             room.sums[link] += time
                             most = max(most, room.sums[link])
+            # `sums` is zeroed where it was used, not as a whole: links are many, those of one part few.
             for m in range(n):
                 y = t.places[t.configurations[other, PLACE], room.found[m]]
                 for end in range(2):
@@ -82,6 +84,9 @@ def tails(t: ProblemArrays, choice: Array, sync: Array, hop: Array, tail: Array)
 
     Longest paths of tasks and of what they send (:func:`find_hops`), without contention; returns the whole step's.
     """
+    # Operations are in topological order. Backward tails first, from the inputs on: after the backward task of i come
+    # the backward tasks of its producers. Then forward tails from the outputs on, which end in the operation's own
+    # backward task. An edge counts only where every part has a partner, since the tail must hold for each part.
     n = choice.size
     for i in range(n):
         di = t.configurations[choice[i], SPLIT]

@@ -34,7 +34,7 @@ _HOT, _COLD = 0.02, 0.002  # temperatures, relative to the time of a step, divid
 
 @dataclass(frozen=True)
 class PlanObjective:
-    """What is least: nanoseconds of a step, and ``per_byte`` nanoseconds for every byte that crosses a link.
+    """Objective of the search: nanoseconds of a step, and ``per_byte`` nanoseconds for every byte that crosses a link.
 
     ``memory``: only strategies that fit this ``share`` of the devices' memory, with ``slots`` arrays of optimizer state
     a parameter.

@@ -1,4 +1,4 @@
-"""What parts of two operations share, compiled: ranges of parts along each axis, from tables of intervals."""
+"""Overlap of the partitions of two operations, compiled: ranges of parts along each axis, from tables of intervals."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ AHEAD, BACK = 0, 1
 
 
 class OverlapArrays(NamedTuple):
-    """Who shares what: see :class:`burnish.parallel.simulate.tables.EdgeTables`."""
+    """Overlap tables: see :class:`burnish.parallel.simulate.tables.EdgeTables`."""
 
     edges: Array  # [edges, 17]
     splits: Array  # [splits, 10]
@@ -43,6 +43,7 @@ def ranges(t: OverlapArrays, e: int, forwards: bool, di: int, dj: int, k: int, w
     """
     mine = di if forwards else dj
     other = dj if forwards else di
+    # Part numbers are row-major over five axes; most degrees are 1, which spares the divisions.
     rest = k
     for x in range(4, -1, -1):
         degree = t.splits[mine, x]
@@ -51,6 +52,8 @@ def ranges(t: OverlapArrays, e: int, forwards: bool, di: int, dj: int, k: int, w
         else:
             w[x] = rest % degree
             rest //= degree
+    # Along each axis of the other end the partners are one interval, read from a table: an axis that the edge does not
+    # restrict has all parts. The partners are the product of these intervals (`partners`).
     base = 1
     for x in range(5):
         w[5 + x] = 0

@@ -27,7 +27,7 @@ FIRST_HEAP = 1 << 12
 
 @dataclass(frozen=True, eq=False)
 class WalkResult:
-    """What a walk found: times in ns, strategies as choices, and how its proposals ended.
+    """Result of a walk: times in ns, strategies as choices, and how its proposals ended.
 
     ``skipped``: rejected without simulation, by total work or the longest path; ``events`` were simulated.
     """
@@ -79,7 +79,7 @@ class Simulator:
         self._grow(2 * self.state.time.size)
 
     def _grow(self, heap: int) -> None:
-        """A state with room for so many ready tasks."""
+        """State with room for ``heap`` ready tasks."""
         _, states, resources = self._shape
         integers = np.int64
         self.state = SimulationState(
@@ -216,7 +216,7 @@ class Simulator:
         return int(time) + after if time >= 0 else int(time)
 
     def _prepare(self, count: int) -> None:
-        """Room for checkpoints of a step of so many events."""
+        """Room for checkpoints of a step of ``count`` events."""
         if self._ck is None:
             self._ck = self._checkpoints(self._shape[0], self.state.time.size)
         self._every = max(1, -(-count // self._shape[0]))

@@ -16,8 +16,8 @@ KIND, THING, PART = 50, 24, 12  # bits of a key: kind, operation or edge or grou
 
 
 class SimulationState(NamedTuple):
-    """Where a simulation stands: inputs that tasks wait for and when they are ready, of groups of weights likewise;
-    when resources are free and the work that is left for them; ready tasks as a heap.
+    """Simulation state: inputs that tasks wait for and when they are ready, of groups of weights likewise; when
+    resources are free and the work that is left for them; ready tasks as a heap.
     """
 
     waiting: Array  # [2 * operations * devices]
@@ -33,7 +33,7 @@ class SimulationState(NamedTuple):
 
 
 class Checkpoints(NamedTuple):
-    """Copies of states, every so many events; ``every`` 0: none. ``scalars[:, 0]`` -1: not taken."""
+    """Checkpoints: copies of states, one every ``every`` events (0: none). ``scalars[:, 0]`` -1: not taken."""
 
     waiting: Array
     ready: Array
@@ -62,6 +62,7 @@ def push(times: Array, keys: Array, scalars: Array, time: int, key: int) -> bool
     if n == times.size:
         return False
     i = n
+    # Equal times are ordered by key, which says what the task is: the order of insertion has no influence.
     while i > 0:
         j = (i - 1) >> 1
         if times[j] > time or (times[j] == time and keys[j] > key):
@@ -161,7 +162,7 @@ def split_of(t: ProblemArrays, choice: Array, i: int) -> int:
 
 @njit(cache=True, inner=True)
 def inputs_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
-    """What the forward task of part k of operation i waits for."""
+    """Dependency count of the forward task of part k of operation i."""
     n = 0
     own = split_of(t, choice, i)
     for q in range(t.pointer[IN, i], t.pointer[IN, i + 1]):
@@ -174,7 +175,7 @@ def inputs_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
 
 @njit(cache=True, inner=True)
 def gradients_of(t: ProblemArrays, choice: Array, i: int, k: int, w: Array) -> int:
-    """What the backward task of part k of operation i waits for: gradients, or its own forward task."""
+    """Dependency count of the backward task of part k of operation i: gradients, or its own forward task."""
     n = 0
     own = split_of(t, choice, i)
     for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):

@@ -21,9 +21,9 @@ from burnish.parallel.model.strategy import part
 
 @dataclass(frozen=True, eq=False)
 class EdgeTables:
-    """What the ends of edges share. ``axes`` [edges, 15]: for each of the producer's axes the class of the dimension
-    (-1: not split by it) and the consumer's axis that moves it (-1: none), for each of the consumer's the producer's
-    that it moves. ``nbytes`` [edges, 2]: bytes an element of the split part forward and backward.
+    """Overlap tables of edges. ``axes`` [edges, 15]: for each of the producer's axes the class of the dimension (-1:
+    not split by it) and the consumer's axis that moves it (-1: none), for each of the consumer's the producer's that it
+    moves. ``nbytes`` [edges, 2]: bytes an element of the split part forward and backward.
 
     By class, level of degree and part: ``part`` [.., 0] what a producer's part holds, [.., 1] what a consumer's needs;
     ``reach`` [class, 0 or 1, producer's level, consumer's level, part, 2]: the range of the consumer's parts that share
@@ -38,14 +38,14 @@ class EdgeTables:
 
 
 class _Needs:
-    """What parts of operations need of their inputs, by the class of the operation: intervals, a table an axis."""
+    """Input intervals that parts of operations need, by the class of the operation, a table an axis."""
 
     def __init__(self, levels: Sequence[int]) -> None:
         self.levels = levels
         self.known: dict[str, list[tuple[Ints, Ints]]] = {}
 
     def of(self, op: Operation) -> list[tuple[Ints, Ints]]:
-        """For each input (in the order of ``op.inputs``): low and high [1 + axes, dimensions, levels, parts].
+        """Intervals of each input (in the order of ``op.inputs``): low and high [1 + axes, dimensions, levels, parts].
 
         Row 0: for the whole result; row 1 + m: for a part along axis m and everything else whole.
         """

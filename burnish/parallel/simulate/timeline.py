@@ -18,7 +18,9 @@ COLOURS = ("#4c78a8", "#f58518", "#72b7b2", "#e45756", "#b279a2")
 
 @dataclass(frozen=True)
 class Entry:
-    """One task: what it does (a word of ``WORDS``), of which operation or tensor, on which resource; ns."""
+    """Timeline entry of one task: what it does (a word of ``WORDS``), of which operation or tensor, on which resource;
+    ns.
+    """
 
     what: str
     name: str
@@ -96,7 +98,7 @@ class Timeline:
 def timeline_of(
     problem: Problem, choice: NDArray[np.int32], trace: Trace, count: int, time: int, after: int
 ) -> Timeline:
-    """The timeline of a trace of so many events."""
+    """Timeline of a trace of ``count`` events."""
     names = [op.name for op in problem.model.operations]
     entries = []
     for key, resource, start, end in zip(*(column[:count] for column in trace), strict=True):

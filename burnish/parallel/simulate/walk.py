@@ -83,14 +83,18 @@ def resume(
     """
     devices = t.kind.size
     load_checkpoint(s, ck, z)
+    # What has been executed until the checkpoint is the same in both strategies: the difference of all work is that of
+    # the work left.
     for r in range(load.size):
         s.left[r] += load[r] - before[r]
     for i in ops:
+        # No task of a changed operation has received anything yet (`resume_point`): its counts begin anew.
         for k in range(t.configurations[new[i], PARTS]):
             s.waiting[2 * i * devices + k] = inputs_of(t, new, i, k, room.w)
             s.waiting[(2 * i + 1) * devices + k] = gradients_of(t, new, i, k, room.w)
             s.ready[2 * i * devices + k] = 0
             s.ready[(2 * i + 1) * devices + k] = 0
+        # Weights and later micro-batches wait for every part of the operation: as many more as it has more parts.
         more = t.configurations[new[i], PARTS] - t.configurations[old[i], PARTS]
         for q in range(t.pointer[WEIGHT, i], t.pointer[WEIGHT, i + 1]):
             s.group_waiting[t.lists[q]] += more
@@ -99,12 +103,13 @@ def resume(
             for k in range(0 if room.inside[j] else t.configurations[new[j], PARTS]):
                 s.waiting[2 * j * devices + k] += more
         neighbours(t, old, new, i, s, room)
+    # At the start the heap holds first tasks, whose parts may be others now.
     return z > 0 or fill(t, new, s)
 
 
 @njit(cache=True, inner=True)
 def neighbours(t: ProblemArrays, old: Array, new: Array, i: int, s: SimulationState, room: SimulationScratch) -> None:
-    """What tasks of operations beside a changed one wait for, if they are not changed themselves."""
+    """Updates the dependency counts of neighbours' tasks, where the neighbour has not changed itself."""
     devices = t.kind.size
     for q in range(t.pointer[OUT, i], t.pointer[OUT, i + 1]):
         e = t.lists[q]
@@ -127,6 +132,8 @@ def neighbours(t: ProblemArrays, old: Array, new: Array, i: int, s: SimulationSt
 @njit(cache=True, inner=True)
 def resume_point(t: ProblemArrays, ops: Array, first: Array, every: int, ck: Checkpoints) -> int:
     """The last checkpoint before anything that these operations change; 0, the start, if there is no other."""
+    # A changed operation first matters when something is sent to it: at the first forward task of any of its producers.
+    # One without producers matters from the start.
     least = UNLIMITED
     for i in ops:
         if t.pointer[IN, i] == t.pointer[IN, i + 1] and t.pointer[BEFORE, i] == t.pointer[BEFORE, i + 1]:
@@ -136,6 +143,7 @@ def resume_point(t: ProblemArrays, ops: Array, first: Array, every: int, ck: Che
         for q in range(t.pointer[BEFORE, i], t.pointer[BEFORE, i + 1]):
             least = min(least, first[t.lists[q]])
     z = min(ck.scalars.shape[0] - 1, least // every)
+    # A checkpoint may be missing (its heap was too large), or taken a few events late.
     while z > 0 and (ck.scalars[z, 0] < 0 or ck.scalars[z, 1] > least):
         z -= 1
     return z
@@ -168,6 +176,8 @@ def propose(
     after = 0
     for g in range(changed.sync.shape[0]):
         after += changed.sync[g, changed.sync.shape[1] - 1]
+    # Three tests against the limit, each dearer than the one before: loads (work of the change alone), longest path
+    # (all edges), and the simulation itself, which also stops at it.
     bound = limit - after if stop else UNLIMITED
     if stop:
         for r in range(changed.load.size):
@@ -178,6 +188,7 @@ def propose(
             counters[SKIPPED] += 1
             return EXCEEDED
     else:
+        # Without a limit nothing stops the simulation, and its longest paths are not needed.
         changed.tail[:] = 0
     began = 0
     if every > 0 and ck.scalars[0, 0] >= 0:
@@ -249,7 +260,10 @@ def metropolis(
     now = least = np.int64(UNLIMITED)
     put(best, choice)
     moved = True  # whether the current strategy has not been simulated with checkpoints
+    # Invariant between proposals: new == choice, and `changed` equals `known` but for its tail. A proposal touches rows
+    # of `ops` alone, so copying these back or forth accepts or rejects it in time that does not grow with the model.
     for _ in range(proposals):
+        # Checkpoints are those of the current strategy: new ones are taken once it has changed, not at each proposal.
         if moved and (every > 0 or now == UNLIMITED):
             known.tail[:] = 0
             time = simulate(t, choice, s, known, known.tail, UNLIMITED, every, ck, trace, room)
@@ -262,6 +276,8 @@ def metropolis(
             if now < least:
                 least = now
                 put(best, choice)
+        # All three numbers are drawn before anything is simulated: a seed gives the same walk with and without stopping
+        # or resuming.
         u = np.random.random()
         move = np.random.randint(0, move_pointer.size - 1)
         ops = moves[move_pointer[move] : move_pointer[move + 1]]
@@ -273,6 +289,7 @@ def metropolis(
         counters[TRIED] += 1
         if not different:
             continue
+        # The Metropolis rule u <= exp((now - T) / (temperature * now)), solved for the time T.
         limit = np.int64(now * (1.0 - temperature * np.log(max(u, 1e-300))))
         for i in ops:
             room.inside[i] = True

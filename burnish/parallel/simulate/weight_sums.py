@@ -28,6 +28,7 @@ def weight_pieces(t: ProblemArrays, g: int, choice: Array, holders: Array) -> in
             fine_a = lcm(fine_a, t.geometry.splits[d, t.members[q, 1]])
         if t.members[q, 2] >= 0:
             fine_b = lcm(fine_b, t.geometry.splits[d, t.members[q, 2]])
+    # Pieces are the common refinement of all members' splits: each part of a member is a rectangle of whole pieces.
     n = fine_a * fine_b
     for p in range(n):
         for device in range(t.kind.size):
@@ -35,6 +36,7 @@ def weight_pieces(t: ProblemArrays, g: int, choice: Array, holders: Array) -> in
     first = t.member_pointer[g]
     for q in range(first, t.member_pointer[g + 1]):
         c = choice[t.members[q, 0]]
+        # Steps of a layer mostly have one configuration: their marks are the same.
         same = False
         for p in range(first, q):
             if choice[t.members[p, 0]] == c and t.members[p, 1] == t.members[q, 1]:
@@ -47,6 +49,7 @@ def weight_pieces(t: ProblemArrays, g: int, choice: Array, holders: Array) -> in
         db = t.geometry.splits[d, t.members[q, 2]] if t.members[q, 2] >= 0 else 1
         for k in range(t.configurations[c, PARTS]):
             device = t.places[t.configurations[c, PLACE], k]
+            # Part k by axes, row-major: only the axes that split the weights say which pieces it holds.
             rest = k
             ka = 0
             kb = 0
@@ -83,6 +86,7 @@ def synchronization(t: ProblemArrays, g: int, choice: Array, sync: Array, holder
                 first = d
         if first < 0:
             continue  # summed with an earlier piece of the same holders, whose marks are gone
+        # Pieces with the same holders are one all-reduce: one latency, all their bytes.
         nbytes = size
         for q in range(p + 1, pieces):
             equal = True
@@ -124,6 +128,7 @@ def all_reduce(t: ProblemArrays, holders: Array, p: int, nbytes: float, sync: Ar
     if not t.overlapped:
         sync[g, sync.shape[1] - 1] += max(1, int(nbytes * ((most - 1) * t.near + (nodes - 1) * t.far)))
         return 2.0 * (n - 1) * nbytes
+    # A ring through the holders in order of devices: every link of it carries 2 (n - 1) / n of the bytes.
     x = first
     while True:
         y = x + 1

@@ -73,7 +73,7 @@ def evaluate(instance: Instance, inputs: list[np.ndarray], field: PrimeField) ->
 
 @dataclass(frozen=True)
 class FingerprintForm:
-    """How a result's two fingerprints follow from the arguments' elements.
+    """Fingerprint formula of a result: its two fingerprints from the arguments' elements.
 
     linear: ``parts`` [2, elements] for each argument; bilinear: one part [2, elements of a, elements of b];
     opaque: the result has to be evaluated.

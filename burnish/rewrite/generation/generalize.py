@@ -302,7 +302,7 @@ class _Symbolic:
                 yield rule
 
     def _common(self, tensors: Sequence[str]) -> int:
-        """How many dimensions all tensors have in front, of extents that stand nowhere else."""
+        """Number of leading dimensions that all tensors share, of extents that stand nowhere else."""
         alike = list(takewhile(lambda row: len(set(row)) == 1, zip(*(self.dims[n] for n in tensors), strict=False)))
         rest = [d for n in self.dims for d in self.dims[n][len(alike) if n in tensors else 0 :]]
         used = set(names_of(*rest)) | set(RewriteRule("", {}, self.left, self.right).sizes)

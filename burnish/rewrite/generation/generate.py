@@ -175,7 +175,7 @@ class _Generator:
     # --- savings ------------------------------------------------------------------------------------------------------
 
     def _made_of(self, names: frozenset[str]) -> np.ndarray:
-        """Of each class, whether it is computed from constants and these variables alone."""
+        """Mask of the classes computed from constants and these variables alone, bool [classes]."""
         t = self.terms
         leaf = [not isinstance(x, TermVariable) or x.name in names for x in t.leaves]
         out = np.zeros(len(t.size), bool)
@@ -192,7 +192,7 @@ class _Generator:
         return np.where(self.weights[value], 0, costs[operator])
 
     def _costs(self, rows: np.ndarray) -> np.ndarray:
-        """What each term computes from other tensors than weights, relative."""
+        """Relative cost of each term, [rows]: of its distinct operators, those of weights alone excepted."""
         t, nodes = self.terms, self.nodes
         leaf = nodes.operator[rows] == NONE
         members = members_of(t, np.where(leaf, 0, nodes.a[rows]), np.where(leaf, NONE, nodes.b[rows]))
@@ -236,7 +236,7 @@ class _Generator:
         return max(left, default=0) >= _DEAR and sum(left) > sum(right)
 
     def _costs_of(self, terms: Sequence[Term]) -> list[int]:
-        """What the distinct operators of terms cost."""
+        """Costs of the distinct operators of terms, 0 for those of weights alone."""
         return [
             0 if all(n.rstrip("0123456789") in self.domain.weights for n in variables(t)) else _COSTS.get(t.word, 1)
             for t in {t: None for term in terms for t in subterms(term)}

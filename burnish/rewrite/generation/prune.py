@@ -56,7 +56,7 @@ class Nodes:
 
     @cached_property
     def arguments(self) -> int:
-        """How many classes, the first ones, are small enough to be arguments in the table."""
+        """Number of classes, the first ones, that are small enough to be arguments in the table."""
         return int((self.terms.size < self.level.max()).sum())
 
     @cached_property
@@ -73,8 +73,8 @@ class Nodes:
 
 
 def _exchanges(nodes: Nodes) -> list[np.ndarray]:
-    """For each exchange of two variables of one shape: the class that each argument becomes, NONE where that is no
-    argument of the table. Exchanges of neighbours, which generate all renamings.
+    """Class permutations by exchanges of two variables of one shape: the class that each argument becomes, NONE where
+    that is no argument of the table. Exchanges of neighbours, which generate all renamings.
     """
     t = nodes.terms
     leaves = int((t.size == 0).sum())
@@ -128,7 +128,9 @@ def canonical(nodes: Nodes, operator: np.ndarray, a: np.ndarray, b: np.ndarray) 
 
 
 def orbits(nodes: Nodes, rows: np.ndarray) -> np.ndarray:
-    """Of each of these terms, the first of them that a renaming of variables makes of it; of others, themselves."""
+    """Orbit representatives under renaming of variables: for each of ``rows`` the first that is equal up to a renaming;
+    other nodes represent themselves.
+    """
     keys = canonical(nodes, nodes.operator[rows], nodes.a[rows], nodes.b[rows])
     _, first, back = np.unique(keys, return_index=True, return_inverse=True)
     found = np.arange(len(nodes.value))
@@ -213,8 +215,8 @@ def _replaced(t: Terms, classes: np.ndarray, part: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What is left after each step, of one size: pairs, pairs up to renaming, and those without a common subgraph.
-    ``kept``: the places of the last in the level.
+    """Pruning counts of one size: terms, pairs, pairs up to renaming, and those without a common subgraph. ``kept``:
+    the places of the last in the level.
     """
 
     size: int

@@ -152,7 +152,7 @@ def _special(rule: RewriteRule) -> bool:
 
 
 def _words(rule: RewriteRule) -> object:
-    """What two rules that say the same have in common."""
+    """Duplicate key of a rule: the number of terms a side, and the sorted operator words of both sides."""
     sides = (sorted(t.word for side in terms for t in subterms(side) if isinstance(t, Apply))
              for terms in (rule.left, rule.right))  # fmt: skip
     return len(rule.left), tuple(sorted(map(tuple, sides)))

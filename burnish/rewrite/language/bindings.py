@@ -118,7 +118,7 @@ def shape_of(term: Term, binding: Binding, known: dict[Term, Shape]) -> Shape:
 
 
 def _small(shape: Shape) -> Shape:
-    """The shape itself. Raises ModelError if no test can hold so many values."""
+    """Size check of a test tensor: returns the shape. Raises ModelError above MOST_ELEMENTS elements."""
     if math.prod(shape) > MOST_ELEMENTS:
         raise ModelError(f"a tensor {list(shape)}, allowed in tests: up to {MOST_ELEMENTS} elements")
     return shape

@@ -11,7 +11,7 @@ from burnish.rewrite.language.types import Obligation
 
 
 class SizeFacts:
-    """What is known of a rule's sizes: declared extents are ≥ 1, conditions hold, and both sides mean something."""
+    """Size assumptions of a rule: declared extents are ≥ 1, conditions hold, and both sides are well-typed."""
 
     def __init__(self, rule: RewriteRule, obligations: Iterable[Obligation]) -> None:
         self._known: dict[Obligation, bool] = {}
@@ -92,6 +92,6 @@ class SizeFacts:
 
 
 def _atom_of(size: int) -> set[Atom]:
-    """What a size is, a name or a quotient, if it is nothing else."""
+    """Atom (name or quotient) that a size consists of, as a set; empty for any other size."""
     terms = terms_of(size)
     return {terms[0][0][0]} if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1 else set()

@@ -81,7 +81,7 @@ def _type_word(word: str, args: tuple[Type, ...], attrs: dict[str, Value]) -> tu
 
 @cache
 def is_map(word: str, operands: int) -> bool:
-    """Whether an operator is, by its definition, element-wise on so many float32 operands, broadcast as NumPy does."""
+    """Whether an operator's definition is element-wise on ``operands`` float32 inputs, broadcast as NumPy does."""
     operator = OPERATORS.get(word)
     if operator is None or operator.extern is not None:
         return False
@@ -142,7 +142,7 @@ def _swapped(x: Type) -> Type:
 
 
 def _windows(x: Type, kernel: Sequence[int], attrs: dict[str, Value]) -> tuple[list[int], list[Obligation]]:
-    """How many windows there are, and what must hold for there to be any."""
+    """Window counts by dimension, and the obligations under which there are any."""
     strides, pads, dilations = (_sizes(attrs[key]) for key in ("strides", "pads", "dilations"))
     extents, must = list[int](), list[Obligation]()
     for d in (0, 1):

@@ -1,4 +1,4 @@
-"""The checker of proofs: small, and independent of whatever found them.
+"""Proof checker: small, and independent of how a proof was found.
 
 It instantiates axioms, checks that every instance types and that its conditions and obligations follow from what is
 known of the rule's sizes, and that the instances make both sides equal by congruence. What it trusts: the axioms

@@ -171,7 +171,7 @@ class EGraph:
     # --- matching
 
     def matches(self, direction: Direction) -> Iterator[tuple[int, PatternMatch]]:
-        """Where an axiom's side matches: the number of the term, and what the axiom's names stand for."""
+        """E-matching of an axiom's side: the number of the matching term, and what the axiom's names stand for."""
         seen = set[Node]()
         for number in list(self.by_word.get(direction.pattern.word, ())):
             key = self._key(number)

@@ -49,7 +49,9 @@ def directions(axioms: Mapping[str, RewriteRule]) -> dict[str, list[Direction]]:
 
 @dataclass
 class PatternMatch:
-    """What the names of a pattern stand for so far; ``open``: (size of the pattern, what it must be) still to solve."""
+    """Substitution of a pattern's names so far; ``open``: equations (size of the pattern, what it must be) still to
+    solve.
+    """
 
     variables: dict[str, int] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)

@@ -116,7 +116,7 @@ def evaluate_operator(
 def operator_plan(
     op: str, shapes: tuple[tuple[int, ...], ...], attrs: tuple[tuple[str, Attribute], ...], field: PrimeField
 ) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
-    """How an operator's outputs follow from its inputs: everything that does not depend on their values is done.
+    """Compiled evaluation of an operator over the field: all that does not depend on its inputs' values is done once.
 
     ``attrs``: in order of their names.
     """
@@ -147,7 +147,7 @@ class _Stage:
         self.places = {name: 1 + i for i, (name, _) in enumerate(axes)}
 
     def step(self) -> Step:
-        """What gives the stage's value, [B, *shape]."""
+        """Evaluation step of the stage, whose value is [B, *shape]."""
         body = self.stage.body if self.reduction is None else self.reduction.body
         assert body is not None
         element = _step(self.of(body))

@@ -60,7 +60,7 @@ class ProofStep:
 
 @dataclass(frozen=True)
 class Proof:
-    """Of the rule called ``rule``."""
+    """Proof of the rule called ``rule``, step by step."""
 
     rule: str
     steps: tuple[ProofStep, ...]

@@ -28,7 +28,7 @@ from burnish.rewrite.proofs.proof import Proof, ProofStep
 
 @dataclass(frozen=True)
 class Effort:
-    """How far to look: rounds of applying every axiom everywhere, terms, and whether axioms may add words."""
+    """Search limits of a proof: rounds of applying every axiom everywhere, terms, and whether axioms may add words."""
 
     rounds: int
     terms: int
@@ -118,7 +118,7 @@ class _Search:
         return list(steps.values())
 
     def saturate(self, rounds: int) -> None:
-        """So many rounds, whatever they prove."""
+        """Equality saturation without goals: up to ``rounds`` rounds, fewer where one changes nothing."""
         self.goals = []
         for _ in range(rounds):
             if not self._round():
@@ -141,7 +141,7 @@ class _Search:
         return changed
 
     def _directions(self) -> list[Direction]:
-        """Those that may match: first at the outermost words of the rule, and those that say most of its words."""
+        """Rule directions that may match: those rooted at a goal's word first, then those of most words."""
         there = self.graph.by_word.keys()
         roots = {self.graph.nodes[number][0] for goal in self.goals for number in goal}
         found = [

@@ -28,7 +28,7 @@ _LEAVES = 1  # the degree of a variable
 
 @dataclass(frozen=True)
 class RuleValidation:
-    """What was tested of a rule without finding it false.
+    """Result of testing a rule at random points without finding it false.
 
     ``obligations``: instances of the rule, each at one binding and one random point. ``degree``: of its polynomials.
     """
@@ -107,7 +107,7 @@ def evaluate_word(
 def _runner(
     word: str, shapes: tuple[Shape, ...], attrs: tuple[tuple[str, Attribute], ...], field: PrimeField
 ) -> Callable[[Sequence[np.ndarray]], np.ndarray]:
-    """What computes a word on arrays [B, *shape]."""
+    """Evaluator of a word over a prime field, on arrays [B, *shape]."""
     if word in ops.OPERATORS:
         plan = operator_plan(word, shapes, attrs, field)
         return lambda inputs: plan(inputs)[0]

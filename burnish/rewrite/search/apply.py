@@ -1,4 +1,4 @@
-"""New values in the places of others: what laws make of all that reads them, what is needed no more, and the cost."""
+"""Incremental application of a substitution: new values for old, what laws make of their readers, and the cost."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ class _Replacement:
     # --- readers ---
 
     def change(self) -> Change:
-        """What all this changes in the state."""
+        """Difference that this replacement makes to the state: values, names, readers, and cost."""
         view, args = self.view, self.view.args
         new = {n: v for n, v in view.changed.items() if n not in self.same and view.ask(n) not in (None, v)}
         self.chosen.update(new)

@@ -108,7 +108,7 @@ def rewrite_graph(
 
 @dataclass
 class _Done:
-    """What all searches of a graph took together."""
+    """Statistics over all searches of a graph."""
 
     graphs: int = 0
     seconds: float = 0.0
@@ -177,7 +177,9 @@ class _Search:
         return tuple(moved[r] for r in roots)
 
     def walk(self, roots: tuple[int, ...], shares: int, places: int = 1) -> tuple[int, ...]:
-        """The outputs of the best graph that steps lead to, found in one of so many equal shares of the time left."""
+        """Best-first search from ``roots`` within one of ``shares`` equal shares of the time left: outputs of the best
+        graph.
+        """
         seconds, graphs = self.clock.seconds_left, self._graphs_left()
         if self.planned is not None:
             seconds, graphs = None, next(self.planned, 0)

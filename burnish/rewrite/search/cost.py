@@ -49,12 +49,17 @@ CPU_LIKE = RooflineCost(100e9, 10e9, 0.0)
 
 @dataclass(frozen=True)
 class TargetCost:
-    """What the compiler's kernels should take on a target.
+    """Analytic cost model of the compiler's kernels on a target, in seconds, by class of operator.
 
-    Convolutions by the estimates that choose their algorithms; products by their arithmetic and the streaming of their
-    weights; an element-wise operator what its further operands take to read, where it is fused with what makes one of
-    them; a join nothing where its pieces are written in place, but for copies of those that lie in another tensor;
-    anything else by its traffic.
+    ====================  ===========================================================================================
+    view (``FREE``)       0
+    join in place         KERNEL and a copy for each piece that is part of another tensor; pieces are written in place
+    fused element-wise    FUSED and the reading of its further operands of full size through the caches
+    convolution           KERNEL and the least estimate of its algorithms; else the roofline
+    map that reads parts  FUSED and its traffic through the caches
+    split product         KERNEL and :func:`product_in_parts_seconds`: by a matrix unit, in bfloat16 parts
+    anything else         KERNEL and the roofline of arithmetic, traffic, and streaming of constants
+    ====================  ===========================================================================================
     """
 
     target: Target
@@ -81,7 +86,7 @@ class TargetCost:
         return KERNEL + roofline_seconds(arithmetic(operation), moved, self.target, efficiency, weights)
 
     def kind(self, operation: CostedOperator) -> str:
-        """What sort of kernel computes an operator: those of one sort are wrongly estimated by similar factors."""
+        """Kernel class of an operator: estimates within a class err by similar factors."""
         if operation.facts.elementwise:
             return "fused" if is_fused(operation) else "map"
         if operation.op != "conv2d":
@@ -115,7 +120,7 @@ class TargetCost:
         return roofline_seconds(arithmetic(operation), traffic(operation), self.target, efficiency)
 
     def _algorithms(self, operation: CostedOperator) -> list[Estimate]:
-        """Those to choose from for a convolution; none where there is no choice."""
+        """Candidate algorithms of a convolution, estimated; empty where there is no choice."""
         attrs, (x, weight) = operation.attrs, operation.inputs[:2]
         if attrs["groups"] != 1 or attrs["dilations"] != (1, 1) or not operation.fixed[1]:
             return []

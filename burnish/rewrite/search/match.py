@@ -39,8 +39,8 @@ class TermMatch:
 
 @dataclass(frozen=True, eq=False)
 class Pattern:
-    """One term of a left side. ``shared``: its variables that other terms of the side have too, in order; ``depth``:
-    words above the deepest variable.
+    """Compiled pattern: one term of a left side. ``shared``: its variables that other terms of the side have too, in
+    order; ``depth``: words above the deepest variable.
     """
 
     rule: RewriteRule
@@ -183,7 +183,7 @@ class Matcher:
         self._hopeful: dict[tuple[int, int], Sequence[Pattern]] = {}
 
     def hopeful(self, table: Table, among: Sequence[Pattern], value: int) -> Sequence[Pattern]:
-        """Those of the patterns that may match a value, by its look; always the same list for equal looks."""
+        """Patterns that may match a value, prefiltered by its look; always the same list for equal looks."""
         key = (id(among), table.look(value, DEEPEST))
         if key not in self._hopeful:
             self._hopeful[key] = [p for p in among if p.depth > DEEPEST or self._located_at(table, p, value) != []]
@@ -215,7 +215,7 @@ class Matcher:
         return self._places[key]
 
     def _places_of(self, table: Table, pattern: Pattern, value: int) -> list[_Places] | None:
-        """Where the variables are in all values that look like this one; None where joins must be looked into."""
+        """Variable positions, the same in all values that look like this one; None where joins must be looked into."""
         try:
             return list(self._located(table, pattern.rule, pattern.term, value, ()))
         except _ManyReadings:
@@ -284,7 +284,7 @@ class Matcher:
             yield from self._arguments(table, rule, terms[1:], args[1:], now, more)
 
     def _typed(self, table: Table, declared: Type, value: int) -> Equations | None:
-        """What a variable of this type asks of sizes to be the value; None where it cannot be."""
+        """Size equations under which a variable of the declared type matches the value; None where it cannot."""
         kind = table.types[value]
         own = len(kind.shape) - len(declared.dims)
         if kind.dtype != DTYPE or own < 0 or (own and declared.lead is None) or value in table.several:
@@ -312,7 +312,9 @@ class Matcher:
             yield args[::-1], label.values
 
     def _cuts(self, table: Table, term: Apply, args: Sequence[int]) -> Sequence[int]:
-        """Where a join of many may be the term's join of two: what is to be no join is one piece, made by its word."""
+        """Cut positions at which a join of many may be the term's join of two: what is to be no join is one piece, made
+        by its word.
+        """
         cuts: Sequence[int] = range(1, len(args))
         for side, cut, piece in zip(term.args, (1, len(args) - 1), (args[0], args[-1]), strict=True):
             if isinstance(side, Apply) and side.word != "concat":
@@ -331,7 +333,7 @@ class Matcher:
             yield (), {"shape": array.shape, "value": int(first)}
 
     def _attributes(self, table: Table, term: Apply, attrs: Mapping[str, Attribute], value: int) -> Equations | None:
-        """What the term's attributes ask of sizes; None where they differ from the value's."""
+        """Size equations under which the term's attributes match the value's; None where they differ."""
         equations: list[tuple[int, int]] = []
         for key, asked, constant in self._asked_of(term):
             found = attrs[key]
@@ -359,7 +361,7 @@ class Matcher:
         return tuple(equations)
 
     def _asked_of(self, term: Apply) -> Asked:
-        """For every attribute its value in the term; of sizes, with the numbers of those that are constant."""
+        """Attribute values of the term; of sizes, with the numbers of those that are constant."""
         if id(term) not in self._asked:
             given = dict(term.attrs)
             defaults = {} if term.word in WORDS else ops.OPERATORS[term.word].attrs

@@ -41,7 +41,7 @@ class MeasuredCost:
         return self.estimate(operation) * self.factor(operation) if known is None else known
 
     def learned(self, graph: Graph, kernels: Iterable[tuple[Iterable[str], float]]) -> MeasuredCost:
-        """With what the kernels of a compiled graph took: the tensors that each computes, and its seconds.
+        """Cost model fitted to a compiled graph's kernels: the tensors that each computes, and its seconds.
 
         A kernel's time is shared among its operators as they are estimated. Tensors that the graph does not have are
         passed over; of equal operators the mean counts.

@@ -1,4 +1,4 @@
-"""The steps from one graph to the next: every place where a rule matches, and what replaces what there.
+"""Search moves from one graph to the next: every place where a rule matches, and what replaces what there.
 
 Places that look alike are taken in one step, so that repeated blocks are optimized once; a rule that merges two
 operators merges as many as there are, in one step too.
@@ -50,7 +50,7 @@ _Family = tuple[str, tuple[int, ...]]  # a rule's name, and the values of the va
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Found:
-    """What begins at a value: steps of rules with one result, and halves of those with two, by their families."""
+    """Matches that begin at a value: steps of rules with one result, halves of rules with two, by their families."""
 
     steps: tuple[RuleApplication, ...]
     halves: tuple[tuple[_Family, _Half], ...]
@@ -60,7 +60,7 @@ _NOTHING = _Found((), ())
 
 
 class Moves:
-    """All steps of a set of rules. What was found once in a walk is known in all states that are the same there."""
+    """Move generator for a set of rules. Moves found once in a walk are known in all states that are the same there."""
 
     def __init__(self, table: Table, rules: Sequence[RewriteRule]) -> None:
         self.matcher, self.solver = Matcher(), Solver(table)
@@ -125,7 +125,7 @@ class Moves:
                 yield from self._merges(walk, wiring, tuple(halves))
 
     def _find(self, walk: SearchKnowledge, wiring: Wiring, name: int) -> _Found:
-        """What begins at a name."""
+        """Matches that begin at a name, kept with the questions that they depend on."""
         view = GraphView(walk, wiring)
         op = view.operator(name).op
         steps = self._steps_at(view, name, op) if op in self.single else ()
@@ -173,7 +173,9 @@ class Moves:
             yield from steps
 
     def _groups(self, view: GraphView, halves: Sequence[_Half]) -> Iterator[tuple[_Half, ...]]:
-        """Of equal halves all of them, those of one type, and of few also every pair; of others every pair."""
+        """Groups of halves to replace together. Symmetric rules: all of them, those of equal look, and of at most FEW
+        every pair; other rules: every pair of a first and a second half.
+        """
         if halves[0].pattern.rule.name not in self.symmetric:
             first, second = ([h for h in halves if h.pattern.position == i] for i in (0, 1))
             yield from ((a, b) for a, b in product(first, second) if a.value != b.value)
@@ -186,8 +188,8 @@ class Moves:
         yield from dict.fromkeys(tuple(group) for group in groups if len(group) > 1)
 
     def _as_read(self, view: GraphView, halves: Sequence[_Half]) -> list[_Half]:
-        """In the order in which a join reads them, so that the join of the parts of what they become is all of it;
-        and what is read alike side by side, so that what reads it can be merged.
+        """Reading order of halves: that in which a join reads them, so that the join of the parts of what they become
+        is all of it; and what is read alike side by side, so that what reads it can be merged.
         """
         members = sorted(h.value for h in halves)
         place = {value: (len(view), _reading(view, value, DEPTH), i) for i, value in enumerate(members)}
@@ -219,7 +221,7 @@ class Moves:
         yield _step(view, rule.name, tuple([view.look(h.value, DEPTH) for h in halves]), replaced)
 
     def _joined(self, view: GraphView, rule: RewriteRule, made: tuple[int, ...], before: _Half) -> _Half | None:
-        """What two values are parts of, as the first term of the rule again."""
+        """Half of the rule's first term that both values are parts of; None if there is none."""
         first, second = made
         if view.labels[first].op != "part" or view.args[first] != view.args[second]:
             return None
@@ -232,7 +234,7 @@ class Moves:
         return None
 
     def _pair(self, view: GraphView, rule: RewriteRule, a: _Half, b: _Half) -> tuple[int, ...] | None:
-        """What replaces two values; None where the rule does not hold."""
+        """Replacement of two values by a rule with two results; None where the rule does not hold."""
         match = self._matched_pair(view, rule, a, b)
         return _replacing(view, rule, match, (a.value, b.value)) if match else None
 

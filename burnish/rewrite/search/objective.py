@@ -1,4 +1,4 @@
-"""RewriteObjective of a rewriting: time, operations, or both, within a limit of memory."""
+"""Objective of a rewriting: time, operations, or both, within a limit of memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ class RewriteObjective:
             raise ParameterError(f"objective: memory_limit={limit!r}; it must be a number of bytes from 1, or None")
 
     def cost(self, seconds: Cost, peak: float, pressure: float = 0.0) -> Cost:
-        """What an operator costs: ``seconds`` says its time, ``peak`` the machine's operations a second.
+        """Cost function under this objective: ``seconds`` gives an operator's time, ``peak`` the machine's operations a
+        second.
 
         ``pressure``: seconds that a byte costs, Lagrange's multiplier of the limit of memory.
         """
@@ -76,6 +77,6 @@ def stored(operation: CostedOperator) -> float:
 
 
 def total(graph: Graph, cost: Cost) -> float:
-    """What a graph costs in all; what depends on constants alone costs nothing."""
+    """Total cost of a graph; what depends on constants alone costs nothing."""
     table = NormalTable(cost)
     return start(table, read_graph(table, graph).roots).cost

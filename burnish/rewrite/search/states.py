@@ -18,7 +18,7 @@ class CycleError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Change:
-    """What differs between two states. ``chosen`` and ``readers``: see :class:`Wiring`, None for names that are gone;
+    """Difference between two states. ``chosen`` and ``readers``: see :class:`Wiring`, None for names that are gone;
     ``same``: names that others have taken the place of; ``cost``: seconds added; ``key``: of the values that differ.
     """
 
@@ -31,9 +31,9 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class SearchState:
-    """A graph in a search: its parent's after ``change``. ``roots``: names of its outputs; ``cost``: seconds; ``key``:
-    of the values it has chosen, see :meth:`SearchKnowledge.sign`; ``applied``: the rules that led here from the parent,
-    each as often as it was.
+    """Search state: a graph, its parent's after ``change``. ``roots``: names of its outputs; ``cost``: seconds;
+    ``key``: of the values it has chosen, see :meth:`SearchKnowledge.sign`; ``applied``: the rules that led here from
+    the parent, each as often as it was.
     """
 
     walk: SearchKnowledge
@@ -73,7 +73,7 @@ class SearchState:
         return wiring
 
     def values(self) -> dict[int, int]:
-        """What the names stand for, as values of the table that are made of one another."""
+        """Values of the state's names, as values of the table that are made of one another."""
         table, chosen = self.walk.table, self.wiring().chosen
         made: dict[int, int] = {}
         for name in _ordered(table, chosen, chosen):
@@ -201,6 +201,9 @@ def _ordered(
 
     Raises CycleError where one is made of itself.
     """
+    # Depth-first search with a stack of its own, since chains of operators are longer than Python's. A name stays on
+    # the stack while it is open, and is done when it is seen there again: all its arguments are done by then. One that
+    # is met while open is on its own path: a cycle.
     done: dict[int, None] = {}
     open_: set[int] = set()
     stack = list(names)[::-1]

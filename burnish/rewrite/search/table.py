@@ -1,4 +1,4 @@
-"""Hash-consed tensors: equal terms over a graph's inputs and constants are one number, whatever graph they occur in.
+"""Hash-consed tensors: equal terms over a graph's inputs and constants are one number, in every graph they occur in.
 
 Grammar of a value::
 
@@ -48,7 +48,7 @@ Cost = Callable[[CostedOperator], float]  # seconds
 
 @dataclass(frozen=True, eq=False)
 class Label:
-    """An operator with all its attributes, in order of their keys. Equal ones are one object."""
+    """Operator label with all its attributes, in order of their keys. Equal ones are one object."""
 
     op: str
     attrs: Attributes
@@ -60,7 +60,7 @@ class Label:
 
 
 class Table:
-    """All values of a search. Lists are indexed by value.
+    """Value table of a search (hash-consing). Lists are indexed by value.
 
     ``types``: a value's type, the first of several. ``fixed``: it depends on constants alone.
     """
@@ -189,7 +189,7 @@ class Table:
         return CostedOperator(label.op, label.values, kinds, outputs, makers, fixed, self.facts(label, args))
 
     def facts(self, label: Label, args: tuple[int, ...]) -> FusionProperties:
-        """What fusion knows of an operator on arguments of these types."""
+        """Fusion properties of an operator on arguments of these types."""
         if label.op in WORDS or label.op in ("input", "constant", "item"):
             return FusionProperties("injective")
         key = (label, tuple([id(self.types[a]) for a in args]))
@@ -218,11 +218,11 @@ class Table:
         return value
 
     def operator(self, value: int) -> Label:
-        """What makes a value."""
+        """Label of the operator that makes a value."""
         return self.labels[self.maker(value)]
 
     def operands(self, value: int) -> tuple[int, ...]:
-        """What a value is made of."""
+        """Operands of the operator that makes a value."""
         return self.args[self.maker(value)]
 
     def reachable(self, roots: Iterable[int]) -> list[int]:

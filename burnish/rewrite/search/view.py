@@ -86,7 +86,7 @@ class _Asked:
 
 
 class SearchKnowledge:
-    """What is known of the values that a search meets on its way from one graph.
+    """Memo tables of a search from one graph, for the values that it meets.
 
     ``names``: by value; ``legal``: whether a state has no cycle, by its key; ``changes``, ``found``, ``groups`` and
     ``merges``: what apply.py and moves.py have computed; ``askers``: at which names a name's value was asked for;
@@ -112,7 +112,7 @@ class SearchKnowledge:
 
 
 class GraphView(NormalTable):
-    """The table as one state sees it, for one computation.
+    """View of the table from one state, for one computation.
 
     ``asked``: all that it has seen of the state. ``changed``: names that it sees otherwise, and those of values made
     here that the state does not have.
@@ -143,7 +143,9 @@ class GraphView(NormalTable):
         return value if made is None else made
 
     def name(self, value: int) -> int:
-        """What arguments call a value by. What has none, or is not in the state, is so from here on."""
+        """Name by which arguments refer to a value. A value without one is its own name; one not in the state enters
+        it.
+        """
         if self.fixed[value]:
             return value
         name = self.walk.names.setdefault(value, value)

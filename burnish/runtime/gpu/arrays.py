@@ -60,7 +60,7 @@ class GpuArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """As Numba's CUDA Array Interface, version 3. AttributeError for bfloat16, which it has not."""
+        """CUDA Array Interface (Numba's), version 3. AttributeError for bfloat16, which it has not."""
         if self.dtype.kind not in "biufc":
             raise AttributeError(f"no CUDA array interface of {self.dtype}; allowed: __dlpack__")
         return {

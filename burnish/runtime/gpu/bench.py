@@ -53,7 +53,7 @@ class CudaBuffer:
 
 
 class CudaKernel:
-    """A kernel in the GPU's memory, with graphs of so many runs of it."""
+    """Kernel in the GPU's memory, with graphs of repeated runs of it."""
 
     def __init__(self, gpu: Gpu, code: GridCode) -> None:
         self.gpu, self.code = gpu, code
@@ -62,7 +62,7 @@ class CudaKernel:
         weakref.finalize(self, _unload, gpu, module, self._graphs)
 
     def graph(self, places: Sequence[int], runs: int) -> Any:
-        """So many runs, one after another."""
+        """Graph of ``runs`` runs, one after another."""
         key = (runs, *places)
         if key not in self._graphs:
             kept: list[Any] = []
@@ -122,7 +122,7 @@ class CudaBench:
 
 
 class _Runner(Protocol):
-    """What runs a kernel and counts what it does: an ``Emulator``."""
+    """Kernel runner that counts what the kernel does: an ``Emulator``."""
 
     counts: LaunchCounts
 
@@ -131,7 +131,7 @@ class _Runner(Protocol):
 
 
 class EmulatedBuffer:
-    """Bytes of this machine's memory; the runner itself reports what is touched beside them."""
+    """Buffer in this machine's memory; the runner itself reports accesses out of bounds."""
 
     def __init__(self, nbytes: int) -> None:
         self.data = np.zeros(nbytes, np.uint8)

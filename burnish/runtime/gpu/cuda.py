@@ -24,7 +24,7 @@ from burnish.runtime.sized import Sized
 
 
 class CudaDevice:
-    """The first GPU of this machine. Nothing is asked of the driver before something runs."""
+    """CUDA device: the first GPU of this machine. Nothing is asked of the driver before something runs."""
 
     def bench(self, cpu: str) -> CudaBench:
         """As :meth:`burnish.runtime.device.TimedDevice.bench`."""
@@ -54,13 +54,13 @@ class CudaDevice:
         externs: Mapping[str, Operator],
         comm: Comm | None,
     ) -> CudaRunner:
-        """What executes the steps of an executable."""
+        """Runner that executes the steps of an executable."""
         del comm
         return CudaRunner(executable, kernels, params, state, externs)
 
 
 class CudaRunner:
-    """The steps of an executable on a GPU, its arena, parameters and state in the GPU's memory.
+    """CUDA runner: the steps of an executable on a GPU, its arena, parameters and state in the GPU's memory.
 
     At the first call everything is loaded and the launches are captured as a graph; a call copies inputs and state
     there, replays the graph, and copies outputs and state back. Operators in Python run on copies, between launches.
@@ -161,7 +161,7 @@ class CudaRunner:
         return found
 
     def _placed(self, loaded: LoadedExecutable, number: int, spec: TensorSpec, value: Any, followed: set[type]) -> int:
-        """Where an input lies in the GPU's memory: what is not there, or where vectors may not be, is copied."""
+        """Address of an input in the GPU's memory: what is not there, or where vectors may not be, is copied."""
         own = loaded.inputs[number]
         if is_on_gpu(value):
             array = checked(loaded.gpu, "input", spec, value, followed)

@@ -90,7 +90,7 @@ class Gpu:
         return values, pointers
 
     def captured(self, ask: Callable[[], object]) -> Any:
-        """What ``ask`` asks for as a graph, which :meth:`replay` executes.
+        """Stream capture: the work that ``ask`` submits as a graph, which :meth:`replay` executes.
 
         A capture ends also where ``ask`` fails: else all that is asked of the stream after would fail, too.
         """
@@ -155,7 +155,7 @@ class Gpu:
         self.ask("cuMemsetD8Async", place, value, nbytes, self.stream)
 
     def timed(self, asks: int, ask: Callable[[], object]) -> list[float]:
-        """Seconds of each of so many ``asks``, between two events on the stream."""
+        """Seconds of each of ``asks`` calls of ``ask``, between two events on the stream."""
         events = [self.ask("cuEventCreate", 0) for _ in range(asks + 1)]
         self.ask("cuEventRecord", events[0], self.stream)
         for event in events[1:]:

@@ -43,7 +43,7 @@ class LoadedExecutable:
 
     @contextmanager
     def at(self, inputs: Sequence[int], outputs: Sequence[int]) -> Iterator[None]:
-        """With inputs and outputs at other places."""
+        """Context with inputs and outputs at other places."""
         self.inputs, self.outputs = list(inputs), list(outputs)
         try:
             yield
@@ -120,7 +120,7 @@ class LoadedExecutable:
         self.kept.clear()
 
     def address(self, slot: Slot) -> int:
-        """Where an argument lies in the GPU's memory."""
+        """Address of an argument in the GPU's memory."""
         if slot.memory == "input":
             return self.inputs[slot.index] + slot.offset
         if slot.memory == "output":

@@ -14,7 +14,7 @@ BANKS, BANK = 32, 4  # of shared memory: words of four bytes, one of each bank a
 
 @dataclass
 class LaunchCounts:
-    """What a kernel did.
+    """Performance counters of a kernel launch.
 
     ``global_loads`` and ``global_stores``: of threads. ``load_requests``: of warps; ``load_sectors``: pieces of 32
     bytes that these touch, ``ideal_sectors`` the fewest that their bytes fit into, so that their ratio is 1 where
@@ -44,12 +44,12 @@ class LaunchCounts:
 
     @property
     def sectors_per_ideal(self) -> float:
-        """How many times more of global memory loads touch than they have to."""
+        """Sectors touched by global loads, relative to the fewest possible: 1 where accesses are coalesced."""
         return self.load_sectors / max(self.ideal_sectors, 1)
 
     @property
     def conflicts_per_ideal(self) -> float:
-        """How many times longer shared memory takes than without bank conflicts."""
+        """Shared-memory passes, relative to those without bank conflicts."""
         return self.shared_passes / max(self.shared_ideal, 1)
 
 
@@ -83,7 +83,7 @@ class Period:
 
 
 class Accesses:
-    """The records of one block: address, site, bytes, direction, thread and the number of barriers before."""
+    """Access records of one block: address, site, bytes, direction, thread and the number of barriers before."""
 
     def __init__(self, records: np.ndarray, regions: Sequence[MemoryRegion], periods: Sequence[Period] = ()) -> None:
         self.periods = periods
@@ -108,7 +108,7 @@ class Accesses:
         return int(self.site[first]), int(self.thread[first]), int(self.address[first])
 
     def kind(self, shared: bool) -> np.ndarray:
-        """Which records are of shared memory, or of global memory that is no constant."""
+        """Mask of records of shared memory, or of global memory that is no constant."""
         wanted = np.array([r.shared == shared and not r.constant for r in self.regions])
         return (self.region >= 0) & wanted[np.maximum(self.region, 0)]
 
@@ -184,7 +184,9 @@ class Accesses:
         return int(self.site[found]), int(self.thread[found]), what.what, what.thread
 
     def counts(self) -> LaunchCounts:
-        """What the block did, by warps: the k-th execution of a site by each of its threads is one request."""
+        """Performance counters of the block, by warps: the k-th execution of a site by each of its threads is one
+        request.
+        """
         found = LaunchCounts()
         outer = self.kind(shared=False)
         loads, stores = outer & ~self.writes, outer & self.writes

@@ -70,7 +70,7 @@ class _Built:
 
 @dataclass(frozen=True)
 class _Yield:
-    """Why a thread stopped: at a barrier (no operation), or for what its warp does together."""
+    """Reason why a thread has yielded: at a barrier (no operation), or for what its warp does together."""
 
     operation: str | None = None
     data: bytes = b""
@@ -78,7 +78,7 @@ class _Yield:
 
 
 class GridEmulator:
-    """A device that executes kernels for a grid on this CPU and checks them; ``counts`` is what all have done.
+    """GPU emulator: executes kernels for a grid on this CPU and checks them; ``counts`` is what all have done.
 
     ``seed`` decides the order of threads and blocks. Needs the package ``greenlet``. Every run raises VerificationError
     for a race, an access outside of the kernel's buffers, a barrier that some threads of a block do not reach, and an
@@ -92,7 +92,7 @@ class GridEmulator:
         self._built: dict[bytes, tuple[GridCode, _Built]] = {}
 
     def bench(self, cpu: str) -> EmulatedBench:
-        """Where kernels are measured, by a clock that counts what they do."""
+        """Measurement bench whose clock counts what kernels do."""
         del cpu
         return EmulatedBench(self)
 
@@ -158,7 +158,9 @@ class _LaunchRun:
         self._connect([*shared, *built.constants])
 
     def _connect(self, own: list[MemoryRegion]) -> None:
-        """Tells the prelude where to write, what memory there is beside the launch's arguments, and whom to call."""
+        """Connects the prelude: buffers to write to, memory regions in addition to the launch's arguments, and
+        callbacks.
+        """
         hub = self.device.greenlet.getcurrent()
 
         def barrier() -> None:
@@ -210,11 +212,11 @@ class _LaunchRun:
         self.count[0] = 0
 
     def _position(self) -> int:
-        """How many records there are."""
+        """Number of records."""
         return self.recorded + int(self.count[0])
 
     def _written(self, records: np.ndarray) -> None:
-        """Adds records of what goes on beside the threads."""
+        """Appends records of asynchronous accesses, which no thread makes itself."""
         self._drain()
         self.drained.append(records)
         self.recorded += len(records)
@@ -356,7 +358,9 @@ class _LaunchRun:
 
 
 class _Writers:
-    """Which block wrote each byte of global memory: no other one may touch it in the same launch."""
+    """Race detection between blocks: which block wrote each byte of global memory, and no other one may touch it in the
+    same launch.
+    """
 
     def __init__(self) -> None:
         self.writer: dict[int, np.ndarray] = {}

@@ -1,4 +1,4 @@
-"""Products of four warps on a CPU, as late as they may be: operands are read when the group has to have ended.
+"""Warpgroup products (wgmma) on a CPU, completed late: operands are read when the group has to have ended.
 
 Until then sums are no numbers, so that one that is read before it is waited for shows: they are NaN, whose low bits say
 which product they wait for.
@@ -34,7 +34,7 @@ def is_grouped(name: str) -> bool:
 
 
 def grouped_bytes(name: str) -> int:
-    """How many bytes a thread hands over: addresses of operands, and its sums."""
+    """Size of a thread's input, in bytes: addresses of operands, and its sums."""
     m = _NAME.match(name)
     assert m is not None
     return 4 * int(m[5]) if m[5] else _sums_begin(m) + 2 * int(m[2])
@@ -47,7 +47,7 @@ def _sums_begin(m: re.Match[str]) -> int:
 
 @dataclass
 class PendingProduct:
-    """One instruction that goes on: its operands' pieces of 16 bytes, and what it adds to."""
+    """In-flight product instruction (wgmma): its operands' pieces of 16 bytes, and what it adds to."""
 
     name: str
     wide: int
@@ -66,7 +66,7 @@ class PendingProduct:
 
 @dataclass
 class GroupOfWarps:
-    """The products of four warps. ``began`` and ``ended`` are told of each one."""
+    """Warpgroup: four warps and their products (wgmma). ``began`` and ``ended`` are called with each product."""
 
     began: Callable[[PendingProduct], None]
     ended: Callable[[PendingProduct], None]
@@ -76,7 +76,7 @@ class GroupOfWarps:
     made: list[np.ndarray | None] = field(default_factory=list)
 
     def execute(self, name: str, inputs: Sequence[bytes]) -> list[bytes]:
-        """What each thread is given back."""
+        """Executes an operation of the warpgroup; the bytes returned to each thread."""
         m = _NAME.match(name)
         assert m is not None
         if m[5]:

@@ -1,4 +1,4 @@
-"""Copies and products that go on while threads do other things: they end as late as they may, and leave a record."""
+"""In-flight cp.async copies and wgmma products: they complete as late as the memory model allows, and are recorded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Copy:
 
 
 class Pending:
-    """What goes on in one block. ``write`` keeps records of accesses that no thread makes itself."""
+    """In-flight copies and products of one block. ``write`` keeps records of accesses that no thread makes itself."""
 
     def __init__(self, sites: Sequence[str], write: Write) -> None:
         self.arrives = sites.index("a copy that ends")
@@ -102,7 +102,7 @@ class Pending:
                 products.finish(int(number))
 
     def together(self, name: str, group: int, epoch: int, position: int, inputs: Sequence[bytes]) -> list[bytes]:
-        """What four warps are given back by a function that they execute together."""
+        """Warpgroup operation, executed by four warps together; the bytes returned to each thread."""
         return self._of(group, epoch, position).execute(name, inputs)
 
     def _of(self, group: int, epoch: int, position: int) -> GroupOfWarps:

@@ -1,4 +1,4 @@
-"""What the 32 threads of a warp do together, computed on a CPU: matrices from shared memory, products, shuffles.
+"""Warp-collective instructions of 32 threads, on a CPU: matrices from shared memory, products, shuffles.
 
 Source: PTX ISA, "ldmatrix" and "Matrix Fragments for mma.m16n8k16 / k8 / k32": thread 4 g + t holds of the left operand
 words t and t + 4 of the 32 bytes of rows g and g + 8, of the right one those of row g, of the sums elements 2 t and
@@ -21,12 +21,12 @@ _MULTIPLY_BYTES = 40  # of each thread: six words of operands and four elements 
 
 
 def input_bytes(name: str) -> int:
-    """How many bytes a thread hands over."""
+    """Size of a thread's input, in bytes."""
     return 8 if name in (*MATRICES, SHUFFLE) else _MULTIPLY_BYTES
 
 
 def together(name: str, inputs: Sequence[bytes]) -> list[bytes]:
-    """What every thread of a warp is given back, from what each has handed over, by their numbers."""
+    """Warp-collective instruction: the bytes returned to every thread, from those passed, by thread number."""
     if name in MATRICES:
         return _matrices(inputs, name.endswith("trans"))
     if name == SHUFFLE:

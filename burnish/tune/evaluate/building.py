@@ -1,4 +1,4 @@
-"""Candidates to object code, in processes of their own; a build that fails is an outcome, not an error."""
+"""Parallel compilation of candidates in worker processes; a build that fails is an outcome, not an error."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ YOUNG = 200_000  # objects, about those of a build: looking through them more of
 
 @dataclass(frozen=True, eq=False)
 class KernelTrial:
-    """One candidate to try: a task, the name of a template that matches it, and a choice for every knob of that."""
+    """Trial of one candidate: a task, the name of a template that matches it, and a choice for every knob of that."""
 
     task: KernelTask
     template: str
@@ -37,7 +37,7 @@ class KernelTrial:
 
 @dataclass(frozen=True)
 class Build:
-    """What became of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none.
+    """Build result of a trial: its kernel, linked, and its schedule's trace; or the ``error`` that there is none.
 
     ``assembled``: of a kernel for a grid of threads, what its assembler reports (``tune/features/assembled.py``).
     """
@@ -64,7 +64,7 @@ class TrialBuilder:
         self._packets: dict[int, tuple[KernelTask, str]] = {}
 
     def build(self, trials: Sequence[KernelTrial]) -> list[Build]:
-        """What became of every trial, in their order. Raises WorkerError if there can be no workers."""
+        """Parallel build of trials; results in their order. Raises WorkerError if there can be no workers."""
         results: list[Build | None] = [None] * len(trials)
         jobs = (self._job(number, trial) for number, trial in enumerate(trials))
         with closing(self._pool.run(lambda: next(jobs, None))) as events:
@@ -101,7 +101,7 @@ def unpack(packet: str) -> KernelTask:
 
 
 def collect_rarely() -> None:
-    """From now on this process seldom looks for garbage, and never among what it has already."""
+    """Garbage collection made rare in this process, from now on, and never of objects that it has already."""
     gc.freeze()
     gc.set_threshold(YOUNG, 20, 100)
 

@@ -1,4 +1,4 @@
-"""Candidates in, measurements out: the one door to building, checking and timing."""
+"""Evaluator of candidates: builds, checks and times them, and returns measurements."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from burnish.workers import ForkServer
 
 
 class Evaluator:
-    """Tries candidates on this machine, its CPU or the device that runs the target's code, or on boards; whatever they
-    do, this process lives on.
+    """Build and measurement of candidates in worker processes, so that this process survives their crashes: on this
+    machine, its CPU or the device that runs the target's code, or on boards.
 
     Use it as a context; for one thread.
 
@@ -45,8 +45,8 @@ class Evaluator:
         run_limit: float = 5.0,
         devices: Devices | None = None,
     ) -> None:
-        """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process; beside a
-        device one thread).
+        """``workers`` build at once, kernels run on ``threads`` (both by default: the cores of this process; one thread
+        where another device runs the target's code).
 
         ``rule`` says when enough has been measured. ``cold``: constants come from memory in every timed run. No build
         may take more than ``build_limit`` seconds of processor time, and no kernel, with its check, more than
@@ -91,7 +91,7 @@ class Evaluator:
     def measure(
         self, trial: KernelTrial, build: Build, incumbent: tuple[KernelTrial, Build] | None = None, to_beat: float = 1.0
     ) -> Measurement:
-        """What became of one trial that is built.
+        """Measurement of one built trial.
 
         ``incumbent``: a right kernel of the same operator to take turns with, so that the machine's changes of speed,
         which come and go within milliseconds, hit both: their ratio is known several times better than either time. One
@@ -104,7 +104,7 @@ class Evaluator:
         return replace(made, build_seconds=build.seconds, trace=build.trace)
 
     def evaluate(self, trials: Sequence[KernelTrial]) -> list[Measurement]:
-        """What became of every trial, each on its own."""
+        """Measurements of trials, each on its own."""
         return [self.measure(trial, build) for trial, build in zip(trials, self.build(trials), strict=True)]
 
     def compare(
@@ -131,7 +131,7 @@ class Evaluator:
         return self._runner.compare(one, other, rounds, batch_seconds)
 
     def _loadable(self, trial: KernelTrial, build: Build) -> Loadable | None:
-        """What the measuring worker needs of a trial; None if it could not be built."""
+        """Packet, kernel and image that the measuring worker loads; None if the trial could not be built."""
         if build.kernel is None:
             return None
         return self._builder.packet(trial.task), build.kernel, build.image

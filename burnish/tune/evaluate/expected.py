@@ -15,7 +15,7 @@ from burnish.tune.evaluate.reference import packed
 
 
 class WrongAnswer(Exception):  # noqa: N818 - an outcome
-    """What a kernel computed is not what its task defines."""
+    """Wrong result: a kernel computed something other than its task defines."""
 
 
 class Faulty(Exception):  # noqa: N818 - an outcome

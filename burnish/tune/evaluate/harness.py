@@ -29,7 +29,7 @@ _PACKED_BYTES = 1 << 29  # of constants kept in several layouts at once
 
 
 class LoadedKernel:
-    """A kernel in executable memory with its arguments: all that the stopwatch needs to call it."""
+    """Loaded kernel in executable memory with its arguments: all that the stopwatch needs to call it."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class _Output:
 
 
 class KernelHarness:
-    """One task's parameters in fenced memory, and what its kernels must make of them.
+    """Test harness of one task: its parameters in fenced memory, and the outputs that its kernels must compute.
 
     ``cold``: constants come from memory in every timed run, as in a model that is larger than the caches; otherwise
     from wherever the previous run has left them.

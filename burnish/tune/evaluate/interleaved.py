@@ -13,7 +13,7 @@ _LONG = 2e-3  # seconds: a run this long needs no other before it to warm caches
 
 
 class Bench(Protocol):
-    """What kernels of a task are tried on: here, on a device of this machine, or on a board.
+    """Measurement device for a task's kernels: this CPU, another device of this machine, or a board.
 
     ``cold``: whether constants come from memory.
     """

@@ -29,7 +29,9 @@ class HeldKernel:
 
 
 class DeviceHarness:
-    """One task's parameters in a device's memory; see :class:`burnish.tune.evaluate.interleaved.Bench`."""
+    """Test harness of one task, its parameters in a device's memory; see
+    :class:`burnish.tune.evaluate.interleaved.Bench`.
+    """
 
     def __init__(self, bench: DeviceBench, arrays: TaskArrays, cold: bool) -> None:
         self.cold = cold

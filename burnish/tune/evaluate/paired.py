@@ -13,7 +13,8 @@ FAR = 1.25  # times the cost of the best: an incumbent that slow wastes time, an
 
 
 class PairedMeasurer:
-    """Every candidate takes turns with the same incumbent, and costs as many times as much as it takes longer.
+    """Paired measurement: every candidate takes turns with the same incumbent, and costs as many times as much as it
+    takes longer.
 
     So the machine's changes of speed are in no cost. The incumbent is the first that works, until one is far faster;
     were it always the best so far, each that is taken for better by chance would make all later ones look better, too.
@@ -35,7 +36,7 @@ class PairedMeasurer:
         return self._least / self._cost if self._least < inf else 1.0
 
     def measure(self, trial: KernelTrial, build: Build) -> tuple[Measurement, float]:
-        """What became of a candidate, and its cost in seconds, infinite if it failed.
+        """Measurement of a candidate, and its cost in seconds, infinite if it failed.
 
         One that seems to be the best is measured once more, and the slower of both counts: the lowest of many noisy
         ratios is lower than it should be, and luck would be what a search finds.

@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 
 class PoolRunner:
-    """As :class:`~burnish.tune.evaluate.running.Runner`, on leased boards. ``lost``: why boards went that had a trial,
-    which then was tried on another.
+    """Kernel runner on leased boards, as :class:`~burnish.tune.evaluate.running.Runner`. ``lost``: why boards went that
+    had a trial, which then was tried on another.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class PoolRunner:
     def measure(
         self, candidate: Loadable, rule: Rule, incumbent: Loadable | None = None, to_beat: float = 1.0
     ) -> Measurement:
-        """What became of a kernel, in turns with an incumbent if there is one."""
+        """Measurement of a kernel, interleaved with an incumbent if there is one."""
         for packet, *_ in (candidate,) if incumbent is None else (incumbent, candidate):
             self.prepare(packet)
         started = time.perf_counter()
@@ -127,6 +127,6 @@ class PoolRunner:
 
 
 def _words(failure: Failure) -> str:
-    """What became of a kernel, for people."""
+    """Failure message of a kernel run, for people."""
     own = failure.kind in ("error", "out of memory", "timeout") or failure.detail[:1].isdigit()
     return failure.detail if own else f"the process {failure.detail}"

@@ -55,7 +55,8 @@ class RemoteKernel:
 
 
 class RemoteHarness:
-    """One task's parameters on a board, in a job; see :class:`burnish.tune.evaluate.interleaved.Bench`.
+    """Test harness of one task, its parameters on a board, in a job; see
+    :class:`burnish.tune.evaluate.interleaved.Bench`.
 
     ``name`` sets it apart from other tasks of the job. ``about``: what the board says of itself.
     """

@@ -28,7 +28,7 @@ PREPARING = 300.0  # seconds that the reference of a task may take
 
 
 class KernelRunner(Protocol):
-    """What measures kernels: a worker process of this machine, on its CPU or another device, or boards."""
+    """Kernel runner: measures in a worker process of this machine, on its CPU or another device, or on boards."""
 
     def prepare(self, packet: str, examples: Examples | None = None) -> None:
         """Gets ready to measure kernels of a task, on given arrays or on random ones."""
@@ -36,7 +36,7 @@ class KernelRunner(Protocol):
     def measure(
         self, candidate: Loadable, rule: Rule, incumbent: Loadable | None = None, to_beat: float = 1.0
     ) -> Measurement:
-        """What became of a kernel, in turns with an incumbent if there is one."""
+        """Measurement of a kernel, interleaved with an incumbent if there is one."""
 
     def compare(self, first: Loadable, second: Loadable, rounds: int, batch_seconds: float) -> Comparison:
         """Paired measurement: the kernels take turns."""
@@ -62,7 +62,7 @@ class Runner:
     def measure(
         self, candidate: Loadable, rule: Rule, incumbent: Loadable | None = None, to_beat: float = 1.0
     ) -> Measurement:
-        """What became of a kernel, in turns with an incumbent if there is one. Raises what its task's reference
+        """Measurement of a kernel, interleaved with an incumbent if there is one. Raises what its task's reference
         raises.
         """
         for packet, *_ in (candidate,) if incumbent is None else (incumbent, candidate):

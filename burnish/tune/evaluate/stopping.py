@@ -37,7 +37,7 @@ class Adaptive:
         _check(self.least, self.most, self.batch_seconds)
 
     def stop(self, times: Sequence[float], incumbents: Sequence[float] = ()) -> str:
-        """Why to stop after these batch times (seconds a run): ``lost``, ``steady``, ``enough``, or "" to go on.
+        """Stop reason after these batch times (seconds a run): ``lost``, ``steady``, ``enough``, or "" to go on.
 
         ``incumbents``: those of the incumbent, if there is one, turn by turn.
         """
@@ -51,15 +51,15 @@ class Adaptive:
         return "enough" if long or len(seen) >= self.most else ""
 
     def early_reject(self, seconds: float, incumbent: float) -> bool:
-        """Whether a candidate that took so many seconds need not be timed in turns with an incumbent that takes so
-        many.
+        """Early rejection: whether a candidate of ``seconds`` need not be interleaved with an ``incumbent`` of that
+        time.
         """
         return seconds > _EARLY_REJECT * incumbent
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """AutoTVM's way: ``repeats`` batches whatever they say."""
+    """Fixed number of batches, ``repeats``, independent of the times measured (as AutoTVM)."""
 
     repeats: int = 10
     batch_seconds: float = 100e-6

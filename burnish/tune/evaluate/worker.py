@@ -29,7 +29,7 @@ from burnish.tune.evaluate.stopping import Fixed, Rule
 
 
 def prepare() -> None:
-    """For the fork server: what is set up once for all workers, those that build as well."""
+    """Fork-server setup, once for all workers, those that build as well."""
     machine = host()
     target_machine(machine)
     driver_image(machine.triple)

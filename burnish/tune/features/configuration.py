@@ -14,8 +14,8 @@ from burnish.tune.space import Alternative, TuningSpace
 
 
 def configuration(space: TuningSpace, points: Points) -> np.ndarray:
-    """Of numbers n log2(1 + n) and log2 of the power of two in n; 0 or 1 for every value of the others and for the
-    alternative; float32 [n, d].
+    """Feature encoding of configurations, float32 [n, d]: log2(1 + n) and log2 of the greatest power of two in n for a
+    number n; one-hot for every other value and for the alternative.
 
     Whether vectors are whole, and aligned, hangs on the power of two. Knobs of other alternatives than a point's own
     are 0.
@@ -35,7 +35,7 @@ def configuration(space: TuningSpace, points: Points) -> np.ndarray:
 
 
 def configuration_names(space: TuningSpace) -> tuple[str, ...]:
-    """What the columns of :func:`configuration` are."""
+    """Column names of :func:`configuration`."""
     knobs = (f"{a.label}.{name}" for a in space.alternatives for name in _knob_names(a))
     return (*knobs, *(a.label for a in space.alternatives))
 
@@ -49,7 +49,7 @@ def _knob_names(alternative: Alternative) -> list[str]:
 
 @lru_cache(maxsize=64)
 def _tables(alternative: Alternative) -> list[np.ndarray]:
-    """For every knob the features of its choices."""
+    """Feature tables of the knobs, by choice."""
     return [_table(choices) for choices in alternative.choices.values()]
 
 

@@ -79,6 +79,7 @@ def _fill(  # type: ignore[no-untyped-def]
     for i in range(count):
         inside, innermost = np.float32(0.0), levels - 1
         accumulators, parallel, unrolled, vector = 1.0, 1.0, 1.0, 1.0
+        # From the innermost loop out: `inside` is log2 of the iterations of one pass of loop k's body.
         for k in range(levels - 1, -1, -1):
             many, kind, row = extent[k, i], annotation[k, i], features[i, k]
             for f in range(len(row)):
@@ -102,6 +103,7 @@ def _fill(  # type: ignore[no-untyped-def]
             elif kind == VECTORIZE:
                 vector, innermost = many, k
                 accumulators *= np.ceil(many / lanes)
+        # Only now the whole nest's iterations are known: those outside of loop k are the rest, in logarithms.
         for k in range(levels):
             features[i, k, TOP_DOWN] = inside - features[i, k, BOTTOM_UP] - features[i, k, _LENGTH]
         row = summary[i]

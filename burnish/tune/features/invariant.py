@@ -65,7 +65,7 @@ def _usual(alternative: Alternative) -> tuple[dict[str, np.ndarray], np.ndarray]
 
 
 def _step(choices: np.ndarray, default: np.ndarray) -> np.ndarray:
-    """How far choices lie from the default: the logarithm of the ratio of numbers, 0 or 1 of anything else."""
+    """Distance of choices from the default: the logarithm of the ratio of numbers, 0 or 1 of anything else."""
     if choices.dtype.kind in "iu":
         return np.log2((1.0 + choices) / (1.0 + default))
     return choices != default

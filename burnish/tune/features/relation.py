@@ -50,6 +50,7 @@ def _fill(context, offsets, thresholds, features):  # type: ignore[no-untyped-de
             touched, reused = (CACHE, CACHE + 2) if x == BUFFERS else (TOUCHED + 3 * x, TOUCHED + 3 * x + 1)
             reuse, visits, k = np.float32(0.0), np.float32(0.0), levels - 1  # of the statement: one element, once each
             column = 2 * many * x
+            # Thresholds ascend, so k goes on where the last one stopped: one pass over the loops for all of them.
             for t in range(many):
                 while k >= 0 and context[i, k, touched] + offsets[x] < thresholds[t]:
                     reuse = max(reuse, context[i, k, reused])

@@ -63,7 +63,8 @@ def extract(space: TuningSpace, representation: Representation, points: Points) 
 
 
 def plausible(space: TuningSpace, points: Points) -> np.ndarray:
-    """Which candidates could be fast, bool [n]: sums fit the registers, and unrolled copies the cache of instructions.
+    """Mask of candidates that could be fast, bool [n]: sums fit the registers, and unrolled copies the instruction
+    cache.
 
     What a template does not describe counts as plausible.
     """
@@ -76,7 +77,7 @@ def plausible(space: TuningSpace, points: Points) -> np.ndarray:
 
 
 def names(space: TuningSpace, representation: Representation) -> tuple[str, ...]:
-    """What the columns of :func:`extract` are."""
+    """Column names of :func:`extract`."""
     if representation == "configuration":
         return configuration_names(space)
     if representation == "both":
@@ -109,7 +110,7 @@ def sequence(space: TuningSpace, points: Points) -> tuple[np.ndarray, np.ndarray
 
 
 def _nests(space: TuningSpace, points: Points) -> Iterator[tuple[int, np.ndarray | slice, CandidateNests]]:
-    """Of each alternative that there are points of: its number, the rows of those, and their nests."""
+    """Loop nests by alternative, where there are points of it: its number, the rows of its points, and their nests."""
     for number, (alternative, rows) in enumerate(zip(space.alternatives, space.rows(points), strict=True)):
         own = points[rows]
         if len(own):

@@ -53,7 +53,7 @@ def ucb(mean: Any, std: Any, kappa: float = 1.0) -> NDArray[np.float64]:
 def acquire(
     model: UncertainModel, acquisition: str, features: Any, best: float = 1.0, kappa: float = 1.0
 ) -> NDArray[np.float64]:
-    """What the acquisition "mean", "ei" (its logarithm) or "ucb" says of candidates by a model's prediction, (n,)."""
+    """Acquisition values of candidates by a model's prediction, float64 (n,): "mean", "ei" (its logarithm) or "ucb"."""
     if acquisition not in ACQUISITIONS:
         raise ParameterError(f"acquisition: found {acquisition!r}; allowed: {', '.join(map(repr, ACQUISITIONS))}")
     mean, std = model.predict_distribution(features)

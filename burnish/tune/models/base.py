@@ -45,7 +45,7 @@ class CostModel(Protocol):
 
 
 class UncertainModel(CostModel, Protocol):
-    """A cost model that knows how little it knows. Its scores are relative throughputs."""
+    """Cost model with predictive uncertainty. Its scores are relative throughputs."""
 
     def predict_distribution(self, features: Any) -> tuple[Floats, Floats]:
         """Mean and standard deviation of the score of every candidate, (n,) each. Raises DataError."""
@@ -150,7 +150,7 @@ def not_fitted() -> DataError:
 
 
 def document(kind: str, settings: Mapping[str, Any], state: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What `dump` returns; state is None of a model that has not been fitted."""
+    """Serialized cost model, as `dump` returns it; ``state`` is None for a model that has not been fitted."""
     return {"format": FORMAT, "version": VERSION, "kind": kind, "settings": dict(settings), "state": state}
 
 

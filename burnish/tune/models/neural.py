@@ -18,7 +18,7 @@ PREDICTED = 4096  # candidates at a time
 
 
 class TreeGRUModel:
-    """A recurrent network over loop nests, trained with Adam; hidden sizes of AutoTVM are 128.
+    """TreeGRU cost model: a recurrent network over loop nests, trained with Adam; hidden sizes of AutoTVM are 128.
 
     encoding "identifier" has an embedding for each loop of the nest, and learns one task well; "context" sees the
     features of loops alone, whose states it scatters into `slots` vectors, and transfers to other loop nests. Features
@@ -188,7 +188,9 @@ def _logarithms(nests: LoopNests) -> Floats:
 def _batches(
     measured: MeasuredTrials, count: int, together: bool, random: np.random.Generator
 ) -> list[NDArray[np.int64]]:
-    """So many batches of rows; each pass over the data is in a new order, in which a task may have to stay together."""
+    """Mini-batches of rows, ``count`` in all; each pass over the data is shuffled, tasks kept ``together`` if asked
+    for.
+    """
     batches: list[NDArray[np.int64]] = []
     rows = len(measured.group)
     while len(batches) < count:

@@ -102,7 +102,7 @@ def _trust_in_size(scores: Floats, measured: MeasuredTrials) -> float:
 
 
 def _falling(gain: Callable[[float], np.floating]) -> float:
-    """Where in 0 … 1 a falling derivative of the likelihood, with the prior's, is 0; else the end that it points to."""
+    """Bisection in 0 … 1 for the zero of a falling derivative of likelihood and prior; else the end it points to."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

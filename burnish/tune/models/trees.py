@@ -70,7 +70,7 @@ class TreeModel:
         self._model = train(params, dataset, threads=self._threads)
 
     def _params(self, rows: int) -> Params:
-        """Parameters of boosting on so many rows."""
+        """Boosting parameters for a training set of ``rows`` rows."""
         settings = self.settings
         params = {name: settings[name] for name in ("rounds", "learning_rate", "max_depth", "seed")}
         params |= {"max_bin": MAX_BIN, "min_child_weight": 2.0}

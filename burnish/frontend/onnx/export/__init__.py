@@ -1,4 +1,4 @@
-"""The way back: a Graph as an ONNX model. One file per operator family, each a table operator -> exporter."""
+"""ONNX export: a Graph as an ONNX model. One file per operator family, each a table operator -> exporter."""
 
 from burnish.frontend.onnx.export.model import OPSET, to_onnx
 

@@ -29,7 +29,7 @@ def _silu(w: Writer, n: ExportedNode) -> str:
 
 
 def _expm1(w: Writer, n: ExportedNode) -> str:
-    """By Elu, which is e^x - 1 below 0; above it is -(e^-x - 1) e^x, from 1 on the difference itself."""
+    """expm1 by Elu, which is e^x - 1 below 0; above it is -(e^-x - 1) e^x, from 1 on the difference itself."""
     (x,) = n.inputs
     power, one = w.emit("Exp", x), w.scalar(1, x)
     below = w.emit("Elu", w.emit("Neg", w.emit("Abs", x)), alpha=1.0)

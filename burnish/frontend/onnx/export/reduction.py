@@ -34,7 +34,7 @@ def _plain(op_type: str, w: Writer, n: ExportedNode) -> str:
 
 
 def _batch_norm(w: Writer, n: ExportedNode) -> str:
-    """What moves the running statistics here keeps them there."""
+    """BatchNormalization of ONNX, whose momentum weighs the old statistics (1 - momentum here)."""
     moves = {"momentum": 1 - n.attrs["momentum"]} if "momentum" in n.attrs else {}
     known = {key: value for key, value in n.attrs.items() if key != "frozen"}
     return w.emit("BatchNormalization", *n.inputs, **{**known, **moves})

@@ -47,7 +47,7 @@ def _pool(op_type: str, w: Writer, n: ExportedNode) -> str:
 
 
 def _resize(w: Writer, n: ExportedNode) -> str:
-    """By sizes where they give the scales, else by scales, which then have to give the sizes."""
+    """Resize by sizes where they give the scales, else by scales, which then have to give the sizes."""
     x, shape, sizes, scales = n.inputs[0], w.shape(n.inputs[0]), w.result_shape, n.attrs["scales"]
     attrs = {
         "mode": n.attrs["mode"],
