@@ -55,6 +55,19 @@ def test_sizes_that_differ_become_open_and_those_that_go_together_one() -> None:
     assert kept.find(given(0, 7)) is not None and maker.made[-1][0]["x"] == (0, 4)  # an empty one alone
 
 
+def test_sizes_that_the_model_does_not_take_are_looked_at_once() -> None:
+    asked = []
+
+    def make(shapes: Any, fix: Any) -> Any:
+        asked.append(shapes)
+        raise ModelError("does not fit")
+
+    kept = BySize(SPECS, make, lambda name: None)
+    for n in (2, 2, 3, 2):
+        assert kept.find(given(n, n)) is None
+    assert len(asked) == 2 and not kept.refused
+
+
 def test_values_that_decide_are_constants_as_long_as_they_are_few() -> None:
     maker = Maker(wants=True)
     kept = forms(maker, {"mode"})

@@ -67,6 +67,7 @@ class BySize:
         self._forms: dict[tuple[Any, ...], SizedForm] = {}
         self._valued: tuple[int, ...] = ()  # inputs that are constants of a form, by position
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}  # by their values
+        self._unfit: set[tuple[Any, ...]] = set()  # sizes, with values, of which the model is no whole
         self._clock = 0
         self.compilations = 0
         self.refused = "" if all(s.kind == "tensor" and s.dtype != TEXT for s in specs) else "inputs that are no arrays"
@@ -90,13 +91,15 @@ class BySize:
         if self.refused:
             return None
         form = self.known(arrays)
-        if form is not None:
+        if form is not None or self._key(arrays) in self._unfit:
             return form
         form = self._new(arrays)
         if form is not None:
             self._forms[self._key(arrays)] = form
             form.used = self._clock = self._clock + 1
             self._evict()
+        elif not self.refused and len(self._unfit) < MOST_SEEN:
+            self._unfit.add(self._key(arrays))  # or every call would look again
         return form
 
     def modules(self) -> Iterator[Module]:
@@ -145,6 +148,7 @@ class BySize:
         self._valued = tuple(sorted({*self._valued, *places}))
         self._forms.clear()
         self._sizes.clear()
+        self._unfit.clear()  # whose values are not in their keys
         return True
 
     def _form(self, shapes: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> SizedForm:

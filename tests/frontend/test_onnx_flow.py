@@ -300,3 +300,24 @@ def test_what_values_decide_the_types_of_stays_in_python_and_is_named() -> None:
     module = compiled(proto)
     check(proto, module, *({"x": np.ones(4, np.float32), "n": np.array(n)} for n in (0, 2, 12, 3)))
     assert isinstance(module, SegmentedModule)
+
+
+def test_initializers_of_subgraphs_are_told_apart() -> None:
+    """Each is another object of the parser's, and none may be taken for one that is gone."""
+    count = 60
+    values = [onnx.numpy_helper.from_array(np.full(1 + i % 3, i, np.float32), f"v{i}") for i in range(count)]
+    sums = [helper.make_node("ReduceSum", [f"v{i}"], [f"s{i}"], keepdims=1) for i in range(count)]
+    whole = helper.make_node("Concat", [f"s{i}" for i in range(count)], ["y"], axis=0)
+    body = helper.make_graph([*sums, whole], "then", [], [helper.make_tensor_value_info("y", 1, [count])], values)
+    zeros = onnx.numpy_helper.from_array(np.zeros(count, np.float32), "z")
+    other = helper.make_graph([], "else", [], [helper.make_tensor_value_info("z", 1, [count])], [zeros])
+    node = helper.make_node("If", ["c"], ["out"], then_branch=body, else_branch=other)
+    graph = helper.make_graph(
+        [node], "g", [helper.make_tensor_value_info("c", 9, [])], [helper.make_tensor_value_info("out", 1, [count])]
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    wanted = np.array([i * (1 + i % 3) for i in range(count)], np.float32)
+    for fix in ({}, {"c": np.array(True)}):
+        module = bn.compile(model, fix=fix)
+        found = module() if fix else module(np.array(True))
+        assert np.array_equal(found, wanted)

@@ -43,8 +43,8 @@ def translate_subgraph(context: OnnxContext, graph: onnx.GraphProto, feeds: Sequ
         key = id(tensor)
         if key not in context.constants:
             array = to_array(tensor, f"initializer '{tensor.name}'", context.data)
-            context.constants[key] = context.constant(array)
-        names[tensor.name] = context.constants[key]
+            context.constants[key] = tensor, context.constant(array)  # which keeps the tensor, and so its number
+        names[tensor.name] = context.constants[key][1]
     for value, feed in zip(graph.input, feeds, strict=True):
         _check_element(context, f"input '{value.name}' of subgraph '{graph.name}'", value, feed)
         names[value.name] = feed
