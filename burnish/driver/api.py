@@ -145,6 +145,15 @@ def compile(
     "records.jsonl"); a model that is not faster as a whole is compiled as without. Raises ModelError,
     UnsupportedOperator, TargetError, RecordError or ParameterError before any work is lost, and ParameterError for a
     limit of memory not met.
+
+    >>> x = bn.sym.variable("x")
+    >>> graph = bn.sym.graph(bn.sym.relu(x) + 1.0, {"x": (3,)})
+    >>> model = bn.compile(graph, rewrite=False)
+    >>> model(np.array([-1, 0, 2], "f4")), model(x=np.zeros(3, "f4"))
+    (array([1., 1., 3.], dtype=float32), array([1., 1., 1.], dtype=float32))
+    >>> import torch
+    >>> bn.compile(torch.nn.ReLU(), (torch.ones(2),), rewrite=False)(torch.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
     """
     with dump.compilation():
         if is_network(model):

@@ -39,6 +39,14 @@ def load(
     A model that is compiled at its calls (``SegmentedModule``) needs the compiler.
     Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
     cannot be read or is no regular file.
+
+    >>> import tempfile
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     bn.compile(graph, rewrite=False).save(f"{folder}/relu.bn")
+    ...     model = bn.load(f"{folder}/relu.bn")
+    >>> model(np.array([-1, 0, 2], "f4"))
+    array([0., 0., 2.], dtype=float32)
     """
     try:
         return module.load(

@@ -289,6 +289,13 @@ def compile_paged(
     "lru" or "lru drop dead" (``memory/swap/``). The other arguments are those of ``burnish.compile``. Raises
     ParameterError for less memory than the largest step needs, which it names; UnsupportedOperator for open
     dimensions, states, and recurrent layers that are rounds of a body.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.eye(64, dtype="f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.tanh(x @ w) @ w, {"x": (1, 64)})
+    >>> with bn.compile_paged(graph, "20KB") as model:
+    ...     y = model(np.zeros((1, 64), "f4"))
+    ...     model.moved.peak <= 20_000, float(y.max())
+    (True, 0.0)
     """
     if planner not in PLANNERS:
         raise refusal("planner", planner, ", ".join(PLANNERS))

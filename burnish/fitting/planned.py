@@ -85,7 +85,7 @@ def plan(
     """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
 
     ``model``, ``example_inputs``, ``train``: as for :func:`burnish.compile`: an ONNX file or ``ModelProto``, a
-    :class:`Graph`, or a network of PyTorch with example inputs; without ``train`` an optimizer is assumed that keeps two
+    :class:`Graph`, or a network of PyTorch with example inputs; without ``train`` the optimizer is taken to keep two
     arrays for each parameter. ``devices``: a preset such as "p100:4x4" or "host:2", a file cluster.toml, or a
     :class:`DeviceCluster`. ``groups``: names of nodes that form one operation each. ``synchronization``: "overlapped"
     ring all-reduces, or "after" the step and linear in replicas.
@@ -103,6 +103,12 @@ def plan(
 
     The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
     search. Raises PlanError, for one where nothing fits.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> found = bn.plan(graph, None, bn.Train("squared", bn.SGD(0.1)), "host:2", seconds=0.1, pipelines=False)
+    >>> found.machine.size, found.milliseconds <= found.baselines["data parallel"]
+    (2, True)
     """
     check_number("plan: seconds", seconds, 0, open_below=True)
     machine = devices if isinstance(devices, DeviceCluster) else find_machine(str(devices))

@@ -50,6 +50,12 @@ class Module(CompiledBase):
     copy; a model with state, which a copy would not change, refuses it. Copies, by ``copy.copy`` or ``copy.deepcopy``,
     share code and parameters, which never change, and nothing else: they can run at the same time, each with a state of
     its own. A module cannot be pickled: other processes load what ``save`` wrote.
+
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> model, y = bn.compile(graph, rewrite=False), np.empty(3, "f4")
+    >>> model.run_into([np.array([-1, 0, 2], "f4")], [y])
+    >>> y, isinstance(model, bn.Module), str(model.inputs[0]), len(model.profile(y, repeat=1))
+    (array([0., 0., 2.], dtype=float32), True, 'x: float32[3]', 1)
     """
 
     def __init__(

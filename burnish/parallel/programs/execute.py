@@ -96,9 +96,9 @@ class RankStep(CompiledBase):
 
     def _parts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[np.ndarray]:
         """What this device's program reads of the arguments of the whole. Raises InputError."""
+        if len(args) + len(kwargs) != len(self.inputs):
+            raise InputError(f"{len(args) + len(kwargs)} inputs given, the model has {len(self.inputs)}")
         arrays = self._arguments.bind(args, kwargs)
-        if len(arrays) != len(self.inputs):
-            raise InputError(f"{len(arrays)} inputs given, the model has {len(self.inputs)}")
         given = []
         for spec, array in zip(self._module.inputs, self._given, strict=True):
             if array is None:
