@@ -12,7 +12,9 @@ import numpy as np
 
 from burnish.errors import ClosedError, InputError, UnsupportedMethod
 from burnish.runtime.arguments import described
+from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.state import ModuleStates
+from burnish.runtime.steps import TensorSpec
 
 
 @dataclass(frozen=True)
@@ -118,17 +120,18 @@ class CompiledBase:
     outputs: Sequence[ArraySpec] | Any
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The result, or the tuple of several."""
-        raise self._refusal("__call__")
+        """The result, or the tuple of several: each kind has its own."""
+        raise NotImplementedError
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """As calling it, but writes to existing arrays: contiguous and writable. Raises InputError."""
-        if "run_into" in self.unsupported:
-            raise self._refusal("run_into")
+        if len(outputs) != len(self.outputs):
+            raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.outputs)}")
+        for spec, array in zip(self.outputs, outputs, strict=True):  # before a call, which changes states
+            if isinstance(spec, TensorSpec) and not spec.dims:
+                check_output(spec.name, array, spec.shape, numpy_dtype(spec.dtype))
         found = self(*inputs)
         results = found if isinstance(found, tuple) else (found,)
-        if len(outputs) != len(results):
-            raise InputError(f"{len(outputs)} output arrays given, the model has {len(results)}")
         for spec, array, result in zip(self.outputs, outputs, results, strict=True):
             if not isinstance(result, np.ndarray):
                 raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {type(result).__name__}")
