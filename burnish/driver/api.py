@@ -170,6 +170,10 @@ def compile(
             )  # fmt: skip
             if isinstance(made, Module):
                 return made if train is not None else TorchModule.called_as(made, network.signature)
+            # The planners take a second to import, which no other compilation should wait for.
+            from burnish.driver.paged import PagedModule
+
+            assert isinstance(made, PagedModule)
             made.call = TorchCall(network.signature, len(made.outputs))
             return made
         if isinstance(target, Sequence) and not isinstance(target, str):

@@ -75,6 +75,9 @@ class PagedModule(CompiledBase):
         "save": "save what burnish.compile gives without memory_budget=, as here weights lie in a file of their own"
     }
 
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
     def __init__(self, made: Compilation, budget: int, planner: str, folder: str | Path | None, threads: int | None):
         graph = made.graph
         _require_static(made)

@@ -20,7 +20,7 @@ from burnish.driver.assembly import make_module
 from burnish.driver.by_size import BySize, Make, SizedForm
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.nested import PythonStep
-from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
+from burnish.driver.open_inputs import TEXT, OpenInputs, OpenSpec, open_spec
 from burnish.driver.segment_calls import SegmentCalls
 from burnish.errors import ArtifactError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
@@ -47,6 +47,9 @@ class SegmentedModule(CompiledBase):
     ``limits`` holds what callers promised of inputs: the shapes of those named. ``options`` are what a file keeps of
     how it is compiled. Calls from several threads take turns.
     """
+
+    inputs: tuple[OpenSpec, ...]
+    outputs: tuple[OpenSpec, ...]
 
     def __init__(
         self,

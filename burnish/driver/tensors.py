@@ -47,15 +47,19 @@ class TensorModule(Module):
         return results
 
     def _readable(self, values: Sequence[Any], role: str = "input") -> list[Any]:
-        """Tensors as arrays on their memory; those on a GPU, which a module for one takes, as they are. Raises
-        InputError.
+        """Tensors as arrays on their memory; those on a GPU, which a module for one takes, as they are, inputs of them
+        made contiguous. Raises InputError.
         """
-        return [
-            value if not isinstance(value, self._tensor)
-            else value.detach() if self._there is not None and is_on_gpu(value)
-            else to_numpy(value, f"{role} {i}")
-            for i, value in enumerate(values)
-        ]  # fmt: skip
+        given: list[Any] = []
+        for i, value in enumerate(values):
+            if not isinstance(value, self._tensor):
+                given.append(value)
+            elif self._there is None or not is_on_gpu(value):
+                given.append(to_numpy(value, f"{role} {i}"))
+            else:
+                there = value.detach()
+                given.append(there.resolve_neg().contiguous() if role == "input" else there)
+        return given
 
     def _addresses(self, tensors: Sequence[Any], now: Sized) -> list[int] | None:
         """Where dense tensors of the expected types lie; None if one is anything else."""

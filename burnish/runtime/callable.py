@@ -116,8 +116,15 @@ class CompiledBase:
 
     unsupported: ClassVar[Mapping[str, str]] = {}
 
-    inputs: Sequence[ArraySpec] | Any
-    outputs: Sequence[ArraySpec] | Any
+    if TYPE_CHECKING:  # some kinds have attributes in their place
+
+        @property
+        def inputs(self) -> Sequence[ArraySpec]:
+            """Names, shapes and dtypes of the arguments, in the order of a call."""
+
+        @property
+        def outputs(self) -> Sequence[ArraySpec]:
+            """Names, shapes and dtypes of the results, in order."""
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The result, or the tuple of several: each kind has its own."""

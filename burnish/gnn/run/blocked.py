@@ -82,6 +82,8 @@ class BlockedStep(CompiledBase):
     labels: Sequence[str] = ("label",)
     capacity: int | None = None
     later: bool = False
+    inputs: tuple[TensorSpec, ...] = field(init=False)
+    outputs: tuple[TensorSpec, ...] = field(init=False)
     moved: Moved = field(default_factory=Moved)
     seconds: float = 0.0  # of the latest call, without what waits for other workers
 

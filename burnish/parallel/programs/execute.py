@@ -30,6 +30,9 @@ class RankStep(CompiledBase):
     the whole; to set one is not: each keeps what it holds of it.
     """
 
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
     def __init__(self, module: Module, comm: Comm) -> None:
         """Raises ArtifactError for a module that is no device's program, or that of another number of devices."""
         facts = module.executable.info.get("rank")
