@@ -69,7 +69,9 @@ def tune(path: Path, records: Path, console: Console) -> bn.Module:
             if stage == "tune":
                 status.update(f"tuning {MODEL}: {done} of at most {total} s")
 
-        return bn.compile(path, threads=THREADS, tune=bn.Tune(TUNING_SECONDS), records=records, progress=show)
+        made = bn.compile(path, threads=THREADS, tune=bn.Tune(TUNING_SECONDS), records=records, progress=show)
+        assert isinstance(made, bn.Module)
+        return made
 
 
 def stored_error(module: bn.Module) -> float:

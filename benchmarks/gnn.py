@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--budget", default="700MB", help="of the first run of budgets")
+    parser.add_argument("--memory-budget", default="700MB", help="of the first run of budgets")
     parser.add_argument("--network", default="gcn", help="of budgets")
     parser.add_argument("--layers", type=int, default=2, help="of the network of budgets")
     parser.add_argument("--data", default="all", help="of memory: reddit or amazon; default: both")

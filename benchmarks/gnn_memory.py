@@ -73,7 +73,7 @@ def memory(arguments: argparse.Namespace) -> list[Row]:
 
 def budgets(arguments: argparse.Namespace) -> list[Row]:
     """Ten budgets from the least possible one on; the baselines at the tightest; and one that is too small."""
-    case = Case("reddit", arguments.network, arguments.layers, arguments.hidden, arguments.budget)
+    case = Case("reddit", arguments.network, arguments.layers, arguments.hidden, arguments.memory_budget)
     with tempfile.TemporaryDirectory(dir=arguments.folder) as folder:
         path = Path(folder) / "graph.bngraph"
         generated(path, case.data, arguments)

@@ -90,7 +90,7 @@ def planned(ranks: LaunchConfig) -> list[Row]:
     """Splits, the best pipeline and data parallelism on 2 ranks, as predicted and as measured in turns."""
     rows = []
     for name, graph in wide().items():
-        plan = bn.plan(graph, "host:2", measure=ranks)
+        plan = bn.plan(graph, devices="host:2", measure=ranks)
         predicted = {**plan.considered, **plan.baselines}
         rows.append({"network": name, "chosen": plan.name, "predicted": predicted, "measured": dict(plan.measured)})
         show(rows[-1])

@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +87,7 @@ def export(name: str, case: Case, path: Path) -> None:
         )  # fmt: skip
 
 
-def measure(name: str, path: Path, case: Case, sizes: list[int], options: dict[str, object], seconds: float) -> dict:
+def measure(name: str, path: Path, case: Case, sizes: list[int], options: dict[str, Any], seconds: float) -> dict:
     """All rows of a model, and what its compilations took."""
     random = np.random.default_rng(1)
     shape = case.draw(random, 3).shape
@@ -94,13 +95,13 @@ def measure(name: str, path: Path, case: Case, sizes: list[int], options: dict[s
     start = time.perf_counter()
     open_ = {case.dim: (1, case.high, 1, case.hint)}
     with tempfile.TemporaryDirectory() as folder:
-        symbolic = bn.compile(path, shapes=open_, cache_dir=folder, rewrite=False, **options)  # type: ignore[arg-type]
+        symbolic = bn.compile(path, shapes=open_, cache_dir=folder, rewrite=False, **options)
         assert isinstance(symbolic, Module), "the dimension did not stay open"
         spent, rows = [time.perf_counter() - start], list[Row]()
         for size in sizes:
             start = time.perf_counter()
             own = tuple(size if d == case.axis else e for d, e in enumerate(shape))
-            static = bn.compile(path, shapes={case.input: own}, cache_dir=folder, rewrite=False, **options)  # type: ignore[arg-type]
+            static = bn.compile(path, shapes={case.input: own}, cache_dir=folder, rewrite=False, **options)
             spent.append(time.perf_counter() - start)
             x = case.draw(random, size)
             start = time.perf_counter()

@@ -18,6 +18,7 @@ from burnish.machines.target import Target as Target
 from burnish.parallel.programs.parallel_plan import Plan as Plan
 from burnish.parallel.simulate.search import PlanObjective as PlanObjective
 from burnish.rewrite.search.objective import RewriteObjective as RewriteObjective
+from burnish.runtime.callable import CompiledModel as CompiledModel
 from burnish.runtime.module import Module as Module
 from burnish.train.losses import CrossEntropy as CrossEntropy
 from burnish.train.losses import Huber as Huber

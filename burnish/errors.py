@@ -17,6 +17,14 @@ class ArtifactError(BurnishError):
     """A compiled file that is truncated, altered, of another format version, or made for another machine."""
 
 
+class ClosedError(ArtifactError):
+    """A compiled model that was closed, which answers no question any more."""
+
+
+class UnsupportedMethod(BurnishError):  # noqa: N818 - reads as the refusal it is
+    """A method that this kind of compiled model has not; the message names kind, method, and what to do instead."""
+
+
 class InputError(BurnishError):
     """An array passed to a compiled model with the wrong name, shape, dtype or device; or one that is missing."""
 

@@ -1,7 +1,7 @@
 """Train a graph network within 2 GB: features and edges come from a file in blocks, the rest moves where it must.
 
-`python examples/gnn_budget.py [--size reddit/10|reddit] [--budget 2GB] [--epochs N]`. The graph is made by another
-process, whose memory does not count.
+`python examples/gnn_budget.py [--size reddit/10|reddit] [--memory-budget 2GB] [--epochs N]`. The graph is made by
+another process, whose memory does not count.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from burnish.memory.sizes import parse_budget
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", default="pubmed")
-    parser.add_argument("--budget", default="2GB")
+    parser.add_argument("--memory-budget", default="2GB")
     parser.add_argument("--epochs", type=int, default=3)
     arguments = parser.parse_args()
 
@@ -33,11 +33,11 @@ def main() -> None:
         file = bn.gnn.GraphFile.open(path)
         network = bn.gnn.network("gcn", file.sections["features"].shape[1], file.classes, hidden=128)
         trained = bn.gnn.fit(
-            network, path, epochs=arguments.epochs, memory_budget=arguments.budget, evaluate_every=arguments.epochs,
-            progress=show,
+            network, path, epochs=arguments.epochs, memory_budget=arguments.memory_budget, progress=show,
+            evaluate_every=arguments.epochs,
         )  # fmt: skip
         print(trained.plan)
-        budget = parse_budget("--budget", arguments.budget)
+        budget = parse_budget("--memory-budget", arguments.memory_budget)
         assert peak_bytes() <= budget, f"found a peak of {peak_bytes()} bytes; allowed: {budget}"
         assert trained.report.losses[-1] < trained.report.losses[0]
 

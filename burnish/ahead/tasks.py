@@ -40,7 +40,7 @@ def planning() -> None:
     from burnish.parallel.simulate.search import search
     from burnish.search.budget import Budget
 
-    made = plan(_network(), "p100:2x2", seconds=1.0, pipelines=False)
+    made = plan(_network(), devices="p100:2x2", seconds=1.0, pipelines=False)
     search(made.simulator, {made.name: made.choice}, Budget(trials=2), blocks=False)
 
 

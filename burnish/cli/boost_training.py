@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,8 +21,8 @@ from burnish.boost.external import train_external
 from burnish.cli.boost_options import READING, BoostOptions
 from burnish.cli.output import check_input, check_output, is_json, print_json
 from burnish.errors import DataError, ParameterError
+from burnish.memory.sizes import parse_budget
 
-UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 FIRST_ROWS = 1 << 10
 LINES = 10  # of progress where there is no terminal
 KEPT = ("label", "weight", "qid", "ignore", "first_index")  # options that `predict` goes by
@@ -45,19 +44,11 @@ def parameters(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def parse_bytes(text: str) -> int:
-    """A number of bytes, such as 512M or 1.5GiB."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?", text.strip().lower())
-    if match is None:
-        raise ParameterError(f"--memory-budget {text}: allowed is a number of bytes, such as 512M or 2G")
-    return int(float(match[1]) * UNITS[match[2]])
-
-
 def run(data: Path, task: BoostOptions, options: dict[str, Any]) -> None:
     """Reads, trains, writes the model, and says what came of it. ``options``: those of `burnish.boost.readers`."""
     began = time.perf_counter()
     params = parameters(task.param or [])
-    budget = None if task.memory_budget is None else parse_bytes(task.memory_budget)
+    budget = None if task.memory_budget is None else parse_budget("--memory-budget", task.memory_budget)
     given = [data, *(task.valid or [])]
     check_output(task.output, inputs=given, is_ours=is_json, force=task.force)
     for path in given:

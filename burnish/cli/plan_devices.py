@@ -81,8 +81,9 @@ def plan(
     files.check([model])
     ranks = LaunchConfig(train=train, exact=options.exact, cache_dir=options.cache_dir)
     found = find_plan(
-        str(model), devices, **search, objective=PlanObjective(byte_penalty), shapes=options.arguments["shapes"],
-        measure=ranks if measure else False, deadline=clock.began() + search["seconds"],
+        str(model), devices=devices, **search, objective=PlanObjective(byte_penalty),
+        measure=ranks if measure else False, shapes=options.arguments["shapes"],
+        deadline=clock.began() + search["seconds"],
     )  # fmt: skip
     exported = torch_annotations(found.model, found.machine, found.strategy)
     texts = {

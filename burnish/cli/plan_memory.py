@@ -36,7 +36,7 @@ def plan(
     options: Annotated[
         CompileOptions, OptionsOf(only=("target", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
     ],
-    budget: Annotated[
+    memory_budget: Annotated[
         list[str] | None, typer.Option(metavar="BYTES", help="A budget, such as 2GB or 512MiB. Repeatable.")
     ] = None,
     solve: Annotated[float, typer.Option(min=0, help="Seconds for an integer program, if operations are few.")] = 0.0,
@@ -46,7 +46,7 @@ def plan(
     A budget that cannot be kept is a row that says so, and then an error.
     """
     check_input(model, "model")
-    limits = [parse_budget("--budget", text) for text in budget or ()]
+    limits = [parse_budget("--memory-budget", text) for text in memory_budget or ()]
     step = _compiled(model, replace(train, optimizer=optimizer), options)
     planner = Planner(step.work, seconds=solve)
     plans = [by_strategy(planner, name) for name in STRATEGIES]

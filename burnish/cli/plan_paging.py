@@ -23,7 +23,9 @@ from burnish.runtime.module import Module
 
 def plan(
     model: OnnxModel,
-    budget: Annotated[list[str], typer.Option(metavar="BYTES", help="Of main memory, such as 20MB. Repeatable.")],
+    memory_budget: Annotated[
+        list[str], typer.Option(metavar="BYTES", help="Of main memory, such as 20MB. Repeatable.")
+    ],
     options: Annotated[
         CompileOptions, OptionsOf(only=("target", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
     ],
@@ -33,7 +35,7 @@ def plan(
     A budget in which a kernel does not fit is a row that says so, and then an error.
     """
     check_input(model, "model")
-    limits = [parse_budget("--budget", text) for text in budget]
+    limits = [parse_budget("--memory-budget", text) for text in memory_budget]
     given = options.arguments
     common: dict[str, Any] = {key: given[key] for key in ("shapes", "fix")}
     common |= {"target": options.target, "exact": options.exact, "threads": options.threads}

@@ -193,7 +193,7 @@ def _by_ranks(task: TrainTask, graph: bn.Graph, data: Any, valid: Any, recipe: b
     chosen: TensorSplits | Stages = data_parallel_splits(graph, count, recipe.parameters)
     if ranks.is_auto:
         measured = DeviceRanks(recipe, **common)
-        found = find_plan(graph, f"host:{count}", parameters=recipe.parameters, measure=measured)
+        found = find_plan(graph, devices=f"host:{count}", parameters=recipe.parameters, measure=measured)
         chosen = found.placement
         if not task.options.as_json:
             print(summary(found))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from burnish.base import dump
 from burnish.base.arguments import check_flag, refusal
@@ -19,7 +19,7 @@ from burnish.driver.nested import PythonStep
 from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
 from burnish.driver.segmented import AT_CALLS, compile_segments
-from burnish.driver.torch_module import TorchModule
+from burnish.driver.torch_module import TorchCall, TorchModule
 from burnish.driver.trees import compile_trees, is_boosted
 from burnish.driver.variants import compile_variants
 from burnish.errors import ArtifactError, ParameterError, TargetError, UnsupportedOperator, VerificationError
@@ -33,6 +33,7 @@ from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.rewrite.search.objective import RewriteObjective
+from burnish.runtime.callable import CompiledModel
 from burnish.runtime.devices import device_for, is_timed, usual_threads
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
@@ -46,10 +47,45 @@ if TYPE_CHECKING:
 RECORDS = "records.jsonl"  # where tuning keeps its measurements unless told otherwise
 
 
+class CompileArguments(TypedDict, total=False):
+    """Keyword arguments of :func:`compile`."""
+
+    dynamic: Any
+    target: str | Target | Sequence[str | Target]
+    threads: int | None
+    exact: bool
+    rewrite: bool | RewriteObjective
+    shapes: Mapping[str, Sequence[int | str]] | None
+    fix: Mapping[str, Any] | None
+    cache_dir: str | Path | None
+    progress: Progress | None
+    tune: Tune | None
+    records: str | Path | None
+    output: str | None
+    weights: str | None
+    train: Train | None
+    fuse: bool
+
+
+@overload
+def compile(model: Graph, example_inputs: None = None, **arguments: Unpack[CompileArguments]) -> Module: ...
+
+
+@overload
 def compile(
     model: Any,
     example_inputs: Any = None,
     *,
+    memory_budget: int | str | None = None,
+    **arguments: Unpack[CompileArguments],
+) -> CompiledModel: ...
+
+
+def compile(
+    model: Any,
+    example_inputs: Any = None,
+    *,
+    memory_budget: int | str | None = None,
     dynamic: Any = None,
     target: str | Target | Sequence[str | Target] = "cpu",
     threads: int | None = None,
@@ -65,7 +101,7 @@ def compile(
     weights: str | None = None,
     train: Train | None = None,
     fuse: bool = True,
-) -> Module:
+) -> CompiledModel:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a network of PyTorch, a
     :class:`Graph`, or boosted trees.
 
@@ -81,29 +117,44 @@ def compile(
     transformation that changes rounding beyond re-association. ``rewrite``: look for half a second for an equal graph
     that should be faster, and take it where it is measured to be; the module's ``rewrites`` tell. An
     :class:`RewriteObjective` says what else shall be less, and what memory a model may take. ``shapes``: extents of
-    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come. ``{"batch":
-    (1, 32)}`` keeps a dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1, 512)}`` names one:
-    the module takes any value of it, and no substitutions are looked for; nor are they for a graph with states.
-    ``fix``: values of inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an
-    initializer of its name) is a constant and not among ``inputs``, unless ``fix`` gives None for it: then a call gives
-    it. A model that is no static graph (control flow, shapes that depend on values, sizes that nobody has given)
-    becomes a ``SegmentedModule``, which compiles at its calls. ``weights``: "bfloat16" or "float16" stores weights of
-    products in half of the memory, which a model of few rows, such as a language model that decodes, waits for; sums
-    stay float32. The module's ``stored`` tells how far that moves a weight; no substitutions are looked for. ``train``:
-    the module is one step of training. It is called with arrays, the model's inputs and then the labels, updates the
-    parameters, which are its ``state``, and returns the loss. Trained are, unless ``train`` names them, the parameters
-    of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX model the
-    initializers of several floating-point numbers that are no running statistics. See docs/training.md. ``target``:
-    "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
+    inputs the model leaves open; an open first one is else 1, and other sizes are compiled when they come.
+    ``{"batch": (1, 32)}`` keeps a dimension of this name open between bounds, ``{"x": ("rows", 768), "rows": (1,
+    512)}`` names one: the module takes any value of it, and no substitutions are looked for; nor are they for a graph
+    with states. ``fix``: values of
+    inputs that never change, such as ``{"sr": 16000}``; an input with a default in the model (an initializer of its
+    name) is a constant and not among ``inputs``, unless ``fix`` gives None for it: then a call gives it. A model that
+    is no static graph (control flow, shapes that depend on values, sizes that nobody has given) becomes a
+    ``SegmentedModule``, which compiles at its calls.
+    ``weights``: "bfloat16" or "float16" stores weights of products in half of the memory, which a model of few rows,
+    such as a language model that decodes, waits for; sums stay float32. The module's ``stored`` tells how far that
+    moves a weight; no substitutions are looked for.
+    ``train``: the module is one step of training. It is called with arrays, the model's inputs and then the labels,
+    updates the parameters, which are its ``state``, and returns the loss. Trained are, unless ``train`` names them, the
+    parameters of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX
+    model the initializers of several floating-point numbers that are no running statistics. See docs/training.md.
+    ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
     (``examples/toy``); substitutions, which are measured on this machine, are not looked for there. Several CPUs, such
     as ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-cortex-a53"], make one artifact with code for each, of which
-    ``load`` takes the one that uses most of what the CPU there has and the system allows. ``fuse``: False makes every
-    node of the graph a kernel of its own, to compare with; no substitutions are looked for. ``progress(stage, done,
-    total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won in them are used.
-    ``tune``: how long to look for faster kernels first, which adds to the records (by default "records.jsonl"); a
-    model, or a step of training, that is not faster as a whole is compiled as without. Raises ModelError,
+    ``load`` takes the one that uses most of what the CPU there has and the system allows.
+    ``fuse``: False makes every node of the graph a kernel of its own, to compare with; no substitutions are looked for.
+    ``memory_budget``: main memory for a call's tensors, weights among them, in bytes or as in "200MB"; what does not
+    fit moves to a file and back as ``burnish.compile_paged``, which says more, plans it. The budget of a step of
+    training is ``Train(memory_budget=)``.
+    ``progress(stage, done, total)`` is called as work goes on. ``records``: a file of tuning records; kernels that won
+    in them are used. ``tune``: how long to look for faster kernels first, which adds to the records (by default
+    "records.jsonl"); a model, or a step of training, that is not faster as a whole is compiled as
+    without. Raises ModelError,
     UnsupportedOperator, TargetError, RecordError or ParameterError before any work is lost, and ParameterError for a
     limit of memory not met.
+
+    >>> x = bn.sym.variable("x")
+    >>> graph = bn.sym.graph(bn.sym.relu(x) + 1.0, {"x": (3,)})
+    >>> model = bn.compile(graph, rewrite=False)
+    >>> model(np.array([-1, 0, 2], "f4")), model(x=np.zeros(3, "f4"))
+    (array([1., 1., 3.], dtype=float32), array([1., 1., 1.], dtype=float32))
+    >>> import torch
+    >>> bn.compile(torch.nn.ReLU(), (torch.ones(2),), rewrite=False)(torch.tensor([-1.0, 2.0]))
+    tensor([0., 2.])
     """
     with dump.compilation():
         if is_network(model):
@@ -113,17 +164,21 @@ def compile(
             if train is not None:
                 _check_train(train, weights)
                 train = replace(train, parameters=train.parameters or network.parameters)
-                return compile(
-                    network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
-                    progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
-                )  # fmt: skip
             made = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
-                progress=progress, tune=tune, records=records, weights=weights, fuse=fuse,
+                progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
+                memory_budget=memory_budget,
             )  # fmt: skip
-            return TorchModule.called_as(made, network.signature)
+            if isinstance(made, Module):
+                return made if train is not None else TorchModule.called_as(made, network.signature)
+            # The planners take a second to import, which no other compilation should wait for.
+            from burnish.driver.paged import PagedModule
+
+            assert isinstance(made, PagedModule)
+            made.call = TorchCall(network.signature, len(made.outputs))
+            return made
         if isinstance(target, Sequence) and not isinstance(target, str):
-            _check_unused("several targets", tune=tune)
+            _check_unused("several targets", tune=tune, memory_budget=memory_budget)
             one = partial(
                 compile, model, example_inputs, dynamic=dynamic, threads=threads, exact=exact, rewrite=rewrite,
                 shapes=shapes, fix=fix, cache_dir=cache_dir, progress=progress, records=records, output=output,
@@ -132,7 +187,7 @@ def compile(
             return compile_variants(target, lambda machine: one(target=machine))
         check_flag("fuse", fuse)
         if tune is not None:
-            _check_unused("tuning", weights=weights, fuse=None if fuse else fuse)
+            _check_unused("tuning", weights=weights, fuse=None if fuse else fuse, memory_budget=memory_budget)
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
                 cache_dir=cache_dir, progress=progress, records=records or RECORDS, train=train,
@@ -145,7 +200,10 @@ def compile(
         if example_inputs is not None or dynamic is not None:
             raise refusal("example_inputs and dynamic", "some", "None for models that are no network of PyTorch")
         if is_boosted(model):
-            _check_unused("boosted trees", shapes=shapes, records=records, train=train, fuse=None if fuse else fuse)
+            _check_unused(
+                "boosted trees", shapes=shapes, records=records, train=train, fuse=None if fuse else fuse,
+                memory_budget=memory_budget,
+            )  # fmt: skip
             executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
             return _kept(Module(executable, threads), threads, {})
         check_model(model)
@@ -155,6 +213,17 @@ def compile(
             raise refusal("weights", weights, f"{' or '.join(map(repr, HALVES))}, or None")
         if train is not None:
             _check_train(train, weights)
+        if memory_budget is not None:
+            if train is not None:
+                raise refusal("memory_budget", memory_budget, "None beside train=, a step's is Train(memory_budget=)")
+            _check_unused("a memory budget", records=records, weights=weights, fuse=None if fuse else fuse)
+            # The planners take a second to import, which no other compilation should wait for.
+            from burnish.driver.paged import compile_paged
+
+            return compile_paged(
+                model, memory_budget, shapes=shapes, fix=fix, target=machine, exact=exact, threads=threads,
+                cache_dir=cache_dir, progress=progress,
+            )  # fmt: skip
         labels: list[list[int | None]] = []
         try:
             sized = train is None and weights is None and fuse  # other sizes can be compiled as they come
@@ -177,7 +246,7 @@ def compile(
             )
             if shapes or isinstance(error, OpenDimensions):
                 warnings.warn(f"{error}; until then it is compiled {AT_CALLS}", stacklevel=3)
-            return segments  # type: ignore[return-value]
+            return segments
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
         choices = replace(choices, fused=fuse)
         graph, stored = found.graph, None
@@ -213,7 +282,7 @@ def compile(
                 warnings.warn(f"{error}; it is compiled {AT_CALLS}", stacklevel=2)
             return compile_segments(
                 model, machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix
-            )  # type: ignore[return-value]
+            )
         if labels:
             made.note(labels=labels)
         if limits:

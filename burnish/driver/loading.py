@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from burnish.errors import ArtifactError
 from burnish.runtime import module
 from burnish.runtime.artifact import NotExecutableError
-from burnish.runtime.module import Module
+from burnish.runtime.callable import CompiledModel
 
 if TYPE_CHECKING:
     from burnish.comm.protocol import Comm
@@ -27,7 +27,7 @@ def load(
     comm: Comm | None = None,
     device: Device | None = None,
     variant: str | None = None,
-) -> Module:
+) -> CompiledModel:
     """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
 
     An artifact is a program that runs with all rights of this process. Its checksums find damage, not intent: load only
@@ -39,6 +39,14 @@ def load(
     A model that is compiled at its calls (``SegmentedModule``) needs the compiler.
     Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
     cannot be read or is no regular file.
+
+    >>> import tempfile
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     bn.compile(graph, rewrite=False).save(f"{folder}/relu.bn")
+    ...     model = bn.load(f"{folder}/relu.bn")
+    >>> model(np.array([-1, 0, 2], "f4"))
+    array([0., 0., 2.], dtype=float32)
     """
     try:
         return module.load(
@@ -50,5 +58,4 @@ def load(
 
         if found.kind != KIND:
             raise ArtifactError(f"{path} is of a kind that is not known: {found.kind!r}") from None
-        segments: Any = load_segments(found.container, threads, device)
-        return segments
+        return load_segments(found.container, threads, device)

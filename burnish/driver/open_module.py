@@ -12,7 +12,8 @@ import numpy as np
 
 from burnish.driver.segmented import AT_CALLS, SegmentedModule
 from burnish.errors import InputError, ModelError, UnsupportedOperator
-from burnish.runtime.module import Module, ProfileRow
+from burnish.runtime.callable import ProfileRow
+from burnish.runtime.module import Module
 
 
 class OpenModule(Module):
@@ -81,9 +82,10 @@ class OpenModule(Module):
         warnings.warn(f"{path} holds code for one size: {self._told}", stacklevel=2)
         super().save(path, key=key)
 
-    def __repr__(self) -> str:
+    def _facts(self) -> list[str]:
+        """Facts for ``repr``."""
         count = self._others.compilations if self._others is not None else 0
-        return f"{super().__repr__()[:-1]}; first extents are open, {count} other sizes compiled)"
+        return [*super()._facts(), f"first extents are open, {count} other sizes compiled"]
 
     def _of_other_sizes(self, given: Sequence[Any]) -> SegmentedModule | None:
         """What runs a call whose sizes differ from those of the code at hand in what the model leaves open."""

@@ -7,18 +7,19 @@ between kernels is written out and loaded again where it does not fit until its 
 from __future__ import annotations
 
 import tempfile
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from time import perf_counter
+from typing import Any, ClassVar
 
 import numpy as np
 
 from burnish.base.arguments import refusal
 from burnish.base.cache import ObjectCache
 from burnish.driver.assembly import live_values
-from burnish.driver.compilation import build_kernels, import_graph
+from burnish.driver.compilation import Progress, build_kernels, import_graph
 from burnish.driver.open_inputs import OpenInputs, OpenSpec
 from burnish.driver.stages import (
     Compilation,
@@ -30,21 +31,26 @@ from burnish.driver.stages import (
     make_host,
     stored,
 )
-from burnish.errors import ArtifactError, UnsupportedOperator
+from burnish.driver.torch_module import TorchCall
+from burnish.errors import UnsupportedOperator
+from burnish.frontend.torch.dtypes import to_numpy, to_torch
 from burnish.graph.graph import TensorType
 from burnish.graph.passes import optimize
 from burnish.loops.layout import layout
+from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.memory.lifetimes import LifetimeStep as Access
-from burnish.memory.sizes import parse_budget
+from burnish.memory.sizes import parse_budget, text_of
 from burnish.memory.swap import PLANNERS, SwapFile, SwapPlan, SwapProblem, execute, swap_problem
 from burnish.memory.swap.store import Executed
 from burnish.pipeline.plan import DEFAULTS, plan_kernels
 from burnish.runtime.buffers import aligned_array, allocate, numpy_dtype
 from burnish.runtime.build import build as link_executable
+from burnish.runtime.callable import CompiledBase, ProfileRow, medians
 from burnish.runtime.executable import Host, KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
+from burnish.runtime.state import ModuleStates
 
 ConstantKey = tuple[str, str]  # a constant, and the layout that its kernel wants it in
 
@@ -57,15 +63,22 @@ class PagedStep:
     access: Access
 
 
-class PagedModule:
-    """A compiled model that is called as others are; use as a context manager, or close it: its file is removed then.
+class PagedModule(CompiledBase):
+    """Compiled model within a memory budget, called as others are; closed, its file is removed.
 
     ``problem``: the steps and the bytes of their tensors, weights among them. ``plan``: what moves; ``moved``: what
     the latest call moved, and the most bytes that it had in main memory. The arrays of the caller, machine code, and
-    what kernels work in (``workspace`` bytes) come on top.
+    what kernels work in (``workspace`` bytes) come on top. ``call``: of a network of PyTorch, whose arguments it takes.
     """
 
-    def __init__(self, made: Compilation, memory: int, planner: str, folder: str | Path | None, threads: int | None):
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "save": "save what burnish.compile gives without memory_budget=, as here weights lie in a file of their own"
+    }
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def __init__(self, made: Compilation, budget: int, planner: str, folder: str | Path | None, threads: int | None):
         graph = made.graph
         _require_static(made)
         self.inputs = tuple(TensorSpec(n, graph.types[n].shape, graph.types[n].dtype) for n in graph.inputs)
@@ -76,44 +89,86 @@ class PagedModule:
         nbytes = {name: kind.nbytes for name, kind in steps.types.items()}
         accesses = [step.access for step in steps.found]
         self.problem: SwapProblem = swap_problem(accesses, nbytes, [n for n in graph.outputs if n in steps.written])
-        self.plan: SwapPlan = PLANNERS[planner](self.problem, memory)
+        self.plan: SwapPlan = PLANNERS[planner](self.problem, budget)
         self.workspace = max((m.memory["scratch"] for m in self._modules), default=0)
         self.moved: Executed | None = None
         self._room = _Room(steps.types)
         self._folder = tempfile.TemporaryDirectory(prefix="burnish-paged-", dir=folder)
-        self._store: SwapFile | None = SwapFile(Path(self._folder.name) / "tensors", steps.types)
+        self._store = SwapFile(Path(self._folder.name) / "tensors", steps.types)
+        self._lock = threading.RLock()
+        self._seconds: dict[tuple[str, str], float] = {}  # of the steps of the latest call
+        self.call: TorchCall | None = None
+        self.state = ModuleStates()  # a model with states is refused
         for key, name in steps.constants.items():
             self._store.write(name, _packed(made, key))
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The output, or the tuple of several. Raises InputError for arguments that do not fit, OSError of the file."""
-        if self._store is None:
-            raise ArtifactError("paged module: it is closed; allowed: calls before")
+        if self.call is not None:
+            return self._as_network(self.call, args, kwargs)
         values = self._signature.bind(args, kwargs)
-        for name, value in values.items():
-            if name in self._store.types:
-                self._store.write(name, np.ascontiguousarray(value))
-        self.moved = execute(self.problem, self.plan, self._store, self._compute, self._room)
-        results = [self._store.read(spec.name) for spec in self.outputs]
+        results = self._run(values)
         return results[0] if len(results) == 1 else tuple(results)
 
+    def _run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
+        with self._lock:
+            for name, value in values.items():
+                if name in self._store.types:
+                    self._store.write(name, np.ascontiguousarray(value))
+            self._seconds = {}
+            self.moved = execute(self.problem, self.plan, self._store, self._compute, self._room)
+            return [self._store.read(spec.name) for spec in self.outputs]
+
+    def _as_network(self, call: TorchCall, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        given = call.flat(args, kwargs)
+        arrays = [to_numpy(v, f"input {i}") if hasattr(v, "detach") else v for i, v in enumerate(given)]
+        found = self._run(self._signature.bind(arrays, {}))
+        is_tensor = any(hasattr(value, "detach") for value in given)
+        return call.built([to_torch(array) for array in found] if is_tensor else found)
+
     def _compute(self, number: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        self._modules[number].run_into(inputs, outputs)
+        module, began = self._modules[number], perf_counter()
+        module.run_into(inputs, outputs)
+        (step,) = module.executable.steps
+        key = (step.node, step.label)
+        self._seconds[key] = self._seconds.get(key, 0.0) + perf_counter() - began
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes of tensors, weights among them, at once by the plan (``arena``), and of ``scratch`` and ``code``;
+        ``file``: of tensors that move.
+        """
+        code = sum(module.memory["code"] for module in self._modules)
+        return {"arena": self.plan.peak, "scratch": self.workspace, "code": code, "file": self._store.nbytes}
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """Time of each step, and, last, of what moves between main memory and the file: medians over ``repeat`` runs,
+        after one that is not counted.
+        """
+        rounds = []
+        for _ in range(repeat + 1):
+            with self._lock:
+                began = perf_counter()
+                self(*args, **kwargs)
+                moving = perf_counter() - began - sum(self._seconds.values())
+                rounds.append({**self._seconds, (self._store.path.name, "loads and stores"): moving})
+        return medians(rounds)
 
     def close(self) -> None:
-        """Removes the file; the module can no longer be called."""
-        if self._store is not None:
-            self._store.__exit__(None, None, None)
-            self._folder.cleanup()
-        self._store = None
+        """Removes the file, and frees what is in memory; waits for calls of other threads."""
+        if not self.closed:
+            with self._lock:
+                super().close()
 
-    def __enter__(self) -> PagedModule:
-        return self
+    def _release(self) -> None:
+        self._store.__exit__(None, None, None)
+        self._folder.cleanup()
+        for module in self._modules:
+            module.close()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _facts(self) -> list[str]:
+        """Facts for ``repr``."""
+        return [f"{len(self._modules)} steps", f"{text_of(self.plan.capacity)} of main memory"]
 
 
 class _Room:
@@ -218,29 +273,38 @@ def _require_static(made: Compilation) -> None:
 
 def compile_paged(
     model: Any,
-    memory: int | str,
+    memory_budget: int | str,
     *,
     planner: str = "best",
     folder: str | Path | None = None,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     fix: Mapping[str, Any] | None = None,
-    target: str = "cpu",
+    target: str | Target = "cpu",
     exact: bool = False,
     threads: int | None = None,
     cache_dir: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> PagedModule:
-    """Compiles a model for ``memory`` bytes (a number, or "200MB") of main memory for tensors, weights among them.
+    """Compiles a model for ``memory_budget`` bytes (a number, or "200MB") of main memory for tensors, weights among
+    them.
 
     The rest lies in a file in ``folder`` (by default where temporary files are). ``planner``: "best", "streaming",
     "lru" or "lru drop dead" (``memory/swap/``). The other arguments are those of ``burnish.compile``. Raises
     ParameterError for less memory than the largest step needs, which it names; UnsupportedOperator for open
     dimensions, states, and recurrent layers that are rounds of a body.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.eye(64, dtype="f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.tanh(x @ w) @ w, {"x": (1, 64)})
+    >>> with bn.compile_paged(graph, "20KB") as model:
+    ...     y = model(np.zeros((1, 64), "f4"))
+    ...     model.moved.peak <= 20_000, float(y.max())
+    (True, 0.0)
     """
     if planner not in PLANNERS:
         raise refusal("planner", planner, ", ".join(PLANNERS))
-    capacity = parse_budget("memory", memory)
+    capacity = parse_budget("memory_budget", memory_budget)
     machine = find_target(target)
     planned = plan_kernels(optimize(import_graph(model, shapes, fix), exact, machine), machine, exact, DEFAULTS.decide)
     apart = replace(planned, pieces={}, views={})  # every tensor lies alone, so that it can move alone
-    made = build_kernels(apart, machine, ObjectCache(cache_dir), DEFAULTS)
+    made = build_kernels(apart, machine, ObjectCache(cache_dir), DEFAULTS, progress or (lambda *done: None))
     return PagedModule(made, capacity, planner, folder, threads)

@@ -21,20 +21,21 @@ from burnish.driver.assembly import make_module
 from burnish.driver.by_size import BySize, Make, SizedForm
 from burnish.driver.compilation import compile_kernels
 from burnish.driver.nested import PythonStep
-from burnish.driver.open_inputs import TEXT, OpenInputs, open_spec
+from burnish.driver.open_inputs import TEXT, OpenInputs, OpenSpec, open_spec
 from burnish.driver.segment_calls import SegmentCalls
-from burnish.errors import ArtifactError, InputError, ModelError
+from burnish.errors import ArtifactError, ModelError
 from burnish.frontend.onnx.context import RuntimeValue
 from burnish.frontend.onnx.segments import SegmentedGraph, inputs_behind, read_program
 from burnish.graph.graph import Graph
 from burnish.loops.numeric import numpy_dtype
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
-from burnish.runtime.arguments import described
 from burnish.runtime.artifact import checked_key
+from burnish.runtime.callable import CompiledBase, ProfileRow, medians
 from burnish.runtime.container import Container, write_container
 from burnish.runtime.device import Device
-from burnish.runtime.module import Module, ProfileRow, slow_text
+from burnish.runtime.module import Module, slow_text
+from burnish.runtime.state import ModuleStates
 from burnish.train.step import noted_indices
 
 KIND = "segments"  # of file
@@ -42,12 +43,15 @@ AT_CALLS = "at the first call of each size, or for all sizes where others come a
 KINDS = 64  # of arguments that are remembered
 
 
-class SegmentedModule:
+class SegmentedModule(CompiledBase):
     """A compiled model whose segments are compiled at the calls that first need them; else as :class:`Module`.
 
     ``limits`` holds what callers promised of inputs: the shapes of those named. ``options`` are what a file keeps of
     how it is compiled. Calls from several threads take turns.
     """
+
+    inputs: tuple[OpenSpec, ...]
+    outputs: tuple[OpenSpec, ...]
 
     def __init__(
         self,
@@ -66,7 +70,8 @@ class SegmentedModule:
         self.outputs = tuple(map(open_spec, program.graph.output))
         self._names = tuple(spec.name for spec in self.inputs)
         self._whole = BySize(self.inputs, make, lambda name: inputs_behind(program, name))
-        self._facts: dict[str, Any] = {}
+        self._noted: dict[str, Any] = {}
+        self.state = ModuleStates()  # a model with states is one static graph
 
     @property
     def compilations(self) -> int:
@@ -108,7 +113,7 @@ class SegmentedModule:
 
     def note(self, **facts: Any) -> None:
         """Adds facts to what the module tells."""
-        self._facts.update(facts)
+        self._noted.update(facts)
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The output, or the tuple of several outputs. Inputs are given in order or by name.
@@ -136,7 +141,7 @@ class SegmentedModule:
         """The whole model for arguments of sizes that were met before; None where there is none."""
         return self._whole.known(args)
 
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """As calling the module, but writes to existing arrays. Raises InputError, as :meth:`Module.run_into`."""
         form = self._whole.known(inputs)
         if form is None:
@@ -146,17 +151,7 @@ class SegmentedModule:
         if form is not None:
             form.module.run_into([inputs[self._names.index(spec.name)] for spec in form.module.inputs], outputs)
             return
-        found = self(*inputs)
-        results = found if isinstance(found, tuple) else (found,)
-        if len(outputs) != len(results):
-            raise InputError(f"{len(outputs)} output arrays given, the model has {len(results)}")
-        for spec, array, result in zip(self.outputs, outputs, results, strict=True):
-            if not isinstance(result, np.ndarray) or array.shape != result.shape or array.dtype != result.dtype:
-                what = described(result) if isinstance(result, np.ndarray) else type(result).__name__
-                raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {what}")
-            if not (array.flags.c_contiguous and array.flags.writeable):
-                raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
-            array[...] = result
+        super().run_into(inputs, outputs)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every segment and of every node that runs between them, summed over its calls: medians of
@@ -174,11 +169,9 @@ class SegmentedModule:
                     self._calls.run(self._program, values, {})
                 total: dict[tuple[str, str], float] = {}
                 for node, kernel, seconds in rows:
-                    total[node, kernel] = total.get((node, kernel), 0.0) + seconds * 1e6
+                    total[node, kernel] = total.get((node, kernel), 0.0) + seconds
                 rounds.append(total)
-        medians = {key: float(np.median([r.get(key, 0.0) for r in rounds[1:] or rounds])) for key in rounds[-1]}
-        whole = sum(medians.values()) or 1.0
-        return [ProfileRow(node, kernel, t, t / whole) for (node, kernel), t in medians.items()]
+        return medians(rounds)
 
     def save(self, path: str | Path, *, key: bytes | None = None) -> None:
         """Writes the model and how it is compiled, which ``burnish.load`` reads: it needs the compiler there, too,
@@ -189,14 +182,22 @@ class SegmentedModule:
             model = self._program.model().SerializeToString()
         except (ValueError, EncodeError) as error:
             raise ArtifactError(f"{path}: the model cannot be written: {error}") from error
-        header = {"kind": KIND, "options": self._options, "facts": self._facts}
+        header = {"kind": KIND, "options": self._options, "facts": self._noted}
         write_container(Path(path), header, {"model": memoryview(model)}, checked_key(key))
 
-    def __repr__(self) -> str:
-        inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
-        slow = slow_text(self.slow)
-        compiled = f"{self.compilations} {'segments' if self.in_python else 'sizes'} compiled"
-        return f"SegmentedModule({inputs} -> {outputs}; {compiled}{slow})"
+    def close(self) -> None:
+        """Closes all that was compiled; waits for calls of other threads. Later calls raise ClosedError."""
+        if not self.closed:
+            with self._lock:
+                super().close()
+
+    def _release(self) -> None:
+        for module in self._modules:
+            module.close()
+
+    def _facts(self) -> list[str]:
+        """Facts for ``repr``."""
+        return [f"{self.compilations} {'segments' if self.in_python else 'sizes'} compiled", slow_text(self.slow)]
 
     def prepare(self) -> None:
         """Compiles what depends on no call where the model declares the types of its inputs: the whole, or the first

@@ -1,4 +1,4 @@
-"""Compiled models over PyTorch tensors: kernels read and write the tensors' own memory."""
+"""Compiled models over PyTorch tensors: kernels read and write the tensors' own memory, also on a GPU."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from burnish.frontend.torch.dtypes import to_numpy, to_torch
+from burnish.runtime.gpu.arrays import is_on_gpu
 from burnish.runtime.module import Module
 from burnish.runtime.sized import Sized
 
@@ -34,9 +35,8 @@ class TensorModule(Module):
         now = self._fixed or self._seen.get(tuple([getattr(t, "shape", None) for t in tensors]))
         addresses = None if now is None else self._addresses(tensors, now)
         if now is None or addresses is None:  # of sizes not seen, other strides or devices, or none that are allowed
-            given = [to_numpy(t, f"input {i}") if isinstance(t, self._tensor) else t for i, t in enumerate(tensors)]
-            found = super().__call__(*given)
-            return [to_torch(a) for a in found] if isinstance(found, tuple) else [to_torch(found)]
+            found = super().__call__(*self._readable(tensors))
+            return [to_torch(a) for a in (found if isinstance(found, tuple) else (found,))]
         if self._integers:
             places = {each.position for each in self._integers}
             self.check_integers([t.numpy() if i in places else None for i, t in enumerate(tensors)])
@@ -45,6 +45,21 @@ class TensorModule(Module):
         addresses += [r.data_ptr() for r in results]
         self._execute(addresses + now.values, now)
         return results
+
+    def _readable(self, values: Sequence[Any], role: str = "input") -> list[Any]:
+        """Tensors as arrays on their memory; those on a GPU, which a module for one takes, as they are, inputs of them
+        made contiguous. Raises InputError.
+        """
+        given: list[Any] = []
+        for i, value in enumerate(values):
+            if not isinstance(value, self._tensor):
+                given.append(value)
+            elif self._there is None or not is_on_gpu(value):
+                given.append(to_numpy(value, f"{role} {i}"))
+            else:
+                there = value.detach()
+                given.append(there.resolve_neg().contiguous() if role == "input" else there)
+        return given
 
     def _addresses(self, tensors: Sequence[Any], now: Sized) -> list[int] | None:
         """Where dense tensors of the expected types lie; None if one is anything else."""

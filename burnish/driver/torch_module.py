@@ -8,61 +8,33 @@ from typing import Any
 from burnish.driver.tensors import TensorModule
 from burnish.errors import InputError
 from burnish.frontend.torch.export import CallSignature, children_of
+from burnish.runtime.callable import ProfileRow
 from burnish.runtime.module import Module
 
 
-class TorchModule(TensorModule):
-    """A :class:`Module` that takes the arguments of the network that it was compiled from and gives results of the same
-    structure: tensors if any argument is a tensor, else arrays.
+class TorchCall:
+    """Calls of a network of PyTorch: arguments flattened to the inputs of its graph, results built from its outputs.
 
-    What ``save`` writes is loaded as a plain :class:`Module`, without torch: the leaves of arguments and results in
-    order.
+    ``plain``: how many arguments by position are the inputs, one by one; -1 where they are not.
     """
 
-    _signature: CallSignature
-
-    @classmethod
-    def called_as(cls, module: Module, signature: CallSignature) -> TorchModule:
-        """The compiled ``module``, called as ``signature`` says; it shares code and parameters."""
-        made = cls.of(module)
-        assert isinstance(made, TorchModule)
-        made._call_as(signature)
-        return made
-
-    def __copy__(self) -> TorchModule:
-        return self.called_as(self, self._signature)
-
-    def _call_as(self, signature: CallSignature) -> None:
+    def __init__(self, signature: CallSignature, outputs: int) -> None:
+        """Of a graph with so many ``outputs``."""
         from torch.utils import _pytree
 
-        self._signature, self._tree = signature, _pytree
+        self.signature, self._tree = signature, _pytree
         positional, named = children_of(signature.in_spec)
         plain = all(number >= 0 for number, _ in signature.inputs) and not named.num_children
         flat = plain and all(leaf.is_leaf() for leaf in children_of(positional))
-        self._leaves = positional.num_children if flat else -1  # of arguments that are just tensors
-        out, count = signature.out_spec, len(self.outputs)
-        each = [number for number, _ in signature.outputs] == list(range(count))
+        self.plain = positional.num_children if flat else -1  # arguments that are just tensors
+        out = signature.out_spec
+        each = [number for number, _ in signature.outputs] == list(range(outputs))
         self._single = each and out.is_leaf()
-        self._tuple = each and out.type is tuple and out.num_children == out.num_leaves == count
+        self._tuple = each and out.type is tuple and out.num_children == out.num_leaves == outputs
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The network's result, its tensors new. Raises InputError for arguments unlike those it was compiled for."""
-        if kwargs or len(args) != self._leaves:
-            args = self._flat(args, kwargs)
-        for value in args:
-            if isinstance(value, self._tensor):
-                found: Sequence[Any] = self.run(args)
-                break
-        else:
-            arrays = super().__call__(*args)
-            found = arrays if isinstance(arrays, tuple) else (arrays,)
-        if self._single:
-            return found[0]
-        return tuple(found) if self._tuple else self._built(found)
-
-    def _flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
+    def flat(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """The leaves of the arguments that are the graph's inputs, in order. Raises InputError."""
-        signature = self._signature
+        signature = self.signature
         leaves, spec = self._tree.tree_flatten((tuple(args), dict(kwargs)))
         if spec != signature.in_spec:
             leaves, spec = self._tree.tree_flatten(self._as_in_example(args, kwargs))
@@ -79,7 +51,7 @@ class TorchModule(TensorModule):
 
     def _as_in_example(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The arguments by position and by name as the example had them. Raises InputError."""
-        names, positional = self._signature.names, self._signature.positional
+        names, positional = self.signature.names, self.signature.positional
         bound = dict(zip(names, args, strict=False))
         twice, unknown = sorted(bound.keys() & kwargs.keys()), sorted(kwargs.keys() - set(names))
         bound.update(kwargs)
@@ -89,10 +61,59 @@ class TorchModule(TensorModule):
             raise InputError(f"arguments: found {found}; allowed: {', '.join(names)}, as in the example inputs")
         return tuple(bound[n] for n in names[:positional]), {n: bound[n] for n in names[positional:]}
 
-    def _built(self, results: Sequence[Any]) -> Any:
-        """The result's structure from the graph's outputs."""
-        leaves = [results[number] if number >= 0 else value for number, value in self._signature.outputs]
-        return self._tree.tree_unflatten(leaves, self._signature.out_spec)
+    def built(self, found: Sequence[Any]) -> Any:
+        """The network's result from the graph's outputs."""
+        if self._single:
+            return found[0]
+        if self._tuple:
+            return tuple(found)
+        leaves = [found[number] if number >= 0 else value for number, value in self.signature.outputs]
+        return self._tree.tree_unflatten(leaves, self.signature.out_spec)
+
+
+class TorchModule(TensorModule):
+    """A :class:`Module` that takes the arguments of the network that it was compiled from and gives results of the same
+    structure: tensors if any argument is a tensor, else arrays.
+
+    Compiled for a GPU it takes tensors there, too, and then gives tensors there. What ``save`` writes is loaded as a
+    plain :class:`Module`, without torch: the leaves of arguments and results in order.
+    """
+
+    _call: TorchCall
+
+    @classmethod
+    def called_as(cls, module: Module, signature: CallSignature) -> TorchModule:
+        """The compiled ``module``, called as ``signature`` says; it shares code and parameters."""
+        made = cls.of(module)
+        assert isinstance(made, TorchModule)
+        made._call = TorchCall(signature, len(made.outputs))
+        return made
+
+    def __copy__(self) -> TorchModule:
+        return self.called_as(self, self._call.signature)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The network's result, its tensors new. Raises InputError for arguments unlike those it was compiled for."""
+        call = self._call
+        if kwargs or len(args) != call.plain:
+            args = call.flat(args, kwargs)
+        for value in args:
+            if isinstance(value, self._tensor):
+                found: Sequence[Any] = self.run(args)
+                break
+        else:
+            arrays = super().__call__(*args)
+            found = arrays if isinstance(arrays, tuple) else (arrays,)
+        return call.built(found)
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """As of :class:`Module`, also with tensors: the leaves of arguments and results in order."""
+        super().run_into(self._readable(inputs), self._readable(outputs, "output"))
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """As of :class:`Module`, with the arguments of the network; of tensors on a GPU, copies."""
+        given = [v.cpu() if isinstance(v, self._tensor) else v for v in self._call.flat(args, kwargs)]
+        return super().profile(*self._readable(given), repeat=repeat)
 
 
 def _structure_text(spec: Any) -> str:

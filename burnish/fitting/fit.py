@@ -121,6 +121,13 @@ def fit(
 
     A loss or gradients that are not finite raise DivergenceError, which names the step; parameters stay as they were.
     Raises ParameterError, DataError, ModelError, UnsupportedOperator, CheckpointError and OSError before work is lost.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> rows = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]], "f4")
+    >>> done = bn.fit(graph, (rows, 2 * rows.sum(axis=1)), bn.Train("squared", bn.SGD(0.2)), epochs=100)
+    >>> done.report.epochs, bool(done.report.losses[-1] < 1e-4)
+    (100, True)
     """
     if not callable(progress):
         check_flag("progress", progress)

@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from burnish.base.arguments import check_number
+from burnish.base.arguments import check_number, refusal
 from burnish.driver.importing import import_model
 from burnish.errors import PlanError
 from burnish.fitting.ranks import faster_plan
+from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
 from burnish.machines.target import target as find_target
@@ -60,6 +61,8 @@ AGAIN = 2  # searches more where the programs of what was found have no room, ea
 
 def plan(
     model: Any,
+    example_inputs: Any = None,
+    train: Train | None = None,
     devices: str | Path | DeviceCluster = "host:2",
     *,
     seconds: float = 10.0,
@@ -81,9 +84,11 @@ def plan(
 ) -> Plan:
     """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
 
-    ``model``: an ONNX file, a :class:`Graph`, or what :func:`burnish.compile` imports. ``devices``: a preset such as
-    "p100:4x4" or "host:2", a file cluster.toml, or a :class:`DeviceCluster`. ``groups``: names of nodes that form one
-    operation each. ``synchronization``: "overlapped" ring all-reduces, or "after" the step and linear in replicas.
+    ``model``, ``example_inputs``, ``train``: as for :func:`burnish.compile`: an ONNX file or ``ModelProto``, a
+    :class:`Graph`, or a network of PyTorch with example inputs; without ``train`` the optimizer is taken to keep two
+    arrays for each parameter. ``devices``: a preset such as "p100:4x4" or "host:2", a file cluster.toml, or a
+    :class:`DeviceCluster`. ``groups``: names of nodes that form one operation each. ``synchronization``: "overlapped"
+    ring all-reduces, or "after" the step and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
     ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``, ``seed``: of search.
     ``recompute``: whether a strategy beyond a device's memory may compute results again; None: where memory binds,
@@ -98,14 +103,26 @@ def plan(
 
     The plan is never predicted slower than data parallelism, if that fits the devices' memory: it is a start of the
     search. Raises PlanError, for one where nothing fits.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> found = bn.plan(graph, None, bn.Train("squared", bn.SGD(0.1)), "host:2", seconds=0.1, pipelines=False)
+    >>> found.machine.size, found.milliseconds <= found.baselines["data parallel"]
+    (2, True)
     """
     check_number("plan: seconds", seconds, 0, open_below=True)
-    graph = model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph
     machine = devices if isinstance(devices, DeviceCluster) else find_machine(str(devices))
     ranks = (LaunchConfig() if measure is True else measure) or None
+    if train is not None:
+        objective = replace(objective, slots=optimizer_slots(train))
+    elif ranks is not None:
+        train = ranks.train
+    graph, named = _imported(model, example_inputs, shapes)
+    train = Train() if train is None else train
+    parameters = next((own for own in (parameters, train.parameters) if own is not None), named)
     if ranks is not None:
-        parameters = ranks.train.parameters if parameters is None else tuple(parameters)
-        ranks = replace(ranks, train=replace(ranks.train, parameters=parameters))
+        train = replace(train, parameters=None if parameters is None else tuple(parameters))
+        ranks = replace(ranks, train=train)
     found = operations(graph, parameters, groups)
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
     if ranks is not None:
@@ -118,7 +135,6 @@ def plan(
         graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress,
         deadline,
     )  # fmt: skip
-    train = Train() if ranks is None else ranks.train
     considered: dict[str, float | str] = {}
     made: list[SimulatedStrategy] = []
 
@@ -148,6 +164,20 @@ def plan(
     times = _baselines(request, found, starts, made)
     plans = [_planned(request, own, times, considered, bound) for own in sorted(made, key=lambda own: own.cost)]
     return plans[0] if ranks is None else _measured(plans, found, ranks)
+
+
+def _imported(
+    model: Any, example_inputs: Any, shapes: Mapping[str, Sequence[int | str]] | None
+) -> tuple[Graph, tuple[str, ...] | None]:
+    """The graph that is trained, and its parameters where a network of PyTorch says which."""
+    if is_network(model):
+        if shapes is not None:
+            raise refusal("shapes", shapes, "None for networks of PyTorch, whose example inputs say them")
+        network = import_torch(model, example_inputs, training=True)
+        return network.graph, network.parameters
+    if example_inputs is not None:
+        raise refusal("example_inputs", example_inputs, "None for models that are no network of PyTorch")
+    return model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph, None
 
 
 def _with_room(

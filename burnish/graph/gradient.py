@@ -26,6 +26,12 @@ def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Grap
     type, called ``name.seed``, which the graph has behind its own: vector-Jacobian products. Raises ModelError for
     tensors that do not exist or are no floats, and for a graph with open dimensions; UnsupportedOperator, naming node
     and operator, for one that has no gradient.
+
+    >>> x = bn.sym.variable("x")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * x), {"x": (3,)})
+    >>> value, gradient = bn.compile(bn.gradients(graph, graph.outputs[0], ["x"]))(np.array([1, 2, 3], "f4"))
+    >>> float(value), gradient
+    (14.0, array([2., 4., 6.], dtype=float32))
     """
     if graph.dims:
         dims = ", ".join(d.name for d in graph.dims)

@@ -26,6 +26,11 @@ class Target:
 
     ``machine`` is the package that describes it. ``rates``: measured ones of a core (None: those that the package
     declares, which are the same everywhere, so that choices by cost can be repeated).
+
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> model = bn.compile(graph, target="aarch64-cortex-a53")  # to save here, and load there
+    >>> model.executable.target
+    'aarch64-unknown-linux-gnu/cortex-a53/neon'
     """
 
     name: str

@@ -1,20 +1,23 @@
-"""Amounts of memory as people write them: \"2GB\" is 2 * 10**9 bytes, \"2GiB\" 2 * 2**30."""
+"""Amounts of memory as people write them: \"2GB\" and \"2G\" are 2 * 10**9 bytes, \"2GiB\" 2 * 2**30."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from burnish.errors import ParameterError
 
 RECOMPUTING = ("drop-cheap", "sublinear", "least")  # strategies that can be asked for in place of a budget
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+         "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12,
          "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}  # fmt: skip
 
 
-def parse_budget(argument: str, budget: str | int | float) -> int:
-    """Bytes of a budget such as 2_000_000_000, "2GB" or "1.5 GiB". Raises ParameterError naming the argument."""
-    allowed = f'bytes, a number with a unit, such as "2GB" or "512 MiB", or one of {", ".join(RECOMPUTING)}'
+def parse_budget(argument: str, budget: str | int | float, also: Sequence[str] = ()) -> int:
+    """Bytes of a budget such as 2_000_000_000, "2GB" or "1.5 GiB". Raises ParameterError naming the argument, and what
+    is allowed ``also``.
+    """
+    allowed = ", ".join(['bytes, a number with a unit, such as "2GB" or "512 MiB"', *also])
     number, unit = budget, "B"
     if isinstance(budget, str):
         text = budget.strip().upper()
@@ -48,4 +51,4 @@ def check_budget(argument: str, found: Any) -> None:
                     f"{argument}: found {{{name!r}: {count!r}}}; allowed: names of nodes, integers from 0"
                 )
     elif found not in RECOMPUTING:
-        parse_budget(argument, found)
+        parse_budget(argument, found, RECOMPUTING)

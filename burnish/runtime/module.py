@@ -6,7 +6,7 @@ import os
 import statistics
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
@@ -20,8 +20,9 @@ from burnish.ops.operator import Operator
 from burnish.runtime import artifact as artifact
 from burnish.runtime import variants as files
 from burnish.runtime.abi import SCRATCH_STRIDE
-from burnish.runtime.arguments import Arguments, described
+from burnish.runtime.arguments import Arguments
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, round_up
+from burnish.runtime.callable import CompiledBase, ProfileRow, check_output
 from burnish.runtime.device import Device, DeviceCode, OwnKernels, divided
 from burnish.runtime.devices import device_of
 from burnish.runtime.executable import Executable, Host, TensorSpec
@@ -33,7 +34,7 @@ from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode, CpuRunner
 from burnish.runtime.sized import KEPT, ArenaPlanner, Beginnings, Sized, bind, hints, sized
-from burnish.runtime.state import ModuleStates
+from burnish.runtime.state import ModuleStates, state_views
 from burnish.runtime.structures import Structures
 from burnish.runtime.variants import Variant
 from burnish.runtime.workspace import Workspace, borrow, give_back
@@ -42,27 +43,19 @@ IN_PYTHON = "a step in Python"
 NAMED_SLOW = 3  # slow steps that a ``repr`` names
 
 
-@dataclass(frozen=True)
-class ProfileRow:
-    """Profile of one step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of
-    a call, and says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python. ``slow``:
-    why the step is expected to be slow, if it is.
-    """
-
-    node: str
-    kernel: str
-    microseconds: float
-    share: float
-    slow: str = ""
-
-
-class Module:
+class Module(CompiledBase):
     """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads take turns.
 
     A call that comes in the middle of another one in the same thread, from a signal handler or a finalizer, runs on a
     copy; a model with state, which a copy would not change, refuses it. Copies, by ``copy.copy`` or ``copy.deepcopy``,
     share code and parameters, which never change, and nothing else: they can run at the same time, each with a state of
     its own. A module cannot be pickled: other processes load what ``save`` wrote.
+
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> model, y = bn.compile(graph, rewrite=False), np.empty(3, "f4")
+    >>> model.run_into([np.array([-1, 0, 2], "f4")], [y])
+    >>> y, isinstance(model, bn.Module), str(model.inputs[0]), len(model.profile(y, repeat=1))
+    (array([0., 0., 2.], dtype=float32), True, 'x: float32[3]', 1)
     """
 
     def __init__(
@@ -228,7 +221,7 @@ class Module:
     @property
     def state(self) -> ModuleStates:
         """Persistent state of the model, kept from call to call: values to read and to replace, by name."""
-        return ModuleStates(self.executable, self._state_bytes, self._lock)
+        return ModuleStates.of(state_views(self.executable, self._state_bytes), self._lock)
 
     def reset(self) -> None:
         """Gives every state its initial value: that with which the model was compiled."""
@@ -287,17 +280,10 @@ class Module:
         if len(outputs) != len(self.executable.outputs):
             raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.executable.outputs)}")
         for i, (array, (shape, dtype)) in enumerate(zip(outputs, now.outputs, strict=True)):
-            spec = self.executable.outputs[i]
-            if not isinstance(array, np.ndarray):
-                raise InputError(
-                    f"output '{spec.name}' is a {type(array).__name__}, allowed: a NumPy array to write to"
-                )
-            if array.shape != shape or array.dtype != dtype:
-                raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {spec.dtype}{list(shape)}")
-            if not (array.flags.c_contiguous and array.flags.writeable):
-                raise InputError(f"output '{spec.name}' is not contiguous or not writable, allowed: both")
+            name = self.executable.outputs[i].name
+            check_output(name, array, shape, dtype)
             if any(np.may_share_memory(array, other) for other in [*arrays, *outputs[:i]]):
-                raise InputError(f"output '{spec.name}' shares memory with another array, allowed: its own memory")
+                raise InputError(f"output '{name}' shares memory with another array, allowed: its own memory")
         self._execute([address_of(a) for a in [*arrays, *outputs]] + now.values, now)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
@@ -349,10 +335,22 @@ class Module:
             return
         artifact.save(replace(self.executable, state=now) if self.executable.states else self.executable, path, key)
 
-    def __repr__(self) -> str:
-        inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
-        slow = slow_text(self.slow)
-        return f"Module({inputs} -> {outputs}; {len(self.executable.calls)} kernels, {self.threads} threads{slow})"
+    def close(self) -> None:
+        """Frees parameters, state and code, unless copies share them; waits for calls of other threads. Later calls
+        raise ClosedError. Raises InputError in the middle of a call of the same thread.
+        """
+        if self.closed:
+            return
+        with self._lock:
+            if self._caller:
+                raise InputError("a model is closed in the middle of a call of it; allowed: after it")
+            _modules.discard(self)
+            super().close()
+
+    def _facts(self) -> list[str]:
+        """Facts for ``repr``."""
+        kernels = f"{len(self.executable.calls)} kernels, {self.threads} threads"
+        return [kernels, slow_text(self.slow)]
 
     def _run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""
@@ -437,10 +435,10 @@ class Module:
 
 
 def slow_text(slow: Mapping[str, str]) -> str:
-    """The first of the steps that are expected to be slow, as part of a ``repr``; empty where there are none."""
+    """The first of the steps that are expected to be slow, as a fact of a ``repr``; empty where there are none."""
     names = [f"{label}: {why}" for label, why in list(slow.items())[:NAMED_SLOW]]
     more = [f"{len(slow) - NAMED_SLOW} more"] * (len(slow) > NAMED_SLOW)
-    return f"; slow: {', '.join([*names, *more])}" if slow else ""
+    return f"slow: {', '.join([*names, *more])}" if slow else ""
 
 
 def load(

@@ -1,8 +1,8 @@
-"""State of a module: named tensors that outlive a call, as a mapping to read and replace."""
+"""State of a compiled model: named tensors that outlive a call, as a mapping to read and replace."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -12,47 +12,76 @@ from burnish.errors import InputError, UnknownStateError
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Executable
 
+ArrayType = tuple[tuple[int, ...], np.dtype[Any]]  # shape, dtype
+
 
 class ModuleStates(Mapping[str, np.ndarray]):
-    """The states of a module by name. What is read is a copy; what is set replaces the value between two calls."""
+    """The states of a compiled model by name. What is read is a copy; what is set replaces the value between two calls.
 
-    def __init__(self, executable: Executable, memory: np.ndarray, lock: AbstractContextManager[Any]) -> None:
-        self._lock = lock
-        self._views: dict[str, np.ndarray] = {}
-        for spec, begin in zip(executable.states, executable.state_offsets, strict=False):
-            own = memory[begin : begin + spec.nbytes].view(numpy_dtype(spec.dtype))
-            self._views[spec.name] = own.reshape(spec.shape)
+    ``types``: shape and dtype of each; ``read`` and ``write``: how a value is copied from and to where it lies.
+    """
+
+    def __init__(
+        self,
+        types: Mapping[str, ArrayType] | None = None,
+        read: Callable[[str], np.ndarray] | None = None,
+        write: Callable[[str, np.ndarray], None] | None = None,
+    ) -> None:
+        self._types, self._read, self._write = dict(types or {}), read, write
+
+    @classmethod
+    def of(cls, arrays: Mapping[str, np.ndarray], lock: AbstractContextManager[Any]) -> ModuleStates:
+        """States that are these arrays, which are read and written under ``lock``."""
+
+        def read(name: str) -> np.ndarray:
+            with lock:
+                return arrays[name].copy()
+
+        def write(name: str, value: np.ndarray) -> None:
+            with lock:
+                np.copyto(arrays[name], value)
+
+        return cls({name: (array.shape, array.dtype) for name, array in arrays.items()}, read, write)
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Raises UnknownStateError for an unknown name."""
-        if name not in self._views:
+        if name not in self._types or self._read is None:
             raise self._unknown(name)
-        with self._lock:
-            return self._views[name].copy()
+        return self._read(name)
 
-    def __setitem__(self, name: str, value: np.ndarray) -> None:
+    def __setitem__(self, name: str, value: Any) -> None:
         """Raises UnknownStateError for an unknown name, InputError for an array of another shape or dtype."""
-        if name not in self._views:
+        if name not in self._types or self._write is None:
             raise self._unknown(name)
-        view, array = self._views[name], np.asarray(value)
-        if (array.shape, array.dtype) != (view.shape, view.dtype):
-            found, allowed = f"{array.dtype}{list(array.shape)}", f"{view.dtype}{list(view.shape)}"
+        array = np.asarray(value)
+        shape, dtype = self._types[name]
+        if (array.shape, array.dtype) != (shape, dtype):
+            found, allowed = f"{array.dtype}{list(array.shape)}", f"{dtype}{list(shape)}"
             raise InputError(f"state '{name}' is {found}, allowed: {allowed}")
-        with self._lock:
-            np.copyto(view, array)
+        self._write(name, array)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._views)
+        return iter(self._types)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._views
+        return name in self._types
 
     def __len__(self) -> int:
-        return len(self._views)
+        return len(self._types)
 
     def __repr__(self) -> str:
-        return f"State({', '.join(f'{name}: {v.dtype}{list(v.shape)}' for name, v in self._views.items())})"
+        types = (f"{name}: {dtype}{list(shape)}" for name, (shape, dtype) in self._types.items())
+        return f"State({', '.join(types)})"
 
     def _unknown(self, name: str) -> UnknownStateError:
-        known = ", ".join(self._views) or "none"
+        known = ", ".join(self._types) or "none"
         return UnknownStateError(f"state: found '{name}', which is unknown; allowed: {known}")
+
+
+def state_views(executable: Executable, memory: np.ndarray) -> dict[str, np.ndarray]:
+    """The states of an executable as arrays in the memory of all of them, uint8."""
+    views = {}
+    for spec, begin in zip(executable.states, executable.state_offsets, strict=False):
+        own = memory[begin : begin + spec.nbytes].view(numpy_dtype(spec.dtype))
+        views[spec.name] = own.reshape(spec.shape)
+    return views

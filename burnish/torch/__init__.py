@@ -18,6 +18,10 @@ __all__ = [
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def register() -> None:
     """Makes ``backend="burnish"`` known to torch where Burnish is not installed but only on the path."""
     from torch._dynamo import list_backends, register_backend

@@ -37,6 +37,12 @@ class CrossEntropy:
     are left out makes the loss NaN, and its gradients.
     ``label_smoothing`` of the weight of each label goes to all classes alike (Szegedy et al. 2016). ``wide``: sums are
     of float64, as a mean over a hundred thousand labels needs.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(2, "f4"), "w")
+    >>> graph = bn.sym.graph(x * w, {"x": (2, 2)})
+    >>> step = bn.compile(graph, train=bn.Train(bn.CrossEntropy(label_smoothing=0.1), bn.SGD(0.1)))
+    >>> round(float(step(np.array([[0, 1], [2, 4]], "f4"), np.array([1, 0]))), 4)
+    1.1951
     """
 
     axis: int = -1
@@ -89,7 +95,14 @@ class CrossEntropy:
 
 @dataclass(frozen=True)
 class Squared:
-    """The mean of the squared differences."""
+    """The mean of the squared differences.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(2, "f4"), "w")
+    >>> graph = bn.sym.graph(x * w, {"x": (2, 2)})
+    >>> step = bn.compile(graph, train=bn.Train(bn.Squared(), bn.SGD(0.1)))
+    >>> round(float(step(np.array([[0, 1], [2, 4]], "f4"), np.ones((2, 2), "f4"))), 4)
+    2.75
+    """
 
     def labels(self, outputs: Sequence[TensorType]) -> Mapping[str, TensorType]:
         """Numbers of the output's type."""
@@ -118,7 +131,14 @@ class Absolute:
 
 @dataclass(frozen=True)
 class Huber:
-    """The mean of ``d² / 2`` where a difference is below ``delta``, else ``delta (|d| - delta / 2)`` (Huber 1964)."""
+    """The mean of ``d² / 2`` where a difference is below ``delta``, else ``delta (|d| - delta / 2)`` (Huber 1964).
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(2, "f4"), "w")
+    >>> graph = bn.sym.graph(x * w, {"x": (2, 2)})
+    >>> step = bn.compile(graph, train=bn.Train(bn.Huber(delta=2.0), bn.SGD(0.1)))
+    >>> round(float(step(np.array([[0, 1], [2, 4]], "f4"), np.ones((2, 2), "f4"))), 4)
+    1.25
+    """
 
     delta: float = 1.0
 

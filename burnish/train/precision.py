@@ -26,6 +26,13 @@ class MixedPrecision:
     ``scale``: what the loss is multiplied by, so that small gradients do not vanish in float16; None for none. The
     gradients are divided by it. Where one is not finite the step is left out and the scale halved; after ``growth``
     steps in a row without that it is doubled. By default bfloat16, which has float32's range, has no scale.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> recipe = bn.Train("squared", bn.SGD(0.1), precision=bn.MixedPrecision("float16", scale=1024.0))
+    >>> step = bn.compile(graph, train=recipe)
+    >>> round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3), str(step.state["w"].dtype)
+    (9.0, 'float32')
     """
 
     dtype: str = "bfloat16"

@@ -30,7 +30,14 @@ class RateSchedule(Protocol):
 
 @dataclass(frozen=True)
 class StepDecay:
-    """Step decay: the rate times ``factor`` after each ``every`` steps (PyTorch's StepLR)."""
+    """Step decay: the rate times ``factor`` after each ``every`` steps (PyTorch's StepLR).
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.StepDecay(1, 0.5)))
+    >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
+    [9.0, 1.44, 0.706, 0.51]
+    """
 
     every: int
     ratio: float = 0.1
@@ -48,7 +55,14 @@ class StepDecay:
 
 @dataclass(frozen=True)
 class CosineDecay:
-    """Cosine decay (Loshchilov and Hutter 2017, no restarts): from 1 to ``least`` in ``steps``, and stays there."""
+    """Cosine decay (Loshchilov and Hutter 2017, no restarts): from 1 to ``least`` in ``steps``, and stays there.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.CosineDecay(2)))
+    >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
+    [9.0, 1.44, 0.706, 0.706]
+    """
 
     steps: int
     least: float = 0.0
@@ -67,7 +81,14 @@ class CosineDecay:
 
 @dataclass(frozen=True)
 class LinearDecay:
-    """Linear decay: from 1 to ``least`` in ``steps``, and stays there."""
+    """Linear decay: from 1 to ``least`` in ``steps``, and stays there.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.LinearDecay(2)))
+    >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
+    [9.0, 1.44, 0.706, 0.706]
+    """
 
     steps: int
     least: float = 0.0
@@ -85,7 +106,14 @@ class LinearDecay:
 
 @dataclass(frozen=True)
 class WarmUp:
-    """Linear warm-up: from ``start`` to 1 in ``steps``, then the schedule ``after``, which counts from there on."""
+    """Linear warm-up: from ``start`` to 1 in ``steps``, then the schedule ``after``, which counts from there on.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.WarmUp(2, bn.StepDecay(1))))
+    >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
+    [9.0, 9.0, 4.41, 0.706]
+    """
 
     steps: int
     after: RateSchedule | None = None

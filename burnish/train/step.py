@@ -44,6 +44,12 @@ class Train:
     are computed; see :class:`MixedPrecision`. ``guard``: a call whose loss or gradients are not finite changes no
     state, and returns a loss that is not finite; "gradients" makes the same step for any number of rows of a batch,
     which may cost a pass.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), clip_norm=1.0))
+    >>> round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3), step.state["w"].round(3)
+    (9.0, array([0.942, 0.942, 0.942], dtype=float32))
     """
 
     loss: str | Loss | Graph = "softmax_cross_entropy"

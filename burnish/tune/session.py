@@ -45,6 +45,13 @@ class Tune:
     expected to save less, and never so with 0. ``strategy``: how candidates are found (``strategy.STRATEGIES``).
     ``cold``: whether weights come from memory in every timed run, as of a model whose weights exceed the second cache;
     None: by their size. ``seed``: of the search.
+
+    >>> import tempfile
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     model = bn.compile(graph, tune=bn.Tune(seconds=0.1), records=f"{folder}/records.jsonl", rewrite=False)
+    >>> model(np.array([-1, 0, 2], "f4"))
+    array([0., 0., 2.], dtype=float32)
     """
 
     seconds: float | None = 120.0

@@ -301,13 +301,6 @@ def test_a_missing_feature_is_one_line(
     assert line == f"burnish: {path}: feature='b' is no column; allowed are a, colour"
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("512M", 512 << 20), ("2G", 2 << 30), ("1.5 GiB", 3 << 29), ("100", 100), ("4kb", 4096)]
-)
-def test_bytes(text: str, value: int) -> None:
-    assert boost_training.parse_bytes(text) == value
-
-
 def test_parameters_are_json_or_text() -> None:
     texts = ["max_depth=3", "monotone_constraints=[1,-1]", "objective=binary:logistic", "gamma=1e-3", "seed=null"]
     assert boost_training.parameters(texts) == {

@@ -31,7 +31,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_strategies_and_budgets_in_json(model: Path) -> None:
-    found = CliRunner().invoke(app, ["plan", "memory", str(model), "--budget", "50KB", "--loss", "squared", "--json"])
+    found = CliRunner().invoke(
+        app, ["plan", "memory", str(model), "--memory-budget", "50KB", "--loss", "squared", "--json"]
+    )
     report = json.loads(found.stdout)
     rows = {row["strategy"]: row for row in report["strategies"]}
     assert [*rows] == ["none", "inplace", "sharing", "packed", "drop-cheap", "sublinear", "least", "budget 50 KB"]
@@ -50,16 +52,17 @@ def test_a_table_and_a_picture_for_people(model: Path) -> None:
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_behind_the_table(model: Path) -> None:
-    found = CliRunner().invoke(app, ["plan", "memory", str(model), "--budget", "1KB", "--budget", "50KB"])
+    found = CliRunner().invoke(app, ["plan", "memory", str(model), "--memory-budget", "1KB", "--memory-budget", "50KB"])
     assert isinstance(found.exception, ParameterError) and "allowed:" in str(found.exception)
     assert "budget 50 KB" in found.stdout
-    for wrong in (["--budget", "much"], ["--loss", "hinge"]):
+    for wrong in (["--memory-budget", "much"], ["--loss", "hinge"]):
         assert isinstance(CliRunner().invoke(app, ["plan", "memory", str(model), *wrong]).exception, ParameterError)
     assert "No such command" in CliRunner().invoke(app, ["plan", str(model)]).output
 
 
 def test_a_call_in_two_memories_is_planned_and_made(model: Path) -> None:
-    command = ["plan", "paging", str(model), "--budget", "40KB", "--budget", "1KB", "--budget", "90KB"]
+    budgets = [word for budget in ("40KB", "1KB", "90KB") for word in ("--memory-budget", budget)]
+    command = ["plan", "paging", str(model), *budgets]
     found = CliRunner().invoke(app, [*command, "--json"])
     assert isinstance(found.exception, ParameterError) and "found 1000 bytes; allowed: at least" in str(found.exception)
     report = json.loads(found.stdout)
@@ -68,6 +71,6 @@ def test_a_call_in_two_memories_is_planned_and_made(model: Path) -> None:
     assert small["same"] and large["same"]
     weights_and_input = 6 * 32 * 32 * 4 + 64 * 32 * 4
     assert large["loaded"] == weights_and_input and large["loaded"] + large["stored"] < large["others"]["streaming"]
-    told = CliRunner().invoke(app, ["plan", "paging", str(model), "--budget", "40KB"])
+    told = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "40KB"])
     assert told.exit_code == 0 and "same" in told.stdout
     assert CliRunner().invoke(app, ["plan", "paging", str(model)]).exit_code == 2  # without a budget

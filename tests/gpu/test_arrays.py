@@ -167,3 +167,50 @@ def test_the_stream_of_a_library_is_waited_for_once_a_call(running: Running, mon
     monkeypatch.setattr(Tensor, "__dlpack_device__", lambda self: (2, 1))
     with pytest.raises(InputError, match="input 'x': array of GPU 1, allowed: of the first one"):
         m(Tensor(), X)
+
+
+def test_a_network_takes_tensors_on_a_gpu_and_gives_them_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+
+    class There(torch.Tensor):  # type: ignore[misc,name-defined]
+        """A tensor that says that it lies on the first GPU, whose memory is here."""
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return 2, 0
+
+        def __dlpack__(self, *, stream: int) -> Any:
+            del stream
+            return exported(self.data_ptr(), tuple(self.shape), np.dtype(np.float32), (2, 0), self)
+
+    class Network(torch.nn.Module):  # type: ignore[misc,name-defined]
+        def forward(self, x: Any, more: dict[str, Any]) -> Any:
+            return {"sum": torch.relu(x) + more["z"], "neg": -x}
+
+    def there(array: np.ndarray) -> Any:
+        return torch.from_numpy(array).as_subclass(There)
+
+    example = torch.zeros(SHAPE)
+    compiled = bn.compile(Network(), (example, {"z": example}), target="cuda:sm_80", cache_dir=tmp_path)
+    assert isinstance(compiled, bn.Module)
+    gpu, driver = emulated_gpu(
+        monkeypatch, [GridCode.unpacked(code) for code in unpacked(compiled.executable.code).values()]
+    )
+    monkeypatch.setattr(cuda, "first_gpu", lambda: gpu)
+    monkeypatch.setattr(torch, "from_dlpack", lambda array: there(array.numpy()))
+    wanted = Network()(torch.from_numpy(X), {"z": torch.from_numpy(2 * X)})
+    x = there(np.ascontiguousarray(X.T)).T.requires_grad_()  # not contiguous, and with a gradient
+    compiled(x, {"z": x})  # everything is loaded
+    for z in (there(2 * X), torch.from_numpy(2 * X)):
+        driver.calls.clear()
+        found = compiled(x, {"z": z})
+        assert driver.calls.count("cuMemcpyHtoDAsync") == int(type(z) is torch.Tensor)
+        for name in ("sum", "neg"):
+            assert type(found[name]) is There
+            np.testing.assert_array_equal(np.asarray(found[name]), wanted[name].numpy())
+    here = compiled(torch.from_numpy(X), more={"z": torch.from_numpy(2 * X)})
+    assert type(here["neg"]) is torch.Tensor and torch.equal(here["neg"], wanted["neg"])
+    y, w = there(np.zeros_like(X)), there(np.zeros_like(X))
+    compiled.run_into([x, there(2 * X)], [y, w])
+    np.testing.assert_array_equal(np.asarray(y), wanted["sum"].numpy())
+    compiled.close()
+    assert not driver.memory  # parameters, arena and copies of inputs are freed

@@ -204,7 +204,15 @@ def test_strategies_by_name() -> None:
 
 @pytest.mark.parametrize(
     ("text", "nbytes"),
-    [("2GB", 2 * 10**9), ("1.5 GiB", 3 * 2**29), ("512mib", 2**29), (1000, 1000), ("7", 7), ("64 kb", 64_000)],
+    [
+        ("2GB", 2 * 10**9),
+        ("1.5 GiB", 3 * 2**29),
+        ("512mib", 2**29),
+        (1000, 1000),
+        ("7", 7),
+        ("64 kb", 64_000),
+        ("512M", 512 * 10**6),
+    ],
 )
 def test_budgets_are_read(text: str | int, nbytes: int) -> None:
     assert parse_budget("budget", text) == nbytes

@@ -148,14 +148,14 @@ def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
     ranks = LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
     timed = {"plan": 2.0, "data parallelism": 1.0}
     monkeypatch.setattr(planned, "faster_plan", lambda *_, **__: (min(timed, key=timed.get), timed))
-    slower = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
+    slower = plan(NETWORKS["mlp"](), devices="host:2", seconds=0.2, measure=ranks)
     assert slower.is_data_parallel
     assert slower.measured in ({}, {"plan": 2000.0, "data parallelism": 1000.0})
     assert len(slower.allocated) == 2
     if slower.measured:
         assert "data parallelism 1000.000 ms a step: data parallelism is the plan" in summary(slower)
         timed["plan"] = 0.5
-        faster = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
+        faster = plan(NETWORKS["mlp"](), devices="host:2", seconds=0.2, measure=ranks)
         assert not faster.is_data_parallel and faster.measured["plan"] == 500.0
 
 
@@ -167,15 +167,15 @@ def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkey
         NETWORKS["mlp"](),
     )
     monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[3])), {}))
-    usual = plan(model, here, seconds=0.2, measure=ranks)
+    usual = plan(model, devices=here, seconds=0.2, measure=ranks)
     needs = {"plan": [{"state": 900}, {"state": 5000}], "data parallelism": [{"state": 1000}] * 2}
     monkeypatch.setattr(planned, "plan_memory", lambda graph, train, splits, *_: needs[which(splits, usual)])
     tight = replace(here, devices=tuple(replace(d, memory=4000) for d in here.devices))
-    found = plan(model, tight, seconds=0.2, measure=ranks)
+    found = plan(model, devices=tight, seconds=0.2, measure=ranks)
     assert max(found.allocated) <= 4000
     needs["data parallelism"] = needs["plan"]
     with pytest.raises(PlanError, match=r"a device needs 5000 bytes; there are 4000"):
-        plan(model, tight, seconds=0.2, measure=ranks)
+        plan(model, devices=tight, seconds=0.2, measure=ranks)
 
 
 def test_a_plan_whose_programs_have_no_room_is_looked_for_in_less(monkeypatch):

@@ -45,7 +45,7 @@ def within(found: Plan) -> bool:
 
 def test_a_pipeline_wins_where_one_device_is_too_small_and_links_are_slow() -> None:
     graph, where = layers(16, 1024, 2048).graph, machine("p100:2x1")
-    found = plan(graph, changed(where, memory=986_500_300, slower=10), seconds=0.3, bound=False)
+    found = plan(graph, devices=changed(where, memory=986_500_300, slower=10), seconds=0.3, bound=False)
     assert found.is_pipeline and within(found) and found.bound is None
     assert found.milliseconds <= found.considered["splits"]
     assert found.name.startswith("pipeline of 2 stages")
@@ -58,17 +58,17 @@ def test_a_pipeline_wins_where_one_device_is_too_small_and_links_are_slow() -> N
 
 def test_recomputation_is_considered_where_memory_binds() -> None:
     graph, where = layers(12, 4096, 64).graph, machine("p100:1x2")
-    free = plan(graph, where, seconds=0.2, bound=False)
+    free = plan(graph, devices=where, seconds=0.2, bound=False)
     assert "splits, recomputed" not in free.considered and within(free)
     need = int(free.simulator.memory(free.choice).max())
-    found = plan(graph, changed(where, memory=int(0.7 * need)), seconds=0.3, bound=False, pipelines=False)
+    found = plan(graph, devices=changed(where, memory=int(0.7 * need)), seconds=0.3, bound=False, pipelines=False)
     assert found.strategy.memory == int(0.7 * need) and within(found)
     assert [*found.considered] == ["splits", "splits, recomputed"]
     assert "no strategy was found that fits" in str(found.considered["splits"])
     placed = read_plan(found.text(), graph, 2)
     assert isinstance(placed, TensorSplits) and placed.memory == found.strategy.memory
     with pytest.raises(PlanError, match=r"splits: no .*; splits, recomputed: no .*; pipeline: no pipeline"):
-        plan(graph, changed(where, memory=1000), seconds=0.2, bound=False)
+        plan(graph, devices=changed(where, memory=1000), seconds=0.2, bound=False)
 
 
 def test_a_plan_that_recomputes_is_executed_within_its_bytes() -> None:
@@ -83,12 +83,13 @@ def test_a_plan_that_recomputes_is_executed_within_its_bytes() -> None:
 
 
 def test_why_there_is_no_pipeline() -> None:
-    found = plan(normalized(), "p100:1x2", seconds=0.2, bound=False)
+    found = plan(normalized(), devices="p100:1x2", seconds=0.2, bound=False)
     assert "node 'n' (batch_norm) keeps a state" in str(found.considered["pipeline"])
     assert not found.is_pipeline
-    odd = plan(layers(3, 9).graph, "p100:1x2", seconds=0.2, bound=False)
+    odd = plan(layers(3, 9).graph, devices="p100:1x2", seconds=0.2, bound=False)
     assert "9 samples in 2 micro-batches" in str(odd.considered["pipeline"])
-    assert [*plan(layers(3, 8).graph, "p100:1x2", seconds=0.2, bound=False, pipelines=False).considered] == ["splits"]
+    alone = plan(layers(3, 8).graph, devices="p100:1x2", seconds=0.2, bound=False, pipelines=False)
+    assert [*alone.considered] == ["splits"]
 
 
 def test_the_best_pipeline_is_timed_beside_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +103,7 @@ def test_the_best_pipeline_is_timed_beside_splits(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(planned, "faster_plan", fastest)
     ranks = LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
-    found = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
+    found = plan(NETWORKS["mlp"](), devices="host:2", seconds=0.2, measure=ranks)
     assert found.is_pipeline and found.measured["pipeline"] == 1000.0 and len(found.allocated) == 2
     trained = fit_ranks(NETWORKS["mlp"](), rows(), TRAIN, TrainingLimits(steps=2), found.placement, 2, kind="thread")
     assert trained.report.calls == 2

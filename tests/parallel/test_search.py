@@ -122,7 +122,7 @@ def test_a_penalty_on_bytes_moves_fewer(simulator: Simulator) -> None:
 
 @pytest.fixture(scope="module")
 def planned() -> Plan:
-    return plan(NETWORKS["cnn"](), "p100:1x2", seconds=0.5)
+    return plan(NETWORKS["cnn"](), devices="p100:1x2", seconds=0.5)
 
 
 def test_a_plan_is_never_predicted_slower_than_data_parallelism(planned: Plan) -> None:

@@ -33,10 +33,12 @@ def to_numpy(tensor: Any, where: str) -> np.ndarray:
         raise InputError(f"{where}: found a tensor, {kind}; allowed: dense tensors in CPU memory ({error})") from None
 
 
-def to_torch(array: np.ndarray) -> Any:
-    """An array's memory as a tensor, which keeps it alive."""
+def to_torch(array: Any) -> Any:
+    """An array's memory as a tensor, which keeps it alive; also of an array elsewhere, by DLPack."""
     import torch
 
+    if not isinstance(array, np.ndarray):
+        return torch.from_dlpack(array)
     if array.dtype.kind == "V":  # of NumPy's own view on bfloat16
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

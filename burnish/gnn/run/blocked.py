@@ -6,28 +6,30 @@ What lasts from segment to segment lies in main memory or in a file, as a plan o
 from __future__ import annotations
 
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from math import prod
 from pathlib import Path
-from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from burnish.comm.protocol import OPERATIONS, Comm
-from burnish.errors import InputError, ParameterError
+from burnish.errors import ParameterError
 from burnish.gnn.data.regions import RowMemory, peak_bytes, resident_bytes, trim
 from burnish.gnn.data.rows import FeatureRows, check_finite
 from burnish.gnn.data.share import Share
 from burnish.gnn.model.program import Gathering, SegmentProgram, SegmentStep
-from burnish.gnn.run.values import StepStates
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
 from burnish.memory.sizes import text_of
 from burnish.memory.swap import PLANNERS, SwapFile, SwapProblem, execute, live_bytes, swap_problem
+from burnish.runtime.arguments import Arguments
+from burnish.runtime.callable import CompiledBase, ProfileRow, medians
+from burnish.runtime.state import ModuleStates
 from burnish.runtime.steps import TensorSpec
 from burnish.search.integer import load_solver
 
@@ -56,14 +58,18 @@ class Moved:
     peak: int = 0
 
 
-@dataclass(eq=False)
-class BlockedStep:
+@dataclass(eq=False, repr=False)
+class BlockedStep(CompiledBase):
     """A program with its share of a graph, called with the labels of its vertices: the loss, and other results.
 
     ``budget``: the most bytes of this process, all counted; None for as many as are needed. ``capacity``: bytes of
     tensors at once, in place of what a budget leaves. ``planner``: of :data:`PLANNERS`. ``comm``: of the workers that
     have the other shares. ``folder``: where the file lies. Use as a context manager, or ``close`` it.
     """
+
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "save": "keep what it trains: bn.gnn.fit(checkpoint=) writes its states, and a network is saved by name"
+    }
 
     program: SegmentProgram
     share: Share
@@ -76,18 +82,24 @@ class BlockedStep:
     labels: Sequence[str] = ("label",)
     capacity: int | None = None
     later: bool = False
+    inputs: tuple[TensorSpec, ...] = field(init=False)
+    outputs: tuple[TensorSpec, ...] = field(init=False)
     moved: Moved = field(default_factory=Moved)
     seconds: float = 0.0  # of the latest call, without what waits for other workers
 
     def __post_init__(self) -> None:
         """Prepares edges and, unless that is to be done ``later``, plans; raises as ``settle`` does."""
         graph, rows = self.program.graph, self.share.rows
-        self.state = StepStates({name: state.initial for name, state in graph.states.items()})
+        self._kept = {name: np.array(state.initial) for name, state in graph.states.items()}
+        self.state = ModuleStates.of(self._kept, threading.RLock())
         self.inputs = tuple(
             TensorSpec(n, (rows, *graph.types[n].shape[1:]), graph.types[n].dtype)
             for n in graph.inputs if n in self.labels
         )  # fmt: skip
+        self._arguments = Arguments(self.inputs, {})
         self._results = [n for n in self._outputs if n in self.program.axes.rows]
+        self.outputs = tuple(self._output_spec(n) for n in self._outputs)
+        self._timed: dict[tuple[str, str], float] | None = None  # seconds of parts, while they are profiled
         self._types = self._block_types()
         written = {n for step in self.program.steps for n in step.writes}
         kept = [n for n in written if n.partition(":")[0] in self._results]
@@ -100,7 +112,7 @@ class BlockedStep:
         self._prepared: dict[str, np.ndarray | None] = {}
         self._sound: set[int] = set()
         self._folder = tempfile.TemporaryDirectory(prefix="burnish-gnn-", dir=self.folder)
-        self._store: SwapFile | None = SwapFile(Path(self._folder.name) / "tensors", self._types, self._elsewhere())
+        self._store = SwapFile(Path(self._folder.name) / "tensors", self._types, self._elsewhere())
         try:
             self._prepare()
             trim()
@@ -109,7 +121,7 @@ class BlockedStep:
         except BaseException:
             self.close()
             raise
-        self.states = tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self.state.arrays.items())
+        self.states = tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self._kept.items())
 
     def settle(self, beside: int = 0) -> None:
         """Plans, when all is in memory that stays there. ``beside``: bytes that other steps of this process work in.
@@ -138,6 +150,10 @@ class BlockedStep:
         graph = self.program.graph
         after = {state.output for state in graph.states.values()}
         return tuple(n for i, n in enumerate(graph.outputs) if i not in after)
+
+    def _output_spec(self, name: str) -> TensorSpec:
+        t = self.program.graph.types[name]
+        return TensorSpec(name, (self.share.rows, *t.shape[1:]) if name in self._results else t.shape, t.dtype)
 
     def _overhead(self) -> int:
         """Bytes beside tensors: what is resident now, and what modules work in."""
@@ -207,7 +223,6 @@ class BlockedStep:
 
     def _prepare(self) -> None:
         """Edges as gatherings read them: in memory where their sources are, else in the file."""
-        assert self._store is not None
         for i, by_block in self.program.gatherings.items():
             gather = self.program.gathers[i]
             edges = self.share.edges[gather.offsets]
@@ -226,31 +241,25 @@ class BlockedStep:
 
     # --- a call ---
 
-    def __call__(self, *labels: np.ndarray) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """One step: the loss, and the graph's other outputs with rows, [vertices of this share, ...].
 
-        Raises InputError for labels of other shapes.
+        ``args``, ``kwargs``: the labels of its vertices. Raises InputError for labels of other shapes.
         """
-        if len(labels) != len(self.inputs):
-            raise InputError(f"found {len(labels)} arrays; allowed: {', '.join(map(str, self.inputs))}")
-        for spec, array in zip(self.inputs, labels, strict=True):
-            if array.shape != spec.shape or array.dtype != numpy_dtype(spec.dtype):
-                raise InputError(f"'{spec.name}': found {array.dtype}{list(array.shape)}; allowed: {spec}")
-        assert self._store is not None, "it is not closed"
+        labels = self._arguments.arrays(self._arguments.bind(args, kwargs), None)
         self._rows = {**self.share.tensors, **{s.name: a for s, a in zip(self.inputs, labels, strict=True)}}
-        self._values = dict(self.state.arrays)
+        self._values = dict(self._kept)
         self.seconds = 0.0
         done = execute(self.problem, self.plan, self._store, self._compute, self)
         self.moved = Moved(done.loaded, done.stored, done.peak)
         graph = self.program.graph
         values = [self._result(name) if name in self._results else self._values[name].copy() for name in self._outputs]
         for name, state in graph.states.items():
-            self.state.arrays[name] = self._values[graph.outputs[state.output]]
+            np.copyto(self._kept[name], self._values[graph.outputs[state.output]])
         return values[0] if len(values) == 1 else tuple(values)
 
     def _result(self, name: str) -> np.ndarray:
         """A result with rows, which the plan has left in the file."""
-        assert self._store is not None
         t = self.program.graph.types[name]
         out = np.empty((self.share.rows, *t.shape[1:]), numpy_dtype(t.dtype))
         for k, (begin, end) in enumerate(self.share.blocks):
@@ -284,8 +293,12 @@ class BlockedStep:
         part = self.program.parts[number]
         began = time.perf_counter()
         self._do(part, outputs)
+        took = time.perf_counter() - began
         if part.what in ("rows", "gather"):
-            self.seconds += time.perf_counter() - began
+            self.seconds += took
+        if self._timed is not None:
+            key = (f"segment {part.segment}", part.what)
+            self._timed[key] = self._timed.get(key, 0.0) + took
 
     def _do(self, part: SegmentStep, outputs: Sequence[np.ndarray]) -> None:
         program = self.program
@@ -361,20 +374,30 @@ class BlockedStep:
             totals.append(total if alone or self.comm is None else self.comm.all_reduce(total, kind))
         return totals
 
-    def close(self) -> None:
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """Time of each segment of the step by what is done of it ("rows" of blocks, "gather", "exchange" with other
+        workers), and of what moves between memory and file: medians over ``repeat`` steps, after one that is not
+        counted. They change the state as calls do.
+        """
+        rounds = []
+        for _ in range(repeat + 1):
+            self._timed, began = {}, time.perf_counter()
+            try:
+                self(*args, **kwargs)
+                moving = time.perf_counter() - began - sum(self._timed.values())
+                rounds.append({**self._timed, (self._store.path.name, "loads and stores"): moving})
+            finally:
+                self._timed = None
+        return medians(rounds)
+
+    def _release(self) -> None:
         """Removes the file."""
-        if self._store is not None:
-            self._store.__exit__(None, None, None)
-            self._store = None
-            self._folder.cleanup()
+        self._store.__exit__(None, None, None)
+        self._folder.cleanup()
 
-    def __enter__(self) -> BlockedStep:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+    def _facts(self) -> list[str]:
+        """Facts for ``repr``."""
+        return [f"{len(self.share.blocks)} blocks of {self.share.rows} vertices"]
 
 
 def _read_rows(rows: FeatureRows, begin: int, end: int, sound: set[int], out: np.ndarray) -> None:

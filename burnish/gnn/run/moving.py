@@ -114,12 +114,15 @@ class Moving:
 
     def move(self, cuts: Cuts) -> None:
         """Gives this share's memory back, and goes on with another; states stay."""
-        states = {name: getattr(self.made, name).state for name in ("step", "evaluation") if getattr(self.made, name)}
+        modules = {name: getattr(self.made, name) for name in ("step", "evaluation")}
+        states = {name: dict(module.state) for name, module in modules.items() if module is not None}
         self._stack.close()
         self._stack = ExitStack()
         self._build(cuts)
-        for name, state in states.items():
-            getattr(self.made, name).state = state
+        for name, values in states.items():
+            state = getattr(self.made, name).state
+            for key, value in values.items():
+                state[key] = value
         self.moves += 1
 
     def __enter__(self) -> Moving:

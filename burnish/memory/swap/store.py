@@ -39,7 +39,8 @@ class SwapFile:
     """The slow memory: a file with a place for every tensor of ``types``; use as a context manager.
 
     The file is created, readable by its owner alone, and removed at the end; it must not exist before. ``elsewhere``:
-    functions that fill an array with those tensors that lie somewhere else, and are never written.
+    functions that fill an array with those tensors that lie somewhere else, and are never written. ``nbytes``: of the
+    file at most.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class SwapFile:
                 continue
             self._offset[name] = end
             end += -(-type.nbytes // PAGE) * PAGE
+        self.nbytes = end
         try:
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         except OSError as error:

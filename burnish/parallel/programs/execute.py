@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.errors import ArtifactError, InputError, UnknownStateError
+from burnish.errors import ArtifactError, InputError
 from burnish.ops.part import Box, extents_of
+from burnish.runtime.arguments import Arguments
 from burnish.runtime.buffers import aligned_array, numpy_dtype
+from burnish.runtime.callable import CompiledBase, ProfileRow
 from burnish.runtime.collectives import copied_bytes
 from burnish.runtime.module import Module
+from burnish.runtime.state import ModuleStates
 from burnish.runtime.steps import TensorSpec
 
 
-class RankStep:
+class RankStep(CompiledBase):
     """Rank program: one device's share of a model or of a step of training, called like the module of the whole.
 
     All devices are called at the same time, with the whole batch, of which each reads what it needs. ``inputs`` and
-    ``states`` are those of the whole. Results are there on device 0, those of one element on every device.
+    ``states`` are those of the whole, ``outputs`` the results that this device has: all on device 0, those of one
+    element on every device. To read a state is a collective: all devices read the same ones, in the same order, and get
+    the whole; to set one is not: each keeps what it holds of it.
     """
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
 
     def __init__(self, module: Module, comm: Comm) -> None:
         """Raises ArtifactError for a module that is no device's program, or that of another number of devices."""
@@ -34,11 +44,15 @@ class RankStep:
         self._module, self.comm = module, comm
         self.inputs = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in facts["inputs"])
         self.states = tuple(TensorSpec(name, tuple(shape), dtype) for name, shape, dtype in facts["states"])
-        self.state = SplitState(module, comm, self.states, [_boxes(held) for held in facts["held"]])
+        self._held = [_boxes(held) for held in facts["held"]]
+        types = {spec.name: (spec.shape, numpy_dtype(spec.dtype)) for spec in self.states}
+        self.state = ModuleStates(types, self._gathered, self._keep)
+        self._arguments = Arguments(self.inputs, {})
         self._reads = {name: _slices(box) for name, box in _boxes(facts["reads"]).items()}
         numbers = {spec.name: i for i, spec in enumerate(self.inputs)}
         self._numbers = numbers | {name: numbers[source] for name, source in facts["sources"].items()}
         self._outputs = [number for _, number in facts["outputs"]]
+        self.outputs = tuple(replace(module.outputs[number], name=name) for name, number in facts["outputs"])
         self._given = [
             None if spec.name in self._reads else aligned_array(spec.shape, numpy_dtype(spec.dtype))[0]
             for spec in module.inputs
@@ -57,69 +71,61 @@ class RankStep:
         """Metadata in the artifact."""
         return self._module.executable.info
 
-    def __call__(self, *arrays: np.ndarray) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The results that this device has: the only one, or a tuple.
 
         Raises InputError, and WorkerError naming a device that died, failed, or let this one wait for too long.
         """
-        if len(arrays) != len(self.inputs):
-            raise InputError(f"{len(arrays)} inputs given, the model has {len(self.inputs)}")
+        self._module.run_into(self._parts(args, kwargs), self._results)
+        found = [self._results[number].copy() for number in self._outputs]
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """Time of each step on this device, messages among them: a collective as a call, by the same ``repeat``."""
+        return self._module.profile(*self._parts(args, kwargs), repeat=repeat)
+
+    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
+        """Writes the program of this device, with its part of the state: ``load(path, comm=)`` gives the module that a
+        ``RankStep`` is made of. Raises OSError.
+        """
+        self._module.save(path, key=key)
+
+    def _release(self) -> None:
+        self._module.close()
+
+    def _facts(self) -> list[str]:
+        """Facts for ``repr``."""
+        return [f"device {self.comm.rank} of {self.comm.size}"]
+
+    def _parts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[np.ndarray]:
+        """What this device's program reads of the arguments of the whole. Raises InputError."""
+        if len(args) + len(kwargs) != len(self.inputs):
+            raise InputError(f"{len(args) + len(kwargs)} inputs given, the model has {len(self.inputs)}")
+        arrays = self._arguments.bind(args, kwargs)
         given = []
         for spec, array in zip(self._module.inputs, self._given, strict=True):
             if array is None:
                 whole = np.asarray(arrays[self._numbers[spec.name]])
                 array = np.ascontiguousarray(whole[self._reads[spec.name]]).reshape(spec.shape)
             given.append(array)
-        self._module.run_into(given, self._results)
-        found = [self._results[number].copy() for number in self._outputs]
-        return found[0] if len(found) == 1 else tuple(found)
+        return given
 
-
-class SplitState(Mapping[str, np.ndarray]):
-    """States of the whole model, of which every device holds boxes.
-
-    To read one is a collective: all devices read the same ones, in the same order, and get the whole.
-    """
-
-    def __init__(
-        self, module: Module, comm: Comm, specs: Sequence[TensorSpec], held: Sequence[Mapping[str, Box]]
-    ) -> None:
-        self._own, self._comm, self._held = module.state, comm, held
-        self._specs = {spec.name: spec for spec in specs}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        """Raises UnknownStateError for an unknown name, WorkerError where a device is gone."""
-        if name not in self._specs:
-            known = ", ".join(self._specs) or "none"
-            raise UnknownStateError(f"state: found '{name}', which is unknown; allowed: {known}")
-        spec = self._specs[name]
-        dtype = numpy_dtype(spec.dtype)
-        own = self._own[name].reshape(-1) if name in self._own else np.zeros(0, dtype)
+    def _gathered(self, name: str) -> np.ndarray:
+        """A state of the whole, of which every device holds a box or nothing. Raises WorkerError where one is gone."""
+        spec = next(spec for spec in self.states if spec.name == name)
+        dtype, own = numpy_dtype(spec.dtype), self._module.state
+        part = own[name].reshape(-1) if name in own else np.zeros(0, dtype)
         result = np.zeros(spec.shape, dtype)
-        for part, held in zip(self._comm.all_gather_v(own.view(np.uint8)), self._held, strict=True):
+        for each, held in zip(self.comm.all_gather_v(part.view(np.uint8)), self._held, strict=True):
             if name in held:
-                box = held[name]
-                result[_slices(box)] = part.view(dtype).reshape(extents_of(box))
+                result[_slices(held[name])] = each.view(dtype).reshape(extents_of(held[name]))
         return result
 
-    def __setitem__(self, name: str, value: np.ndarray) -> None:
-        """Keeps what this device holds of a value; each device sets its own. Raises InputError for another type."""
-        spec, array = self._specs.get(name), np.asarray(value)
-        if spec is None or array.shape != spec.shape or array.dtype != numpy_dtype(spec.dtype):
-            found = f"state '{name}' is {array.dtype}{list(array.shape)}"
-            raise InputError(f"{found}, allowed: {spec or 'a state of the model'}")
-        box = self._held[self._comm.rank].get(name)
+    def _keep(self, name: str, value: np.ndarray) -> None:
+        """Sets what this device holds of a state of the whole."""
+        box = self._held[self.comm.rank].get(name)
         if box is not None:
-            self._own[name] = np.ascontiguousarray(array[_slices(box)]).reshape(extents_of(box))
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._specs)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._specs
-
-    def __len__(self) -> int:
-        return len(self._specs)
+            self._module.state[name] = np.ascontiguousarray(value[_slices(box)]).reshape(extents_of(box))
 
 
 def _boxes(told: Mapping[str, Sequence[Sequence[int]]]) -> dict[str, Box]:

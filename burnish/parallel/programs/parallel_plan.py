@@ -33,6 +33,12 @@ class Plan:
     parallelism, if they were timed; the fastest is the strategy. ``allocated``: bytes that each device's program
     allocates on this machine's cores, where they are measured. ``slots``: arrays of the optimizer's state for each
     parameter.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> found = bn.plan(graph, devices="p100:1x2", seconds=0.1, pipelines=False)
+    >>> isinstance(found, bn.Plan), found.text().split()[0], found.memory.shape
+    (True, 'strategy', (2,))
     """
 
     graph: Graph

@@ -38,6 +38,13 @@ class PlanObjective:
 
     ``memory``: only strategies that fit this ``share`` of the devices' memory, with ``slots`` arrays of optimizer state
     a parameter.
+
+    >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
+    >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
+    >>> frugal = bn.PlanObjective(per_byte=1000.0)  # a byte moved counts as a microsecond
+    >>> found = bn.plan(graph, devices="p100:1x2", seconds=0.1, pipelines=False, objective=frugal)
+    >>> found.machine.size, found.milliseconds > 0
+    (2, True)
     """
 
     per_byte: float = 0.0

@@ -19,6 +19,11 @@ class RewriteObjective:
     """``time`` and ``flops`` are weights of a second, and of as many operations as the machine's peak does in one.
 
     ``memory_limit``: bytes that a compiled model may take, of activations, parameters and scratch; None for no limit.
+
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> model = bn.compile(graph, rewrite=bn.RewriteObjective(time=1.0, memory_limit=1_000_000))
+    >>> model.rewrites is not None
+    True
     """
 
     time: float = 1.0

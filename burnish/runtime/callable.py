@@ -1,0 +1,222 @@
+"""Compiled models by one protocol: questions that every kind of them answers, one way to refuse, one to close."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from burnish.errors import ClosedError, InputError, UnsupportedMethod
+from burnish.runtime.arguments import described
+from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.state import ModuleStates
+from burnish.runtime.steps import TensorSpec
+
+
+@dataclass(frozen=True)
+class ProfileRow:
+    """One step: median time in microseconds, and its share of the sum over all. ``kernel`` is the kernel of a call, and
+    says of other steps what they are: "topk (host)" is the opaque operator ``topk``, in Python. ``slow``: why the step
+    is expected to be slow, if it is.
+    """
+
+    node: str
+    kernel: str
+    microseconds: float
+    share: float
+    slow: str = ""
+
+
+class ArraySpec(Protocol):
+    """Type of an input or output: of its extents some may be open (names, dimensions), and of some kinds the rank."""
+
+    @property
+    def name(self) -> str:
+        """As calls by name give it."""
+
+    @property
+    def shape(self) -> tuple[Any, ...] | None:
+        """Extents: integers, and what stands for open ones; None for an open rank."""
+
+    @property
+    def dtype(self) -> str:
+        """Such as "float32"."""
+
+
+@runtime_checkable
+class CompiledModel(Protocol):
+    """Compiled model or training step of any kind, called with arrays: what ``burnish.compile`` and ``load`` return.
+
+    What a kind cannot do raises UnsupportedMethod, which says what to do instead; after ``close`` everything but
+    ``closed``, ``close`` and ``repr`` raises ClosedError. Use as a context manager to close it.
+
+    >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
+    >>> model = bn.compile(graph, rewrite=False)
+    >>> isinstance(model, bn.CompiledModel), [spec.shape for spec in model.inputs], dict(model.state)
+    (True, [(3,)], {})
+    >>> with model:
+    ...     print(model(np.array([-1, 0, 2], "f4")))
+    [0. 0. 2.]
+    >>> model
+    Module(closed)
+    """
+
+    @property
+    def inputs(self) -> Sequence[ArraySpec]:
+        """Names, shapes and dtypes of the arguments, in the order of a call."""
+
+    @property
+    def outputs(self) -> Sequence[ArraySpec]:
+        """Names, shapes and dtypes of the results, in order."""
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes by use."""
+
+    @property
+    def state(self) -> ModuleStates:
+        """Values that last from call to call, by name, to read and to replace; empty for a model without."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The result, or the tuple of several, as new arrays. Raises InputError for arguments that do not fit."""
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """As a call, but writes to existing arrays. Raises InputError for arrays that do not fit."""
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """Time of each step in such a call, in order: medians over ``repeat`` runs, after one that is not counted."""
+
+    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
+        """Writes a file, with the state as it is now, that ``burnish.load`` reads; ``key`` signs it. Raises OSError."""
+
+    def close(self) -> None:
+        """Frees memory and files; what others hold of it (copies, results, states) stays theirs."""
+
+    def __enter__(self) -> Self:
+        """Itself."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Closes it."""
+
+
+class CompiledBase:
+    """Answers that all kinds of :class:`CompiledModel` share. ``unsupported``: methods that a kind refuses, with what
+    to do instead.
+    """
+
+    unsupported: ClassVar[Mapping[str, str]] = {}
+
+    if TYPE_CHECKING:  # some kinds have attributes in their place
+
+        @property
+        def inputs(self) -> Sequence[ArraySpec]:
+            """Names, shapes and dtypes of the arguments, in the order of a call."""
+
+        @property
+        def outputs(self) -> Sequence[ArraySpec]:
+            """Names, shapes and dtypes of the results, in order."""
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The result, or the tuple of several: each kind has its own."""
+        raise NotImplementedError
+
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """As calling it, but writes to existing arrays: contiguous and writable. Raises InputError."""
+        if len(outputs) != len(self.outputs):
+            raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.outputs)}")
+        for spec, array in zip(self.outputs, outputs, strict=True):  # before a call, which changes states
+            if isinstance(spec, TensorSpec) and not spec.dims:
+                check_output(spec.name, array, spec.shape, numpy_dtype(spec.dtype))
+        found = self(*inputs)
+        results = found if isinstance(found, tuple) else (found,)
+        for spec, array, result in zip(self.outputs, outputs, results, strict=True):
+            if not isinstance(result, np.ndarray):
+                raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {type(result).__name__}")
+            check_output(spec.name, array, result.shape, result.dtype)
+            array[...] = result
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """Refused by kinds that have no steps to time: raises UnsupportedMethod."""
+        raise self._refusal("profile")
+
+    def save(self, path: str | Path, *, key: bytes | None = None) -> None:
+        """Refused by kinds that are no one file: raises UnsupportedMethod."""
+        raise self._refusal("save")
+
+    @property
+    def closed(self) -> bool:
+        """Whether ``close`` was called."""
+        return "_closed" in self.__dict__
+
+    def close(self) -> None:
+        """Frees what it holds; later calls raise ClosedError. What others hold (copies, results, states) stays."""
+        if not self.closed:
+            self._release()
+            self.__dict__.clear()
+            self._closed = True
+
+    def _release(self) -> None:
+        """Gives back what is not freed with the last reference to it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        name = type(self).__name__
+        if self.closed:
+            return f"{name}(closed)"
+        inputs, outputs = (", ".join(map(str, specs)) for specs in (self.inputs, self.outputs))
+        return f"{name}({inputs} -> {outputs}{''.join(f'; {fact}' for fact in self._facts() if fact)})"
+
+    def _facts(self) -> Sequence[str]:
+        """Facts for ``repr``, beside inputs and outputs."""
+        return ()
+
+    def _refusal(self, method: str) -> UnsupportedMethod:
+        kind = type(self).__name__
+        return UnsupportedMethod(f"{kind}.{method}: not supported; allowed: {self.unsupported[method]}")
+
+    if not TYPE_CHECKING:  # else a type checker would take any attribute
+
+        def __getattr__(self, name: str) -> Any:
+            # Called for missing attributes alone, which a closed model has no others of: calls pay nothing for it.
+            kind = type(self).__name__
+            if name.startswith("__") or "_closed" not in self.__dict__:
+                raise AttributeError(f"'{kind}' object has no attribute '{name}'", name=name, obj=self)
+            raise ClosedError(f"{kind}: it is closed; allowed: calls before close()")
+
+
+def check_output(name: str, array: Any, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+    """Raises InputError for what is no array of this type to write a result to, or not contiguous or writable."""
+    if not isinstance(array, np.ndarray):
+        raise InputError(f"output '{name}' is a {type(array).__name__}, allowed: a NumPy array to write to")
+    if array.shape != shape or array.dtype != dtype:
+        raise InputError(f"output '{name}' is {described(array)}, allowed: {dtype}{list(shape)}")
+    if not (array.flags.c_contiguous and array.flags.writeable):
+        raise InputError(f"output '{name}' is not contiguous or not writable, allowed: both")
+
+
+def medians(
+    rounds: Sequence[Mapping[tuple[str, str], float]], slow: Mapping[str, str] | None = None
+) -> list[ProfileRow]:
+    """Rows of a profile from seconds by (node, kernel) of several rounds, the first of which is not counted."""
+    counted = rounds[1:] or rounds
+    found = {key: 1e6 * float(np.median([r.get(key, 0.0) for r in counted])) for key in rounds[-1]}
+    whole = sum(found.values()) or 1.0
+    reasons = slow or {}
+    return [ProfileRow(node, kernel, t, t / whole, reasons.get(kernel, "")) for (node, kernel), t in found.items()]
