@@ -276,6 +276,9 @@ def test_max_pool_indices(cache: Path, column_major: bool) -> None:
     compiled_beside_numpy(cache, "max_pool_indices", [drawn("float32", 2, 3, 9, 8)], column_major=column_major, **attrs)
     line = {"kernel": (3,), "strides": (2,), "pads": (1, 1), "dilations": (1,), "size": (5,)}
     compiled_beside_numpy(cache, "max_pool_indices", [drawn("int32", 2, 3, 9)], column_major=column_major, **line)
+    cube = {"kernel": (2, 3, 3), "strides": (1, 2, 3), "pads": (1, 2, 2, 1, 0, 2), "dilations": (1, 2, 3)}
+    x = drawn("float64", 1, 2, 4, 7, 9)
+    compiled_beside_numpy(cache, "max_pool_indices", [x], column_major=column_major, **cube, size=(5, 3, 4))
 
 
 @pytest.mark.parametrize("half_pixel", [False, True])
