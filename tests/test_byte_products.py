@@ -14,7 +14,7 @@ from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.expr import BYTE_DOT
 from burnish.loops.numeric import FUNCTIONS
-from burnish.machines.target import host, target
+from burnish.machines.target import Target, host, target
 
 Arrays = Mapping[str, np.ndarray]
 ORDER = ["a", "b", "p", "q", "x", "w", "z", "zw"]  # of a node's inputs
@@ -137,3 +137,16 @@ def test_groups_by_weights_beyond_signed_bytes_are_exact(channels: int, outputs:
     np.testing.assert_array_equal(found, wanted)
     found = compiled("ConvInteger", {"x": x[:, :, 0]}, {"w": w[:, :, 0], **zeros}, pads=[1, 1], group=groups)
     np.testing.assert_array_equal(found, wanted[:, :, 0])
+
+
+@pytest.mark.parametrize("machine", [target("cascadelake"), WITHOUT], ids=["words", "floats"])
+def test_a_weight_that_several_nodes_read_is_made_ready_once(machine: Target) -> None:
+    """As that of a recurrent layer, by each of its steps: copies would not stay in a cache."""
+    b = GraphBuilder()
+    w, k = b.constant(drawn("uint8", 8, 6)), b.constant(drawn("int8", 4, 4, 3, 3))
+    products = [b.add("matmul", b.input(f"a{i}", (1, 8), "int8"), w) for i in range(3)]
+    windows = [b.add("conv2d", b.input(f"x{i}", (1, 4, 5, 5), "int8"), k) for i in range(3)]
+    graph = b.build(*products, *windows)
+    made, alone = (multiply_bytes(g, machine) for g in (graph, b.build(products[0], windows[0])))
+    large = [sorted(v.shape for v in g.constants.values() if v.size > 1) for g in (made, alone)]
+    assert large[0] == large[1]

@@ -111,6 +111,24 @@ def test_categories_become_columns_beside_numbers() -> None:
         bn.compile(proto, shapes={"c": (1, 1), "x": (1, 4)})(c=[["green"]], x=SCORES[:1])
 
 
+def test_repeated_calls_of_texts_of_any_kind() -> None:
+    """Python's and NumPy's strings, of sizes that change; two nodes that take different columns of them."""
+    nodes = [
+        node("Gather", ["w", "first"], ["a"], axis=1), node("Gather", ["w", "second"], ["b"], axis=1),
+        node("OneHotEncoder", ["a"], ["u"], ML, cats_strings=["red", "blue", "none"]),
+        node("OneHotEncoder", ["b"], ["v"], ML, cats_strings=["red", "blue", "none"]),
+        node("Sub", ["u", "v"], ["y"]),
+    ]  # fmt: skip
+    proto = model(nodes, {"w": WORDS}, [("y", F32)], first=np.array([0]), second=np.array([1]))
+    compiled = bn.compile(proto, shapes={"w": ("n", 2)})
+    hot = {"red": [1, 0, 0], "blue": [0, 1, 0], "none": [0, 0, 1], "green": [0, 0, 0]}
+    wanted = np.array([[np.subtract(hot[a], hot[b])] for a, b in WORDS.tolist()], np.float32)
+    for given in (WORDS, WORDS, WORDS[:2], WORDS.astype(str), WORDS.astype(str), texts([*WORDS.astype(str)]), WORDS):
+        np.testing.assert_array_equal(compiled(given), wanted[: len(given)])
+    with pytest.raises(InputError, match="input 'w' holds a float, allowed"):
+        compiled(texts([["red", 1.0]]))
+
+
 @pytest.mark.parametrize(
     "made",
     [

@@ -53,7 +53,7 @@ def operators() -> None:
 
     number = "float32"
     image, mask, line, matrix = ((2, 3, 8, 8), number), ((9,), "bool"), ((9,), "int64"), ((4, 9), number)
-    trees = ((1, 2), "uint32"), ((1, 4), "uint32"), ((1,), number), ((1, 1), number)
+    trees = ((1,), "uint32"), ((1, 4), "uint32"), ((1, 1), number), ((0,), "uint32")
     window = {"strides": (2, 2), "pads": (0,) * 4, "dilations": (1, 1)}
     drawn, whole = {"shape": (9,), "dtype": number}, ((4, 8, 2), number)
     boxes = ((1, 9, 4), number), ((1, 2, 9), number), ((1,), "int64"), ((1,), number), ((1,), number)

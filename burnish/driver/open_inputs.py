@@ -138,6 +138,9 @@ def _accept(spec: OpenSpec, value: Any) -> Any:
     own = np.dtype(object) if spec.dtype == TEXT else numpy_dtype(spec.dtype)
     if array.dtype != own or not fits:
         raise InputError(f"input '{spec.name}' is {array.dtype}{list(array.shape)}, allowed: {spec}")
+    others = [e for e in array.reshape(-1).tolist() if not isinstance(e, str)] if spec.dtype == TEXT else ()
+    if others:
+        raise InputError(f"input '{spec.name}' holds a {type(others[0]).__name__}, allowed: {spec}")
     return array
 
 

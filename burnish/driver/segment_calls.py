@@ -6,7 +6,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, type_of
 from burnish.loops.sizes import greatest
 from burnish.runtime.module import Module
+from burnish.runtime.quick import QuickCall, QuickCalls
 
 KEPT = 32  # compiled variants of a segment
 FEW_VARIANTS = 8  # of which nothing notes which is used
@@ -29,6 +31,7 @@ FEW_ELEMENTS = 1 << 14  # of all values of a graph: one that is met once is inte
 
 Env = dict[str, Any]
 Run = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+Reader = Callable[[Env], Sequence[Any]]
 _CALLED = object()  # in the place of a constant: a value of the call
 
 
@@ -46,31 +49,33 @@ class _Bound:
 
     version: int
     levels: list[tuple[_Segment | None, list[_Node]]]
-    outputs: list[tuple[str, Any]]
+    outputs: Reader
 
 
 @dataclass(eq=False)
 class _Segment:
-    """A segment, its variants, and which of what it reads it wants the values of."""
+    """A segment, its variants, and which of what it reads it wants the values of; ``last``: what ran last, where types
+    alone decide that it runs again.
+    """
 
     program: SegmentedGraph
     segment: OnnxSegment
     variants: _Variants
     wanted: tuple[int, ...]
+    reads: Reader
     label: str
     what: str
+    last: QuickCall | QuickCalls | None = None
 
 
 @dataclass(eq=False)
 class _Node:
-    """A node, with what is the same at every call; ``inputs``: names, and the values of those that are constants."""
+    """A node, with what is the same at every call."""
 
-    inputs: list[tuple[str, Any]]
+    inputs: Reader
     outputs: tuple[str, ...]
     call: Callable[[EagerNode], Sequence[Any]]
-    label: str
-    attrs: Mapping[str, Any]
-    opset: int
+    own: EagerNode
     children: dict[str, SegmentedGraph]
     name: str
     what: str
@@ -86,10 +91,10 @@ class SegmentCalls:
         self._rows: list[tuple[str, str, float]] | None = None
         self.compilations = 0
 
-    def run(self, program: SegmentedGraph, values: Mapping[str, Any], around: Mapping[str, Any]) -> list[Any]:
+    def run(self, program: SegmentedGraph, values: Mapping[str, Any], around: Mapping[str, Any]) -> Sequence[Any]:
         """The outputs of a program on its inputs; ``around`` holds what a subgraph sees."""
         env: Env = {name: around[name] for name in program.outside if name in around} if around else {}
-        env.update(values)
+        env |= values
         bound, level = self._bind(program), 0
         while level < len(bound.levels):
             segment, nodes = bound.levels[level]
@@ -99,7 +104,7 @@ class SegmentCalls:
             for node in nodes:
                 self._run_node(node, env)
             level += 1
-        return [env[name] if fixed is _CALLED else fixed for name, fixed in bound.outputs]
+        return bound.outputs(env)
 
     def prepare(self, program: SegmentedGraph, given: Mapping[str, np.ndarray]) -> None:
         """Compiles the first segment, if it reads no more than what is given. Raises what compilation raises."""
@@ -135,7 +140,7 @@ class SegmentCalls:
                 (self._bind_segment(program, number), [_bind_node(program, at) for at in program.eager_at(number)])
                 for number in range(program.depth)
             ]
-            found = _Bound(program.version, levels, [(name, _fixed(program, name)) for name in program.outputs])
+            found = _Bound(program.version, levels, _reader(program, program.outputs))
             self._bound[id(program)] = found
         return found
 
@@ -147,19 +152,25 @@ class SegmentCalls:
         variants = self._variants.setdefault((id(program), segment.nodes), _Variants())
         wanted = tuple(i for i, name in enumerate(segment.reads) if name in program.wanted)
         label = label_of(program.nodes[first], first)
-        return _Segment(program, segment, variants, wanted, label, f"segment of {len(segment.nodes)} nodes")
+        reads = _names_reader(segment.reads)
+        return _Segment(program, segment, variants, wanted, reads, label, f"segment of {len(segment.nodes)} nodes")
 
     def _run_node(self, node: _Node, env: Env) -> None:
         """Runs a node on its values, and puts its results into ``env``."""
         start = time.perf_counter() if self._rows is not None else 0.0
+        inputs = node.inputs(env)
+        if node.children:
 
-        def run(name: str, feeds: Sequence[Any]) -> list[Any]:
-            child = node.children[name]
-            given = {value.name: feed for value, feed in zip(child.inputs, feeds, strict=False)}
-            return self.run(child, given, env)
+            def run(name: str, feeds: Sequence[Any]) -> list[Any]:
+                child = node.children[name]
+                given = {value.name: feed for value, feed in zip(child.inputs, feeds, strict=False)}
+                return self.run(child, given, env)
 
-        inputs = [env[name] if fixed is _CALLED else fixed for name, fixed in node.inputs]
-        results = node.call(EagerNode(node.label, inputs, node.attrs, len(node.outputs), node.opset, run))
+            results = node.call(replace(node.own, inputs=inputs, run=run))
+        else:
+            node.own.inputs = inputs
+            results = node.call(node.own)
+            node.own.inputs = ()
         if self._rows is not None and not node.children:
             self._rows.append((node.name, node.what, time.perf_counter() - start))
         for name, result in zip(node.outputs, results, strict=False):
@@ -168,8 +179,27 @@ class SegmentCalls:
 
     def _run_segment(self, bound: _Segment, env: Env) -> bool:
         """Runs a segment, after it is compiled if this is new; False where it turns out to be two."""
+        start = time.perf_counter() if self._rows is not None else 0.0
+        writes, arrays = bound.segment.writes, bound.reads(env)
+        results = bound.last(arrays) if bound.last is not None else None
+        if results is None:
+            run = self._known(bound, arrays)
+            if run is None:
+                return False
+            start = time.perf_counter() if self._rows is not None else 0.0
+            results = run(arrays)
+            bound.last = run.quick if isinstance(run, _Compiled) and not bound.wanted else None
+        elif len(writes) == 1:
+            results = (results,)
+        if self._rows is not None:
+            self._rows.append((bound.label, bound.what, time.perf_counter() - start))
+        for name, result in zip(writes, results, strict=True):
+            env[name] = result
+        return True
+
+    def _known(self, bound: _Segment, arrays: Sequence[np.ndarray]) -> Run | None:
+        """What runs a segment on these arrays; None where it turns out to be two. Raises InputError."""
         segment, runs = bound.segment, bound.variants.runs
-        arrays = [env[name] for name in segment.reads]
         try:
             key: tuple[Any, ...] = tuple([(a.shape, a.dtype.num) for a in arrays])
         except AttributeError:
@@ -180,19 +210,12 @@ class SegmentCalls:
         run = runs.get(key)
         if run is None:
             try:
-                run = self._compiled(bound, arrays, key)
+                return self._compiled(bound, arrays, key)
             except RuntimeValue:
-                return False
-        elif len(runs) > FEW_VARIANTS:
+                return None
+        if len(runs) > FEW_VARIANTS:
             runs.move_to_end(key)
-        if self._rows is None:
-            env.update(zip(segment.writes, run(arrays), strict=True))
-            return True
-        start = time.perf_counter()
-        results = run(arrays)
-        self._rows.append((bound.label, bound.what, time.perf_counter() - start))
-        env.update(zip(segment.writes, results, strict=True))
-        return True
+        return run
 
     def _compiled(self, bound: _Segment, arrays: Sequence[np.ndarray], key: Any = None) -> Run:
         """A segment for these types, and values that are wanted: compiled, or interpreted where it is small and may
@@ -215,7 +238,8 @@ class SegmentCalls:
             module = self._made(program, segment, graph)
             if module is not None:
                 self.compilations += 1
-                run = _Compiled(module, None if places == tuple(range(len(arrays))) else places)
+                whole = places == tuple(range(len(arrays)))
+                run = _Compiled(module, None if whole else places, QuickCall.of(module) if whole else None)
         variants.runs[key] = run
         while len(variants.runs) > KEPT:
             variants.runs.popitem(last=False)
@@ -242,10 +266,13 @@ class SegmentCalls:
 
 @dataclass(frozen=True)
 class _Compiled:
-    """A compiled segment, and which of what it reads are its inputs; None: all, in order."""
+    """A compiled segment, and which of what it reads are its inputs; None: all, in order. ``quick``: what runs it on
+    arrays that fit as they are, and gives None for others; None where not all that it reads are inputs.
+    """
 
     module: Module
     places: tuple[int, ...] | None
+    quick: QuickCall | QuickCalls | None
 
     def __call__(self, given: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
         found = self.module(*(given if self.places is None else [given[p] for p in self.places]))
@@ -266,11 +293,34 @@ class _Interpreted:
 
 def _bind_node(program: SegmentedGraph, at: int) -> _Node:
     node = program.nodes[at]
-    name, inputs = label_of(node, at), [(n, _fixed(program, n) if n else None) for n in node.input]
+    name, inputs = label_of(node, at), _reader(program, node.input)
     children = {attribute: child for (place, attribute), child in program.children.items() if place == at}
     label = f"node '{name}' ({node.op_type})"
-    attrs, what = dict(attributes(node)), f"{node.op_type} (host)"
-    return _Node(inputs, tuple(node.output), program.runs[at], label, attrs, program.opset, children, name, what)
+    own = EagerNode(label, (), dict(attributes(node)), len(node.output), program.opset, _no_subgraph)
+    return _Node(inputs, tuple(node.output), program.runs[at], own, children, name, f"{node.op_type} (host)")
+
+
+def _no_subgraph(name: str, feeds: Sequence[Any]) -> list[Any]:
+    raise LookupError(f"the node has no subgraph '{name}'")
+
+
+def _reader(program: SegmentedGraph, names: Sequence[str]) -> Reader:
+    """What reads these values of a call; those of constants are the same in each, and None has no name."""
+    fixed = [_fixed(program, name) if name else None for name in names]
+    if all(value is _CALLED for value in fixed):
+        return _names_reader(names)
+    pairs = list(zip(names, fixed, strict=True))
+    return lambda env: [env[name] if value is _CALLED else value for name, value in pairs]
+
+
+def _names_reader(names: Sequence[str]) -> Reader:
+    """What reads values that are none of constants."""
+    if len(names) > 1:
+        return itemgetter(*names)
+    if not names:
+        return lambda env: ()
+    (name,) = names
+    return lambda env: (env[name],)
 
 
 def _fixed(program: SegmentedGraph, name: str) -> Any:

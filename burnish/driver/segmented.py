@@ -41,6 +41,7 @@ from burnish.train.step import noted_indices
 KIND = "segments"  # of file
 AT_CALLS = "at the first call of each size, or for all sizes where others come and that can be"
 KINDS = 64  # of arguments that are remembered
+_STRINGS = frozenset([str])
 
 
 class SegmentedModule(CompiledBase):
@@ -123,19 +124,26 @@ class SegmentedModule(CompiledBase):
         if kwargs and not args and kwargs.keys() == {*self._names}:
             args, kwargs = tuple([kwargs[name] for name in self._names]), {}
         key = None
-        if not kwargs and not self._whole.refused and (form := self._whole.known(args)) is not None:
-            return form.run(args)
-        if not kwargs and self._whole.refused:
-            key = _kind(args)
-        values = dict(zip(self._names, args, strict=True)) if key in self._kinds else self._signature.bind(args, kwargs)
+        if not kwargs:
+            if not self._whole.refused:
+                if (form := self._whole.known(args)) is not None:
+                    return form.run(args)
+            elif (key := _kind(args)) in self._kinds:
+                with self._lock:
+                    return self._in_python(dict(zip(self._names, args)))  # noqa: B905 as many
+        values = self._signature.bind(args, kwargs)
         with self._lock:
             form = self._form(values)
-            if key is not None and form is None:
-                self._kinds = {*self._kinds, key} if len(self._kinds) < KINDS else {key}
             if form is None:
-                results = self._calls.run(self._program, values, {})
-                return results[0] if len(results) == 1 else tuple(results)
+                if key is not None:
+                    self._kinds = {*self._kinds, key} if len(self._kinds) < KINDS else {key}
+                return self._in_python(values)
         return form.run([values[name] for name in self._names])
+
+    def _in_python(self, values: Mapping[str, Any]) -> Any:
+        """The result from segment to segment."""
+        results = self._calls.run(self._program, values, {})
+        return results[0] if len(results) == 1 else tuple(results)
 
     def form_of(self, args: Sequence[Any]) -> SizedForm | None:
         """The whole model for arguments of sizes that were met before; None where there is none."""
@@ -226,11 +234,17 @@ class SegmentedModule(CompiledBase):
 
 def _kind(args: Sequence[Any]) -> tuple[Any, ...] | None:
     """What decides whether arguments are accepted as they are: types, shapes and the order in memory; None for others
-    than arrays.
+    than arrays of numbers and of Python's strings.
     """
-    if not all(type(a) is np.ndarray and a.flags.c_contiguous and a.dtype.kind != "O" for a in args):
-        return None
-    return tuple([(a.shape, a.dtype) for a in args])
+    found: list[Any] = []
+    for a in args:
+        if type(a) is not np.ndarray or not a.flags.c_contiguous:
+            return None
+        dtype = a.dtype
+        if dtype.kind in "OU" and (dtype.kind == "U" or not _STRINGS.issuperset(map(type, a.reshape(-1).tolist()))):
+            return None
+        found += (a.shape, dtype)
+    return tuple(found)
 
 
 def compile_segments(

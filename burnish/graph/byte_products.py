@@ -68,21 +68,25 @@ def _by_words(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 def _words(new: Rewrite, x: str, axis: int, flip: bool) -> str:
     """The words of a tensor along an axis; those of a constant are a constant."""
-    value = new.value(x)
-    if value is None:
+    if new.value(x) is None:
         return new.add("byte_words", x, axis=axis, flip=flip)
-    bytes_ = np.moveaxis(value, axis, -1).view(np.uint8) ^ np.uint8(MIDDLE if flip else 0)
-    padded = np.pad(bytes_, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[axis] % BYTES)])
-    words = np.ascontiguousarray(padded).view("<i4").astype(np.int32)
-    return new.constant(np.ascontiguousarray(np.moveaxis(words, -1, axis)), new.fresh(f"{x}.words"))
+
+    def words(value: np.ndarray) -> np.ndarray:
+        bytes_ = np.moveaxis(value, axis, -1).view(np.uint8) ^ np.uint8(MIDDLE if flip else 0)
+        padded = np.pad(bytes_, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[axis] % BYTES)])
+        return np.moveaxis(np.ascontiguousarray(padded).view("<i4").astype(np.int32), -1, axis)
+
+    return new.derived(x, f"words{axis}{'.flipped' * flip}", words)
 
 
 def _sum(new: Rewrite, x: str, axis: int, times: int, extra: int = 0) -> str:
     """``times`` the sums of an integer tensor along an axis, which stays, plus a number."""
-    value = new.value(x)
-    if value is not None:
-        sums = value.astype(np.int64).sum(axis, keepdims=True) * times + extra
-        return new.constant(sums.astype(np.int32), new.fresh(f"{x}.sums"))
+    if new.value(x) is not None:
+
+        def sums(value: np.ndarray) -> np.ndarray:
+            return (value.astype(np.int64).sum(axis, keepdims=True) * times + extra).astype(np.int32)
+
+        return new.derived(x, f"sums{axis}.{times}.{extra}", sums)
     total = new.add("reduce_sum", new.add("cast", x, to="int32"), axes=(axis,), keepdims=True)
     total = new.add("mul", total, new.constant(np.int32(times), new.fresh("times")))
     return new.add("add", total, new.constant(np.int32(extra), new.fresh("extra"))) if extra else total
@@ -113,15 +117,18 @@ def _total(new: Rewrite, terms: Sequence[str]) -> str:
 def _word_convolution(new: Rewrite, node: Node) -> Sequence[str]:
     """Integer convolution, as :func:`_word_matmul` of channels; a signed image is padded before its bytes are moved."""
     x, weight = node.inputs
-    signed, kernel = new.types[x].dtype == "int8", new.constants[weight]
+    signed = new.types[x].dtype == "int8"
     attrs: dict[str, Any] = dict(node.attrs)
     terms = []
     if signed:
         x, attrs = _padded(new, x, node), {**attrs, "pads": (0, 0, 0, 0)}
     terms.append(new.add("byte_conv2d", _words(new, x, 1, signed), _words(new, weight, 1, False), **attrs))
     if signed:
-        whole = kernel.astype(np.int64).sum((1, 2, 3)) * -MIDDLE
-        terms.append(new.constant(whole.astype(np.int32).reshape(1, -1, 1, 1), new.fresh(f"{weight}.sums")))
+
+        def sums(kernel: np.ndarray) -> np.ndarray:
+            return (kernel.astype(np.int64).sum((1, 2, 3)) * -MIDDLE).astype(np.int32).reshape(1, -1, 1, 1)
+
+        terms.append(new.derived(weight, "sums", sums))
     return [_total(new, terms)]
 
 
@@ -141,9 +148,8 @@ def _by_floats(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 
 def _float(new: Rewrite, x: str) -> str:
-    value = new.value(x)
-    if value is not None:
-        return new.constant(value.astype(np.float32), new.fresh(f"{x}.float32"))
+    if new.value(x) is not None:
+        return new.derived(x, "float32", lambda value: value.astype(np.float32))
     return new.add("cast", x, to="float32")
 
 
@@ -183,12 +189,14 @@ class _Taps:
     dilations: tuple[int, ...]
     groups: int
 
-    def product(self, new: Rewrite, weight: np.ndarray, tap: tuple[int, ...]) -> str:
+    def product(self, new: Rewrite, weight: str, tap: tuple[int, ...]) -> str:
         """The products of one tap, float32."""
+        down, across = tap
         starts = (0, 0, *(t * d for t, d in zip(tap, self.dilations, strict=True)))
         extents = (self.batch, self.channels, *self.size)
         seen = new.add("slice", self.image, starts=starts, extents=extents, steps=(1, 1, *self.steps))
-        own = new.constant(weight[:, :, tap[0], tap[1]][:, :, None, None].astype(np.float32), new.fresh("tap"))
+        part = (slice(None), slice(None), slice(down, down + 1), slice(across, across + 1))
+        own = new.derived(weight, f"tap{down}.{across}", lambda value: value[part].astype(np.float32))
         return new.add("conv2d", seen, own, groups=self.groups)
 
 
@@ -205,9 +213,8 @@ def _tapwise(new: Rewrite, node: Node) -> str | None:
     groups = node.attrs.get("groups", 1)
     assert isinstance(groups, int)
     if 1 < groups == weight.shape[0] and weight.shape[1] == 1 and reach.sum() < EXACT:  # no algorithm transforms these
-        own = new.constant(weight.astype(np.float32), new.fresh(f"{node.inputs[1]}.float32"))
         attrs: dict[str, Any] = dict(node.attrs)
-        return new.add("cast", new.add("conv2d", _float(new, x), own, **attrs), to="int32")
+        return new.add("cast", new.add("conv2d", _float(new, x), _float(new, node.inputs[1]), **attrs), to="int32")
     image = _float(new, _padded(new, x, node))
     batch, channels, *sizes = new.types[image].shape
     strides: tuple[int, ...] = node.attrs.get("strides", (1, 1))  # type: ignore[assignment]
@@ -217,7 +224,7 @@ def _tapwise(new: Rewrite, node: Node) -> str | None:
     taps = _Taps(image, batch, channels, size, steps, dilations, groups)
     terms, part, held = [], "", 0.0
     for tap in np.ndindex(*kernel):
-        product = taps.product(new, weight, tap)
+        product = taps.product(new, node.inputs[1], tap)
         if part and held + reach[tap] >= EXACT:
             terms.append(new.add("cast", part, to="int32"))
             part, held = "", 0.0

@@ -94,14 +94,9 @@ def _transpose_constant(new: Rewrite, node: Node) -> Sequence[str] | None:
     for position, key in enumerate(("transpose_a", "transpose_b")):
         value = new.value(inputs[position])
         if attrs.get(key) and value is not None and value.ndim > 1:
-            inputs[position] = _shared_constant(new, value.swapaxes(-1, -2), f"{inputs[position]}.transposed")
+            inputs[position] = new.derived(inputs[position], "transposed", lambda x: x.swapaxes(-1, -2))
             attrs[key] = False
     return new.replace(node, "matmul", *inputs, **attrs) if tuple(inputs) != node.inputs else None
-
-
-def _shared_constant(new: Rewrite, value: np.ndarray, name: str) -> str:
-    """A constant named after its source, shared by all that derive it."""
-    return name if name in new.constants else new.constant(value, new.fresh(name))
 
 
 def _multiply_by_reciprocal(new: Rewrite, node: Node, exact: bool) -> Sequence[str] | None:

@@ -22,6 +22,7 @@ class Rewrite(GraphBuilder):
         super().__init__()
         self.source = source
         self._producers: dict[str, Node] = {}
+        self._derived: dict[tuple[str, str], str] = {}
         self._uses = Counter(name for node in source.nodes for name in node.inputs)
         self._uses.update(source.outputs)
 
@@ -32,6 +33,17 @@ class Rewrite(GraphBuilder):
     def value(self, name: str) -> np.ndarray | None:
         """The value of a constant; None for any other tensor."""
         return self.constants.get(name)
+
+    def derived(self, name: str, what: str, make: Callable[[np.ndarray], np.ndarray]) -> str:
+        """The constant that ``make`` makes of the constant ``name``: one for all nodes that ask for the same of it.
+
+        A layer's weight is read at every time step; a copy a step would not stay in any cache.
+        """
+        found = self._derived.get((name, what))
+        if found is None:
+            made = np.ascontiguousarray(make(self.constants[name]))
+            found = self._derived[name, what] = self.constant(made, self.fresh(f"{name}.{what}"))
+        return found
 
     def used_once(self, name: str) -> bool:
         """Whether one node reads the tensor, once, and it is no graph output."""

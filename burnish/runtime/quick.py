@@ -56,7 +56,7 @@ class QuickCall:
         for shape, dtype in self._outputs:
             self._stride += round_up(max(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 1), ALIGNMENT)
             self._offsets.append(self._stride)
-        self._used = BLOCK  # of the block: none yet
+        self._ready: list[tuple[tuple[np.ndarray, ...], tuple[int, ...]]] = []  # results of next calls, addresses
         self._values = now.values
         count = len(self._inputs) + len(self._outputs) + len(now.values)
         self._enter = struct.Struct(f"{count}Q").pack_into
@@ -94,33 +94,43 @@ class QuickCall:
                 if module._now is not self.now:
                     module._for(self.now)
                 need = module._workspace_bytes
-                results = self._results(addresses)
+                results, places = self._new_results()
                 workspace = borrow(need) if need else None
                 if workspace is not None and workspace is not module._workspace:
                     module._work_in(workspace)
-                self._enter(self._io, 8, *addresses, *self._values)
+                self._enter(self._io, 8, *addresses, *places, *self._values)
                 self._native(self._plan, self._io_address, self._runtime)
                 if self._counted is not None:
-                    results = module._beginnings(results, self._counted())
+                    results = tuple(module._beginnings(results, self._counted()))
             finally:
                 module._caller = 0
                 if workspace is not None:
                     give_back(workspace)
-        return results[0] if len(results) == 1 else tuple(results)
+        return results[0] if len(results) == 1 else results
 
-    def _results(self, addresses: list[int]) -> list[np.ndarray]:
-        """New arrays for the outputs, whose addresses are added; small ones are cut from a block."""
+    def _new_results(self) -> tuple[tuple[np.ndarray, ...], tuple[int, ...]]:
+        """New arrays for the outputs, and their addresses; small ones are cut from a block, for several calls."""
         if self._stride > SMALL:
             made = [aligned_array(shape, dtype) for shape, dtype in self._outputs]
-            addresses += [address for _, address in made]
-            return [array for array, _ in made]
-        if self._used + self._stride > BLOCK:
-            self._block, self._address = aligned_array((BLOCK,), np.dtype(np.uint8))
-            self._used = 0
-        begin = self._used
-        self._used += self._stride
-        results = []
-        for (shape, dtype), offset in zip(self._outputs, self._offsets, strict=False):
-            results.append(np.ndarray(shape, dtype, self._block, begin + offset))
-            addresses.append(self._address + begin + offset)
-        return results
+            return tuple([array for array, _ in made]), tuple([address for _, address in made])
+        if not self._ready:
+            block, address = aligned_array((BLOCK,), np.dtype(np.uint8))
+            calls = BLOCK // self._stride
+            columns = [
+                _rows(calls, shape, dtype, block, offset, self._stride)
+                for (shape, dtype), offset in zip(self._outputs, self._offsets, strict=False)
+            ]
+            own = range(address, address + calls * self._stride, self._stride)
+            places = [tuple([begin + offset for offset in self._offsets[:-1]]) for begin in own]
+            self._ready = list(zip(zip(*columns, strict=True), places, strict=True))[::-1]
+        return self._ready.pop()
+
+
+def _rows(
+    count: int, shape: tuple[int, ...], dtype: np.dtype, block: np.ndarray, offset: int, stride: int
+) -> list[np.ndarray]:
+    """Arrays of one shape in a block, ``stride`` bytes apart."""
+    if not shape:
+        return [np.ndarray(shape, dtype, block, offset + at * stride) for at in range(count)]
+    one = np.ndarray(shape, dtype, block, offset)
+    return list(np.ndarray((count, *shape), dtype, block, offset, (stride, *one.strides)))

@@ -53,9 +53,10 @@ def test_every_kind_of_test_leads_to_the_same_leaf(bounds: type, table: str) -> 
         roots, nodes, thresholds, weights = in_order(forest, table)
         for _ in range(40):
             row = RANDOM.choice(VALUES, 3).astype(table)
-            for (root, depth), original in zip(roots.tolist(), forest.roots.tolist(), strict=True):
-                at = root
-                for _ in range(depth):
+            for root, original in zip(roots.tolist(), forest.roots.tolist(), strict=True):
+                at, before = root, -1
+                while at != before:
+                    before = at
                     feature, first, second, missing = nodes[at].tolist()
                     goes = bool(missing) if np.isnan(row[feature]) else row[feature] <= thresholds[at]
                     at = first if goes else second

@@ -15,6 +15,7 @@ import burnish as bn
 from burnish.errors import ModelError
 from burnish.graph.graph import GraphBuilder
 from burnish.ops import infer
+from burnish.ops.trees import packed_trees
 
 
 def run(op: str, *arrays: np.ndarray, **attrs: Any) -> np.ndarray:
@@ -284,7 +285,9 @@ def test_trees_with_missing_values_and_silent_leaves() -> None:
     thresholds = np.array([0.5, 3, 0, 0, 0], np.float32)
     weights = np.array([[1.0, np.nan], [2.0, np.nan], [4.0, 8.0]], np.float32)
     x = np.array([[1, 0], [0, 3], [0, 4], [np.nan, 8]], np.float32)
-    found = run("tree_ensemble", x, np.array([[0, 2]], np.uint32), nodes, thresholds, weights, silent=-1.0)
+    made, attrs = packed_trees(np.array([0]), nodes, thresholds, weights), {"targets": 2}
+    assert made[0].tolist() == [0] and made[1][1:, 0].tolist() == [1, 0, 0, 0], "the larger part is next"
+    found = run("tree_ensemble", x, *made, **attrs, silent=-1.0)
     assert found.tolist() == [[1, -1], [2, -1], [4, 8], [4, 8]]
-    twice = run("tree_ensemble", x, np.array([[0, 2]] * 2, np.uint32), nodes, thresholds, weights, aggregate="AVERAGE")
+    twice = run("tree_ensemble", x, np.zeros(2, np.uint32), *made[1:], **attrs, aggregate="AVERAGE")
     assert twice[:, 0].tolist() == [1, 2, 4, 4]

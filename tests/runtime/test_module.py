@@ -76,6 +76,17 @@ def test_outputs_are_fresh_and_aligned(add) -> None:
     assert len({y.ctypes.data for y in outputs}) == 4
 
 
+def test_small_outputs_of_many_calls_are_apart(swap) -> None:
+    """More calls than one block of memory has room for."""
+    given = [np.full((2, 3), i, np.float32) for i in range(100)]
+    found = [swap(x, -x) for x in given]
+    for result in found:
+        assert all(y.ctypes.data % 64 == 0 and y.flags.writeable and y.flags.c_contiguous for y in result)
+    for i, (first, second) in enumerate(found):
+        assert np.array_equal(first, -given[i]) and np.array_equal(second, given[i])
+        first[...], second[...] = np.nan, np.nan
+
+
 def test_inputs_by_position_by_name_or_both(swap) -> None:
     a, b = np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)
     for result in (swap(a, b), swap(second=b, first=a), swap(a, second=b)):

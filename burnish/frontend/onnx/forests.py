@@ -12,6 +12,7 @@ from burnish.frontend.onnx.classical import TRANSFORMS, binary_label, labels_of,
 from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.frontend.onnx.dtypes import to_array
 from burnish.ops.native.trees import AGGREGATES
+from burnish.ops.trees import packed_trees
 
 MODES = ("LEAF", "BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 
@@ -36,8 +37,9 @@ class OnnxTrees:
             c.invalid("attribute 'nodes_featureids'", least, "0 or more")
         if most >= c.shape(x)[1]:
             c.invalid("input 0", f"{c.shape(x)[1]} columns", f"at least {most + 1}, which trees read")
-        constants = in_order(self, c.dtype(x))
-        return c.add("tree_ensemble", x, *(c.constant(a) for a in constants), aggregate=aggregate, silent=silent)
+        constants = [c.constant(a) for a in packed_trees(*in_order(self, c.dtype(x)))]
+        targets = self.weights.shape[1]
+        return c.add("tree_ensemble", x, *constants, targets=targets, aggregate=aggregate, silent=silent)
 
 
 class _Tests:
@@ -78,7 +80,7 @@ def _before(value: np.floating) -> float:
 
 
 def in_order(forest: OnnxTrees, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The constants of the operator ``tree_ensemble`` for a table of ``dtype``: every test is one of "at most"."""
+    """What :func:`packed_trees` takes, for a table of ``dtype``: every test is one of "at most"."""
     modes, count = forest.nodes[:, 0], len(forest.nodes)
     own = np.result_type(np.float64 if dtype == "float64" else np.float32, forest.thresholds)
     tests = _Tests(count, forest.thresholds.astype(own))
@@ -103,8 +105,7 @@ def in_order(forest: OnnxTrees, dtype: str) -> tuple[np.ndarray, np.ndarray, np.
                 tests.at_most(node, feature, _before(value), first, second, missing)
     nodes = np.asarray(tests.rows, np.uint32).reshape(-1, 4)
     nodes[leaves] = np.stack([np.zeros_like(leaves), leaves, leaves, np.arange(len(leaves))], 1)
-    roots = np.stack([forest.roots, _heights(nodes)[forest.roots]], 1).astype(np.uint32)
-    return roots.reshape(-1, 2), nodes, np.asarray(tests.thresholds, own), forest.weights[leaves]
+    return forest.roots, nodes, np.asarray(tests.thresholds, own), forest.weights[leaves]
 
 
 def _members_of(tests: _Tests, forest: OnnxTrees, node: int, own: np.dtype) -> None:
@@ -117,17 +118,6 @@ def _members_of(tests: _Tests, forest: OnnxTrees, node: int, own: np.dtype) -> N
         following = tests.fresh() if number + 1 < len(values) else false
         tests.equal(node, feature, value, true, following, true if tracks else following)
         node = following
-
-
-def _heights(nodes: np.ndarray) -> np.ndarray:
-    """The steps from each node to its deepest leaf."""
-    found = np.zeros(len(nodes), np.int64)
-    inner = np.flatnonzero(nodes[:, 1] != np.arange(len(nodes)))
-    while True:
-        deeper = 1 + np.maximum(found[nodes[inner, 1]], found[nodes[inner, 2]])
-        if (deeper == found[inner]).all():
-            return found
-        found[inner] = deeper
 
 
 def _floats(n: OnnxNode, key: str) -> np.ndarray | None:

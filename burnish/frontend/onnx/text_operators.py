@@ -25,7 +25,7 @@ from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder, type_of
 from burnish.loops.numeric import numpy_dtype
 
-KEPT_PLACES = 64  # of an operator: where it moves texts to, by shapes and other inputs
+KEPT_PLACES = 64  # of a node: where it moves texts to, by shapes and other inputs
 _UNUSED = "_Unused"  # the standard's text for what is no key
 
 
@@ -34,21 +34,27 @@ _UNUSED = "_Unused"  # the standard's text for what is no key
 
 def _moved(operator: str) -> Eager:
     """The operator on the places of texts, which depend on shapes and other inputs alone: found once for them."""
-    kept: OrderedDict[Any, list[np.ndarray]] = OrderedDict()
 
     def run(n: EagerNode) -> list[Any]:
-        types = [(v.shape, v.dtype.char, b"" if is_texts(v) else v.tobytes()) for v in n.inputs if v is not None]
-        key = (tuple(types), tuple(v is None for v in n.inputs), n.opset, n.outputs, repr(n.attrs))
-        places = kept.get(key)
+        kept: OrderedDict[Any, list[np.ndarray]] = n.once(OrderedDict)
+        parts, key = [], list[Any]()
+        for value in n.inputs:
+            if value is None:
+                key.append(None)
+            elif value.dtype == object:
+                key.append(value.shape)
+                parts.append(value.reshape(-1))
+            else:
+                key += (value.shape, value.dtype.char, value.tobytes())
+        places = kept.get(found := tuple(key))
         if places is None:
-            places = kept[key] = _places(operator, n)
+            places = kept[found] = _places(operator, n)
             while len(kept) > KEPT_PLACES:
                 kept.popitem(last=False)
         if operator in _NO_TEXTS_OUT:
             return [place.copy() for place in places]
-        parts = [value.reshape(-1) for value in n.inputs if is_texts(value)]
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        return [whole[place] for place in places]
+        return [whole.take(place) for place in places]
 
     return run
 
@@ -68,7 +74,8 @@ def _places(operator: str, n: EagerNode) -> list[np.ndarray]:
             context.builder.constant(value, name)
         names.append(name)
     outputs = tuple(f"y{at}" for at in range(n.outputs))
-    node = OnnxNode(operator, n.label, tuple(names), outputs, n.attrs, n.opset)
+    attrs = {name: value for name, value in n.attrs.items() if name}
+    node = OnnxNode(operator, n.label, tuple(names), outputs, attrs, n.opset)
     context.begin(node)
     result = TRANSLATORS[operator](context, node)
     made = [result] if isinstance(result, str) else list(result)
@@ -175,23 +182,28 @@ def _category_table(n: EagerNode) -> _Table:
 
 def _one_hot_encoder(n: EagerNode) -> list[Any]:
     x, place = n.inputs[0], n.once(lambda: {text: at for at, text in enumerate(n.attrs["cats_strings"])})
-    at = np.array([place.get(text, -1) for text in x.reshape(-1).tolist()], np.int64).reshape(x.shape)
-    if not n.attrs.get("zeros", 1) and (at < 0).any():
-        raise n.invalid("input 0", f"{x[at < 0].tolist()[0]!r}", f"one of {list(place)}")
-    return [(at[..., None] == np.arange(len(place))).astype(np.float32)]
+    found, width = [place.get(text) for text in x.reshape(-1).tolist()], len(place)
+    if not n.attrs.get("zeros", 1) and None in found:
+        raise n.invalid("input 0", f"{x.reshape(-1)[found.index(None)]!r}", f"one of {list(place)}")
+    made = np.zeros((*x.shape, width), np.float32)
+    made.put([row + at for row, at in zip(range(0, made.size, width or 1), found, strict=True) if at is not None], 1.0)
+    return [made]
 
 
 def _zip_map(n: EagerNode) -> list[Any]:
     """A dictionary of label and score for each row."""
-    labels = n.attrs.get("classlabels_strings") or n.attrs.get("classlabels_int64s") or []
-    scores = n.inputs[0].reshape(-1, n.inputs[0].shape[-1]) if n.inputs[0].ndim else n.inputs[0].reshape(1, 1)
-    if scores.shape[1] != len(labels):
-        raise n.invalid("input 0", f"{scores.shape[1]} columns", f"{len(labels)}, one for each label")
-    if len(scores) < len(labels):
-        return [[dict(zip(labels, row, strict=True)) for row in scores.tolist()]]
-    rows: list[dict[Any, float]] = [{} for _ in range(len(scores))]
-    for label, column in zip(labels, scores.T.tolist(), strict=True):
-        for row, score in zip(rows, column, strict=True):
+    labels = n.once(lambda: n.attrs.get("classlabels_strings") or n.attrs.get("classlabels_int64s") or [])
+    scores = n.inputs[0]
+    if scores.ndim != 2:
+        scores = scores.reshape(-1, scores.shape[-1]) if scores.ndim else scores.reshape(1, 1)
+    count, width = scores.shape
+    if width != len(labels):
+        raise n.invalid("input 0", f"{width} columns", f"{len(labels)}, one for each label")
+    if count < width:
+        return [[dict(zip(labels, row)) for row in scores.tolist()]]  # noqa: B905 as many
+    rows: list[dict[Any, float]] = [{} for _ in range(count)]
+    for label, column in zip(labels, scores.T.tolist()):  # noqa: B905
+        for row, score in zip(rows, column):  # noqa: B905
             row[label] = score
     return [rows]
 

@@ -14,33 +14,46 @@ RANK = 3  # spatial dimensions that the loops have
 SAMPLES = 1 << 40  # a bin of more is of no finite region
 
 
+def _within(start: int, step: int, count: int, extent: int) -> tuple[int, int]:
+    """Which of ``count`` places from ``start`` on, ``step`` apart, are in an image: from the first up to the second."""
+    first = 0 if start >= 0 else (step - 1 - start) // step
+    last = start + (count - 1) * step
+    return first, count if last < extent else count - (last - extent + step) // step
+
+
 def _window_places(
-    x: Any, out: Any, k0: int, k1: int, k2: int, s0: int, s1: int, s2: int, p0: int, p1: int, p2: int, d0: int, d1: int,
-    d2: int, column_major: int, begin: int, end: int,
+    x: Any, out: Any, best: Any, k0: int, k1: int, k2: int, s0: int, s1: int, s2: int, p0: int, p1: int, p2: int,
+    d0: int, d1: int, d2: int, column_major: int, begin: int, end: int,
 ) -> None:  # fmt: skip
-    """Channels [channels, D, H, W] and the flat positions of the greatest elements of their windows."""
+    """Channels [channels, D, H, W] and the flat positions of the greatest elements of their windows; ``best``: those
+    of a row of windows, in which a tap is that of all of them.
+    """
     n0, n1, n2 = x.shape[1], x.shape[2], x.shape[3]
     for channel in range(begin, end):
         for i in range(out.shape[1]):
+            a0, a1 = _within(i * s0 - p0, d0, k0, n0)
             for j in range(out.shape[2]):
+                b0, b1 = _within(j * s1 - p1, d1, k1, n1)
                 for k in range(out.shape[3]):
-                    best, place = x.dtype.type(0), -1
-                    for a in range(k0):
-                        y0 = i * s0 + a * d0 - p0
-                        if 0 <= y0 < n0:
-                            for b in range(k1):
-                                y1 = j * s1 + b * d1 - p1
-                                if 0 <= y1 < n1:
-                                    for c in range(k2):
-                                        y2 = k * s2 + c * d2 - p2
-                                        if 0 <= y2 < n2:
-                                            value = x[channel, y0, y1, y2]
-                                            if place < 0 or value > best:
-                                                best = value
-                                                if column_major:
-                                                    place = y0 + n0 * (y1 + n1 * y2)
-                                                else:
-                                                    place = (y0 * n1 + y1) * n2 + y2
+                    out[channel, i, j, k] = -1
+                    best[k] = 0
+                for a in range(a0, a1):
+                    y0 = i * s0 - p0 + a * d0
+                    for b in range(b0, b1):
+                        y1 = j * s1 - p1 + b * d1
+                        row = (y0 * n1 + y1) * n2
+                        for c in range(k2):
+                            y2 = c * d2 - p2
+                            first, behind = _within(y2, s2, out.shape[3], n2)
+                            for k in range(first, behind):
+                                value, place = x[channel, y0, y1, y2 + k * s2], out[channel, i, j, k]
+                                greater = (place < 0) | (value > best[k])
+                                best[k] = value if greater else best[k]
+                                out[channel, i, j, k] = row + y2 + k * s2 if greater else place
+                for k in range(out.shape[3]):
+                    place = out[channel, i, j, k]
+                    if column_major and place >= 0:
+                        place = place // (n1 * n2) + n0 * (place // n2 % n1 + n1 * (place % n2))
                     out[channel, i, j, k] = place + channel * n0 * n1 * n2
 
 
@@ -57,7 +70,7 @@ def max_pool_indices_call(
     places = (*ones, *attrs["kernel"]), (*ones, *attrs["strides"]), (*rest, *attrs["pads"][:rank])
     numbers = (*places[0], *places[1], *places[2], *ones, *attrs["dilations"], int(attrs["column_major"]))
     work = hinted(channels) * prod(map(hinted, attrs["size"])) * prod(attrs["kernel"])
-    return NativeCall(_window_places, views, numbers, channels, work)
+    return NativeCall(_window_places, views, numbers, channels, work, (((attrs["size"][-1],), dtype),))
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------

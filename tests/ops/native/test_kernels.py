@@ -15,6 +15,7 @@ import burnish as bn
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim, greatest
 from burnish.ops import OPERATORS
+from burnish.ops.trees import packed_trees
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.executable import Host
 from burnish.runtime.fenced import Fenced
@@ -186,7 +187,9 @@ def test_fold_windows(
 
 
 def forest(trees: int, depth: int, targets: int, silence: float) -> list[np.ndarray]:
-    """Roots, nodes, thresholds and weights of complete trees over 5 features, some leaves of which say nothing."""
+    """The constants of complete trees over 5 features, some leaves of which say nothing; each of one target at most
+    where ``silence`` is 1.
+    """
     inner, total = 2**depth - 1, 2 ** (depth + 1) - 1
     nodes = np.zeros((trees * total, 4), np.uint32)
     for t in range(trees):
@@ -196,9 +199,10 @@ def forest(trees: int, depth: int, targets: int, silence: float) -> list[np.ndar
             split = (RANDOM.integers(5), *below, RANDOM.integers(2))
             nodes[at] = split if n < inner else (0, at, at, t * (total - inner) + n - inner)
     weights = RANDOM.standard_normal((trees * (total - inner), targets)).astype(np.float32)
-    weights[RANDOM.random(weights.shape) < silence] = np.nan
-    roots = np.array([(t * total, depth) for t in range(trees)], np.uint32).reshape(-1, 2)
-    return [roots, nodes, RANDOM.integers(0, 6, len(nodes)).astype(np.float32), weights]
+    own = RANDOM.integers(0, targets, (len(weights), 1))
+    weights[np.arange(targets) != own if silence == 1 else RANDOM.random(weights.shape) < silence] = np.nan
+    roots = np.arange(trees) * total
+    return list(packed_trees(roots, nodes, RANDOM.integers(0, 6, len(nodes)).astype(np.float32), weights))
 
 
 @pytest.mark.parametrize(
@@ -211,12 +215,13 @@ def forest(trees: int, depth: int, targets: int, silence: float) -> list[np.ndar
         ("MAX", "float32", 2.0),
     ],
 )
-@pytest.mark.parametrize(("trees", "depth", "targets"), [(1, 0, 1), (3, 2, 2), (21, 4, 1)])
+@pytest.mark.parametrize(("trees", "depth", "targets"), [(1, 0, 1), (3, 2, 2), (21, 4, 1), (18, 3, 4)])
 def test_trees(cache: Path, trees: int, depth: int, targets: int, aggregate: str, dtype: str, silent: float) -> None:
     """One kernel for any number of rows, whose few are walked in another way."""
-    parts, b = forest(trees, depth, targets, 0.3), GraphBuilder()
+    parts, b = forest(trees, depth, targets, 1.0 if targets == 4 else 0.3), GraphBuilder()
     constants = [b.constant(part) for part in parts]
-    attrs: dict[str, Any] = {"aggregate": aggregate, "silent": silent}
+    assert (len(parts[3]) > 0) == (targets == 4)
+    attrs: dict[str, Any] = {"targets": targets, "aggregate": aggregate, "silent": silent}
     graph = b.build(b.add("tree_ensemble", b.input("x", (dim("n", 0, 500), 5), dtype), *constants, **attrs))
     module = bn.compile(graph, threads=2, rewrite=False, cache_dir=cache)
     extern = OPERATORS["tree_ensemble"].extern
@@ -239,7 +244,7 @@ def test_one_kernel_for_any_number_of_rows(cache: Path, tmp_path: Path) -> None:
         table = drawn("float32", rows, 5)
         extern = OPERATORS["tree_ensemble"].extern
         assert extern is not None
-        scores = extern(table, *parts, aggregate="SUM", silent=0.0)
+        scores = extern(table, *parts, targets=1, aggregate="SUM", silent=0.0)
         for own in (module, again):
             found, positions = own(table)
             assert np.array_equal(positions, np.argsort(scores, 0, kind="stable"))
@@ -271,6 +276,9 @@ def test_max_pool_indices(cache: Path, column_major: bool) -> None:
     compiled_beside_numpy(cache, "max_pool_indices", [drawn("float32", 2, 3, 9, 8)], column_major=column_major, **attrs)
     line = {"kernel": (3,), "strides": (2,), "pads": (1, 1), "dilations": (1,), "size": (5,)}
     compiled_beside_numpy(cache, "max_pool_indices", [drawn("int32", 2, 3, 9)], column_major=column_major, **line)
+    cube = {"kernel": (2, 3, 3), "strides": (1, 2, 3), "pads": (1, 2, 2, 1, 0, 2), "dilations": (1, 2, 3)}
+    x = drawn("float64", 1, 2, 4, 7, 9)
+    compiled_beside_numpy(cache, "max_pool_indices", [x], column_major=column_major, **cube, size=(5, 3, 4))
 
 
 @pytest.mark.parametrize("half_pixel", [False, True])
