@@ -244,7 +244,7 @@ def workers(arguments: argparse.Namespace) -> list[Row]:
             first: float | None = None
             for count in (1, 2, 4):
                 began = resource.getrusage(resource.RUSAGE_CHILDREN)
-                found = fit_workers(net, path, workers=count, kind="process", epochs=5, threads=1)
+                found = fit_workers(net, path, workers=count, worker_kind="process", epochs=5, threads=1)
                 loss = float(found.report.losses[-1])
                 first = loss if first is None else first
                 rows.append({

@@ -1,7 +1,7 @@
 """Executed parallel plans: simulated against measured steps, weights of random strategies, memory, a killed rank.
 
 `python -m benchmarks.parallel_execution [real|planned|weights|memory|overlap|killed …] [--strategies N] [--clock cpu]
-[--ranks thread|process|torch] [--json FILE]`.
+[--workers thread|process|torch] [--json FILE]`.
 
 planned   what `burnish.plan` chooses on 2 ranks: step times of splits, pipeline and data parallelism, ms
 real      step time of strategies on 2 ranks, predicted by costs that were measured here, against measured ones
@@ -75,8 +75,8 @@ def real(count: int, ranks: LaunchConfig) -> list[Row]:
         choices += [space.random(seed) for seed in range(count - 1)]
         plans = {str(i): splits_of(model, space.strategy(c)) for i, c in enumerate(choices)}
         _, times = faster_plan(
-            graph, step_inputs(graph, ranks.train), ranks.train, plans, 2, kind=ranks.kind, steps=ranks.steps,
-            clock=ranks.clock,
+            graph, step_inputs(graph, ranks.train), ranks.train, plans, 2, worker_kind=ranks.worker_kind,
+            steps=ranks.steps, clock=ranks.clock,
         )  # fmt: skip
         predicted = np.array([predicted_ms(sim, c, ranks.clock) for c in choices])
         measured = np.array([1e3 * seconds for seconds in times.values()])
@@ -233,7 +233,7 @@ def killed() -> list[Row]:
     """Seconds between the death of a rank and its name, and whether training goes on to the same weights."""
     model, data = small.NETWORKS["mlp"](), killing.rows()
     limits = TrainingLimits(steps=12, save_every=3)
-    whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, kind="thread")
+    whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, worker_kind="thread")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
         os.environ[killing.DEATH] = f"{other}/time"
         killing.ranks_module.train_rank = killing.dies
@@ -245,7 +245,7 @@ def killed() -> list[Row]:
         seconds = time.time() - float(Path(f"{other}/time").read_text(encoding="utf-8"))
         killing.ranks_module.train_rank = killing.train_rank
         resumed = TrainingLimits(steps=12, save_every=3, resume=True)
-        again = fit_ranks(model, data, small.TRAIN, resumed, killing.MIXED, 2, kind="thread", checkpoint=folder)
+        again = fit_ranks(model, data, small.TRAIN, resumed, killing.MIXED, 2, worker_kind="thread", checkpoint=folder)
     same = all(np.array_equal(again.states[name], value) for name, value in whole.states.items())
     row = {"named": named, "seconds": seconds, "bar": 2.0, "same_weights": same}
     show(row)
@@ -268,15 +268,15 @@ def main() -> None:
     parser.add_argument("--strategies", type=int, default=0, help="of weights (200), real (20), memory (10)")
     parser.add_argument("--networks", default=",".join(small.NETWORKS), help="of weights")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of real")
-    parser.add_argument("--ranks", choices=("thread", "process", "torch"), help="of weights (thread), real (process)")
+    parser.add_argument("--workers", choices=("thread", "process", "torch"), help="of weights (thread), real (process)")
     parser.add_argument("--steps", type=int, default=7, help="of each strategy that are timed")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    ranks = LaunchConfig(small.TRAIN, given.ranks or "process", steps=given.steps, clock=given.clock)
+    ranks = LaunchConfig(small.TRAIN, given.workers or "process", steps=given.steps, clock=given.clock)
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "real": lambda: real(given.strategies or 20, ranks),
         "planned": lambda: planned(ranks),
-        "weights": lambda: weights(given.strategies or 200, given.ranks or "thread", given.networks.split(",")),
+        "weights": lambda: weights(given.strategies or 200, given.workers or "thread", given.networks.split(",")),
         "memory": lambda: memory(wide(), given.strategies or 10), "overlap": overlap, "killed": killed,
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]

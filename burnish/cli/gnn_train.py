@@ -84,7 +84,7 @@ def train(
             names={"kind": "--model", "depth": "--layers"}, choices={"kind": KINDS}, least={"heads": 1},
         ),
     ],
-    optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"rate": 0.01, "weight_decay": 0.0})],
+    optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"learning_rate": 0.01, "weight_decay": 0.0})],
     limits: Annotated[
         dict[str, Any],
         OptionsOf(TrainingLimits, omit=("steps", "least_gain"), defaults={"epochs": 200, "save_every": SAVE_EVERY}),

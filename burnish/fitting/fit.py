@@ -43,7 +43,7 @@ class Fitted:
     signature: CallSignature | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
 
-    def at(self, checkpoint: str | Path) -> Fitted:
+    def restore(self, checkpoint: str | Path) -> Fitted:
         """The model with the weights of a checkpoint, such as ``best.safetensors``. Raises CheckpointError, OSError."""
         path = Path(checkpoint)
         states = Checkpoint.read(path).states
@@ -90,7 +90,7 @@ def fit(
     epochs: int | None = None,
     steps: int | None = None,
     example_inputs: Any = None,
-    valid: Any = None,
+    validation_data: Any = None,
     metrics: Sequence[str] | Mapping[str, Metric] = (),
     shuffle: bool = True,
     seed: int = 0,
@@ -110,9 +110,9 @@ def fit(
     ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them, labels last; the path
     of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by ``seed`` and epoch;
     what is left at the end of an epoch is a smaller batch. ``batch``: the first extent of inputs where the model
-    leaves it open. ``valid``: data to evaluate with, after each epoch or ``evaluate_every`` calls; ``metrics`` are
-    names of ``burnish.train.evaluation.METRICS``, or functions of output and labels by name. ``patience``: training
-    ends after so many evaluations without a smaller loss.
+    leaves it open. ``validation_data``: data to evaluate with, after each epoch or ``evaluate_every`` calls;
+    ``metrics`` are names of ``burnish.train.evaluation.METRICS``, or functions of output and labels by name.
+    ``patience``: training ends after so many evaluations without a smaller loss.
 
     ``checkpoint``: a folder in which states, data position and random states are kept, after each epoch or
     ``save_every`` calls, and after Ctrl-C; the last ``keep`` stay, and the best one. ``resume=True`` goes on from the
@@ -127,8 +127,8 @@ def fit(
     limits = TrainingLimits(steps, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with shown(progress is True) as bar:
         prepared = prepare(
-            model, data, train, limits, example_inputs=example_inputs, valid=valid, metrics=metrics, shuffle=shuffle,
-            seed=seed, batch=batch, checkpoint=checkpoint,
+            model, data, train, limits, example_inputs=example_inputs, validation_data=validation_data,
+            metrics=metrics, shuffle=shuffle, seed=seed, batch=batch, checkpoint=checkpoint,
             progress=progress if callable(progress) else bar, **arguments,
         )  # fmt: skip
         return prepared.run()
@@ -141,7 +141,7 @@ def prepare(
     limits: TrainingLimits,
     *,
     example_inputs: Any = None,
-    valid: Any = None,
+    validation_data: Any = None,
     metrics: Sequence[str] | Mapping[str, Metric] = (),
     shuffle: bool = True,
     seed: int = 0,
@@ -154,7 +154,7 @@ def prepare(
 ) -> PreparedTraining:
     """Compiles what :func:`fit` runs; the arguments are those."""
     if not isinstance(train, Train):
-        raise refusal("train", train, 'burnish.Train(loss="squared", optimizer=burnish.SGD(0.1))')
+        raise refusal("train", train, 'burnish.Train(loss="mse", optimizer=burnish.SGD(0.1))')
     check_count("seed", seed, 0)
     check_flag("shuffle", shuffle)
     chosen = metrics_named(metrics if isinstance(metrics, Mapping) else tuple(metrics))
@@ -165,18 +165,18 @@ def prepare(
         found = import_torch(model, example_inputs, training=True, inference=True)
         infers, signature, origins = found.graph, found.signature, found.origins
         inference_of = partial(with_rows_of, inference=True)
-    guarded = replace(train, guard=True)
+    guarded = replace(train, skip_nonfinite=True)
     step: Module = compile(graph, train=guarded, **arguments)
     batches = source(data, step.inputs, shuffle=shuffle, seed=seed)
     checked: Source | None = None
     evaluation = None
-    if valid is not None:
+    if validation_data is not None:
         changed = {state.name for state in step.states}
         evaluation = compile(evaluation_graph(infers, train, changed), **{**arguments, "rewrite": False})
         evaluation.note(labels=noted_labels(infers, train), indices=noted_indices(infers))
-        checked = source(valid, evaluation.inputs, shuffle=False)
+        checked = source(validation_data, evaluation.inputs, shuffle=False)
     trainer = Trainer(
-        step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,
+        step, batches, limits, evaluation=evaluation, validation_data=checked, metrics=chosen, checkpoint=checkpoint,
         progress=progress, facts={"train": str(train), "parameters": sorted(trained_constants(graph, train))},
         companions=companions_of(step, graph, guarded, with_rows_of, inference_of, **arguments),
     )  # fmt: skip

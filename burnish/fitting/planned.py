@@ -171,7 +171,7 @@ def _needed(
     graph: Graph, placed: TensorSplits | Stages, machine: DeviceCluster, ranks: LaunchConfig
 ) -> tuple[int, ...]:
     """Bytes that each device's program allocates. Raises PlanError."""
-    guarded, settings = replace(ranks.train, guard=True), Settings(ranks.exact, ranks.cache_dir)
+    guarded, settings = replace(ranks.train, skip_nonfinite=True), Settings(ranks.exact, ranks.cache_dir)
     found = plan_memory(graph, guarded, placed, machine.size, find_target(ranks.target), settings)
     return tuple(kept_bytes(memory) for memory in found)
 
@@ -230,7 +230,7 @@ def _measured(found: Sequence[Plan], model: OperationGraph, ranks: LaunchConfig)
     used, seconds = next(iter(fitting)), dict[str, float]()
     if len(fitting) > 1:
         used, seconds = faster_plan(
-            graph, step_inputs(graph, ranks.train), ranks.train, fitting, machine.size, kind=ranks.kind,
+            graph, step_inputs(graph, ranks.train), ranks.train, fitting, machine.size, worker_kind=ranks.worker_kind,
             threads=ranks.threads, steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact,
             cache_dir=ranks.cache_dir, clock=ranks.clock,
         )  # fmt: skip

@@ -49,7 +49,7 @@ class RankTask:
     checkpoint: str | None
     facts: Mapping[str, Any]
     evaluation: str | None = None
-    valid: Any = None
+    validation_data: Any = None
     metrics: tuple[str, ...] = ()
     watch: Callable[[TrainingProgress], object] | None = None  # on device 0
     beside: Mapping[str, str] = field(default_factory=dict)  # artifacts of companions, see :func:`_companions`
@@ -77,8 +77,8 @@ def fit_ranks(
     plan: TensorSplits | Stages,
     ranks: int,
     *,
-    kind: str = "process",
-    valid: Any = None,
+    worker_kind: str = "process",
+    validation_data: Any = None,
     metrics: Sequence[str] = (),
     shuffle: bool = True,
     seed: int = 0,
@@ -93,26 +93,31 @@ def fit_ranks(
     """Trains a graph as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
 
     ``plan``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy), what it
-    does not name follows; or the stages of a pipeline (``parallel.plans.stages_of``). ``kind``: "process" or "thread"
-    on this machine, "torch" (gloo), or "ray" (actors on a cluster). ``data`` and ``valid``: arrays, or the path of an
-    .npz file that all devices reach. ``threads``: of each device. Losses and weights are those of one device, up to the
-    order of sums; of a pipeline, where a loss is a mean in which all samples weigh alike. A device that dies ends the
-    training of all with WorkerError, which names it; ``limits.resume`` goes on from the last checkpoint.
+    does not name follows; or the stages of a pipeline (``parallel.plans.stages_of``). ``worker_kind``: "process" or
+    "thread" on this machine, "torch" (gloo), or "ray" (actors on a cluster). ``data`` and ``validation_data``: arrays,
+    or the path of an .npz file that all devices reach. ``threads``: of each device. Losses and weights are those of one
+    device, up to the order of sums; of a pipeline, where a loss is a mean in which all samples weigh alike. A device
+    that dies ends the training of all with WorkerError, which names it; ``limits.resume`` goes on from the last
+    checkpoint.
     """
-    launched = launcher(kind, timeout)
+    launched = launcher(worker_kind, timeout)
     if train.memory_budget is not None:
         raise refusal("memory_budget", train.memory_budget, "None where a plan says what each device keeps")
     machine = find_target(target)
-    guarded = replace(train, guard=True)
+    guarded = replace(train, skip_nonfinite=True)
     made = rank_programs(graph, guarded, plan, ranks, machine, Settings(exact, cache_dir)).executables()
     facts = {"train": str(train), "parameters": sorted(trained_constants(graph, train))}
     with tempfile.TemporaryDirectory() as folder:
         evaluation = None
-        if valid is not None:
+        if validation_data is not None:
             evaluation = f"{folder}/evaluation.bn"
             make_module(compile_kernels(evaluation_graph(graph, train), machine, exact, cache_dir), 1).save(evaluation)
         beside = _saved(
-            step_companions(graph, guarded, exact=exact, cache_dir=cache_dir, threads=1), graph, data, valid, folder
+            step_companions(graph, guarded, exact=exact, cache_dir=cache_dir, threads=1),
+            graph,
+            data,
+            validation_data,
+            folder,
         )
         tasks = []
         for rank, executable in enumerate(made):
@@ -120,7 +125,8 @@ def fit_ranks(
             modules.artifact.save(executable, path)
             tasks.append(RankTask(
                 path, _plain(data), limits, shuffle, seed, threads, None if checkpoint is None else str(checkpoint),
-                facts, evaluation, None if valid is None else _plain(valid), tuple(metrics), watch, beside,
+                facts, evaluation, None if validation_data is None else _plain(validation_data), tuple(metrics), watch,
+                beside,
             ))  # fmt: skip
         found = launched(train_rank, [(task,) for task in tasks])
     report, states = _report(found[0]["report"]), found[0]["states"]
@@ -128,14 +134,14 @@ def fit_ranks(
     return RanksFitted(report, states, trained(graph, kept), tuple(told["report"]["memory"] for told in found))
 
 
-def _saved(found: Companions, graph: Graph, data: Any, valid: Any, folder: str) -> dict[str, str]:
+def _saved(found: Companions, graph: Graph, data: Any, validation_data: Any, folder: str) -> dict[str, str]:
     """Artifacts of the companions that training will need: of the whole model, which every device then has for a call.
 
     ``last``, and ``step`` and ``evaluation`` for the rows that fill no batch.
     """
     size = graph.types[graph.inputs[0]].shape[0]
     made: dict[str, Module | None] = {"last": found.last()}
-    for name, given, of_rows in (("step", data, found.step), ("evaluation", valid, found.evaluation)):
+    for name, given, of_rows in (("step", data, found.step), ("evaluation", validation_data, found.evaluation)):
         rows = 0 if given is None else _rows(given) % size
         made[name] = of_rows(rows) if rows else None
     for name, module in made.items():
@@ -180,18 +186,18 @@ def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
     """What one device does: the report and, on device 0, the states of the whole model, as plain values."""
     step = RankStep(modules.load(task.artifact, task.threads, comm=comm), comm)
     evaluation: Module | None = None
-    valid: Source | None = None
+    validation_data: Source | None = None
     if task.evaluation is not None:
         evaluation = modules.load(task.evaluation, task.threads)
-        valid = source(_given(task.valid), evaluation.inputs, shuffle=False)
+        validation_data = source(_given(task.validation_data), evaluation.inputs, shuffle=False)
     batches = source(_given(task.data), step.inputs, shuffle=task.shuffle, seed=task.seed)
     folder: Folder | None = None
     if task.checkpoint is not None:
         folder = Folder(task.checkpoint, task.limits.keep) if comm.rank == 0 else ReadFolder(task.checkpoint)
     trainer = Trainer(
-        step, batches, task.limits, evaluation=evaluation, valid=valid, metrics=metrics_named(task.metrics),
-        checkpoint=folder, progress=task.watch if comm.rank == 0 else None, facts=task.facts,
-        companions=_companions(task),
+        step, batches, task.limits, evaluation=evaluation, validation_data=validation_data,
+        metrics=metrics_named(task.metrics), checkpoint=folder, progress=task.watch if comm.rank == 0 else None,
+        facts=task.facts, companions=_companions(task),
     )  # fmt: skip
     report = trainer.run()
     states = {name: step.state[name] for name in step.state}
@@ -221,7 +227,7 @@ def faster_plan(
     plans: Mapping[str, TensorSplits | Stages],
     ranks: int,
     *,
-    kind: str = "process",
+    worker_kind: str = "process",
     threads: int = 1,
     steps: int = 12,
     timeout: float = TIMEOUT,
@@ -235,7 +241,7 @@ def faster_plan(
     Nothing of what is trained meanwhile is kept. ``clock``: see :data:`burnish.measure.together.CLOCKS`.
     """
     machine = find_target(target)
-    guarded = replace(train, guard=True)
+    guarded = replace(train, skip_nonfinite=True)
     with tempfile.TemporaryDirectory() as folder:
         paths: list[list[str]] = [[] for _ in range(ranks)]
         for number, chosen in enumerate(plans.values()):
@@ -244,7 +250,7 @@ def faster_plan(
                 paths[rank].append(f"{folder}/{number}-{rank}.bn")
                 modules.artifact.save(executable, paths[rank][-1])
         orders = [(own, _plain(data), threads, steps, clock) for own in paths]
-        found = launcher(kind, timeout)(time_rank, orders)
+        found = launcher(worker_kind, timeout)(time_rank, orders)
     times = dict(zip(plans, found[0], strict=True))
     return min(times, key=lambda name: times[name]), times
 

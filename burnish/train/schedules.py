@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the factor of the rate at each step, computed by the step's own graph.
+"""Learning-rate schedules: the factor of the learning rate at each step, computed by the step's own graph.
 
 Steps are counted from 0: that many updates were made before. A schedule is a function of the count alone, so training
 that goes on from a checkpoint goes on with the same rates.

@@ -74,7 +74,7 @@ def test_updates_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for refused, message in (
         (lambda: train(UPDATE, dataset, 2), alone),
         (lambda: cv(UPDATE, dataset, 2), alone),
-        (lambda: train_distributed(UPDATE, dataset, 2, kind="thread"), alone),
+        (lambda: train_distributed(UPDATE, dataset, 2, worker_kind="thread"), alone),
         (lambda: train_external(UPDATE, [dataset], 2, folders=tmp_path), alone),
         (lambda: train(UPDATE, dataset, 4, continue_from=model), "rounds: found 4 .* 0 to 3"),
         (lambda: train({**UPDATE, "booster": "dart"}, dataset, continue_from=model), "with booster 'dart'"),

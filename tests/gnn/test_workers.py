@@ -108,9 +108,12 @@ def test_partition_is_told_and_drawn() -> None:
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [({"workers": 0}, "workers: found 0"), ({"workers": 2, "kind": "fork"}, "kind: found 'fork'; allowed: thread"),
-     ({"workers": 2, "partition": "metis"}, "partition: found 'metis'; allowed: edges")],
-)  # fmt: skip
+    [
+        ({"workers": 0}, "workers: found 0"),
+        ({"workers": 2, "worker_kind": "fork"}, "worker_kind: found 'fork'; allowed: thread"),
+        ({"workers": 2, "partition": "metis"}, "partition: found 'metis'; allowed: edges"),
+    ],
+)
 def test_refusals(given: dict, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
         fit_workers(network("gcn", 12, 4), small(60), **given)
@@ -181,5 +184,5 @@ def test_other_ways_of_talking(kind: str) -> None:
         pytest.importorskip("ray")
     graph = small(60)
     net = network("gcn", 12, 4, hidden=8, dropout=0.4)
-    found = fit_workers(net, graph, workers=2, kind=kind, epochs=3, threads=1, timeout=TIMEOUT)
+    found = fit_workers(net, graph, workers=2, worker_kind=kind, epochs=3, threads=1, timeout=TIMEOUT)
     np.testing.assert_allclose(found.report.losses, fit(net, graph, epochs=3, threads=1).report.losses, rtol=1e-5)

@@ -101,10 +101,12 @@ def test_the_best_pipeline_is_timed_beside_splits(tmp_path: Path, monkeypatch: p
         return "pipeline", timed
 
     monkeypatch.setattr(planned, "faster_plan", fastest)
-    ranks = LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
+    ranks = LaunchConfig(TRAIN, worker_kind="thread", steps=2, cache_dir=tmp_path)
     found = plan(NETWORKS["mlp"](), "host:2", seconds=0.2, measure=ranks)
     assert found.is_pipeline and found.measured["pipeline"] == 1000.0 and len(found.allocated) == 2
-    trained = fit_ranks(NETWORKS["mlp"](), rows(), TRAIN, TrainingLimits(steps=2), found.placement, 2, kind="thread")
+    trained = fit_ranks(
+        NETWORKS["mlp"](), rows(), TRAIN, TrainingLimits(steps=2), found.placement, 2, worker_kind="thread"
+    )
     assert trained.report.calls == 2
 
 
@@ -128,8 +130,8 @@ def test_the_commands_plan_and_train_by_a_pipeline(tmp_path: Path) -> None:
         lines.append(f"{head} = whole on {number}")
     text.write_text("\n".join(lines), encoding="utf-8")
     np.savez(data, **rows())
-    command = ["train", str(path), "--data", str(data), "--plan", str(text), "--ranks", "2", "--ranks-on", "thread",
-               "--no-compare", "--epochs", "1", "--output", str(tmp_path / "out.onnx")]  # fmt: skip
+    command = ["train", str(path), "--data", str(data), "--plan", str(text), "--workers", "2", "--worker-kind",
+               "thread", "--no-compare", "--epochs", "1", "--output", str(tmp_path / "out.onnx")]  # fmt: skip
     trained = CliRunner().invoke(app, command)
     assert trained.exit_code == 0, trained.output
     assert "in 8 batches" in trained.output

@@ -92,9 +92,9 @@ class Moving:
         return Labels(self, "source")
 
     @property
-    def valid(self) -> Labels | None:
+    def validation_data(self) -> Labels | None:
         """The labels to evaluate with."""
-        return None if self.made.valid is None else Labels(self, "valid")
+        return None if self.made.validation_data is None else Labels(self, "validation_data")
 
     def called(self, seconds: float) -> None:
         """A call of the step took so long, without what waits for others."""

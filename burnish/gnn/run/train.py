@@ -80,7 +80,7 @@ def recipe_of(train: Train | None, network: Network, multilabel: bool) -> Train:
     """How a network is trained: Adam at 0.01 unless it is said, cross-entropy of its labels, all of its weights."""
     made = Train(optimizer=Adam(0.01)) if train is None else train
     loss = (KnownLogistic() if multilabel else CrossEntropy(wide=True)) if made.loss == Train().loss else made.loss
-    return replace(made, loss=loss, parameters=tuple(network.weights), guard=GRADIENTS)
+    return replace(made, loss=loss, parameters=tuple(network.weights), skip_nonfinite=GRADIENTS)
 
 
 def fit(
@@ -135,7 +135,7 @@ def fit(
             assert isinstance(given, Graph)
             made = _in_memory(network, given, train, sampling, threads, cache_dir)
         trainer = Trainer(
-            made.step, made.source, limits, evaluation=made.evaluation, valid=made.valid,
+            made.step, made.source, limits, evaluation=made.evaluation, validation_data=made.validation_data,
             metrics=scores(made.multilabel), checkpoint=checkpoint, progress=best, facts={"network": str(network)},
         )  # fmt: skip
         best.states = trainer.step.state
@@ -152,7 +152,7 @@ class Made:
     step: Any
     source: Source
     evaluation: Any = None
-    valid: Source | None = None
+    validation_data: Source | None = None
     multilabel: bool = False
 
 
@@ -205,8 +205,8 @@ def _in_memory(
         extents, arrays = inputs_of(network, graph)
         model = network.graph(extents)
     evaluation = compile(evaluation_graph(model, recipe), **options)
-    valid = Whole({**arrays, LABEL: labels_of(graph, graph.validation)})
-    return Made(step, source, evaluation, valid, graph.multilabel)
+    validation_data = Whole({**arrays, LABEL: labels_of(graph, graph.validation)})
+    return Made(step, source, evaluation, validation_data, graph.multilabel)
 
 
 def _within(

@@ -76,7 +76,7 @@ def fit_workers(
     train: Train | None = None,
     *,
     workers: int,
-    kind: str = "thread",
+    worker_kind: str = "thread",
     partition: str = "edges",
     epochs: int = 200,
     memory_budget: str | int | None = None,
@@ -94,15 +94,15 @@ def fit_workers(
 ) -> Trained:
     """Trains as :func:`burnish.gnn.run.train.fit` on a whole graph, by several workers.
 
-    ``workers``: how many, each with a range of vertices. ``kind``: a "thread" of this process, a "process" of this
-    machine, one that talks through torch.distributed ("torch"), or an actor of Ray ("ray").
-    ``partition``: ranges of as many "edges" or "vertices"; "learned" begins with edges, and moves ranges in training
-    where a model that learns from each worker's seconds says that it pays (thesis-jia §4.4). ``memory_budget``: of each
-    worker's process; where it holds less than training without one takes, shares are read in blocks. ``progress`` is
-    called by threads only. A worker that dies is named by WorkerError, and ``resume`` goes on from the newest
-    checkpoint, with any number of workers. Raises ParameterError, DataError, WorkerError and OSError.
+    ``workers``: how many, each with a range of vertices. ``worker_kind``: a "thread" of this process, a "process" of
+    this machine, one that talks through torch.distributed ("torch"), or an actor of Ray ("ray"). ``partition``: ranges
+    of as many "edges" or "vertices"; "learned" begins with edges, and moves ranges in training where a model that
+    learns from each worker's seconds says that it pays (thesis-jia §4.4). ``memory_budget``: of each worker's process;
+    where it holds less than training without one takes, shares are read in blocks. ``progress`` is called by threads
+    only. A worker that dies is named by WorkerError, and ``resume`` goes on from the newest checkpoint, with any number
+    of workers. Raises ParameterError, DataError, WorkerError and OSError.
     """
-    _check(workers, kind, partition)
+    _check(workers, worker_kind, partition)
     budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
     limits = TrainingLimits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
     with tempfile.TemporaryDirectory(prefix="burnish-gnn-") as folder:
@@ -116,13 +116,13 @@ def fit_workers(
         own = max(available_cores() // workers, 1) if threads is None else threads
         job = WorkerJob(
             network, str(path), cuts, partition, train, limits, None if checkpoint is None else str(checkpoint), budget,
-            block, own, None if cache_dir is None else str(cache_dir), kind == "thread",
+            block, own, None if cache_dir is None else str(cache_dir), worker_kind == "thread",
         )  # fmt: skip
         orders: list[tuple[Any, ...]] = [(job,)] * workers
-        if kind == "thread":
-            found = launch(partial(train_share, progress=progress), orders, kind, timeout)
+        if worker_kind == "thread":
+            found = launch(partial(train_share, progress=progress), orders, worker_kind, timeout)
         else:
-            found = launcher(kind, timeout)(train_share, orders)
+            found = launcher(worker_kind, timeout)(train_share, orders)
     result = found[0]
     trained: Trained = result
     return trained
@@ -163,8 +163,9 @@ def train_share(
         }
         folder = job.checkpoint if job.checkpoint is None or comm.rank == 0 else ReadFolder(job.checkpoint)
         trainer = Trainer(
-            moving.step, moving.source, job.limits, evaluation=moving.evaluation, valid=moving.valid, metrics=metrics,
-            checkpoint=folder, progress=watch, facts={"network": str(job.network)},
+            moving.step, moving.source, job.limits, evaluation=moving.evaluation, validation_data=moving.validation_data,
+            metrics=metrics, checkpoint=folder, progress=watch,
+            facts={"network": str(job.network)},
         )  # fmt: skip
         watch.states = trainer.step.state
         report = trainer.run()
@@ -290,9 +291,9 @@ def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:
     return path, whole.csr
 
 
-def _check(workers: int, kind: str, partition: str) -> None:
+def _check(workers: int, worker_kind: str, partition: str) -> None:
     check_count("workers", workers, 1)
-    if kind not in KINDS:
-        raise refusal("kind", kind, ", ".join(KINDS))
+    if worker_kind not in KINDS:
+        raise refusal("worker_kind", worker_kind, ", ".join(KINDS))
     if partition not in PARTITIONS:
         raise refusal("partition", partition, ", ".join(PARTITIONS))
