@@ -163,8 +163,8 @@ def train_share(
         }
         folder = job.checkpoint if job.checkpoint is None or comm.rank == 0 else ReadFolder(job.checkpoint)
         trainer = Trainer(
-            moving.step, moving.source, job.limits, evaluation=moving.evaluation, validation_data=moving.validation_data,
-            metrics=metrics, checkpoint=folder, progress=watch,
+            moving.step, moving.source, job.limits, evaluation=moving.evaluation,
+            validation_data=moving.validation_data, metrics=metrics, checkpoint=folder, progress=watch,
             facts={"network": str(job.network)},
         )  # fmt: skip
         watch.states = trainer.step.state
