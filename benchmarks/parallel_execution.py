@@ -34,9 +34,9 @@ import burnish as bn
 from benchmarks.parallel_memory import memory
 from burnish.comm import launch
 from burnish.errors import WorkerError
-from burnish.fitting.loop import TrainingLimits
+from burnish.fitting.fit import fit
 from burnish.fitting.planned import step_inputs
-from burnish.fitting.ranks import faster_plan, fit_ranks
+from burnish.fitting.ranks import faster_plan
 from burnish.graph.graph import Graph
 from burnish.machines.target import target
 from burnish.parallel.model.operations import operations
@@ -74,10 +74,7 @@ def real(count: int, ranks: LaunchConfig) -> list[Row]:
         choices = [space.choice(data_parallel(model, known.machine))]
         choices += [space.random(seed) for seed in range(count - 1)]
         plans = {str(i): splits_of(model, space.strategy(c)) for i, c in enumerate(choices)}
-        _, times = faster_plan(
-            graph, step_inputs(graph, ranks.train), ranks.train, plans, 2, worker_kind=ranks.worker_kind,
-            steps=ranks.steps, clock=ranks.clock,
-        )  # fmt: skip
+        _, times = faster_plan(graph, step_inputs(graph, ranks.train), plans, 2, ranks)
         predicted = np.array([predicted_ms(sim, c, ranks.clock) for c in choices])
         measured = np.array([1e3 * seconds for seconds in times.values()])
         rows.append({"network": name, "clock": ranks.clock, "strategies": count, **compared(predicted, measured),
@@ -232,20 +229,19 @@ def _next_wait(executable: Executable, number: int) -> int:
 def killed() -> list[Row]:
     """Seconds between the death of a rank and its name, and whether training goes on to the same weights."""
     model, data = small.NETWORKS["mlp"](), killing.rows()
-    limits = TrainingLimits(steps=12, save_every=3)
-    whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, worker_kind="thread")
+    how: dict[str, Any] = {"steps": 12, "save_every": 3, "plan": killing.MIXED, "workers": 2}
+    whole = fit(model, data, small.TRAIN, **how, worker_kind="thread")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
         os.environ[killing.DEATH] = f"{other}/time"
         killing.ranks_module.train_rank = killing.dies
         named = None
         try:
-            fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, checkpoint=folder)
+            fit(model, data, small.TRAIN, **how, checkpoint=folder)
         except WorkerError as error:
             named = error.rank
         seconds = time.time() - float(Path(f"{other}/time").read_text(encoding="utf-8"))
         killing.ranks_module.train_rank = killing.train_rank
-        resumed = TrainingLimits(steps=12, save_every=3, resume=True)
-        again = fit_ranks(model, data, small.TRAIN, resumed, killing.MIXED, 2, worker_kind="thread", checkpoint=folder)
+        again = fit(model, data, small.TRAIN, **how, resume=True, worker_kind="thread", checkpoint=folder)
     same = all(np.array_equal(again.states[name], value) for name, value in whole.states.items())
     row = {"named": named, "seconds": seconds, "bar": 2.0, "same_weights": same}
     show(row)

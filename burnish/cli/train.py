@@ -1,7 +1,7 @@
 """`burnish train`: an ONNX file and rows of data to the trained model, with checkpoints and a report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,15 +19,11 @@ from burnish.cli.reports import is_report, print_report, write_report
 from burnish.driver.importing import import_model
 from burnish.errors import DataError, ParameterError
 from burnish.fitting.data import read_npz
-from burnish.fitting.fit import Fitted, import_batch, prepare
+from burnish.fitting.fit import AUTO
 from burnish.fitting.loop import TrainingLimits
-from burnish.fitting.planned import data_parallel_splits, read_plan
-from burnish.fitting.planned import plan as find_plan
-from burnish.fitting.progress import shown
-from burnish.fitting.ranks import RanksFitted, faster_plan, fit_ranks
+from burnish.fitting.result import Fitted
+from burnish.fitting.single import import_batch
 from burnish.frontend.onnx import to_onnx
-from burnish.parallel.programs.calibration import LaunchConfig as DeviceRanks
-from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.train.evaluation import METRICS
 from burnish.train.losses import LOSSES
 from burnish.train.optimizers import OPTIMIZERS, Optimizer
@@ -86,7 +82,7 @@ class RankOptions:
     @property
     def is_auto(self) -> bool:
         """Whether a plan is to be searched for."""
-        return self.plan is not None and str(self.plan) == "auto"
+        return self.plan is not None and str(self.plan) == AUTO
 
 
 @dataclass(frozen=True)
@@ -131,9 +127,17 @@ class TrainTask:
     @property
     def loop(self) -> dict[str, Any]:
         """Arguments of the loop, by one device or by several."""
-        rows = self.rows
-        return {"metrics": tuple(rows.metric or ()), "shuffle": rows.shuffle, "seed": rows.seed,
-                "checkpoint": self.written.checkpoint}  # fmt: skip
+        rows, limits = self.rows, {each.name: getattr(self.limits, each.name) for each in fields(self.limits)}
+        return {**limits, "metrics": tuple(rows.metric or ()), "shuffle": rows.shuffle, "seed": rows.seed,
+                "checkpoint": self.written.checkpoint, "progress": not self.options.as_json}  # fmt: skip
+
+    @property
+    def devices(self) -> dict[str, Any]:
+        """Arguments that say who trains."""
+        ranks = self.ranks
+        plan = AUTO if ranks.is_auto else ranks.plan
+        return {"plan": plan, "compare": ranks.compare and plan is not None and not ranks.is_auto,
+                "workers": ranks.workers, "worker_kind": ranks.worker_kind}  # fmt: skip
 
 
 def train(
@@ -171,48 +175,17 @@ def train(
     schedule = parse_schedule(rates.schedule, _updates(task, graph, data), rates.warm_up)
     recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
     recipe = replace(recipe, parameters=parameters_of(graph, recipe, found.weights))
-    fitted: Fitted | RanksFitted
-    if ranks.workers > 1:
-        fitted = _by_ranks(task, graph, data, validation_data, recipe)
-    else:
-        fitted = _alone(task, graph, data, validation_data, recipe)
+    fitted = bn.fit(graph, data, recipe, validation_data=validation_data, **task.loop, **task.devices, **task.arguments)
+    if not options.as_json:
+        print("".join(f"{note}\n" for note in [*_planned(fitted, task), *fitted.notes]), end="")
     _write(fitted, task)
     if fitted.report.stop_reason == "interrupted":
         raise typer.Exit(130)  # as shells report what Ctrl-C ended
 
 
-def _alone(task: TrainTask, graph: bn.Graph, data: Any, validation_data: Any, recipe: bn.Train) -> Fitted:
-    with shown(not task.options.as_json) as progress:
-        more = {**task.loop, **task.arguments}
-        return prepare(
-            graph, data, recipe, task.limits, validation_data=validation_data, progress=progress, **more
-        ).run()
-
-
-def _by_ranks(task: TrainTask, graph: bn.Graph, data: Any, validation_data: Any, recipe: bn.Train) -> RanksFitted:
-    """Trains on several devices by the plan, or by data parallelism where that is faster, and says which."""
-    ranks, count = task.ranks, task.ranks.workers
-    common: dict[str, Any] = {**task.arguments, "worker_kind": ranks.worker_kind, "threads": task.options.threads or 1}
-    chosen: TensorSplits | Stages = data_parallel_splits(graph, count, recipe.parameters)
-    if ranks.is_auto:
-        measured = DeviceRanks(recipe, **common)
-        found = find_plan(graph, f"host:{count}", parameters=recipe.parameters, measure=measured)
-        chosen = found.placement
-        if not task.options.as_json:
-            print(summary(found))
-    elif ranks.plan is not None:
-        planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, count, recipe.parameters)
-        candidates: dict[str, TensorSplits | Stages] = {"plan": planned, "data parallelism": chosen}
-        used, times = "plan", dict[str, float]()
-        if ranks.compare and planned != chosen:
-            used, times = faster_plan(graph, data, recipe, candidates, count, **common)
-        chosen = candidates[used]
-        if times and not task.options.as_json:
-            told = ", ".join(f"{name} {1e3 * seconds:.2f} ms a step" for name, seconds in times.items())
-            print(f"{told}: trained by {used}")
-    return fit_ranks(
-        graph, data, recipe, task.limits, chosen, count, validation_data=validation_data, **task.loop, **common
-    )
+def _planned(fitted: Fitted, task: TrainTask) -> list[str]:
+    """What was predicted and measured of a plan that was searched for."""
+    return [summary(fitted.plan)] if task.ranks.is_auto and fitted.plan is not None else []
 
 
 def _check(task: TrainTask) -> None:
@@ -260,11 +233,11 @@ def _is_onnx(path: Path) -> bool:
         return False
 
 
-def _write(fitted: Fitted | RanksFitted, task: TrainTask) -> None:
+def _write(fitted: Fitted, task: TrainTask) -> None:
     if task.output.suffix == ".bn":
         fitted.compile(**task.arguments).save(task.output)
     else:
-        write_atomic(task.output, [to_onnx(fitted.graph).SerializeToString()])
+        write_atomic(task.output, [to_onnx(fitted.model).SerializeToString()])
     report = fitted.report
     if task.written.report is not None:
         write_report(task.written.report, report, {})

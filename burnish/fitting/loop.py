@@ -32,7 +32,7 @@ class TrainingLimits:
 
     The first limit that is reached ends it. ``steps``: calls of the step, each of a batch. ``epochs``: passes over the
     data. ``evaluate_every``: calls between evaluations; None: the end of each epoch. ``patience``: evaluations in a row
-    without a smaller loss after which training ends. ``least_gain``: by how much a smaller loss is less.
+    without a smaller loss after which training ends. ``min_gain``: by how much a smaller loss is less.
     ``save_every``: calls between checkpoints, the last of which is at the end; None: the end of each epoch. ``keep``:
     checkpoints that stay. ``resume``: goes on from the newest checkpoint, if there is one.
     """
@@ -41,7 +41,7 @@ class TrainingLimits:
     epochs: int | None = None
     evaluate_every: int | None = None
     patience: int | None = None
-    least_gain: float = 0.0
+    min_gain: float = 0.0
     save_every: int | None = None
     keep: int = 2
     resume: bool = False
@@ -53,7 +53,7 @@ class TrainingLimits:
         for name in ("steps", "epochs", "evaluate_every", "patience", "save_every"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)
-        check_number("least_gain", self.least_gain, 0)
+        check_number("min_gain", self.min_gain, 0)
         check_count("keep", self.keep, 1)
         check_flag("resume", self.resume)
 
@@ -359,7 +359,7 @@ class Trainer:
         """How many of the latest evaluations brought no smaller loss."""
         best, since = math.inf, 0
         for found in self._place.evaluations:
-            if found.loss < best - self.limits.least_gain:
+            if found.loss < best - self.limits.min_gain:
                 best, since = found.loss, 0
             else:
                 since += 1

@@ -229,11 +229,7 @@ def _measured(found: Sequence[Plan], model: OperationGraph, ranks: LaunchConfig)
         raise PlanError(f"plan for '{machine.name}': a device needs {least} bytes; there are {min(room)}")
     used, seconds = next(iter(fitting)), dict[str, float]()
     if len(fitting) > 1:
-        used, seconds = faster_plan(
-            graph, step_inputs(graph, ranks.train), ranks.train, fitting, machine.size, worker_kind=ranks.worker_kind,
-            threads=ranks.threads, steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact,
-            cache_dir=ranks.cache_dir, clock=ranks.clock,
-        )  # fmt: skip
+        used, seconds = faster_plan(graph, step_inputs(graph, ranks.train), fitting, machine.size, ranks)
     measured = {name: 1e3 * took for name, took in seconds.items()}
     if used in plans:
         return replace(plans[used], measured=measured, allocated=needed[used])

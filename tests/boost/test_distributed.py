@@ -133,7 +133,12 @@ def fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_killed_worker_is_named_and_training_resumes_as_if_undisturbed(fatal: Path, tmp_path: Path) -> None:
     data, folder = jobs.marked(), tmp_path / "checkpoints"
-    arguments: dict[str, Any] = {"checkpoint": folder, "checkpoint_every": 3, "valid": {"train": data}, "threads": 1}
+    arguments: dict[str, Any] = {
+        "checkpoint": folder,
+        "checkpoint_every": 3,
+        "validation_data": {"train": data},
+        "threads": 1,
+    }
     params = replace(jobs.FATAL, eval_metric=("rmse",))
     with pytest.raises(WorkerError, match=r"worker 1 \(process \d+\) was killed by SIGKILL") as caught:
         train_distributed(params, data, **arguments)
@@ -166,7 +171,7 @@ def test_resuming_agrees_with_early_stopping_and_with_more_rounds(tmp_path: Path
     x, label = jobs.table(300, seed=1)
     valid = {"held out": Dataset.of(x, label)}
     params = {**SMALL, **params, "learning_rate": 1.0}
-    options: dict[str, Any] = {"valid": valid, "early_stopping_rounds": 3}
+    options: dict[str, Any] = {"validation_data": valid, "early_stopping_rounds": 3}
     alone = train(params, data, 40, threads=1, **options)
     assert alone.best_iteration is not None
     for rounds in (alone.best_iteration + 2, 40):

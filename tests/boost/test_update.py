@@ -51,7 +51,7 @@ def test_other_data_give_other_leaves_of_the_same_splits() -> None:
     model = train({"max_depth": 3}, data(), 10)
     history: dict[str, Any] = {}
     other = data(sign=-1.0)
-    given: dict[str, Any] = {"valid": {"v": other}, "early_stopping_rounds": 3, "history": history}
+    given: dict[str, Any] = {"validation_data": {"v": other}, "early_stopping_rounds": 3, "history": history}
     found = train({"max_depth": 3, **UPDATE}, other, continue_from=model, **given)
     assert np.corrcoef(predict(found, X), -Y)[0, 1] > 0.9 and history["v"]["rmse"][-1] < history["v"]["rmse"][0]
     for one, two in zip(model.trees, found.trees, strict=True):

@@ -17,10 +17,10 @@ import pytest
 
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
-from burnish.fitting.fit import prepare
 from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.progress import shown
 from burnish.fitting.report import TrainingProgress
+from burnish.fitting.single import LoopOptions, prepare
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from tests.train.networks import perceptron, rows
@@ -57,9 +57,9 @@ def test_the_trained_model_is_the_one_that_was_evaluated() -> None:
     model = done.compile(threads=1, rewrite=False)
     logits = np.concatenate([model(VALID["x"][i : i + 16]) for i in range(0, 48, 16)])
     assert np.mean(logits.argmax(1) == VALID["label"]) == pytest.approx(done.report.evaluations[-1].metrics["accuracy"])
-    assert not np.array_equal(done.graph.constants["w1"], perceptron().constants["w1"])
-    name = done.graph.outputs[0]
-    np.testing.assert_allclose(evaluate(done.graph, {"x": VALID["x"][:16]})[name], logits[:16], atol=1e-5)
+    assert not np.array_equal(done.model.constants["w1"], perceptron().constants["w1"])
+    name = done.model.outputs[0]
+    np.testing.assert_allclose(evaluate(done.model, {"x": VALID["x"][:16]})[name], logits[:16], atol=1e-5)
 
 
 @pytest.mark.parametrize("stop", [9, 12])  # in an epoch and at its end
@@ -162,7 +162,7 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     wild = bn.Train(optimizer=bn.SGD(1.5, momentum=0.9))
     done = fit(epochs=6, train=wild, validation_data=VALID, checkpoint=tmp_path)
     best = done.restore(tmp_path / "best.safetensors")
-    first = bn.fit(best.graph, DATA, bn.Train(optimizer=bn.SGD(0.0)), steps=1, validation_data=VALID, threads=1)
+    first = bn.fit(best.model, DATA, bn.Train(optimizer=bn.SGD(0.0)), steps=1, validation_data=VALID, threads=1)
     assert first.report.evaluations[0].loss == done.report.best.loss
     with pytest.raises(CheckpointError, match="found one of another model"):
         fit(steps=1, model=perceptron(hidden=8)).restore(tmp_path / "best.safetensors")
@@ -379,15 +379,8 @@ def test_a_state_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
         if now.call == 2:
             trainer.step.state["b1"] = np.full(24, np.nan, "f4")
 
-    trainer = prepare(
-        perceptron(),
-        DATA,
-        TRAIN,
-        TrainingLimits(steps=2, save_every=1),
-        checkpoint=tmp_path,
-        progress=poison,
-        threads=1,
-    ).trainer
+    loop = LoopOptions(TrainingLimits(steps=2, save_every=1), checkpoint=tmp_path, progress=poison)
+    trainer = prepare(perceptron(), DATA, TRAIN, loop, threads=1).trainer
     with pytest.raises(DivergenceError, match=r"found state 'b1.*' that is not finite.*step-0000000001"):
         trainer.run()
     assert [path.name for path in tmp_path.glob("*")] == ["step-0000000001.safetensors"]

@@ -166,7 +166,7 @@ def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkey
         machine("host:2"),
         NETWORKS["mlp"](),
     )
-    monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[3])), {}))
+    monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[2])), {}))
     usual = plan(model, here, seconds=0.2, measure=ranks)
     needs = {"plan": [{"state": 900}, {"state": 5000}], "data parallelism": [{"state": 1000}] * 2}
     monkeypatch.setattr(planned, "plan_memory", lambda graph, train, splits, *_: needs[which(splits, usual)])

@@ -11,9 +11,7 @@ import pytest
 from burnish.comm import Comm, launch
 from burnish.errors import PlanError
 from burnish.fitting.fit import fit
-from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import read_plan
-from burnish.fitting.ranks import fit_ranks
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.parallel.model.operations import OperationGraph, operations
@@ -222,14 +220,16 @@ def test_training_by_a_plan_file(tmp_path: Path) -> None:
     drawn = np.random.default_rng(5)
     data = {"x": drawn.normal(size=(64, 6)).astype(np.float32), "label": drawn.integers(0, 4, 64)}
     alone = fit(graph, data, TRAIN, epochs=2)
-    limits = TrainingLimits(epochs=2, save_every=4)
-    found = fit_ranks(graph, data, TRAIN, limits, plan, 2, worker_kind="thread", checkpoint=tmp_path / "kept")
+    found = fit(
+        graph, data, TRAIN, epochs=2, save_every=4, plan=path, workers=2, worker_kind="thread",
+        checkpoint=tmp_path / "kept",
+    )  # fmt: skip
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
     for name in ("w1", "w2", "b1"):
         np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
-    resumed = fit_ranks(  # by other splits: checkpoints hold the whole model
-        graph, data, TRAIN, replace(limits, epochs=3, resume=True), TensorSplits({}), 2, worker_kind="thread",
-        checkpoint=tmp_path / "kept",
+    resumed = fit(  # by other splits: checkpoints hold the whole model
+        graph, data, TRAIN, epochs=3, save_every=4, resume=True, plan=TensorSplits({}), workers=2,
+        worker_kind="thread", checkpoint=tmp_path / "kept",
     )  # fmt: skip
     assert resumed.report.resumed == 16
 

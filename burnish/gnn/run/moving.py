@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.fitting.data import Batch
 from burnish.gnn.data.partition import LEAST_GAIN, Cuts, Graphs, LayerSeconds, Partitioner, occupied
 from burnish.gnn.data.share import LEAST_ROWS
+from burnish.gnn.run.feeds import Batch
 from burnish.gnn.run.train import Made
 
 FIRST = 2  # epochs before ranges may move for the first time: the first one finds everything cold
