@@ -31,14 +31,14 @@ import burnish as bn
 from benchmarks import gnn_memory
 from benchmarks.graph_peers import dgl_step, pyg_step, torch_step
 from benchmarks.resident import forget_peak, resident
+from burnish.fitting.fit import fit
 from burnish.gnn.data.generators import block_model, dataset
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.store import save
 from burnish.gnn.model.models import Network, network
 from burnish.gnn.run.feeds import LABEL, inputs_of, labels_of
 from burnish.gnn.run.sampling import Sampling
-from burnish.gnn.run.train import fit, recipe_of
-from burnish.gnn.run.workers import fit_workers
+from burnish.gnn.run.train import GraphOptions, recipe_of, score
 
 Row = dict[str, Any]
 WHAT = ("epochs", "memory", "budgets", "sampling", "depth", "workers")
@@ -188,15 +188,16 @@ def sampling(arguments: argparse.Namespace) -> list[Row]:
 
         began: list[float] = []
         found = fit(
-            net, graph, epochs=count, sampling=how, threads=arguments.threads, evaluate_every=5, progress=note,
-            watch=partial(_begin, began),
+            net, graph, epochs=count, graph_options=GraphOptions(sampling=how), threads=arguments.threads,
+            evaluate_every=5,
+            progress=note, on_step=partial(_begin, began),
         )  # fmt: skip
         wanted = rows[0]["reached"] if rows else 0.99 * max(accuracy for _, accuracy in seen)
         to = next((t - began[0] for t, accuracy in seen if accuracy >= wanted), None)
         rows.append({
             "training": name, "epochs": count, "updates": found.report.updates,
             "CPU s": time.process_time() - began[0], "reached": wanted, "CPU s to reach it": to,
-            "best validation": max(accuracy for _, accuracy in seen), "test accuracy": found.score(graph),
+            "best validation": max(accuracy for _, accuracy in seen), "test accuracy": score(found.model, graph),
         })  # fmt: skip
     return rows
 
@@ -228,7 +229,7 @@ def depth(arguments: argparse.Namespace) -> list[Row]:
     for layers, hidden in ((1, 64), (2, 16), (2, 64), (3, 64), (4, 64), (4, 128)):
         net = network("deep_gcn", 32, graph.classes, hidden=hidden, depth=layers, dropout=0.3)
         found = fit(net, graph, epochs=100, threads=arguments.threads, evaluate_every=5)
-        rows.append({"layers": layers, "hidden": hidden, "test accuracy": found.score(graph)})
+        rows.append({"layers": layers, "hidden": hidden, "test accuracy": score(found.model, graph)})
     return rows
 
 
@@ -244,7 +245,7 @@ def workers(arguments: argparse.Namespace) -> list[Row]:
             first: float | None = None
             for count in (1, 2, 4):
                 began = resource.getrusage(resource.RUSAGE_CHILDREN)
-                found = fit_workers(net, path, workers=count, kind="process", epochs=5, threads=1)
+                found = fit(net, path, workers=count, epochs=5, threads=1)
                 loss = float(found.report.losses[-1])
                 first = loss if first is None else first
                 rows.append({

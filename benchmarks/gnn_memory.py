@@ -22,9 +22,10 @@ import numpy as np
 
 import burnish as bn
 from burnish.errors import ParameterError
+from burnish.fitting.fit import fit
 from burnish.gnn.data.regions import peak_bytes
 from burnish.gnn.model.models import network
-from burnish.gnn.run.train import fit
+from burnish.gnn.run.train import GraphOptions
 from burnish.memory.sizes import parse_budget
 from burnish.memory.swap import PLANNERS
 
@@ -142,10 +143,11 @@ def trained_within(arguments: argparse.Namespace) -> Row:
         marks.append((0.0, time.process_time()))
 
     try:
+        train = bn.Train(optimizer=bn.Adam(0.01), memory_budget=None if budget == NO_BUDGET else budget)
+        options = GraphOptions(planner=arguments.planner, folder=arguments.folder)
         found = fit(
-            net, path, epochs=arguments.rounds, memory_budget=None if budget == NO_BUDGET else budget,
-            planner=arguments.planner, threads=arguments.threads, folder=arguments.folder, evaluate_every=10**6,
-            progress=note, watch=begin,
+            net, path, train, epochs=arguments.rounds, threads=arguments.threads, graph_options=options,
+            evaluate_every=10**6, progress=note, on_step=begin,
         )  # fmt: skip
     except ParameterError as error:
         return {**told, "refused": str(error)}

@@ -19,10 +19,11 @@ from rich.table import Table
 
 import burnish as bn
 from burnish.base.optional import require
+from burnish.fitting.fit import fit
 from burnish.gnn.data.generators import block_model
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.run.pyg import from_pyg
-from burnish.gnn.run.train import fit
+from burnish.gnn.run.train import score
 
 KINDS = ("gcn", "sage", "gin", "gat")
 WIDTH, HIDDEN, CLASSES = 32, 64, 8
@@ -80,7 +81,7 @@ def beside(kind: str, graph: Graph, epochs: int) -> Row:
         "network": kind, "epochs": epochs, "first loss": wanted[0], "last loss": float(losses[-1]),
         "PyG last loss": wanted[-1], "apart": float(np.abs(losses - wanted).max() / wanted[0]),
         "in 10 epochs": float(np.abs(losses - wanted)[:10].max() / wanted[0]),
-        "test accuracy": trained.score(graph, "test"),
+        "test accuracy": score(trained.model, graph, "test"),
         "PyG accuracy": float(right.double().mean()),
     }  # fmt: skip
 

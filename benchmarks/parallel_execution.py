@@ -1,7 +1,7 @@
 """Executed parallel plans: simulated against measured steps, weights of random strategies, memory, a killed rank.
 
 `python -m benchmarks.parallel_execution [real|planned|weights|memory|overlap|killed …] [--strategies N] [--clock cpu]
-[--ranks thread|process|torch] [--json FILE]`.
+[--workers thread|process|torch] [--json FILE]`.
 
 planned   what `burnish.plan` chooses on 2 ranks: step times of splits, pipeline and data parallelism, ms
 real      step time of strategies on 2 ranks, predicted by costs that were measured here, against measured ones
@@ -34,9 +34,9 @@ import burnish as bn
 from benchmarks.parallel_memory import memory
 from burnish.comm import launch
 from burnish.errors import WorkerError
-from burnish.fitting.loop import TrainingLimits
+from burnish.fitting.fit import fit
 from burnish.fitting.planned import step_inputs
-from burnish.fitting.ranks import faster_plan, fit_ranks
+from burnish.fitting.ranks import faster_plan
 from burnish.graph.graph import Graph
 from burnish.machines.target import target
 from burnish.parallel.model.operations import operations
@@ -74,10 +74,7 @@ def real(count: int, ranks: LaunchConfig) -> list[Row]:
         choices = [space.choice(data_parallel(model, known.machine))]
         choices += [space.random(seed) for seed in range(count - 1)]
         plans = {str(i): splits_of(model, space.strategy(c)) for i, c in enumerate(choices)}
-        _, times = faster_plan(
-            graph, step_inputs(graph, ranks.train), ranks.train, plans, 2, kind=ranks.kind, steps=ranks.steps,
-            clock=ranks.clock,
-        )  # fmt: skip
+        _, times = faster_plan(graph, step_inputs(graph, ranks.train), plans, 2, ranks)
         predicted = np.array([predicted_ms(sim, c, ranks.clock) for c in choices])
         measured = np.array([1e3 * seconds for seconds in times.values()])
         rows.append({"network": name, "clock": ranks.clock, "strategies": count, **compared(predicted, measured),
@@ -232,20 +229,19 @@ def _next_wait(executable: Executable, number: int) -> int:
 def killed() -> list[Row]:
     """Seconds between the death of a rank and its name, and whether training goes on to the same weights."""
     model, data = small.NETWORKS["mlp"](), killing.rows()
-    limits = TrainingLimits(steps=12, save_every=3)
-    whole = fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, kind="thread")
+    how: dict[str, Any] = {"steps": 12, "save_every": 3, "plan": killing.MIXED, "workers": 2}
+    whole = fit(model, data, small.TRAIN, **how, worker_kind="thread")
     with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as other:
         os.environ[killing.DEATH] = f"{other}/time"
         killing.ranks_module.train_rank = killing.dies
         named = None
         try:
-            fit_ranks(model, data, small.TRAIN, limits, killing.MIXED, 2, checkpoint=folder)
+            fit(model, data, small.TRAIN, **how, checkpoint=folder)
         except WorkerError as error:
             named = error.rank
         seconds = time.time() - float(Path(f"{other}/time").read_text(encoding="utf-8"))
         killing.ranks_module.train_rank = killing.train_rank
-        resumed = TrainingLimits(steps=12, save_every=3, resume=True)
-        again = fit_ranks(model, data, small.TRAIN, resumed, killing.MIXED, 2, kind="thread", checkpoint=folder)
+        again = fit(model, data, small.TRAIN, **how, resume=True, worker_kind="thread", checkpoint=folder)
     same = all(np.array_equal(again.states[name], value) for name, value in whole.states.items())
     row = {"named": named, "seconds": seconds, "bar": 2.0, "same_weights": same}
     show(row)
@@ -268,15 +264,15 @@ def main() -> None:
     parser.add_argument("--strategies", type=int, default=0, help="of weights (200), real (20), memory (10)")
     parser.add_argument("--networks", default=",".join(small.NETWORKS), help="of weights")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall", help="of real")
-    parser.add_argument("--ranks", choices=("thread", "process", "torch"), help="of weights (thread), real (process)")
+    parser.add_argument("--workers", choices=("thread", "process", "torch"), help="of weights (thread), real (process)")
     parser.add_argument("--steps", type=int, default=7, help="of each strategy that are timed")
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    ranks = LaunchConfig(small.TRAIN, given.ranks or "process", steps=given.steps, clock=given.clock)
+    ranks = LaunchConfig(small.TRAIN, given.workers or "process", steps=given.steps, clock=given.clock)
     parts: Mapping[str, Callable[[], list[Row]]] = {
         "real": lambda: real(given.strategies or 20, ranks),
         "planned": lambda: planned(ranks),
-        "weights": lambda: weights(given.strategies or 200, given.ranks or "thread", given.networks.split(",")),
+        "weights": lambda: weights(given.strategies or 200, given.workers or "thread", given.networks.split(",")),
         "memory": lambda: memory(wide(), given.strategies or 10), "overlap": overlap, "killed": killed,
     }  # fmt: skip
     unknown = [part for part in given.parts if part not in parts]

@@ -75,7 +75,7 @@ def tuned(address: str, key: bytes, owner: str, kind: str, seconds: float, recor
     devices = Devices(RemotePool(address, key), kind, owner)
     store = RecordFile(records)
     with Evaluator(machine, workers=1, threads=1, run_limit=30.0, devices=devices) as evaluator:
-        options = Tune(seconds=seconds, least_gain=0, strategy="random", seed=seed, cold=False)
+        options = Tune(seconds=seconds, min_gain=0, strategy="random", seed=seed, cold=False)
         session = Session(tasks, store, evaluator, options, strategy=strategy)
         session.run()
         runner = evaluator._runner

@@ -125,7 +125,7 @@ def throughput(layer: str, task: TuningTask, trials: int) -> Throughput:
         evaluator.evaluate([evaluator.default(a.task) for a in task.space.alternatives])
         evaluator.spent.clear()
         evaluator.built.clear()
-        settings = Tune(seconds=None, trials=trials, least_gain=0.0)
+        settings = Tune(seconds=None, trials=trials, min_gain=0.0)
         session = Session([task], RecordFile(Path(folder) / "records.jsonl"), evaluator, settings)
         tuner = session.kernels[0].tuner
         proposing = _Clock(tuner.propose)

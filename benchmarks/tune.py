@@ -68,7 +68,7 @@ class Search:
 def search(layer: str, task: TuningTask, strategy: str, seed: int, trials: int, evaluator: Evaluator) -> Search:
     """One search from nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        settings = Tune(seconds=None, trials=trials, least_gain=0.0, strategy=strategy, seed=seed)
+        settings = Tune(seconds=None, trials=trials, min_gain=0.0, strategy=strategy, seed=seed)
         outcome = Session([task], RecordFile(Path(folder) / "records.jsonl"), evaluator, settings).run()
     (kernel,) = outcome.kernels
     costs = np.array(kernel.tuner.costs)
@@ -110,7 +110,7 @@ def measure_model(name: str, threads: int, tuning_seconds: float, seconds: float
     path = models.build(name)
     inputs = models.inputs(name, seed=1)
     with tempfile.TemporaryDirectory() as folder:
-        graph, settings = import_graph(str(path)), Tune(seconds=tuning_seconds, least_gain=0.002)
+        graph, settings = import_graph(str(path)), Tune(seconds=tuning_seconds, min_gain=0.002)
         tuned = tune_model(graph, settings, Path(folder) / "records.jsonl", target=host(), threads=threads)
     runs = {peer: peers.prepare(peer, path, threads) for peer in harness.PEERS}
     runs = {"burnish": peers.compiled(tuned.module), **runs}

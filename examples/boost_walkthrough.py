@@ -82,7 +82,7 @@ def main() -> None:
             {"objective": "reg:squarederror", "max_depth": 5, "learning_rate": 0.1, "eval_metric": "rmse"},
             train,
             rounds=ROUNDS,
-            valid={"train": train, "valid": valid},
+            validation_data={"train": train, "valid": valid},
             early_stopping_rounds=30,
             history=history,
         )

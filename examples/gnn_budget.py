@@ -32,11 +32,11 @@ def main() -> None:
         subprocess.run(make, check=True)
         file = bn.gnn.GraphFile.open(path)
         network = bn.gnn.network("gcn", file.sections["features"].shape[1], file.classes, hidden=128)
-        trained = bn.gnn.fit(
-            network, path, epochs=arguments.epochs, memory_budget=arguments.memory_budget, progress=show,
-            evaluate_every=arguments.epochs,
+        train = bn.Train(optimizer=bn.Adam(0.01), memory_budget=arguments.memory_budget)
+        trained = bn.fit(
+            network, path, train, epochs=arguments.epochs, evaluate_every=arguments.epochs, progress=show
         )  # fmt: skip
-        print(trained.plan)
+        print(*trained.notes)
         budget = parse_budget("--memory-budget", arguments.memory_budget)
         assert peak_bytes() <= budget, f"found a peak of {peak_bytes()} bytes; allowed: {budget}"
         assert trained.report.losses[-1] < trained.report.losses[0]

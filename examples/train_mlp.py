@@ -46,7 +46,7 @@ def main() -> None:
             print(f"step {number:4}: loss {losses[-1]:.4f}")
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10]), "the loss has not fallen"
 
-    step.state["optimizer.rate"] = np.array(0.0003)  # what the optimizer knows is state, as the parameters are
+    step.state["optimizer.learning_rate"] = np.array(0.0003)  # what the optimizer knows is state, as the parameters are
     with tempfile.TemporaryDirectory() as folder:
         step.save(Path(folder) / "step.bn")
         again = bn.load(Path(folder) / "step.bn")

@@ -93,7 +93,7 @@ def trees() -> Case:
 
 
 def training() -> Case:
-    step = bn.compile(dense(), train=bn.Train("squared", bn.SGD(0.1)))
+    step = bn.compile(dense(), train=bn.Train("mse", bn.SGD(0.1)))
     return step, [X, np.ones((4, 3), np.float32)]
 
 

@@ -31,7 +31,7 @@ def test_a_model_is_tuned_on_a_board_and_judged_there(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
     with DevicePool([BoardEntry("arm", ARM, "emulator")]) as pool:
         found = tuned(
-            model(), bn.Tune(seconds=None, trials=4, least_gain=0), target=ARM, records=records, rewrite=False,
+            model(), bn.Tune(seconds=None, trials=4, min_gain=0), target=ARM, records=records, rewrite=False,
             devices=Devices(pool, ARM, "me"),
         )  # fmt: skip
     made = [record for record in RecordFile(records).all() if not record.won]

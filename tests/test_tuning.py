@@ -49,7 +49,7 @@ def test_a_tuned_model_gives_the_same_answer(model: Path, tmp_path: Path) -> Non
     plain = bn.compile(str(model))(X)
     heard: list[tuple[str, int, int]] = []
     tuned = bn.compile(
-        str(model), tune=bn.Tune(seconds=None, trials=12, least_gain=0.0), records=records,
+        str(model), tune=bn.Tune(seconds=None, trials=12, min_gain=0.0), records=records,
         progress=lambda *stage: heard.append(stage),
     )  # fmt: skip
     done = [stage for stage in heard if stage[0] == "tune"]
@@ -63,7 +63,7 @@ def test_a_tuned_model_gives_the_same_answer(model: Path, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_the_command_line_tunes_and_goes_on(model: Path, tmp_path: Path) -> None:
     records, output = tmp_path / "records.jsonl", tmp_path / "small.bn"
-    limits = ["--trials", "4", "--least-gain", "0"]
+    limits = ["--trials", "4", "--min-gain", "0"]
     arguments = ["tune", str(model), *limits, "-o", str(output), "--records", str(records), "--json"]
     first = CliRunner().invoke(app, arguments)
     assert first.exit_code == 0, first.output
@@ -110,7 +110,7 @@ def test_a_corrupt_line_costs_that_line(model: Path, tmp_path: Path) -> None:
 def test_a_tuned_model_that_fails_is_not_taken(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = Comparison(outcome="wrong", error="output 'y' differs")
     monkeypatch.setattr(Sandbox, "compare", lambda *given, **options: failed)
-    options = bn.Tune(seconds=None, trials=4, least_gain=0.0)
+    options = bn.Tune(seconds=None, trials=4, min_gain=0.0)
     with pytest.warns(RuntimeWarning, match="tune: .*: wrong: output 'y' differs; the untuned one is taken"):
         tuned = tune_model(import_graph(str(model)), options, tmp_path / "r.jsonl", target=host())
     report = described(tuned)

@@ -45,10 +45,10 @@ def _dataset(**options: Any) -> Dataset:
     return Dataset.of(table, _label(table), categorical=(0, 1) if options.get("categories") else ())
 
 
-def _used(params: dict[str, Any], data: Dataset, valid: bool = False, **options: Any) -> Model:
+def _used(params: dict[str, Any], data: Dataset, validation_data: bool = False, **options: Any) -> Model:
     """A model, with what is done with it next: metrics of another set, and predictions."""
-    sets = {"valid": data} if valid else {}
-    model = train(params, data, ROUNDS, valid=sets, **options)
+    sets = {"valid": data} if validation_data else {}
+    model = train(params, data, ROUNDS, validation_data=sets, **options)
     predict(model, data)
     return model
 
@@ -56,16 +56,16 @@ def _used(params: dict[str, Any], data: Dataset, valid: bool = False, **options:
 def common() -> None:
     """Regression, two classes and several, with metrics and early stopping; missing values; leaves; one thread."""
     for size in SIZES:
-        _used({}, _dataset(size=size), valid=True)
+        _used({}, _dataset(size=size), validation_data=True)
     for missing in (False, True):
         data = _dataset(missing=missing)
         _used({"threads": 1, "max_depth": 9}, data)
     positive = _relabelled(data, _label(_table()) > 0)
-    model = _used({"objective": "logistic", "eval_metric": METRICS}, positive, valid=True)
+    model = _used({"objective": "logistic", "eval_metric": METRICS}, positive, validation_data=True)
     for output in ("class", "margin", "leaf"):
         predict(model, positive, output=output)
     classes = _relabelled(data, np.digitize(_label(_table()), (-1, 1)))
-    model = _used({"objective": "softmax", "num_class": 3}, classes, valid=True)
+    model = _used({"objective": "softmax", "num_class": 3}, classes, validation_data=True)
     predict(model, classes, output="class")
 
 
@@ -118,13 +118,13 @@ def objectives() -> None:
     data = _dataset()
     positive = _relabelled(data, np.exp(_label(_table()) / 4))
     for name in ("reg:absoluteerror", "reg:pseudohubererror", "huber", "quantile"):
-        _used({"objective": name}, data, valid=True)
+        _used({"objective": name}, data, validation_data=True)
     for name in ("poisson", "reg:gamma", "reg:tweedie", "survival:cox"):
-        _used({"objective": name}, positive, valid=True)
+        _used({"objective": name}, positive, validation_data=True)
     for noise in ("normal", "logistic", "extreme"):
         upper = np.full(ROWS, np.inf)
         bounded = Dataset.of(data.table, label_lower_bound=positive.label, label_upper_bound=upper)
-        _used({"objective": "survival:aft", "aft_loss_distribution": noise}, bounded, valid=True)
+        _used({"objective": "survival:aft", "aft_loss_distribution": noise}, bounded, validation_data=True)
     label = _label(_table())
     _used({}, Dataset.of(data.table, np.stack([label, -label], 1)))
 
@@ -135,7 +135,7 @@ def ranking() -> None:
     relevance = np.digitize(_label(_table()), (-1, 0, 1))
     for name, label in (("rank_ndcg", relevance), ("rank_pairwise", relevance), ("rank_map", relevance > 1)):
         queries = _relabelled(data, label, group=[20] * (ROWS // 20))
-        _used({"objective": name}, queries, valid=True)
+        _used({"objective": name}, queries, validation_data=True)
         _used({"objective": name, "lambdarank_pair_method": "mean"}, queries)
 
 

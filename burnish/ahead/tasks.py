@@ -106,11 +106,12 @@ def memory() -> None:
 
 def whole_graphs() -> None:
     """Networks on graphs, trained and applied: a symmetric graph, and a directed one with weights and self loops."""
+    from burnish.fitting.fit import fit
     from burnish.gnn.data.csr import CSR
     from burnish.gnn.data.generators import block_model
     from burnish.gnn.data.graph import Graph
     from burnish.gnn.model.models import network
-    from burnish.gnn.run.train import fit
+    from burnish.gnn.run.train import score
 
     graph, draw = block_model(400, 4000, 3, 8), np.random.default_rng(0)
     source, target = draw.integers(0, 400, (2, 3000))
@@ -121,22 +122,23 @@ def whole_graphs() -> None:
         for kind in ("gcn", "sage", "gin", "gat"):
             made = network(kind, graph.width, graph.classes, hidden=16)
             trained = fit(made, graph, epochs=2, cache_dir=folder)
-            trained.score(graph, "test")
+            score(trained.model, graph, "test")
         fit(network("gcn", graph.width, graph.classes, hidden=16), directed, epochs=2, cache_dir=folder)
 
 
 def sampled_graphs() -> None:
     """Batches of vertices with some of their neighbours."""
+    from burnish.fitting.fit import fit
     from burnish.gnn.data.generators import block_model
     from burnish.gnn.model.models import network
     from burnish.gnn.run.sampling import Sampling
-    from burnish.gnn.run.train import fit
+    from burnish.gnn.run.train import GraphOptions
 
     graph = block_model(400, 4000, 3, 8)
     with tempfile.TemporaryDirectory() as folder:
         for kind in ("sage", "gcn"):
             made = network(kind, graph.width, graph.classes, hidden=16)
-            fit(made, graph, epochs=2, sampling=Sampling(64, (5, 5)), cache_dir=folder)
+            fit(made, graph, epochs=2, graph_options=GraphOptions(Sampling(64, (5, 5))), cache_dir=folder)
 
 
 def tuning() -> None:

@@ -56,7 +56,7 @@ def train(
     dataset: Dataset,
     rounds: int | None = None,
     *,
-    valid: Valid = (),
+    validation_data: Valid = (),
     early_stopping_rounds: int | None = None,
     callbacks: Sequence[Callback] = (),
     continue_from: Ensemble | None = None,
@@ -69,15 +69,15 @@ def train(
 ) -> Model:
     """Trains a model by Newton boosting (§2.1.2): each round fits trees to the gradient and Hessian of the loss.
 
-    params: names of XGBoost, LightGBM and scikit-learn, see `Params`. valid: named data sets to evaluate after each
-    round; with `early_stopping_rounds`, training ends when the last metric of the last of them has not improved for so
-    many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best round, up to
-    which `predict` uses it. history receives the metrics' values. continue_from: a model whose rounds come first; the
-    result is that of one longer training, bit for bit; or with `process_type` "update", whose first `rounds` rounds (by
-    default all) keep their splits and get the leaves that follow from this data. resume_from: a model of the first
-    rounds of this same training, whose trees are not grown again; metrics, early stopping and the result are those of a
-    training that was never interrupted. comm: workers that each hold a part of the rows. grower: takes the place of the
-    one `tree_method` names.
+    params: names of XGBoost, LightGBM and scikit-learn, see `Params`. validation_data: named data sets to evaluate
+    after each round; with `early_stopping_rounds`, training ends when the last metric of the last of them has not
+    improved for so many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best
+    round, up to which `predict` uses it. history receives the metrics' values. continue_from: a model whose rounds come
+    first; the result is that of one longer training, bit for bit; or with `process_type` "update", whose first `rounds`
+    rounds (by default all) keep their splits and get the leaves that follow from this data. resume_from: a model of the
+    first rounds of this same training, whose trees are not grown again; metrics, early stopping and the result are
+    those of a training that was never interrupted. comm: workers that each hold a part of the rows. grower: takes the
+    place of the one `tree_method` names.
 
     A callback is a function, called after each round (before it if the function has a true attribute
     `before_iteration`), or an object with some of the methods before_training, before_iteration, after_iteration and
@@ -104,7 +104,7 @@ def train(
         settled, grower = update_of(settled, dataset, workers, continue_from, rounds)
         continue_from = continue_from.slice(0, 0)
     training = training_of(settled)(settled, dataset, workers, comm, grower, continue_from)
-    named = named_datasets(valid)
+    named = named_datasets(validation_data)
     evaluation = EvaluationSets(training, named, {} if history is None else history)
     loop = _Loop(training, evaluation, callbacks)
     if resume_from is not None:
@@ -115,17 +115,19 @@ def train(
 class EvaluationSets:
     """Margins and metrics of the evaluation sets, and the best round by the last metric of the last of them."""
 
-    def __init__(self, training: Training, valid: Mapping[str, Dataset], history: History) -> None:
+    def __init__(self, training: Training, validation_data: Mapping[str, Dataset], history: History) -> None:
         self._training = training
         params = training.params
         names = params.eval_metric or (training.objective.metric,)
         self._metrics = distinct([metric_of(name) for name in names])
-        if params.early_stopping_rounds and not valid:
-            raise ParameterError("parameter 'early_stopping_rounds': found without a data set in 'valid'; allowed: one")
-        self.valid = {name: _like(name, dataset, training) for name, dataset in valid.items()}
+        if params.early_stopping_rounds and not validation_data:
+            raise ParameterError(
+                "parameter 'early_stopping_rounds': found without a data set in 'validation_data'; allowed: one"
+            )
+        self.validation_data = {name: _like(name, dataset, training) for name, dataset in validation_data.items()}
         self._margins = {
             name: training.margin if dataset is training.dataset else training.margins(dataset)
-            for name, dataset in self.valid.items()
+            for name, dataset in self.validation_data.items()
         }
         self.history = history
         self.scores: Scores = {}
@@ -141,7 +143,7 @@ class EvaluationSets:
     def add(self, trees: Sequence[Tree]) -> None:
         """Adds the trees of a round to the margins, and computes the metrics."""
         training = self._training
-        for name, dataset in self.valid.items():
+        for name, dataset in self.validation_data.items():
             margin = self._margins[name]
             if dataset is not training.dataset:
                 if training.rescales:
@@ -153,12 +155,12 @@ class EvaluationSets:
             self.scores[name] = values
             for metric, value in values.items():
                 self.history.setdefault(name, {}).setdefault(metric, []).append(value)
-        if self.valid and training.params.early_stopping_rounds:
+        if self.validation_data and training.params.early_stopping_rounds:
             last = self._metrics[-1]
-            name = list(self.valid)[-1]
+            name = list(self.validation_data)[-1]
             value = self.scores[name][last.name]
             if np.isnan(value) and not self._nan:
-                warn_nan(last.name, f"valid {name!r}", training.rounds)
+                warn_nan(last.name, f"validation_data {name!r}", training.rounds)
                 self._nan = True
             if self.best_round is None or last.improves(value, self.best_score):
                 self.best_round, self.best_score = training.rounds - 1, value
@@ -254,17 +256,19 @@ def workers_of(threads: int, dataset: Dataset) -> Workers:
     return Workers(threads or None) if cells >= ONE_THREAD_CELLS else Workers(1)
 
 
-def named_datasets(valid: Valid) -> dict[str, Dataset]:
+def named_datasets(validation_data: Valid) -> dict[str, Dataset]:
     """Evaluation sets by name, from a mapping, or from pairs in either order."""
-    pairs: Any = valid.items() if isinstance(valid, Mapping) else valid
+    pairs: Any = validation_data.items() if isinstance(validation_data, Mapping) else validation_data
     named: dict[str, Dataset] = {}
     for pair in pairs if isinstance(pairs, Iterable) else [pairs]:
         first, second = pair if isinstance(pair, Sequence) and len(pair) == 2 else (pair, None)
         name, dataset = (first, second) if isinstance(first, str) else (second, first)
         if not isinstance(name, str) or not isinstance(dataset, Dataset):
-            raise ParameterError("valid: found an entry that is no pair of a name and a Dataset; allowed: such pairs")
+            raise ParameterError(
+                "validation_data: found an entry that is no pair of a name and a Dataset; allowed: such pairs"
+            )
         if name in named:
-            raise ParameterError(f"valid: found the name {name!r} twice; allowed: different names")
+            raise ParameterError(f"validation_data: found the name {name!r} twice; allowed: different names")
         named[name] = dataset
     return named
 
@@ -277,14 +281,16 @@ def _like(name: str, dataset: Dataset, fitted: Training) -> Dataset:
     training = fitted.dataset
     if dataset is training:
         return dataset
-    dataset = dataset.arranged(training.feature_names, f"valid {name!r}")
+    dataset = dataset.arranged(training.feature_names, f"validation_data {name!r}")
     if dataset.features != training.features:
-        raise DataError(f"valid {name!r}: found {dataset.features} features; allowed: {training.features}")
+        raise DataError(f"validation_data {name!r}: found {dataset.features} features; allowed: {training.features}")
     if dataset.weight is not None and fitted.reduction.maximum(float(dataset.weight.max(initial=0.0))) == 0.0:
-        raise DataError(f"valid {name!r}: weight: found 0 for all rows; allowed: one that is positive, at least")
+        raise DataError(
+            f"validation_data {name!r}: weight: found 0 for all rows; allowed: one that is positive, at least"
+        )
     try:
         if dataset.label is not None:  # a metric that wants labels says so itself
             objective_for(fitted.params, dataset, training.targets).prepare(dataset, Reduction())
         return encode_as(dataset, training.categories, training.policy)
     except DataError as error:
-        raise DataError(f"valid {name!r}: {error}") from None
+        raise DataError(f"validation_data {name!r}: {error}") from None

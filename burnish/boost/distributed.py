@@ -36,8 +36,8 @@ def train_distributed(
     rounds: int | None = None,
     *,
     workers: int = 2,
-    kind: str = "process",
-    valid: Valid = (),
+    worker_kind: str = "process",
+    validation_data: Valid = (),
     early_stopping_rounds: int | None = None,
     history: History | None = None,
     threads: int | None = None,
@@ -48,8 +48,8 @@ def train_distributed(
 ) -> Model:
     """Trains as `train` does, on `workers` workers among which the rows are shared out.
 
-    kind: "process", "thread", "torch" (processes that talk through gloo) or "ray" (actors). threads: of each worker;
-    by default the cores of this process are shared out. checkpoint: a folder where the model is saved every
+    worker_kind: "process", "thread", "torch" (processes that talk through gloo) or "ray" (actors). threads: of each
+    worker; by default the cores of this process are shared out. checkpoint: a folder where the model is saved every
     `checkpoint_every` rounds; a training that finds its own checkpoints there goes on after the last whole one, and its
     result is that of a training never interrupted, bit for bit. restarts: how often training is begun again by itself,
     from the last checkpoint, after a worker has died. timeout: seconds that a worker waits for another.
@@ -58,13 +58,13 @@ def train_distributed(
     """
     check_dataset("train_distributed", dataset)
     settled = _settled(params, dataset, rounds, early_stopping_rounds)
-    named = named_datasets(valid)
+    named = named_datasets(validation_data)
     if workers < 1 or restarts < 0 or checkpoint_every < 1:
         raise ParameterError(
             f"train_distributed: found workers={workers}, restarts={restarts}, checkpoint_every={checkpoint_every}; "
             "allowed: at least 1, 0 and 1"
         )
-    start = launcher(kind, timeout)
+    start = launcher(worker_kind, timeout)
     threads = threads or settled.threads or max(1, len(os.sched_getaffinity(0)) // workers)
     shards = [shard(dataset, rank, workers) for rank in range(workers)]
     parts = [
@@ -92,23 +92,23 @@ def work(
     comm: Comm,
     params: Params,
     dataset: Dataset,
-    valid: dict[str, Dataset | None],
+    validation_data: dict[str, Dataset | None],
     threads: int,
     folder: str | None,
     every: int,
 ) -> tuple[Model, History] | None:
     """What one worker does: trains on its shard, and as the first worker saves checkpoints and returns the model.
 
-    `valid`: parts of the evaluation sets; None is the training data.
+    `validation_data`: parts of the evaluation sets; None is the training data.
     """
     check_shards(comm, dataset)
-    sets = {name: dataset if data is None else data for name, data in valid.items()}
+    sets = {name: dataset if data is None else data for name, data in validation_data.items()}
     callbacks: Sequence[Callback] = ()
     if folder is not None:
         callbacks = [save_every(every, folder) if comm.rank == 0 else _go_on]
     history: History = {}
     model = train(
-        params, dataset, valid=sets, callbacks=callbacks, history=history, threads=threads, comm=comm,
+        params, dataset, validation_data=sets, callbacks=callbacks, history=history, threads=threads, comm=comm,
         resume_from=_agreed_checkpoint(comm, folder),
     )  # fmt: skip
     return (model, history) if comm.rank == 0 else None

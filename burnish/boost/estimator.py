@@ -203,11 +203,13 @@ class Estimator(_base.BaseEstimator):
         names = getattr(self, "feature_names_in_", None)
         return None if names is None else [str(name) for name in names]
 
-    def _fit(self, params: Params, training: Dataset, valid: dict[str, Dataset], callbacks: Sequence[Any]) -> None:
+    def _fit(
+        self, params: Params, training: Dataset, validation_data: dict[str, Dataset], callbacks: Sequence[Any]
+    ) -> None:
         self.evals_result_: dict[str, dict[str, list[float]]] = {}
         for name in ("best_iteration_", "best_score_"):  # of an earlier fit
             self.__dict__.pop(name, None)
-        if params.early_stopping_rounds and not valid:
+        if params.early_stopping_rounds and not validation_data:
             raise ParameterError(
                 f"early_stopping_rounds: found {params.early_stopping_rounds} without eval_set; allowed: with an "
                 "eval_set in fit, or None"
@@ -219,7 +221,12 @@ class Estimator(_base.BaseEstimator):
                 raise ValueError(f"n_estimators={params.rounds} must be at least {grown}: warm_start keeps those")
             params = dataclasses.replace(params, rounds=params.rounds - grown)
         self.model_: Model = train(
-            params, training, valid=valid, history=self.evals_result_, callbacks=callbacks, continue_from=before
+            params,
+            training,
+            validation_data=validation_data,
+            history=self.evals_result_,
+            callbacks=callbacks,
+            continue_from=before,
         )
         self.n_iter_ = self.model_.rounds
         if self.model_.best_iteration is not None:

@@ -296,12 +296,13 @@ def train_external(
 
     source: a finished store, a file or folder that `readers` read (with the options `read`), or chunks, which are taken
     once: Datasets, arrays, or tuples of what Dataset.of takes. folders: where the store is written, on as many disks;
-    it is removed after training unless `keep`. training: what else `booster.train` takes (valid, callbacks, …).
+    it is removed after training unless `keep`. training: what else `booster.train` takes (validation_data,
+    callbacks, …).
 
     memory_budget: bytes for all buffers, beside what the interpreter with its libraries takes, one chunk of the source,
-    and the sets of `valid`. The state of the rows (`budget.state_of_row`: 20 bytes of a row with one output and
-    without weights) is always in memory. Raises ParameterError, which states the smallest budget that is possible, if
-    the given one is smaller; ParameterError and DataError as `booster.train` does.
+    and the sets of `validation_data`. The state of the rows (`budget.state_of_row`: 20 bytes of a row with one output
+    and without weights) is always in memory. Raises ParameterError, which states the smallest budget that is possible,
+    if the given one is smaller; ParameterError and DataError as `booster.train` does.
     """
     if training.get("continue_from") is not None:
         raise ParameterError(

@@ -56,11 +56,11 @@ class GBTRegressor(_base.RegressorMixin, Estimator):
         weight = None if sample_weight is None else weights_of(sample_weight, x)
         training = self._dataset(x, label=y, weight=weight, base_margin=base_margin)
         rows = rows_of_sets(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
-        valid = {}
+        validation_data = {}
         for number, (a, b, *_) in enumerate(pairs_of(eval_set)):
             table = self._checked(a, reset=False)
-            valid[f"valid_{number}"] = self._dataset(table, training, label=b, **rows[number])
-        self._fit(self._settings(), training, valid, callbacks)
+            validation_data[f"valid_{number}"] = self._dataset(table, training, label=b, **rows[number])
+        self._fit(self._settings(), training, validation_data, callbacks)
         return self
 
     def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803
@@ -111,12 +111,12 @@ class GBTClassifier(_base.ClassifierMixin, Estimator):
             weight = own if weight is None else weight * own
         training = self._dataset(x, label=label, weight=weight, base_margin=base_margin)
         rows = rows_of_sets(len(eval_set), sample_weight_eval_set, base_margin_eval_set)
-        valid = {}
+        validation_data = {}
         for number, (a, b, *_) in enumerate(pairs_of(eval_set)):
             table = self._checked(a, reset=False)
             label = self._numbers(b)
-            valid[f"valid_{number}"] = self._dataset(table, training, label=label, **rows[number])
-        self._fit(self._class_settings(), training, valid, callbacks)
+            validation_data[f"valid_{number}"] = self._dataset(table, training, label=label, **rows[number])
+        self._fit(self._class_settings(), training, validation_data, callbacks)
         return self
 
     def _classes_of(self, y: NDArray[Any]) -> NDArray[np.int64]:
@@ -257,7 +257,7 @@ class GBTRanker(Estimator):
         if whole:
             group = [len(y)]
         training = self._dataset(x, label=y, group=group, qid=qid, weight=query_weight, base_margin=base_margin)
-        valid = {}
+        validation_data = {}
         for name, given in (("eval_group", eval_group), ("eval_qid", eval_qid)):
             if given is not None and len(given) != len(eval_set):
                 raise ParameterError(f"{name}: found {len(given)} entries; allowed: {len(eval_set)}, one for each set")
@@ -272,8 +272,10 @@ class GBTRanker(Estimator):
                     )
                 sizes = [len(b)]
             table = self._checked(a, reset=False)
-            valid[f"valid_{number}"] = self._dataset(table, training, label=b, group=sizes, qid=ids, **more[number])
-        self._fit(self._settings(), training, valid, callbacks)
+            validation_data[f"valid_{number}"] = self._dataset(
+                table, training, label=b, group=sizes, qid=ids, **more[number]
+            )
+        self._fit(self._settings(), training, validation_data, callbacks)
         return self
 
     def predict(self, X: Any, *, base_margin: Any = None, **others: Any) -> NDArray[np.float32]:  # noqa: N803

@@ -72,7 +72,7 @@ _ADVICE = {
     "predictor": "none is needed", "sampling_method": "subsample",
     "refresh_leaf": "train(…, continue_from=…)", "xgb_model": "train(…, continue_from=…)",
     "init_model": "train(…, continue_from=…)", "warm_start": "train(…, continue_from=…)",
-    "early_stopping": "early_stopping_rounds with an evaluation set", "validation_fraction": "valid=…",
+    "early_stopping": "early_stopping_rounds with an evaluation set", "validation_fraction": "validation_data=…",
     "top_rate": "subsample", "other_rate": "subsample", "data_sample_strategy": "subsample",
     "bagging_freq": "subsample, of every tree", "subsample_freq": "subsample, of every tree",
     "sketch_eps": "max_bin", "border_count": "max_bin, one more than the borders", "max_bin_by_feature": "max_bin",

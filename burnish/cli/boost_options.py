@@ -82,16 +82,17 @@ class BoostOptions:
     """Options of `burnish boost train`, except its data and how they are read.
 
     ``output``: the model file to write. ``param``: NAME=VALUE, by the names of XGBoost, LightGBM, scikit-learn.
-    ``rounds``: boosting rounds, 100 by default. ``valid``: a file to evaluate after each round. ``early_stopping``:
-    rounds without a better score of the last --valid after which training stops. ``continue_from``: a model whose
-    rounds come first. ``memory_budget``: trains out of core within this much memory, such as 512M or 2G. ``folder``:
-    where blocks are kept meanwhile, with --memory-budget. ``force``: replaces an output file that is no model.
+    ``rounds``: boosting rounds, 100 by default. ``validation_data``: a file to evaluate after each round.
+    ``early_stopping``: rounds without a better score of the last --validation-data after which training stops.
+    ``continue_from``: a model whose rounds come first. ``memory_budget``: trains out of core within this much memory,
+    such as 512M or 2G. ``folder``: where blocks are kept meanwhile, with --memory-budget. ``force``: replaces an output
+    file that is no model.
     """
 
     output: Annotated[Path, typer.Option("--output", "-o")] = Path("model.json")
     param: Annotated[list[str] | None, typer.Option("--param", "-p")] = None
     rounds: Annotated[int | None, typer.Option(min=0)] = None
-    valid: Sequence[Path] | None = None
+    validation_data: Sequence[Path] | None = None
     early_stopping: Annotated[int | None, typer.Option(min=1)] = None
     continue_from: Annotated[Path | None, typer.Option("--continue", metavar="MODEL")] = None
     memory_budget: str | None = None

@@ -49,7 +49,7 @@ def run(data: Path, task: BoostOptions, options: dict[str, Any]) -> None:
     began = time.perf_counter()
     params = parameters(task.param or [])
     budget = None if task.memory_budget is None else parse_budget("--memory-budget", task.memory_budget)
-    given = [data, *(task.valid or [])]
+    given = [data, *(task.validation_data or [])]
     check_output(task.output, inputs=given, is_ours=is_json, force=task.force)
     for path in given:
         if not path.exists():
@@ -71,7 +71,7 @@ def run(data: Path, task: BoostOptions, options: dict[str, Any]) -> None:
     with console.status(f"reading {data}"):
         dataset = _training_set(data, budget, options)
         options = _by_name(data, dataset, options)
-        valid = _evaluation_sets(task.valid or [], dataset, options)
+        validation_data = _evaluation_sets(task.validation_data or [], dataset, options)
     if dataset.label is None:
         raise DataError(f"{data}: found no label; pass --label with the name or number of its column")
     trainer: contextlib.AbstractContextManager[Callable[..., Model]]
@@ -82,7 +82,7 @@ def run(data: Path, task: BoostOptions, options: dict[str, Any]) -> None:
     with shown(console) as show, trainer as boost:
         model = boost(
             rounds=task.rounds,
-            valid=valid,
+            validation_data=validation_data,
             early_stopping_rounds=task.early_stopping,
             callbacks=[show, keep],
             continue_from=before,

@@ -12,18 +12,19 @@ from burnish.cli.gnn import GENERATED, GraphPath, graph_of, is_file
 from burnish.cli.options import ChoiceOf, OptionsOf
 from burnish.cli.output import check_input, check_output, print_json
 from burnish.cli.reports import is_report, print_report, write_report
+from burnish.comm.launchers import KINDS
 from burnish.errors import DataError, ModelError, ParameterError
+from burnish.fitting.graphs import EPOCHS, SAVE_EVERY
 from burnish.fitting.loop import TrainingLimits
-from burnish.fitting.progress import shown
+from burnish.fitting.result import Fitted
 from burnish.gnn.data.formats import read
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.store import GraphFile
-from burnish.gnn.model.models import KINDS, Network, network
+from burnish.gnn.model.models import KINDS as LAYER_KINDS
+from burnish.gnn.model.models import Network, network
 from burnish.gnn.run.picture import partition_facts, partition_picture
 from burnish.gnn.run.sampling import Sampling
-from burnish.gnn.run.train import SAVE_EVERY, Trained, fit
-from burnish.gnn.run.workers import KINDS as WORKER_KINDS
-from burnish.gnn.run.workers import PARTITIONS, fit_workers
+from burnish.gnn.run.train import PARTITIONS, GraphOptions
 from burnish.memory.swap import PLANNERS
 from burnish.train.optimizers import OPTIMIZERS, Optimizer
 
@@ -47,6 +48,16 @@ class SampleOptions:
         except ValueError:
             raise ParameterError(f"--sample: found '{self.sample}'; allowed: numbers such as 25,10") from None
         return Sampling(self.batch, fanouts, seed)
+
+
+@dataclass(frozen=True)
+class MemoryOptions:
+    """How much memory training may take.
+
+    ``memory_budget``: the most that a process may take, all counted, as in 700MB; the rest moves to a file and back.
+    """
+
+    memory_budget: str | None = None
 
 
 @dataclass(frozen=True)
@@ -81,23 +92,25 @@ def train(
         dict[str, Any],
         OptionsOf(
             network, omit=("features", "classes", "weighted", "weights"), defaults={"kind": "gcn"},
-            names={"kind": "--model", "depth": "--layers"}, choices={"kind": KINDS}, least={"heads": 1},
+            names={"kind": "--model", "depth": "--layers"}, choices={"kind": LAYER_KINDS}, least={"heads": 1},
         ),
     ],
-    optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"rate": 0.01, "weight_decay": 0.0})],
+    optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"learning_rate": 0.01, "weight_decay": 0.0})],
     limits: Annotated[
         dict[str, Any],
-        OptionsOf(TrainingLimits, omit=("steps", "least_gain"), defaults={"epochs": 200, "save_every": SAVE_EVERY}),
+        OptionsOf(TrainingLimits, omit=("steps", "min_gain"), defaults={"epochs": EPOCHS, "save_every": SAVE_EVERY}),
     ],
     samples: SampleOptions,
-    blocks: Annotated[dict[str, Any], OptionsOf(fit, only=("memory_budget", "planner"), choices={"planner": PLANNERS})],
-    workers: Annotated[
+    memory: MemoryOptions,
+    blocks: Annotated[
         dict[str, Any],
         OptionsOf(
-            fit_workers, only=("workers", "kind", "partition"), defaults={"workers": 1, "kind": "process"},
-            names={"kind": "--worker-kind"}, choices={"kind": WORKER_KINDS, "partition": PARTITIONS},
-            least={"workers": 1},
+            GraphOptions, only=("planner", "partition"), choices={"planner": PLANNERS, "partition": PARTITIONS}
         ),
+    ],
+    workers: Annotated[
+        dict[str, Any],
+        OptionsOf(bn.fit, only=("workers", "worker_kind"), choices={"worker_kind": KINDS}, least={"workers": 1}),
     ],
     files: NetworkFiles,
     options: Annotated[CompileOptions, OptionsOf(only=("threads", "cache_dir", "as_json"))],
@@ -108,25 +121,18 @@ def train(
         raise ParameterError("--resume: found without a folder; allowed: with --checkpoint")
     if workers["workers"] > 1 and samples.sample is not None:
         raise ParameterError("--workers, --sample: found both; allowed: one of them")
-    recipe, sampling = bn.Train(optimizer=optimizer, seed=model["seed"]), samples.sampling(model["seed"])
+    recipe = bn.Train(optimizer=optimizer, seed=model["seed"], memory_budget=memory.memory_budget)
+    graph_options = GraphOptions(sampling=samples.sampling(model["seed"]), **blocks)
     source = Path(graph) if is_file(graph) else graph_of(graph)
     features, classes, multilabel, weighted = _sizes(source)
     if files.continue_from is not None:
         made = Network.load(files.continue_from)
     else:
         made = network(features=features, classes=classes, weighted=weighted, **model)
-    common = {
-        **limits, "checkpoint": files.checkpoint, "threads": options.threads, "cache_dir": options.cache_dir,
-        "memory_budget": blocks["memory_budget"],
-    }  # fmt: skip
-    with shown(not options.as_json) as bar:
-        if workers["workers"] > 1:
-            trained = fit_workers(made, source, recipe, progress=bar, **workers, **common)
-        else:
-            progress = bar if bar is not None else False
-            trained = fit(
-                made, source, recipe, sampling=sampling, planner=blocks["planner"], progress=progress, **common
-            )
+    trained = bn.fit(
+        made, source, recipe, checkpoint=files.checkpoint, threads=options.threads, cache_dir=options.cache_dir,
+        graph_options=graph_options, progress=not options.as_json, **limits, **workers,
+    )  # fmt: skip
     _write(files, trained, source, multilabel, options.as_json)
     if trained.report.stop_reason == "interrupted":
         raise typer.Exit(130)  # as shells report what Ctrl-C ended
@@ -147,24 +153,21 @@ def _sizes(source: Graph | Path) -> tuple[int, int, bool, bool]:
     return found
 
 
-def _write(files: NetworkFiles, trained: Trained, source: Graph | Path, multilabel: bool, as_json: bool) -> None:
+def _write(files: NetworkFiles, trained: Fitted, source: Graph | Path, multilabel: bool, as_json: bool) -> None:
     """Writes the network and the report, and says what came of training."""
-    trained.chosen.save(files.output)
+    trained.model.save(files.output)
     report, facts = trained.report, list[dict[str, int]]()
-    told = {"network": str(trained.network), "plan": trained.plan}
+    told = {"network": str(trained.model), "notes": [*trained.notes]}
     if files.report is not None:
         if trained.cuts:
             facts = partition_facts(source.csr if isinstance(source, Graph) else read(source).csr, trained.cuts)
-        more = [f"<h2>Network</h2><p>{trained.network}</p>".replace("->", "&rarr;")]
-        more += [f"<h2>Memory plan</h2><p>{trained.plan}</p>"] if trained.plan else []
-        more += ["<h2>Partition</h2>", partition_picture(facts)] if facts else []
+        more = [*trained.parts, *(["<h2>Partition</h2>", partition_picture(facts)] if facts else [])]
         write_report(files.report, report, {**told, "partition": facts}, more)
     if as_json:
         ranges = {"cuts": list(trained.cuts), "multilabel": multilabel}
         print_json({"output": str(files.output), **told, **ranges, **report.as_json()})
         return
-    notes = [str(trained.network), *([f"memory plan: {trained.plan}"] if trained.plan else [])]
-    print_report(files.output, report, f"{report.epochs} epochs", notes)
+    print_report(files.output, report, f"{report.epochs} epochs", [str(trained.model), *trained.notes])
 
 
 def _is_network(path: Path) -> bool:

@@ -1,7 +1,7 @@
 """`burnish train`: an ONNX file and rows of data to the trained model, with checkpoints and a report."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,15 +19,11 @@ from burnish.cli.reports import is_report, print_report, write_report
 from burnish.driver.importing import import_model
 from burnish.errors import DataError, ParameterError
 from burnish.fitting.data import read_npz
-from burnish.fitting.fit import Fitted, import_batch, prepare
+from burnish.fitting.fit import AUTO
 from burnish.fitting.loop import TrainingLimits
-from burnish.fitting.planned import data_parallel_splits, read_plan
-from burnish.fitting.planned import plan as find_plan
-from burnish.fitting.progress import shown
-from burnish.fitting.ranks import RanksFitted, faster_plan, fit_ranks
+from burnish.fitting.result import Fitted
+from burnish.fitting.single import import_batch
 from burnish.frontend.onnx import to_onnx
-from burnish.parallel.programs.calibration import LaunchConfig as DeviceRanks
-from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.train.evaluation import METRICS
 from burnish.train.losses import LOSSES
 from burnish.train.optimizers import OPTIMIZERS, Optimizer
@@ -39,13 +35,13 @@ from burnish.train.step import parameters_of
 class DataOptions:
     """Training and evaluation data.
 
-    ``data``: an .npz file with arrays of rows, by the names of the model's inputs and 'label'. ``valid``: an .npz file
-    to evaluate with. ``metric``: what is evaluated beside the loss. ``batch``: rows of a batch, where the model leaves
-    it open. ``seed``: of the order of rows. ``shuffle``: whether rows are shuffled.
+    ``data``: an .npz file with arrays of rows, by the names of the model's inputs and 'label'. ``validation_data``: an
+    .npz file to evaluate with. ``metric``: what is evaluated beside the loss. ``batch``: rows of a batch, where the
+    model leaves it open. ``seed``: of the order of rows. ``shuffle``: whether rows are shuffled.
     """
 
     data: Path
-    valid: Path | None = None
+    validation_data: Path | None = None
     metric: Sequence[str] | None = None
     batch: int | None = None
     seed: int = 0
@@ -68,25 +64,25 @@ class RateOptions:
 class RankOptions:
     """The devices that train.
 
-    ``plan``: a strategy of `burnish plan devices`, by which --ranks devices train, or auto for one that is searched for
-    with costs measured here, by default data parallelism. ``ranks``: processes that train, each a device of the plan.
-    ``ranks_on``: what ranks are, process or thread here, torch (gloo), or ray (a cluster's actors). ``compare``:
-    whether some steps by data parallelism are timed as well.
+    ``plan``: a strategy of `burnish plan devices`, by which --workers devices train, or auto for one that is searched
+    for with costs measured here, by default data parallelism. ``workers``: processes that train, each a device of the
+    plan. ``worker_kind``: what they are, process or thread here, torch (gloo), or ray (a cluster's actors).
+    ``compare``: whether some steps by data parallelism are timed as well.
     """
 
     plan: Path | None = None
-    ranks: int = 1
-    ranks_on: str = "process"
+    workers: int = 1
+    worker_kind: str = "process"
     compare: bool = True
 
     def __post_init__(self) -> None:
-        """Raises ParameterError for no rank."""
-        check_count("--ranks", self.ranks, 1)
+        """Raises ParameterError for no worker."""
+        check_count("--workers", self.workers, 1)
 
     @property
     def is_auto(self) -> bool:
         """Whether a plan is to be searched for."""
-        return self.plan is not None and str(self.plan) == "auto"
+        return self.plan is not None and str(self.plan) == AUTO
 
 
 @dataclass(frozen=True)
@@ -131,16 +127,25 @@ class TrainTask:
     @property
     def loop(self) -> dict[str, Any]:
         """Arguments of the loop, by one device or by several."""
-        rows = self.rows
-        return {"metrics": tuple(rows.metric or ()), "shuffle": rows.shuffle, "seed": rows.seed,
-                "checkpoint": self.written.checkpoint}  # fmt: skip
+        rows, limits = self.rows, {each.name: getattr(self.limits, each.name) for each in fields(self.limits)}
+        return {**limits, "metrics": tuple(rows.metric or ()), "shuffle": rows.shuffle, "seed": rows.seed,
+                "checkpoint": self.written.checkpoint, "progress": not self.options.as_json}  # fmt: skip
+
+    @property
+    def devices(self) -> dict[str, Any]:
+        """Arguments that say who trains."""
+        ranks = self.ranks
+        plan = AUTO if ranks.is_auto else ranks.plan
+        return {"plan": plan, "compare": ranks.compare and plan is not None and not ranks.is_auto,
+                "workers": ranks.workers, "worker_kind": ranks.worker_kind}  # fmt: skip
 
 
 def train(
     model: OnnxModel,
     rows: Annotated[DataOptions, OptionsOf(choices={"metric": METRICS})],
     recipe: Annotated[
-        bn.Train, OptionsOf(omit=("optimizer", "parameters", "seed", "schedule", "guard"), choices={"loss": LOSSES})
+        bn.Train,
+        OptionsOf(omit=("optimizer", "parameters", "seed", "schedule", "skip_nonfinite"), choices={"loss": LOSSES}),
     ],
     optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adamw", {"momentum": 0.9})],
     rates: RateOptions,
@@ -166,53 +171,26 @@ def train(
         found = import_batch(str(model), rows.batch, shapes, fix)
     graph = found.graph
     data = read_npz(rows.data)
-    valid = None if rows.valid is None else read_npz(rows.valid)
+    validation_data = None if rows.validation_data is None else read_npz(rows.validation_data)
     schedule = parse_schedule(rates.schedule, _updates(task, graph, data), rates.warm_up)
     recipe = replace(recipe, optimizer=optimizer, schedule=schedule)
     recipe = replace(recipe, parameters=parameters_of(graph, recipe, found.weights))
-    fitted: Fitted | RanksFitted
-    if ranks.ranks > 1:
-        fitted = _by_ranks(task, graph, data, valid, recipe)
-    else:
-        fitted = _alone(task, graph, data, valid, recipe)
+    fitted = bn.fit(graph, data, recipe, validation_data=validation_data, **task.loop, **task.devices, **task.arguments)
+    if not options.as_json:
+        print("".join(f"{note}\n" for note in [*_planned(fitted, task), *fitted.notes]), end="")
     _write(fitted, task)
     if fitted.report.stop_reason == "interrupted":
         raise typer.Exit(130)  # as shells report what Ctrl-C ended
 
 
-def _alone(task: TrainTask, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Train) -> Fitted:
-    with shown(not task.options.as_json) as progress:
-        more = {**task.loop, **task.arguments}
-        return prepare(graph, data, recipe, task.limits, valid=valid, progress=progress, **more).run()
-
-
-def _by_ranks(task: TrainTask, graph: bn.Graph, data: Any, valid: Any, recipe: bn.Train) -> RanksFitted:
-    """Trains on several devices by the plan, or by data parallelism where that is faster, and says which."""
-    ranks, count = task.ranks, task.ranks.ranks
-    common: dict[str, Any] = {**task.arguments, "kind": ranks.ranks_on, "threads": task.options.threads or 1}
-    chosen: TensorSplits | Stages = data_parallel_splits(graph, count, recipe.parameters)
-    if ranks.is_auto:
-        measured = DeviceRanks(recipe, **common)
-        found = find_plan(graph, devices=f"host:{count}", parameters=recipe.parameters, measure=measured)
-        chosen = found.placement
-        if not task.options.as_json:
-            print(summary(found))
-    elif ranks.plan is not None:
-        planned = read_plan(ranks.plan.read_text(encoding="utf-8"), graph, count, recipe.parameters)
-        candidates: dict[str, TensorSplits | Stages] = {"plan": planned, "data parallelism": chosen}
-        used, times = "plan", dict[str, float]()
-        if ranks.compare and planned != chosen:
-            used, times = faster_plan(graph, data, recipe, candidates, count, **common)
-        chosen = candidates[used]
-        if times and not task.options.as_json:
-            told = ", ".join(f"{name} {1e3 * seconds:.2f} ms a step" for name, seconds in times.items())
-            print(f"{told}: trained by {used}")
-    return fit_ranks(graph, data, recipe, task.limits, chosen, count, valid=valid, **task.loop, **common)
+def _planned(fitted: Fitted, task: TrainTask) -> list[str]:
+    """What was predicted and measured of a plan that was searched for."""
+    return [summary(fitted.plan)] if task.ranks.is_auto and fitted.plan is not None else []
 
 
 def _check(task: TrainTask) -> None:
     rows, written = task.rows, task.written
-    given = {"model": task.model, "--data": rows.data, "--valid": rows.valid}
+    given = {"model": task.model, "--data": rows.data, "--validation-data": rows.validation_data}
     inputs = {what: path for what, path in given.items() if path is not None}
     for what, path in inputs.items():
         check_input(path, what)
@@ -227,10 +205,10 @@ def _check(task: TrainTask) -> None:
     if task.ranks.plan is not None:
         if not task.ranks.is_auto:
             check_input(task.ranks.plan, "--plan")
-        if task.ranks.ranks == 1:
-            raise ParameterError("--plan: found with --ranks 1; allowed: with as many as the plan has devices")
-    if task.limits.patience is not None and rows.valid is None:
-        raise ParameterError("--patience: found without data to evaluate with; allowed: with --valid")
+        if task.ranks.workers == 1:
+            raise ParameterError("--plan: found with --workers 1; allowed: with as many as the plan has devices")
+    if task.limits.patience is not None and rows.validation_data is None:
+        raise ParameterError("--patience: found without data to evaluate with; allowed: with --validation-data")
 
 
 def _updates(task: TrainTask, graph: bn.Graph, data: Mapping[str, Any]) -> int:
@@ -242,7 +220,7 @@ def _updates(task: TrainTask, graph: bn.Graph, data: Mapping[str, Any]) -> int:
     batches = -(-len(data[first]) // max(shape[0] if shape else 1, 1))
     steps, epochs = task.limits.steps, task.limits.epochs
     known = [n for n in (steps, None if epochs is None else epochs * batches) if n is not None]
-    return max(-(-min(known) // task.recipe.accumulate), 1)
+    return max(-(-min(known) // task.recipe.accumulation_steps), 1)
 
 
 def _is_onnx(path: Path) -> bool:
@@ -255,11 +233,11 @@ def _is_onnx(path: Path) -> bool:
         return False
 
 
-def _write(fitted: Fitted | RanksFitted, task: TrainTask) -> None:
+def _write(fitted: Fitted, task: TrainTask) -> None:
     if task.output.suffix == ".bn":
         fitted.compile(**task.arguments).save(task.output)
     else:
-        write_atomic(task.output, [to_onnx(fitted.graph).SerializeToString()])
+        write_atomic(task.output, [to_onnx(fitted.model).SerializeToString()])
     report = fitted.report
     if task.written.report is not None:
         write_report(task.written.report, report, {})

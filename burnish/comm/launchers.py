@@ -19,7 +19,7 @@ def launcher(kind: str, timeout: float = TIMEOUT) -> Callable[..., list[Any]]:
     A worker waits ``timeout`` seconds for another. Raises ParameterError for another kind.
     """
     if kind not in KINDS:
-        raise refusal("kind", kind, ", ".join(KINDS))
+        raise refusal("worker_kind", kind, ", ".join(KINDS))
     if kind == "torch":
         from burnish.comm.torch import launch_torch
 

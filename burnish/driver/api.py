@@ -408,7 +408,7 @@ def _device(machine: Target) -> Any | None:
 def _check_train(train: Any, weights: Any) -> None:
     _check_unused("training", weights=weights)
     if not isinstance(train, Train):
-        raise refusal("train", train, 'burnish.Train(loss="squared", optimizer=burnish.SGD(0.1)), or None')
+        raise refusal("train", train, 'burnish.Train(loss="mse", optimizer=burnish.SGD(0.1)), or None')
 
 
 def _check_unused(kind: str, **unused: Any) -> None:

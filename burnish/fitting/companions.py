@@ -64,7 +64,7 @@ def _made(
         return made
 
     def last() -> Module | None:
-        if train.accumulate == 1:
+        if train.accumulation_steps == 1:
             return None
         values = {name: graph.constants[name] for name in parameters_of(graph, train)}
         made: Module = compile(remaining_update(values, update_plan(train)), **{**arguments, "rewrite": False})

@@ -1,262 +1,193 @@
-"""Training from a model and data to trained weights: compiles step and evaluation, and runs the loop."""
+"""Training by one function: networks and graph networks, on one device, by a plan on several, by workers."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from burnish.base.arguments import check_count, check_flag, refusal
-from burnish.driver.api import compile
-from burnish.driver.checks import check_common, check_model
-from burnish.driver.importing import import_model
-from burnish.driver.torch_module import TorchModule
-from burnish.errors import CheckpointError
-from burnish.fitting.checkpoint import Checkpoint
-from burnish.fitting.companions import companions_of, with_rows
-from burnish.fitting.data import Source, source
-from burnish.fitting.loop import Trainer, TrainingLimits
+from burnish.comm.local import TIMEOUT
+from burnish.errors import ParameterError
+from burnish.fitting.graphs import EPOCHS, SAVE_EVERY, fit_graph
+from burnish.fitting.loop import TrainingLimits
+from burnish.fitting.planned import data_parallel_splits, read_plan
+from burnish.fitting.planned import plan as find_plan
 from burnish.fitting.progress import shown
-from burnish.fitting.report import TrainingProgress, TrainingReport
-from burnish.frontend.onnx import Imported
-from burnish.frontend.torch.dtypes import to_torch
-from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network
-from burnish.frontend.torch.training import asks_for_mode
-from burnish.graph.graph import Graph
-from burnish.runtime.module import Module
-from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, trained
-from burnish.train.step import Train, noted_indices, noted_labels, parameters_of, trained_constants
+from burnish.fitting.ranks import faster_plan, train_ranks
+from burnish.fitting.report import TrainingProgress
+from burnish.fitting.result import Fitted
+from burnish.fitting.single import LoopOptions, TrainableModel, prepare, trainable
+from burnish.gnn.model.models import Network
+from burnish.gnn.run.train import GraphOptions
+from burnish.parallel.programs.calibration import LaunchConfig
+from burnish.parallel.programs.parallel_plan import Plan
+from burnish.parallel.programs.plans import Stages, TensorSplits
+from burnish.train.evaluation import Metric
+from burnish.train.step import Train
 
-
-@dataclass(frozen=True, eq=False)
-class Fitted:
-    """A trained model: the ``report``, the training ``step`` with its states, the ``graph`` with trained weights."""
-
-    report: TrainingReport
-    step: Module
-    graph: Graph
-    signature: CallSignature | None = None
-    origins: Mapping[str, str] = field(default_factory=dict)
-
-    def at(self, checkpoint: str | Path) -> Fitted:
-        """The model with the weights of a checkpoint, such as ``best.safetensors``. Raises CheckpointError, OSError."""
-        path = Path(checkpoint)
-        states = Checkpoint.read(path).states
-        for name, value in self.graph.constants.items():
-            if name in states and (states[name].shape, states[name].dtype) != (value.shape, value.dtype):
-                raise CheckpointError(f"{path}: state '{name}': found one of another model")
-        return replace(self, graph=trained(self.graph, states))
-
-    def compile(self, **arguments: Any) -> Module:
-        """The trained model in its form of inference; ``arguments`` are those of :func:`burnish.compile`."""
-        made = compile(self.graph, **arguments)
-        return made if self.signature is None else TorchModule.called_as(made, self.signature)
-
-    def copy_to(self, network: Any) -> None:
-        """Copies the trained weights into the network of PyTorch that was trained, in place."""
-        own = network.state_dict(keep_vars=True)
-        for name, target in self.origins.items():
-            if target in own:
-                own[target].data.copy_(to_torch(np.ascontiguousarray(self.graph.constants[name])))
-
-
-@dataclass(frozen=True, eq=False)
-class PreparedTraining:
-    """A model that is compiled for training: the loop over its data, and what its results are made of."""
-
-    trainer: Trainer
-    step: Module
-    graph: Graph
-    signature: CallSignature | None = None
-    origins: Mapping[str, str] = field(default_factory=dict)
-
-    def run(self) -> Fitted:
-        """Trains. Raises what :meth:`Trainer.run` does."""
-        report, step = self.trainer.run(), self.step
-        graph = trained(self.graph, {name: step.state[name] for name in step.state if name in self.graph.constants})
-        return Fitted(report, step, graph, self.signature, self.origins)
+AUTO = "auto"
+IMPORTED = ("example_inputs", "batch", "shapes", "fix")  # arguments by which a model is imported
+LAUNCHED = ("target", "exact", "cache_dir")  # those by which programs of devices are compiled
 
 
 def fit(
     model: Any,
     data: Any,
-    train: Train,
+    train: Train | None = None,
     *,
     epochs: int | None = None,
     steps: int | None = None,
-    example_inputs: Any = None,
-    valid: Any = None,
+    validation_data: Any = None,
     metrics: Sequence[str] | Mapping[str, Metric] = (),
     shuffle: bool = True,
     seed: int = 0,
-    batch: int | None = None,
     evaluate_every: int | None = None,
     patience: int | None = None,
+    min_gain: float = 0.0,
     checkpoint: str | Path | None = None,
     save_every: int | None = None,
     keep: int = 2,
     resume: bool = False,
     progress: bool | Callable[[TrainingProgress], object] = False,
+    plan: Plan | TensorSplits | Stages | str | Path | None = None,
+    compare: bool = False,
+    workers: int = 1,
+    worker_kind: str = "process",
+    timeout: float = TIMEOUT,
+    threads: int | None = None,
+    graph_options: GraphOptions | None = None,
+    on_step: Callable[[Any], object] | None = None,
     **arguments: Any,
 ) -> Fitted:
     """Trains ``model`` on ``data`` and returns it with a report.
 
-    ``model`` and ``arguments``: as for :func:`burnish.compile`, with fixed shapes, whose first extent is the batch.
-    ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them, labels last; the path
-    of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by ``seed`` and epoch;
-    what is left at the end of an epoch is a smaller batch. ``batch``: the first extent of inputs where the model
-    leaves it open. ``valid``: data to evaluate with, after each epoch or ``evaluate_every`` calls; ``metrics`` are
-    names of ``burnish.train.evaluation.METRICS``, or functions of output and labels by name. ``patience``: training
-    ends after so many evaluations without a smaller loss.
+    ``model`` and ``arguments``: as for :func:`burnish.compile` (``example_inputs`` of a network of PyTorch, ``target``,
+    ``exact``, ``cache_dir``, ...), with fixed shapes, whose first extent is the batch; ``batch``: that extent where the
+    model leaves it open. ``data``: arrays of rows, by the names of the model's inputs and "label", or a tuple of them,
+    labels last; the path of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by
+    ``seed`` and epoch; what is left at the end of an epoch is a smaller batch. ``validation_data``: data to evaluate
+    with, after each epoch or ``evaluate_every`` calls; ``metrics`` are names of ``burnish.train.evaluation.METRICS``,
+    or functions of output and labels by name. ``patience``: training ends after so many evaluations without a loss
+    that is smaller by ``min_gain``.
+
+    A graph network (``burnish.gnn.network``) is trained on a ``burnish.gnn.Graph``, or the path of one, with features,
+    labels and a mask of vertices to train on; it is evaluated by its mask of vertices for validation. An epoch is a
+    step on the whole graph, 200 unless said; without ``train``, by Adam at 0.01 and the cross-entropy of the labels.
+    ``Train(memory_budget=)`` is the most memory that this process may take, all counted, or that of each worker: what
+    it does not hold is read in blocks and moves to a file. ``graph_options``: samples, blocks and partitions.
+
+    ``workers``: how many devices train, of ``worker_kind`` "process" or "thread" here, "torch" (gloo), or "ray" (actors
+    of a cluster), with ``threads`` each; one that is silent for ``timeout`` seconds ends all with WorkerError.
+    ``plan``: what :func:`burnish.plan` returns, or the file that its ``save`` writes; "auto" searches for one with
+    costs measured here; None: data parallelism. ``compare``: some steps by a given plan and by data parallelism are
+    timed first, and the faster one trains. A graph's workers have a range of its vertices each.
 
     ``checkpoint``: a folder in which states, data position and random states are kept, after each epoch or
-    ``save_every`` calls, and after Ctrl-C; the last ``keep`` stay, and the best one. ``resume=True`` goes on from the
-    newest, to the same losses bit for bit. ``progress``: True draws a bar on a terminal; a function is called with a
-    :class:`TrainingProgress` after each call, and ends training by returning true.
+    ``save_every`` calls (of a graph 10), and after Ctrl-C; the last ``keep`` stay, and the best one. ``resume=True``
+    goes on from the newest, to the same losses bit for bit. ``progress``: True draws a bar on a terminal; a function is
+    called with a :class:`TrainingProgress` after each call, and ends training by returning true; with workers they must
+    be threads. ``on_step`` is given the compiled step before it runs.
 
     A loss or gradients that are not finite raise DivergenceError, which names the step; parameters stay as they were.
-    Raises ParameterError, DataError, ModelError, UnsupportedOperator, CheckpointError and OSError before work is lost.
+    Raises ParameterError, DataError, ModelError, UnsupportedOperator, PlanError, CheckpointError and OSError before
+    work is lost.
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
     >>> rows = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1]], "f4")
-    >>> done = bn.fit(graph, (rows, 2 * rows.sum(axis=1)), bn.Train("squared", bn.SGD(0.2)), epochs=100)
+    >>> done = bn.fit(graph, (rows, 2 * rows.sum(axis=1)), bn.Train("mse", bn.SGD(0.2)), epochs=100)
     >>> done.report.epochs, bool(done.report.losses[-1] < 1e-4)
     (100, True)
     """
+    on_graph = isinstance(model, Network)
     if not callable(progress):
         check_flag("progress", progress)
-    limits = TrainingLimits(steps, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
-    with shown(progress is True) as bar:
-        prepared = prepare(
-            model, data, train, limits, example_inputs=example_inputs, valid=valid, metrics=metrics, shuffle=shuffle,
-            seed=seed, batch=batch, checkpoint=checkpoint,
-            progress=progress if callable(progress) else bar, **arguments,
-        )  # fmt: skip
-        return prepared.run()
+    if not isinstance(train, Train) and not (train is None and on_graph):
+        raise refusal("train", train, 'burnish.Train(loss="mse", optimizer=burnish.SGD(0.1))')
+    check_count("workers", workers, 1)
+    if on_graph:
+        epochs = EPOCHS if epochs is None and steps is None else epochs
+        save_every = SAVE_EVERY if save_every is None else save_every
+    limits = TrainingLimits(steps, epochs, evaluate_every, patience, min_gain, save_every, keep, resume)
+    devices = plan.machine.size if isinstance(plan, Plan) and workers == 1 else workers
+    alone = devices == 1 and plan is None
+    if callable(progress) and not alone and worker_kind != "thread":
+        raise refusal("progress", progress, 'a function on one device, or with worker_kind="thread"')
+    with shown(progress is True and (alone or worker_kind == "thread")) as bar:
+        loop = LoopOptions(
+            limits, validation_data, metrics, shuffle, seed, checkpoint, progress if callable(progress) else bar
+        )
+        if on_graph:
+            _refuse("graph networks", plan=plan, compare=compare or None)
+            launch = _launched(arguments, ("cache_dir",), worker_kind=worker_kind, timeout=timeout)
+            options = GraphOptions() if graph_options is None else graph_options
+            return fit_graph(model, data, train, loop, options, launch, workers, threads, on_step)
+        assert train is not None
+        _refuse("models of rows", graph_options=graph_options)
+        if alone:
+            prepared = prepare(model, data, train, loop, threads=threads, **arguments)
+            if on_step is not None:
+                on_step(prepared.step)
+            return prepared.run()
+        _refuse("several devices", on_step=on_step)
+        own = trainable(model, train, **{n: arguments.pop(n) for n in IMPORTED if n in arguments})
+        launch = _launched(
+            arguments, LAUNCHED, train=own.train, worker_kind=worker_kind, timeout=timeout, threads=threads or 1
+        )
+        return _by_plan(own, data, loop, plan, devices, launch, compare)
 
 
-def prepare(
-    model: Any,
-    data: Any,
-    train: Train,
-    limits: TrainingLimits,
-    *,
-    example_inputs: Any = None,
-    valid: Any = None,
-    metrics: Sequence[str] | Mapping[str, Metric] = (),
-    shuffle: bool = True,
-    seed: int = 0,
-    batch: int | None = None,
-    checkpoint: str | Path | None = None,
-    progress: Callable[[TrainingProgress], object] | None = None,
-    shapes: Mapping[str, Sequence[int | str]] | None = None,
-    fix: Mapping[str, Any] | None = None,
-    **arguments: Any,
-) -> PreparedTraining:
-    """Compiles what :func:`fit` runs; the arguments are those."""
-    if not isinstance(train, Train):
-        raise refusal("train", train, 'burnish.Train(loss="squared", optimizer=burnish.SGD(0.1))')
-    check_count("seed", seed, 0)
-    check_flag("shuffle", shuffle)
-    chosen = metrics_named(metrics if isinstance(metrics, Mapping) else tuple(metrics))
-    graph, train, signature, origins = _imported(model, example_inputs, train, batch, shapes, fix)
-    with_rows_of = partial(_with_rows, model, example_inputs, batch, shapes, fix, graph)
-    infers, inference_of = graph, with_rows_of
-    if is_network(model) and asks_for_mode(model):
-        found = import_torch(model, example_inputs, training=True, inference=True)
-        infers, signature, origins = found.graph, found.signature, found.origins
-        inference_of = partial(with_rows_of, inference=True)
-    guarded = replace(train, guard=True)
-    step: Module = compile(graph, train=guarded, **arguments)
-    batches = source(data, step.inputs, shuffle=shuffle, seed=seed)
-    checked: Source | None = None
-    evaluation = None
-    if valid is not None:
-        changed = {state.name for state in step.states}
-        evaluation = compile(evaluation_graph(infers, train, changed), **{**arguments, "rewrite": False})
-        evaluation.note(labels=noted_labels(infers, train), indices=noted_indices(infers))
-        checked = source(valid, evaluation.inputs, shuffle=False)
-    trainer = Trainer(
-        step, batches, limits, evaluation=evaluation, valid=checked, metrics=chosen, checkpoint=checkpoint,
-        progress=progress, facts={"train": str(train), "parameters": sorted(trained_constants(graph, train))},
-        companions=companions_of(step, graph, guarded, with_rows_of, inference_of, **arguments),
-    )  # fmt: skip
-    return PreparedTraining(trainer, step, infers, signature, origins)
+def _by_plan(
+    model: TrainableModel, data: Any, loop: LoopOptions, plan: Any, devices: int, launch: LaunchConfig, compare: bool
+) -> Fitted:
+    """Trains by a plan, one that is searched for, or data parallelism, whichever is asked for, or faster."""
+    if devices == 1:
+        raise refusal("workers", devices, "with a plan, as many as it has devices")
+    graph, parameters = model.graph, model.train.parameters
+    plain: TensorSplits | Stages = data_parallel_splits(graph, devices, parameters)
+    chosen, known, notes = plain, None, list[str]()
+    if isinstance(plan, str) and plan == AUTO:
+        known = find_plan(graph, devices=f"host:{devices}", parameters=parameters, measure=launch)
+        chosen = known.placement
+    elif plan is not None:
+        known = plan if isinstance(plan, Plan) else None
+        chosen = _placement(plan, graph, devices, parameters)
+        if compare and chosen != plain:
+            plans = {"plan": chosen, "data parallelism": plain}
+            used, times = faster_plan(graph, data, plans, devices, launch)
+            told = ", ".join(f"{name} {1e3 * seconds:.2f} ms a step" for name, seconds in times.items())
+            notes.append(f"{told}: trained by {used}")
+            chosen, known = plans[used], known if used == "plan" else None
+    return replace(train_ranks(model, data, loop, chosen, devices, launch), plan=known, notes=tuple(notes))
 
 
-def _imported(
-    model: Any,
-    example_inputs: Any,
-    train: Train,
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int | str]] | None,
-    fix: Mapping[str, Any] | None,
-) -> tuple[Graph, Train, CallSignature | None, Mapping[str, str]]:
-    """The model's graph, how it is trained, and how a network is called."""
-    if is_network(model):
-        if shapes is not None or fix is not None:
-            raise refusal("shapes and fix", "some", "None for networks of PyTorch")
-        if batch is not None:
-            raise refusal("batch", batch, "None for networks of PyTorch, whose example inputs have it")
-        network = import_torch(model, example_inputs, training=True)
-        train = replace(train, parameters=train.parameters or network.parameters)
-        return network.graph, train, network.signature, network.origins
-    if example_inputs is not None:
-        raise refusal("example_inputs", "some", "None for models that are no network of PyTorch")
-    check_model(model)
-    check_common(threads=None, exact=False, shapes=shapes, cache_dir=None)
-    if batch is None:
-        found = import_model(model, shapes, fix, training=True)
+def _placement(plan: Any, graph: Any, devices: int, parameters: Any) -> TensorSplits | Stages:
+    """What programs are made from, of a plan as it is given. Raises PlanError for a plan of another model, OSError."""
+    if isinstance(plan, (TensorSplits, Stages)):
+        return plan
+    if isinstance(plan, Plan):
+        if plan.machine.size != devices:
+            raise refusal("workers", devices, f"{plan.machine.size}, as many as the plan has devices")
+        text = plan.text()
+    elif isinstance(plan, (str, Path)):
+        text = Path(plan).read_text(encoding="utf-8")
     else:
-        found = import_batch(model, batch, shapes, fix)
-    train = replace(train, parameters=parameters_of(found.graph, train, found.weights))
-    return found.graph, train, None, {}
+        raise refusal("plan", plan, f'what burnish.plan returns, the path of a strategy, "{AUTO}", or None')
+    return read_plan(text, graph, devices, parameters)
 
 
-def _with_rows(
-    model: Any,
-    example_inputs: Any,
-    batch: int | None,
-    shapes: Mapping[str, Sequence[int | str]] | None,
-    fix: Mapping[str, Any] | None,
-    graph: Graph,
-    rows: int,
-    inference: bool = False,
-) -> Graph:
-    """The model for batches of ``rows`` rows: imported anew where it can be, else derived from its ``graph``.
-
-    Raises ModelError, UnsupportedOperator and PlanError where there is none.
-    """
-    if is_network(model) and example_inputs is not None:
-        size = graph.types[graph.inputs[0]].shape[0]
-        return import_torch(model, first_rows(example_inputs, size, rows), training=True, inference=inference).graph
-    if batch is not None:
-        return import_batch(model, rows, shapes, fix).graph
-    return with_rows(graph, rows)
+def _launched(arguments: Mapping[str, Any], allowed: Sequence[str], **more: Any) -> LaunchConfig:
+    """How devices are launched. Raises ParameterError for an argument that only one device takes."""
+    for name in arguments:
+        if name not in allowed:
+            raise ParameterError(f"{name}: found {arguments[name]!r}; allowed here: {', '.join(allowed)}")
+    return LaunchConfig(**arguments, **more)
 
 
-def import_batch(
-    model: Any,
-    batch: int,
-    shapes: Mapping[str, Sequence[int | str]] | None = None,
-    fix: Mapping[str, Any] | None = None,
-) -> Imported:
-    """The model to train with ``batch`` for the first extents that it leaves open. Raises ParameterError."""
-    check_count("batch", batch, 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = import_model(model, shapes, fix, training=True)
-    if found.assumed:
-        types = found.graph.types
-        chosen = {name: (batch, *types[name].shape[1:]) for name in found.assumed}
-        return import_model(model, {**(shapes or {}), **chosen}, fix, training=True)
-    first = found.graph.types[found.graph.inputs[0]].shape
-    if not first or first[0] != batch:
-        raise refusal("batch", batch, f"{first[0] if first else 'None'}, which the model has")
-    return found
+def _refuse(where: str, **given: Any) -> None:
+    """Raises ParameterError for an argument that is given where it has no meaning."""
+    for name, value in given.items():
+        if value is not None:
+            raise refusal(name, value, f"None for {where}")

@@ -23,7 +23,7 @@ from burnish.fitting.report import Evaluation, StopReason, TrainingProgress, Tra
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
 from burnish.train.evaluation import Metric
-from burnish.train.updates import CALLS, RATE, SCALE, SKIPPED, STEP
+from burnish.train.updates import CALLS, LEARNING_RATE, SCALE, SKIPPED, STEP
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TrainingLimits:
 
     The first limit that is reached ends it. ``steps``: calls of the step, each of a batch. ``epochs``: passes over the
     data. ``evaluate_every``: calls between evaluations; None: the end of each epoch. ``patience``: evaluations in a row
-    without a smaller loss after which training ends. ``least_gain``: by how much a smaller loss is less.
+    without a smaller loss after which training ends. ``min_gain``: by how much a smaller loss is less.
     ``save_every``: calls between checkpoints, the last of which is at the end; None: the end of each epoch. ``keep``:
     checkpoints that stay. ``resume``: goes on from the newest checkpoint, if there is one.
     """
@@ -41,7 +41,7 @@ class TrainingLimits:
     epochs: int | None = None
     evaluate_every: int | None = None
     patience: int | None = None
-    least_gain: float = 0.0
+    min_gain: float = 0.0
     save_every: int | None = None
     keep: int = 2
     resume: bool = False
@@ -53,7 +53,7 @@ class TrainingLimits:
         for name in ("steps", "epochs", "evaluate_every", "patience", "save_every"):
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), 1)
-        check_number("least_gain", self.least_gain, 0)
+        check_number("min_gain", self.min_gain, 0)
         check_count("keep", self.keep, 1)
         check_flag("resume", self.resume)
 
@@ -135,7 +135,7 @@ class Trainer:
     """Runs a compiled training step over data until its limits, see :class:`TrainingLimits`.
 
     ``step``: a module of ``burnish.compile(model, train=)``. ``evaluation``: one of ``evaluation_graph``, for
-    ``valid``. ``checkpoint``: a folder, or one that is open; ``facts`` of the training are kept in it, JSON.
+    ``validation_data``. ``checkpoint``: a folder, or one that is open; ``facts`` of the training are kept in it, JSON.
     ``progress`` is called after every call of the step, and ends training by returning true. A batch of fewer rows goes
     to the step that ``companions`` has for it, with the present states; without one it is left out, and counted.
     """
@@ -147,30 +147,32 @@ class Trainer:
         limits: TrainingLimits,
         *,
         evaluation: Module | None = None,
-        valid: Source | None = None,
+        validation_data: Source | None = None,
         metrics: Mapping[str, Metric] | None = None,
         checkpoint: str | Path | Folder | None = None,
         progress: Callable[[TrainingProgress], object] | None = None,
         facts: Mapping[str, Any] | None = None,
         companions: Companions | None = None,
     ) -> None:
-        """Raises ParameterError; DataError for ``valid`` that does not fit; CheckpointError for a checkpoint that is
-        not to go on from; OSError.
+        """Raises ParameterError; DataError for ``validation_data`` that does not fit; CheckpointError for a checkpoint
+        that is not to go on from; OSError.
         """
-        if (evaluation is None) != (valid is None):
-            raise ParameterError("evaluation, valid: found one of them; allowed: both or none")
-        if limits.patience is not None and valid is None:
-            raise ParameterError("patience: found a number without data to evaluate with; allowed: with valid")
+        if (evaluation is None) != (validation_data is None):
+            raise ParameterError("evaluation, validation_data: found one of them; allowed: both or none")
+        if limits.patience is not None and validation_data is None:
+            raise ParameterError(
+                "patience: found a number without data to evaluate with; allowed: with validation_data"
+            )
         if limits.resume and checkpoint is None:
             raise ParameterError("resume: found True without a folder; allowed: with checkpoint")
         self.step, self._data, self.limits = step, data, limits
-        self._evaluation, self._valid, self._metrics = evaluation, valid, dict(metrics or {})
+        self._evaluation, self._valid, self._metrics = evaluation, validation_data, dict(metrics or {})
         self._progress, self._facts = progress, dict(facts or {})
         self._companions = companions or Companions()
-        if valid is not None and evaluation is not None:
-            self._check_valid(valid, evaluation)
+        if validation_data is not None and evaluation is not None:
+            self._check_valid(validation_data, evaluation)
         self._place = _Place()
-        self._initial_rate = float(step.state[RATE])
+        self._initial_rate = float(step.state[LEARNING_RATE])
         self._given = {
             spec.name for spec in step.states if not _is_finite(step.state[spec.name])
         }  # not finite at first
@@ -307,7 +309,7 @@ class Trainer:
         found = f"a loss of {loss}" if math.isinf(loss) else "a loss or gradients that are not finite"
         raise DivergenceError(
             call, f"step {call}: found {found}; allowed: finite numbers. Parameters are as before this step, "
-            f"after {int(state[STEP])} updates{saved}; {given or 'try a smaller rate, or clip_norm'}",
+            f"after {int(state[STEP])} updates{saved}; {given or 'try a smaller learning_rate, or clip_norm'}",
         )  # fmt: skip
 
     def _not_finite(self, arrays: Sequence[np.ndarray]) -> str:
@@ -357,7 +359,7 @@ class Trainer:
         """How many of the latest evaluations brought no smaller loss."""
         best, since = math.inf, 0
         for found in self._place.evaluations:
-            if found.loss < best - self.limits.least_gain:
+            if found.loss < best - self.limits.min_gain:
                 best, since = found.loss, 0
             else:
                 since += 1
@@ -369,7 +371,7 @@ class Trainer:
         Raises ParameterError where there is nothing to evaluate with, and DataError.
         """
         if self._evaluation is None or self._valid is None:
-            raise ParameterError("evaluate: found no data; allowed: with valid")
+            raise ParameterError("evaluate: found no data; allowed: with validation_data")
         given, own = self._evaluation.state, self.step.state
         for name in given:
             given[name] = own[name]
@@ -379,11 +381,11 @@ class Trainer:
         finally:
             self._data.restore(random)  # what evaluation has drawn shall not change the batches that follow
 
-    def _evaluated(self, module: Module, valid: Source) -> Evaluation:
+    def _evaluated(self, module: Module, validation_data: Source) -> Evaluation:
         sums = dict.fromkeys(self._metrics, 0.0)
         size = module.inputs[0].shape[0] if module.inputs[0].shape else 0
         loss, rows, left = 0.0, 0, 0
-        for number, batch in enumerate(valid.epoch(0)):
+        for number, batch in enumerate(validation_data.epoch(0)):
             arrays = bound(batch, module.inputs)
             found = arrays[0].shape[0] if arrays[0].ndim else 1
             other = module if found == size or not size else self._companions.evaluation(found)
@@ -396,24 +398,24 @@ class Trainer:
             try:
                 value, output = other(*arrays)
             except InputError as error:
-                raise DataError(f"valid: batch {number + 1}: {error}") from error
+                raise DataError(f"validation_data: batch {number + 1}: {error}") from error
             loss, rows = loss + float(value) * found, rows + found
             for name, metric in self._metrics.items():
                 sums[name] += metric(output, arrays[-1]) * found
         if not rows:
-            raise DataError("valid: found no whole batch; allowed: one or more")
+            raise DataError("validation_data: found no whole batch; allowed: one or more")
         means = {name: total / rows for name, total in sums.items()}
         return Evaluation(self._place.call, self._place.epoch, loss / rows, means, rows, left)
 
-    def _check_valid(self, valid: Source, evaluation: Module) -> None:
+    def _check_valid(self, validation_data: Source, evaluation: Module) -> None:
         """Raises DataError for data to evaluate with whose first batch does not fit."""
         random = self._data.random()
         try:
-            for batch in valid.epoch(0):
+            for batch in validation_data.epoch(0):
                 bound(batch, evaluation.inputs)
                 return
         except DataError as error:
-            raise DataError(f"valid: {error}") from None
+            raise DataError(f"validation_data: {error}") from None
         finally:
             self._data.restore(random)
 
@@ -422,8 +424,8 @@ class Trainer:
     def _checkpoint(self) -> Checkpoint:
         place, state = self._place, self.step.state
         facts = {
-            **self._facts, "rate": self._initial_rate, "call": place.call, "epoch": place.epoch, "batch": place.batch,
-            "left_out": place.left_out, "data": self._data.facts(),
+            **self._facts, "learning_rate": self._initial_rate, "call": place.call, "epoch": place.epoch,
+            "batch": place.batch, "left_out": place.left_out, "data": self._data.facts(),
             "evaluations": [asdict(e) for e in place.evaluations],
         }  # fmt: skip
         history = {"loss": np.array(place.losses, np.float64)}
@@ -440,7 +442,7 @@ class Trainer:
         self._written = self._folder.add(self._place.call, self._checkpoint())
 
     def _begin(self, folder: Folder) -> None:
-        """Goes on from the newest checkpoint, if that is asked for and there is one; with a new rate if it differs."""
+        """Goes on from the newest checkpoint, if asked for and there; with a new learning rate if it differs."""
         if not self.limits.resume:
             if folder.paths():
                 found = f"found checkpoints in '{folder.path}'"
@@ -460,7 +462,7 @@ class Trainer:
             raise CheckpointError(f"{path}: data: found {own}; allowed: {told}, as it was")
         state = self.step.state
         for name, value in kept.states.items():
-            if name != RATE or kept.facts.get("rate") == self._initial_rate:
+            if name != LEARNING_RATE or kept.facts.get("learning_rate") == self._initial_rate:
                 state[name] = value
         self._place = _Place(
             kept.facts["call"], kept.facts["epoch"], kept.facts["batch"], kept.random,

@@ -106,7 +106,7 @@ def plan(
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> found = bn.plan(graph, None, bn.Train("squared", bn.SGD(0.1)), "host:2", seconds=0.1, pipelines=False)
+    >>> found = bn.plan(graph, None, bn.Train("mse", bn.SGD(0.1)), "host:2", seconds=0.1, pipelines=False)
     >>> found.machine.size, found.milliseconds <= found.baselines["data parallel"]
     (2, True)
     """
@@ -201,7 +201,7 @@ def _needed(
     graph: Graph, placed: TensorSplits | Stages, machine: DeviceCluster, ranks: LaunchConfig
 ) -> tuple[int, ...]:
     """Bytes that each device's program allocates. Raises PlanError."""
-    guarded, settings = replace(ranks.train, guard=True), Settings(ranks.exact, ranks.cache_dir)
+    guarded, settings = replace(ranks.train, skip_nonfinite=True), Settings(ranks.exact, ranks.cache_dir)
     found = plan_memory(graph, guarded, placed, machine.size, find_target(ranks.target), settings)
     return tuple(kept_bytes(memory) for memory in found)
 
@@ -259,11 +259,7 @@ def _measured(found: Sequence[Plan], model: OperationGraph, ranks: LaunchConfig)
         raise PlanError(f"plan for '{machine.name}': a device needs {least} bytes; there are {min(room)}")
     used, seconds = next(iter(fitting)), dict[str, float]()
     if len(fitting) > 1:
-        used, seconds = faster_plan(
-            graph, step_inputs(graph, ranks.train), ranks.train, fitting, machine.size, kind=ranks.kind,
-            threads=ranks.threads, steps=ranks.steps, timeout=ranks.timeout, target=ranks.target, exact=ranks.exact,
-            cache_dir=ranks.cache_dir, clock=ranks.clock,
-        )  # fmt: skip
+        used, seconds = faster_plan(graph, step_inputs(graph, ranks.train), fitting, machine.size, ranks)
     measured = {name: 1e3 * took for name, took in seconds.items()}
     if used in plans:
         return replace(plans[used], measured=measured, allocated=needed[used])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,27 +13,28 @@ import numpy as np
 
 from burnish.base.arguments import refusal
 from burnish.comm.launchers import launcher
-from burnish.comm.local import TIMEOUT
 from burnish.comm.protocol import Comm
-from burnish.driver.api import compile
 from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
 from burnish.errors import DataError
 from burnish.fitting.checkpoint import Folder, ReadFolder
 from burnish.fitting.companions import step_companions
 from burnish.fitting.data import Source, bound, read_npz, source
-from burnish.fitting.loop import Companions, Trainer, TrainingLimits
-from burnish.fitting.report import Evaluation, TrainingProgress, TrainingReport
+from burnish.fitting.loop import Companions, Trainer
+from burnish.fitting.report import Evaluation, TrainingReport
+from burnish.fitting.result import Fitted
+from burnish.fitting.single import LoopOptions, TrainableModel
 from burnish.graph.graph import Graph
 from burnish.machines.target import target as find_target
 from burnish.measure.together import seconds_in_turns
+from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.ranks import Settings, rank_programs
 from burnish.runtime import module as modules
 from burnish.runtime.module import Module
-from burnish.train.evaluation import evaluation_graph, metrics_named, trained
-from burnish.train.step import Train, trained_constants
+from burnish.train.evaluation import METRICS, evaluation_graph
+from burnish.train.step import trained_constants
 
 
 @dataclass(frozen=True)
@@ -42,100 +43,69 @@ class RankTask:
 
     artifact: str
     data: Any  # arrays by name or in order, or the path of an .npz file
-    limits: TrainingLimits
-    shuffle: bool
-    seed: int
+    loop: LoopOptions  # whose progress is called on device 0
     threads: int
-    checkpoint: str | None
     facts: Mapping[str, Any]
     evaluation: str | None = None
-    valid: Any = None
-    metrics: tuple[str, ...] = ()
-    watch: Callable[[TrainingProgress], object] | None = None  # on device 0
     beside: Mapping[str, str] = field(default_factory=dict)  # artifacts of companions, see :func:`_companions`
 
 
-@dataclass(frozen=True, eq=False)
-class RanksFitted:
-    """A model trained by a plan: the report of device 0, the states, the graph with trained weights."""
-
-    report: TrainingReport
-    states: Mapping[str, np.ndarray]
-    graph: Graph
-    memory: tuple[Mapping[str, int], ...]  # bytes by use, a device
-
-    def compile(self, **arguments: Any) -> Module:
-        """The trained model in its form of inference; ``arguments`` are those of :func:`burnish.compile`."""
-        return compile(self.graph, **arguments)
-
-
-def fit_ranks(
-    graph: Graph,
+def train_ranks(
+    model: TrainableModel,
     data: Any,
-    train: Train,
-    limits: TrainingLimits,
+    loop: LoopOptions,
     plan: TensorSplits | Stages,
     ranks: int,
-    *,
-    kind: str = "process",
-    valid: Any = None,
-    metrics: Sequence[str] = (),
-    shuffle: bool = True,
-    seed: int = 0,
-    threads: int = 1,
-    checkpoint: str | Path | None = None,
-    timeout: float = TIMEOUT,
-    target: str = "cpu",
-    exact: bool = False,
-    cache_dir: str | Path | None = None,
-    watch: Callable[[TrainingProgress], object] | None = None,
-) -> RanksFitted:
-    """Trains a graph as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
+    launch: LaunchConfig,
+) -> Fitted:
+    """Trains a model as :func:`burnish.fit` does, on ``ranks`` devices of this machine or cluster.
 
     ``plan``: how tensors of the graph are split over the devices (``parallel.plans.splits_of`` of a strategy), what it
-    does not name follows; or the stages of a pipeline (``parallel.plans.stages_of``). ``kind``: "process" or "thread"
-    on this machine, "torch" (gloo), or "ray" (actors on a cluster). ``data`` and ``valid``: arrays, or the path of an
-    .npz file that all devices reach. ``threads``: of each device. Losses and weights are those of one device, up to the
-    order of sums; of a pipeline, where a loss is a mean in which all samples weigh alike. A device that dies ends the
-    training of all with WorkerError, which names it; ``limits.resume`` goes on from the last checkpoint.
+    does not name follows; or the stages of a pipeline (``parallel.plans.stages_of``). ``launch``: the devices; its
+    ``train`` is the model's. Data are arrays, or the path of an .npz file that all devices reach. Losses and weights
+    are those of one device, up to the order of sums; of a pipeline, where a loss is a mean in which all samples weigh
+    alike. A device that dies ends the training of all with WorkerError, which names it.
     """
-    launched = launcher(kind, timeout)
+    launched = launcher(launch.worker_kind, launch.timeout)
+    graph, train, given = model.graph, model.train, loop.validation_data
     if train.memory_budget is not None:
         raise refusal("memory_budget", train.memory_budget, "None where a plan says what each device keeps")
-    machine = find_target(target)
-    guarded = replace(train, guard=True)
-    made = rank_programs(graph, guarded, plan, ranks, machine, Settings(exact, cache_dir)).executables()
+    if isinstance(loop.metrics, Mapping):
+        raise refusal("metrics", [*loop.metrics], f"names of {', '.join(METRICS)} with several workers")
+    machine = find_target(launch.target)
+    guarded = replace(train, skip_nonfinite=True)
+    settings = Settings(launch.exact, launch.cache_dir)
+    made = rank_programs(graph, guarded, plan, ranks, machine, settings).executables()
     facts = {"train": str(train), "parameters": sorted(trained_constants(graph, train))}
     with tempfile.TemporaryDirectory() as folder:
         evaluation = None
-        if valid is not None:
+        if given is not None:
             evaluation = f"{folder}/evaluation.bn"
-            make_module(compile_kernels(evaluation_graph(graph, train), machine, exact, cache_dir), 1).save(evaluation)
-        beside = _saved(
-            step_companions(graph, guarded, exact=exact, cache_dir=cache_dir, threads=1), graph, data, valid, folder
-        )
+            found = evaluation_graph(model.infers, train, trained_constants(graph, train))
+            make_module(compile_kernels(found, machine, launch.exact, launch.cache_dir), 1).save(evaluation)
+        companions = step_companions(graph, guarded, exact=launch.exact, cache_dir=launch.cache_dir, threads=1)
+        beside = _saved(companions, graph, data, given, folder)
+        rows = loop if given is None else replace(loop, validation_data=_plain(given))
+        rows = replace(rows, checkpoint=None if loop.checkpoint is None else str(loop.checkpoint))
         tasks = []
         for rank, executable in enumerate(made):
             path = f"{folder}/rank{rank}.bn"
             modules.artifact.save(executable, path)
-            tasks.append(RankTask(
-                path, _plain(data), limits, shuffle, seed, threads, None if checkpoint is None else str(checkpoint),
-                facts, evaluation, None if valid is None else _plain(valid), tuple(metrics), watch, beside,
-            ))  # fmt: skip
-        found = launched(train_rank, [(task,) for task in tasks])
-    report, states = _report(found[0]["report"]), found[0]["states"]
-    kept = {name: value for name, value in states.items() if name in graph.constants}
-    return RanksFitted(report, states, trained(graph, kept), tuple(told["report"]["memory"] for told in found))
+            tasks.append(RankTask(path, _plain(data), rows, launch.threads, facts, evaluation, beside))
+        told = launched(train_rank, [(task,) for task in tasks])
+    report, states = _report(told[0]["report"]), told[0]["states"]
+    kept = {name: value for name, value in states.items() if name in model.infers.constants}
+    return Fitted(report, model.trained(kept), states, tuple(each["report"]["memory"] for each in told))
 
 
-def _saved(found: Companions, graph: Graph, data: Any, valid: Any, folder: str) -> dict[str, str]:
+def _saved(found: Companions, graph: Graph, data: Any, validation_data: Any, folder: str) -> dict[str, str]:
     """Artifacts of the companions that training will need: of the whole model, which every device then has for a call.
 
     ``last``, and ``step`` and ``evaluation`` for the rows that fill no batch.
     """
     size = graph.types[graph.inputs[0]].shape[0]
     made: dict[str, Module | None] = {"last": found.last()}
-    for name, given, of_rows in (("step", data, found.step), ("evaluation", valid, found.evaluation)):
+    for name, given, of_rows in (("step", data, found.step), ("evaluation", validation_data, found.evaluation)):
         rows = 0 if given is None else _rows(given) % size
         made[name] = of_rows(rows) if rows else None
     for name, module in made.items():
@@ -178,19 +148,20 @@ def _plain(data: Any) -> Any:
 
 def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
     """What one device does: the report and, on device 0, the states of the whole model, as plain values."""
-    step = RankStep(modules.load(task.artifact, task.threads, comm=comm), comm)
+    step, loop = RankStep(modules.load(task.artifact, task.threads, comm=comm), comm), task.loop
     evaluation: Module | None = None
-    valid: Source | None = None
+    checked: Source | None = None
     if task.evaluation is not None:
         evaluation = modules.load(task.evaluation, task.threads)
-        valid = source(_given(task.valid), evaluation.inputs, shuffle=False)
-    batches = source(_given(task.data), step.inputs, shuffle=task.shuffle, seed=task.seed)
+        checked = source(_given(loop.validation_data), evaluation.inputs, shuffle=False)
+    batches = source(_given(task.data), step.inputs, shuffle=loop.shuffle, seed=loop.seed)
     folder: Folder | None = None
-    if task.checkpoint is not None:
-        folder = Folder(task.checkpoint, task.limits.keep) if comm.rank == 0 else ReadFolder(task.checkpoint)
+    if loop.checkpoint is not None:
+        kept = loop.limits.keep
+        folder = Folder(loop.checkpoint, kept) if comm.rank == 0 else ReadFolder(loop.checkpoint)
     trainer = Trainer(
-        step, batches, task.limits, evaluation=evaluation, valid=valid, metrics=metrics_named(task.metrics),
-        checkpoint=folder, progress=task.watch if comm.rank == 0 else None, facts=task.facts,
+        step, batches, loop.limits, evaluation=evaluation, validation_data=checked, metrics=loop.chosen_metrics,
+        checkpoint=folder, progress=loop.progress if comm.rank == 0 else None, facts=task.facts,
         companions=_companions(task),
     )  # fmt: skip
     report = trainer.run()
@@ -215,36 +186,24 @@ def _report(told: Mapping[str, Any]) -> TrainingReport:
 
 
 def faster_plan(
-    graph: Graph,
-    data: Any,
-    train: Train,
-    plans: Mapping[str, TensorSplits | Stages],
-    ranks: int,
-    *,
-    kind: str = "process",
-    threads: int = 1,
-    steps: int = 12,
-    timeout: float = TIMEOUT,
-    target: str = "cpu",
-    exact: bool = False,
-    cache_dir: str | Path | None = None,
-    clock: str = "wall",
+    graph: Graph, data: Any, plans: Mapping[str, TensorSplits | Stages], ranks: int, launch: LaunchConfig
 ) -> tuple[str, dict[str, float]]:
     """The plan whose step is fastest where it will run, and the seconds of a step of each: medians of steps in turn.
 
-    Nothing of what is trained meanwhile is kept. ``clock``: see :data:`burnish.measure.together.CLOCKS`.
+    ``launch``: the devices, how they train, how many steps are timed and by which clock. Nothing of what is trained
+    meanwhile is kept.
     """
-    machine = find_target(target)
-    guarded = replace(train, guard=True)
+    machine, settings = find_target(launch.target), Settings(launch.exact, launch.cache_dir)
+    guarded = replace(launch.train, skip_nonfinite=True)
     with tempfile.TemporaryDirectory() as folder:
         paths: list[list[str]] = [[] for _ in range(ranks)]
         for number, chosen in enumerate(plans.values()):
-            made = rank_programs(graph, guarded, chosen, ranks, machine, Settings(exact, cache_dir)).executables()
+            made = rank_programs(graph, guarded, chosen, ranks, machine, settings).executables()
             for rank, executable in enumerate(made):
                 paths[rank].append(f"{folder}/{number}-{rank}.bn")
                 modules.artifact.save(executable, paths[rank][-1])
-        orders = [(own, _plain(data), threads, steps, clock) for own in paths]
-        found = launcher(kind, timeout)(time_rank, orders)
+        orders = [(own, _plain(data), launch.threads, launch.steps, launch.clock) for own in paths]
+        found = launcher(launch.worker_kind, launch.timeout)(time_rank, orders)
     times = dict(zip(plans, found[0], strict=True))
     return min(times, key=lambda name: times[name]), times
 

@@ -26,7 +26,5 @@ from burnish.gnn.model.models import network as network
 from burnish.gnn.run.inference import logits_of as logits_of
 from burnish.gnn.run.pyg import from_pyg as from_pyg
 from burnish.gnn.run.sampling import Sampling as Sampling
-from burnish.gnn.run.train import Trained as Trained
-from burnish.gnn.run.train import fit as fit
+from burnish.gnn.run.train import GraphOptions as GraphOptions
 from burnish.gnn.run.train import score as score
-from burnish.gnn.run.workers import fit_workers as fit_workers

@@ -106,7 +106,7 @@ class Squared:
 
     def labels(self, outputs: Sequence[TensorType]) -> Mapping[str, TensorType]:
         """Numbers of the output's type."""
-        (t,) = _floats("squared", outputs)
+        (t,) = _floats("mse", outputs)
         return {"label": t}
 
     def build(self, b: GraphBuilder, outputs: Sequence[str], labels: Sequence[str]) -> str:
@@ -275,7 +275,7 @@ class _OfGraph:
 
 LOSSES: Mapping[str, Loss] = {
     "softmax_cross_entropy": CrossEntropy(),
-    "squared": Squared(),
+    "mse": Squared(),
     "absolute": Absolute(),
     "huber": Huber(),
     "binary_logistic": BinaryLogistic(),

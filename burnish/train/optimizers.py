@@ -14,12 +14,12 @@ from burnish.graph.graph import GraphBuilder
 
 @dataclass(frozen=True)
 class UpdateNames:
-    """What all updates share: names of the rate and of the number of this step, from 1 on; float64 scalars.
+    """What all updates share: names of the learning rate and of the number of this step, from 1 on; float64 scalars.
 
     ``applied``: a scalar that says whether this call makes an update; None for always.
     """
 
-    rate: str
+    learning_rate: str
     step: str
     applied: str | None = None
 
@@ -34,7 +34,7 @@ class Optimizer(Protocol):
     """How parameters move: a learning rate, which is a state of the step's graph, and the update of one."""
 
     @property
-    def rate(self) -> float:
+    def learning_rate(self) -> float:
         """The learning rate that training starts with."""
 
     def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: UpdateNames) -> str:
@@ -46,26 +46,26 @@ class Optimizer(Protocol):
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent: ``v = momentum * v + g``, ``w -= rate * v``, as PyTorch has it.
+    """Stochastic gradient descent: ``v = momentum * v + g``, ``w -= learning_rate * v``, as PyTorch has it.
 
-    ``rate``: the learning rate. ``momentum``: the share of the velocity that a step keeps. ``weight_decay``: the
+    ``learning_rate``: the step size. ``momentum``: the share of the velocity that a step keeps. ``weight_decay``: the
     multiple of the parameter that is added to its gradient. ``nesterov``: looks ahead along the velocity.
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1)))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.SGD(0.1)))
     >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
     [9.0, 1.44, 0.23, 0.037]
     """
 
-    rate: float = 0.01
+    learning_rate: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
-        check_number("SGD: rate", self.rate, 0)
+        check_number("SGD: learning_rate", self.learning_rate, 0)
         check_number("SGD: momentum", self.momentum, 0, 1)
         check_number("SGD: weight_decay", self.weight_decay, 0)
 
@@ -76,7 +76,7 @@ class SGD:
             velocity = _slot(b, parameter, "velocity")
             new = progress.remember(b, velocity, b.add("add", _scaled(b, velocity, self.momentum), gradient))
             gradient = b.add("add", gradient, _scaled(b, new, self.momentum)) if self.nesterov else new
-        rate = _as(b, progress.rate, b.types[parameter].dtype)
+        rate = _as(b, progress.learning_rate, b.types[parameter].dtype)
         return b.add("sub", parameter, b.add("mul", gradient, rate))
 
 
@@ -88,12 +88,12 @@ class Adam:
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.Adam(0.1)))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.Adam(0.1)))
     >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
     [9.0, 7.29, 5.766, 4.43]
     """
 
-    rate: float = 0.001
+    learning_rate: float = 0.001
     beta1: float = 0.9
     beta2: float = 0.999
     epsilon: float = 1e-8
@@ -102,7 +102,7 @@ class Adam:
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
         kind = type(self).__name__
-        check_number(f"{kind}: rate", self.rate, 0)
+        check_number(f"{kind}: learning_rate", self.learning_rate, 0)
         check_number(f"{kind}: beta1", self.beta1, 0, 1)
         check_number(f"{kind}: beta2", self.beta2, 0, 1)
         check_number(f"{kind}: epsilon", self.epsilon, 0)
@@ -118,7 +118,7 @@ class Adam:
         first, second = _slot(b, parameter, "first"), _slot(b, parameter, "second")
         mean = progress.remember(b, first, _mixed(b, first, gradient, self.beta1))
         square = progress.remember(b, second, _mixed(b, second, b.add("mul", gradient, gradient), self.beta2))
-        size = b.add("div", progress.rate, _bias(b, self.beta1, progress.step))
+        size = b.add("div", progress.learning_rate, _bias(b, self.beta1, progress.step))
         root = b.add("sqrt", _bias(b, self.beta2, progress.step))
         spread = b.add("div", b.add("sqrt", square), _as(b, root, dtype))
         step = b.add("div", mean, b.add("add", spread, b.constant(self.epsilon, dtype=dtype)))
@@ -127,11 +127,12 @@ class Adam:
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): parameters shrink by ``rate * weight_decay``.
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019): parameters shrink by ``learning_rate *
+    weight_decay``.
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.AdamW(0.1)))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.AdamW(0.1)))
     >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
     [9.0, 7.274, 5.739, 4.396]
     """
@@ -141,7 +142,7 @@ class AdamW(Adam):
     def update(self, b: GraphBuilder, parameter: str, gradient: str, progress: UpdateNames) -> str:
         """The next value. Slots: ``first`` and ``second``, the running moments."""
         dtype = b.types[parameter].dtype
-        decay = _scaled(b, progress.rate, self.weight_decay)
+        decay = _scaled(b, progress.learning_rate, self.weight_decay)
         kept = b.add("mul", parameter, _as(b, b.add("sub", b.constant(1.0, dtype="float64"), decay), dtype))
         return self._moved(b, parameter, kept, gradient, progress)
 

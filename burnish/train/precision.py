@@ -29,7 +29,7 @@ class MixedPrecision:
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> recipe = bn.Train("squared", bn.SGD(0.1), precision=bn.MixedPrecision("float16", scale=1024.0))
+    >>> recipe = bn.Train("mse", bn.SGD(0.1), precision=bn.MixedPrecision("float16", scale=1024.0))
     >>> step = bn.compile(graph, train=recipe)
     >>> round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3), str(step.state["w"].dtype)
     (9.0, 'float32')

@@ -1,4 +1,4 @@
-"""Learning-rate schedules: the factor of the rate at each step, computed by the step's own graph.
+"""Learning-rate schedules: the factor of the learning rate at each step, computed by the step's own graph.
 
 Steps are counted from 0: that many updates were made before. A schedule is a function of the count alone, so training
 that goes on from a checkpoint goes on with the same rates.
@@ -34,7 +34,7 @@ class StepDecay:
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.StepDecay(1, 0.5)))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.SGD(0.1), schedule=bn.StepDecay(1, 0.5)))
     >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
     [9.0, 1.44, 0.706, 0.51]
     """
@@ -59,7 +59,7 @@ class CosineDecay:
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.CosineDecay(2)))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.SGD(0.1), schedule=bn.CosineDecay(2)))
     >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
     [9.0, 1.44, 0.706, 0.706]
     """
@@ -85,7 +85,7 @@ class LinearDecay:
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.LinearDecay(2)))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.SGD(0.1), schedule=bn.LinearDecay(2)))
     >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
     [9.0, 1.44, 0.706, 0.706]
     """
@@ -110,7 +110,7 @@ class WarmUp:
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), schedule=bn.WarmUp(2, bn.StepDecay(1))))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.SGD(0.1), schedule=bn.WarmUp(2, bn.StepDecay(1))))
     >>> [round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3) for _ in range(4)]
     [9.0, 9.0, 4.41, 0.706]
     """

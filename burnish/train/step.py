@@ -40,14 +40,14 @@ class Train:
 
     ``schedule``: how the rate moves from step to step. ``clip_norm``: the most that the norm of all gradients may be;
     where it is more, they are scaled down. ``clip_value``: the most that an element of a gradient may be, before that.
-    ``accumulate``: calls whose mean gradient makes one step. ``precision``: "bfloat16" or "float16", in which products
-    are computed; see :class:`MixedPrecision`. ``guard``: a call whose loss or gradients are not finite changes no
-    state, and returns a loss that is not finite; "gradients" makes the same step for any number of rows of a batch,
-    which may cost a pass.
+    ``accumulation_steps``: calls whose mean gradient makes one step. ``precision``: "bfloat16" or "float16", in which
+    products are computed; see :class:`MixedPrecision`. ``skip_nonfinite``: a call whose loss or gradients are not
+    finite changes no state, and returns a loss that is not finite; "gradients" makes the same step for any number of
+    rows of a batch, which may cost a pass.
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
-    >>> step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), clip_norm=1.0))
+    >>> step = bn.compile(graph, train=bn.Train("mse", bn.SGD(0.1), clip_norm=1.0))
     >>> round(float(step(np.ones((2, 3), "f4"), np.zeros(2, "f4"))), 3), step.state["w"].round(3)
     (9.0, array([0.942, 0.942, 0.942], dtype=float32))
     """
@@ -62,9 +62,9 @@ class Train:
     schedule: RateSchedule | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
-    accumulate: int = 1
+    accumulation_steps: int = 1
     precision: str | MixedPrecision | None = None
-    guard: bool | str = False
+    skip_nonfinite: bool | str = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
@@ -81,17 +81,17 @@ class Train:
         for name in ("clip_norm", "clip_value"):
             if getattr(self, name) is not None:
                 check_number(f"Train: {name}", getattr(self, name), 0, open_below=True)
-        check_count("Train: accumulate", self.accumulate, 1)
+        check_count("Train: accumulation_steps", self.accumulation_steps, 1)
         mixed_precision("Train: precision", self.precision)
-        if self.guard != GRADIENTS:
-            check_flag("Train: guard", self.guard)
+        if self.skip_nonfinite != GRADIENTS:
+            check_flag("Train: skip_nonfinite", self.skip_nonfinite)
 
 
 def training_graph(graph: Graph, train: Train, weights: Collection[str] | None = None) -> Graph:
     """The step: inputs and then labels to the loss, a scalar; parameters are states under the constants' names.
 
     Labels are called as the loss calls them: ``label``, where there is one. States are also what the optimizer
-    remembers, under ``parameter.slot``, the learning rate, ``optimizer.rate``, the number of steps,
+    remembers, under ``parameter.slot``, the learning rate, ``optimizer.learning_rate``, the number of steps,
     ``optimizer.step``, with dropout its seed, ``random.seed``, one more each step, and what
     :mod:`burnish.train.updates` names. ``weights``: the constants that are trained unless ``train`` names them; None:
     all. Raises ModelError for a model whose outputs the loss does not take, with states or open dimensions, or without
@@ -185,8 +185,8 @@ def lasting(graph: Graph, train: Train) -> Node | None:
 def update_plan(train: Train) -> UpdatePlan:
     """How gradients become updates."""
     return UpdatePlan(
-        train.optimizer, train.schedule, train.clip_norm, train.clip_value, train.accumulate,
-        mixed_precision("Train: precision", train.precision), train.guard,
+        train.optimizer, train.schedule, train.clip_norm, train.clip_value, train.accumulation_steps,
+        mixed_precision("Train: precision", train.precision), train.skip_nonfinite,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from burnish.train.optimizers import Optimizer, UpdateNames
 from burnish.train.precision import MixedPrecision
 from burnish.train.schedules import RateSchedule
 
-RATE, STEP = "optimizer.rate", "optimizer.step"  # the rate before the schedule; updates made
+LEARNING_RATE, STEP = "optimizer.learning_rate", "optimizer.step"  # the rate before the schedule; updates made
 CALLS = "optimizer.calls"  # calls since the last update, where gradients are accumulated
 SCALE, SOUND, SKIPPED = "optimizer.scale", "optimizer.sound", "optimizer.skipped"
 """The loss scale, the updates since it has changed, and the updates left out as a gradient was not finite."""
@@ -35,9 +35,9 @@ class UpdatePlan:
     schedule: RateSchedule | None = None
     clip_norm: float | None = None
     clip_value: float | None = None
-    accumulate: int = 1
+    accumulation_steps: int = 1
     precision: MixedPrecision | None = None
-    guard: bool | str = False
+    skip_nonfinite: bool | str = False
 
     @property
     def scale(self) -> float | None:
@@ -51,7 +51,9 @@ def add_updates(b: GraphBuilder, loss: str, parameters: Sequence[str], plan: Upd
     States that are updated already, such as running statistics, are guarded with the rest.
     """
     scale = None if plan.scale is None else b.state(b.fresh(SCALE), np.array(plan.scale))
-    return apply_gradients(b, loss, parameters, _gradients(b, loss, parameters, scale, plan.accumulate), plan, scale)
+    return apply_gradients(
+        b, loss, parameters, _gradients(b, loss, parameters, scale, plan.accumulation_steps), plan, scale
+    )
 
 
 def apply_gradients(
@@ -66,8 +68,8 @@ def apply_gradients(
 
     ``scale``: the state that is the loss scale, where there is one.
     """
-    running, read = [*b.updates], _finite_by(b, found, plan.guard) if plan.guard else ()
-    due, found = _accumulated(b, parameters, found, plan.accumulate)
+    running, read = [*b.updates], _finite_by(b, found, plan.skip_nonfinite) if plan.skip_nonfinite else ()
+    due, found = _accumulated(b, parameters, found, plan.accumulation_steps)
     return _applied(b, loss, parameters, found, plan, scale, due, running, read)
 
 
@@ -83,14 +85,16 @@ def remaining_update(parameters: Mapping[str, np.ndarray], plan: UpdatePlan) -> 
     scale = None if plan.scale is None else b.state(b.fresh(SCALE), np.array(plan.scale))
     calls = b.state(b.fresh(CALLS), np.zeros((), np.int64))
     due = b.add("greater", calls, b.constant(0))
-    share = b.add("div", _real(b, plan.accumulate), b.add("maximum", b.add("cast", calls, to="float64"), _real(b, 1.0)))
+    share = b.add(
+        "div", _real(b, plan.accumulation_steps), b.add("maximum", b.add("cast", calls, to="float64"), _real(b, 1.0))
+    )
     for name, value in parameters.items():
         zeros = np.zeros(value.shape, value.dtype)
         held = b.state(b.fresh(f"{name}.sum"), zeros)
         found.append(b.add("mul", held, _as(b, share, b.types[held].dtype)))
         b.update(held, b.constant(zeros))
     b.update(calls, b.constant(0))
-    read = found if plan.guard else ()
+    read = found if plan.skip_nonfinite else ()
     done = _applied(b, _real(b, 0.0), [*parameters], found, plan, scale, due, [*b.updates], read)
     return b.build(b.add("identity", done, name=b.fresh("loss")))
 
@@ -112,9 +116,9 @@ def _applied(
         _keep(b, running, _is_finite(b, loss))
         _rescale(b, scale, due, applied, plan.precision.growth)
         return loss
-    if plan.guard and finite is None:
+    if plan.skip_nonfinite and finite is None:
         finite = _is_finite(b, _norm(b, read))
-    sound = _both(b, finite, _is_finite(b, loss)) if plan.guard else None
+    sound = _both(b, finite, _is_finite(b, loss)) if plan.skip_nonfinite else None
     _keep(b, [*b.updates], sound)  # running statistics, and gradients that are accumulated
     add_optimizer(b, parameters, found, plan, due if sound is None else _both(b, due, sound))
     if sound is None or finite is None:
@@ -123,28 +127,28 @@ def _applied(
 
 
 def _gradients(
-    b: GraphBuilder, loss: str, parameters: Sequence[str], scale: str | None, accumulate: int
+    b: GraphBuilder, loss: str, parameters: Sequence[str], scale: str | None, accumulation_steps: int
 ) -> Sequence[str]:
     """The gradients by the parameters, each a share of one update's; with a loss scale, of the scaled loss and back."""
     dtype = b.types[loss].dtype
     seed = b.constant(1.0, dtype=dtype) if scale is None else _as(b, scale, dtype)
     found = backpropagate(b, {loss: seed}, parameters)
-    if scale is None and accumulate == 1:
+    if scale is None and accumulation_steps == 1:
         return found
-    share = b.constant(1.0 / accumulate, dtype="float64")
+    share = b.constant(1.0 / accumulation_steps, dtype="float64")
     factor = share if scale is None else b.add("div", share, scale)
     return [b.add("mul", g, _as(b, factor, b.types[g].dtype)) for g in found]
 
 
 def _accumulated(
-    b: GraphBuilder, parameters: Sequence[str], found: Sequence[str], accumulate: int
+    b: GraphBuilder, parameters: Sequence[str], found: Sequence[str], accumulation_steps: int
 ) -> tuple[str | None, Sequence[str]]:
     """Whether an update is due, None for always, and the gradients summed over the calls since the last one."""
-    if accumulate == 1:
+    if accumulation_steps == 1:
         return None, found
     calls = b.state(b.fresh(CALLS), np.zeros((), np.int64))
     now = b.add("add", calls, b.constant(1))
-    due = b.add("greater_equal", now, b.constant(accumulate))
+    due = b.add("greater_equal", now, b.constant(accumulation_steps))
     b.update(calls, b.add("where", due, b.constant(0), now))
     totals = []
     for parameter, gradient in zip(parameters, found, strict=True):
@@ -160,7 +164,7 @@ def add_optimizer(
     b: GraphBuilder, parameters: Sequence[str], found: Sequence[str], plan: UpdatePlan, applied: str | None
 ) -> None:
     """The optimizer's update of each parameter, and of the number of steps, where it is ``applied``."""
-    rate = b.state(b.fresh(RATE), np.array(float(plan.optimizer.rate)))
+    rate = b.state(b.fresh(LEARNING_RATE), np.array(float(plan.optimizer.learning_rate)))
     step = b.state(b.fresh(STEP), np.zeros((), np.int64))
     now = b.add("add", step, b.constant(1))
     if plan.schedule is not None:
@@ -171,14 +175,14 @@ def add_optimizer(
         progress.remember(b, parameter, plan.optimizer.update(b, parameter, gradient, progress))
 
 
-def _finite_by(b: GraphBuilder, found: Sequence[str], guard: bool | str) -> Sequence[str]:
+def _finite_by(b: GraphBuilder, found: Sequence[str], skip_nonfinite: bool | str) -> Sequence[str]:
     """Tensors that are finite only where the gradients are, with few elements.
 
     A product of finite tensors is finite, but for sums beyond the dtype's range. Where its operands are smaller than
     itself, as those of a weight's gradient from a small batch are, they are read instead: it then need not be stored.
-    ``guard`` "gradients": these themselves, so that the graph is the same for any number of rows.
+    ``skip_nonfinite`` "gradients": these themselves, so that the graph is the same for any number of rows.
     """
-    if guard == GRADIENTS:
+    if skip_nonfinite == GRADIENTS:
         return found
     made, sources = {name: node for node in b.nodes for name in node.outputs}, dict[str, None]()
     for name in found:

@@ -41,7 +41,7 @@ class Tune:
     """Tuning settings: until a budget is used up, or until what remains is worth less.
 
     ``seconds``: the time to tune; None: no limit. ``trials``: the most candidates to try; None: no limit.
-    ``least_gain``: the share of the model's time; tuning stops when all further trials that the budget has room for are
+    ``min_gain``: the share of the model's time; tuning stops when all further trials that the budget has room for are
     expected to save less, and never so with 0. ``strategy``: how candidates are found (``strategy.STRATEGIES``).
     ``cold``: whether weights come from memory in every timed run, as of a model whose weights exceed the second cache;
     None: by their size. ``seed``: of the search.
@@ -56,7 +56,7 @@ class Tune:
 
     seconds: float | None = 120.0
     trials: int | None = None
-    least_gain: float = 0.005
+    min_gain: float = 0.005
     strategy: str = "burnish"
     seed: int = 0
     cold: bool | None = None
@@ -67,7 +67,7 @@ class Tune:
             check_number("Tune: seconds", self.seconds, 0, open_below=True)
         if self.trials is not None:
             check_count("Tune: trials", self.trials, 1)
-        check_number("Tune: least_gain", self.least_gain, 0, 1)
+        check_number("Tune: min_gain", self.min_gain, 0, 1)
         strategy_named(self.strategy)
         check_count("Tune: seed", self.seed, 0)
         if self.cold is not None:
@@ -195,7 +195,7 @@ class Session:
             return "trials"
         if all(k.tuner.exhausted for k in self.kernels):
             return "exhausted"
-        return "gain" if self.options.least_gain and self.expected < self.options.least_gain else None
+        return "gain" if self.options.min_gain and self.expected < self.options.min_gain else None
 
     def _usual_pace(self) -> float:
         made = sum(k.tried for k in self.kernels)

@@ -191,7 +191,7 @@ def test_auxiliary_states_move_in_training_alone() -> None:
 def test_files_hold_symbols_and_refuse_others(tmp_path: Path) -> None:
     x = sym.variable("x")
     y = sym.batch_normalization(mlp(x) * nd.array([1.0, 2.0, 3.0, 4.0]), "norm")
-    sym.save([sym.loss("squared", y), y], tmp_path / "net.sym")
+    sym.save([sym.loss("mse", y), y], tmp_path / "net.sym")
     loss, again = sym.load(tmp_path / "net.sym")
     assert again.variables == y.variables
     assert again.states == y.states
@@ -218,7 +218,7 @@ def test_files_hold_symbols_and_refuse_others(tmp_path: Path) -> None:
 
 
 def test_memory_is_estimated_by_kind() -> None:
-    y = sym.loss("squared", mlp(sym.variable("x")))
+    y = sym.loss("mse", mlp(sym.variable("x")))
     need = sym.memory(y, {"x": (100, 3), "label": (100, 4)})
     assert need["parameters"] == 4 * (3 * 16 + 16 + 16 * 4 + 4)
     assert need["inputs"] == 4 * (300 + 400)

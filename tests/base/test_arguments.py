@@ -93,7 +93,7 @@ def test_a_graph_has_its_shapes() -> None:
         ({"seconds": "60"}, "Tune: seconds: found '60'"),
         ({"trials": 0}, "Tune: trials: found 0; allowed: an integer from 1"),
         ({"trials": 1.5}, "Tune: trials: found 1.5"),
-        ({"least_gain": 2}, "Tune: least_gain: found 2; allowed: a number from 0 to 1"),
+        ({"min_gain": 2}, "Tune: min_gain: found 2; allowed: a number from 0 to 1"),
         ({"strategy": "luck"}, "strategy: found 'luck'; allowed: burnish, autotvm"),
         ({"seed": -1}, "Tune: seed: found -1"),
         ({"cold": "yes"}, "Tune: cold: found 'yes'"),

@@ -104,7 +104,7 @@ def test_trees_are_those_of_the_naive_grower(name: str, method: str) -> None:
     models = []
     for grower in (NaiveGrower(dataset, Params.of(given)), None):
         history: dict[str, dict[str, list[float]]] = {}
-        models.append(train(given, dataset, 3, grower=grower, valid={"t": dataset}, history=history))
+        models.append(train(given, dataset, 3, grower=grower, validation_data={"t": dataset}, history=history))
         losses.extend(history["t"].values())
     naive, ours = models
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)  # equally good splits may be chosen differently
@@ -122,7 +122,7 @@ def test_the_loss_falls_and_margins_of_training_are_those_of_prediction(name: st
         training.boost()
     margin = training.model().predict_margin(dataset)
     assert margin.tobytes() == training.margin.tobytes()
-    train(params(name), dataset, 8, valid={"training": dataset, "again": data(name)}, history=history)
+    train(params(name), dataset, 8, validation_data={"training": dataset, "again": data(name)}, history=history)
     ((_, values),) = history["training"].items()
     assert len(values) == 8
     assert history["again"] == history["training"]  # one by the leaves of its rows, one by prediction
@@ -198,7 +198,7 @@ def test_early_stopping_keeps_the_best_round() -> None:
     valid = Dataset.of(X[300:], label=noise[300:])
     history: dict[str, dict[str, list[float]]] = {}
     given = params(eta=0.5, max_depth=6)
-    model = train(given, training, 100, valid={"v": valid}, early_stopping_rounds=5, history=history)
+    model = train(given, training, 100, validation_data={"v": valid}, early_stopping_rounds=5, history=history)
     values = history["v"]["rmse"]
     assert model.best_iteration == int(np.argmin(values)) and model.rounds == model.best_iteration + 6 < 100
     assert float(model.attributes["best_score"]) == min(values)
@@ -211,7 +211,9 @@ def test_early_stopping_by_the_last_metric_of_the_last_set_and_its_direction() -
     given = params("logistic", eval_metric=["logloss", "auc"], eta=0.5)
     history: dict[str, dict[str, list[float]]] = {}
     valid = [(data("logistic", slice(300, ROWS)), "v")]
-    model = train(given, data("logistic", slice(0, 300)), 60, valid=valid, early_stopping_rounds=3, history=history)
+    model = train(
+        given, data("logistic", slice(0, 300)), 60, validation_data=valid, early_stopping_rounds=3, history=history
+    )
     assert model.best_iteration == int(np.argmax(history["v"]["auc"]))
 
 
@@ -222,14 +224,14 @@ def test_a_metric_that_is_nan_is_no_improvement() -> None:
         return next(values, float("nan"))
 
     valid = {"v": data(rows=slice(0, 100))}
-    with pytest.warns(RuntimeWarning, match="given of valid 'v' is NaN in round 3") as said:
-        model = train(params(eval_metric=given), data(), 50, valid=valid, early_stopping_rounds=3)
+    with pytest.warns(RuntimeWarning, match="given of validation_data 'v' is NaN in round 3") as said:
+        model = train(params(eval_metric=given), data(), 50, validation_data=valid, early_stopping_rounds=3)
     assert (model.rounds, model.best_iteration, len(said)) == (7, 3, 1)
     with pytest.warns(RuntimeWarning, match="NaN in round 1"):
-        model = train(params(eval_metric=given), data(), 50, valid=valid, early_stopping_rounds=3)
+        model = train(params(eval_metric=given), data(), 50, validation_data=valid, early_stopping_rounds=3)
     assert (model.rounds, model.best_iteration, model.attributes["best_score"]) == (4, 0, "nan")
-    with pytest.raises(DataError, match="valid 'v': weight: found 0 for all rows"):
-        train(params(), data(), 2, valid={"v": data(weight=np.zeros(ROWS))})
+    with pytest.raises(DataError, match="validation_data 'v': weight: found 0 for all rows"):
+        train(params(), data(), 2, validation_data={"v": data(weight=np.zeros(ROWS))})
 
 
 def test_zero_rounds_one_row_and_a_constant_label() -> None:
@@ -258,7 +260,7 @@ def test_callbacks_see_each_round_and_can_stop() -> None:
         assert progress.model().rounds == progress.round
         return progress.round == 4
 
-    model = train(params(), data(), 10, valid={"v": data()}, callbacks=[watch])
+    model = train(params(), data(), 10, validation_data={"v": data()}, callbacks=[watch])
     assert model.rounds == 4 and [p.round for p in seen] == [1, 2, 3, 4]
     assert seen[-1].rounds == 10 and seen[-1].scores["v"]["rmse"] == seen[-1].history["v"]["rmse"][-1]
     assert seen[-1].seconds_left > 0 and not seen[-1].interrupted
@@ -272,7 +274,9 @@ def test_an_objective_and_a_metric_of_ones_own() -> None:
         return float(np.abs(prediction - SIGNAL).max())
 
     history: dict[str, dict[str, list[float]]] = {}
-    model = train(params(gradient, eval_metric=[largest, "mae"]), data(), 20, valid={"t": data()}, history=history)
+    model = train(
+        params(gradient, eval_metric=[largest, "mae"]), data(), 20, validation_data={"t": data()}, history=history
+    )
     assert model.objective == "custom" and set(history["t"]) == {"largest", "mae"}
     same = train(params(base_score=0.0), data(), 20)
     np.testing.assert_allclose(predict(model, X), predict(same, X), atol=1e-4)
@@ -296,16 +300,16 @@ def test_shapes_and_kinds_of_predictions() -> None:
 def test_refusals() -> None:
     with pytest.raises(ParameterError, match="'early_stopping_rounds': found without"):
         train(params(), data(), 2, early_stopping_rounds=1)
-    with pytest.raises(DataError, match="valid 'v': found 3 features; allowed: 5"):
-        train(params(), data(), 2, valid={"v": Dataset.of(X[:, :3], label=SIGNAL)})
-    with pytest.raises(DataError, match="valid 'v': lacks the features 'e', has 'f' besides"):
+    with pytest.raises(DataError, match="validation_data 'v': found 3 features; allowed: 5"):
+        train(params(), data(), 2, validation_data={"v": Dataset.of(X[:, :3], label=SIGNAL)})
+    with pytest.raises(DataError, match="validation_data 'v': lacks the features 'e', has 'f' besides"):
         train(
-            params(), data(feature_names=list("abcde")), 2, valid={"v": data(feature_names=list("abcdf"))}
+            params(), data(feature_names=list("abcde")), 2, validation_data={"v": data(feature_names=list("abcdf"))}
         )  # fmt: skip
-    with pytest.raises(ParameterError, match="valid: found the name 'v' twice"):
-        train(params(), data(), 2, valid=[("v", data()), (data(), "v")])
-    with pytest.raises(ParameterError, match="valid: found an entry"):
-        train(params(), data(), 2, valid=[(data(), data())])
+    with pytest.raises(ParameterError, match="validation_data: found the name 'v' twice"):
+        train(params(), data(), 2, validation_data=[("v", data()), (data(), "v")])
+    with pytest.raises(ParameterError, match="validation_data: found an entry"):
+        train(params(), data(), 2, validation_data=[(data(), data())])
     with pytest.raises(ParameterError, match="continue_from: the model's objective: found 'squared_error'"):
         train(params("logistic"), data("logistic"), 2, continue_from=train(params(), data(), 1))
     with pytest.raises(ParameterError, match="'monotone_constraints': found 2 signs; allowed: 5"):
@@ -349,15 +353,20 @@ def test_labels_of_evaluation_sets_are_checked_as_those_of_training(name: str, b
     label[7] = bad
     wrong = replace(good, label=label)
     for valid in ({"v": wrong}, [(good, "a"), (wrong, "v")]):
-        with pytest.raises(DataError, match="valid 'v': label of row 7"):
-            train(params(name), good, 1, valid=valid)
+        with pytest.raises(DataError, match="validation_data 'v': label of row 7"):
+            train(params(name), good, 1, validation_data=valid)
     with pytest.raises(DataError, match="label of row 7"):
         train(params(name), wrong, 1)
 
 
 def test_evaluation_sets_of_rankings_have_queries() -> None:
-    with pytest.raises(DataError, match=r"valid 'v': .*no queries"):
-        train(params("rank_ndcg"), data("rank_ndcg"), 1, valid={"v": replace(data("rank_ndcg"), group_start=None)})
+    with pytest.raises(DataError, match=r"validation_data 'v': .*no queries"):
+        train(
+            params("rank_ndcg"),
+            data("rank_ndcg"),
+            1,
+            validation_data={"v": replace(data("rank_ndcg"), group_start=None)},
+        )
 
 
 @pytest.mark.parametrize(
@@ -367,9 +376,12 @@ def test_evaluation_sets_of_rankings_have_queries() -> None:
         (lambda: train(data(), {}), "train: dataset: found dict"),  # type: ignore[arg-type]
         (lambda: train({}, None), "train: dataset: found NoneType"),  # type: ignore[arg-type]
         (lambda: train({}, data(), 1, continue_from="m.json"), "continue_from: found str; allowed: a Model"),  # type: ignore[arg-type]
-        (lambda: train({}, data(), 1, valid=data()), "valid: found an entry that is no pair"),  # type: ignore[arg-type]
-        (lambda: train({}, data(), 1, valid=[data()]), "valid: found an entry that is no pair"),  # type: ignore[list-item]
-        (lambda: train({}, data(), 1, valid=[(X, SIGNAL)]), "valid: found an entry that is no pair"),
+        (lambda: train({}, data(), 1, validation_data=data()), "validation_data: found an entry that is no pair"),  # type: ignore[arg-type]
+        (lambda: train({}, data(), 1, validation_data=[data()]), "validation_data: found an entry that is no pair"),  # type: ignore[list-item]
+        (
+            lambda: train({}, data(), 1, validation_data=[(X, SIGNAL)]),
+            "validation_data: found an entry that is no pair",
+        ),
         (lambda: train("eta=1", data(), 1), "params: found str; allowed: a mapping"),  # type: ignore[arg-type]
         (lambda: train({}, data(), 1, callbacks=print), "callbacks: found .*; allowed: a list of functions"),  # type: ignore[arg-type]
         (lambda: train({"eval_metric": 3}, data(), 1), "'eval_metric': found 3"),
@@ -396,7 +408,7 @@ def test_monotone_constraints_on_a_categorical_feature_are_refused(sign: int) ->
 def test_functions_of_one_name_are_metrics_of_their_own() -> None:
     history: dict[str, dict[str, list[float]]] = {}
     metrics = [lambda p, d: 1.0, lambda p, d: 2.0, "rmse", "rmse"]
-    train(params(eval_metric=metrics), data(), 1, valid={"v": data()}, history=history)
+    train(params(eval_metric=metrics), data(), 1, validation_data={"v": data()}, history=history)
     assert {name: values[0] for name, values in history["v"].items() if name != "rmse"} == {
         "<lambda>": 1.0, "<lambda>_2": 2.0
     }  # fmt: skip

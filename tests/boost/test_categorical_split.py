@@ -119,7 +119,7 @@ def test_training_out_of_core_and_by_workers_makes_the_same_trees(tmp_path: Path
     model, _ = trained(data, PARAMS)
     assert tells_missing(model)
     assert dumps(train_external(PARAMS, [data], ROUNDS, folders=tmp_path / "store")) == dumps(model)
-    assert dumps(train_distributed(PARAMS, data, ROUNDS, workers=2, kind="thread", threads=1)) == dumps(model)
+    assert dumps(train_distributed(PARAMS, data, ROUNDS, workers=2, worker_kind="thread", threads=1)) == dumps(model)
 
 
 @pytest.mark.parametrize("policy", ["missing", "other"])

@@ -49,7 +49,7 @@ def test_ctrl_c_ends_training_unless_a_callback_keeps_the_model(tmp_path: Path) 
 
 def test_lines_of_scores() -> None:
     lines: list[str] = []
-    train(PARAMS, DATA, 5, valid={"held out": DATA}, callbacks=[print_scores(2, lines.append)])
+    train(PARAMS, DATA, 5, validation_data={"held out": DATA}, callbacks=[print_scores(2, lines.append)])
     assert [line.split(":")[0] for line in lines] == ["round 2 of 5", "round 4 of 5", "round 5 of 5"]
     assert "held out rmse" in lines[0]
     train(PARAMS, DATA, 1, callbacks=[print_scores(1, lines.append)])

@@ -173,4 +173,4 @@ def test_any_number_of_workers_counts_all_rows(method: dict[str, Any]) -> None:
     params = {"objective": "binary", "min_data_in_leaf": 60, "min_child_weight": 0, "max_depth": 5} | method
     alone = predict(train(params, data, 3), data)
     for workers in (2, 3):
-        assert (predict(train_distributed(params, data, 3, workers=workers, kind="thread"), data) == alone).all()
+        assert (predict(train_distributed(params, data, 3, workers=workers, worker_kind="thread"), data) == alone).all()

@@ -24,7 +24,13 @@ def test_folds_are_trainings_of_their_own() -> None:
     for a, b in folds:
         history: dict = {}
         valid = {"test": Dataset.of(X[b], label=Y[b])}
-        train({"max_depth": 3, "eval_metric": "rmse"}, Dataset.of(X[a], label=Y[a]), 5, valid=valid, history=history)
+        train(
+            {"max_depth": 3, "eval_metric": "rmse"},
+            Dataset.of(X[a], label=Y[a]),
+            5,
+            validation_data=valid,
+            history=history,
+        )
         values.append(history["test"]["rmse"])
     np.testing.assert_allclose(table["test-rmse-mean"], np.mean(values, axis=0), rtol=1e-12)
     np.testing.assert_allclose(table["test-rmse-std"], np.std(values, axis=0), rtol=1e-9)

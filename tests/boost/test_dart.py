@@ -34,8 +34,8 @@ def test_dart_without_drops_is_gbtree_and_margins_are_predictions(tmp_path: Any)
     assert (predict(same, X) == predict(train(params, DATA, 6), X)).all()
     copy, history = Dataset.of(X.copy(), label=Y), {}
     model = train(
-        params | {"booster": "dart", "rate_drop": 0.4, "skip_drop": 0.2}, DATA, 12, valid={"t": DATA, "c": copy},
-        history=history,
+        params | {"booster": "dart", "rate_drop": 0.4, "skip_drop": 0.2}, DATA, 12,
+        validation_data={"t": DATA, "c": copy}, history=history,
     )  # fmt: skip
     assert history["t"] == history["c"]
     rest = predict(model, X).astype(np.float64) - Y
@@ -43,7 +43,7 @@ def test_dart_without_drops_is_gbtree_and_margins_are_predictions(tmp_path: Any)
     model.save(tmp_path / "m.json")
     assert (predict(Model.load(tmp_path / "m.json"), X) == predict(model, X)).all()
     with pytest.raises(ParameterError, match="dart"):
-        train({"booster": "dart", "early_stopping_rounds": 2}, DATA, 2, valid={"t": DATA})
+        train({"booster": "dart", "early_stopping_rounds": 2}, DATA, 2, validation_data={"t": DATA})
 
 
 def test_parallel_trees_share_the_step() -> None:
@@ -60,7 +60,7 @@ def test_parallel_trees_share_the_step() -> None:
     longer = train(forest, DATA, 2)
     continued = train(forest, DATA, 1, continue_from=models[0])
     assert (predict(longer, X) == predict(continued, X)).all()
-    stopped = train(forest, DATA, 9, valid={"t": DATA}, early_stopping_rounds=2)
+    stopped = train(forest, DATA, 9, validation_data={"t": DATA}, early_stopping_rounds=2)
     assert stopped.best_iteration is not None and (stopped.best_iteration + 1) % 20 == 0
 
 

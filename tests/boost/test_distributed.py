@@ -86,12 +86,18 @@ def test_any_number_of_workers_makes_the_same_model(
     data, params = case()
     params = {**SMALL, "tree_method": method, **params}
     history: dict[str, dict[str, list[float]]] = {}
-    alone = train(params, data, valid={"train": data}, history=history, threads=2)
+    alone = train(params, data, validation_data={"train": data}, history=history, threads=2)
     assert sum(tree.leaves for tree in alone.trees) > 5 * len(alone.trees)
     for workers in (1, 2, 4):
         found: dict[str, dict[str, list[float]]] = {}
         model = train_distributed(
-            params, data, workers=workers, kind="thread", threads=1, valid={"train": data}, history=found
+            params,
+            data,
+            workers=workers,
+            worker_kind="thread",
+            threads=1,
+            validation_data={"train": data},
+            history=found,
         )
         assert dumps(model) == dumps(alone), workers
         assert found == history
@@ -105,9 +111,11 @@ def test_processes_make_the_same_model_and_early_stopping_agrees() -> None:
     valid["held out"], valid["tiny"] = valid.pop("held out"), valid.pop("tiny")
     valid = {"tiny": valid["tiny"], "train": data, "held out": valid["held out"]}
     history: dict[str, dict[str, list[float]]] = {}
-    alone = train(params, data, valid=valid, early_stopping_rounds=3, history=history, threads=1)
+    alone = train(params, data, validation_data=valid, early_stopping_rounds=3, history=history, threads=1)
     found: dict[str, dict[str, list[float]]] = {}
-    model = train_distributed(params, data, workers=3, valid=valid, early_stopping_rounds=3, history=found, threads=1)
+    model = train_distributed(
+        params, data, workers=3, validation_data=valid, early_stopping_rounds=3, history=found, threads=1
+    )
     assert alone.best_iteration is not None and alone.rounds < 40
     assert dumps(model) == dumps(alone)
     np.testing.assert_equal(found, history)
@@ -125,28 +133,35 @@ def fatal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_killed_worker_is_named_and_training_resumes_as_if_undisturbed(fatal: Path, tmp_path: Path) -> None:
     data, folder = jobs.marked(), tmp_path / "checkpoints"
-    arguments: dict[str, Any] = {"checkpoint": folder, "checkpoint_every": 3, "valid": {"train": data}, "threads": 1}
+    arguments: dict[str, Any] = {
+        "checkpoint": folder,
+        "checkpoint_every": 3,
+        "validation_data": {"train": data},
+        "threads": 1,
+    }
     params = replace(jobs.FATAL, eval_metric=("rmse",))
     with pytest.raises(WorkerError, match=r"worker 1 \(process \d+\) was killed by SIGKILL") as caught:
         train_distributed(params, data, **arguments)
     assert caught.value.rank == 1 and not fatal.exists()
     assert [path.name for path in checkpoints(folder)] == ["round-000003.json", "round-000006.json"]
     history: dict[str, dict[str, list[float]]] = {}
-    resumed = train_distributed(params, data, history=history, kind="thread", **arguments)
+    resumed = train_distributed(params, data, history=history, worker_kind="thread", **arguments)
     undisturbed: dict[str, dict[str, list[float]]] = {}
-    alone = train(params, data, valid={"train": data}, history=undisturbed, threads=1)
+    alone = train(params, data, validation_data={"train": data}, history=undisturbed, threads=1)
     assert dumps(resumed) == dumps(alone) and history == undisturbed
-    assert dumps(train_distributed(params, data, kind="thread", **arguments)) == dumps(alone)  # at once
+    assert dumps(train_distributed(params, data, worker_kind="thread", **arguments)) == dumps(alone)  # at once
 
 
 def test_training_restarts_by_itself(fatal: Path) -> None:
     data = jobs.marked()
     fatal.write_text("the disk is full")
     with pytest.raises(WorkerError, match="worker 2 failed: OSError: the disk is full") as caught:
-        train_distributed(jobs.FATAL, data, workers=3, kind="thread", threads=1)
+        train_distributed(jobs.FATAL, data, workers=3, worker_kind="thread", threads=1)
     assert caught.value.rank == 2
     fatal.write_text("once more")
-    model = train_distributed(jobs.FATAL, data, workers=3, kind="thread", restarts=1, checkpoint_every=4, threads=1)
+    model = train_distributed(
+        jobs.FATAL, data, workers=3, worker_kind="thread", restarts=1, checkpoint_every=4, threads=1
+    )
     assert not fatal.exists()
     assert dumps(model) == dumps(train(jobs.FATAL, data, threads=1))
 
@@ -156,21 +171,21 @@ def test_resuming_agrees_with_early_stopping_and_with_more_rounds(tmp_path: Path
     x, label = jobs.table(300, seed=1)
     valid = {"held out": Dataset.of(x, label)}
     params = {**SMALL, **params, "learning_rate": 1.0}
-    options: dict[str, Any] = {"valid": valid, "early_stopping_rounds": 3}
+    options: dict[str, Any] = {"validation_data": valid, "early_stopping_rounds": 3}
     alone = train(params, data, 40, threads=1, **options)
     assert alone.best_iteration is not None
     for rounds in (alone.best_iteration + 2, 40):
         model = train_distributed(
-            params, data, rounds, kind="thread", threads=1, checkpoint=tmp_path, checkpoint_every=1, **options
+            params, data, rounds, worker_kind="thread", threads=1, checkpoint=tmp_path, checkpoint_every=1, **options
         )
     assert dumps(model) == dumps(alone)
-    again = train_distributed(params, data, 40, kind="thread", threads=1, checkpoint=tmp_path, **options)
+    again = train_distributed(params, data, 40, worker_kind="thread", threads=1, checkpoint=tmp_path, **options)
     assert dumps(again) == dumps(alone)
 
 
 def test_damaged_and_foreign_checkpoints(tmp_path: Path) -> None:
     data, params = dense()
-    arguments: dict[str, Any] = {"kind": "thread", "threads": 1, "checkpoint": tmp_path, "checkpoint_every": 2}
+    arguments: dict[str, Any] = {"worker_kind": "thread", "threads": 1, "checkpoint": tmp_path, "checkpoint_every": 2}
     model = train_distributed({**SMALL, **params}, data, **arguments)
     newest = checkpoints(tmp_path)[-1]
     newest.write_bytes(newest.read_bytes()[:-100])  # training goes on from the one before it
@@ -191,7 +206,7 @@ def test_workers_that_talk_through_gloo_make_the_same_model(kind: str) -> None:
         if importlib.util.find_spec(package) is None:  # Ray must not be imported here: see comm.ray
             pytest.skip(f"{package} is not installed")
     data, params = dense()
-    model = train_distributed({**SMALL, **params}, data, workers=2, kind=kind, threads=1)
+    model = train_distributed({**SMALL, **params}, data, workers=2, worker_kind=kind, threads=1)
     assert dumps(model) == dumps(train({**SMALL, **params}, data))
 
 
@@ -202,7 +217,7 @@ def test_an_error_in_a_worker_is_the_users_error() -> None:
     label[-1] = 2.0
     for kind in ("thread", "process"):
         with pytest.raises(DataError, match="label"):
-            train_distributed({**SMALL, **params}, replace(data, label=label), kind=kind, threads=1)
+            train_distributed({**SMALL, **params}, replace(data, label=label), worker_kind=kind, threads=1)
 
 
 @given(st.integers(1, 60), st.integers(1, 8), st.booleans(), st.randoms(use_true_random=False))
@@ -245,7 +260,7 @@ def test_bad_arguments_are_refused() -> None:
     for wrong, words in (
         ({"workers": 0}, "workers=0"),
         ({"restarts": -1}, "restarts=-1"),
-        ({"kind": "fibre"}, "kind: found 'fibre'"),
+        ({"worker_kind": "fibre"}, "worker_kind: found 'fibre'"),
     ):
         with pytest.raises(ParameterError, match=words):
             train_distributed(params, data, **wrong)  # type: ignore[arg-type]
@@ -256,7 +271,7 @@ def test_bad_arguments_are_refused() -> None:
 
         train_distributed({**params, "eval_metric": own}, data)
     with pytest.raises(ParameterError, match="'exact' with comm"):
-        train_distributed({**params, "tree_method": "exact"}, data, kind="thread")
+        train_distributed({**params, "tree_method": "exact"}, data, worker_kind="thread")
     with pytest.raises(DataError, match="workers: found 4 for 3 rows"):
         train_distributed(params, part(data, 0, 3), workers=4)
     with pytest.raises(ParameterError, match="resume_from: the model's base_score"):

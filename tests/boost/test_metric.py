@@ -231,7 +231,7 @@ def test_auc_of_queries_is_xgboosts(sizes: list[int], weighted: bool, tmp_path: 
     weight = rng.random(len(sizes)) + 0.1 if weighted else None
     data, history = Dataset.of(x, label=grades, group=sizes, weight=weight), {}  # type: ignore[var-annotated]
     params = {"objective": "rank:pairwise", "eval_metric": "auc", "max_depth": 2}
-    train(params, data, 4, valid={"t": data}, history=history).save(tmp_path / "m.json", format="xgboost")
+    train(params, data, 4, validation_data={"t": data}, history=history).save(tmp_path / "m.json", format="xgboost")
     matrix = xgboost.DMatrix(x, label=grades)
     matrix.set_group(sizes)
     if weighted:

@@ -175,7 +175,7 @@ def test_leaves_of_absolute_error_are_medians_of_residuals() -> None:
 def test_several_quantiles_are_the_models_of_each() -> None:
     x, y, _ = grid()
     data, params = Dataset.of(x, label=y), {"objective": "quantile", "max_depth": 3}
-    several = train(params | {"quantile_alpha": [0.1, 0.5, 0.9]}, data, 5, valid={"t": data})
+    several = train(params | {"quantile_alpha": [0.1, 0.5, 0.9]}, data, 5, validation_data={"t": data})
     for output, alpha in enumerate((0.1, 0.5, 0.9)):
         alone = train(params | {"quantile_alpha": alpha}, data, 5)
         assert (predict(several, x)[:, output] == predict(alone, x)).all()

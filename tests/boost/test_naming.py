@@ -64,7 +64,7 @@ PARAMS = {"max_depth": 3, "learning_rate": 0.5}
 def test_permuted_columns_are_found_by_name(kind: str) -> None:
     data, permuted = dataset(kind, NAMES), dataset(kind, PERMUTED)
     history: dict[str, dict[str, list[float]]] = {}
-    model = train(PARAMS, data, 4, valid={"same": data, "permuted": permuted}, history=history)
+    model = train(PARAMS, data, 4, validation_data={"same": data, "permuted": permuted}, history=history)
     assert history["permuted"] == history["same"]
     for output in ("prediction", "leaf"):
         assert np.array_equal(predict(model, permuted, output=output), predict(model, data, output=output))
@@ -115,7 +115,7 @@ USES: dict[str, Callable[[Model, Dataset, Dataset], Any]] = {
     "margins": lambda model, data, other: model.predict_margin(other),
     "leaves": lambda model, data, other: model.predict_leaf(other),
     "contributions": lambda model, data, other: contributions(model, other),
-    "evaluation": lambda model, data, other: train(PARAMS, data, 1, valid={"v": other}),
+    "evaluation": lambda model, data, other: train(PARAMS, data, 1, validation_data={"v": other}),
     "continued": lambda model, data, other: train(PARAMS, other, 1, continue_from=model),
     "resumed": lambda model, data, other: train(PARAMS, other, 9, resume_from=model),
 }

@@ -59,7 +59,7 @@ def test_metrics_are_means_over_rows_and_outputs() -> None:
     weight = RANDOM.random(ROWS).astype(np.float32)
     data, history = Dataset.of(X, label=LABELS, weight=weight), {}  # type: ignore[var-annotated]
     params = {"objective": "logistic", "eval_metric": ["rmse", "mae", "logloss", "error", "auc", "aucpr"]}
-    model = train(params, data, 3, valid={"t": data}, history=history)
+    model = train(params, data, 3, validation_data={"t": data}, history=history)
     p, y = predict(model, X).astype(np.float64), LABELS
     last = {name: values[-1] for name, values in history["t"].items()}
 
@@ -75,7 +75,7 @@ def test_metrics_are_means_over_rows_and_outputs() -> None:
         for output in range(OUTPUTS):
             kept: dict[str, Any] = {}
             one = Dataset.of(X, label=LABELS[:, output], weight=weight)
-            train({**params, "eval_metric": name}, one, 3, valid={"t": one}, history=kept)
+            train({**params, "eval_metric": name}, one, 3, validation_data={"t": one}, history=kept)
             single.append(kept["t"][name][-1])
         assert last[name] == pytest.approx(np.mean(single), rel=1e-9)
 
@@ -127,7 +127,7 @@ def test_continued_saved_explained_and_compiled(tmp_path: Path) -> None:
 
 def test_early_stopping_and_cross_validation() -> None:
     data, held = Dataset.of(X[:300], label=Y[:300]), Dataset.of(X[300:], label=Y[300:])
-    model = train({"learning_rate": 1.0}, data, 60, valid={"held": held}, early_stopping_rounds=3)
+    model = train({"learning_rate": 1.0}, data, 60, validation_data={"held": held}, early_stopping_rounds=3)
     assert model.best_iteration is not None and model.rounds < 60
     assert len(cv({"max_depth": 2}, data, 3, nfold=3)) == 3
 
@@ -145,8 +145,10 @@ def test_out_of_core_training_has_the_same_trees(tmp_path: Path) -> None:
 def test_workers_with_parts_of_the_rows_grow_the_same_trees() -> None:
     params = {"max_depth": 3, "objective": "logistic", "eval_metric": ["logloss", "auc"]}
     data, history, found = Dataset.of(X, label=LABELS), {}, {}  # type: ignore[var-annotated]
-    whole = train(params, data, 3, valid={"t": data}, history=history)
-    model = train_distributed(params, data, 3, workers=2, kind="thread", valid={"t": data}, history=found, threads=1)
+    whole = train(params, data, 3, validation_data={"t": data}, history=history)
+    model = train_distributed(
+        params, data, 3, workers=2, worker_kind="thread", validation_data={"t": data}, history=found, threads=1
+    )
     assert np.array_equal(predict(model, X), predict(whole, X))
     assert found == history
 
@@ -175,15 +177,15 @@ def test_functions_of_the_users_see_the_matrix() -> None:
 def test_what_has_no_form_for_a_matrix_is_refused_by_name(params: dict[str, Any], message: str) -> None:
     data = Dataset.of(X, label=Y)
     with pytest.raises((ParameterError, DataError), match=message):
-        train(params, data, 1, valid={"t": data})
+        train(params, data, 1, validation_data={"t": data})
 
 
 def test_labels_of_another_shape_or_range_are_refused() -> None:
     data = Dataset.of(X, label=Y)
-    with pytest.raises(DataError, match=r"valid 't': label: found shape \(500,\); allowed: \(500, 3\)"):
-        train({}, data, 1, valid={"t": Dataset.of(X, label=Y[:, 0])})
-    with pytest.raises(DataError, match=r"valid 't': label: found shape \(500, 3\); allowed: \(500,\)"):
-        train({}, Dataset.of(X, label=Y[:, 0]), 1, valid={"t": data})
+    with pytest.raises(DataError, match=r"validation_data 't': label: found shape \(500,\); allowed: \(500, 3\)"):
+        train({}, data, 1, validation_data={"t": Dataset.of(X, label=Y[:, 0])})
+    with pytest.raises(DataError, match=r"validation_data 't': label: found shape \(500, 3\); allowed: \(500,\)"):
+        train({}, Dataset.of(X, label=Y[:, 0]), 1, validation_data={"t": data})
     with pytest.raises(DataError, match=r"output 1: label of row 3: found 7\.0; allowed: 0 or 1"):
         train({"objective": "logistic"}, Dataset.of(X, label=np.where(np.arange(ROWS * 3) == 10, 7, 0).reshape(-1, 3)))
     with pytest.raises(DataError, match=r"label: found shape \(5, 3\); allowed is \(500,\) or \(500, outputs\)"):

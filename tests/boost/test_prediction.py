@@ -84,13 +84,13 @@ def test_evaluation_sets_are_evaluated_by_their_values() -> None:
     own = Dataset.of(TRAINING[some], LABEL[some], categorical=[0])
     same = Dataset.of(TRAINING[some], LABEL[some], categories=training.categories)
     history: dict[str, dict[str, list[float]]] = {}
-    model = train({}, training, rounds=4, valid={"own": own, "same": same}, history=history)
+    model = train({}, training, rounds=4, validation_data={"own": own, "same": same}, history=history)
     assert history["own"] == history["same"]
     error = np.sqrt(np.mean((predict(model, own) - LABEL[some]) ** 2))
     assert history["own"]["rmse"][-1] == pytest.approx(error, rel=1e-5)
     unseen = Dataset.of(UNSEEN, np.zeros(3), categorical=[0])
-    with pytest.raises(DataError, match=r"valid 'unseen': .* row 1 is 'white'"):
-        train({}, training, rounds=1, valid={"unseen": unseen})
+    with pytest.raises(DataError, match=r"validation_data 'unseen': .* row 1 is 'white'"):
+        train({}, training, rounds=1, validation_data={"unseen": unseen})
 
 
 def test_a_model_is_not_continued_on_other_numbers() -> None:

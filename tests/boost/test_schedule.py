@@ -67,7 +67,7 @@ def test_from_disk_on_workers_and_with_checkpoints(tmp_path: Path) -> None:
     outside = train_external(params, [dataset], 6, folders=tmp_path / "store")
     assert dumps(outside) == dumps(whole)
     home = tmp_path / "checkpoints"
-    given: dict[str, Any] = {"kind": "thread", "checkpoint": home, "checkpoint_every": 2, "threads": 1}
+    given: dict[str, Any] = {"worker_kind": "thread", "checkpoint": home, "checkpoint_every": 2, "threads": 1}
     train_distributed(params, dataset, 4, **given)
     assert dumps(train_distributed(params, dataset, 6, **given)) == dumps(whole)
     train(params, dataset, 6, callbacks=[save_every(6, tmp_path)])

@@ -51,7 +51,7 @@ def test_other_data_give_other_leaves_of_the_same_splits() -> None:
     model = train({"max_depth": 3}, data(), 10)
     history: dict[str, Any] = {}
     other = data(sign=-1.0)
-    given: dict[str, Any] = {"valid": {"v": other}, "early_stopping_rounds": 3, "history": history}
+    given: dict[str, Any] = {"validation_data": {"v": other}, "early_stopping_rounds": 3, "history": history}
     found = train({"max_depth": 3, **UPDATE}, other, continue_from=model, **given)
     assert np.corrcoef(predict(found, X), -Y)[0, 1] > 0.9 and history["v"]["rmse"][-1] < history["v"]["rmse"][0]
     for one, two in zip(model.trees, found.trees, strict=True):
@@ -74,7 +74,7 @@ def test_updates_that_cannot_be_are_refused(tmp_path: Path) -> None:
     for refused, message in (
         (lambda: train(UPDATE, dataset, 2), alone),
         (lambda: cv(UPDATE, dataset, 2), alone),
-        (lambda: train_distributed(UPDATE, dataset, 2, kind="thread"), alone),
+        (lambda: train_distributed(UPDATE, dataset, 2, worker_kind="thread"), alone),
         (lambda: train_external(UPDATE, [dataset], 2, folders=tmp_path), alone),
         (lambda: train(UPDATE, dataset, 4, continue_from=model), "rounds: found 4 .* 0 to 3"),
         (lambda: train({**UPDATE, "booster": "dart"}, dataset, continue_from=model), "with booster 'dart'"),

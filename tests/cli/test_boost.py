@@ -79,7 +79,17 @@ def test_training_is_that_of_the_function(tmp_path: Path, table: Path, model: Pa
 
 def test_a_report_with_scores_and_early_stopping(tmp_path: Path, table: Path) -> None:
     valid = write_csv(tmp_path / "held.out.csv", rows_of(1))
-    options = (*CSV, "-p", "eval_metric=auc", "--valid", valid, "--valid", table, "--valid", valid)
+    options = (
+        *CSV,
+        "-p",
+        "eval_metric=auc",
+        "--validation-data",
+        valid,
+        "--validation-data",
+        table,
+        "--validation-data",
+        valid,
+    )
     text = run("train", table, *options, "--rounds", 50, "--early-stopping", 3, "--json", "-o", tmp_path / "m.json")
     report = json.loads(text)
     assert list(report["scores"]) == ["held", "train", "held'"]
@@ -131,7 +141,7 @@ def test_ctrl_c_keeps_the_finished_rounds(tmp_path: Path, table: Path, monkeypat
 
 def test_out_of_core_training_is_that_in_memory(tmp_path: Path, table: Path, model: Path) -> None:
     valid = write_csv(tmp_path / "valid.csv", rows_of(1))
-    options = (*CSV, "--rounds", 8, "--valid", valid, "--memory-budget", "1G", "--json")
+    options = (*CSV, "--rounds", 8, "--validation-data", valid, "--memory-budget", "1G", "--json")
     report = json.loads(run("train", table, *options, "-o", tmp_path / "out.json"))
     assert len(report["history"]["valid"]["logloss"]) == 8
     found, expected = boost.Model.load(tmp_path / "out.json"), boost.Model.load(model)
@@ -206,7 +216,7 @@ def test_libsvm_files_keep_their_numbering(tmp_path: Path) -> None:
     valid.write_text("".join(f"{y} 1:{x} 5:1\n" for y, x in rows))  # has a feature that training has not
     new.write_text("".join(f"0 2:9 3:{x}\n" for _y, x in rows))  # alone, it would seem to count from 1 as well
     out = tmp_path / "m.json"
-    run("train", train, *LEARN, "--rounds", 3, "--valid", valid, "-o", out)
+    run("train", train, *LEARN, "--rounds", 3, "--validation-data", valid, "-o", out)
     model = boost.Model.load(out)
     assert model.features == 5
     expected = boost.predict(model, readers.read(new, first_index=1, features=5))
@@ -318,7 +328,18 @@ def test_columns_are_found_by_name_in_every_file(
 ) -> None:
     rows = rows_of(1)
     straight, other = write_csv(tmp_path / "straight.csv", rows), write_csv(tmp_path / "other.csv", rows, order)
-    options = (*LEARN, "--label", label, "--categorical", "colour", "--valid", straight, "--valid", other, "--json")
+    options = (
+        *LEARN,
+        "--label",
+        label,
+        "--categorical",
+        "colour",
+        "--validation-data",
+        straight,
+        "--validation-data",
+        other,
+        "--json",
+    )
     scores = json.loads(run("train", table, *options, "--rounds", 4, "-o", tmp_path / "m.json"))["scores"]
     assert scores["other"] == scores["straight"]
     for kind in ((), ("--contributions",)):
@@ -335,6 +356,6 @@ def test_other_columns_are_refused_by_name(tmp_path: Path, table: Path, model: P
     with pytest.raises(DataError, match="'b' is no column"):
         run("predict", model, other)
     with pytest.raises(DataError, match="'b' is no column"):
-        run("train", table, *CSV, "--valid", other, "-o", tmp_path / "m.json")
+        run("train", table, *CSV, "--validation-data", other, "-o", tmp_path / "m.json")
     with pytest.raises(DataError, match="'b' is no column"):
         run("train", other, *CSV, "--continue", model, "-o", tmp_path / "m.json")

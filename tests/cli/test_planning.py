@@ -32,7 +32,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_strategies_and_budgets_in_json(model: Path) -> None:
     found = CliRunner().invoke(
-        app, ["plan", "memory", str(model), "--memory-budget", "50KB", "--loss", "squared", "--json"]
+        app, ["plan", "memory", str(model), "--memory-budget", "50KB", "--loss", "mse", "--json"]
     )
     report = json.loads(found.stdout)
     rows = {row["strategy"]: row for row in report["strategies"]}

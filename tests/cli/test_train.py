@@ -54,8 +54,9 @@ def run(folder: Path, *more: object) -> str:
 
 def test_a_model_is_trained_and_written(files: Path) -> None:
     told = json.loads(
-        run(files, "--epochs", 6, "--rate", 0.02, "--schedule", "cosine", "--warm-up", 4, "--clip-norm", 1.0,
-            "--valid", files / "valid.npz", "--metric", "accuracy", "--report", files / "report.json", "--json")
+        run(files, "--epochs", 6, "--learning-rate", 0.02, "--schedule", "cosine", "--warm-up", 4, "--clip-norm", 1.0,
+            "--validation-data", files / "valid.npz", "--metric", "accuracy", "--report", files / "report.json",
+            "--json")
     )  # fmt: skip
     assert told["calls"] == 36 and told["stop_reason"] == "epochs"
     assert told["losses"][-1] < 0.5 * told["losses"][0] and told["best"]["metrics"]["accuracy"] > 0.8
@@ -68,14 +69,16 @@ def test_a_model_is_trained_and_written(files: Path) -> None:
 def test_ranks_train_by_a_plan_that_is_searched_for(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
     monkeypatch.setattr(train, "find_plan", partial(train.find_plan, seconds=0.3))
-    text = run(files, "--steps", 4, "--ranks", 2, "--ranks-on", "thread", "--plan", "auto")
+    text = run(files, "--steps", 4, "--workers", 2, "--worker-kind", "thread", "--plan", "auto")
     assert "ms a step, predicted" in text and ("measured: plan" in text or "is the plan" in text)
     assert (files / "m.trained.onnx").exists()
 
 
 def test_a_compiled_model_is_written(files: Path) -> None:
     page = files / "report.html"
-    text = run(files, "--steps", 3, "--optimizer", "sgd", "--accumulate", 2, "-o", files / "m.bn", "--report", page)
+    text = run(
+        files, "--steps", 3, "--optimizer", "sgd", "--accumulation-steps", 2, "-o", files / "m.bn", "--report", page
+    )
     assert page.read_text().count("<svg") == 2  # the loss, and live memory over a step
     assert "in 3 batches, 2 updates" in text and bn.load(files / "m.bn")(np.zeros((32, 6), "f4")).shape == (32, 3)
 
@@ -99,7 +102,7 @@ def test_going_on_from_a_folder(files: Path) -> None:
         (["--patience", "2"], ParameterError, "--patience: found without data"),
         (["--precision", "float8"], ParameterError, "Train: precision: found 'float8'"),
         (["-o", "m.txt"], ParameterError, "allowed: a name that ends in .onnx or .bn"),
-        (["--valid", "none.npz"], ParameterError, "--valid: no file 'none.npz'"),
+        (["--validation-data", "none.npz"], ParameterError, "--validation-data: no file 'none.npz'"),
         (["--metric", "auc"], ParameterError, "metrics: found 'auc'"),
         (["--momentum", 0.5], ParameterError, "--momentum: found 0.5 for adamw; allowed: with --optimizer sgd"),
     ],

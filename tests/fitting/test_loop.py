@@ -17,10 +17,10 @@ import pytest
 
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, DivergenceError, ParameterError
-from burnish.fitting.fit import prepare
 from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.progress import shown
 from burnish.fitting.report import TrainingProgress
+from burnish.fitting.single import LoopOptions, prepare
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from tests.train.networks import perceptron, rows
@@ -37,7 +37,7 @@ def fit(**more: Any) -> Any:
 
 def test_epochs_lower_the_loss_and_are_reported() -> None:
     seen: list[TrainingProgress] = []
-    done = fit(epochs=8, valid=VALID, metrics=["accuracy"], progress=seen.append)
+    done = fit(epochs=8, validation_data=VALID, metrics=["accuracy"], progress=seen.append)
     report = done.report
     assert report.stop_reason == "epochs" and report.epochs == 8
     assert report.calls == report.updates == len(report.losses) == 8 * 7  # of 16 rows, the last of 4
@@ -52,19 +52,19 @@ def test_epochs_lower_the_loss_and_are_reported() -> None:
 
 
 def test_the_trained_model_is_the_one_that_was_evaluated() -> None:
-    done = fit(steps=20, valid=VALID, metrics=["accuracy"])
+    done = fit(steps=20, validation_data=VALID, metrics=["accuracy"])
     assert done.report.stop_reason == "steps" and done.report.calls == 20
     model = done.compile(threads=1, rewrite=False)
     logits = np.concatenate([model(VALID["x"][i : i + 16]) for i in range(0, 48, 16)])
     assert np.mean(logits.argmax(1) == VALID["label"]) == pytest.approx(done.report.evaluations[-1].metrics["accuracy"])
-    assert not np.array_equal(done.graph.constants["w1"], perceptron().constants["w1"])
-    name = done.graph.outputs[0]
-    np.testing.assert_allclose(evaluate(done.graph, {"x": VALID["x"][:16]})[name], logits[:16], atol=1e-5)
+    assert not np.array_equal(done.model.constants["w1"], perceptron().constants["w1"])
+    name = done.model.outputs[0]
+    np.testing.assert_allclose(evaluate(done.model, {"x": VALID["x"][:16]})[name], logits[:16], atol=1e-5)
 
 
 @pytest.mark.parametrize("stop", [9, 12])  # in an epoch and at its end
 def test_going_on_gives_the_same_losses_bit_for_bit(tmp_path: Path, stop: int) -> None:
-    more: dict[str, Any] = {"epochs": 5, "valid": VALID, "save_every": 3}
+    more: dict[str, Any] = {"epochs": 5, "validation_data": VALID, "save_every": 3}
     whole = fit(**more)
     fit(**more, steps=stop, checkpoint=tmp_path)
     rest = fit(**more, checkpoint=tmp_path, resume=True)
@@ -112,7 +112,7 @@ def test_training_that_is_killed_while_it_writes_goes_on_to_the_same_weights(tmp
 
 
 def test_accumulated_and_scaled_training_goes_on(tmp_path: Path) -> None:
-    train = bn.Train(optimizer=bn.SGD(0.1, momentum=0.9), accumulate=4, precision="float16")
+    train = bn.Train(optimizer=bn.SGD(0.1, momentum=0.9), accumulation_steps=4, precision="float16")
     whole = fit(train=train, steps=11)
     fit(train=train, steps=6, checkpoint=tmp_path)  # in the middle of four
     rest = fit(train=train, steps=11, checkpoint=tmp_path, resume=True)
@@ -146,7 +146,7 @@ def test_evaluation_draws_no_numbers_that_training_would(tmp_path: Path) -> None
                 rows = np.arange(begin, begin + 16) % len(x)
                 yield x[rows] + np.random.normal(size=(16, 12)), label[rows]
 
-    more: dict[str, Any] = {"data": Noisy(DATA), "valid": Noisy(VALID), "evaluate_every": 2}
+    more: dict[str, Any] = {"data": Noisy(DATA), "validation_data": Noisy(VALID), "evaluate_every": 2}
     np.random.seed(1)
     whole = fit(**more, steps=10)
     np.random.seed(1)
@@ -160,12 +160,12 @@ def test_evaluation_draws_no_numbers_that_training_would(tmp_path: Path) -> None
 
 def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     wild = bn.Train(optimizer=bn.SGD(1.5, momentum=0.9))
-    done = fit(epochs=6, train=wild, valid=VALID, checkpoint=tmp_path)
-    best = done.at(tmp_path / "best.safetensors")
-    first = bn.fit(best.graph, DATA, bn.Train(optimizer=bn.SGD(0.0)), steps=1, valid=VALID, threads=1)
+    done = fit(epochs=6, train=wild, validation_data=VALID, checkpoint=tmp_path)
+    best = done.restore(tmp_path / "best.safetensors")
+    first = bn.fit(best.model, DATA, bn.Train(optimizer=bn.SGD(0.0)), steps=1, validation_data=VALID, threads=1)
     assert first.report.evaluations[0].loss == done.report.best.loss
     with pytest.raises(CheckpointError, match="found one of another model"):
-        fit(steps=1, model=perceptron(hidden=8)).at(tmp_path / "best.safetensors")
+        fit(steps=1, model=perceptron(hidden=8)).restore(tmp_path / "best.safetensors")
 
 
 def test_a_network_of_torch_gets_its_weights_back() -> None:
@@ -181,7 +181,7 @@ def test_a_network_of_torch_gets_its_weights_back() -> None:
         TRAIN,
         epochs=3,
         example_inputs=x,
-        valid=(VALID["x"], VALID["label"]),
+        validation_data=(VALID["x"], VALID["label"]),
         threads=1,
     )
     before = network.eval()(x)
@@ -196,7 +196,7 @@ def test_a_network_of_torch_gets_its_weights_back() -> None:
 
 def test_early_stopping() -> None:
     still = bn.Train(optimizer=bn.SGD(0.0))
-    report = fit(train=still, epochs=50, valid=VALID, patience=3).report
+    report = fit(train=still, epochs=50, validation_data=VALID, patience=3).report
     assert report.stop_reason == "early stop" and len(report.evaluations) == 4
     report = fit(steps=20, progress=lambda now: now.call == 5).report
     assert report.stop_reason == "callback" and report.calls == 5
@@ -228,8 +228,8 @@ def test_a_label_that_is_no_class_names_the_batch_and_loses_nothing(tmp_path: Pa
         fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path)
     with pytest.raises(DataError, match=words):  # the same batch again
         fit(data=bad, epochs=1, shuffle=False, checkpoint=tmp_path, resume=True)
-    with pytest.raises(DataError, match=r"valid: batch 2: input 'label': found label 9 at \[4\]"):
-        fit(epochs=1, valid=bad)
+    with pytest.raises(DataError, match=r"validation_data: batch 2: input 'label': found label 9 at \[4\]"):
+        fit(epochs=1, validation_data=bad)
 
 
 def test_ctrl_c_ends_after_the_call_with_a_checkpoint(tmp_path: Path) -> None:
@@ -262,7 +262,7 @@ def test_checkpoints_of_something_else_are_refused(tmp_path: Path) -> None:
 def test_another_rate_is_taken(tmp_path: Path) -> None:
     fit(steps=3, checkpoint=tmp_path, train=bn.Train(optimizer=bn.SGD(0.1)))
     done = fit(steps=4, checkpoint=tmp_path, train=bn.Train(optimizer=bn.SGD(0.01)), resume=True)
-    assert done.step.state["optimizer.rate"] == 0.01 and done.step.state["optimizer.step"] == 4
+    assert done.step.state["optimizer.learning_rate"] == 0.01 and done.step.state["optimizer.step"] == 4
 
 
 def test_wrong_arguments_are_refused_before_work() -> None:
@@ -286,10 +286,10 @@ def test_rows_that_fill_no_batch_are_trained_by_their_own_mean_and_the_last_sum_
     net = torch.nn.Sequential(torch.nn.Linear(12, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 5))
     net, own = net.double(), copy.deepcopy(net).double()
     data = {"input": DATA["x"][:27].astype("f8"), "label": DATA["label"][:27]}
-    train = bn.Train(optimizer=bn.AdamW(0.02), accumulate=4, clip_norm=1.0)
+    train = bn.Train(optimizer=bn.AdamW(0.02), accumulation_steps=4, clip_norm=1.0)
     more: dict[str, Any] = {"example_inputs": torch.zeros(8, 12).double(), "shuffle": False, "epochs": 3}
     valid = {"input": VALID["x"][:11].astype("f8"), "label": VALID["label"][:11]}
-    done = bn.fit(net, data, train, valid=valid, metrics=["accuracy"], threads=1, **more)
+    done = bn.fit(net, data, train, validation_data=valid, metrics=["accuracy"], threads=1, **more)
     optimizer, losses, calls = torch.optim.AdamW(own.parameters(), 0.02), [], 0
     for start in [0, 8, 16, 24] * 3:
         x, y = (torch.tensor(data[name][start : start + 8]) for name in ("input", "label"))
@@ -318,7 +318,7 @@ def test_rows_that_fill_no_batch_are_trained_by_their_own_mean_and_the_last_sum_
 @pytest.mark.parametrize("steps", [2, 6])
 def test_the_last_calls_of_an_accumulation_are_applied(steps: int) -> None:
     """As one update by the mean of their gradients."""
-    done = fit(train=bn.Train(optimizer=bn.SGD(0.5), accumulate=5), steps=steps, shuffle=False)
+    done = fit(train=bn.Train(optimizer=bn.SGD(0.5), accumulation_steps=5), steps=steps, shuffle=False)
     plain = bn.compile(perceptron(), train=bn.Train(optimizer=bn.SGD(0.5)), threads=1)
     now = {name: plain.state[name] for name in ("w1", "b1", "w2", "b2")}
     for first in range(0, steps, 5):
@@ -338,7 +338,7 @@ def test_rows_that_no_step_takes_are_reported() -> None:
     b = GraphBuilder()  # which mixes the rows of a batch: there is no graph of fewer
     x = b.add("sub", b.input("x", (16, 12)), b.constant(np.ones((16, 12), "f4") * np.arange(16, dtype="f4")[:, None]))
     model = b.build(b.add("matmul", b.add("cumsum", x, axis=0), b.constant(np.ones((12, 5), "f4"), "w")))
-    report = fit(model=model, epochs=2, valid=VALID).report
+    report = fit(model=model, epochs=2, validation_data=VALID).report
     assert report.calls == 12 and report.left_out == 8 and report.as_json()["left_out"] == 8
     assert report.evaluations[-1].rows == 48 and report.evaluations[-1].left_out == 0
     with pytest.raises(DataError, match="found no batch of 16 rows in epoch 0"):
@@ -347,8 +347,8 @@ def test_rows_that_no_step_takes_are_reported() -> None:
 
 def test_data_to_evaluate_with_are_checked_before_training() -> None:
     seen: list[TrainingProgress] = []
-    with pytest.raises(DataError, match=r"valid: batch: 'x': found shape \[16, 3\]; allowed: \[16, 12\]"):
-        fit(epochs=1, valid={"x": VALID["x"][:, :3], "label": VALID["label"]}, progress=seen.append)
+    with pytest.raises(DataError, match=r"validation_data: batch: 'x': found shape \[16, 3\]; allowed: \[16, 12\]"):
+        fit(epochs=1, validation_data={"x": VALID["x"][:, :3], "label": VALID["label"]}, progress=seen.append)
     assert not seen
 
 
@@ -379,15 +379,8 @@ def test_a_state_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
         if now.call == 2:
             trainer.step.state["b1"] = np.full(24, np.nan, "f4")
 
-    trainer = prepare(
-        perceptron(),
-        DATA,
-        TRAIN,
-        TrainingLimits(steps=2, save_every=1),
-        checkpoint=tmp_path,
-        progress=poison,
-        threads=1,
-    ).trainer
+    loop = LoopOptions(TrainingLimits(steps=2, save_every=1), checkpoint=tmp_path, progress=poison)
+    trainer = prepare(perceptron(), DATA, TRAIN, loop, threads=1).trainer
     with pytest.raises(DivergenceError, match=r"found state 'b1.*' that is not finite.*step-0000000001"):
         trainer.run()
     assert [path.name for path in tmp_path.glob("*")] == ["step-0000000001.safetensors"]
@@ -395,7 +388,7 @@ def test_a_state_that_is_not_finite_is_not_written(tmp_path: Path) -> None:
 
 def test_progress_in_lines(capsys: pytest.CaptureFixture[str]) -> None:
     with shown() as show:
-        fit(steps=40, valid=VALID, evaluate_every=20, progress=show)
+        fit(steps=40, validation_data=VALID, evaluate_every=20, progress=show)
     lines = capsys.readouterr().err.splitlines()
     assert len([line for line in lines if line.startswith("step ")]) == 20
     assert lines[-1].startswith("after 40 steps: validation loss")

@@ -12,6 +12,7 @@ import pytest
 import burnish.gnn.model.program as programs
 from benchmarks.yardsticks.swap_exact import exact
 from burnish.errors import ParameterError
+from burnish.fitting.fit import fit
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.store import GraphFile, save
 from burnish.gnn.model.locality import axes_of, role_of
@@ -23,12 +24,13 @@ from burnish.gnn.run.blocked import BlockedStep
 from burnish.gnn.run.feeds import inputs_of, labels_of
 from burnish.gnn.run.inference import logits_of
 from burnish.gnn.run.outofcore import shared_of
-from burnish.gnn.run.train import fit, recipe_of
+from burnish.gnn.run.train import GraphOptions, recipe_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph as Operators
 from burnish.memory.swap import PLANNERS, replay
 from burnish.runtime.steps import TensorSpec
-from burnish.train.step import training_graph
+from burnish.train.optimizers import Adam
+from burnish.train.step import Train, training_graph
 from tests.gnn.references import small, weighted
 
 BLOCK, CLASSES = 32, 4
@@ -226,9 +228,9 @@ def test_a_budget_that_is_too_small_is_refused_with_the_least(tmp_path: Path) ->
     graph = small(80)
     net = network("gcn", 12, 4, hidden=8, dropout=0.0)
     with pytest.raises(ParameterError, match=r"memory_budget: found 1000000 bytes \(1 MB\); allowed: \d+ bytes"):
-        fit(net, graph, epochs=1, memory_budget="1MB", threads=1)
+        fit(net, graph, Train(memory_budget="1MB"), epochs=1, threads=1)
     with pytest.raises(ParameterError, match="memory_budget: found 'least'"):
-        fit(net, graph, epochs=1, memory_budget="least")
+        fit(net, graph, Train(memory_budget="least"), epochs=1)
 
 
 def test_a_network_trains_within_a_budget(tmp_path: Path) -> None:
@@ -237,12 +239,13 @@ def test_a_network_trains_within_a_budget(tmp_path: Path) -> None:
     save(tmp_path / "g.bngraph", graph)
     net = network("gcn", 12, 4, hidden=8, dropout=0.3)
     whole = fit(net, graph, epochs=4, threads=1)
-    found = fit(net, tmp_path / "g.bngraph", epochs=4, threads=1, memory_budget="6GB", block=48)
+    train = Train(optimizer=Adam(0.01), memory_budget="6GB")
+    found = fit(net, tmp_path / "g.bngraph", train, epochs=4, threads=1, graph_options=GraphOptions(block=48))
     np.testing.assert_allclose(found.report.losses, whole.report.losses, rtol=1e-5)
-    assert "fixed order" in found.plan
+    assert "fixed order" in found.notes[0]
     assert len(found.report.live) > 10
-    logits = logits_of(found.network, tmp_path / "g.bngraph", memory_budget="6GB", block=48, threads=1)
-    np.testing.assert_allclose(logits, logits_of(found.network, graph, threads=1), atol=1e-5)
+    logits = found.predict(tmp_path / "g.bngraph", memory_budget="6GB", block=48, threads=1)
+    np.testing.assert_allclose(logits, logits_of(found.model, graph, threads=1), atol=1e-5)
 
 
 def test_structures_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:

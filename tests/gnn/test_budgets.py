@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from burnish.errors import ParameterError
+from burnish.fitting.fit import fit
 from burnish.gnn.data.store import save
 from burnish.gnn.model.models import network
 from burnish.gnn.run import whole
 from burnish.gnn.run.outofcore import block_rows
-from burnish.gnn.run.train import fit
+from burnish.train.step import Train
 from tests.gnn.references import small
 
 TRIAL = """
@@ -32,10 +33,15 @@ graph = Graph.from_edges(
     train=np.arange(vertices) % 2 == 0,
 )
 network = bn.gnn.network(kind, features, 5, hidden=hidden, heads=2)
-budget = {"memory_budget": int(sys.argv[7])} if len(sys.argv) > 7 else {}
-found = bn.gnn.fit(network, graph, epochs=2, threads=1, cache_dir=cache, **budget)
+budget = int(sys.argv[7]) if len(sys.argv) > 7 else None
+train = bn.Train(optimizer=bn.Adam(0.01), memory_budget=budget)
+found = bn.fit(network, graph, train, epochs=2, threads=1, cache_dir=cache)
 print(peak_bytes(), *found.report.losses)
 """
+
+
+def within(budget: int) -> Train:
+    return Train(memory_budget=budget)
 
 
 def trial(*given: object) -> list[float]:
@@ -67,13 +73,13 @@ def test_the_whole_is_taken_where_a_budget_holds_it(tmp_path: Path, monkeypatch:
     save(tmp_path / "g.bngraph", graph)
     monkeypatch.setattr(whole, "resident_bytes", lambda: 1_000_000)
     with pytest.raises(ParameterError, match=r"allowed: \d+ bytes .* what the whole graph takes at once") as refused:
-        fit(net, graph, epochs=1, memory_budget=100_000, threads=1, cache_dir=tmp_path)
+        fit(net, graph, within(100_000), epochs=1, threads=1, cache_dir=tmp_path)
     (least,) = map(int, re.findall(r"allowed: (\d+)", str(refused.value)))
     assert 1_000_000 + 80 * 8 * 4 < least < 1_100_000
     for given in (graph, tmp_path / "g.bngraph"):
-        assert not fit(net, given, epochs=1, memory_budget=least, threads=1, cache_dir=tmp_path).plan
+        assert not fit(net, given, within(least), epochs=1, threads=1, cache_dir=tmp_path).notes
         with pytest.raises(ParameterError, match=f"allowed: {least} bytes"):
-            fit(net, given, epochs=1, memory_budget=least - 1, threads=1, cache_dir=tmp_path)
+            fit(net, given, within(least - 1), epochs=1, threads=1, cache_dir=tmp_path)
 
 
 def test_blocks_are_several() -> None:

@@ -9,13 +9,15 @@ import pytest
 
 import burnish.gnn.model.program as programs
 from burnish.errors import DataError, ParameterError
+from burnish.fitting.fit import fit
 from burnish.gnn.data.generators import block_model
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.share import blocks_of
 from burnish.gnn.data.store import GraphFile, save
 from burnish.gnn.model.models import Network, network
-from burnish.gnn.run.train import fit
-from burnish.gnn.run.workers import fit_workers
+from burnish.gnn.run.train import GraphOptions
+from burnish.train.optimizers import Adam
+from burnish.train.step import Train
 from tests.gnn.references import Reference
 from tests.gnn.test_blocks import Interpreted
 
@@ -60,7 +62,14 @@ def test_losses_of_shares_without_edges(kind: str, block: int | None, monkeypatc
     graph = messy()
     net = made(kind, graph)
     wanted = Reference(net, graph).train(graph, 2, 0.01)
-    found = fit_workers(net, graph, workers=4, epochs=2, partition="vertices", block=block)
+    found = fit(
+        net,
+        graph,
+        workers=4,
+        worker_kind="thread",
+        epochs=2,
+        graph_options=GraphOptions(block=block, partition="vertices"),
+    )
     np.testing.assert_allclose(found.report.losses, wanted, rtol=1e-4)
 
 
@@ -73,11 +82,11 @@ def test_every_worker_has_a_vertex(monkeypatch: pytest.MonkeyPatch) -> None:
         train=np.ones(9, np.bool_),
     )  # fmt: skip
     net = made("gcn", star)
-    found = fit_workers(net, star, workers=4, epochs=2)
+    found = fit(net, star, workers=4, worker_kind="thread", epochs=2)
     assert (np.diff(found.cuts) >= 2).all()
     np.testing.assert_allclose(found.report.losses, Reference(net, star).train(star, 2, 0.01), rtol=1e-4)
     with pytest.raises(ParameterError, match="workers: found 5; allowed: 1 to 4, with 2 vertices each"):
-        fit_workers(net, star, workers=5, epochs=1)
+        fit(net, star, workers=5, worker_kind="thread", epochs=1)
 
 
 @pytest.mark.parametrize(("vertices", "block"), [(9, 4), (9, 2), (9, 8), (2, 5)])
@@ -87,7 +96,9 @@ def test_no_block_is_of_one_vertex(vertices: int, block: int, monkeypatch: pytes
     graph = block_model(vertices, 4 * vertices - 6, 2, 6, noise=0.0).with_(train=np.ones(vertices, np.bool_))
     net = made("gcn", graph)
     assert min(end - begin for begin, end in blocks_of(vertices, block)) >= 2
-    found = fit(net, graph, epochs=2, block=block, memory_budget="20GB")
+    found = fit(
+        net, graph, Train(optimizer=Adam(0.01), memory_budget="20GB"), epochs=2, graph_options=GraphOptions(block=block)
+    )
     np.testing.assert_allclose(found.report.losses, Reference(net, graph).train(graph, 2, 0.01), rtol=1e-4)
 
 
@@ -100,7 +111,9 @@ def test_a_graph_without_any_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in ("gcn", "sage"):
         net = made(kind, graph)
         wanted = Reference(net, graph).train(graph, 2, 0.01)
-        np.testing.assert_allclose(fit_workers(net, graph, workers=2, epochs=2).report.losses, wanted, rtol=1e-4)
+        np.testing.assert_allclose(
+            fit(net, graph, workers=2, worker_kind="thread", epochs=2).report.losses, wanted, rtol=1e-4
+        )
 
 
 def test_nothing_to_learn_from_is_refused(tmp_path: Path) -> None:
@@ -110,21 +123,21 @@ def test_nothing_to_learn_from_is_refused(tmp_path: Path) -> None:
     net = made("gcn", graph)
     for run in (
         lambda: fit(net, graph, epochs=1),
-        lambda: fit(net, path, epochs=1, memory_budget="1TB"),
-        lambda: fit_workers(net, graph, workers=2, epochs=1),
-        lambda: fit_workers(net, path, workers=2, epochs=1),
+        lambda: fit(net, path, Train(memory_budget="1TB"), epochs=1),
+        lambda: fit(net, graph, workers=2, worker_kind="thread", epochs=1),
+        lambda: fit(net, path, workers=2, worker_kind="thread", epochs=1),
     ):
         with pytest.raises(DataError, match="found no vertices to train with; allowed: a graph with a mask 'train'"):
             run()
     with pytest.raises(DataError, match="found 3 classes; allowed: 2"):
-        fit_workers(network("gcn", 6, 2), messy(), workers=2, epochs=1)
+        fit(network("gcn", 6, 2), messy(), workers=2, worker_kind="thread", epochs=1)
 
 
 def test_budgets_of_workers_that_are_too_small_are_refused(tmp_path: Path) -> None:
     save(tmp_path / "g.bngraph", messy())
     net = made("gcn", messy())
     with pytest.raises(ParameterError, match=r"memory_budget: found 1000000 bytes \(1 MB\); allowed: \d+ bytes"):
-        fit_workers(net, tmp_path / "g.bngraph", workers=2, epochs=1, memory_budget="1MB")
+        fit(net, tmp_path / "g.bngraph", Train(memory_budget="1MB"), workers=2, worker_kind="thread", epochs=1)
 
 
 def test_features_that_are_not_finite_are_named(tmp_path: Path) -> None:
@@ -141,8 +154,8 @@ def test_features_that_are_not_finite_are_named(tmp_path: Path) -> None:
     net = made("gcn", graph)
     for run in (
         lambda: fit(net, path, epochs=1),
-        lambda: fit(net, path, epochs=1, memory_budget="1TB"),
-        lambda: fit_workers(net, path, workers=2, epochs=1),
+        lambda: fit(net, path, Train(memory_budget="1TB"), epochs=1),
+        lambda: fit(net, path, workers=2, worker_kind="thread", epochs=1),
     ):
         with pytest.raises(DataError, match="features: found nan in row 7, column 2"):
             run()

@@ -10,10 +10,10 @@ import pytest
 
 import burnish as bn
 from burnish.errors import ModelError, UnsupportedOperator
+from burnish.fitting.fit import fit
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.run.feeds import inputs_of
 from burnish.gnn.run.pyg import from_pyg
-from burnish.gnn.run.train import fit
 from burnish.graph.evaluate import evaluate
 from burnish.train.evaluation import without_dropout
 from tests.gnn.references import small, torch, weighted

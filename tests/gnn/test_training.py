@@ -9,6 +9,7 @@ import pytest
 
 import burnish as bn
 from burnish.errors import CheckpointError, DataError, ParameterError
+from burnish.fitting.fit import fit
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.disjoint import union
 from burnish.gnn.data.generators import block_model
@@ -17,7 +18,7 @@ from burnish.gnn.model.losses import KnownLogistic, micro_f1
 from burnish.gnn.model.models import Network, network
 from burnish.gnn.run.feeds import inputs_of
 from burnish.gnn.run.sampling import Sampled, Sampling
-from burnish.gnn.run.train import fit
+from burnish.gnn.run.train import GraphOptions, score
 from tests.gnn.references import Reference, small, torch, weighted
 
 MODELS = ("gcn", "sage", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("gin", "gat")))
@@ -37,7 +38,7 @@ def test_losses_are_those_of_torch(kind: str) -> None:
     wanted = reference.train(graph, 100, rate)
     np.testing.assert_allclose(trained.report.losses, wanted, atol=1e-3 * wanted[0])
     assert wanted[-1] < 0.8 * wanted[0]
-    logits = trained.infer(graph)
+    logits = trained.predict(graph)
     np.testing.assert_allclose(logits, reference().detach().numpy(), atol=1e-2 * np.abs(logits).max())
 
 
@@ -60,7 +61,7 @@ def test_a_task_is_learned_as_torch_learns_it(tmp_path: Path) -> None:
     graph = block_model(400, 6000, 4, 8, seed=5, noise=0.0)
     net = made("gcn", graph, dropout=0.3)
     whole = fit(net, graph, epochs=40, threads=1)
-    test = whole.score(graph)
+    test = score(whole.model, graph)
     reference = Reference(net, graph)
     reference.train(graph, 40, 0.01)
     found = reference().detach().numpy().argmax(1) == graph.labels
@@ -74,7 +75,7 @@ def test_a_task_is_learned_as_torch_learns_it(tmp_path: Path) -> None:
     assert again.report.resumed == 15
     best = min(whole.report.evaluations, key=lambda e: e.loss)
     assert whole.report.best == best
-    assert whole.best is not None
+    assert whole.trained.best is not None
     with pytest.raises(CheckpointError, match="data: found"):
         fit(net, graph.subgraph(np.arange(300)), epochs=50, threads=1, checkpoint=folder, resume=True)
 
@@ -127,7 +128,7 @@ def test_samples_of_all_neighbours_are_the_whole(kind: str) -> None:
     graph = weighted(small(60)).without_self_loops()
     net = made(kind, graph, weighted=True)
     sampling = Sampling(int(np.count_nonzero(graph.train)), (60, 60))
-    sampled = fit(net, graph, epochs=2, threads=1, sampling=sampling).report.losses
+    sampled = fit(net, graph, epochs=2, threads=1, graph_options=GraphOptions(sampling)).report.losses
     np.testing.assert_allclose(sampled, Reference(net, graph).train(graph, 2, 0.01), rtol=1e-4)
 
 
@@ -145,7 +146,7 @@ def test_scales_of_samples_are_sums_of_weights() -> None:
 @pytest.mark.parametrize("kind", ["gcn", "gat"])
 def test_training_on_samples(kind: str) -> None:
     graph = small(200)
-    trained = fit(made(kind, graph), graph, epochs=15, threads=1, sampling=Sampling(64, (6, 4)))
+    trained = fit(made(kind, graph), graph, epochs=15, threads=1, graph_options=GraphOptions(Sampling(64, (6, 4))))
     losses = trained.report.losses
     assert trained.report.calls == 15 * (np.count_nonzero(graph.train) // 64)
     assert np.mean(losses[-4:]) < 0.8 * np.mean(losses[:2])
@@ -168,9 +169,9 @@ def test_several_labels_a_vertex() -> None:
     wanted = torch.nn.functional.binary_cross_entropy_with_logits(Reference(net, graph)()[mask], labels[mask])
     np.testing.assert_allclose(trained.report.losses[0], wanted.item(), rtol=1e-5)
     assert trained.report.losses[-1] < 0.7 * trained.report.losses[0]
-    logits = trained.infer(graphs[2])
+    logits = trained.predict(graphs[2])
     assert logits.shape == (80, 5)
-    assert trained.score(graphs[2], "all") == micro_f1(logits, np.array(graphs[2].labels, np.float32))
+    assert score(trained.model, graphs[2], "all") == micro_f1(logits, np.array(graphs[2].labels, np.float32))
     assert isinstance(KnownLogistic(), KnownLogistic)
 
 
@@ -194,11 +195,11 @@ def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(DataError, match="found no features"):
         fit(net, graph.with_(features=None))
     with pytest.raises(ParameterError, match="sampling, memory_budget: found both"):
-        fit(net, graph, sampling=Sampling(), memory_budget="1GB")
+        fit(net, graph, bn.Train(memory_budget="1GB"), graph_options=GraphOptions(Sampling()))
     with pytest.raises(ParameterError, match="planner: found 'fifo'; allowed: best, streaming"):
-        fit(net, graph, planner="fifo", memory_budget="1GB")
+        GraphOptions(planner="fifo")
     with pytest.raises(ParameterError, match=r"fanouts: found \(5,\); allowed: 2 numbers"):
-        fit(net, graph, sampling=Sampling(8, (5,)))
+        fit(net, graph, graph_options=GraphOptions(Sampling(8, (5,))))
     with pytest.raises(ParameterError, match="epochs: found 0"):
         fit(net, graph, epochs=0)
     heavy = weighted(graph)

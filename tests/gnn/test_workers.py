@@ -18,7 +18,11 @@ import burnish.gnn.run.workers as workers
 from burnish.comm.local import launch
 from burnish.comm.protocol import Comm
 from burnish.errors import ParameterError, WorkerError
+from burnish.fitting.fit import fit
+from burnish.fitting.graphs import train_share
 from burnish.fitting.loop import TrainingLimits
+from burnish.fitting.result import Fitted
+from burnish.fitting.single import LoopOptions
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.partition import equal_edges
@@ -26,12 +30,19 @@ from burnish.gnn.data.store import save
 from burnish.gnn.model.models import network
 from burnish.gnn.run.blocked import BlockedStep
 from burnish.gnn.run.picture import partition_facts, partition_picture
-from burnish.gnn.run.train import fit
-from burnish.gnn.run.workers import WorkerJob, fit_workers, train_share
+from burnish.gnn.run.train import GraphOptions
+from burnish.gnn.run.workers import WorkerJob
+from burnish.train.optimizers import Adam
+from burnish.train.step import Train
 from tests.gnn.references import Reference, small, weighted
 from tests.gnn.test_blocks import Interpreted
 
 TIMEOUT = 120.0
+
+
+def threaded(*given: Any, **more: Any) -> Fitted:
+    """What threads of this process have trained."""
+    return fit(*given, worker_kind="thread", **more)
 
 
 @pytest.mark.parametrize("kind", ["gcn", "gat", "gcn with weights", "gat with weights"])
@@ -49,7 +60,10 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
     assert not graph.symmetric
     graph = weighted(graph) if "weights" in kind else graph
     net = network(kind.split()[0], 12, 4, hidden=8, heads=2, dropout=0.4, weighted="weights" in kind)
-    found = {n: fit_workers(net, graph, workers=n, epochs=3, partition="vertices") for n in (1, 2, 4)}
+    found = {
+        n: threaded(net, graph, workers=n, epochs=3, graph_options=GraphOptions(partition="vertices"))
+        for n in (1, 2, 4)
+    }
     for n in (2, 4):
         np.testing.assert_allclose(found[n].report.losses, found[1].report.losses, rtol=1e-5)
         own, others = found[1].report.evaluations, found[n].report.evaluations
@@ -58,7 +72,7 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
         assert len(found[n].cuts) == n + 1
     assert found[1].report.losses[0] != found[1].report.losses[-1]
     whole = Reference(replace(net, dropout=0.0), graph).train(graph, 1, 0.01)
-    alone = fit_workers(replace(net, dropout=0.0), graph, workers=2, epochs=1)
+    alone = threaded(replace(net, dropout=0.0), graph, workers=2, epochs=1)
     np.testing.assert_allclose(alone.report.losses, whole, rtol=1e-5)
 
 
@@ -78,8 +92,8 @@ def test_ranges_that_move_train_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     target = np.repeat(np.arange(60), whole.in_degrees)
     graph = whole.with_(csr=CSR.from_edges(target[kept], whole.sources[kept], 60))
     net = network("gcn", 12, 4, hidden=8, dropout=0.4)
-    alone = fit_workers(net, graph, workers=1, epochs=4)
-    found = fit_workers(net, graph, workers=2, epochs=4, partition="learned")
+    alone = threaded(net, graph, workers=1, epochs=4)
+    found = threaded(net, graph, workers=2, epochs=4, graph_options=GraphOptions(partition="learned"))
     assert found.moves == 1
     assert abs(found.cuts[1] - 30) <= 1 < abs(int(equal_edges(graph.csr, 2)[1]) - 30)
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
@@ -92,7 +106,7 @@ def test_workers_compiled_are_the_whole() -> None:
     graph = small(60)
     net = network("gcn", 12, 4, hidden=8, dropout=0.4)
     alone = fit(net, graph, epochs=3, threads=1)
-    found = fit_workers(net, graph, workers=2, epochs=3, threads=1, partition="learned")
+    found = threaded(net, graph, workers=2, epochs=3, threads=1, graph_options=GraphOptions(partition="learned"))
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
 
 
@@ -108,25 +122,28 @@ def test_partition_is_told_and_drawn() -> None:
 
 @pytest.mark.parametrize(
     ("given", "message"),
-    [({"workers": 0}, "workers: found 0"), ({"workers": 2, "kind": "fork"}, "kind: found 'fork'; allowed: thread"),
-     ({"workers": 2, "partition": "metis"}, "partition: found 'metis'; allowed: edges")],
-)  # fmt: skip
+    [
+        ({"workers": 0}, "workers: found 0"),
+        ({"workers": 2, "worker_kind": "fork"}, "worker_kind: found 'fork'; allowed: process, thread"),
+        ({"workers": 2, "graph_options": GraphOptions(planner="lru")}, "planner: found 'lru'; allowed: best"),
+    ],
+)
 def test_refusals(given: dict, message: str) -> None:
     with pytest.raises(ParameterError, match=message):
-        fit_workers(network("gcn", 12, 4), small(60), **given)
+        fit(network("gcn", 12, 4), small(60), **given)
 
 
-def killed_at_a_checkpoint(comm: Comm, job: WorkerJob) -> None:
+def killed_at_a_checkpoint(comm: Comm, job: WorkerJob, loop: LoopOptions) -> None:
     """Trains; worker 1 kills itself as soon as there is a checkpoint."""
 
     def kill() -> None:
-        while not [*Path(str(job.checkpoint)).glob("step-*.safetensors")]:
+        while not [*Path(str(loop.checkpoint)).glob("step-*.safetensors")]:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
 
     if comm.rank == 1:
         threading.Thread(target=kill, daemon=True).start()
-    train_share(comm, job)
+    train_share(comm, job, loop)
 
 
 @pytest.mark.slow
@@ -136,21 +153,19 @@ def test_a_killed_worker_is_named_and_its_training_goes_on(tmp_path: Path) -> No
     save(tmp_path / "g.bngraph", graph)
     net = network("gcn", 12, 4, hidden=8, dropout=0.4)
     folder = tmp_path / "states"
-    limits = TrainingLimits(epochs=5000, save_every=3)
-    job = WorkerJob(
-        net, str(tmp_path / "g.bngraph"), np.array([0, 30, 60]), "edges", None, limits, str(folder), threads=1
-    )
+    loop = LoopOptions(TrainingLimits(epochs=5000, save_every=3), checkpoint=str(folder))
+    job = WorkerJob(net, str(tmp_path / "g.bngraph"), np.array([0, 30, 60]), "edges", None, threads=1)
     with pytest.raises(WorkerError, match="worker 1"):
-        launch(killed_at_a_checkpoint, [(job,), (job,)], "process", TIMEOUT)
+        launch(killed_at_a_checkpoint, [(job, loop), (job, loop)], "process", TIMEOUT)
     done = int(max(folder.glob("step-*.safetensors")).stem.removeprefix("step-"))
     assert done < 5000
     epochs = done + 2
-    again = fit_workers(net, graph, workers=2, epochs=epochs, checkpoint=folder, resume=True, threads=1)
+    again = threaded(net, graph, workers=2, epochs=epochs, checkpoint=folder, resume=True, threads=1)
     assert again.report.resumed == done
-    whole = fit_workers(net, graph, workers=2, epochs=epochs, threads=1)
+    whole = threaded(net, graph, workers=2, epochs=epochs, threads=1)
     np.testing.assert_array_equal(again.report.losses, whole.report.losses)
-    for name, weights in whole.network.weights.items():
-        np.testing.assert_array_equal(again.network.weights[name], weights, err_msg=name)
+    for name, weights in whole.weights.items():
+        np.testing.assert_array_equal(again.weights[name], weights, err_msg=name)
 
 
 def test_whole_shares_are_taken_where_a_budget_holds_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -163,15 +178,15 @@ def test_whole_shares_are_taken_where_a_budget_holds_them(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(workers, "blocked", noted)
     graph, net = small(60, validation=True), network("gcn", 12, 4, hidden=8, dropout=0.0)
-    free = fit_workers(net, graph, workers=2, epochs=3)
-    held = fit_workers(net, graph, workers=2, epochs=3, memory_budget="20GB")
+    free = threaded(net, graph, workers=2, epochs=3)
+    held = threaded(net, graph, workers=2, epochs=3, train=Train(optimizer=Adam(0.01), memory_budget="20GB"))
     assert held.report.losses.tolist() == free.report.losses.tolist() and budgets == [None] * 4
     monkeypatch.setattr(workers, "resident_bytes", lambda: 20_000_000_000 - 10_000)  # with shares of 10 kB, too much
-    parts = fit_workers(net, graph, workers=2, epochs=3, memory_budget="20GB")
+    parts = threaded(net, graph, workers=2, epochs=3, train=Train(optimizer=Adam(0.01), memory_budget="20GB"))
     np.testing.assert_allclose(parts.report.losses, free.report.losses, rtol=1e-5)
     assert 20_000_000_000 in budgets
     with pytest.raises(ParameterError, match="memory_budget: found 1000000 bytes"):
-        fit_workers(net, graph, workers=2, epochs=1, memory_budget="1MB")
+        threaded(net, graph, workers=2, epochs=1, train=Train(memory_budget="1MB"))
 
 
 @pytest.mark.slow
@@ -181,5 +196,5 @@ def test_other_ways_of_talking(kind: str) -> None:
         pytest.importorskip("ray")
     graph = small(60)
     net = network("gcn", 12, 4, hidden=8, dropout=0.4)
-    found = fit_workers(net, graph, workers=2, kind=kind, epochs=3, threads=1, timeout=TIMEOUT)
+    found = fit(net, graph, workers=2, worker_kind=kind, epochs=3, threads=1, timeout=TIMEOUT)
     np.testing.assert_allclose(found.report.losses, fit(net, graph, epochs=3, threads=1).report.losses, rtol=1e-5)

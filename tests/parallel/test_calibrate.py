@@ -129,7 +129,7 @@ def test_backward_parts_read_what_their_device_has():
 def test_parts_are_compiled_timed_by_all_ranks_and_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
     space = StrategySpace(operations(NETWORKS["mlp"]()), machine("host:2"))
-    ranks = LaunchConfig(TRAIN, kind="thread", cache_dir=tmp_path)
+    ranks = LaunchConfig(TRAIN, worker_kind="thread", cache_dir=tmp_path)
     first = calibrate_plan(space, ranks)
     assert first.timed == len(parts_of(space)) + 3
     assert all(
@@ -145,7 +145,7 @@ def test_parts_are_compiled_timed_by_all_ranks_and_kept(tmp_path, monkeypatch):
 
 def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
-    ranks = LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
+    ranks = LaunchConfig(TRAIN, worker_kind="thread", steps=2, cache_dir=tmp_path)
     timed = {"plan": 2.0, "data parallelism": 1.0}
     monkeypatch.setattr(planned, "faster_plan", lambda *_, **__: (min(timed, key=timed.get), timed))
     slower = plan(NETWORKS["mlp"](), devices="host:2", seconds=0.2, measure=ranks)
@@ -162,11 +162,11 @@ def test_a_measured_plan_is_the_faster_one_and_says_so(tmp_path, monkeypatch):
 def test_a_plan_that_devices_have_no_room_for_is_never_proposed(tmp_path, monkeypatch):
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
     ranks, here, model = (
-        LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path),
+        LaunchConfig(TRAIN, worker_kind="thread", steps=2, cache_dir=tmp_path),
         machine("host:2"),
         NETWORKS["mlp"](),
     )
-    monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[3])), {}))
+    monkeypatch.setattr(planned, "faster_plan", lambda *given, **_: (next(iter(given[2])), {}))
     usual = plan(model, devices=here, seconds=0.2, measure=ranks)
     needs = {"plan": [{"state": 900}, {"state": 5000}], "data parallelism": [{"state": 1000}] * 2}
     monkeypatch.setattr(planned, "plan_memory", lambda graph, train, splits, *_: needs[which(splits, usual)])

@@ -13,9 +13,8 @@ from typer.testing import CliRunner
 from burnish.cli import app
 from burnish.errors import PlanError
 from burnish.fitting import planned
-from burnish.fitting.loop import TrainingLimits
+from burnish.fitting.fit import fit
 from burnish.fitting.planned import plan, read_plan
-from burnish.fitting.ranks import fit_ranks
 from burnish.frontend.onnx import to_onnx
 from burnish.machines.target import target
 from burnish.measure import together
@@ -97,15 +96,15 @@ def test_the_best_pipeline_is_timed_beside_splits(tmp_path: Path, monkeypatch: p
     timed: dict[str, float] = {}
 
     def fastest(*given: Any, **_: Any) -> tuple[str, dict[str, float]]:
-        timed.update({name: 1.0 if name == "pipeline" else 2.0 for name in given[3]})
-        assert isinstance(given[3]["pipeline"], Stages)
+        timed.update({name: 1.0 if name == "pipeline" else 2.0 for name in given[2]})
+        assert isinstance(given[2]["pipeline"], Stages)
         return "pipeline", timed
 
     monkeypatch.setattr(planned, "faster_plan", fastest)
-    ranks = LaunchConfig(TRAIN, kind="thread", steps=2, cache_dir=tmp_path)
+    ranks = LaunchConfig(TRAIN, worker_kind="thread", steps=2, cache_dir=tmp_path)
     found = plan(NETWORKS["mlp"](), devices="host:2", seconds=0.2, measure=ranks)
     assert found.is_pipeline and found.measured["pipeline"] == 1000.0 and len(found.allocated) == 2
-    trained = fit_ranks(NETWORKS["mlp"](), rows(), TRAIN, TrainingLimits(steps=2), found.placement, 2, kind="thread")
+    trained = fit(NETWORKS["mlp"](), rows(), TRAIN, steps=2, plan=found, worker_kind="thread")
     assert trained.report.calls == 2
 
 
@@ -129,8 +128,8 @@ def test_the_commands_plan_and_train_by_a_pipeline(tmp_path: Path) -> None:
         lines.append(f"{head} = whole on {number}")
     text.write_text("\n".join(lines), encoding="utf-8")
     np.savez(data, **rows())
-    command = ["train", str(path), "--data", str(data), "--plan", str(text), "--ranks", "2", "--ranks-on", "thread",
-               "--no-compare", "--epochs", "1", "--output", str(tmp_path / "out.onnx")]  # fmt: skip
+    command = ["train", str(path), "--data", str(data), "--plan", str(text), "--workers", "2", "--worker-kind",
+               "thread", "--no-compare", "--epochs", "1", "--output", str(tmp_path / "out.onnx")]  # fmt: skip
     trained = CliRunner().invoke(app, command)
     assert trained.exit_code == 0, trained.output
     assert "in 8 batches" in trained.output

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,14 @@ from burnish.comm import Comm, launch
 from burnish.errors import ArtifactError, InputError, ParameterError, WorkerError
 from burnish.fitting import ranks as ranks_module
 from burnish.fitting.fit import fit
-from burnish.fitting.loop import TrainingLimits
-from burnish.fitting.ranks import RankTask, faster_plan, fit_ranks, train_rank
+from burnish.fitting.ranks import RankTask, faster_plan, train_rank
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.parallel.model.operations import operations
 from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.model.presets import machine
 from burnish.parallel.model.space import StrategySpace
+from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import TensorSplits, splits_of
 from burnish.parallel.programs.program import programs
@@ -198,31 +197,32 @@ def rows(count: int = 64) -> dict[str, np.ndarray]:
 
 def test_training_by_a_plan_is_training_alone() -> None:
     model, data = NETWORKS["mlp"](), rows()
-    alone = fit(model, data, TRAIN, epochs=2, valid=data, metrics=["accuracy"])
-    found = fit_ranks(
-        model, data, TRAIN, TrainingLimits(epochs=2), MIXED, 2, kind="thread", valid=data, metrics=["accuracy"]
+    alone = fit(model, data, TRAIN, epochs=2, validation_data=data, metrics=["accuracy"])
+    found = fit(
+        model, data, TRAIN, epochs=2, plan=MIXED, workers=2, worker_kind="thread",
+        validation_data=data, metrics=["accuracy"],
     )  # fmt: skip
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-6)
     assert found.report.evaluations[-1].metrics == alone.report.evaluations[-1].metrics
     for name in ("w1", "w2", "b1"):
         np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
-        np.testing.assert_array_equal(found.graph.constants[name], found.states[name])
+        np.testing.assert_array_equal(found.model.constants[name], found.states[name])
     assert all("messages" in memory for memory in found.memory)
 
 
 def test_clipping_and_accumulation_by_a_plan() -> None:
-    train = Train(optimizer=SGD(0.1), clip_norm=0.5, accumulate=2)
+    train = Train(optimizer=SGD(0.1), clip_norm=0.5, accumulation_steps=2)
     model, data = NETWORKS["mlp"](), rows()
     alone = fit(model, data, train, steps=6)
-    found = fit_ranks(model, data, train, TrainingLimits(steps=6), MIXED, 2, kind="thread")
+    found = fit(model, data, train, steps=6, plan=MIXED, workers=2, worker_kind="thread")
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
 
 
 def test_rows_and_calls_that_are_left_are_trained_by_a_plan() -> None:
-    train = Train(optimizer=SGD(0.1, momentum=0.9), accumulate=4)
+    train = Train(optimizer=SGD(0.1, momentum=0.9), accumulation_steps=4)
     model, data = NETWORKS["mlp"](), {name: value[:-3] for name, value in rows().items()}
-    alone = fit(model, data, train, epochs=1, valid=data)
-    found = fit_ranks(model, data, train, TrainingLimits(epochs=1), MIXED, 2, kind="thread", valid=data)
+    alone = fit(model, data, train, epochs=1, validation_data=data)
+    found = fit(model, data, train, epochs=1, plan=MIXED, workers=2, worker_kind="thread", validation_data=data)
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
     assert found.report.updates == alone.report.updates and found.report.left_out == found.report.calls_left == 0
     assert len(data["label"]) % model.types["x"].shape[0] and found.report.evaluations[-1].rows == len(data["label"])
@@ -264,19 +264,17 @@ def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, data = NETWORKS["mlp"](), rows()
-    limits = TrainingLimits(steps=12, save_every=3)
-    whole = fit_ranks(model, data, TRAIN, limits, MIXED, 2, kind="thread")
+    limits: dict[str, Any] = {"steps": 12, "save_every": 3, "plan": MIXED, "workers": 2}
+    whole = fit(model, data, TRAIN, **limits, worker_kind="thread")
     before = children()
     with monkeypatch.context() as patch:
         patch.setattr(ranks_module, "train_rank", dies)
         with pytest.raises(WorkerError, match=r"worker 1 .*(died|killed|signal|ended)") as raised:
-            fit_ranks(model, data, TRAIN, limits, MIXED, 2, kind="process", checkpoint=tmp_path, timeout=60)
+            fit(model, data, TRAIN, **limits, checkpoint=tmp_path, timeout=60)
     assert raised.value.rank == 1
     assert children() == before, "the gang has not stopped"
     assert [path.name for path in sorted(tmp_path.iterdir())][-1] == "step-0000000006.safetensors"
-    resumed = fit_ranks(
-        model, data, TRAIN, replace(limits, resume=True), MIXED, 2, kind="thread", checkpoint=tmp_path
-    )  # fmt: skip
+    resumed = fit(model, data, TRAIN, **limits, resume=True, worker_kind="thread", checkpoint=tmp_path)
     assert resumed.report.resumed == 6
     for name, value in whole.states.items():
         assert np.array_equal(resumed.states[name], value), name
@@ -286,15 +284,15 @@ def test_a_killed_device_is_named_and_training_goes_on_from_the_checkpoint(
 @pytest.mark.slow
 def test_training_on_gloo() -> None:
     model, data = NETWORKS["mlp"](), rows()
-    here = fit_ranks(model, data, TRAIN, TrainingLimits(steps=4), MIXED, 2, kind="thread")
-    found = fit_ranks(model, data, TRAIN, TrainingLimits(steps=4), MIXED, 2, kind="torch")
+    here = fit(model, data, TRAIN, steps=4, plan=MIXED, workers=2, worker_kind="thread")
+    found = fit(model, data, TRAIN, steps=4, plan=MIXED, workers=2, worker_kind="torch")
     for name, value in here.states.items():
         assert np.array_equal(found.states[name], value), name
 
 
 def test_the_faster_of_two_plans_is_measured() -> None:
     plans = {"one": MIXED, "other": TensorSplits({"y": TensorSplit((2, 1), (0, 1))})}
-    name, times = faster_plan(NETWORKS["mlp"](), rows(), TRAIN, plans, 2, kind="thread", steps=3)
+    name, times = faster_plan(NETWORKS["mlp"](), rows(), plans, 2, LaunchConfig(TRAIN, worker_kind="thread", steps=3))
     assert times.keys() == plans.keys()
     assert name == min(times, key=lambda n: times[n])
     assert all(seconds > 0 for seconds in times.values())
@@ -303,8 +301,8 @@ def test_the_faster_of_two_plans_is_measured() -> None:
 def test_unknown_kinds_and_budgets_are_refused() -> None:
     model, data = NETWORKS["mlp"](), rows()
     with pytest.raises(ParameterError, match="allowed: process, thread, torch, ray"):
-        fit_ranks(model, data, TRAIN, TrainingLimits(steps=1), MIXED, 2, kind="mpi")
+        fit(model, data, TRAIN, steps=1, plan=MIXED, workers=2, worker_kind="mpi")
     with pytest.raises(ParameterError, match="memory_budget"):
-        fit_ranks(model, data, Train(memory_budget="1GB"), TrainingLimits(steps=1), MIXED, 2, kind="thread")
+        fit(model, data, Train(memory_budget="1GB"), steps=1, plan=MIXED, workers=2, worker_kind="thread")
     with pytest.raises(ParameterError, match="allowed: arrays by name or in order"):
-        fit_ranks(model, iter([]), TRAIN, TrainingLimits(steps=1), MIXED, 2, kind="thread")
+        fit(model, iter([]), TRAIN, steps=1, plan=MIXED, workers=2, worker_kind="thread")

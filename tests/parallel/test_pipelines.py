@@ -11,9 +11,7 @@ import pytest
 from burnish.comm import Comm, launch
 from burnish.errors import PlanError
 from burnish.fitting.fit import fit
-from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import read_plan
-from burnish.fitting.ranks import fit_ranks
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target
 from burnish.parallel.model.operations import OperationGraph, operations
@@ -98,7 +96,7 @@ def skipping() -> Graph:
 
 def test_tensors_go_over_several_stages_and_norms_over_all() -> None:
     graph = skipping()
-    train = Train(optimizer=Adam(0.05), clip_norm=0.1, guard=True, parameters=parameters(graph))
+    train = Train(optimizer=Adam(0.05), clip_norm=0.1, skip_nonfinite=True, parameters=parameters(graph))
     check(graph, train, staged(graph, 4, 4, 4), 4)
 
 
@@ -149,7 +147,7 @@ def deep(samples: int, width: int = 24, layers: int = 8) -> Graph:
     return b.build(h)
 
 
-SQUARED = Train(loss="squared", optimizer=SGD(0.1))
+SQUARED = Train(loss="mse", optimizer=SGD(0.1))
 
 
 def test_more_micro_batches_of_one_size_need_no_more_memory() -> None:
@@ -222,14 +220,16 @@ def test_training_by_a_plan_file(tmp_path: Path) -> None:
     drawn = np.random.default_rng(5)
     data = {"x": drawn.normal(size=(64, 6)).astype(np.float32), "label": drawn.integers(0, 4, 64)}
     alone = fit(graph, data, TRAIN, epochs=2)
-    limits = TrainingLimits(epochs=2, save_every=4)
-    found = fit_ranks(graph, data, TRAIN, limits, plan, 2, kind="thread", checkpoint=tmp_path / "kept")
+    found = fit(
+        graph, data, TRAIN, epochs=2, save_every=4, plan=path, workers=2, worker_kind="thread",
+        checkpoint=tmp_path / "kept",
+    )  # fmt: skip
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
     for name in ("w1", "w2", "b1"):
         np.testing.assert_allclose(found.states[name], alone.step.state[name], rtol=1e-5, atol=1e-7)
-    resumed = fit_ranks(  # by other splits: checkpoints hold the whole model
-        graph, data, TRAIN, replace(limits, epochs=3, resume=True), TensorSplits({}), 2, kind="thread",
-        checkpoint=tmp_path / "kept",
+    resumed = fit(  # by other splits: checkpoints hold the whole model
+        graph, data, TRAIN, epochs=3, save_every=4, resume=True, plan=TensorSplits({}), workers=2,
+        worker_kind="thread", checkpoint=tmp_path / "kept",
     )  # fmt: skip
     assert resumed.report.resumed == 16
 

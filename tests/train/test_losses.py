@@ -49,7 +49,7 @@ def cases() -> list[tuple[Any, np.ndarray, np.ndarray, Callable[[Any, Any, Any],
          lambda f, x, y: f.cross_entropy(x, y)),
         (Absolute(), RNG.normal(size=(4, 5)), RNG.normal(size=(4, 5)), lambda f, x, y: f.l1_loss(x, y)),
         (Huber(0.7), RNG.normal(size=(4, 5)), RNG.normal(size=(4, 5)), lambda f, x, y: f.huber_loss(x, y, delta=0.7)),
-        ("squared", RNG.normal(size=(4, 5)), RNG.normal(size=(4, 5)), lambda f, x, y: f.mse_loss(x, y)),
+        ("mse", RNG.normal(size=(4, 5)), RNG.normal(size=(4, 5)), lambda f, x, y: f.mse_loss(x, y)),
         ("binary_logistic", RNG.normal(size=(4, 5)), RNG.random((4, 5)),
          lambda f, x, y: f.binary_cross_entropy_with_logits(x, y)),
     ]  # fmt: skip
@@ -91,7 +91,7 @@ def test_a_label_beyond_the_last_class_is_refused_and_moves_nothing(tmp_path: Pa
 
 
 def test_labels_of_several_losses_and_an_ignored_one() -> None:
-    loss = Sum(("squared", CrossEntropy(ignore=255), CrossEntropy(axis=1)))
+    loss = Sum(("mse", CrossEntropy(ignore=255), CrossEntropy(axis=1)))
     step = bn.compile(linear(6, 5, 3), train=bn.Train(loss, bn.SGD(0.1)), threads=1)
     x, numbers, classes = RNG.normal(size=(4, 3)).astype("f4"), np.zeros((4, 6), "f4"), np.array([0, 1, 2, 0])
     assert np.isfinite(step(x, numbers, np.array([255, 1, -1, 4]), classes))
@@ -107,7 +107,7 @@ def test_in_the_graph_alone_such_a_label_makes_the_loss_nan_and_no_gradient() ->
 
 
 def test_several_outputs_have_a_loss_each() -> None:
-    loss = Sum((CrossEntropy(), None, "squared"), weights=(1.0, 0.0, 0.25))
+    loss = Sum((CrossEntropy(), None, "mse"), weights=(1.0, 0.0, 0.25))
     step = bn.compile(linear(5, 2, 6), train=bn.Train(loss, bn.SGD(0.1), parameters=("w5", "w2", "w6")), threads=1)
     weights = {name: step.state[name].copy() for name in ("w5", "w2", "w6")}
     x, classes, numbers = RNG.normal(size=(4, 3)).astype("f4"), class_labels(4), RNG.normal(size=(4, 6)).astype("f4")
@@ -159,9 +159,9 @@ def test_what_is_refused() -> None:
     with pytest.raises(ParameterError, match="Sum: losses: found 'hinge'"):
         Sum(("hinge",))
     with pytest.raises(ParameterError, match="Sum: weights"):
-        Sum(("squared",), weights=(1.0, 2.0))
+        Sum(("mse",), weights=(1.0, 2.0))
     with pytest.raises(ModelError, match="Sum: found 2 outputs; allowed: 1"):
-        bn.compile(linear(2, 5), train=bn.Train(Sum(("squared",))))
+        bn.compile(linear(2, 5), train=bn.Train(Sum(("mse",))))
     with pytest.raises(ModelError, match=r"cross-entropy: found an output .*along axis 3"):
         bn.compile(linear(2), train=bn.Train(CrossEntropy(axis=3)))
     with pytest.raises(ModelError, match=r"output: found an output .*; allowed: one number"):
@@ -170,7 +170,7 @@ def test_what_is_refused() -> None:
     other = b.build(b.add("reduce_sum", b.input("y", (3, 3)), keepdims=False))
     with pytest.raises(ModelError, match=r"loss: found a graph of .*; allowed: of the outputs"):
         bn.compile(linear(2), train=bn.Train(other))
-    assert set(LOSSES) == {"softmax_cross_entropy", "squared", "absolute", "huber", "binary_logistic", "output"}
+    assert set(LOSSES) == {"softmax_cross_entropy", "mse", "absolute", "huber", "binary_logistic", "output"}
 
 
 def test_wide_sums_of_many_labels() -> None:

@@ -193,7 +193,7 @@ def compare(network: nn.Module, x: Tensor) -> None:
     wanted = nn.functional.mse_loss(y, label)
     wanted.backward()
     nn.functional.mse_loss(rounded(x), label.float()).backward()
-    step = bn.compile(network, x, train=bn.Train("squared", bn.SGD(0.0, momentum=0.9)), threads=1)
+    step = bn.compile(network, x, train=bn.Train("mse", bn.SGD(0.0, momentum=0.9)), threads=1)
     assert abs(step(x.numpy(), label.float().numpy()) - wanted.item()) <= 1e-5 * max(1.0, wanted.item())
     known = dict(reference.named_parameters())
     assert {f"p_{name.replace('.', '_')}.velocity" for name in known} == {n for n in step.state if "velocity" in n}
@@ -221,7 +221,7 @@ def test_gradients_of_larger_ones_equal_those_of_torch(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", models.INPUTS)
 def test_every_model_of_the_benchmarks_has_a_step(name: str) -> None:
-    train = bn.Train("squared")
+    train = bn.Train("mse")
     if name in models.LIGHT:
         from burnish.frontend.onnx import import_onnx
 

@@ -19,7 +19,7 @@ from burnish.graph.graph import GraphBuilder
 from burnish.train.step import training_graph
 
 nn = torch.nn
-TRAIN = bn.Train("squared", bn.SGD(0.1, momentum=0.9))
+TRAIN = bn.Train("mse", bn.SGD(0.1, momentum=0.9))
 
 
 def trained(step: Any) -> set[str]:
@@ -104,7 +104,7 @@ def test_initializers_of_several_floats_are_trained_as_they_are() -> None:
     losses = [float(step(x, y)) for _ in range(5)]
     assert losses[-1] < losses[0]
     assert all(not np.array_equal(step.state[name], old) for name, old in before.items())
-    named = bn.compile(recurrent_model(), train=bn.Train("squared", bn.SGD(0.1, 0.9), ("scale", "out")), threads=1)
+    named = bn.compile(recurrent_model(), train=bn.Train("mse", bn.SGD(0.1, 0.9), ("scale", "out")), threads=1)
     assert trained(named) == {"scale", "out"}
 
 
@@ -120,20 +120,20 @@ def dropped(rate: float) -> Any:
 def test_dropout_is_there_in_training_only_and_differs_from_step_to_step() -> None:
     network, x, y = dropped(0.5), torch.randn(4, 6), torch.randn(4, 3)
     plain = nn.functional.mse_loss(network.eval()(x), y).item()
-    step = bn.compile(network, x, train=bn.Train("squared", bn.SGD(0.0), seed=7), threads=1)
+    step = bn.compile(network, x, train=bn.Train("mse", bn.SGD(0.0), seed=7), threads=1)
     assert step.state["random.seed"] == 7
     losses = [float(step(x.numpy(), y.numpy())) for _ in range(40)]
     assert len(set(losses)) == 40 and step.state["random.seed"] == 47
     assert abs(float(np.mean(losses)) - plain) < 0.5 * plain and abs(losses[0] - plain) > 1e-3
     step.state["random.seed"] = np.array(7)
     assert [float(step(x.numpy(), y.numpy())) for _ in range(3)] == losses[:3]
-    assert "random.seed" not in bn.compile(dropped(0.0), x, train=bn.Train("squared"), threads=1).state
+    assert "random.seed" not in bn.compile(dropped(0.0), x, train=bn.Train("mse"), threads=1).state
     np.testing.assert_allclose(bn.compile(network, x, threads=1)(x), network.eval()(x).detach(), atol=1e-5)
 
 
 def test_the_gradient_is_that_of_what_was_kept() -> None:
     network, x, y = dropped(0.4), torch.randn(4, 6), torch.randn(4, 3)
-    step = bn.compile(network, x, train=bn.Train("squared", bn.SGD(0.0, momentum=0.5), seed=3), threads=1)
+    step = bn.compile(network, x, train=bn.Train("mse", bn.SGD(0.0, momentum=0.5), seed=3), threads=1)
     value = float(step(x.numpy(), y.numpy()))
     b = GraphBuilder()
     hidden = b.input("h", (4, 32))
@@ -159,7 +159,7 @@ class Channels(nn.Module):
 
 def test_whole_channels_layers_and_what_is_refused() -> None:
     x = torch.ones(2, 64, 3, 3)
-    step = bn.compile(Channels(nn.Dropout2d(0.5)), x, train=bn.Train("squared"), threads=1)
+    step = bn.compile(Channels(nn.Dropout2d(0.5)), x, train=bn.Train("mse"), threads=1)
     assert "random.seed" in step.state
     lstm = nn.LSTM(3, 4, 3, dropout=0.5)
 
@@ -172,11 +172,11 @@ def test_whole_channels_layers_and_what_is_refused() -> None:
             return self.lstm(x)[0]
 
     imported = import_torch(Top(), torch.randn(5, 2, 3), training=True)
-    made = training_graph(imported.graph, bn.Train("squared"), imported.parameters)
+    made = training_graph(imported.graph, bn.Train("mse"), imported.parameters)
     streams = [node.attrs["stream"] for node in made.nodes if node.op == "dropout"]
     assert streams == [0, 1]  # between three layers
     with pytest.raises(UnsupportedOperator, match=r"aten.alpha_dropout .*: p: found 0.3; allowed: 0 in training"):
-        bn.compile(Channels(nn.AlphaDropout(0.3)), x, train=bn.Train("squared"))
+        bn.compile(Channels(nn.AlphaDropout(0.3)), x, train=bn.Train("mse"))
 
 
 def test_dropout_of_onnx() -> None:
@@ -190,13 +190,13 @@ def test_dropout_of_onnx() -> None:
     (drop,) = (node for node in import_onnx(model, training=True).graph.nodes if node.op == "dropout")
     assert drop.attrs["rate"] == 0.25
     assert not [node for node in import_onnx(model).graph.nodes if node.op == "dropout"]
-    assert "random.seed" in bn.compile(model, train=bn.Train("squared"), threads=1).state
+    assert "random.seed" in bn.compile(model, train=bn.Train("mse"), threads=1).state
 
 
 def test_a_network_without_parameters_that_require_a_gradient_is_refused() -> None:
     network = nn.Linear(3, 3).requires_grad_(False)
     with pytest.raises(ModelError, match="without parameters"):
-        bn.compile(network, torch.randn(2, 3), train=bn.Train("squared"))
+        bn.compile(network, torch.randn(2, 3), train=bn.Train("mse"))
 
 
 class PartlyFrozen(nn.Module):
@@ -217,7 +217,7 @@ def test_frozen_parameters_keep_names_and_values_and_follow_what_they_are_tied_t
     torch.manual_seed(0)
     network, x, y = PartlyFrozen(), torch.randn(8, 4), torch.randn(8, 4)
     before = {name: value.clone() for name, value in network.state_dict().items()}
-    train = bn.Train("squared", bn.SGD(0.1))
+    train = bn.Train("mse", bn.SGD(0.1))
     found = bn.fit(network, (x.numpy(), y.numpy()), train, example_inputs=x, epochs=4, threads=1)
     assert {"p_first_weight", "p_scale", "p_second_weight"} <= found.graph.constants.keys()
     assert not {"p_first_weight", "p_scale", "p_tied"} & {*found.step.state}

@@ -45,14 +45,14 @@ OPTIMIZERS: list[tuple[Any, str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "squared", "binary_logistic"])
+@pytest.mark.parametrize("loss", ["softmax_cross_entropy", "mse", "binary_logistic"])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda o: str(o[0]))
 def test_steps_equal_those_of_torch(optimizer: tuple[Any, str, dict[str, Any]], loss: str) -> None:
     import torch
 
     functional = torch.nn.functional
     functions: dict[str, Callable[..., Any]] = {
-        "softmax_cross_entropy": functional.cross_entropy, "squared": functional.mse_loss,
+        "softmax_cross_entropy": functional.cross_entropy, "mse": functional.mse_loss,
         "binary_logistic": functional.binary_cross_entropy_with_logits,
     }  # fmt: skip
     ours, name, arguments = optimizer
@@ -152,7 +152,7 @@ def test_batch_normalization_by_running_statistics() -> None:
 
 
 def test_a_weights_gradient_its_velocity_and_its_next_value_are_one_kernel() -> None:
-    step = bn.compile(perceptron(), train=bn.Train("squared", bn.SGD(0.05, momentum=0.9, weight_decay=0.01)), threads=1)
+    step = bn.compile(perceptron(), train=bn.Train("mse", bn.SGD(0.05, momentum=0.9, weight_decay=0.01)), threads=1)
     fused = [
         k["group"] for k in step.executable.info["kernels"] if "[matmul]" in k["group"] and " add mul " in k["group"]
     ]
@@ -175,8 +175,8 @@ def test_labels_that_are_left_out_or_no_class() -> None:
 
 
 def test_training_goes_on_from_an_artifact_and_the_rate_may_change(tmp_path) -> None:
-    step = bn.compile(perceptron(), train=bn.Train("squared", bn.Adam(0.01)), threads=1)
-    given = [*zip(BATCHES, labels("squared"), strict=True)]
+    step = bn.compile(perceptron(), train=bn.Train("mse", bn.Adam(0.01)), threads=1)
+    given = [*zip(BATCHES, labels("mse"), strict=True)]
     first = [float(step(*pair)) for pair in given[:7]]
     step.save(tmp_path / "step.bn")
     rest = [float(step(*pair)) for pair in given[7:]]
@@ -185,7 +185,7 @@ def test_training_goes_on_from_an_artifact_and_the_rate_may_change(tmp_path) -> 
     again.reset()  # to what was saved as the beginning: the weights that training began with
     assert [float(again(*pair)) for pair in given[:7]] == first
     before = again.state["w1"]
-    again.state["optimizer.rate"] = np.array(0.0)
+    again.state["optimizer.learning_rate"] = np.array(0.0)
     again(*given[0])
     assert np.array_equal(again.state["w1"], before)
     again.state["w1"] = np.zeros_like(W1)
@@ -194,14 +194,14 @@ def test_training_goes_on_from_an_artifact_and_the_rate_may_change(tmp_path) -> 
 
 
 def test_some_parameters_stay_as_they_are() -> None:
-    step = bn.compile(perceptron(), train=bn.Train("squared", parameters=("w2",)), threads=1)
-    step(BATCHES[0], labels("squared")[0])
-    assert set(step.state) == {"w2", "optimizer.rate", "optimizer.step"}
+    step = bn.compile(perceptron(), train=bn.Train("mse", parameters=("w2",)), threads=1)
+    step(BATCHES[0], labels("mse")[0])
+    assert set(step.state) == {"w2", "optimizer.learning_rate", "optimizer.step"}
     assert not np.array_equal(step.state["w2"], W2)
 
 
 def test_what_cannot_be_trained_is_refused() -> None:
-    with pytest.raises(ParameterError, match="Train: loss: found 'hinge'; allowed: softmax_cross_entropy, squared"):
+    with pytest.raises(ParameterError, match="Train: loss: found 'hinge'; allowed: softmax_cross_entropy, mse"):
         bn.Train("hinge")
     with pytest.raises(ParameterError, match="SGD: momentum"):
         bn.SGD(0.1, momentum=2.0)
@@ -220,7 +220,7 @@ def test_what_cannot_be_trained_is_refused() -> None:
         "bitcast", b.add("mul", b.input("x", (3,)), b.constant(np.ones(3, "f4"), "w")), to="float32", node="B"
     )
     with pytest.raises(UnsupportedOperator, match=r"gradient of node 'B' \(bitcast\): bits that"):
-        bn.compile(b.build(turned), train=bn.Train("squared"))
+        bn.compile(b.build(turned), train=bn.Train("mse"))
 
 
 @pytest.mark.parametrize("kind", ["GRU", "LSTM"])

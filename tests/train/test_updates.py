@@ -74,13 +74,13 @@ def test_the_rate_follows_its_schedule_from_step_to_step() -> None:
         peer.step(x, label)
         scheduler.step()
     assert_same(step, peer)
-    assert step.state["optimizer.rate"] == 0.5  # what the schedule's factor multiplies
+    assert step.state["optimizer.learning_rate"] == 0.5  # what the schedule's factor multiplies
 
 
 def test_accumulated_batches_make_one_step() -> None:
     import torch
 
-    train = bn.Train(optimizer=bn.Adam(0.01), accumulate=3, clip_norm=0.5)
+    train = bn.Train(optimizer=bn.Adam(0.01), accumulation_steps=3, clip_norm=0.5)
     step, peer = bn.compile(perceptron(), train=train, threads=2), Peer(torch, "Adam", lr=0.01)
     given = batches(9)
     for number in range(0, 9, 3):
@@ -95,7 +95,7 @@ def test_accumulated_batches_make_one_step() -> None:
 
 
 def test_a_guarded_step_changes_nothing_where_the_loss_is_not_finite() -> None:
-    train = bn.Train(optimizer=bn.Adam(0.01), guard=True, accumulate=2)
+    train = bn.Train(optimizer=bn.Adam(0.01), skip_nonfinite=True, accumulation_steps=2)
     step, (first, second) = bn.compile(perceptron(), train=train, threads=1), batches(2)
     step(*first)
     before = dict(step.state)
@@ -110,7 +110,7 @@ def test_a_guarded_step_refuses_gradients_that_are_not_finite(clip: float | None
     x = b.input("x", (4, 3))
     graph = b.build(b.add("sqrt", b.add("matmul", x, b.constant(np.ones((3, 1), "f4"), "w"))))
     label = np.zeros((4, 1), "f4")
-    step = bn.compile(graph, train=bn.Train("squared", bn.SGD(0.1), clip_norm=clip, guard=True), threads=1)
+    step = bn.compile(graph, train=bn.Train("mse", bn.SGD(0.1), clip_norm=clip, skip_nonfinite=True), threads=1)
     assert np.isnan(step(np.zeros((4, 3), "f4"), label))  # the root of 0 has no finite slope
     assert np.array_equal(step.state["w"], np.ones((3, 1), "f4")) and step.state["optimizer.step"] == 0
     assert np.isfinite(step(np.ones((4, 3), "f4"), label)) and step.state["optimizer.step"] == 1
@@ -146,7 +146,7 @@ def overflowing() -> Graph:
 
 def test_overflow_leaves_a_step_out_and_halves_the_scale() -> None:
     precision = MixedPrecision("float16", 2.0**20, growth=3)
-    train = bn.Train("squared", bn.Adam(0.01), precision=precision)
+    train = bn.Train("mse", bn.Adam(0.01), precision=precision)
     step = bn.compile(overflowing(), train=train, threads=1)
     x, label = np.ones((4, 3), "f4"), np.zeros((4, 2), "f4")
     seen = []
@@ -176,8 +176,9 @@ def test_a_scale_of_powers_of_two_changes_nothing() -> None:
 
 def test_wrong_fields_are_refused_by_name() -> None:
     for wrong, named in (
-        ({"clip_norm": 0.0}, "clip_norm"), ({"clip_value": -1.0}, "clip_value"), ({"accumulate": 0}, "accumulate"),
-        ({"precision": "float8"}, "precision"), ({"guard": 1}, "guard"), ({"schedule": "cosine"}, "schedule"),
+        ({"clip_norm": 0.0}, "clip_norm"), ({"clip_value": -1.0}, "clip_value"),
+        ({"accumulation_steps": 0}, "accumulation_steps"), ({"precision": "float8"}, "precision"),
+        ({"skip_nonfinite": 1}, "skip_nonfinite"), ({"schedule": "cosine"}, "schedule"),
     ):  # fmt: skip
         with pytest.raises(ParameterError, match=f"Train: {named}: found"):
             bn.Train(**wrong)  # type: ignore[arg-type]

@@ -74,7 +74,7 @@ def test_winners_are_what_is_compiled(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:records. .*holds no winner")
 def test_a_model_is_tuned(tmp_path: Path) -> None:
     records = tmp_path / "records.jsonl"
-    options = bn.Tune(seconds=None, trials=3, strategy="random", least_gain=0.0)
+    options = bn.Tune(seconds=None, trials=3, strategy="random", min_gain=0.0)
     made = tuned(product(), options, target=HERE, records=records, rewrite=False, cache_dir=tmp_path)
     assert made.outcome.trials == 3 and made.gain.outcome == "ok"
     known = RecordFile(records).all()

@@ -84,7 +84,7 @@ class Machine:
 
 
 def session(made: Machine, path: Path, **options: object) -> Session:
-    settings = Tune(**{"seconds": None, "trials": 100, "least_gain": 0.0, **options})  # type: ignore[arg-type]
+    settings = Tune(**{"seconds": None, "trials": 100, "min_gain": 0.0, **options})  # type: ignore[arg-type]
     return Session(TASKS, RecordFile(path), made, settings, clock=made.clock)  # type: ignore[arg-type]
 
 
@@ -120,7 +120,7 @@ def test_seconds_are_a_limit(tmp_path: Path) -> None:
 
 
 def test_little_gain_ends_a_session(tmp_path: Path) -> None:
-    outcome = session(Machine(), tmp_path / "r.jsonl", trials=5000, least_gain=0.02).run()
+    outcome = session(Machine(), tmp_path / "r.jsonl", trials=5000, min_gain=0.02).run()
     assert outcome.stop_reason == "gain"
     assert outcome.expected < 0.02
 
@@ -214,7 +214,7 @@ def test_a_session_starts_from_the_model_it_is_given(tmp_path: Path) -> None:
             Given.asked += 1
             return np.asarray(features)[:, 0]
 
-    made, options = Machine(), Tune(seconds=None, trials=30, least_gain=0.0)
+    made, options = Machine(), Tune(seconds=None, trials=30, min_gain=0.0)
     Session(TASKS, RecordFile(tmp_path / "r.jsonl"), made, options, clock=made.clock, prior=Given()).run()  # type: ignore[arg-type]
     assert Given.asked > 0
 
@@ -265,7 +265,7 @@ def test_time_goes_where_the_model_gains(tmp_path: Path) -> None:
     open_tasks = [t for t in TASKS if t.space.size > 1000]
     loud = [replace(open_tasks[0], calls=100), *open_tasks[1:]]
     made = Machine()
-    settings = Tune(seconds=None, trials=200, least_gain=0.0)
+    settings = Tune(seconds=None, trials=200, min_gain=0.0)
     run = Session(loud, RecordFile(tmp_path / "r.jsonl"), made, settings, clock=made.clock)  # type: ignore[arg-type]
     counts = [len(k.tuner.costs) for k in run.run().kernels]
     assert counts[0] > 2 * max(counts[1:])

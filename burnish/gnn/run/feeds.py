@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import DataError, ModelError
-from burnish.fitting.data import Batch
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.model.models import FEATURES, LOOP, SCALE, Extents, Network, structure_names, weight_names
 from burnish.gnn.model.structures import structures_of
 
 LABEL = "label"
+Batch = Mapping[str, np.ndarray]  # arrays by name, of :class:`burnish.fitting.data.Source`
 UNKNOWN = -1
 
 

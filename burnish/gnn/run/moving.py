@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from burnish.comm.protocol import Comm
-from burnish.fitting.data import Batch
 from burnish.gnn.data.partition import LEAST_GAIN, Cuts, Graphs, LayerSeconds, Partitioner, occupied
 from burnish.gnn.data.share import LEAST_ROWS
+from burnish.gnn.run.feeds import Batch
 from burnish.gnn.run.train import Made
 
 FIRST = 2  # epochs before ranges may move for the first time: the first one finds everything cold
@@ -92,9 +92,9 @@ class Moving:
         return Labels(self, "source")
 
     @property
-    def valid(self) -> Labels | None:
+    def validation_data(self) -> Labels | None:
         """The labels to evaluate with."""
-        return None if self.made.valid is None else Labels(self, "valid")
+        return None if self.made.validation_data is None else Labels(self, "validation_data")
 
     def called(self, seconds: float) -> None:
         """A call of the step took so long, without what waits for others."""

@@ -14,12 +14,11 @@ import numpy as np
 
 from burnish.base.arguments import check_count, refusal
 from burnish.base.jit import njit
-from burnish.fitting.data import Batch
 from burnish.gnn.data.csr import NO_WEIGHTS
 from burnish.gnn.data.edges import transpose
 from burnish.gnn.data.graph import Graph, TakenRows
 from burnish.gnn.model.models import FEATURES, LOOP, SCALE, Extents, Network, structure_names, weight_names
-from burnish.gnn.run.feeds import LABEL, UNKNOWN, labels_of, loop_weights, scale_of
+from burnish.gnn.run.feeds import LABEL, UNKNOWN, Batch, labels_of, loop_weights, scale_of
 
 kernel = njit(cache=True, nogil=True, error_model="numpy")
 

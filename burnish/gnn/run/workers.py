@@ -1,4 +1,4 @@
-"""Training of graph networks by several workers: each has a range of vertices with their in-edges (thesis-jia §4.3).
+"""Shares of a graph for workers that train a network: each a range of vertices with their in-edges (thesis-jia §4.3).
 
 Rows of other workers that in-edges read come by one exchange for each aggregation; gradients of weights are summed over
 workers. So all have the same weights and losses, and those of one worker but for rounding.
@@ -7,24 +7,17 @@ workers. So all have the same weights and losses, and those of one worker but fo
 from __future__ import annotations
 
 import gc
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from burnish.base.arguments import check_count, refusal
-from burnish.comm.launchers import KINDS, launcher
-from burnish.comm.local import TIMEOUT, launch
+from burnish.base.arguments import refusal
 from burnish.comm.protocol import Comm
 from burnish.errors import DataError
-from burnish.fitting.checkpoint import ReadFolder
-from burnish.fitting.loop import Trainer, TrainingLimits
-from burnish.fitting.report import TrainingProgress
 from burnish.gnn.data.cost import FeatureSums, block_size
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.formats import read
@@ -42,14 +35,11 @@ from burnish.gnn.run.blocked import BudgetError
 from burnish.gnn.run.feeds import check_weighted, mask_of, scales_of, some_of
 from burnish.gnn.run.moving import Learner, Moving
 from burnish.gnn.run.outofcore import Shared, block_rows, file_labels
-from burnish.gnn.run.train import Best, Made, Trained, blocked, finished
+from burnish.gnn.run.train import PLANNER, GraphOptions, Made, blocked, budget_of
 from burnish.gnn.run.whole import NUMBER
-from burnish.memory.sizes import parse_budget
 from burnish.runtime.pool import available_cores
 from burnish.train.evaluation import Metric
 from burnish.train.step import Train
-
-PARTITIONS = ("edges", "vertices", "learned")
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,8 +51,6 @@ class WorkerJob:
     cuts: np.ndarray
     partition: str
     train: Train | None
-    limits: TrainingLimits
-    checkpoint: str | None = None
     budget: int | None = None
     block: int | None = None
     threads: int | None = None
@@ -70,109 +58,66 @@ class WorkerJob:
     together: bool = False  # all workers are of one process
 
 
-def fit_workers(
-    network: Network,
-    graph: Graph | str | Path,
-    train: Train | None = None,
-    *,
-    workers: int,
-    kind: str = "thread",
-    partition: str = "edges",
-    epochs: int = 200,
-    memory_budget: str | int | None = None,
-    block: int | None = None,
-    evaluate_every: int | None = None,
-    patience: int | None = None,
-    checkpoint: str | Path | None = None,
-    save_every: int = 10,
-    keep: int = 2,
-    resume: bool = False,
-    threads: int | None = None,
-    cache_dir: str | Path | None = None,
-    timeout: float = TIMEOUT,
-    progress: Callable[[TrainingProgress], object] | None = None,
-) -> Trained:
-    """Trains as :func:`burnish.gnn.run.train.fit` on a whole graph, by several workers.
+def job_of(
+    network: Network, graph: Graph | str | Path, train: Train | None, options: GraphOptions, workers: int, *,
+    folder: Path, threads: int | None = None, cache_dir: str | Path | None = None, together: bool = False,
+) -> WorkerJob:  # fmt: skip
+    """What ``workers`` workers are told, with a file of the graph in ``folder`` if it has none that they can read.
 
-    ``workers``: how many, each with a range of vertices. ``kind``: a "thread" of this process, a "process" of this
-    machine, one that talks through torch.distributed ("torch"), or an actor of Ray ("ray").
-    ``partition``: ranges of as many "edges" or "vertices"; "learned" begins with edges, and moves ranges in training
-    where a model that learns from each worker's seconds says that it pays (thesis-jia §4.4). ``memory_budget``: of each
-    worker's process; where it holds less than training without one takes, shares are read in blocks. ``progress`` is
-    called by threads only. A worker that dies is named by WorkerError, and ``resume`` goes on from the newest
-    checkpoint, with any number of workers. Raises ParameterError, DataError, WorkerError and OSError.
+    Raises ParameterError for more workers than the graph has ranges of vertices for, DataError and OSError.
     """
-    _check(workers, kind, partition)
-    budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
-    limits = TrainingLimits(None, epochs, evaluate_every, patience, 0.0, save_every, keep, resume)
-    with tempfile.TemporaryDirectory(prefix="burnish-gnn-") as folder:
-        path, csr = _file(graph, Path(folder))
-        most = max(csr.rows // LEAST_ROWS, 1)
-        if workers > most:
-            raise refusal("workers", workers, f"1 to {most}, with {LEAST_ROWS} vertices each")
-        cuts = equal_vertices(csr.rows, workers) if partition == "vertices" else equal_edges(csr, workers)
-        cuts = occupied(cuts, LEAST_ROWS) if workers > 1 else cuts
-        del csr
-        own = max(available_cores() // workers, 1) if threads is None else threads
-        job = WorkerJob(
-            network, str(path), cuts, partition, train, limits, None if checkpoint is None else str(checkpoint), budget,
-            block, own, None if cache_dir is None else str(cache_dir), kind == "thread",
-        )  # fmt: skip
-        orders: list[tuple[Any, ...]] = [(job,)] * workers
-        if kind == "thread":
-            found = launch(partial(train_share, progress=progress), orders, kind, timeout)
-        else:
-            found = launcher(kind, timeout)(train_share, orders)
-    result = found[0]
-    trained: Trained = result
-    return trained
+    if options.sampling is not None:
+        raise refusal("sampling", options.sampling, "None with several workers")
+    if options.planner != PLANNER:
+        raise refusal("planner", options.planner, f"{PLANNER} with several workers")
+    budget = None if train is None or train.memory_budget is None else budget_of(train)
+    path, csr = _file(graph, folder)
+    most = max(csr.rows // LEAST_ROWS, 1)
+    if workers > most:
+        raise refusal("workers", workers, f"1 to {most}, with {LEAST_ROWS} vertices each")
+    cuts = equal_vertices(csr.rows, workers) if options.partition == "vertices" else equal_edges(csr, workers)
+    cuts = occupied(cuts, LEAST_ROWS) if workers > 1 else cuts
+    own = max(available_cores() // workers, 1) if threads is None else threads
+    return WorkerJob(
+        network, str(path), cuts, options.partition, train, budget, options.block, own,
+        None if cache_dir is None else str(cache_dir), together,
+    )  # fmt: skip
 
 
-def train_share(
-    comm: Comm, job: WorkerJob, progress: Callable[[TrainingProgress], object] | None = None
-) -> Trained | None:
-    """One worker's training; the result is that of worker 0."""
+def moving_share(comm: Comm, job: WorkerJob, epochs: int) -> Moving:
+    """One worker's training over its share of the graph, of which ranges may move for ``epochs``."""
     file = GraphFile.open(job.graph)
     learner = _learner(comm, job, file) if job.partition == "learned" and comm.size > 1 else None
+    return Moving(comm, partial(_made, comm, job), job.cuts, epochs, file.vertices, learner)
 
-    def made_by(own: WorkerJob, cuts: np.ndarray, stack: ExitStack) -> Made:
+
+def metrics_over(comm: Comm, multilabel: bool) -> dict[str, Metric]:
+    """The metrics of a graph's labels, over the vertices of all workers."""
+    return {name: partial(_over_all, comm, metric) for name, metric in scores(multilabel).items()}
+
+
+def _made(comm: Comm, job: WorkerJob, cuts: np.ndarray, stack: ExitStack) -> Made:
+    """Step and evaluation of a share: in memory at once where the budget holds that, else over blocks of vertices."""
+
+    def made_by(own: WorkerJob, stack: ExitStack) -> Made:
         return blocked(own.network, _shared(comm, own, cuts), own.train, stack, budget=own.budget, threads=own.threads,
                        cache_dir=own.cache_dir, comm=comm)  # fmt: skip
 
-    def make(cuts: np.ndarray, stack: ExitStack) -> Made:
-        if job.budget is None or job.block is not None or _least(comm, job, cuts) > job.budget:
-            return made_by(job, cuts, stack)
-        with ExitStack() as tried:
-            found = made_by(replace(job, budget=None), cuts, tried)
-            whole = _working(comm, job, found)
-            if whole <= job.budget:
-                stack.enter_context(tried.pop_all())
-                return found
-        del found
-        try:
-            return made_by(job, cuts, stack)
-        except BudgetError as error:
-            if whole >= error.least:
-                raise
-            raise BudgetError(job.budget, whole, "what a whole share takes at once") from None
-
-    with Moving(comm, make, job.cuts, job.limits.epochs or 0, file.vertices, learner) as moving:
-        watch = Best(progress if comm.rank == 0 else None)
-        metrics: dict[str, Metric] = {
-            name: partial(_over_all, comm, metric) for name, metric in scores(moving.made.multilabel).items()
-        }
-        folder = job.checkpoint if job.checkpoint is None or comm.rank == 0 else ReadFolder(job.checkpoint)
-        trainer = Trainer(
-            moving.step, moving.source, job.limits, evaluation=moving.evaluation, valid=moving.valid, metrics=metrics,
-            checkpoint=folder, progress=watch, facts={"network": str(job.network)},
-        )  # fmt: skip
-        watch.states = trainer.step.state
-        report = trainer.run()
-        comm.barrier()
-        if comm.rank:
-            return None
-        made = finished(job.network, report, trainer.step, watch.best)
-        return replace(made, cuts=tuple(int(c) for c in moving.cuts), moves=moving.moves)
+    if job.budget is None or job.block is not None or _least(comm, job, cuts) > job.budget:
+        return made_by(job, stack)
+    with ExitStack() as tried:
+        found = made_by(replace(job, budget=None), tried)
+        whole = _working(comm, job, found)
+        if whole <= job.budget:
+            stack.enter_context(tried.pop_all())
+            return found
+    del found
+    try:
+        return made_by(job, stack)
+    except BudgetError as error:
+        if whole >= error.least:
+            raise
+        raise BudgetError(job.budget, whole, "what a whole share takes at once") from None
 
 
 def _over_workers(comm: Comm, value: int, reduction: str) -> int:
@@ -288,11 +233,3 @@ def _file(graph: Graph | str | Path, folder: Path) -> tuple[Path, CSR]:
     path = folder / f"graph{SUFFIX}"
     save(path, whole)
     return path, whole.csr
-
-
-def _check(workers: int, kind: str, partition: str) -> None:
-    check_count("workers", workers, 1)
-    if kind not in KINDS:
-        raise refusal("kind", kind, ", ".join(KINDS))
-    if partition not in PARTITIONS:
-        raise refusal("partition", partition, ", ".join(PARTITIONS))

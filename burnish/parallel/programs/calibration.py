@@ -42,13 +42,13 @@ EDITION = "1"  # of how parts are made and timed
 
 @dataclass(frozen=True)
 class LaunchConfig:
-    """Launch configuration of a plan's devices: workers of a ``kind`` ("process", "thread", "torch", "ray"),
+    """Launch configuration of a plan's devices: workers of a ``worker_kind`` ("process", "thread", "torch", "ray"),
     ``threads`` each, that train by ``train``. ``steps`` of a plan are timed, on a ``clock`` of
     :data:`burnish.measure.together.CLOCKS`; a worker waits ``timeout`` seconds for another.
     """
 
     train: Train = field(default_factory=Train)
-    kind: str = "process"
+    worker_kind: str = "process"
     threads: int = 1
     steps: int = 12
     timeout: float = TIMEOUT
@@ -79,7 +79,7 @@ def calibrate(space: StrategySpace, ranks: LaunchConfig, progress: Report = lamb
     """
     own, model, machine = find_target(ranks.target), space.model, space.machine
     check_here(machine, ranks)
-    settings = repr((ranks.kind, ranks.threads, ranks.exact, ranks.clock, machine.size))
+    settings = repr((ranks.worker_kind, ranks.threads, ranks.exact, ranks.clock, machine.size))
     times = Times(ObjectCache(ranks.cache_dir), cache_key(EDITION, code_version(), own.key, settings))
     wanted = {TimedPart.of(part, machine.devices[0]): part for part in parts_of(space)}
     todo = {timing: part for timing, part in wanted.items() if times.get(timing) is None}
@@ -101,7 +101,7 @@ def calibrate(space: StrategySpace, ranks: LaunchConfig, progress: Report = lamb
             except (UnsupportedOperator, PlanError):
                 continue
         order = (machine, [*paths.values()], ranks.threads, ranks.clock)
-        found = launcher(ranks.kind, ranks.timeout)(time_parts, [order] * machine.size)[0]
+        found = launcher(ranks.worker_kind, ranks.timeout)(time_parts, [order] * machine.size)[0]
     for what, seconds in zip(paths, found["seconds"], strict=True):
         times.put(what, seconds)
     update = _update_line({4 * size: times.get(name) or 0.0 for size, name in updates.items()})
@@ -129,7 +129,7 @@ def _update_graph(train: Train, elements: int) -> Graph:
     b = GraphBuilder()
     b.state("parameter", np.zeros(elements, np.float32))
     gradient, applied = b.input("gradient", (elements,)), b.input("applied", (), "bool")
-    plan = UpdatePlan(train.optimizer, train.schedule, guard=True)
+    plan = UpdatePlan(train.optimizer, train.schedule, skip_nonfinite=True)
     add_optimizer(b, ["parameter"], [gradient], plan, applied)
     return b.build()
 

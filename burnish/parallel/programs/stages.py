@@ -154,7 +154,7 @@ class StageGraphs:
             given += [name for name in made_now if name not in before]
             dtype = b.types[loss].dtype
             share = 1.0 / self.parts
-            seeds[loss] = b.constant(share / self.train.accumulate, dtype=dtype)
+            seeds[loss] = b.constant(share / self.train.accumulation_steps, dtype=dtype)
             totals.append(b.add("mul", loss, b.constant(share, dtype=dtype)))
         back = [edge for edge in received if edge.gradient]
         wanted = [*parameters, *dict.fromkeys(edge.tensor for edge in back)]

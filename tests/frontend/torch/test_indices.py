@@ -77,7 +77,7 @@ def test_the_backend_of_torch_compile_refuses_them_with_and_without_gradients() 
 
 def test_a_step_of_training_refuses_them() -> None:
     network = torch.nn.Sequential(_Table(), torch.nn.Linear(4, 1))
-    train = bn.Train(loss="squared", optimizer=bn.SGD(0.1))
+    train = bn.Train(loss="mse", optimizer=bn.SGD(0.1))
     step = bn.compile(network, torch.tensor([1, 2]), train=train)
     label = np.zeros((2, 1), np.float32)
     assert np.isfinite(step(np.array([1, 9]), label))

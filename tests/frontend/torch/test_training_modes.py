@@ -32,7 +32,7 @@ def assert_trains_as_torch(net: Any, calls: int = 3, own: Any = None) -> Any:
     own = copy.deepcopy(net) if own is None else own
     before = {name: value.clone() for name, value in net.state_dict().items()}
     modes = [m.training for m in net.modules()]
-    step = bn.compile(net, X, train=bn.Train("squared", bn.SGD(0.1)), threads=1)
+    step = bn.compile(net, X, train=bn.Train("mse", bn.SGD(0.1)), threads=1)
     optimizer = torch.optim.SGD([p for p in own.parameters() if p.requires_grad], 0.1)
     for _ in range(calls):
         loss = F.mse_loss(own(X), Y)
@@ -62,8 +62,8 @@ def test_what_asks_for_training_trains_by_that_branch() -> None:
     assert_trains_as_torch(net)
     assert_trains_as_torch(net.eval(), own=copy.deepcopy(net).train())  # as a whole
     done = bn.fit(
-        net, (X.numpy(), Y.numpy()), bn.Train("squared"), example_inputs=X, epochs=2, threads=1,
-        valid=(X.numpy(), Y.numpy()),
+        net, (X.numpy(), Y.numpy()), bn.Train("mse"), example_inputs=X, epochs=2, threads=1,
+        validation_data=(X.numpy(), Y.numpy()),
     )  # fmt: skip
     own = copy.deepcopy(net).eval()
     done.copy_to(own)
@@ -264,9 +264,9 @@ def test_zeros_and_ones_by_chance_are_the_steps_own() -> None:
     net = network(Depth())
     assert asks_for_mode(net) and not asks_for_mode(network())
     with pytest.warns(UserWarning, match="train: 'bernoulli_' draws random numbers of the step's own seed"):
-        step = bn.compile(nn.Sequential(nn.Linear(6, 6).double(), Depth()), X, train=bn.Train("squared"), threads=1)
+        step = bn.compile(nn.Sequential(nn.Linear(6, 6).double(), Depth()), X, train=bn.Train("mse"), threads=1)
     step.state["p_0_weight"], step.state["p_0_bias"] = np.zeros((6, 6)), np.ones(6)
-    step.state["optimizer.rate"] = np.array(0.0)
+    step.state["optimizer.learning_rate"] = np.array(0.0)
     kept = [round(float(step(X.numpy(), np.zeros((8, 6)))) * 0.75**2 * 8, 6) for _ in range(200)]
     assert all(k == int(k) for k in kept) and len({*kept}) > 3 and 5.5 < np.mean(kept) < 6.5  # rows of 8
     plain = import_torch(net, X, training=True, inference=True).graph
