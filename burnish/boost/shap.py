@@ -55,7 +55,7 @@ class _Paths(NamedTuple):
 
     @classmethod
     def of(cls, levels: int) -> _Paths:
-        """For trees of fewer than so many levels."""
+        """Allocates paths for trees of fewer than `levels` levels."""
         square, line = (levels, levels), 2 * levels
         shares = np.zeros(square), np.zeros(square), np.zeros(square)
         lines = np.zeros(levels, np.int64), np.zeros(levels)

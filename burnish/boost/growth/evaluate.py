@@ -33,7 +33,7 @@ LANES = 3 * GROUP  # of the scratch `left` of `find_split`
 
 
 class Candidates(NamedTuple):
-    """At most so many candidates for each node and feature, and room to find them, for lanes of whole groups.
+    """Candidate splits of a node and feature, at most `most`, and scratch to find them, for lanes of whole groups.
 
     The bins are those of a grid that is finer. The end of a bin is a candidate of a node where the sum of its Hessians
     passes a multiple of ``total / most`` (eq. 2.9), which a scan of the histogram has at hand anyway.
@@ -46,7 +46,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, most: int, positions: int) -> "Candidates":
-        """Of so many positions."""
+        """Scratch for `positions` features, rounded up to whole groups."""
         lanes = -(-positions // GROUP) * GROUP
         return cls(most, np.empty(lanes, np.float32), np.empty(GROUP, np.float32), np.empty(GROUP, np.int64))
 

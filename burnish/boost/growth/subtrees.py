@@ -19,7 +19,7 @@ _NO_ROWS = np.uint64(0)
 
 
 class NodeRows(NamedTuple):
-    """The rows of nodes, and how those of a sparse table are told apart: by numbers from `number` on."""
+    """Row order of nodes, its spare copy, and the first node number that rows of a sparse table are marked with."""
 
     order: NDArray[np.uint32]
     spare: NDArray[np.uint32]
@@ -44,7 +44,7 @@ class HistogramSlots(NamedTuple):
 
 
 class GrowthScratch(NamedTuple):
-    """Where `grow_subtrees` works."""
+    """Scratch arrays of `grow_subtrees`."""
 
     score: NDArray[np.float32]  # of `find_split`
     left: NDArray[np.int64]  # the same
@@ -53,7 +53,7 @@ class GrowthScratch(NamedTuple):
 
     @classmethod
     def of(cls, positions: int, codes: int, nodes: int) -> "GrowthScratch":
-        """For so many features, codes and nodes."""
+        """Allocates scratch for numbers of features (`positions`), codes and nodes."""
         lanes = -(-positions // GROUP) * GROUP
         floats, sums = np.empty(lanes, np.float32), np.empty(LANES, np.int64)
         return cls(floats, sums, np.empty(codes + 1, np.uint8), np.empty(nodes, np.int64))
