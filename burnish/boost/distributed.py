@@ -225,7 +225,7 @@ def _claim(folder: Path, params: Params, dataset: Dataset) -> None:
 
 
 def _parameters(params: Params) -> dict[str, Any]:
-    """Parameters that decide the trees, as JSON values: without `rounds`, of which a later call may ask more, and `threads`."""
+    """Parameters that decide the trees, as JSON values: not `rounds`, which may be more later, nor `threads`."""
     values = {name: value for name, value in asdict(params).items() if name not in ("rounds", "threads")}
     plain: dict[str, Any] = json.loads(json.dumps(values, default=lambda f: getattr(f, "__qualname__", repr(f))))
     return plain

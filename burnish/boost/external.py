@@ -108,7 +108,7 @@ class ExternalGrower(BinnedGrower):
 
 
 class _Passes:
-    """Partition and histogram pool of external memory, in one pass over blocks: rows are routed when these are read next."""
+    """Partition and histogram pool for tables in external memory; rows are routed when blocks are read next."""
 
     def __init__(
         self, store: ColumnStore, cuts: Cuts, layout: HistogramLayout, buffers: BufferPlan, workers: Workers

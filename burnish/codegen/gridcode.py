@@ -17,8 +17,8 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Resources:
-    """Resource usage of a function, from ptxas: registers, bytes of stack and of spills a thread; bytes of shared memory a
-    block.
+    """Resource usage of a function, from ptxas: registers, bytes of stack and of spills a thread; bytes of shared
+    memory of a block.
     """
 
     registers: int

@@ -91,7 +91,7 @@ class Arrangement:
         return Arrangement(shape, tuple((p.dim, p.block) for p in layout.parts))
 
     def strides(self) -> list[list[tuple[Size, Size]]]:
-        """Of each dimension, (elements that a step of the part spans, distance of that step), innermost part first."""
+        """Strides of each dimension: (elements that a step of a part spans, its distance), innermost part first."""
         spans: list[Size] = [1] * len(self.shape)
         found: list[list[tuple[Size, Size]]] = [[] for _ in self.shape]
         distance: Size = 1
@@ -166,7 +166,7 @@ class Statement:
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, ...]:
-        """Of all accesses in turn: dimensions, their terms, the terms' coefficients; each with where its owner's begin.
+        """Flat tables of all accesses: dimensions, terms, coefficients of these; each with where its owner's begin.
 
         Axes are listed for every term, dimension, and access; dimensions for every access and axis.
         """

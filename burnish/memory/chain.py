@@ -25,10 +25,10 @@ NO_PLAN, KEEP_ALL = -2, -1
 
 @dataclass(frozen=True)
 class Profile:
-    """Of each stage, seconds forward and backward; bytes that cross its end, and that its backward part needs kept;
+    """Costs of each stage: seconds forward and backward; bytes that cross its end, and that its backward part needs;
     and the most that is live in its parts: forward without keeping, with keeping, and backward.
 
-    What is live counts beside what earlier stages keep.
+    Live bytes exclude those that earlier stages keep.
     """
 
     forward: tuple[float, ...]
@@ -69,7 +69,7 @@ class ChainPlanner:
         return ([0] if np.isfinite(seconds[0]) else []) + better
 
     def order(self, slots: int) -> list[int]:
-        """The order of the fastest plan in so many slots, which :attr:`feasible` must hold."""
+        """The order of the fastest plan in ``slots`` slots of memory, which :attr:`feasible` must hold."""
         _, choice, crossing, kept = self._solved
         inside = [[n for n in stage.operations if n in self.work.repeatable] for stage in self.stages]
         begins = [stage.operations[0] for stage in self.stages] + [self.work.boundary]
@@ -104,7 +104,7 @@ class ChainPlanner:
 
 
 def profile(work: Work, parts: Sequence[ForwardStage], backward: Sequence[Sequence[int]]) -> Profile:
-    """What stages take and need, from the liveness of the step without recomputation, and of the forward pass alone."""
+    """Costs of stages, from the liveness of the step without recomputation, and of the forward pass alone."""
     live = work.copies(range(len(work)))[3]
     ends = [stage.operations[-1] + 1 for stage in parts]
     ends[-1:] = [work.boundary]

@@ -61,7 +61,7 @@ def _lasting(work: Work, fixed: Any) -> Work:
 
 
 def _uses(work: Work) -> tuple[Any, Any]:
-    """Of each value the operations that read it, in order: where each one's begin, and all."""
+    """Uses of each value, the operations that read it, in order: where each one's begin, and all."""
     readers: list[list[int]] = [[] for _ in work.nbytes]
     for n, operation in enumerate(work.operations):
         for v in dict.fromkeys(operation.reads):

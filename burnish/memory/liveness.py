@@ -21,7 +21,7 @@ def copies_of(
     nbytes: Any,
     keep: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Of each copy its value, the run that writes it and the last that reads it; of each run the bytes that are live.
+    """Live ranges of copies: value, run that writes, last run that reads; and the bytes that are live at each run.
 
     What a run writes in place of an operand that dies there is counted once.
     """

@@ -43,7 +43,7 @@ def _read_runs(work: Work, order: Ints) -> Ints:
 def _needed(
     order: Any, read_starts: Any, reads: Any, write_starts: Any, writes: Any, counted: Any, again: Any, needed: Any
 ) -> Any:
-    """Of each run whether it must be: once only, or with a result that is ``counted`` and read before the next run.
+    """Mask of runs that must stay: of operations that run once, or with a ``counted`` result read before its next run.
 
     ``needed``: the values that are needed at the end; changed.
     """
@@ -66,7 +66,7 @@ def _needed(
 
 
 def _spared(work: Work, order: Ints, limit: int) -> Any:
-    """Of each run whether it is taken out, found on the liveness of the order as it is."""
+    """Mask of runs to take out, found on the liveness of the order as it is."""
     value, _, last, live = work.copies(order)
     _, _, write_starts, _, *_ = work.tables
     born = np.zeros(len(order) + 1, np.int64)
@@ -81,7 +81,7 @@ def _spared(work: Work, order: Ints, limit: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _previous(value: Any, values: Any) -> Any:
-    """Of each copy the one before it of the same value; -1 for none."""
+    """Previous copy of the same value, for each copy; -1 for none."""
     previous = np.empty(len(value), np.int64)
     latest = np.full(values, -1, np.int64)
     for copy in range(len(value)):
@@ -92,7 +92,7 @@ def _previous(value: Any, values: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any:
-    """Of each run its seconds for the bytes that would have to stay, and for how long; 0 for a run that is needed."""
+    """Worth of removing each run: seconds per byte and run for which values would have to stay; 0 for a needed one."""
     worth = np.zeros(len(seconds))
     for run in range(len(seconds)):
         span, some, all_before = 0.0, False, True
@@ -110,7 +110,7 @@ def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any
 
 @njit(cache=True, nogil=True)
 def _taken_out(candidates: Any, born: Any, last: Any, previous: Any, sizes: Any, live: Any, limit: Any) -> Any:
-    """Of each run whether it is taken out; ``last`` and ``live`` are changed."""
+    """Mask of runs that are taken out, in the order of ``candidates``; ``live`` is changed."""
     home = np.arange(len(last))  # the copy that stands for another one that is not made
     end = last.copy()
     removed = np.zeros(len(born) - 1, np.bool_)

@@ -19,7 +19,7 @@ _NO_ROWS = np.uint64(0)
 
 
 class NodeRows(NamedTuple):
-    """Row order of nodes, its spare copy, and the first node number that rows of a sparse table are marked with."""
+    """Row order of nodes, scratch of its length, and an offset of the node numbers that mark rows of a sparse table."""
 
     order: NDArray[np.uint32]
     spare: NDArray[np.uint32]

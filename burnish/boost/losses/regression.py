@@ -37,7 +37,10 @@ def pseudo_huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: An
 
 @lean
 def huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begin: Any, end: Any) -> None:
-    """Huber loss: z² / 2 within `slope`, slope (|z| - slope / 2) beyond, z = margin - label; Hessian 1, as in LightGBM."""
+    """Huber loss: z² / 2 within `slope`, slope (|z| - slope / 2) beyond, z = margin - label.
+
+    The Hessian is 1, as in LightGBM.
+    """
     for row in range(begin, end):
         z = margin[row] - label[row]
         z = z if z < slope else slope
@@ -56,7 +59,7 @@ def gamma(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, beg
 
 @lean
 def tweedie(margin: Any, label: Any, gradient: Any, hessian: Any, power: Any, begin: Any, end: Any) -> None:
-    """Tweedie loss: -label · e^((1 - p) margin) / (1 - p) + e^((2 - p) margin) / (2 - p), p the power of the variance."""
+    """Tweedie loss: -label · e^((1 - p) margin) / (1 - p) + e^((2 - p) margin) / (2 - p), p the variance's power."""
     one, two = _ONE - power, np.float32(2.0) - power
     for row in range(begin, end):
         below = label[row] * exp32(one * margin[row])

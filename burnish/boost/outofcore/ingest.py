@@ -90,7 +90,7 @@ def datasets(source: Iterable[Any]) -> Iterator[Dataset]:
 
 
 def weigher(spool: Spool) -> Callable[[NDArray[np.float32]], NDArray[np.int64]] | None:
-    """Function from weights of rows to the integers that `Cuts.of` would use for all rows together; None without weights."""
+    """Function from weights of rows to the integers that `Cuts.of` uses for all rows together; None without weights."""
     if "weight" not in spool.row_widths:
         return None
     largest = max(float(spool.row_array(number, "weight").max(initial=0)) for number in range(spool.blocks))
