@@ -48,6 +48,7 @@ def _needed(
     ``needed``: the values that are needed at the end; changed.
     """
     stays = np.ones(len(order), np.bool_)
+    # Backwards, so that what is taken out needs no operands: runs that only served it go in the same pass.
     for run in range(len(order) - 1, -1, -1):
         n = order[run]
         some, wanted = False, False
@@ -111,6 +112,8 @@ def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any
 @njit(cache=True, nogil=True)
 def _taken_out(candidates: Any, born: Any, last: Any, previous: Any, sizes: Any, live: Any, limit: Any) -> Any:
     """Mask of runs that are taken out, in the order of ``candidates``; ``live`` is changed."""
+    # Merged copies of a value form a forest, as in union-find: ``home`` leads to the copy that is made, whose ``end``
+    # is the last read of all of them. Live bytes are updated on the way, so that each run is judged by what is left.
     home = np.arange(len(last))  # the copy that stands for another one that is not made
     end = last.copy()
     removed = np.zeros(len(born) - 1, np.bool_)
@@ -123,6 +126,8 @@ def _taken_out(candidates: Any, born: Any, last: Any, previous: Any, sizes: Any,
                     source = home[source]
                 home[previous[c]] = source
                 low = min(low, end[source] + 1)
+        # Without the run its values live on from the ends of their earlier copies, and what is live must stay within
+        # the limit up to the run. Copies that reach further than that are in ``live`` already.
         fits = True
         for at in range(low, run + 1):
             total = live[at]
