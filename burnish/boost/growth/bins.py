@@ -237,6 +237,8 @@ def _bin_rows(
     lanes = lanes_of(narrow)
     width = np.int64(lanes)
     top = np.float32(guide.shape[1] - 1)
+    # Feature by feature in blocks of rows that stay in the cache. All rows of a block take each step of the search
+    # together, with a select in place of a branch, so that it becomes vectors; the guide saves most of the steps.
     for low in range(begin, end, block):
         n = np.uint64(block if block < end - low else end - low)
         first = np.uint64(low)
