@@ -1,26 +1,82 @@
 """A public class name occurs once in the house, and first lines of docstrings begin with a term."""
 
 import ast
+import re
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
+
+import pytest
 
 import burnish
 
 HOUSE = Path(burnish.__file__).parent
 TWINS = {"Graph"}  # of operators, and of vertices: each is the public name in its own field
 NO_TERMS = ("What", "Of", "That", "Those")
+DIALECT = re.compile(r"\b(told|so many|whatever|beside)\b", re.IGNORECASE)
+PLAIN_ROOMS = (
+    "boost",
+    "codegen",
+    "kernels",
+    "loops",
+    "lower",
+    "machines",
+    "memory",
+)
+
+
+class Definition(NamedTuple):
+    """A module, class or function: its file and line, its name if it is a class, its docstring's first line."""
+
+    file: str
+    line: int
+    class_name: str
+    first_line: str
+
+
+@cache
+def definitions() -> tuple[Definition, ...]:
+    """All definitions of the house, read once for all tests."""
+    found = []
+    for file in sorted(HOUSE.rglob("*.py")):
+        name = str(file.relative_to(HOUSE))
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                first, *_ = (ast.get_docstring(node) or "").split("\n")
+                class_name = node.name if isinstance(node, ast.ClassDef) else ""
+                found.append(Definition(name, getattr(node, "lineno", 1), class_name, first))
+    return tuple(found)
 
 
 def classes() -> dict[str, list[str]]:
     """Files by the public names of classes that they define."""
     found = defaultdict(list)
-    for file in sorted(HOUSE.rglob("*.py")):
-        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                found[node.name].append(str(file.relative_to(HOUSE)))
+    for each in definitions():
+        if each.class_name and not each.class_name.startswith("_"):
+            found[each.class_name].append(each.file)
     return found
+
+
+def is_plain(first_line: str) -> bool:
+    """Whether a docstring begins with a term, in words of the field."""
+    return first_line.split()[0].strip(".,:;") not in NO_TERMS and not DIALECT.search(first_line)
 
 
 def test_a_public_class_name_occurs_once() -> None:
     several = {name: files for name, files in classes().items() if len(files) > 1}
     assert several.keys() == TWINS, several
+
+
+@pytest.mark.parametrize("room", PLAIN_ROOMS)
+def test_docstrings_begin_with_a_term(room: str) -> None:
+    lines = {f"{d.file}:{d.line}": d.first_line for d in definitions() if d.file.startswith(f"{room}/")}
+    written = {at: line for at, line in lines.items() if line}
+    assert written, f"no docstrings in {room}"
+    assert {at: line for at, line in written.items() if not is_plain(line)} == {}
+
+
+def test_what_begins_no_docstring() -> None:
+    assert is_plain("Whatsoever: a longer word.") and is_plain("Bytes of rows.")
+    for line in ("What it is.", "Of rows.", "Those: none.", "Blocks of so many rows.", "Lies beside it."):
+        assert not is_plain(line), line

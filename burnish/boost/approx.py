@@ -60,7 +60,7 @@ class LocalGrower(HistGrower):
         """None: no subtrees are grown apart, since the kernel that grows them searches all bins."""
 
     def _candidates(self) -> Candidates:
-        """At most so many candidates for each node."""
+        """Candidates for a node, at most `max_bin` a feature, and scratch to find them."""
         return Candidates.of(self._most, len(self._layout.feature))
 
 

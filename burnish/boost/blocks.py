@@ -39,7 +39,7 @@ class ColumnBlock:
 
     @property
     def constant(self) -> NDArray[np.bool_]:
-        """Which columns hold one value beside missing ones, or none, (features,): all of a one-hot table."""
+        """Mask of columns of one distinct value or none, missing ones aside, (features,): all of a one-hot table."""
         first, last = self.start[:-1], np.maximum(self.start[1:] - 1, self.start[:-1])
         return (np.diff(self.start) == 0) | (self.values[first] == self.values[last])
 

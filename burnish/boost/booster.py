@@ -32,7 +32,7 @@ Valid = Mapping[str, Dataset] | Sequence[tuple[Any, Any]]
 
 @dataclass(frozen=True)
 class RoundProgress:
-    """What a callback is told after a round, or once when Ctrl-C was pressed (`interrupted`)."""
+    """Progress of training, given to callbacks after each round, or once when Ctrl-C was pressed (`interrupted`)."""
 
     round: int  # rounds of the model so far, with those it was continued from
     rounds: int  # rounds after which training ends

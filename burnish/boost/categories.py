@@ -51,7 +51,7 @@ def encode(data: Dataset, categories: tuple[Any, ...], policy: str = "error") ->
 
 
 def encode_as(data: Dataset, categories: tuple[Any, ...], policy: str) -> Dataset:
-    """The data as a model wants it: as it is if its categories are the model's, whatever policy it was made by.
+    """The data encoded by a model's categories: unchanged if it has these already, by any policy.
 
     Otherwise as `encode`, whose errors it raises.
     """

@@ -97,7 +97,7 @@ def work(
     folder: str | None,
     every: int,
 ) -> tuple[Model, History] | None:
-    """What one worker does: trains on its shard, and as the first worker saves checkpoints and returns the model.
+    """Training of one worker on its shard; the first one saves checkpoints and returns the model, others return None.
 
     `validation_data`: parts of the evaluation sets; None is the training data.
     """
@@ -194,7 +194,7 @@ def _settled(
 
 
 def _persist(run: Callable[[], tuple[Model, History]], restarts: int) -> tuple[Model, History]:
-    """What `run` returns, tried again so many times after a worker has died."""
+    """Retries `run` up to `restarts` times after WorkerError; returns its model and history."""
     for _ in range(restarts):
         with contextlib.suppress(WorkerError):
             return run()
@@ -225,7 +225,7 @@ def _claim(folder: Path, params: Params, dataset: Dataset) -> None:
 
 
 def _parameters(params: Params) -> dict[str, Any]:
-    """What decides the trees; more rounds may be asked for later, and threads do not matter."""
+    """Parameters that decide the trees, as JSON values: not `rounds`, which may be more later, nor `threads`."""
     values = {name: value for name, value in asdict(params).items() if name not in ("rounds", "threads")}
     plain: dict[str, Any] = json.loads(json.dumps(values, default=lambda f: getattr(f, "__qualname__", repr(f))))
     return plain

@@ -155,7 +155,7 @@ class ExactGrower:
         self, nodes: list[OpenLeaf], size: int, columns: NDArray[np.int64], allowed: NDArray[np.bool_],
         position: NDArray[np.int32],
     ) -> NDArray[np.float64]:  # fmt: skip
-        """The best splits (nodes, 6) on some columns, of so many nodes that they have a slot each."""
+        """The best splits (nodes, 6) on some columns, for nodes few enough to have a slot each."""
         slots = len(nodes)
         slot_of = np.full(size, slots, np.int64)
         slot_of[[node.number for node in nodes]] = np.arange(slots)

@@ -108,7 +108,7 @@ class ExternalGrower(BinnedGrower):
 
 
 class _Passes:
-    """What the grower asks of a partition and a pool of histograms; rows are routed when blocks are read next."""
+    """Partition and histogram pool for tables in external memory; rows are routed when blocks are read next."""
 
     def __init__(
         self, store: ColumnStore, cuts: Cuts, layout: HistogramLayout, buffers: BufferPlan, workers: Workers
@@ -140,7 +140,7 @@ class _Passes:
         return len(self._free)
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """Slots for so many histograms, whose contents are undefined."""
+        """Slots for `count` histograms, (count,); their contents are undefined."""
         return np.array([self._free.pop() for _ in range(count)], np.int64)
 
     def give_back(self, slots: NDArray[np.int64]) -> None:

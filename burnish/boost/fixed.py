@@ -168,7 +168,7 @@ def reduced(parts: Sequence[tuple[int, ...]], op: str, comm: Any = None) -> list
 
 
 def pair_bits(rows: int) -> int:
-    """The magnitude of a statistic of which so many fit into a sum of int64."""
+    """Bits of a fixed-point statistic's magnitude such that a sum over `rows` rows fits into int64."""
     return _SUM_BITS - rows.bit_length()
 
 
@@ -207,7 +207,7 @@ def _count_small(
     begin: int,
     end: int,
 ) -> tuple[int, ...]:
-    """Of gradients, then of Hessians of some rows: how many are not zero, and below each limit in magnitude.
+    """Counts of gradients, then of Hessians, of rows begin … end: not zero, and below each limit in magnitude.
 
     All are given as bits. Zeros are below all limits.
     """

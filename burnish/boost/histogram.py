@@ -360,7 +360,7 @@ class Histograms:
         self._spare = [np.empty(2 * widest, np.int64) for _ in range(workers.threads)]
 
     def take(self, count: int) -> NDArray[np.int64]:
-        """Slots for so many histograms, whose contents are undefined."""
+        """Slots for `count` histograms, (count,), from a pool that grows if needed; their contents are undefined."""
         while len(self._free) < count:
             old = self.pool
             slots = max(4, 2 * len(old), len(old) - len(self._free) + count)

@@ -57,6 +57,6 @@ _FUNCTIONS: dict[str, Callable[[Floats], Floats]] = {
 
 
 def predicted(objective: str, margin: Floats) -> Floats:
-    """What a model predicts at margins, any shape, by a link of one margin each; the margins themselves without one."""
+    """Inverse link of margins, any shape, for objectives of one margin each; the margins themselves without a link."""
     link = _FUNCTIONS.get(LINKS.get(objective, ""))
     return margin if link is None else link(margin)

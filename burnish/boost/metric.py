@@ -127,7 +127,7 @@ def _power_metric(name: str, base: str, cut: str) -> Metric:
 
 
 def distinct(metrics: Sequence[Metric]) -> list[Metric]:
-    """The metrics, where functions of one name, such as lambdas, are told apart by a number."""
+    """The metrics under unique names: functions of one name, such as lambdas, are numbered."""
     distinct: dict[str, Metric] = {}
     for metric in metrics:
         name, number = metric.name, 2

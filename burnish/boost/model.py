@@ -45,7 +45,7 @@ class Model(Ensemble):
 
     @staticmethod
     def load(path: str | Path) -> Model:
-        """The model in a file of ours, of XGBoost (JSON or UBJ) or of LightGBM (text), told apart by its content.
+        """The model in a file of ours, of XGBoost (JSON or UBJ) or of LightGBM (text), detected by its content.
 
         Raises DataError for a file that is not whole, not valid or of another kind, OSError.
         """

@@ -69,7 +69,7 @@ _BOOSTERS = {"gbtree": "gbtree", "gbdt": "gbtree", "dart": "dart"}
 
 @dataclass(frozen=True)
 class Params:
-    """What decides a model, together with the data. Symbols are those of thesis-chen ch. 2."""
+    """Hyperparameters: with the data, all that decides a model. Symbols are those of thesis-chen ch. 2."""
 
     objective: Any = "squared_error"  # a name, or a function (margin, dataset) -> (gradient, Hessian)
     num_class: int = 1
@@ -278,7 +278,7 @@ def _name_of(key: str, value: Any) -> str | None:
 
 
 def _instead(value: Any) -> str:
-    """What there is instead of a value of other libraries, as the end of an error; else nothing."""
+    """Replacement for a parameter value of another library, as the end of an error message; empty if none is known."""
     found = synonyms.INSTEAD.get(str(value).split(":")[0] if str(value).startswith("cuda") else str(value))
     return "" if found is None else f"; the nearest there is: {found}"
 

@@ -36,7 +36,7 @@ _CHUNK_FLOATS = 100_000  # and as many as fit in about so much of a second-level
 
 @runtime_checkable
 class TreeEnsemble(Protocol):
-    """What predictions need of a model; see `ensemble.Ensemble`."""
+    """Protocol of a model that can be predicted with; see `ensemble.Ensemble`."""
 
     @property
     def trees(self) -> tuple[Tree, ...]:
@@ -56,7 +56,7 @@ class TreeEnsemble(Protocol):
 
     @property
     def base_score(self) -> NDArray[np.float32]:
-        """What every margin begins with (outputs,)."""
+        """Initial margin of every row, float32 (outputs,)."""
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -64,11 +64,11 @@ class TreeEnsemble(Protocol):
 
     @property
     def categories(self) -> tuple[tuple[Any, ...] | None, ...]:
-        """Of each feature its categories in the order of their numbers; None of a numeric one."""
+        """Categories of each feature in the order of their numbers; None for a numeric one."""
 
     @property
     def category_policy(self) -> str:
-        """What becomes of a category that was not there in training."""
+        """Policy for categories that training has not seen."""
 
     @property
     def missing(self) -> float:
@@ -282,7 +282,7 @@ def round_range(model: TreeEnsemble, rounds: tuple[int, int] | None) -> tuple[in
 
 
 def _scratch(*floats: int) -> list[NDArray[np.float32]]:
-    """New arrays of so many floats each, multiples of 16, at multiples of 64 bytes."""
+    """Aligned float32 arrays, at multiples of 64 bytes; their lengths `floats` are multiples of 16."""
     raw = np.empty(sum(floats) + 16, np.float32)
     ends = np.cumsum([0, *floats]) - raw.ctypes.data % 64 // 4 % 16 + 16 * bool(raw.ctypes.data % 64)
     return [raw[begin:end] for begin, end in pairwise(ends)]

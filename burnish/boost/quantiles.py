@@ -89,7 +89,7 @@ class SharedColumns:
 
 @dataclass(frozen=True)
 class _Column:
-    """What one worker holds of a feature: ascending values, and the weight of the first 0, 1, … of them."""
+    """Feature column of one worker: ascending values, and the cumulative weight of the first 0, 1, … of them."""
 
     values: NDArray[np.float32]
     cumulative: NDArray[np.int64] | None  # (values + 1,); None: every weight is one

@@ -118,7 +118,7 @@ def _places(tree: Tree) -> tuple[list[float], list[float]]:
 
 
 def _label(model: Ensemble, tree: Tree, node: int) -> str:
-    """What a node tests, or the value of a leaf."""
+    """Label of a node: its test, or the value of a leaf."""
     if tree.left[node] < 0:
         return f"value {tree.value[node]:.6g}"
     name = model.names[tree.feature[node]]
@@ -134,7 +134,7 @@ def _label(model: Ensemble, tree: Tree, node: int) -> str:
 
 
 def _branches(tree: Tree, node: int) -> tuple[str, str]:
-    """What leads to the left and to the right child."""
+    """Edge labels to the left and to the right child."""
     left = bool(tree.default_left[node])
     return ("yes, missing" if left else "yes"), ("no" if left else "no, missing")
 

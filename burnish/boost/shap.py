@@ -55,7 +55,7 @@ class _Paths(NamedTuple):
 
     @classmethod
     def of(cls, levels: int) -> _Paths:
-        """For trees of fewer than so many levels."""
+        """Allocates paths for trees of fewer than `levels` levels."""
         square, line = (levels, levels), 2 * levels
         shares = np.zeros(square), np.zeros(square), np.zeros(square)
         lines = np.zeros(levels, np.int64), np.zeros(levels)
@@ -248,6 +248,8 @@ def _explain_tree(table, nodes, condition, present, paths, result):  # type: ign
     """
     left, right, value = nodes.left, nodes.right, nodes.value
     path, zero, one, weight, length, factor, stack, split = paths
+    # Depth first, with stacks in place of recursion. Level `at` of the paths is overwritten by each node of that level:
+    # it is always that of the node's parent when a child copies from it, since a subtree is done before the next one.
     for row in range(len(table)):
         depth = 1
         stack[0, 0], stack[0, 1] = 0, 0

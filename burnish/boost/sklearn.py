@@ -135,7 +135,7 @@ class GBTClassifier(_base.ClassifierMixin, Estimator):
         return np.asarray(label) + self._alone
 
     def _class_settings(self) -> Params:
-        """The parameters of `train`. Raises ParameterError for an objective that is none of so many classes."""
+        """The parameters of `train`. Raises ParameterError where the objective does not fit the number of classes."""
         if self.multilabel_:
             check_label_objective(self.objective)
             return self._settings(objective=self.objective or "logistic")

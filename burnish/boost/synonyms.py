@@ -102,7 +102,7 @@ def allowed_values(key: str) -> str:
 
 
 def advice(key: str) -> str | None:
-    """What there is instead of a parameter of other libraries."""
+    """Replacement for a parameter of another library, in words; None if none is known."""
     return _ADVICE.get(key)
 
 

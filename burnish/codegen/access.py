@@ -251,7 +251,7 @@ class AccessEmitter(Shuffles):
         return self.result(f"bitcast i{mask.lanes} {packed} to {mask.type}", mask.dtype, mask.lanes)
 
     def _part(self, v: IRValue, first: int, most: int) -> IRValue:
-        """At most so many lanes of a vector, from the first on."""
+        """Slice of a vector: up to `most` lanes from lane `first` on."""
         if most >= v.lanes:
             return v
         lanes = range(first, min(first + most, v.lanes))

@@ -19,7 +19,7 @@ from burnish.machines.scopes import PIECE_BYTES, SWIZZLED_BYTES, swizzle
 
 
 def argument_name(dim: str) -> str:
-    """What the value of a dimension is called among the variables of a function."""
+    """Name of a dimension's value among the variables of a function."""
     return f"size {dim}"
 
 
@@ -196,7 +196,7 @@ class Addressing(IRBuilder):
         return low >= 0 and high < 1 << 31
 
     def _hoisted(self, make: Callable[[], IRValue], depth: int) -> str:
-        """What ``make`` gives, which loads nothing, computed at the top of the body of loop ``depth``."""
+        """Hoists the value of ``make``, which loads nothing, to the top of the body of loop ``depth``; its name."""
         lines, local, made = self.lines, self.local, self.made
         self.lines, self.local, self.made = self.scopes[depth].head, {}, None
         text = make().text

@@ -122,7 +122,7 @@ class IRBuilder:
         self.block = name
 
     def once(self, key: tuple[object, ...], make: Callable[[], tuple[IRValue, ...]]) -> tuple[IRValue, ...]:
-        """What ``make`` gives; a builder that knows what is still available does not make it twice for a ``key``."""
+        """Common subexpression: ``make()``, which a builder that tracks available values makes once a ``key``."""
         return make()
 
     def result(self, text: str, dtype: str, lanes: int = 1) -> IRValue:

@@ -17,8 +17,8 @@ Extents = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Resources:
-    """What ptxas says of a function, a thread: registers, bytes of stack, bytes of registers that are spilled; and
-    bytes of shared memory of a block.
+    """Resource usage of a function, from ptxas: registers, bytes of stack and of spills a thread; bytes of shared
+    memory of a block.
     """
 
     registers: int
@@ -84,7 +84,7 @@ class GridCode:
 
     @staticmethod
     def unpacked(code: bytes) -> GridCode:
-        """What :meth:`packed` has made. Raises ArtifactError for anything else."""
+        """Kernel from the bytes that :meth:`packed` makes. Raises ArtifactError for others."""
         first, _, rest = code.partition(b"\n")
         try:
             head = json.loads(first)

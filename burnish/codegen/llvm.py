@@ -45,7 +45,7 @@ class KernelCode:
 
 @dataclass
 class KernelModule:
-    """What the functions of one kernel share."""
+    """LLVM module of one kernel: its functions, declarations, constants of matrix units, bytes of scratch."""
 
     name: str
     target: Target

@@ -56,7 +56,7 @@ def assemble(ptx: str, cpu: str) -> tuple[bytes, dict[str, Resources]]:
 
 
 def resources(report: str) -> dict[str, Resources]:
-    """What ``ptxas -v`` reports, by function."""
+    """Resource usage by function, parsed from the report of ``ptxas -v``."""
     found = {}
     parts = re.split(r"Compiling entry function '([^']+)'", report)
     for name, text in zip(parts[1::2], parts[2::2], strict=True):

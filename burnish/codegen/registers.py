@@ -25,21 +25,21 @@ class RegisterSlots:
 
 
 class SlotValues(dict[int, IRValue]):
-    """What slots hold that were written, by number."""
+    """Values of register slots, by number, in straight-line code: those written there."""
 
     def read(self, number: int, dtype: str, lanes: int) -> IRValue:
-        """What a slot holds; poison before the first write."""
+        """Value of a slot; poison before the first write."""
         return self[number] if number in self else self.before(number, dtype, lanes)
 
     def before(self, number: int, dtype: str, lanes: int) -> IRValue:
-        """What a slot held that was not written here."""
+        """Value of a slot that was not written here."""
         return IRValue("poison", dtype, lanes)
 
 
 class LoopValues(SlotValues):
-    """What slots hold inside a loop that writes some of them.
+    """Values of register slots inside a loop that writes some of them.
 
-    What comes in from ``outer``, the values around the loop, gets a phi at the loop's head when first asked for: also
+    A value of ``outer``, from around the loop, gets a phi at the loop's head when first asked for: also
     what is undefined there, since an earlier iteration may have written it under a condition of its own.
     """
 
@@ -69,7 +69,7 @@ class LoopValues(SlotValues):
 
 
 class BranchValues(SlotValues):
-    """What slots hold in code under a condition: its own writes, before them the values of ``outer``."""
+    """Values of register slots under a condition: its own writes, before them the values of ``outer``."""
 
     def __init__(self, outer: SlotValues) -> None:
         super().__init__()

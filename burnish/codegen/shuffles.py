@@ -210,7 +210,7 @@ class Shuffles(Addressing):
         guards: Sequence[IRValue] = (),
         columns: int | None = None,
     ) -> IRValue:
-        """A contiguous vector, loaded once a basic block; with ``columns``, its first so many lanes and zeros."""
+        """A contiguous vector, loaded once a basic block; with ``columns``, only its first lanes, then zeros."""
         dtype = memory.buffer.dtype
         count = lanes if columns is None else columns
         key = (memory.buffer.name, "vector", terms, const, lanes, count, tuple(g.text for g in guards))
@@ -242,7 +242,7 @@ class Shuffles(Addressing):
         return self.shuffle(v, v, range(lanes))
 
     def _reaches(self, memory: BufferPlace, terms: Terms, end: int) -> bool:
-        """Whether the buffer has ``end`` elements from ``terms`` on, whatever the running loops are at."""
+        """Whether the buffer has ``end`` elements from ``terms`` on, at all iterations of the running loops."""
         if any(atom.buffers for atom, _ in terms):
             return False
         elements = prod(memory.buffer.shape)
@@ -279,7 +279,7 @@ class Shuffles(Addressing):
 
 
 def whole(lanes: int) -> int:
-    """The lanes of the shortest vector that has so many and is a power of two."""
+    """Lanes rounded up to a power of two."""
     return 1 << (lanes - 1).bit_length()
 
 

@@ -91,7 +91,7 @@ class Arrangement:
         return Arrangement(shape, tuple((p.dim, p.block) for p in layout.parts))
 
     def strides(self) -> list[list[tuple[Size, Size]]]:
-        """Of each dimension, (elements that a step of the part spans, distance of that step), innermost part first."""
+        """Strides of each dimension: (elements that a step of a part spans, its distance), innermost part first."""
         spans: list[Size] = [1] * len(self.shape)
         found: list[list[tuple[Size, Size]]] = [[] for _ in self.shape]
         distance: Size = 1
@@ -166,7 +166,7 @@ class Statement:
 
     @cached_property
     def _tables(self) -> tuple[np.ndarray, ...]:
-        """Of all accesses in turn: dimensions, their terms, the terms' coefficients; each with where its owner's begin.
+        """Flat tables of all accesses: dimensions, terms, coefficients of these; each with where its owner's begin.
 
         Axes are listed for every term, dimension, and access; dimensions for every access and axis.
         """
@@ -226,6 +226,8 @@ def _touch(  # type: ignore[no-untyped-def]
     """
     levels, count = extent.shape
     reach, values = moves[0], moves[1]
+    # One access after another, each from the innermost level outwards: a level multiplies what those inside touch. The
+    # closed forms are bounds, not counts: counting would take as long as the nest.
     for x in range(len(first_dim) - 1):
         for a in range(len(extents)):
             for i in range(count):
@@ -237,6 +239,7 @@ def _touch(  # type: ignore[no-untyped-def]
         for k in range(levels - 1, -1, -1):
             a = axes[k]
             begin, end = first_moved[x * len(extents) + a], first_moved[x * len(extents) + a + 1]
+            # The level's axis moves no index of this access: the same elements are touched again, which is its reuse.
             if begin == end:
                 for i in range(count):
                     elements[x, k, i] = elements[x, k + 1, i]
@@ -253,6 +256,7 @@ def _touch(  # type: ignore[no-untyped-def]
                 for i in range(count):
                     sizes[d, i] = min(spread[i] + 1.0, together[i], float(dim_extents[d]))
                 _carry(stride[x, k], extent[k], scratch[1], span, distance, first_part[d], first_part[d + 1])
+            # Two bounds, of which the smaller counts: combinations of the axes' values, and of the dimensions' indices.
             _product(values, all_axes, first_axis[x], first_axis[x + 1], elements[x, k])
             together = scratch[3]
             for i in range(count):

@@ -56,7 +56,7 @@ class _Loops:
 
     @staticmethod
     def of(task: KernelTask, stage: Tensor) -> _Loops:
-        """Those of the naive program: stages of the main stage's shape have its axes."""
+        """Loops of the naive program: stages of the main stage's shape have its axes."""
         naive, found = Schedule(task.program()), _Loops()
         for t in task.stages():
             if t.shape == stage.shape:
@@ -101,7 +101,7 @@ class ScheduledLoops:
 
 
 def loops_of(made: Schedule, task: KernelTask, stage: Tensor) -> ScheduledLoops:
-    """What the trace and the program of a schedule say of the statement of ``stage``."""
+    """Loops around the statement of ``stage``, and layouts, from the trace and the program of a schedule."""
     loops, layouts = _Loops.of(task, stage), {}
     for call in made.trace:
         loops.follow(call)

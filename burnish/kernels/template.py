@@ -86,7 +86,7 @@ class TemplateMatch:
 
     @cached_property
     def nests(self) -> Describe:
-        """What gives the loop nests of candidates."""
+        """Function from knobs to the loop nests of candidates."""
         if self.template.nests is None:
             return ScheduledNests(self.task, self.space, self.apply)
         return self.template.nests(self.task, self.target, self.form)

@@ -43,7 +43,7 @@ def tunable_matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
 
 
 def matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
-    """Those of :func:`tunable_matches` that are good without a search; the last one schedules everything."""
+    """Matches of :func:`tunable_matches` that are good without a search; the last one schedules everything."""
     return [match for match in tunable_matches(task, target) if not match.template.searched]
 
 

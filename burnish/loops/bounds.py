@@ -140,7 +140,7 @@ def _most(form: Linear, ranges: Ranges) -> float:
 
 
 def _counter(form: Linear, ranges: Ranges) -> tuple[Expr, Expr] | None:
-    """What counts to a size, or is multiplied by one, in a form, and its last value; None where nothing is left."""
+    """Counter in a linear form: a factor that counts to a size or is multiplied by one, and its last value; or None."""
     for atom in form[0]:
         parts = factors(atom)
         for part in parts:

@@ -69,13 +69,13 @@ def row_offsets(outputs: Sequence[Tensor]) -> dict[str, int]:
 
 
 def meet(a: Interval, b: Interval) -> Interval:
-    """What lies in both; where nothing does, the smaller of the two."""
+    """Intersection of two intervals; where it is empty, the smaller of the two."""
     low, high = max(a[0], b[0]), min(a[1], b[1])
     return (low, high) if low <= high else min(a, b, key=lambda each: each[1] - each[0])
 
 
 def _deeper(e: Expr, most: int) -> bool:
-    """Whether more than so many expressions are in one another."""
+    """Whether an expression nests more than ``most`` deep."""
     level = {e}
     for _ in range(most):
         level = {child for each in level for child in each.children}
@@ -85,7 +85,7 @@ def _deeper(e: Expr, most: int) -> bool:
 
 
 def _of_terms(reduction: Reduce, want: Interval) -> Interval:
-    """What a reduction's terms should be: of sums of integers their share, of floating-point sums anything."""
+    """Interval of a reduction's terms: of sums of integers their share, of floating-point sums anything."""
     if reduction.kind in ("max", "min"):
         return want
     if reduction.kind == "prod" or reduction.dtype in FLOATS:
@@ -157,11 +157,11 @@ class _Walk:
         return _together([self.domains(a, wants[0], position), self.domains(b, wants[1], position)])
 
     def _beside(self, other: Expr) -> Interval:
-        """What is compared with a position of a loop lies about there; beside anything else it may be any value."""
+        """Interval of an operand compared with ``other``: about the position of a loop there; anything otherwise."""
         return self._fixed(other) if other.variables and not self._varies(other) else UNKNOWN
 
     def _sum(self, e: Binary, want: Interval) -> tuple[Interval, Interval]:
-        """Of ``a + b`` or ``a - b``: what a side without loads leaves to the other; of two with loads each a half."""
+        """Intervals of the terms of a sum or difference: the rest that one without loads leaves, or a half each."""
         plus = e.op == "+"
         if want == UNKNOWN:
             return UNKNOWN, UNKNOWN
@@ -189,7 +189,7 @@ class _Walk:
         return (rest, UNKNOWN) if self._varies(a) else (UNKNOWN, rest)
 
     def _division(self, e: Binary, want: Interval) -> tuple[Interval, Interval]:
-        """Of integers: the divisor is positive; the dividend such that the quotient or the rest is what is wanted."""
+        """Intervals of dividend and divisor, integers: the divisor is positive, the result within ``want``."""
         low, high = self._fixed(e.b) if not self._varies(e.b) else (1, math.inf)
         if e.op == "%":
             rests = (0, low - 1)
@@ -216,7 +216,7 @@ class _Walk:
 
 
 def _together(parts: Iterable[Domains]) -> Domains:
-    """What all of the parts ask for."""
+    """Intersection of the domains that all parts ask for."""
     found: Domains = {}
     for part in parts:
         for name, interval in part.items():
@@ -225,7 +225,7 @@ def _together(parts: Iterable[Domains]) -> Domains:
 
 
 def _either(one: Domains, other: Domains, position: bool) -> Domains:
-    """Of two branches only one counts: all that one of them takes, but the greater ones where values between are in
+    """Union of the domains of two branches, of which one counts: the greater of the two where values between are in
     neither, and of positions, which other libraries may not count from the end.
     """
     found = {**one, **other}
@@ -246,13 +246,13 @@ def _negated(interval: Interval) -> Interval:
 
 
 def _without(want: Interval, other: Interval) -> Interval:
-    """What to add to anything in ``other`` to be within ``want``; where nothing will do, ``want``."""
+    """Difference of intervals: values whose sum with any of ``other`` is within ``want``; ``want`` where none is."""
     low, high = want[0] - other[0], want[1] - other[1]
     return (low, high) if low <= high else want  # false for NaN, too: infinities of one sign
 
 
 def _divided(want: Interval, count: float, dtype: str) -> Interval:
-    """What times ``count`` is within ``want``; where no whole number will do, 0."""
+    """Quotient of an interval: values that times ``count`` are within ``want``; 0 if that holds for no whole number."""
     low, high = sorted((want[0] / count, want[1] / count))
     return (low, high) if dtype in FLOATS else _whole_numbers(low, high)
 

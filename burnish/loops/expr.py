@@ -214,7 +214,7 @@ class Const(Expr):
 
 @immutable(eq=False, repr=False)
 class Literal(Const):
-    """An entry of a matrix that a definition is made of: a product with its zeros is no term, whatever the factor is.
+    """Literal constant, an entry of a matrix in a definition: a product with its zeros is no term, even of NaN.
 
     Any other constant is data: zero times infinity is NaN.
     """

@@ -259,7 +259,7 @@ class _Machine:
         return execute
 
     def _positions(self, s: For) -> Callable[[Env], range]:
-        """What a loop's variable counts through."""
+        """Range of a loop's variable by the environment. Raises VerificationError for loaded ends out of range."""
         extent = s.extent
         if not is_loaded(extent):
             return lambda env: range(extent)

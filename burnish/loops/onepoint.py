@@ -29,7 +29,7 @@ def demanded(conditions: Sequence[Expr], name: str) -> tuple[Expr, tuple[Expr, .
 
 
 def padding(value: Expr, reduce: str) -> tuple[Expr, list[Expr]]:
-    """What a reduction combines, and the conditions without which that is its identity, and changes nothing."""
+    """Padding of a reduction: the value it combines, and the conditions without which that is its identity."""
     if isinstance(value, Select) and is_neutral(value.b, reduce):
         return value.a, conjuncts(value.cond)
     return value, []

@@ -6,7 +6,7 @@ from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES, Binary, Call, Const
 
 
 def factors_of(e: Expr) -> tuple[Expr, Expr] | None:
-    """What ``e`` multiplies: two numbers, or two words of four bytes each; None where it is no product."""
+    """Factors of a product: two numbers, or two words of four bytes each; None where ``e`` is no product."""
     if isinstance(e, Binary) and e.op == "*":
         return e.a, e.b
     return (e.args[0], e.args[1]) if isinstance(e, Call) and e.fn == BYTE_DOT else None

@@ -129,7 +129,7 @@ def _within(index: Expr, size: int, known: tuple[tuple[str, int], ...], given: t
 
 
 def _digits_of_remainders(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> list[Expr]:
-    """What bounds of a remainder say of its digits in ``index``: ``x % (a * b) <= k`` is ``x // a % b <= k // a``."""
+    """Bounds of digits in ``index`` from those of a remainder: of ``x % (a * b) <= k``, ``x // a % b <= k // a``."""
     derived: list[Expr] = []
     for e in walk(index):
         match e:
@@ -141,7 +141,7 @@ def _digits_of_remainders(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) 
 
 
 def _quotient_bounds(index: Expr, ranges: Ranges, given: tuple[Expr, ...]) -> list[Expr]:
-    """What follows from the conditions for each ``e // c`` in ``index``, and for each difference of two of them."""
+    """Bounds of each ``e // c`` in ``index``, and of each difference of two of them, from the conditions."""
     quotients = [e for e in to_linear(index)[0] if isinstance(e, Binary) and e.op == "//" and isinstance(e.b, Const)]
     derived: list[Expr] = []
     for q in quotients:
@@ -168,7 +168,7 @@ def _bounds_given(form: Linear, ranges: Ranges, given: Iterable[Expr]) -> tuple[
 
 
 def _multiplied_out(given: tuple[Expr, ...], ranges: Ranges) -> list[Expr]:
-    """What the conditions say without quotients: ``rest >= e // c`` is ``c * rest + c - 1 >= e``.
+    """Conditions multiplied out, without quotients: ``rest >= e // c`` is ``c * rest + c - 1 >= e``.
 
     Of ``rest >= k * (e // c)`` only what the greatest value of ``rest`` allows.
     """

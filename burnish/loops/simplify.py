@@ -94,7 +94,7 @@ def _float_identities(e: Binary) -> Expr:
 
 
 def _integer_identities(e: Binary) -> Expr:
-    """What holds for integers of any width, which wrap: sums with 0, products with 0 and 1."""
+    """Identities of integers of any width, which wrap: sums with 0, products with 0 and 1."""
     a, b = (e.b, e.a) if isinstance(e.a, Const) and e.op in ("+", "*") else (e.a, e.b)
     if isinstance(b, Const) and e.dtype != "bool":
         if (e.op in ("+", "-") and b.value == 0) or (e.op in ("*", "//") and b.value == 1):

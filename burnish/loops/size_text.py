@@ -11,7 +11,7 @@ from burnish.loops.sizes import Dim, SymbolicSize, extent_of, is_size
 
 
 def extent_text(extent: int) -> int | str:
-    """What JSON holds of an extent: a number, or the text of a size."""
+    """Extent as JSON has it: a number, or the text of a size."""
     return str(extent) if is_size(extent) else extent
 
 

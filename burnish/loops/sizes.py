@@ -76,7 +76,7 @@ class Quotient(Rebuilt, metaclass=Interned):
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """Least and greatest value; of a divisor that may be 0 or less those of the dividend, whatever its sign."""
+        """Least and greatest value; for a divisor that may be 0 or less, the dividend's magnitude with either sign."""
         ends, by = (least(self.size), greatest(self.size)), (least(self.divisor), greatest(self.divisor))
         if by[0] < 1:
             most = max(map(abs, ends))

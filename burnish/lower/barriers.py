@@ -50,7 +50,7 @@ Ranges = dict[str, int]
 
 @dataclass(frozen=True)
 class Flow:
-    """What a statement touches: before its first barrier and after its last; the same if it has none."""
+    """Accesses of a statement before its first barrier and after its last; the same if it has none."""
 
     head: tuple[BufferAccess, ...]
     tail: tuple[BufferAccess, ...]
@@ -194,7 +194,7 @@ class _Barriers:
         return not undetermined([_ordered(a, outer, loops, "")], loops)
 
     def flow(self, s: Stmt, ranges: Ranges) -> Flow:
-        """What ``s`` touches of the buffers that matter."""
+        """Accesses of ``s`` to the buffers that matter."""
         if s == WAIT:
             return Flow((), (), True)
         if isinstance(s, Intrinsic) and s.name in (WAIT_COPIES, START_PRODUCTS, WAIT_PRODUCTS):
@@ -307,8 +307,8 @@ def _one_writes(a: BufferAccess, b: BufferAccess) -> bool:
 
 
 def _ended(operand: Load, ranges: Ranges, writes: bool) -> tuple[Stmt, Ranges]:
-    """What a thread's copies may have written, or its products read, when it has waited: any element of one of the
-    copies of a buffer.
+    """Accesses completed by a wait: any element that a thread's copies may have written, or its products read, of one
+    of the copies of a buffer.
     """
     word = ARRIVING if writes else "ended"
     names = [word, *(f"{word} {d}" for d in range(2, len(operand.indices)))]

@@ -119,7 +119,7 @@ def _simplified(loop: For, ranges: Ranges) -> For:
 
 
 def _main_range(loop: For, ranges: Ranges) -> tuple[int, int]:
-    """The iterations in which every costly affine condition on the loop variable holds, whatever the inner ones are."""
+    """Main range: iterations in which every costly affine condition on the loop variable holds, for all inner loops."""
     low, high = 0, loop.extent
     own = {**ranges, loop.var: loop.extent}
     inner = {s.var: s.extent for s in walk_stmt(loop.body) if isinstance(s, For)}
@@ -155,7 +155,7 @@ class _Around(NamedTuple):
         return bool(self.unrolled or self.lanes)
 
     def inside(self, loop: For) -> _Around:
-        """What is around the body of one more loop."""
+        """Loops around the body of one more loop, ``loop``."""
         unrolled, lanes = ({loop.var} if loop.kind == kind else set() for kind in INNER)
         return _Around({**self.loops, loop.var: loop.extent}, self.unrolled | unrolled, self.lanes | lanes)
 
@@ -195,7 +195,7 @@ def _costs(chosen: Select, loop: For, ranges: Ranges, around: _Around) -> bool:
 
 
 def _failing(cond: Expr, ranges: Ranges, loops: Mapping[str, int]) -> float:
-    """The share of the iterations of ``loops`` in which ``cond`` does not hold whatever those of the others are."""
+    """The share of the iterations of ``loops`` in which ``cond`` does not hold for every value of other variables."""
     if isinstance(cond, Const):
         return float(not cond.value)
     known = sorted(cond.variables & ranges.keys())

@@ -74,7 +74,7 @@ def versions_inside(loop: For, ranges: Ranges) -> For | None:
 
 
 def _tile_indices(loop: For, ranges: Ranges) -> Iterator[tuple[Expr, int]]:
-    """What may count the tiles in a loop, and to which size: its variable, or a digit of it."""
+    """Tile indices of a loop, its variable or a digit of it, and the size that each counts to."""
     known = {**ranges, loop.var: loop.extent}
     conditions = dict.fromkeys(s.cond for s in walk_stmt(loop.body) if isinstance(s, If) and loop.var in s.variables)
     for e in dict.fromkeys(e for cond in conditions for e in walk(cond) if e.variables == {loop.var}):
@@ -101,7 +101,7 @@ def _versions(rest: int, step: int) -> Iterator[tuple[int, int, Expr]]:
 
 
 def _of_rows(s: Stmt, tail: Tail, rows: int) -> Stmt:
-    """``s`` with the conditions of the end as conditions on the place in a tile of so many rows."""
+    """``s`` with the conditions of the end as conditions on the place in a tile of ``rows`` rows."""
     if not isinstance(s, If):
         return rebuild_stmt(s, lambda x: _of_rows(x, tail, rows))
     kept = [tail.places[c] < rows if c in tail.places else c for c in conjuncts(s.cond)]

@@ -42,7 +42,7 @@ GLOBAL = "global"
 
 @dataclass(frozen=True)
 class Launch:
-    """What each thread of a grid executes: ``body``, in which its indices are variables called as the bindings are.
+    """Kernel launch: each thread of a grid executes ``body``, in which its indices are variables named as the bindings.
 
     ``grid`` and ``block``: extents x, y, z.
     """
@@ -193,7 +193,7 @@ class _Threads:
         return rebuild_stmt(s, lambda inner: self.of(inner, bound, private))
 
     def _once(self, s: Stmt, bound: tuple[For, ...], together: tuple[str, ...]) -> Stmt:
-        """What all threads see is written by one thread of those that no loop around it tells apart."""
+        """Guards a write to shared or global memory: of threads that run one iteration only the first executes it."""
         kinds = {loop.kind for loop in bound} | {*together}
         alone = [equal(Var(t), 0) for t in THREADS if self.extents[t] > 1 and t not in kinds]
         return If(all_of(*alone), s) if alone else s

@@ -77,7 +77,7 @@ def _units_using(s: Stmt, buffer: str, unit_of: UnitOf) -> dict[str, bool]:
 
 
 def _channels(body: Stmt, buffer: str, machine: Decoupled) -> list[Channel]:
-    """What units hand to each other in one buffer."""
+    """Channels between pairs of units that access one buffer, which at least one of them writes."""
     users = _units_using(body, buffer, machine.unit_of)
     order = [*users]  # by their first access
     pairs = [(a, b) for i, a in enumerate(order) for b in order[i + 1 :] if users[a] or users[b]]

@@ -70,7 +70,7 @@ def _lower(s: Stmt, machine: Decoupled) -> Stmt:
 
 
 def _refuse_outside(s: Stmt) -> None:
-    """ScheduleError for a statement beside the virtual threads."""
+    """Raises ScheduleError for a statement outside of the virtual threads."""
     if isinstance(s, For) and s.kind == "vthread":
         return
     if not s.parts and s != NOTHING:

@@ -1,4 +1,4 @@
-"""What CPUs have in common: cache hints, a transposed block, and the loop kinds that their code lowers."""
+"""Common to all CPUs: cache hints, a transposed block, and the loop kinds that their code lowers."""
 
 from __future__ import annotations
 

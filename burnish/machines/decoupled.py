@@ -24,12 +24,12 @@ class Decoupled:
 
 
 def push(unit: str, to: str) -> Intrinsic:
-    """``unit`` gives a token to ``to`` when everything that it was told before is done."""
+    """Token push: ``unit`` gives a token to ``to`` when all instructions issued to it before are done."""
     return Intrinsic(PUSH, (), (("unit", unit), ("to", to)))
 
 
 def pop(unit: str, source: str) -> Intrinsic:
-    """``unit`` takes a token from ``source`` before anything that it is told after."""
+    """Token pop: ``unit`` takes a token from ``source`` before any instruction issued to it after."""
     return Intrinsic(POP, (), (("unit", unit), ("from", source)))
 
 

@@ -1,4 +1,4 @@
-"""What a process can find out without LLVM: instruction sets by the kernel's names, and states that it must ask for."""
+"""CPU features without LLVM: instruction sets by the kernel's names, and states that a process must ask for."""
 
 from collections.abc import Callable, Mapping
 

@@ -112,7 +112,7 @@ def stride_name(tile: Buffer, dimension: int) -> str:
 
 
 def reference(intrinsic: TensorIntrinsic) -> IntrinsicFunction:
-    """What the interpreter runs for ``intrinsic``: its declaration, on the tiles at the operands' addresses."""
+    """Reference implementation of an intrinsic for the interpreter: its declaration, on tiles at the operands."""
 
     def run(operands: Sequence[tuple[np.ndarray, tuple[int, ...]]], attrs: Mapping[str, int | str]) -> None:
         tiles = []

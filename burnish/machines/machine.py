@@ -29,8 +29,8 @@ class Core:
 
 @dataclass(frozen=True)
 class Rates:
-    """Of one core, a second: float32 operations, bytes through the caches behind the first, bytes from memory, and
-    operations of the matrix unit (0 without).
+    """Rates of one core, a second: float32 operations, bytes through the caches behind the first, bytes from memory,
+    and operations of the matrix unit (0 without).
     """
 
     flops: float
@@ -68,7 +68,7 @@ class System:
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """What a package of ``machines`` says of its machine.
+    """Description of a machine, one for each package of ``machines``.
 
     ``kind`` is what schedule templates are found by. ``architectures`` are the first words of LLVM's triples; the first
     is that of ``models``, with ``system_of_triple`` behind it. ``vectors``: bytes and number of vector registers, from

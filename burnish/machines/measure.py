@@ -141,7 +141,7 @@ exit:
 
 
 def read_ir(lanes: int) -> str:
-    """``read(ptr source, i64 blocks, i64 n, ptr sum)``: n times the sum of so many blocks of STREAMS vectors."""
+    """``read(ptr source, i64 blocks, i64 n, ptr sum)``: n times the sum of ``blocks`` blocks of STREAMS vectors."""
     vector, numbers = f"<{lanes} x float>", range(STREAMS)
     block = STREAMS * lanes * 4
     phis = "\n".join(f"  %a{i} = phi {vector} [ zeroinitializer, %outer ], [ %b{i}, %inner ]" for i in numbers)

@@ -48,7 +48,7 @@ class Target:
 
     @property
     def kind(self) -> str:
-        """What its schedule templates are found by, such as ``cpu``."""
+        """Kind of machine, such as ``cpu``, by which its schedule templates are found."""
         return self.machine.kind
 
     @property
@@ -60,9 +60,7 @@ class Target:
 
     @property
     def driver(self) -> Target:
-        """What runs kernels that its machine has no templates for: this machine's CPU beside an accelerator, else
-        itself.
-        """
+        """Target for kernels that its machine has no templates for: an accelerator's host CPU, else itself."""
         return host() if self.machine.offloads else self
 
     @property
@@ -72,7 +70,7 @@ class Target:
 
     @property
     def core(self) -> Core:
-        """What is declared of one of its cores."""
+        """Declared core of its CPU, by LLVM's name; the machine's default core for others."""
         return self.machine.cores.get(self.cpu, self.machine.core)
 
     @property
@@ -125,7 +123,7 @@ class Target:
 
     @property
     def code_features(self) -> str:
-        """What LLVM is told: features not to use, as ``-a``, before those that may be used."""
+        """Feature string for LLVM: features not to use, as ``-a``, before those that may be used."""
         absent = sorted(self.machine.flags.keys() - self.features)
         return ",".join([*(f"-{f}" for f in absent), *([self.feature_string] if self.features else [])])
 

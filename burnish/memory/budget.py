@@ -109,7 +109,7 @@ class Planner:
         return self.placed(Recomputation(strategy, tuple(order), seconds, live, -1))
 
     def _fastest(self, budget: int) -> Recomputation | None:
-        """Of all plans so far the fastest that fits."""
+        """The fastest of all plans so far that fits; None if none does."""
         for plan in sorted(self._plans.values(), key=lambda p: p.seconds):
             if plan.live < budget + ALIGNMENT and self.placed(plan, budget).arena <= budget:
                 return self.placed(plan, budget)
@@ -148,7 +148,10 @@ class Planner:
         return ChainPlanner(self.work, int(1.2 * self.unplanned.live))
 
     def _slots(self, budget: int, few: bool) -> list[int]:
-        """Of the dynamic program's plans those that fit, or the largest: what is live is below its own figure."""
+        """Slots of the dynamic program's plans that fit, or the largest: live bytes are below its own figure.
+
+        ``few``: some of all plans, evenly spread.
+        """
         feasible = self._chain.feasible
         if few:
             return feasible[:: max(1, -(-len(feasible) // CHAINS))]

@@ -25,10 +25,10 @@ NO_PLAN, KEEP_ALL = -2, -1
 
 @dataclass(frozen=True)
 class Profile:
-    """Of each stage, seconds forward and backward; bytes that cross its end, and that its backward part needs kept;
+    """Costs of each stage: seconds forward and backward; bytes that cross its end, and that its backward part needs;
     and the most that is live in its parts: forward without keeping, with keeping, and backward.
 
-    What is live counts beside what earlier stages keep.
+    Live bytes exclude those that earlier stages keep.
     """
 
     forward: tuple[float, ...]
@@ -69,7 +69,7 @@ class ChainPlanner:
         return ([0] if np.isfinite(seconds[0]) else []) + better
 
     def order(self, slots: int) -> list[int]:
-        """The order of the fastest plan in so many slots, which :attr:`feasible` must hold."""
+        """The order of the fastest plan in ``slots`` slots of memory, which :attr:`feasible` must hold."""
         _, choice, crossing, kept = self._solved
         inside = [[n for n in stage.operations if n in self.work.repeatable] for stage in self.stages]
         begins = [stage.operations[0] for stage in self.stages] + [self.work.boundary]
@@ -82,6 +82,8 @@ class ChainPlanner:
             order.extend(inside[stage] if stage in ran else first[stage])
             ran.add(stage)
 
+        # A stack in place of recursion: last in, first out. Behind a cut the later part comes first, as the backward
+        # pass goes from the end; then the earlier part runs again from its input, with all of its memory.
         pending = [("plan", 0, len(self.stages) - 1, slots)]
         while pending:
             kind, low, high, memory = pending.pop()
@@ -104,7 +106,7 @@ class ChainPlanner:
 
 
 def profile(work: Work, parts: Sequence[ForwardStage], backward: Sequence[Sequence[int]]) -> Profile:
-    """What stages take and need, from the liveness of the step without recomputation, and of the forward pass alone."""
+    """Costs of stages, from the liveness of the step without recomputation, and of the forward pass alone."""
     live = work.copies(range(len(work)))[3]
     ends = [stage.operations[-1] + 1 for stage in parts]
     ends[-1:] = [work.boundary]
@@ -141,6 +143,8 @@ def _solve(
     forward: Any, backward: Any, crossing: Any, kept: Any, passing: Any, keeping: Any, returning: Any, slots: Any
 ) -> tuple[Any, Any]:
     """Least seconds of stages s to t in m slots, and the choice that gives them: KEEP_ALL of s, or where to cut."""
+    # The recursion of Beaumont et al. 2019 for heterogeneous chains. Slots m do not count the input of s, which whoever
+    # asks for the part holds. Parts go by length, since each is made of shorter ones; float32 halves the largest table.
     count = len(forward)
     cost = np.full((count, count, slots + 1), np.inf, np.float32)
     choice = np.full((count, count, slots + 1), NO_PLAN, np.int16)
@@ -150,6 +154,8 @@ def _solve(
     for length in range(count):
         for s in range(count - length):
             t = s + length
+            # Least slots: of the first stage alone if that is kept, since the rest has its own bound; or of all stages
+            # that may run without keeping, up to the last cut.
             least_keep = max(keeping[s], returning[s])
             least_pass = 0
             for k in range(s, t):
@@ -161,15 +167,19 @@ def _solve(
                     if length == 0:
                         best = forward[s] + backward[s]
                         chosen = KEEP_ALL
+                    # What s keeps stays until its backward part, which comes last: the rest has that much less.
                     elif m >= kept[s] and cost[s + 1, t, m - kept[s]] < np.inf:
                         best = forward[s] + backward[s] + cost[s + 1, t, m - kept[s]]
                         chosen = KEEP_ALL
                 if m >= least_pass:
                     for k in range(s + 1, t + 1):
+                        # Cut before k: s to k - 1 run and keep nothing but the input of k. That takes its slots while k
+                        # to t run, and is gone when s to k - 1 run again, which therefore have all of m.
                         rest = m - crossing[k - 1]
                         if rest < 0:
                             continue
                         seconds = total[k] - total[s] + cost[k, t, rest] + cost[s, k - 1, m]
+                        # Strictly less: of equal plans the one that repeats least, as keeping is tried first.
                         if seconds < best:
                             best = seconds
                             chosen = k

@@ -61,7 +61,7 @@ def _lasting(work: Work, fixed: Any) -> Work:
 
 
 def _uses(work: Work) -> tuple[Any, Any]:
-    """Of each value the operations that read it, in order: where each one's begin, and all."""
+    """Uses of each value, the operations that read it, in order: where each one's begin, and all."""
     readers: list[list[int]] = [[] for _ in work.nbytes]
     for n, operation in enumerate(work.operations):
         for v in dict.fromkeys(operation.reads):
@@ -128,6 +128,7 @@ def _simulate(
     """The order of runs; empty where there is none."""
     count = len(costs)
     failed = np.empty(0, np.int64)
+    # Seconds before each operation of a step without recomputation: they measure how far away a next use is.
     begin = np.zeros(count + 1)
     for n in range(count):
         begin[n + 1] = begin[n] + costs[n]
@@ -150,6 +151,9 @@ def _simulate(
     used = 0
     clock = 0.0
     for step in range(count):
+        # Depth first: at the bottom is the step's own operation, above it are those that compute missing operands
+        # again. An operand is held from when it is looked at until its reader has run, so that room made for one
+        # operand never evicts another.
         depth = 0
         stack[0] = step
         at[0] = read_starts[step]
@@ -165,6 +169,8 @@ def _simulate(
                     stack[depth] = producer[v]
                     at[depth] = read_starts[producer[v]]
                 continue
+            # All operands are present: the results need room. The first may take an operand's place if no other run
+            # under way and no later step reads it: uses up to this step are over, or counted in ``held``.
             need = 0
             for i in range(write_starts[n], write_starts[n + 1]):
                 need += nbytes[writes[i]]
@@ -179,6 +185,8 @@ def _simulate(
                         need -= size
                         break
             while used + need > limit:
+                # Scores are computed anew for each eviction: what is missing has changed, and with it what others cost.
+                # They are the paper's cost / (bytes x staleness), or by the time to the next use in its place.
                 chosen = -1
                 least = np.inf
                 for c in range(candidate_count):
@@ -186,6 +194,7 @@ def _simulate(
                     if held[v] > 0:
                         continue
                     p = next_use[v]
+                    # Unlike above the step's own use is still to come. Steps ascend, so the pointer only moves forward.
                     while p < use_starts[v + 1] and uses[p] < step:
                         p += 1
                     next_use[v] = p
@@ -203,7 +212,9 @@ def _simulate(
                         least = score
                         chosen = v
                 if chosen < 0:
+                    # All that is left is held or fixed: this run and those under way do not fit.
                     return failed
+                # The last candidate moves into the gap: constant time, and the order of candidates decides ties only.
                 present[chosen] = False
                 used -= nbytes[chosen]
                 candidate_count -= 1
@@ -213,6 +224,8 @@ def _simulate(
                 where[chosen] = -1
             for i in range(write_starts[n], write_starts[n + 1]):
                 v = writes[i]
+                # A repeated operation brings all its results back that anything reads, not only the one it runs for:
+                # they take no seconds more, and may be evicted at once.
                 wanted = held[v] > 0 or keep[v] or n == step
                 if not present[v] and (wanted or use_starts[v] < use_starts[v + 1]):
                     present[v] = True
@@ -227,6 +240,7 @@ def _simulate(
             order[runs] = n
             runs += 1
             clock += costs[n]
+            # Below the memory that suffices, evictions undo each other, and repetition grows without bound.
             if clock > most:
                 return failed
             for i in range(read_starts[n], read_starts[n + 1]):

@@ -21,7 +21,7 @@ def copies_of(
     nbytes: Any,
     keep: Any,
 ) -> tuple[Any, Any, Any, Any]:
-    """Of each copy its value, the run that writes it and the last that reads it; of each run the bytes that are live.
+    """Live ranges of copies: value, run that writes, last run that reads; and the bytes that are live at each run.
 
     What a run writes in place of an operand that dies there is counted once.
     """
@@ -33,6 +33,7 @@ def copies_of(
     last = np.empty(count, np.int64)
     latest = np.full(len(nbytes), -1, np.int64)
     born = 0
+    # A read extends the latest copy of its value: the order decides which one, where an operation runs again.
     for run, number in enumerate(order):
         for i in range(read_starts[number], read_starts[number + 1]):
             last[latest[reads[i]]] = run
@@ -45,6 +46,7 @@ def copies_of(
     for v in range(len(nbytes)):
         if keep[v] and latest[v] >= 0:
             last[latest[v]] = len(order) - 1
+    # Sums of births and deaths give the live bytes of all runs in one pass, without a set of live copies.
     change = np.zeros(len(order) + 1, np.int64)
     for c in range(count):
         change[first[c]] += nbytes[value[c]]
@@ -54,6 +56,8 @@ def copies_of(
     for run in range(len(order)):
         total += change[run]
         live[run] = total
+    # The same pass again, now that the last reads are known: an operand that dies in a run is one whose last read is
+    # that run. Only the first result can take a place, so one operand at most counts.
     latest[:] = -1
     born = 0
     for run, number in enumerate(order):

@@ -116,6 +116,8 @@ def best_fit(lives: Lives, start: int = 0) -> tuple[dict[str, int], int]:
 @njit(cache=True, nogil=True)
 def _sweep(births: Any, deaths: Any, born: Any, dead: Any, size: Any, offsets: Any, least: Any, end: Any) -> Any:
     """Sets the offsets of ``births``; the end of the arena, which was ``end`` and is in use up to ``least``."""
+    # Best fit with coalescing: free blocks are disjoint, ascending, and never touch, so that what could be one block is
+    # one. All deaths before a birth are freed first, in the same order as in a run.
     begins = np.empty(len(deaths) + 2, np.int64)  # of the free blocks, ascending
     free = np.empty(len(deaths) + 2, np.int64)
     count = 0
@@ -149,6 +151,7 @@ def _sweep(births: Any, deaths: Any, born: Any, dead: Any, size: Any, offsets: A
         for k in range(count):
             if free[k] >= nbytes and (chosen < 0 or free[k] < free[chosen]):
                 chosen = k
+        # Of blocks that suffice the smallest, of equal ones the lowest: large ones stay for large buffers.
         if chosen < 0:  # at the end, from a free block there
             if count > 0 and begins[count - 1] + free[count - 1] == end:
                 count -= 1

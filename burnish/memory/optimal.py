@@ -75,7 +75,7 @@ class _Formulation:
             self._memory(stage)
 
     def _variables(self) -> None:
-        """What may run again in a stage: what is used later, or by what runs again; and what may be kept for it."""
+        """Variables of a stage: what may run again, since it is used then or later, and what may be kept for it."""
         work, count = self.work, len(self.work)
         for stage in range(count):
             for n in range(stage - 1, -1, -1):
@@ -127,7 +127,7 @@ class _Formulation:
             self._at_most(self._kept(stage, v), *before)
 
     def _memory(self, stage: int) -> None:
-        """What is live behind each run of a stage is at most the budget."""
+        """Memory constraints: at each run of a stage at most the budget is live."""
         work, program = self.work, self.program
         start: dict[int, float] = {}
         for v in self.sized:

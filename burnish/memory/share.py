@@ -290,7 +290,7 @@ class _Placed:
             self._short.setdefault(b.first, []).append(b)
 
     def alive_with(self, b: Interval) -> Iterator[Interval]:
-        """Those that are live at some step at which ``b`` is."""
+        """Placed buffers that are live at some step at which ``b`` is."""
         yield from (p for p in self._long if p.overlaps(b))
         steps: Iterable[int] = range(b.first - SHORT + 1, b.last + 1)
         if len(steps) > len(self._short):  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def stages(work: Work, most: int | None = None) -> list[ForwardStage]:
 
 
 def _last_readers(work: Work, chain: Sequence[int]) -> dict[int, int]:
-    """Of each value the last place in the forward pass that reads it."""
+    """Last place in the forward pass that reads each value."""
     return {v: place for place, n in enumerate(chain) for v in work.operations[n].reads}
 
 

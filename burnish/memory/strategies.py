@@ -48,7 +48,7 @@ def by_strategy(planner: Planner, name: str) -> Recomputation:
 
 
 def strategies(work: Work) -> Mapping[str, Recomputation]:
-    """What each strategy needs, by name."""
+    """Plans of all strategies, by name."""
     planner = Planner(work)
     return {name: by_strategy(planner, name) for name in STRATEGIES}
 

@@ -43,11 +43,12 @@ def _read_runs(work: Work, order: Ints) -> Ints:
 def _needed(
     order: Any, read_starts: Any, reads: Any, write_starts: Any, writes: Any, counted: Any, again: Any, needed: Any
 ) -> Any:
-    """Of each run whether it must be: once only, or with a result that is ``counted`` and read before the next run.
+    """Mask of runs that must stay: of operations that run once, or with a ``counted`` result read before its next run.
 
     ``needed``: the values that are needed at the end; changed.
     """
     stays = np.ones(len(order), np.bool_)
+    # Backwards, so that what is taken out needs no operands: runs that only served it go in the same pass.
     for run in range(len(order) - 1, -1, -1):
         n = order[run]
         some, wanted = False, False
@@ -66,7 +67,7 @@ def _needed(
 
 
 def _spared(work: Work, order: Ints, limit: int) -> Any:
-    """Of each run whether it is taken out, found on the liveness of the order as it is."""
+    """Mask of runs to take out, found on the liveness of the order as it is."""
     value, _, last, live = work.copies(order)
     _, _, write_starts, _, *_ = work.tables
     born = np.zeros(len(order) + 1, np.int64)
@@ -81,7 +82,7 @@ def _spared(work: Work, order: Ints, limit: int) -> Any:
 
 @njit(cache=True, nogil=True)
 def _previous(value: Any, values: Any) -> Any:
-    """Of each copy the one before it of the same value; -1 for none."""
+    """Previous copy of the same value, for each copy; -1 for none."""
     previous = np.empty(len(value), np.int64)
     latest = np.full(values, -1, np.int64)
     for copy in range(len(value)):
@@ -92,7 +93,7 @@ def _previous(value: Any, values: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any:
-    """Of each run its seconds for the bytes that would have to stay, and for how long; 0 for a run that is needed."""
+    """Worth of removing each run: seconds per byte and run for which values would have to stay; 0 for a needed one."""
     worth = np.zeros(len(seconds))
     for run in range(len(seconds)):
         span, some, all_before = 0.0, False, True
@@ -110,7 +111,9 @@ def _worth(born: Any, last: Any, previous: Any, sizes: Any, seconds: Any) -> Any
 
 @njit(cache=True, nogil=True)
 def _taken_out(candidates: Any, born: Any, last: Any, previous: Any, sizes: Any, live: Any, limit: Any) -> Any:
-    """Of each run whether it is taken out; ``last`` and ``live`` are changed."""
+    """Mask of runs that are taken out, in the order of ``candidates``; ``live`` is changed."""
+    # Merged copies of a value form a forest, as in union-find: ``home`` leads to the copy that is made, whose ``end``
+    # is the last read of all of them. Live bytes are updated on the way, so that each run is judged by what is left.
     home = np.arange(len(last))  # the copy that stands for another one that is not made
     end = last.copy()
     removed = np.zeros(len(born) - 1, np.bool_)
@@ -123,6 +126,8 @@ def _taken_out(candidates: Any, born: Any, last: Any, previous: Any, sizes: Any,
                     source = home[source]
                 home[previous[c]] = source
                 low = min(low, end[source] + 1)
+        # Without the run its values live on from the ends of their earlier copies, and what is live must stay within
+        # the limit up to the run. Copies that reach further than that are in ``live`` already.
         fits = True
         for at in range(low, run + 1):
             total = live[at]

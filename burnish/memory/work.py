@@ -81,7 +81,7 @@ class Work:
 
     @cached_property
     def seconds(self) -> float:
-        """Of all operations, once each."""
+        """Seconds of all operations, once each."""
         return self.order_seconds(range(len(self)))
 
     @cached_property

@@ -69,7 +69,7 @@ class _Reader:
             raise self.wrong("text is not UTF-8") from None
 
     def value(self, marker: bytes, depth: int) -> Any:
-        """What begins after a marker."""
+        """Value of any UBJSON type, from behind its marker. Raises DataError, also for more than DEEPEST levels."""
         if depth > DEEPEST:
             raise self.wrong(f"more than {DEEPEST} levels of arrays and objects")
         if marker == b"{":

@@ -257,7 +257,7 @@ def dumps_xgboost(model: Ensemble) -> str:
 
 
 def document_of_model(model: Ensemble) -> dict[str, Any]:
-    """What `dumps_xgboost` writes, as lists and mappings. Raises DataError."""
+    """XGBoost's JSON document of a model, as lists and mappings, which `dumps_xgboost` writes. Raises DataError."""
     objective = "reg:squarederror" if model.objective == "custom" else _name_of(model.objective)
     if objective is None:
         raise DataError(f"xgboost format: objective is {model.objective!r}, allowed: {', '.join(OBJECTIVES.values())}")

@@ -178,10 +178,10 @@ def _any_missing(table: NDArray[np.float32], begin: int, end: int, missing: NDAr
 
 
 class _Search(NamedTuple):
-    """What `_bin_rows` finds bins by.
+    """Bucket tables for the binary search of bins in `_bin_rows`.
 
     Bucket b, of equal width, holds the values from ``origin + b / scale`` on; ``guide[position, b]`` cuts are in
-    buckets before it, and a binary search of so many steps among those in it remains. As the bucket is the same
+    buckets before it, and a binary search of ``steps`` steps among those in it remains. As the bucket is the same
     ascending function of cuts and of values, rounding does no harm.
     """
 
@@ -192,7 +192,7 @@ class _Search(NamedTuple):
 
 
 def _search_tables(cuts: Cuts, features: NDArray[np.int64]) -> _Search:
-    """What finds bins of the features, in this order."""
+    """Bucket tables by which bins of the features are found, in the order of `features`."""
     counts = np.maximum(np.diff(cuts.start)[features] - 1, 0).astype(np.int64)
     widest = int(counts.max(initial=0))
     buckets = min(max(4 << widest.bit_length(), 16), _MOST_BUCKETS)
@@ -237,6 +237,8 @@ def _bin_rows(
     lanes = lanes_of(narrow)
     width = np.int64(lanes)
     top = np.float32(guide.shape[1] - 1)
+    # Feature by feature in blocks of rows that stay in the cache. All rows of a block take each step of the search
+    # together, with a select in place of a branch, so that it becomes vectors; the guide saves most of the steps.
     for low in range(begin, end, block):
         n = np.uint64(block if block < end - low else end - low)
         first = np.uint64(low)

@@ -73,6 +73,8 @@ def right_of(sets: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.ui
 @inlined
 def _sort(order: NDArray[np.int64], key: NDArray[np.float64], count: int) -> None:
     """Sorts the first `count` categories of `order` by their keys, then by number (Shell's method)."""
+    # In place and without recursion, for the kernels that this is inlined in. Ties go by number, so that the order, and
+    # with it the tree, follows from the sums alone.
     gap = 1
     while gap < count // 3:
         gap = 3 * gap + 1
@@ -217,6 +219,8 @@ def find_partition(
     `_most_listed`; either side, and each step between thresholds, has `min_data_per_group` rows. The smaller side goes
     right, so that categories that no row of the node has go with the larger one.
     """
+    # Categories without rows in the node are left out: order[:present] are the others. Missing values have the sums
+    # that are left of the node's.
     position, count = categories.positions[index], categories.counts[index]
     sets, words, key, order = categories.sets, categories.words, categories.key, categories.order
     begin = np.uint64(here * words)
@@ -243,6 +247,7 @@ def find_partition(
         node.default_left = 0
         _choose(sets, begin, words, order, 0, 0)
         better = 1
+    # Few categories: each against all others. Their order does not matter, and no extra L2 is needed.
     if count < rules[ONE_HOT]:
         for k in range(present):
             offset = np.uint64(order[k]) * lanes
@@ -258,6 +263,7 @@ def find_partition(
         least, group = rules[SHARED] / count, rules[SHARED_GROUP] / count
         least = least if least < rules[CATEGORY] else rules[CATEGORY]
         group = group if group < rules[GROUP] else rules[GROUP]
+        # Rare categories drop out of `order`, in place: places are written behind those that are read.
         for k in range(present):
             c = order[k]
             lane = at + np.uint64(c) * lanes
@@ -268,6 +274,8 @@ def find_partition(
         _sort(order, key, sorted_out)
         most, half = _most_listed(rules[CAT_THRESHOLD], count), (sorted_out + 1) // 2
         most = most if most < half else half
+        # The side that goes right, and is listed, is a prefix or a suffix of the order. Both ends are searched, each to
+        # the middle at most, as a longer list would be the other end's rest.
         for way in range(2):
             g, h, since, right_rows = _NOTHING, _NOTHING, _NOTHING, _NOTHING
             for k in range(most):
@@ -277,6 +285,7 @@ def find_partition(
                 g += pool[lane]
                 h += pool[lane + plane]
                 since += pool[lane + plane]
+                # The rest only shrinks from here: no later threshold will do. The listed side only grows: one may.
                 if node.hessian - h < group or rows - right_rows < fewest:
                     break
                 if since < group or right_rows + missing_rows < fewest:

@@ -20,7 +20,7 @@ class Counted(NamedTuple):
     least: int
 
     def part(self, begin: int, end: int) -> "Counted":
-        """Those of the nodes begin … end."""
+        """Slice of the nodes begin … end."""
         return self._replace(slots=self.slots[begin:end], rows=self.rows[begin:end])
 
 

@@ -33,7 +33,7 @@ LANES = 3 * GROUP  # of the scratch `left` of `find_split`
 
 
 class Candidates(NamedTuple):
-    """At most so many candidates for each node and feature, and room to find them, for lanes of whole groups.
+    """Candidate splits of a node and feature, at most `most`, and scratch to find them, for lanes of whole groups.
 
     The bins are those of a grid that is finer. The end of a bin is a candidate of a node where the sum of its Hessians
     passes a multiple of ``total / most`` (eq. 2.9), which a scan of the histogram has at hand anyway.
@@ -46,7 +46,7 @@ class Candidates(NamedTuple):
 
     @classmethod
     def of(cls, most: int, positions: int) -> "Candidates":
-        """Of so many positions."""
+        """Scratch for `positions` features, rounded up to whole groups."""
         lanes = -(-positions // GROUP) * GROUP
         return cls(most, np.empty(lanes, np.float32), np.empty(GROUP, np.float32), np.empty(GROUP, np.int64))
 
@@ -154,12 +154,14 @@ def _scan_feature(
     unit, hessian_unit = rules[UNIT], rules[HESSIAN_UNIT]
     total, total_hessian = node.gradient * unit, node.hessian * hessian_unit
     start, start_hessian, start_rows = _NOTHING, _NOTHING, _NOTHING
+    # Sums are integers in units: the same, and so are gains, in any order of rows and for any number of threads.
     for way in range(ways):
         g, h, rows, passed = start, start_hessian, start_rows, _FIRST
         at = first
         for b in range(scan):
             g += pool[at]
             h += pool[at + plane]
+            # An empty bin ends no split that the bin before it does not: only the first of equal splits is tried.
             some = pool[at] | pool[at + plane]
             if counted is not None:
                 some = counted.pool[at + np.uint64(2 * (counted.slots[here] - node.slot) + 1) * plane]
@@ -185,6 +187,7 @@ def _scan_feature(
                     node.left_gradient = g
                     node.left_hessian = h
             at += lanes
+        # The second way begins with the missing values' sums; without any it would only repeat the first.
         start, start_hessian = node.gradient - g, node.hessian - h  # what the bins lack of the node's total
         some = start | start_hessian
         if counted is not None:
@@ -264,6 +267,8 @@ def find_split(
         for group in range(groups):
             at, lanes = begin + np.uint64(first[group]), np.uint64(group * width)
             _set_shares(candidates, pool, at + plane, scan[group], node.hessian, missing, lanes)
+    # A filter: single precision over 32 features at once costs a fraction of the exact scan, which then runs only for
+    # those within `_NEAR` of the largest estimate, a margin for its rounding.
     estimated = plain and counted is None
     if estimated:
         least = np.int64(math.ceil(min(rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT], MOST_UNITS)))

@@ -38,7 +38,7 @@ class Interactions:
             self._paths[left] = self._paths[right] = self._paths.get(node, frozenset()) | {int(feature)}
 
     def narrowed(self, node: int, allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_] | None:
-        """Those of the allowed features (None: all) that a node may test; None for all."""
+        """Features that a node may test, a mask within those allowed (None: all); None for all."""
         path = self._paths.get(node)
         if not path:
             return allowed

@@ -58,7 +58,7 @@ class PresenceSums:
         self._slots: dict[int, int] = {}  # of the nodes of the last level
 
     def worthwhile(self, nodes: int) -> bool:
-        """Whether sums for so many nodes cost less than a scan of the columns, and little memory."""
+        """Whether sums for `nodes` nodes cost less than a scan of the columns, and little memory."""
         sums = nodes * len(self.features)
         return 0 < sums <= min(_CELLS * len(self.columns), _MOST_SUMS)
 

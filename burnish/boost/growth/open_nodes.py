@@ -74,7 +74,7 @@ class OpenNodes:
         self._codes = np.arange(self._layout.codes + 1)
 
     def _splittable(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of some nodes may be split at all, whatever their histograms say."""
+        """Mask of nodes that may be split by their Hessian, depth and the number of leaves, before any histogram."""
         params, nodes = self._params, self._nodes[ids]
         least = max(2 * params.min_child_weight / self._units[1], 1)
         able = nodes["hessian"] >= least

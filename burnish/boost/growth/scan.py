@@ -45,7 +45,7 @@ LEFT_N, TOTAL_N, MISSING_N, LEAST_N = (np.uint64(i) for i in range(4))
 
 
 def no_splits(slots: int) -> NDArray[np.float64]:
-    """What is kept of the best splits of slots before there are any, (slots, 6)."""
+    """Initial best splits, (slots, 6): a score of -inf, which any split exceeds."""
     best = np.zeros((slots, 6))
     best[:, SCORE] = -np.inf
     best[:, FEATURE] = np.inf

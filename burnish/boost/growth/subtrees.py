@@ -19,7 +19,7 @@ _NO_ROWS = np.uint64(0)
 
 
 class NodeRows(NamedTuple):
-    """The rows of nodes, and how those of a sparse table are told apart: by numbers from `number` on."""
+    """Row order of nodes, scratch of its length, and an offset of the node numbers that mark rows of a sparse table."""
 
     order: NDArray[np.uint32]
     spare: NDArray[np.uint32]
@@ -44,7 +44,7 @@ class HistogramSlots(NamedTuple):
 
 
 class GrowthScratch(NamedTuple):
-    """Where `grow_subtrees` works."""
+    """Scratch arrays of `grow_subtrees`."""
 
     score: NDArray[np.float32]  # of `find_split`
     left: NDArray[np.int64]  # the same
@@ -53,7 +53,7 @@ class GrowthScratch(NamedTuple):
 
     @classmethod
     def of(cls, positions: int, codes: int, nodes: int) -> "GrowthScratch":
-        """For so many features, codes and nodes."""
+        """Allocates scratch for numbers of features (`positions`), codes and nodes."""
         lanes = -(-positions // GROUP) * GROUP
         floats, sums = np.empty(lanes, np.float32), np.empty(LANES, np.int64)
         return cls(floats, sums, np.empty(codes + 1, np.uint8), np.empty(nodes, np.int64))
@@ -94,12 +94,15 @@ def grow_subtrees(
     masks, rules = limits.masks, limits.rules
     score, left, right, stack = scratch
     starts, plane, rows = count, np.uint64(first[len(scan)]), np.int64(len(order))
+    # stack[:waiting] are nodes with a histogram that are yet to be searched or split; children come after parents in
+    # `nodes`. A slot is in `free` or belongs to exactly one node of the stack or at stop_depth.
     for i in range(count):
         stack[i] = i
         if nodes[i].subtract >= 0:
             take_off(pool, nodes[i].slot, nodes[i].subtract, plane + plane)
             nodes[i].subtract = -1
     waiting = count
+    # In units: a node of less has no split, so it never gets a histogram.
     least = 2.0 * rules[MIN_CHILD_WEIGHT] / rules[HESSIAN_UNIT]
     least = least if least > 1.0 else 1.0
     whole = np.bool_(True)  # a literal would compile `split_segment` once more
@@ -122,6 +125,7 @@ def grow_subtrees(
         if node.depth >= stop_depth:
             continue
         split_node(nodes, here, count, feature, limits.monotone, rules)
+        # Tests become a table of codes: one loop sends rows by thresholds, sets, bundles and missing values.
         for code in range(codes + 1):
             right[code] = code > node.bin
         if categories is not None:
@@ -146,6 +150,8 @@ def grow_subtrees(
         one.begin = node.begin
         one.end = other.begin = middle
         other.end = node.end
+        # A histogram takes time by its rows: the smaller child's is built, and the larger one's is the parent's less
+        # that, in the parent's slot. Where only the larger one can be split, the smaller one's is built just for this.
         small = count + (node.end - middle < middle - node.begin)
         large = 2 * count + 1 - small
         able = node.depth + 1 < max_depth or max_depth == 0
@@ -195,6 +201,7 @@ def _breadth_first(
 ) -> int:
     """Writes nodes, one after the other from the root, as `by_level` says; returns how many."""
     order[0] = 0
+    # order[at:count] is the queue; a node's place in it is its number in `out`, known as soon as it is queued.
     count, at = 1, 0
     while at < count:
         source = order[at]

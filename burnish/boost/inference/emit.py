@@ -39,7 +39,7 @@ class KernelIR:
 
 @dataclass(frozen=True)
 class _Shape:
-    """What the functions of one kernel agree on."""
+    """Shape of a kernel's blocks, shared by its functions."""
 
     name: str
     lanes: int  # rows of a block

@@ -38,7 +38,7 @@ class CompiledForest:
         return columns
 
     def groups(self, features: int) -> tuple[NDArray[np.int64], NDArray[np.uint32]]:
-        """Of tables so wide: first columns of groups of 16 that hold `columns`, and where in a block each of them goes.
+        """Groups of 16 columns of a table `features` wide that hold `columns`: first columns, and places in a block.
 
         There are no groups where most of their columns would be of no use.
         """

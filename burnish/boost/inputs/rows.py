@@ -11,7 +11,7 @@ FLOAT32_MAX = float(np.finfo(np.float32).max)
 
 
 def numbers(name: str, values: Any) -> NDArray[Any]:
-    """An array of real numbers from whatever holds them; None and pandas' NA become NaN."""
+    """Converts any sequence or array of real numbers to an array; None and pandas' NA become NaN. Raises DataError."""
     try:
         array = values if isinstance(values, np.ndarray) else np.asarray(values)
         if array.dtype.kind == "O":

@@ -49,7 +49,7 @@ class Sparse:
 
 @dataclass(frozen=True)
 class Converted:
-    """What `convert` makes of a table."""
+    """Table converted by `convert`: float32 (rows, features) or sparse, with names and categories."""
 
     table: NDArray[np.float32] | Sparse
     rows: int

@@ -93,7 +93,7 @@ class Objective(ABC):
             workers.run(gradients.multiply, [(gradient, hessian, weight, begin, end) for begin, end in ranges])
 
     def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:
-        """What the model predicts at margins, both (outputs, rows)."""
+        """Predictions at margins, both (outputs, rows)."""
         return margin
 
     def refit(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats, hessian: Floats, output: int = 0) -> Tree:
@@ -102,7 +102,7 @@ class Objective(ABC):
 
 
 def transformed(kernel: Any, margin: Floats, workers: Workers | None) -> Floats:
-    """What a kernel makes of margins (outputs, rows), in ranges of rows on the workers: float32, of the same shape."""
+    """Applies a kernel to margins (outputs, rows), in ranges of rows on the workers: float32, of the same shape."""
     margin = np.ascontiguousarray(margin, np.float32)
     out = np.empty_like(margin)
     workers = workers or Workers(1)

@@ -18,7 +18,7 @@ BLOCK = 256  # rows of softmax at a time: they stay in the first cache for all c
 
 @lean
 def squared_error(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
-    """Of (margin - label)² / 2."""
+    """Squared error: (margin - label)² / 2."""
     for row in range(begin, end):
         gradient[row] = round20(margin[row] - label[row])
         hessian[row] = np.float32(1.0)
@@ -26,7 +26,7 @@ def squared_error(margin: Any, label: Any, gradient: Any, hessian: Any, unused: 
 
 @lean
 def logistic(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
-    """Of -label log p - (1 - label) log(1 - p), p = 1 / (1 + e^-margin)."""
+    """Logistic loss: -label log p - (1 - label) log(1 - p), p = 1 / (1 + e^-margin)."""
     for row in range(begin, end):
         p = sigmoid32(margin[row])
         gradient[row] = round20(p - label[row])
@@ -36,7 +36,7 @@ def logistic(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, 
 
 @lean
 def poisson(margin: Any, label: Any, gradient: Any, hessian: Any, step: Any, begin: Any, end: Any) -> None:
-    """Of e^margin - label · margin; the Hessian is the one at margin + step, the largest step of a leaf."""
+    """Poisson loss: e^margin - label · margin; the Hessian is the one at margin + step, the largest step of a leaf."""
     for row in range(begin, end):
         gradient[row] = round20(exp32(margin[row]) - label[row])
         hessian[row] = round20(exp32(margin[row] + step))
@@ -44,7 +44,7 @@ def poisson(margin: Any, label: Any, gradient: Any, hessian: Any, step: Any, beg
 
 @lean
 def quantile(margin: Any, label: Any, gradient: Any, hessian: Any, alpha: Any, begin: Any, end: Any) -> None:
-    """Of the pinball loss: alpha · (label - margin) below, (1 - alpha) · (margin - label) above; Hessian 1."""
+    """Pinball loss: alpha · (label - margin) below, (1 - alpha) · (margin - label) above; Hessian 1."""
     for row in range(begin, end):
         gradient[row] = round20(np.float32(1.0) - alpha if margin[row] >= label[row] else -alpha)
         hessian[row] = np.float32(1.0)
@@ -52,7 +52,10 @@ def quantile(margin: Any, label: Any, gradient: Any, hessian: Any, alpha: Any, b
 
 @kernel
 def softmax(margin: Any, label: Any, gradient: Any, hessian: Any, begin: Any, end: Any) -> None:
-    """Of -log p[label], p = e^margin / Σ e^margin; 2 p (1 - p) bounds the Hessian's row sums, as in XGBoost."""
+    """Softmax cross-entropy: -log p[label], p = e^margin / Σ e^margin.
+
+    2 p (1 - p) bounds the Hessian's row sums, as in XGBoost.
+    """
     outputs = margin.shape[0]
     largest = np.empty(BLOCK, np.float32)
     total = np.empty(BLOCK, np.float32)

@@ -17,7 +17,7 @@ _ONE, _NOUGHT = np.float32(1.0), np.float32(0.0)
 
 @lean
 def absolute_error(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
-    """Of |margin - label|; Hessian 1, as the leaves are refitted."""
+    """Absolute error: |margin - label|; Hessian 1, as the leaves are refitted."""
     for row in range(begin, end):
         rest = margin[row] - label[row]
         gradient[row] = _ONE if rest > _NOUGHT else -_ONE if rest < _NOUGHT else _NOUGHT
@@ -26,7 +26,7 @@ def absolute_error(margin: Any, label: Any, gradient: Any, hessian: Any, unused:
 
 @lean
 def pseudo_huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begin: Any, end: Any) -> None:
-    """Of slope² (√(1 + (z / slope)²) - 1), z = margin - label."""
+    """Pseudo-Huber loss: slope² (√(1 + (z / slope)²) - 1), z = margin - label."""
     for row in range(begin, end):
         z = margin[row] - label[row]
         square = _ONE + (z / slope) * (z / slope)
@@ -37,7 +37,10 @@ def pseudo_huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: An
 
 @lean
 def huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begin: Any, end: Any) -> None:
-    """Of z² / 2 within `slope`, of slope (|z| - slope / 2) beyond, z = margin - label; Hessian 1, as in LightGBM."""
+    """Huber loss: z² / 2 within `slope`, slope (|z| - slope / 2) beyond, z = margin - label.
+
+    The Hessian is 1, as in LightGBM.
+    """
     for row in range(begin, end):
         z = margin[row] - label[row]
         z = z if z < slope else slope
@@ -47,7 +50,7 @@ def huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begi
 
 @lean
 def gamma(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
-    """Of margin + label · e^-margin: a gamma distribution of mean e^margin, but for its shape."""
+    """Gamma loss: margin + label · e^-margin, of a gamma distribution of mean e^margin, but for its shape."""
     for row in range(begin, end):
         ratio = round20(label[row] * exp32(-margin[row]))
         gradient[row] = round20(_ONE - ratio)
@@ -56,7 +59,7 @@ def gamma(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, beg
 
 @lean
 def tweedie(margin: Any, label: Any, gradient: Any, hessian: Any, power: Any, begin: Any, end: Any) -> None:
-    """Of -label · e^((1 - p) margin) / (1 - p) + e^((2 - p) margin) / (2 - p), p the power of the variance."""
+    """Tweedie loss: -label · e^((1 - p) margin) / (1 - p) + e^((2 - p) margin) / (2 - p), p the variance's power."""
     one, two = _ONE - power, np.float32(2.0) - power
     for row in range(begin, end):
         below = label[row] * exp32(one * margin[row])

@@ -280,7 +280,7 @@ class _Share:
 
 @dataclass(frozen=True)
 class _Task:
-    """What one pass adds up."""
+    """Histograms to accumulate in one pass: nodes and statistics, dense and sparse columns, shares of threads."""
 
     statistics: Statistics
     targets: "Targets"

@@ -90,7 +90,7 @@ def datasets(source: Iterable[Any]) -> Iterator[Dataset]:
 
 
 def weigher(spool: Spool) -> Callable[[NDArray[np.float32]], NDArray[np.int64]] | None:
-    """What turns weights of rows to the integers that `Cuts.of` would use for all rows together; None without."""
+    """Function from weights of rows to the integers that `Cuts.of` uses for all rows together; None without weights."""
     if "weight" not in spool.row_widths:
         return None
     largest = max(float(spool.row_array(number, "weight").max(initial=0)) for number in range(spool.blocks))
@@ -213,7 +213,7 @@ def search(values: NDArray[np.float32], inner: NDArray[np.float32], missing: int
 
 
 def header_of(spool: Spool, layout: ColumnLayout, max_bin: int) -> dict[str, Any]:
-    """What the index says of the data in words."""
+    """Header of a store's index, as JSON values: sizes, dtypes, names, categories."""
     entries = int(spool.present.sum())
     return {
         "rows": spool.rows,

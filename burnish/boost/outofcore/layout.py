@@ -36,7 +36,7 @@ class ColumnLayout:
 
     @property
     def word(self) -> np.dtype[Any]:
-        """What holds the bins of a row in a quad, the first column's in the low bits."""
+        """Dtype of a word with the bins of a row in a quad, the first column's in the low bits."""
         return np.dtype(np.uint32 if self.bin_dtype.itemsize == 1 else np.uint64)
 
     @property
@@ -49,7 +49,7 @@ class ColumnLayout:
         return self.order[self.start[group] : self.start[group + 1]]
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What `from_arrays` needs."""
+        """Arrays of the layout, by the names that `from_arrays` takes."""
         return {"column_sparse": self.sparse.view(np.uint8), "column_order": self.order, "column_group": self.start}
 
     @classmethod

@@ -30,7 +30,7 @@ _NO_CODE = -1  # of a missing category
 
 @dataclass(frozen=True)
 class CsvLayout:
-    """What each field of a line is, and how fields look."""
+    """Layout of CSV columns: the role of each field of a line, and the syntax of fields."""
 
     names: tuple[str, ...]  # of the features; empty if there is no header
     roles: NDArray[np.int64]  # (fields,): the feature's number; or a negative code of label, weight, query, skipped
@@ -275,7 +275,7 @@ def layout_of(
     file: Path, roles: ColumnRoles, header: bool | None, separator: str | None, tokens: frozenset[bytes],
     marks: NDArray[np.float32],
 ) -> CsvLayout:  # fmt: skip
-    """What the columns of a file are, from its first line."""
+    """CSV layout of a file, from its first line. Raises DataError."""
     if separator is not None and separator not in SEPARATORS:
         raise DataError(f"{file}: separator={separator!r}; allowed are {', '.join(map(repr, SEPARATORS))}")
     start = _first_row(file)

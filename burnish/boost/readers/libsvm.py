@@ -244,7 +244,7 @@ def parts(files: list[Path], numbering: Numbering, marks: NDArray[np.float32], t
 
 
 def numbering_of(files: list[Path], first: int | None, features: int | None, threads: int) -> Numbering:
-    """What is not given of the numbering, from a pass over the files: features count from 0 if there is a 0."""
+    """Numbering of features, not given parts from a pass over the files: they count from 0 if there is a 0."""
     smallest, largest = LARGEST, -1
     for part in parts(files, Numbering(), np.empty(0, np.float32), threads):
         table = part.table

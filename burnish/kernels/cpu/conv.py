@@ -162,7 +162,7 @@ def _all_bands(task: KernelTask, conv: Tensor, target: Target) -> tuple[int, ...
 
 
 def _input_bytes(conv: Tensor, weight: Tensor) -> int:
-    """The size of what a convolution reads beside its weights."""
+    """Bytes of a convolution's inputs other than its weights."""
     return sum(4 * t.buffer.size for t in conv.inputs if t is not weight)
 
 

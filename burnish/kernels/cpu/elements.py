@@ -6,8 +6,9 @@ from burnish.machines.target import Target
 
 
 def fits_elements(target: Target, positions: int, vectors: int, shared: int = 1) -> bool:
-    """Whether a tile fits the register file beside the vectors of a step and those whose elements are its factors: one
-    for ``shared`` positions; where that is one, it holds those of several steps.
+    """Whether a tile fits the register file, with the vectors of a step and those whose elements are its factors.
+
+    The latter are one for ``shared`` positions; where that is one, it holds those of several steps.
     """
     return positions * vectors + -(-positions // shared) + vectors + 1 <= target.vector_registers
 

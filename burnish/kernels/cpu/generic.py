@@ -141,9 +141,7 @@ def row_axes(task: KernelTask, out: Tensor, kept: list[Tensor]) -> list[int]:
 
 
 def row_maps(task: KernelTask, out: Tensor) -> dict[str, dict[int, int]]:
-    """Of each stage and input, the dimensions that are always read at the index of one of the output's: that one -> its
-    own.
-    """
+    """Row-wise dimensions of stages and inputs, always read at the index of one of the output's: output's -> own."""
     maps: dict[str, dict[int, int]] = {out.name: {d: d for d in range(len(out.shape))}}
     for consumer in reversed(task.stages()):
         seen = maps.get(consumer.name)
@@ -288,7 +286,7 @@ def _work(body: Stmt) -> int:
 
 
 def _nests(task: KernelTask, target: Target, form: bool) -> Describe:
-    """Of a map: all loops in parallel, of the one with unit stride whole vectors. Of a reduction: its stage's loops."""
+    """Loop nests: of a map all in parallel, the one with unit stride in whole vectors; of a reduction its stage's."""
     stage = main_stage(task)
     if isinstance(stage.body, Reduce) or len(task.outputs) != 1:
         return stage_nest(task, target, form)

@@ -85,7 +85,7 @@ def _space(task: KernelTask, target: Target, found: Inner) -> ScheduleSpace:
 
 
 def _panel(columns: int, tile: int, target: Target) -> int:
-    """Columns whose sums are kept at once: whole tiles that divide all columns, so many that all cores have some."""
+    """Panel width: columns whose sums are kept at once, whole tiles that divide all, few enough for all cores."""
     counts = [n for n in range(tile, columns + 1, tile) if columns % n == 0]
     shared = [n for n in counts if columns // n >= 4 * target.cores]
     return max((n for n in shared if n <= 8 * target.lanes), default=min(counts))

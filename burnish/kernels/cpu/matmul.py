@@ -340,7 +340,7 @@ def _schedule_accumulator(s: Schedule, acc: str, loops: Sequence[str], lanes: in
 
 
 def _nests(task: KernelTask, target: Target, p: MatrixProduct) -> Describe:
-    """Batches and column panels outside, row tiles in them or beside them, the depth around a register tile.
+    """Loop nests: batches and column panels outside, row tiles inside or around them, the depth around a register tile.
 
     With ``depth``: passes over all rows in each panel, which follow the product's own axes and not the output's.
     """

@@ -21,7 +21,7 @@ MOST_TERMS = 8  # of a sum in a transform, which is unrolled
 
 @dataclass(frozen=True)
 class Packing:
-    """What is packed: a map of one tensor, or a ``transform`` of it, by sums of few terms."""
+    """Packing of a map of one tensor, or of a ``transform`` of it, by sums of few terms."""
 
     transform: bool
 

@@ -1,4 +1,4 @@
-"""Panels of a matrix product's right factor: so many columns side by side, the depth around them, a stream each.
+"""Panels of a matrix product's right factor: a group of columns side by side, the depth around them, a stream each.
 
 They are packed before the kernel runs, at compile time or at each call, or copied by the kernel itself.
 """
@@ -27,7 +27,7 @@ def panel_layout(p: MatrixProduct, group: int) -> str:
 
 
 def are_panels(p: MatrixProduct, shape: tuple[int, ...], group: int) -> bool:
-    """Whether so many columns can be a panel: where several axes make up the columns, one does not cross their ends."""
+    """Whether ``group`` columns can be a panel: of columns that several axes make up, one does not cross their ends."""
     return len(p.columns) == 1 or shape[p.columns[-1]] % group == 0
 
 

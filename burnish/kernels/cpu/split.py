@@ -407,7 +407,7 @@ def _tiles(row: int, along: Size, column: int, across: Size, depth: int) -> list
 
 
 def _arrangements(found: Parts) -> dict[str, Arrangement]:
-    """Of the sums, the input's parts, and the weight's."""
+    """Arrangements of the sums, the input's parts, and the weight's, by the tensor's name."""
     tile, parts, weight = found
     tags = ((tile, TILE_LAYOUTS), (parts, PARTS_LAYOUTS), (weight, WEIGHT_LAYOUTS))
     return {t.name: Arrangement.of(layout(by_rank[len(t.shape)]), t.shape) for t, by_rank in tags}

@@ -24,7 +24,7 @@ UNROLLED = 128  # statements of an unrolled reduction step, beyond which it stay
 
 
 def tileable(task: KernelTask, target: Target) -> ReductionTask | None:
-    """The task's nest, if it is one that can be tiled whatever it computes; else None."""
+    """The task's reduction or map, if its loops can be tiled by their form alone; else None."""
     return find_nest(task)
 
 

@@ -123,7 +123,7 @@ def _parallel(levels: list[NestLevel], count: np.ndarray) -> list[NestLevel]:
 
 
 def _unrolled(levels: list[NestLevel], most: np.ndarray) -> tuple[np.ndarray, list[NestLevel]]:
-    """The innermost levels, of at most so many iterations together, unrolled; and the iterations of all."""
+    """Unrolls the innermost levels, of at most ``most`` iterations together; returns all iterations, and the levels."""
     found: list[NestLevel] = []
     copies = np.ones_like(most)
     for level in reversed(levels):

@@ -31,7 +31,7 @@ REDUCED = "reduced "  # before the name of a reduction axis in the knob "vector"
 
 @dataclass(frozen=True)
 class ReductionTask:
-    """What a task consists of: its output, and the stage that reduces (None: a map), to which the rest is an epilogue.
+    """A reduction with its epilogue, or a map: a task's output, and the stage that reduces (None: a map).
 
     ``dims`` gives for every dimension of the reduction that of the output at which it is read, None where it has one
     element. ``producers`` are the computed activations that the reduction reads: padding, mostly.

@@ -82,7 +82,7 @@ def _apply(task: KernelTask, target: Target, pair: tuple[str, str], choice: Choi
 
 
 def _schedule_rest(s: Schedule, nest: list[str], vector: str) -> None:
-    """What fills no block: vectors along the other dimension of the pair."""
+    """Remainder that fills no block: vectors along the other dimension of the pair."""
     lane = vector if s.extent(vector) == BLOCK else s.split(vector, BLOCK)[1]
     outer = [v if v != vector else f"{vector}.o" for v in nest if v != vector or lane != vector]
     s.reorder(*outer, lane)

@@ -75,7 +75,7 @@ def _prepared(task: KernelTask, found: WeightGradient, target: Target) -> tuple[
 
 
 def _tiles(found: WeightGradient, target: Target) -> list[WeightTile]:
-    """Tiles that fit the register file beside a vector of each block of the adjoint and a broadcast."""
+    """Register tiles that fit with a vector of each block of the adjoint and a broadcast."""
     outputs, depth, kernel_h, kernel_w = found.sums.shape
     blocks = -(-outputs // target.lanes)
     return [

@@ -119,7 +119,7 @@ def _blocks(tiles: int, row: int) -> tuple[int, ...]:
 
 
 def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choice) -> Schedule:
-    """What depends on no choice comes first: a process that makes many schedules makes that part once."""
+    """Schedule of a choice. The part that depends on no choice comes first: a process that makes many makes it once."""
     m, products, *_ = _sizes(task, found)
     lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
     pixels, rows, data, weight, product, columns, conv = (t.name for t in found)
@@ -229,7 +229,7 @@ def _vectorize_product(s: Schedule, product: str, accumulator: str, lanes: int) 
 
 
 def _tile_product(s: Schedule, product: str, accumulator: str, positions: int) -> tuple[tuple[str, str], str]:
-    """Register tiles of so many tiles of the image, whole ones: what only fills up the last is computed, and not read.
+    """Register tiles of ``positions`` tiles of the image, padded to whole ones: the padding is computed, and not read.
 
     Not to compute it would take a branch for each. Returns the loops over the products and those over register tiles.
     """

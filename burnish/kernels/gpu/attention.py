@@ -57,7 +57,7 @@ def _sums(form: Attention, rows: int) -> bool:
 
 
 def shared_bytes(form: Attention, warps: int, rows: int) -> int:
-    """Of queries, keys, values and exponentials of a block, in float32."""
+    """Bytes of shared memory of a block: queries, keys, values and exponentials, in float32."""
     _, _, _, depth, columns = form.sizes
     wide, block = -(-columns // WARP) * WARP, warps * rows
     return 4 * ((block + WARP) * _pitch(depth) + WARP * wide + block * WARP)
@@ -73,7 +73,7 @@ def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     batch, rows, keys, depth, columns = form.sizes
 
     def cycles(pair: tuple[int, int]) -> tuple[float, int]:
-        """Of a multiprocessor, for a block of keys of each of its blocks."""
+        """Modelled cycles of a multiprocessor, for a block of keys of each of its blocks; ties go to larger tiles."""
         warps, own = pair
         blocks = -(-batch * -(-rows // (warps * own)) // target.cores)
         resident = min(blocks, 32, 4 * SHARED_BYTES // shared_bytes(form, warps, own))
@@ -108,7 +108,7 @@ class _Kernel(SplitAttention):
         self.pitch, self.deep = _pitch(depth), -(-depth // UNROLL) * UNROLL
 
     def vector(self, lane: Var, to: Buffer, index: tuple[Expr, ...], value: Load) -> Stmt:
-        """What is next of a row, moved at once."""
+        """Vector copy of UNROLL elements of a row."""
         return For(lane.name, UNROLL, "vectorize", Store(to, index, value))
 
     # --- the first launch ---------------------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class _Kernel(SplitAttention):
         )
 
     def score(self, product: Load, key: Expr) -> Expr:
-        """What softmax is taken of, at a row of the block and a key."""
+        """Attention score, of which softmax is taken, at a row of the block and a key."""
         own = transform(self.form.score, lambda e: cast(e.dtype, product) if e == self.form.product else e)
         return single(substitute(own, self.values_at(row=self.whole_row, key=key)))
 

@@ -1,4 +1,4 @@
-"""What kernels of attention have in common: loops, the values of axes, tiles that threads copy, stored results."""
+"""Base of attention kernels: loops, the values of axes, tiles that threads copy, stored results."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class _Finder:
         return FusedAxes(axes)
 
     def _body(self, t: Tensor, index: tuple[Expr, ...], reduced: FusedAxes) -> Expr | None:
-        """What a stage reduces for the element ``index``, at ``reduced``; None where that has other axes."""
+        """Reduced expression of a stage for the element ``index``, at ``reduced``; None where that has other axes."""
         body = t.body
         assert isinstance(body, Reduce)
         if [a.extent for a in body.axes] != [a.extent for a in reduced.axes]:

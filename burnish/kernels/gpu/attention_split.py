@@ -58,7 +58,7 @@ class SplitAttention(AttentionBlocks):
         return self.m * self.block_rows + self.row
 
     def kept(self, own: OwnBuffers, whole: Buffer, found: Sequence[Buffer]) -> Stmt:
-        """What one split has found, for the second launch."""
+        """Stores the partial maximum, total and sums of one split, for the second launch."""
         top, total, sums = found
         place = (self.split, self.b, self.whole_row)
         there = self.inside(self.whole_row, self.count, self.block_rows)

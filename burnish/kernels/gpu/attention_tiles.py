@@ -65,7 +65,7 @@ class AttentionTiles(AttentionBlocks):
         return self.fetched("query", self.query, self.form.query, self.form.depth, self.rows_of_queries)
 
     def tile_shape(self, tiles: int, count: int) -> tuple[int, int, int]:
-        """Of rows in shared memory: panels of as many elements as lie together."""
+        """Shape of ``count`` rows in shared memory: (panels, rows, elements of a panel)."""
         return -(-tiles * SIDE // self.panel), count, self.panel
 
     # --- loops --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""What templates for GPUs schedule: the stages that stay, and sums of products as tiles of a matrix product."""
+"""Forms that GPU templates schedule: the stages that stay, and sums of products as tiles of a matrix product."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class FusedAxes:
 
     @property
     def extent(self) -> int:
-        """Of all together."""
+        """Iterations of all axes together."""
         return prod(a.extent for a in self.axes)
 
     def at(self, index: Expr) -> Values:

@@ -1,4 +1,4 @@
-"""Several launches, one after another: whatever no other template schedules as one, such as Winograd's stages.
+"""Several launches, one after another: tasks that no other template schedules as one, such as Winograd's stages.
 
 Every stage that is kept becomes a task of its own, scheduled by the first template that can; what is between them lies
 in global memory. The end of a launch is where all blocks wait for each other.

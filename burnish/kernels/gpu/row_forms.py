@@ -56,7 +56,7 @@ class RowForm:
     index: tuple[Expr, ...]
 
     def ranges(self, extent: int) -> dict[str, int]:
-        """The extents of the variables in stages of so many elements."""
+        """Extents of the variables in stages of ``extent`` elements."""
         return {ROW.name: self.count, ELEMENT.name: max(extent, 1)}
 
     @property
@@ -65,7 +65,7 @@ class RowForm:
         return list(dict.fromkeys(s.extent for s in self.stages if s.extent))
 
     def accesses(self, extent: int) -> list[Load]:
-        """What stages of so many elements load or store in memory, at places that differ between elements."""
+        """Memory accesses of stages of ``extent`` elements, at places that differ between elements."""
         names = {s.buffer.name for s in self.stages}
         found = [x for s in self.stages if s.extent == extent for x in loads(s.value) if x.buffer.name not in names]
         if self.stages[-1].extent == extent and not self.stages[-1].number:
@@ -73,7 +73,7 @@ class RowForm:
         return [x for x in dict.fromkeys(found) if any(ELEMENT.name in i.variables for i in x.indices)]
 
     def shared_loads(self, extent: int) -> list[Load]:
-        """Loads that several stages of so many elements make, of places that are certainly inside of a buffer."""
+        """Loads that several stages of ``extent`` elements share, of places that are certainly inside of a buffer."""
         mine = [set(loads(s.value)) for s in self.stages if s.extent == extent]
         ranges = self.ranges(extent)
         return [

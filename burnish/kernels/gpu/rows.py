@@ -70,7 +70,7 @@ def _schedule(task: KernelTask, target: Target, form: RowForm, choice: Choice) -
 
 @dataclass(frozen=True)
 class Cut:
-    """``extent`` elements of a row as ``steps`` x ``warps`` x 32 vectors; ``name`` tells loops of cuts apart.
+    """``extent`` elements of a row as ``steps`` x ``warps`` x 32 vectors; ``name`` begins the names of its loops.
 
     ``held``: a thread's part fits into registers.
     """
@@ -82,7 +82,7 @@ class Cut:
 
     @property
     def vectors(self) -> int:
-        """Of the whole row."""
+        """Number of vectors of the whole row."""
         return self.extent // self.vector
 
     @property
@@ -139,7 +139,7 @@ class _Block:
         return For(f"{self.name}.block", -(-self.form.count // self.rows), "blockIdx.x", body)
 
     def chosen(self, cut: Cut) -> list[Load]:
-        """What is loaded once and held."""
+        """Loads that are made once and held in registers."""
         room = 2 * MOST_HELD // (cut.steps * cut.vector)
         return self.form.shared_loads(cut.extent)[:room] if cut.held else []
 

@@ -68,7 +68,7 @@ def _form(task: KernelTask, target: Target) -> SplitProduct | None:
 
 
 def _cycles(form: ContractionForm, target: Target, splits: int) -> float:
-    """What the model says of the best tile."""
+    """Modelled cycles of the product with the best tile, partial sums' traffic and launch included."""
     batch, rows, columns, depth = form.sizes
     if splits > 1 and depth < splits * SHALLOW:
         return float("inf")
@@ -114,7 +114,7 @@ def _with(t: Tensor, old: Tensor, new: Tensor, done: dict[int, Tensor]) -> Tenso
 
 
 def _launched(task: KernelTask, form: ContractionForm) -> list[Tensor]:
-    """What the two launches compute."""
+    """Outputs of the two launches: partial sums, and the result."""
     sums = next(t for t in task.stages() if t.name == f"{form.anchor.name}.parts")
     return [sums, task.outputs[0]]
 

@@ -45,7 +45,7 @@ def halves_form(task: KernelTask, target: Target) -> Attention | None:
 
 
 def registers(form: Attention, tiles: int, keys: int) -> int:
-    """Of a thread for scores and their halves, and for sums of values, with ``tiles`` of 16 rows of a warp."""
+    """Registers of a thread for scores and their halves, and sums of values, with ``tiles`` of 16 rows of a warp."""
     return tiles * (keys * 3 // 4 + -(-form.columns.extent // SIDE) * SIDE // 2)
 
 
@@ -61,7 +61,7 @@ def _fitting(form: Attention) -> list[tuple[int, int, int]]:
 
 
 def shared_bytes(form: Attention, warps: int, tiles: int, keys: int, stages: int) -> int:
-    """Of queries, and of keys and values that are under way."""
+    """Bytes of shared memory of a block: its queries, and keys and values of ``stages`` copies under way."""
     row = row_elements("float16")
     deep, wide = (-(-extent // row) * row for extent in form.sizes[3:])
     return 2 * (deep * warps * tiles * SIDE + stages * keys * (deep + wide))

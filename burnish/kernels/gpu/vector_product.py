@@ -136,7 +136,7 @@ class _Parts:
         return LoopProgram(self.task.name, tuple(t.buffer for t in (*self.task.inputs, *self.task.outputs)), body)
 
     def _sums(self) -> tuple[Stmt, Stmt]:
-        """What a lane adds up of the depth: ``each`` elements in every block of it."""
+        """Partial sums of a lane over the depth, ``each`` elements in every block of it: initialization and update."""
         form, stage = self.form, self.acc.name
         whole = [*self.blocks, ("lane", self.lanes), *self.few]
         index = [var(stage, name, "init.") for name, _ in whole]

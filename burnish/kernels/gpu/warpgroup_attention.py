@@ -40,7 +40,7 @@ def _form(task: KernelTask, target: Target) -> Attention | None:
 
 
 def _bytes(form: Attention, keys: int, stages: int) -> int:
-    """Of shared memory: of keys and values alone."""
+    """Bytes of shared memory: of keys and values alone, since queries are in registers."""
     return shared_bytes(form, 0, 1, keys, stages)
 
 
@@ -77,7 +77,7 @@ class _Groups(AttentionTiles):
     column_unit = PANEL
 
     def query_buffer(self) -> Buffer:
-        """What threads hold of them: [w, g, tile, n, t, p, h, q] of depth 16 n + 8 p + 2 t + q."""
+        """Queries in the threads' registers: [w, g, tile, n, t, p, h, q] of depth 16 n + 8 p + 2 t + q."""
         shape = (self.warps, ROWS_OF_QUADS, self.tiles, self.deep, QUAD, 2, 2, 2)
         return self.buffer("query", shape, dtype=self.dtype)
 
@@ -95,7 +95,7 @@ class _Groups(AttentionTiles):
         return self.of_threads(self.each("tile", self.tiles, body))
 
     def held(self, name: str, buffer: Buffer, n: Expr) -> tuple[Expr, tuple[Expr, ...]]:
-        """What a thread and its neighbours hold of a left operand, and the loops p, t, q over columns of tile ``n``."""
+        """Left operand in the registers of a quad's threads, and the loops p, t, q over columns of tile ``n``."""
         p, t, q = (self.var(f"{name}.{part}") for part in "ptq")
         return Load(buffer, (self.w, self.g, self.tile, n, t, p, self.h, q)), (p, t, q)
 
@@ -105,7 +105,7 @@ class _Groups(AttentionTiles):
         return self.nested(name, [*_sums(panels), ("p", 2), ("t", QUAD), ("q", 2)], store)
 
     def place(self, name: str) -> tuple[Expr, ...]:
-        """Of an element of such a nest among the sums."""
+        """Index of an element of the nest ``name`` among the sums."""
         v, j, e = (self.var(f"{name}.{part}") for part in "vje")
         return (*self.own, self.tile, v * (PANEL // PART) + j, self.h, e)
 

@@ -1,4 +1,4 @@
-"""What a decoupled accelerator computes of a task: one sum of products of int8, and integers behind it."""
+"""Form of a task for a decoupled accelerator: one sum of products of int8, and integers behind it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from burnish.machines.vdla.config import Config
 
 @dataclass(frozen=True)
 class VdlaSum:
-    """A convolution or product: its sums, the loads that it multiplies, what stands beside (one element a channel, or
-    one an output), and its sizes.
+    """Int8 convolution or product: its sums, the loads that it multiplies, other operands, and its sizes.
+
+    Other operands have one element a channel (``channels``) or one an output (``images``).
     """
 
     sums: Tensor

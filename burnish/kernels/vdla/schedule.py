@@ -49,8 +49,8 @@ class BufferRoles:
 
 @dataclass(frozen=True)
 class Dimensions:
-    """Which loops of the output are channels and, by their axes, rows and columns; ``wide``: the operands beside that
-    have all of them, ``narrow`` those of a number a channel, with the number of their channel's dimension. ``layouts``:
+    """Loops of the output that are channels and, by their axes, rows and columns. ``wide``: other operands that have
+    all of them, ``narrow`` those of a number a channel, with the number of their channel's dimension. ``layouts``:
     of on-chip buffers; ``entries``: the dimensions of data and weight of which an entry is made.
     """
 

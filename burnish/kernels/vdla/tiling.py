@@ -44,7 +44,7 @@ class BlockedConv:
         return self.batch * self.outputs * self.inputs * self.rows * self.columns * self.taps
 
     def window(self, rows: int, columns: int) -> tuple[int, int]:
-        """Rows and columns of the input that so many of the output read."""
+        """Receptive field: rows and columns of the input that ``rows`` x ``columns`` of the output read."""
         return (
             (rows - 1) * self.strides[0] + (self.kernel[0] - 1) * self.dilations[0] + 1,
             (columns - 1) * self.strides[1] + (self.kernel[1] - 1) * self.dilations[1] + 1,

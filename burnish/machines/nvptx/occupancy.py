@@ -12,7 +12,7 @@ from burnish.machines.nvptx.warp import WARP
 
 @dataclass(frozen=True)
 class Multiprocessor:
-    """What one has for its blocks: threads, blocks, registers of four bytes, bytes of shared memory.
+    """Resources of a multiprocessor: threads, blocks, registers of four bytes, bytes of shared memory.
 
     Registers are given to warps in pieces of ``granule``; a block takes ``reserved`` bytes more than it asks for.
     """
@@ -29,7 +29,7 @@ MULTIPROCESSORS = {"sm_80": Multiprocessor(), "sm_90a": Multiprocessor(shared=22
 
 
 def resident_blocks(cpu: str, threads: int, registers: int, shared: int) -> int:
-    """Blocks of so many threads, registers a thread and bytes of shared memory that run on a multiprocessor at once."""
+    """Occupancy: blocks on a multiprocessor at once, by threads, registers a thread and bytes of shared memory."""
     m = MULTIPROCESSORS[cpu]
     warps = -(-threads // WARP)
     of_warp = -(-registers * WARP // m.granule) * m.granule

@@ -42,7 +42,7 @@ def _combined(f: CodeEmitter, kind: str, dtype: str, a: str, b: str) -> str:
 
 
 def _moved(f: CodeEmitter, dtype: str, value: str, step: int) -> str:
-    """What the thread holds whose number in the warp differs by the bits of ``step``."""
+    """Warp shuffle: the value of the thread whose number in the warp differs by the bits of ``step``."""
     f.declare("gpu.shuffle", "i32", ["i32", "i32"])
     element, bits = _LLVM[dtype], ITEM_BYTES[dtype] * 8
     whole = value if dtype in INTS else f.result(f"bitcast {element} {value} to i{bits}", "int64").text

@@ -87,7 +87,7 @@ class WgmmaShape:
 
     @property
     def suffix(self) -> str:
-        """What tells it from others of its type and width."""
+        """Name suffix, unique among instructions of one type and width."""
         words = ("columns", "held", "first")
         return "".join(f".{word}" for word in words if getattr(self, word))
 
@@ -205,7 +205,7 @@ def _descriptor(name: str, panels: bool) -> str:
 
 
 def _tied(count: int) -> tuple[str, str, str, str]:
-    """Of ``count`` sums that an instruction changes: their type, parameters, constraints, and names in its text."""
+    """Operands for ``count`` sums that an instruction updates: type, parameters, constraints, and names in its text."""
     kind = "{" + ", ".join(["float"] * count) + "}"
     given = ", ".join(f"float %c{i}" for i in range(count))
     constraints = ",".join([*["=f"] * count, *map(str, range(count))])

@@ -19,8 +19,8 @@ KEPT = 256  # decoded kernels
 
 @dataclass(frozen=True)
 class Run:
-    """What one run of a kernel took: ``cycles``, those each unit was ``busy``, ``products`` of the core, ``vectors``
-    of the ALU (resets count as such), ``bytes`` moved from and to DRAM.
+    """Counters of a run of a kernel: ``cycles``, those each unit was ``busy``, ``products`` of the core, ``vectors`` of
+    the ALU (resets count as such), ``bytes`` moved from and to DRAM.
     """
 
     cycles: int

@@ -84,7 +84,7 @@ def formats(config: Config) -> Mapping[str, tuple[BitField, ...]]:
 
 
 def _bits(entries: int) -> int:
-    """Bits of an address of so many entries."""
+    """Bits of an address in a memory of ``entries`` entries; at least 1."""
     return max((entries - 1).bit_length(), 1)
 
 

@@ -29,7 +29,7 @@ class InstructionLoop:
 
 @dataclass(frozen=True)
 class InstructionNest:
-    """An instruction for all iterations of loops: its ``kind``, ``fields`` beside addresses, and for each operand its
+    """An instruction for all iterations of loops: its ``kind``, ``fields`` except addresses, and for each operand its
     buffer (None: it has no such operand) and address in entries. ``guards``: what must hold around it.
     """
 

@@ -113,7 +113,7 @@ def transfer_of(stmt: Stmt, config: Config, ranges: Mapping[str, int]) -> Transf
 
 
 def _source(value: Expr) -> tuple[tuple[Expr, ...], Load]:
-    """What must hold for a value to be no zero, and the memory it is of."""
+    """Source of a padded copy: conditions under which a value is no padding, and its load. Raises ScheduleError."""
     conditions = []
     while isinstance(value, (Select, Cast)):
         if isinstance(value, Select):

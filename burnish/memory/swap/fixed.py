@@ -87,7 +87,7 @@ Row = tuple[frozenset[int], int]  # gaps over a step, and the bytes left for the
 
 
 def crossings(problem: SwapProblem, every: Sequence[Gap], capacity: int) -> list[Row]:
-    """For each step that cannot hold all gaps over it: these, and the bytes beside what the step needs.
+    """Capacity constraints: for each step that cannot hold all gaps over it, these, and the bytes that the step leaves.
 
     Rows that one close to them implies are left out: going forwards tensors only come, going backwards they only leave.
     """
@@ -197,7 +197,7 @@ class _Formulation:
         return [(int(a), int(b)) for a, b in np.argwhere(inside & ~implied)]
 
     def _filled(self, stay: set[int]) -> set[int]:
-        """The bridged gaps, and those that there is room for beside them, small ones first."""
+        """Greedily bridges further gaps in the room that is left, small ones first; returns all bridged ones."""
         left = [room - self._bytes(over & stay) for over, room in self.rows]
         rows_of: dict[int, list[int]] = {i: [] for i in self.columns if i not in stay}
         for r, (over, _) in enumerate(self.rows):

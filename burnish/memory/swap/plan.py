@@ -121,7 +121,7 @@ def live_bytes(problem: SwapProblem, plan: SwapPlan) -> list[int]:
 def write_out(
     problem: SwapProblem, order: Sequence[int], kept: Sequence[Iterable[str]], stored: Mapping[str, bool]
 ) -> list[Action]:
-    """The actions of an order: ``kept[i]`` stays in fast memory while ``order[i]`` runs, beside what that step needs.
+    """The actions of an order: ``kept[i]`` stays in fast memory while ``order[i]`` runs, with all that this step needs.
 
     What a step reads and fast memory lacks is loaded; tensors in ``stored``, and results, are stored when a step has
     written them for the first time; what the next step neither keeps nor needs is dropped.

@@ -111,7 +111,7 @@ class SwapFile:
 
 @dataclass(frozen=True)
 class Executed:
-    """What an execution moved, and the most bytes of tensors that were in main memory at once."""
+    """Traffic of an execution, in bytes, and the most bytes of tensors that were in main memory at once."""
 
     loaded: int
     stored: int
