@@ -138,7 +138,7 @@ def _compiled(cell: Cell, folder: Path) -> Callable[..., Any]:
     if cell.way == "tuned":
         arguments |= {"tune": bn.Tune(trials=2), "records": folder / "records.jsonl"}
     made = bn.compile(model, example, **arguments)
-    device = TARGETS[cell.target]
+    device: Callable[[], Any] | None = TARGETS[cell.target]
     if cell.way != "saved and loaded" and device is not CpuEmulator:
         return made
     made.save(folder / "m.bn")
