@@ -24,12 +24,9 @@ def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Grap
 
     ``of``: the tensor, or tensors, whose sum is differentiated. One of several elements is weighted by an input of its
     type, called ``name.seed``, which the graph has behind its own: vector-Jacobian products. Raises ModelError for
-    tensors that do not exist or are no floats, and for a graph with open dimensions; UnsupportedOperator, naming node
-    and operator, for one that has no gradient.
+    tensors that do not exist or are no floats; UnsupportedOperator, naming node and operator, for one that has no
+    gradient.
     """
-    if graph.dims:
-        dims = ", ".join(d.name for d in graph.dims)
-        raise ModelError(f"gradients: found open dimensions {dims}; allowed: a graph with fixed shapes")
     builder = GraphBuilder.of(graph)
     names: Sequence[str] = [of] if isinstance(of, str) else of
     for name in names:
