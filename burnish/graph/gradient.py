@@ -15,6 +15,7 @@ from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rounds_gradient import reverse_rounds
 from burnish.graph.sums import Sums
 from burnish.loops.expr import FLOATS
+from burnish.loops.sizes import dims_of
 from burnish.ops.adjoint import application
 from burnish.ops.operator import DERIVED, Application, Composed, Refused
 
@@ -100,6 +101,12 @@ def _adjoints(
             None if not want else _derived(builder, node, types, number, seeds) if rule == DERIVED else rule
             for number, (rule, want) in enumerate(zip(rules, wanted, strict=True))
         ]
+    except TypeError as error:
+        dims = ", ".join(sorted(d.name for d in dims_of(extent for shape, _ in types for extent in shape)))
+        if not dims:
+            raise
+        found = f"gradient of node '{node.name}' ({node.op}): open dimensions {dims}: {error}"
+        raise UnsupportedOperator(f"{found}; allowed: numbers for them") from error
     except ModelError as error:
         raise UnsupportedOperator(f"gradient of node '{node.name}' ({node.op}): {error}") from error
 

@@ -301,11 +301,11 @@ class GraphBuilder:
         shape = self.types[x].shape
         own = range(len(shape)) if axes is None else axes
         found = self.constant(np.array(math.prod(shape[d] for d in own if not is_size(shape[d]))), dtype=dtype)
+        # Of an input where one has the extent: what a kernel reads must be kept until then.
+        given = {n: (name, e) for name in reversed(self._inputs) for e, n in enumerate(self.types[name].shape)}
         for d in own:
             if is_size(shape[d]):
-                # Of an input where one has this extent: what a kernel reads must be kept until then.
-                places = ((name, e) for name in self._inputs for e, n in enumerate(self.types[name].shape) if n is shape[d])
-                source, axis = next(places, (x, d))
+                source, axis = given.get(shape[d], (x, d))
                 extent = self.add("reshape", self.add("shape_of", source, dims=(axis,)), shape=())
                 found = self.add("mul", found, self.add("cast", extent, to=dtype))
         return found
