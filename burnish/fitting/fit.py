@@ -18,16 +18,17 @@ from burnish.driver.importing import import_model
 from burnish.driver.torch_module import TorchModule
 from burnish.errors import CheckpointError
 from burnish.fitting.checkpoint import Checkpoint
-from burnish.fitting.companions import companions_of, with_rows
+from burnish.fitting.companions import companions_of, of_open_batch, with_rows
 from burnish.fitting.data import Source, source
 from burnish.fitting.loop import Trainer, TrainingLimits
 from burnish.fitting.progress import shown
 from burnish.fitting.report import TrainingProgress, TrainingReport
 from burnish.frontend.onnx import Imported
 from burnish.frontend.torch.dtypes import to_torch
-from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network
+from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network, open_rows
 from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
+from burnish.loops.sizes import greatest, hinted, is_size, least
 from burnish.runtime.module import Module
 from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, trained
 from burnish.train.step import Train, noted_indices, noted_labels, parameters_of, trained_constants
@@ -166,13 +167,17 @@ def prepare(
         infers, signature, origins = found.graph, found.signature, found.origins
         inference_of = partial(with_rows_of, inference=True)
     guarded = replace(train, guard=True)
-    step: Module = compile(graph, train=guarded, **arguments)
+    target = arguments.get("target", "cpu")
+    step = of_open_batch(lambda opened: compile(opened, train=guarded, **arguments), graph, with_rows_of, target)
     batches = source(data, step.inputs, shuffle=shuffle, seed=seed)
     checked: Source | None = None
     evaluation = None
     if valid is not None:
         changed = {state.name for state in step.states}
-        evaluation = compile(evaluation_graph(infers, train, changed), **{**arguments, "rewrite": False})
+        evaluation = of_open_batch(
+            lambda opened: compile(evaluation_graph(opened, train, changed), **{**arguments, "rewrite": False}),
+            infers, inference_of, target,
+        )  # fmt: skip
         evaluation.note(labels=noted_labels(infers, train), indices=noted_indices(infers))
         checked = source(valid, evaluation.inputs, shuffle=False)
     trainer = Trainer(
@@ -224,10 +229,14 @@ def _with_rows(
 ) -> Graph:
     """The model for batches of ``rows`` rows: imported anew where it can be, else derived from its ``graph``.
 
+    ``rows`` may be a size: then the batch is open.
     Raises ModelError, UnsupportedOperator and PlanError where there is none.
     """
     if is_network(model) and example_inputs is not None:
         size = graph.types[graph.inputs[0]].shape[0]
+        if is_size(rows):
+            opened = open_rows(model, example_inputs, size, "rows", (least(rows), greatest(rows), 1, hinted(rows)))
+            return import_torch(model, example_inputs, opened, training=True, inference=inference).graph
         return import_torch(model, first_rows(example_inputs, size, rows), training=True, inference=inference).graph
     if batch is not None:
         return import_batch(model, rows, shapes, fix).graph
@@ -241,13 +250,17 @@ def import_batch(
     fix: Mapping[str, Any] | None = None,
 ) -> Imported:
     """The model to train with ``batch`` for the first extents that it leaves open. Raises ParameterError."""
-    check_count("batch", batch, 1)
+    check_count("batch", hinted(batch), 1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = import_model(model, shapes, fix, training=True)
     if found.assumed:
         types = found.graph.types
-        chosen = {name: (batch, *types[name].shape[1:]) for name in found.assumed}
+        extent: int | str = batch
+        if is_size(batch):
+            extent = str(batch)
+            shapes = {**(shapes or {}), extent: (least(batch), greatest(batch), 1, hinted(batch))}
+        chosen = {name: (extent, *types[name].shape[1:]) for name in found.assumed}
         return import_model(model, {**(shapes or {}), **chosen}, fix, training=True)
     first = found.graph.types[found.graph.inputs[0]].shape
     if not first or first[0] != batch:
