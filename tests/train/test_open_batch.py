@@ -20,7 +20,7 @@ from burnish.runtime.sized import plan_at
 from tests.train.networks import perceptron, rows
 
 MOST = 12
-SIZES = (1, 5, MOST)
+SIZES = (1, MOST)
 Network = tuple[nn.Module, Callable[[int], Tensor]]
 
 
@@ -89,7 +89,7 @@ def test_one_step_equals_the_fixed_step_of_each_size(network: Callable[[], Netwo
             x, label = data(n).numpy(), np.random.default_rng(seed).integers(0, 3, n)
             assert abs(step(x, label) - fixed(x, label)) <= 1e-5
         same_states(step, fixed)
-    with pytest.raises(InputError, match="allowed: 1 to 12"):
+    with pytest.raises(InputError, match="n from 1 to 12"):
         step(data(MOST + 1).numpy(), np.zeros(MOST + 1, np.int64))
 
 
