@@ -344,12 +344,12 @@ def tuned(
             _check_train(train, None)
             step = training_graph(found.graph, train, found.weights)
             graph, rewrite = replace(step, states={}), False
-        if graph.dims:
+        if graph.dims and (devices is not None or not machine.is_host):
             named = ", ".join(f"'{d}'" for d in graph.dims)
-            found_text = f"a model with open dimensions {named}"
-            raise ParameterError(f"tune: found {found_text}; allowed: numbers, one size at a time")
+            raise ParameterError(f"tune: found open dimensions {named}; allowed on another device: numbers")
         if graph.states:
             raise ParameterError(f"tune: found a model with states {[*graph.states]}; allowed: a model without")
+        rewrite = rewrite if not graph.dims else False
         if rewrite:
             chosen = rewrite_model(
                 graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,

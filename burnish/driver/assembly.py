@@ -76,7 +76,8 @@ def assemble(made: Compilation) -> Executable:
     kernels = [*(s.kernel for s in stages), *natives]
     intervals, pairs, home = live_values(made)
     symbolic = any(is_size(i.nbytes) for i in intervals)
-    memory = plan([replace(i, nbytes=hinted(i.nbytes)) for i in intervals], pairs)
+    at_hint = [replace(i, nbytes=hinted(i.nbytes)) for i in intervals]
+    memory = plan(at_hint, pairs)
     places = {
         i.name: Slot("arena", at) if symbolic else Slot("arena", 0, memory.offsets[i.name])
         for at, i in enumerate(intervals)
@@ -131,7 +132,7 @@ def assemble(made: Compilation) -> Executable:
             "domains": plain_domains(domains),
             **({STRUCTURES: structures} if structures else {}),
             **({"driven_by": driver} if made.target.machine.offloads else {}),
-            "live": [] if symbolic else list(live_bytes(intervals, memory.in_place)),
+            "live": list(live_bytes(at_hint, memory.in_place)),
         },
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),

@@ -29,7 +29,7 @@ from burnish.graph.costs import DIRECT_EFFICIENCY, KERNEL, roofline_seconds
 from burnish.graph.fuse import Group, renamed_inputs, renamed_outputs
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, TensorType
-from burnish.loops.sizes import hinted
+from burnish.loops.sizes import greatest, hinted
 from burnish.loops.tensor import placeholder
 from burnish.machines.target import Target
 from burnish.memory.budget import Planner, Recomputation
@@ -41,6 +41,7 @@ from burnish.memory.work import Order, Work, WorkItem
 from burnish.ops.classify import flops
 from burnish.pipeline.plan import DEFAULTS, Choices, KernelPlan
 from burnish.runtime.module import Module
+from burnish.runtime.sized import plan_at, upper_ends
 
 Seconds = Callable[[Built], float]
 
@@ -59,13 +60,13 @@ class StepWork:
     def arena(self, order: Order) -> int:
         """Bytes of the arena of an order, as they will be."""
         intervals, pairs, _ = live_values(self.ordered(order))
-        return plan(intervals, pairs).arena_bytes
+        return plan([replace(i, nbytes=greatest(i.nbytes)) for i in intervals], pairs).arena_bytes
 
 
 def training_step(made: Compilation, seconds: Seconds) -> StepWork:
     """A compiled step as work, with its calls where they free memory earliest: updates as soon as gradients are there.
 
-    ``seconds``: what a call takes.
+    ``seconds``: what a call takes. Memory is that where open dimensions are at their upper bounds.
     """
     made = _ordered(made, earlier(_work(made, seconds)))
     return StepWork(made, _work(made, seconds))
@@ -90,9 +91,11 @@ def trained_within(
     if budget is None:
         return make_module(step.made, threads)
     found = wanted(Planner(step.work), budget)
-    module = make_module(step.ordered(found.order), threads)
-    if module.memory["arena"] > found.arena:
-        raise VerificationError(f"memory plan: {module.memory['arena']} bytes are needed, {found.arena} were planned")
+    ordered = step.ordered(found.order)
+    module, ends = make_module(ordered, threads), upper_ends(made.graph.dims)
+    arena = plan_at(module.executable, ends).arena_bytes if ends else module.memory["arena"]
+    if arena > found.arena:
+        raise VerificationError(f"memory plan: {arena} bytes are needed, {found.arena} were planned")
     module.note(recomputation=told(step.work, found, budget))
     return module
 
@@ -171,7 +174,7 @@ def _work(made: Compilation, seconds: Seconds) -> Work:
     waits for its pieces.
     """
     intervals, pairs, home = live_values(made)
-    graph, nbytes = made.graph, {interval.name: hinted(interval.nbytes) for interval in intervals}
+    graph, nbytes = made.graph, {interval.name: greatest(interval.nbytes) for interval in intervals}
     for step in made.calls:  # results of the caller and states, which are in no arena
         nbytes.update((home[n].buffer, 0) for n in step.group.outputs if home[n].buffer not in nbytes)
     number = {name: i for i, name in enumerate(nbytes)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import isqrt, sqrt
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,22 @@ from burnish.boards.leasing import Devices
 from burnish.driver.compilation import Progress, assemble, compile_kernels
 from burnish.driver.stages import HostStage, KernelStage, NestedStage, RepeatStage
 from burnish.errors import TargetError
+from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.graph.specialize import graph_at
 from burnish.machines.target import Target, host
+from burnish.measure.accuracy import scaled_error, tolerance
 from burnish.measure.boards import compare_on_board
-from burnish.measure.comparison import Comparison
+from burnish.measure.comparison import Comparison, time_in_turns
+from burnish.measure.samples import random_inputs
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
 from burnish.runtime.devices import bench_for, device_for, is_timed, usual_threads
 from burnish.runtime.executable import Executable
 from burnish.runtime.module import Module
+from burnish.runtime.steps import TensorSpec
 from burnish.tune.choices import recorded_choices, runs_cold
 from burnish.tune.evaluate import Evaluator
 from burnish.tune.pretrained import shipped
@@ -35,6 +41,8 @@ from burnish.tune.validation import InModelValidator, Validator
 BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unrolled more than any register file holds
 
 GRID_LIMIT = 20.0  # as BUILD_LIMIT, where a thread's work is written out many times
+TURNS = 2.0  # seconds of a comparison at one size
+
 RUN_LIMIT, BOARD_LIMIT = 5.0, 60.0  # seconds of a kernel with its check, here; of a call on a board
 
 
@@ -77,6 +85,7 @@ def tune_model(
             raise TargetError(f"tune: {error}") from None
     elif not target.is_host and devices is None:
         raise TargetError(f"tune: the target is {target.cpu} ({target.triple}), this machine is {host().cpu}")
+    opened, graph = graph, graph_at(graph, {d.name: d.hint for d in graph.dims})
     store, threads = RecordFile(records), threads or (1 if devices is not None else usual_threads(target))
     tasks = tuning_tasks(optimize(graph, exact, target), target, exact)
     usual = devices is None and runs_cold(
@@ -90,7 +99,7 @@ def tune_model(
         if progress is not None:
             progress("tune", *_done(session))
 
-    def compiled(choices: Choices) -> tuple[Module, list[tuple[str, ...]]]:
+    def compiled(choices: Choices, graph: Graph = graph) -> tuple[Module, list[tuple[str, ...]]]:
         made = compile_kernels(graph, target, exact, cache_dir, progress, choices)
         parts = [_kernels_of(s) for s in made.computed if not isinstance(s, HostStage)]
         return _module(assemble(made), threads, target), [
@@ -120,12 +129,36 @@ def tune_model(
     else:
         with Sandbox(machine=target.machine) as sandbox:
             gain = sandbox.compare(plain, tuned, dtypes, exact=exact)
+    if opened.dims and gain.second_wins:
+        plain, tuned = (compiled(c, opened)[0] for c in (DEFAULTS, recorded_choices(store, target, threads, cold)))
+        gain = _over_sizes(plain, tuned, opened, exact)
+    elif opened.dims:
+        plain = compiled(DEFAULTS, opened)[0]
     if gain.outcome != "ok":
         warnings.warn(
             f"tune: the tuned model beside the untuned one: {gain.outcome}: {gain.error}; the untuned one is taken",
             RuntimeWarning, stacklevel=2,
         )  # fmt: skip
     return Tuned(tuned if gain.second_wins else plain, outcome, gain)
+
+
+def _over_sizes(plain: Module, tuned: Module, graph: Graph, exact: bool) -> Comparison:
+    """Two modules with open dimensions, timed at the hints and at two further sizes: the comparison at the size that
+    gains least, or at the first at which their answers differ.
+    """
+    allowed = tolerance({t.dtype for t in graph.types.values()}, exact) * sqrt(len(graph.nodes))
+    hints = {d.name: d.hint for d in graph.dims}
+    ends = [{d.name: isqrt(max(end(d), 1) * d.hint) for d in graph.dims} for end in (lambda d: d.low, lambda d: d.high)]
+    found = []
+    for sizes in (hints, *ends):
+        fixed = graph_at(graph, sizes)
+        specs = [TensorSpec(name, fixed.types[name].shape, fixed.types[name].dtype) for name in fixed.inputs]
+        feeds = random_inputs(specs, 0, input_domains(fixed))
+        one, other = (found if isinstance(found, tuple) else (found,) for found in (plain(**feeds), tuned(**feeds)))
+        if (difference := scaled_error(other, one)) > allowed:
+            return Comparison(outcome="wrong", error=f"answers at {sizes} differ by {difference:.1e}")
+        found.append(time_in_turns(plain, tuned, feeds, most_seconds=TURNS))
+    return max(found, key=lambda each: each.high)
 
 
 def _kernels_of(stage: KernelStage | RepeatStage | NestedStage) -> Sequence[KernelStage]:

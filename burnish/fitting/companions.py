@@ -7,10 +7,15 @@ from functools import lru_cache, partial
 from typing import Any
 
 from burnish.driver.api import compile
-from burnish.errors import BurnishError, ModelError
+from burnish.errors import BurnishError, ModelError, ParameterError, TargetError, UnsupportedOperator
 from burnish.fitting.loop import Companions
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim, is_size
+from burnish.machines.target import Target
+from burnish.machines.target import target as find_target
 from burnish.parallel.programs.micro import micro_graph
+from burnish.runtime.devices import device_for
+from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
 from burnish.train.evaluation import evaluation_graph
@@ -81,8 +86,54 @@ def step_companions(graph: Graph, train: Train, **arguments: Any) -> Companions:
     return _made(states, graph, train, of_rows, of_rows, **arguments)
 
 
+def of_open_batch(
+    make: Callable[[Graph], Module], graph: Graph, of_rows: Callable[[int], Graph], target: str | Target = "cpu"
+) -> Module:
+    """The module that ``make`` compiles of a model for any number of rows up to the batch of ``graph``.
+
+    Where there is none it is that of ``graph`` itself, and notes as ``fixed_rows`` why. ``of_rows``: as of
+    :func:`companions_of`, but also from a size.
+    """
+    shape = graph.types[graph.inputs[0]].shape if graph.inputs else ()
+    reason = "the batch is of one row"
+    if shape and shape[0] > 1:
+        try:
+            _check_takes_sizes(find_target(target))
+            for low in (1, 2):  # of one row there may be no statistics
+                try:
+                    return make(_same_parameters(of_rows(dim("rows", low, shape[0], hint=shape[0])), graph))
+                except ModelError as error:
+                    reason = str(error)
+        except ParameterError:
+            raise
+        except BurnishError as error:
+            reason = str(error)
+    made = make(graph)
+    made.note(fixed_rows=reason)
+    return made
+
+
+def _check_takes_sizes(machine: Target) -> None:
+    """Raises TargetError for a target whose modules take fixed sizes only."""
+    if device_for(machine.machine, fingerprint(machine.triple, machine.cpu, machine.features)) is not None:
+        raise TargetError(f"target '{machine.name}' takes fixed sizes")
+
+
+def _same_parameters(opened: Graph, graph: Graph) -> Graph:
+    """The graph with an open batch. Raises UnsupportedOperator where it differs in more than the batch."""
+    kept = {name: value.shape for name, value in graph.constants.items() if value.ndim}
+    found = {name: value.shape for name, value in opened.constants.items()}
+    if opened.inputs != graph.inputs or any(found.get(n) != s for n, s in kept.items() if n in _read(opened)):
+        raise UnsupportedOperator("with an open batch the model is another graph")
+    return opened
+
+
+def _read(graph: Graph) -> set[str]:
+    return {name for node in graph.nodes for name in node.inputs}
+
+
 def with_rows(graph: Graph, rows: int) -> Graph:
-    """``graph`` for batches of ``rows`` rows, dimension 0 of its inputs; names are the same.
+    """``graph`` for batches of ``rows`` rows, a number or a size, dimension 0 of its inputs; names are the same.
 
     Between the graph of one row and that of the whole batch, which :func:`burnish.parallel.programs.micro.micro_graph`
     proves to compute the same of each row, extents and attributes are linear in the rows. Raises PlanError where there
@@ -116,4 +167,7 @@ def with_rows(graph: Graph, rows: int) -> Graph:
 
 def _cut(b: GraphBuilder, name: str, single: str, rows: int) -> str:
     """A constant of which every row reads its own, for the first rows; another operand as it is."""
-    return name if name == single else b.constant(b.constants[name][:rows], b.fresh(f"{name}.rows"))
+    if name == single or not is_size(rows):
+        return name if name == single else b.constant(b.constants[name][:rows], b.fresh(f"{name}.rows"))
+    shape = b.types[name].shape
+    return b.add("slice", name, starts=(0,) * len(shape), extents=(rows, *shape[1:]))

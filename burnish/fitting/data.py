@@ -18,6 +18,7 @@ import numpy as np
 from burnish.base.arguments import check_count, check_flag, refusal
 from burnish.base.files import open_regular
 from burnish.errors import DataError
+from burnish.loops.sizes import greatest
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.steps import TensorSpec
 
@@ -216,12 +217,13 @@ def bound(batch: Batch, inputs: Sequence[TensorSpec]) -> list[np.ndarray]:
     if len(values) != len(inputs):
         raise DataError(f"batch: found {len(values)} arrays; allowed: {', '.join(names)}")
     arrays = [_array(value, spec) for value, spec in zip(values, inputs, strict=True)]
-    rows, size = {a.shape[0] if a.ndim else 0 for a in arrays}, inputs[0].shape[0] if inputs[0].shape else 0
+    rows, size = {a.shape[0] if a.ndim else 0 for a in arrays}, greatest(inputs[0].shape[0]) if inputs[0].shape else 0
     if len(rows) == 1 and 0 < (found := rows.pop()) < size and _alike(arrays, inputs, found):
         return arrays
     for array, spec in zip(arrays, inputs, strict=True):
-        if array.shape != spec.shape:
-            raise DataError(f"batch: '{spec.name}': found shape {list(array.shape)}; allowed: {list(spec.shape)}")
+        whole = tuple(map(greatest, spec.shape))
+        if array.shape != whole:
+            raise DataError(f"batch: '{spec.name}': found shape {list(array.shape)}; allowed: {list(whole)}")
     return arrays
 
 
@@ -248,14 +250,14 @@ def _by_name(given: Mapping[str, Any], inputs: Sequence[TensorSpec]) -> dict[str
 
 
 def _batch_of(inputs: Sequence[TensorSpec]) -> int:
-    """The first extent of the inputs, which is a batch's."""
+    """The first extent of the inputs, which is a batch's, and the most of it where it is open."""
     extents = {spec.shape[0] if spec.shape else 0 for spec in inputs}
     if len(extents) != 1 or 0 in extents:
         raise DataError(
             f"data: found inputs {', '.join(map(str, inputs))}; allowed for arrays of rows: inputs and labels with the "
             "same first extent, the batch; for others give an iterable of batches"
         )
-    return int(extents.pop())
+    return greatest(extents.pop())
 
 
 def _present(value: float | None) -> float:

@@ -20,6 +20,7 @@ from burnish.errors import CheckpointError, DataError, DivergenceError, InputErr
 from burnish.fitting.checkpoint import Checkpoint, Folder
 from burnish.fitting.data import Batch, Source, bound
 from burnish.fitting.report import Evaluation, StopReason, TrainingProgress, TrainingReport
+from burnish.loops.sizes import greatest, least
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
 from burnish.train.evaluation import Metric
@@ -136,8 +137,9 @@ class Trainer:
 
     ``step``: a module of ``burnish.compile(model, train=)``. ``evaluation``: one of ``evaluation_graph``, for
     ``validation_data``. ``checkpoint``: a folder, or one that is open; ``facts`` of the training are kept in it, JSON.
-    ``progress`` is called after every call of the step, and ends training by returning true. A batch of fewer rows goes
-    to the step that ``companions`` has for it, with the present states; without one it is left out, and counted.
+    ``progress`` is called after every call of the step, and ends training by returning true. A batch of other rows than
+    the step takes goes to the one that ``companions`` has for it, with the present states; without one it is left out,
+    and counted.
     """
 
     def __init__(
@@ -262,8 +264,9 @@ class Trainer:
         place.batch += 1
         arrays = bound(batch, self.step.inputs)
         rows = arrays[0].shape[0] if arrays[0].ndim else 0
-        other = None if rows == self._size else self._companions.step(rows)
-        if rows != self._size and other is None:
+        own = _takes(self.step.inputs, rows)
+        other = None if own else self._companions.step(rows)
+        if not own and other is None:
             place.left_out += rows
             return False
         try:
@@ -282,7 +285,7 @@ class Trainer:
     def _size(self) -> int:
         """Rows of a whole batch."""
         shape = self.step.inputs[0].shape
-        return shape[0] if shape else 0
+        return greatest(shape[0]) if shape else 0
 
     def _refused(self, error: InputError) -> DataError:
         """The error of a batch that the step refuses; what was trained before it is kept."""
@@ -383,12 +386,15 @@ class Trainer:
 
     def _evaluated(self, module: Module, validation_data: Source) -> Evaluation:
         sums = dict.fromkeys(self._metrics, 0.0)
-        size = module.inputs[0].shape[0] if module.inputs[0].shape else 0
         loss, rows, left = 0.0, 0, 0
         for number, batch in enumerate(validation_data.epoch(0)):
             arrays = bound(batch, module.inputs)
             found = arrays[0].shape[0] if arrays[0].ndim else 1
-            other = module if found == size or not size else self._companions.evaluation(found)
+            other = (
+                module
+                if not module.inputs[0].shape or _takes(module.inputs, found)
+                else self._companions.evaluation(found)
+            )
             if other is None:
                 left += found
                 continue
@@ -470,6 +476,12 @@ class Trainer:
             kept.history["loss"].tolist(), [Evaluation(**e) for e in kept.facts["evaluations"]],
         )  # fmt: skip
         self._resumed = self._place.call
+
+
+def _takes(inputs: Sequence[TensorSpec], rows: int) -> bool:
+    """Whether a module with these inputs takes a batch of so many rows."""
+    size = inputs[0].shape[0] if inputs[0].shape else 0
+    return least(size) <= rows <= greatest(size)
 
 
 def _is_finite(array: np.ndarray) -> bool:

@@ -14,16 +14,16 @@ from burnish.driver.api import compile
 from burnish.driver.checks import check_common, check_model
 from burnish.driver.importing import import_model
 from burnish.errors import BurnishError
-from burnish.fitting.companions import companions_of, with_rows
+from burnish.fitting.companions import companions_of, of_open_batch, with_rows
 from burnish.fitting.data import Source, source
 from burnish.fitting.loop import Trainer, TrainingLimits
 from burnish.fitting.report import TrainingProgress
 from burnish.fitting.result import Fitted, TrainedGraph
 from burnish.frontend.onnx import Imported
-from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network
+from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network, open_rows
 from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
-from burnish.loops.sizes import MOST, dim
+from burnish.loops.sizes import MOST, dim, greatest, hinted, is_size, least
 from burnish.runtime.module import Module
 from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, trained
 from burnish.train.step import Train, noted_indices, noted_labels, parameters_of, trained_constants
@@ -108,13 +108,17 @@ def prepare(
     own = trainable(model, train, example_inputs=example_inputs, batch=batch, shapes=shapes, fix=fix)
     graph, train, infers = own.graph, own.train, own.infers
     guarded = replace(train, skip_nonfinite=True)
-    step: Module = compile(graph, train=guarded, **arguments)
+    target = arguments.get("target", "cpu")
+    step = of_open_batch(lambda opened: compile(opened, train=guarded, **arguments), graph, own.of_rows, target)
     batches = source(data, step.inputs, shuffle=loop.shuffle, seed=loop.seed)
     checked: Source | None = None
     evaluation = None
     if loop.validation_data is not None:
         changed = {state.name for state in step.states}
-        evaluation = compile(evaluation_graph(infers, train, changed), **{**arguments, "rewrite": False})
+        evaluation = of_open_batch(
+            lambda opened: compile(evaluation_graph(opened, train, changed), **{**arguments, "rewrite": False}),
+            infers, own.infers_of_rows, target,
+        )  # fmt: skip
         evaluation.note(labels=noted_labels(infers, train), indices=noted_indices(infers))
         checked = source(loop.validation_data, evaluation.inputs, shuffle=False)
     trainer = Trainer(
@@ -173,6 +177,10 @@ def _trainable_network(model: Any, train: Train, example_inputs: Any) -> Trainab
         if example_inputs is None:
             return with_rows(graph, rows)
         size = graph.types[graph.inputs[0]].shape[0]
+        bounds = _range(rows)
+        if is_size(rows):
+            opened = open_rows(model, example_inputs, size, "rows", bounds)
+            return import_torch(model, example_inputs, opened, training=True, inference=inference).graph
         return import_torch(model, first_rows(example_inputs, size, rows), training=True, inference=inference).graph
 
     def exported_open() -> Graph:
@@ -202,6 +210,11 @@ def _opened(graph: Graph, imported: Callable[[], Graph]) -> Graph:
     return imported()
 
 
+def _range(rows: int) -> tuple[int, int, int, int]:
+    """Bounds, multiple and hint of a number of rows, as ``shapes`` takes them."""
+    return least(rows), greatest(rows), 1, hinted(rows)
+
+
 def import_assumed(model: Any, shapes: Shapes = None, fix: Mapping[str, Any] | None = None) -> Imported:
     """The model to train, with 1 for the first extents that it leaves open, without a warning that says so."""
     with warnings.catch_warnings():
@@ -221,12 +234,20 @@ def import_batch(
     shapes: Shapes = None,
     fix: Mapping[str, Any] | None = None,
 ) -> Imported:
-    """The model to train with ``batch`` for the first extents that it leaves open. Raises ParameterError."""
-    check_count("batch", batch, 1)
+    """The model to train with ``batch``, a number or a size, for the first extents that it leaves open.
+
+    Raises ParameterError.
+    """
+    check_count("batch", hinted(batch), 1)
     found = import_assumed(model, shapes, fix)
     if found.assumed:
         types = found.graph.types
-        chosen = {name: (batch, *types[name].shape[1:]) for name in found.assumed}
+        extent: int | str = batch
+        bounds = _range(batch)
+        if is_size(batch):
+            extent = str(batch)
+            shapes = {**(shapes or {}), extent: bounds}
+        chosen = {name: (extent, *types[name].shape[1:]) for name in found.assumed}
         return import_model(model, {**(shapes or {}), **chosen}, fix, training=True)
     first = found.graph.types[found.graph.inputs[0]].shape
     if not first or first[0] != batch:

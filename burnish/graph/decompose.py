@@ -7,18 +7,17 @@ from collections.abc import Sequence
 from burnish import ops
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
-from burnish.loops.sizes import dims_of
 from burnish.ops.operator import Application
 
 
 def decompose(graph: Graph) -> Graph:
-    """``graph`` with the parts of operators in place of them. Those of operands of open dimensions are kept."""
+    """``graph`` with the parts of operators in place of them."""
     return rewrite(graph, _parts)
 
 
 def _parts(new: Rewrite, node: Node) -> Sequence[str] | None:
     operator = ops.operator_named(node.op)
-    if operator.parts is None or dims_of(d for name in node.inputs for d in new.types[name].shape):
+    if operator.parts is None:
         return None
     types = tuple((new.types[name].shape, new.types[name].dtype) for name in node.inputs)
     none, wanted = (None,) * len(node.outputs), (False,) * len(node.inputs)

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from burnish import ops
 from burnish.errors import InputError
 from burnish.graph.graph import Graph, Node, TensorType, type_of
+from burnish.graph.specialize import attribute_at
 from burnish.loops.evaluate import evaluate as evaluate_tensors
 from burnish.loops.expr import FLOATS
 from burnish.loops.numeric import numpy_dtype
-from burnish.loops.sizes import is_size
 from burnish.loops.tensor import placeholder
 from burnish.ops.operator import Operator
 
@@ -36,8 +35,8 @@ def evaluate(
         arrays = [values[name] for name in node.inputs]
         types = [graph.types[name] for name in node.inputs]
         if sizes:
-            node = replace(node, attrs={key: _valued(value, sizes) for key, value in node.attrs.items()})
-            types = [TensorType(tuple(_valued(d, sizes) for d in t.shape), t.dtype) for t in types]
+            node = replace(node, attrs={key: attribute_at(value, sizes) for key, value in node.attrs.items()})
+            types = [TensorType(tuple(attribute_at(d, sizes) for d in t.shape), t.dtype) for t in types]
         results = evaluate_node(node, arrays, types, dtype_override)
         values.update(zip(node.outputs, results, strict=True))
         sizes |= {holders[n].name: int(r) for n, r in zip(node.outputs, results, strict=True) if n in holders}
@@ -45,15 +44,6 @@ def evaluate(
             if last.get(name, -1) <= position and name not in wanted and name in values:
                 del values[name]  # of large models, not all intermediate values fit at once
     return {name: values[name] for name in (*graph.outputs, *keep)}
-
-
-def _valued(value: Any, sizes: Mapping[str, int]) -> Any:
-    """An attribute with the values of the dimensions that were counted."""
-    if isinstance(value, tuple):
-        return tuple(_valued(v, sizes) for v in value)
-    if not is_size(value) or not {d.name for d in value.dims} <= sizes.keys():
-        return value
-    return value.value(sizes)
 
 
 def evaluate_node(

@@ -15,6 +15,7 @@ from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rounds_gradient import reverse_rounds
 from burnish.graph.sums import Sums
 from burnish.loops.expr import FLOATS
+from burnish.loops.sizes import dims_of
 from burnish.ops.adjoint import application
 from burnish.ops.operator import DERIVED, Application, Composed, Refused
 
@@ -24,8 +25,8 @@ def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Grap
 
     ``of``: the tensor, or tensors, whose sum is differentiated. One of several elements is weighted by an input of its
     type, called ``name.seed``, which the graph has behind its own: vector-Jacobian products. Raises ModelError for
-    tensors that do not exist or are no floats, and for a graph with open dimensions; UnsupportedOperator, naming node
-    and operator, for one that has no gradient.
+    tensors that do not exist or are no floats; UnsupportedOperator, naming node and operator, for one that has no
+    gradient.
 
     >>> x = bn.sym.variable("x")
     >>> graph = bn.sym.graph(bn.sym.sum(x * x), {"x": (3,)})
@@ -33,9 +34,6 @@ def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Grap
     >>> float(value), gradient
     (14.0, array([2., 4., 6.], dtype=float32))
     """
-    if graph.dims:
-        dims = ", ".join(d.name for d in graph.dims)
-        raise ModelError(f"gradients: found open dimensions {dims}; allowed: a graph with fixed shapes")
     builder = GraphBuilder.of(graph)
     names: Sequence[str] = [of] if isinstance(of, str) else of
     for name in names:
@@ -109,6 +107,12 @@ def _adjoints(
             None if not want else _derived(builder, node, types, number, seeds) if rule == DERIVED else rule
             for number, (rule, want) in enumerate(zip(rules, wanted, strict=True))
         ]
+    except TypeError as error:
+        dims = ", ".join(sorted(d.name for d in dims_of(extent for shape, _ in types for extent in shape)))
+        if not dims:
+            raise
+        found = f"gradient of node '{node.name}' ({node.op}): open dimensions {dims}: {error}"
+        raise UnsupportedOperator(f"{found}; allowed: numbers for them") from error
     except ModelError as error:
         raise UnsupportedOperator(f"gradient of node '{node.name}' ({node.op}): {error}") from error
 

@@ -300,6 +300,20 @@ class GraphBuilder:
         self.constants[name] = value
         return name
 
+    def count(self, x: str, dtype: str, axes: Sequence[int] | None = None) -> str:
+        """The number of elements of ``x``, along ``axes`` or all, as a scalar: a constant unless a call decides it."""
+        shape = self.types[x].shape
+        own = range(len(shape)) if axes is None else axes
+        found = self.constant(np.array(math.prod(shape[d] for d in own if not is_size(shape[d]))), dtype=dtype)
+        # Of an input where one has the extent: what a kernel reads must be kept until then.
+        given = {n: (name, e) for name in reversed(self._inputs) for e, n in enumerate(self.types[name].shape)}
+        for d in own:
+            if is_size(shape[d]):
+                source, axis = given.get(shape[d], (x, d))
+                extent = self.add("reshape", self.add("shape_of", source, dims=(axis,)), shape=())
+                found = self.add("mul", found, self.add("cast", extent, to=dtype))
+        return found
+
     def add(self, op: str, *inputs: str, name: str | None = None, node: str = "", **attrs: Attribute) -> str:
         """Adds a node with one output, called ``name`` (default: after the operator), and returns that name."""
         (output,) = self.add_many(op, *inputs, names=None if name is None else [name], node=node, **attrs)

@@ -15,6 +15,7 @@ from burnish.loops.expr import FLOATS, Axis, Buffer, Expr, Load, Reduce, Var, al
 from burnish.loops.onepoint import demanded
 from burnish.loops.preimage import preimage
 from burnish.loops.simplify import simplify
+from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import substitute, transform
 
@@ -179,10 +180,10 @@ class _Reverse:
         axes = tuple(Axis(Var(f"k{n}"), a.extent) for n, a in enumerate(reduce.axes))
         inner = substitute(reduce.body, {a.var.name: k.var for a, k in zip(reduce.axes, axes, strict=True)})
         count = prod(a.extent for a in axes)
-        narrow = "int32" if count < 1 << 31 else "int64"  # as many lanes as the float32 values beside it
+        narrow = "int32" if greatest(count) < 1 << 31 else "int64"  # as many lanes as the float32 values beside it
         found = equal(transform(inner, self.moved), Load(value.buffer, t.axes))
         place = cast(narrow, _flat([a.var for a in axes], axes))
-        body = Reduce("min", select(found, place, wrap(count - 1, narrow)), axes)
+        body = Reduce("min", select(found, place, cast(narrow, wrap(count - 1))), axes)
         sources = {self.values[i.name].name: self.values[i.name] for i in t.inputs} | {value.name: value}
         return Tensor(self.buffer(t.shape, body.dtype), t.axes, body, tuple(sources[n] for n in sorted(body.buffers)))
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from burnish.loops.expr import Expr, Var, cast, equal, math, select
+from burnish.loops.sizes import dims_of
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.normalize import affine, require_channels
@@ -13,6 +14,7 @@ from burnish.ops.operator import (
     DERIVED,
     Application,
     Shape,
+    accumulator_dtype,
     composed,
     differentiated,
     internal,
@@ -22,7 +24,7 @@ from burnish.ops.operator import (
     require_shape,
     wide,
 )
-from burnish.ops.reduce import reduce_stage
+from burnish.ops.reduce import as_number, reduce_stage
 
 
 def _over_plane(x: Tensor, name: str, value: Callable[..., Expr]) -> Tensor:
@@ -46,7 +48,7 @@ def plane_moments(name: str, x: Tensor) -> Tensor:
     """The mean of each plane of ``x`` [N, C, ...], and the sum of the squares of deviations from it: [2, N, C]."""
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
     require_dtype(x, "x", ("float32", "float64"))
-    count = float(prod(x.shape[2:]))
+    count = as_number(prod(x.shape[2:]), x.dtype)
     total = _over_plane(x, f"{name}.sum", lambda *i: x[i])
     mean = compute(total.shape, lambda n, c: total[n, c] / count, f"{name}.mean")
     square = _over_plane(x, f"{name}.square", lambda *i: (x[i] - mean[i[:2]]) * (x[i] - mean[i[:2]]))
@@ -77,15 +79,15 @@ def _normalization_parts(a: Application) -> Sequence[str] | None:
     """Moments of planes, which are read once, those of the batch by theirs (Chan et al. 1979), and an affine map."""
     x, scale, bias = a.inputs
     (shape, dtype), planes = a.types[0], a.types[0][0][:2]
-    count = prod(shape[2:])
+    inside = tuple(range(2, len(shape)))
     if len(shape) < 3 or dtype not in ("float32", "float64") or 0 in shape:
         return None
     mean, square = _halves(a, a.add("plane_moments", x), planes)
     whole = a.add("reduce_mean", mean, axes=(0,), keepdims=False)
     apart = a.add("sub", mean, whole)
-    between = a.add("mul", a.add("mul", apart, apart), a.emit.constant(float(count), dtype=dtype))
+    between = a.add("mul", a.add("mul", apart, apart), a.emit.count(x, dtype, inside))
     total = a.add("reduce_sum", a.add("add", square, between), axes=(0,), keepdims=False)
-    variance = a.add("div", total, a.emit.constant(float(count * shape[0]), dtype=dtype))
+    variance = a.add("div", total, a.emit.count(x, dtype, (0, *inside)))
     factor = a.add("mul", scale, _reciprocal_deviation(a, variance, dtype))
     shift = a.add("sub", bias, a.add("mul", whole, factor))
     y = a.add("add", a.add("mul", x, _by_channel(a, factor)), _by_channel(a, shift))
@@ -119,7 +121,11 @@ def _normalization_gradient(a: Application) -> list[str | None]:
     if not a.wanted[0]:
         return [None, normal, total]
     factor = a.add("mul", scale, rstd)
-    share = a.add("mul", factor, a.emit.constant(-1.0 / (prod(shape) // shape[1]), dtype=dtype))
+    axes = tuple(d for d in range(len(shape)) if d != 1)
+    if dims_of(shape):
+        share = a.add("div", a.add("neg", factor), a.emit.count(x, dtype, axes))
+    else:
+        share = a.add("mul", factor, a.emit.constant(-1.0 / prod(shape[d] for d in axes), dtype=dtype))
     slope = a.add("mul", share, a.add("mul", normal, rstd))
     centred = a.add("sub", x, _by_channel(a, mean))
     moved = a.add("add", a.add("mul", centred, _by_channel(a, slope)), _by_channel(a, a.add("mul", share, total)))
@@ -139,9 +145,7 @@ def batch_norm_training(
     """
     require_channels(x, scale=scale, bias=bias)
     axes = tuple(d for d in range(len(x.shape)) if d != 1)
-    count = 1.0
-    for d in axes:
-        count *= x.shape[d]
+    count = as_number(prod(x.shape[d] for d in axes), accumulator_dtype(x.dtype))
     total = reduce_stage(f"{name}.sum", "sum", x.shape, axes, lambda *i: wide(x[i]), keepdims=False)
     mean = compute(total.shape, lambda c: total[c] / count, f"{name}.mean")
 

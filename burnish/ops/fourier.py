@@ -10,6 +10,7 @@ from math import prod
 
 import numpy as np
 
+from burnish.loops.sizes import is_size
 from burnish.ops.operator import Application, accumulator_dtype, normal_axis
 from burnish.ops.terms import GraphTerm
 
@@ -23,7 +24,7 @@ def transform_parts(a: Application) -> list[str] | None:
     extent = length // 2 + 1 if a.attrs["onesided"] else length
     rest = [d for d in range(rank - 1) if d != axis]
     given = shape[axis] * shape[-1]
-    if a.attrs["inverse"] or 0 in shape or given * extent * 2 > MOST:
+    if a.attrs["inverse"] or 0 in shape or is_size(given) or given * extent * 2 > MOST:
         return None
     work, order = accumulator_dtype(dtype), [*rest, axis, rank - 1]
     x = GraphTerm.of(a, 0).cast(work).transpose(*order).reshape(prod(shape[d] for d in rest), given)

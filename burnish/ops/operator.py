@@ -64,6 +64,9 @@ class GradientBuilder(Protocol):
     def constant(self, value: Any, name: str | None = None, dtype: str | None = None) -> str:
         """The name of a constant."""
 
+    def count(self, x: str, dtype: str, axes: Sequence[int] | None = None) -> str:
+        """The name of the number of elements of ``x``, along ``axes`` or all, a scalar."""
+
 
 @dataclass(frozen=True, eq=False)
 class Application:

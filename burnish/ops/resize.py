@@ -62,10 +62,10 @@ def _resampled(a: Application) -> list[str | None] | None:
     """
     shape, attrs = a.types[0][0], a.attrs
     sizes = attrs["sizes"]
-    whole = all(m % n == 0 for m, n in zip(sizes, shape, strict=True) if n)
+    whole = all(m % n == 0 for m, n in zip(sizes, shape, strict=True) if n and m != n)
     if attrs["mode"] == "nearest" and whole and attrs["scales"] is None:
         return None
-    scales = attrs["scales"] or tuple(m / n if n else 1.0 for m, n in zip(sizes, shape, strict=True))
+    scales = attrs["scales"] or tuple(1.0 if m == n or not n else m / n for m, n in zip(sizes, shape, strict=True))
 
     def along(x: Tensor, d: int) -> Tensor:
         own = {**attrs, "sizes": (sizes[d], shape[d]), "scales": (scales[d], 1.0)}

@@ -145,8 +145,8 @@ def running_place(a: Application, number: int = 0) -> GraphTerm:
     attained = x.apply("equal", y, dtype="bool")
     if dtype.startswith(("float", "bfloat")):
         attained = attained | x.apply("isnan", dtype="bool")
-    column = [-1 if d == axis else 1 for d in range(len(shape))]
-    places = GraphTerm.constant(a, np.arange(shape[axis]).reshape(column), "int64").expand(*shape)
+    column = [n if d == axis else 1 for d, n in enumerate(shape)]
+    places = GraphTerm.places(a, shape[axis]).reshape(*column).expand(*shape)
     return attained.choose(places, 0).apply("cummax", axis=axis)
 
 

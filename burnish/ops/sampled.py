@@ -38,7 +38,7 @@ def grid_sample_terms(a: Application) -> list[str]:
             at = ((at < low) | (at > high)).choose(_reflected(at, low, high), at)
         taps.append([_inside(t, size, padding, low, high) for t in _taps(a.attrs["mode"], at)])
     images = GraphTerm.of(a, 0).transpose(0, *range(2, rank + 2), 1).reshape(x[0] * prod(sizes), x[1])
-    first = GraphTerm.constant(a, np.arange(x[0])[:, None] * prod(sizes), "int64")
+    first = GraphTerm.places(a, x[0]).reshape(x[0], 1) * prod(sizes)
     total = _weighted(images, first, sizes, taps, (x[0], count)).cast(dtype)
     return [total.transpose(0, 2, 1).reshape(x[0], x[1], *grid[1:-1]).name]
 
@@ -176,8 +176,8 @@ def deformed_columns_terms(a: Application) -> list[str]:
         taps.append([_inside(pair, sizes[d], "zeros", 0.0, sizes[d] - 1.0) for pair in pairs])
     images = GraphTerm.of(a, 0).reshape(batch, groups, channels, *sizes).transpose(0, 1, 3, 4, 2)
     images = images.reshape(batch * groups * prod(sizes), channels)
-    first = np.arange(batch * groups).reshape(batch, groups, 1, 1, 1, 1) * prod(sizes)
-    total = _weighted(images, GraphTerm.constant(a, first, "int64"), sizes, taps, shape)
+    first = GraphTerm.places(a, batch * groups).reshape(batch, groups, 1, 1, 1, 1) * prod(sizes)
+    total = _weighted(images, first, sizes, taps, shape)
     if len(a.inputs) > 2:
         total = total * GraphTerm.of(a, 2).cast(work).reshape(*shape, 1)
     columns = total.cast(dtype).transpose(0, 1, 6, 2, 3, 4, 5)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.scattering import (
     fold_windows_call,
@@ -85,7 +86,8 @@ def _gradient(a: Application) -> list[str | None]:
         return _product_gradient(a, seed)
     (data, dtype), _, (updates, _) = a.types
     count = prod(updates)
-    number = a.emit.constant(np.arange(count).reshape(updates))
+    number = GraphTerm.places(a, count).reshape(*updates).name
+    count = greatest(count)
     zero = a.emit.constant(0.0, dtype=dtype)
     if reduction == "none":
         blank = a.add("expand", a.emit.constant(-1), shape=data)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from burnish.loops.sizes import is_size
 from burnish.ops.operator import Application
 
 Operand = "Term | float | int"
@@ -30,6 +31,13 @@ class GraphTerm:
     def constant(cls, a: Application, value: Any, dtype: str) -> GraphTerm:
         """An array, or a number."""
         return cls(a, a.emit.constant(np.asarray(value), dtype=dtype), dtype)
+
+    @classmethod
+    def places(cls, a: Application, extent: int) -> GraphTerm:
+        """The numbers from 0 to ``extent``, int64 [extent]: a constant unless the extent is open."""
+        if not is_size(extent):
+            return cls.constant(a, np.arange(extent), "int64")
+        return cls.constant(a, 0, "int64").apply("iota", extent=extent)
 
     def apply(self, op: str, *others: GraphTerm | float | int, dtype: str | None = None, **attrs: Any) -> GraphTerm:
         """The result of an operator, of the same dtype or of another; numbers are constants of this term's dtype."""

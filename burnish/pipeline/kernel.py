@@ -114,7 +114,7 @@ def build(
     own = named(task, key)
     with dump.kernel(own.name):
         dump.form("task", "\n".join(str(t) for t in (*own.inputs, *own.stages())))
-        kernel = compile_recipe(own, target, recipe) if recipe else compile_task(own, target)
+        kernel = _by_recipe(own, target, recipe) if recipe else compile_task(own, target)
     if store:
         keep(store, key, kernel, recipe)
     return kernel
@@ -152,6 +152,16 @@ def keep(store: ObjectCache, key: str, kernel: CompiledKernel, recipe: KernelCon
 
 def _entry(key: str, recipe: KernelConfig | None) -> str:
     return cache_key(key, str(recipe)) if recipe else key
+
+
+def _by_recipe(task: KernelTask, target: Target, recipe: KernelConfig) -> CompiledKernel:
+    """The kernel that a recipe makes; where dimensions are open and it does not suit all their values, the default."""
+    try:
+        return compile_recipe(task, target, recipe)
+    except ScheduleError:
+        if not task.dims:
+            raise
+        return compile_task(task, target)
 
 
 def compile_recipe(task: KernelTask, target: Target, recipe: KernelConfig) -> CompiledKernel:

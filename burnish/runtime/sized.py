@@ -178,3 +178,8 @@ def plan_at(executable: Executable, sizes: Mapping[str, int]) -> ArenaPlan:
 def hints(dims: Sequence[Dim]) -> dict[str, int]:
     """Every dimension at its hint."""
     return {d.name: d.hint for d in dims}
+
+
+def upper_ends(dims: Sequence[Dim]) -> dict[str, int]:
+    """Every dimension at its upper bound."""
+    return {d.name: d.high for d in dims}

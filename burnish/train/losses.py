@@ -346,4 +346,4 @@ def sum_of(b: GraphBuilder, x: str, wide: bool = False) -> str:
 
 def _mean(b: GraphBuilder, x: str) -> str:
     """The mean of all elements, likewise."""
-    return b.add("div", sum_of(b, x), b.constant(float(b.types[x].size), dtype=b.types[x].dtype))
+    return b.add("div", sum_of(b, x), b.count(x, b.types[x].dtype))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from burnish.errors import ModelError
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
+from burnish.loops.sizes import is_size, least
 from burnish.memory.sizes import check_budget
 from burnish.ops import OPERATORS
 from burnish.train.losses import Loss, add_loss, check_loss, label_classes, resolved
@@ -94,8 +96,8 @@ def training_graph(graph: Graph, train: Train, weights: Collection[str] | None =
     remembers, under ``parameter.slot``, the learning rate, ``optimizer.learning_rate``, the number of steps,
     ``optimizer.step``, with dropout its seed, ``random.seed``, one more each step, and what
     :mod:`burnish.train.updates` names. ``weights``: the constants that are trained unless ``train`` names them; None:
-    all. Raises ModelError for a model whose outputs the loss does not take, with states or open dimensions, or without
-    parameters; UnsupportedOperator for an operator without a gradient.
+    all. Raises ModelError for a model whose outputs the loss does not take, or without parameters;
+    UnsupportedOperator for an operator without a gradient.
     """
     b, parameters = forward_pass(graph, train, weights)
     return _with_update(b, results_of(b.source), parameters, train)
@@ -105,7 +107,6 @@ def forward_pass(graph: Graph, train: Train, weights: Collection[str] | None = N
     """The model as a step of training computes it, without loss and update, and the names of its parameters: states, as
     are running statistics and the seed of dropout. Arguments and errors are those of :func:`training_graph`.
     """
-    _check(graph)
     resolved(train.loss).labels([graph.types[name] for name in results_of(graph)])
     precision = mixed_precision("Train: precision", train.precision)
     if graph.states and precision is not None:
@@ -170,7 +171,6 @@ def parameters_of(graph: Graph, train: Train, weights: Collection[str] | None = 
 
 def trained_constants(graph: Graph, train: Train) -> set[str]:
     """The constants that training changes: parameters and running statistics. Raises ModelError."""
-    _check(graph)
     running = _running_statistics(graph)
     moving = running if train.batch_statistics else set()
     return moving | {*_parameters(graph, train, running, None)} | graph.states.keys()
@@ -203,17 +203,23 @@ def _normalize(b: GraphBuilder, node: Node, momentum: float | None) -> None:
     moves, _ = attrs.pop("momentum"), attrs.pop("frozen")
     momentum = moves if momentum is None else momentum
     own = b.add_many("batch_norm_training", x, scale, bias, names=node.outputs, node=node.name, **attrs)
-    shape, channels = b.types[x].shape, b.types[mean].size
-    count = b.types[x].size // max(channels, 1)
-    if count < 2:
+    shape, dtype = b.types[x].shape, b.types[mean].dtype
+    axes = tuple(d for d in range(len(shape)) if d != 1)
+    count = prod(shape[d] for d in axes)
+    if least(count) < 2:
         raise ModelError(
             f"batch norm '{node.name}': found shape {list(shape)}; allowed: two elements or more a channel"
         )
-    dtype = b.types[mean].dtype
-    for state, batch, factor in ((mean, own[1], 1.0), (variance, own[2], count / (count - 1))):
+    share = b.constant(momentum, dtype=dtype)
+    if is_size(count):
+        number = b.count(x, dtype, axes)
+        unbiased = b.add("div", b.add("mul", share, number), b.add("sub", number, b.constant(1.0, dtype=dtype)))
+    else:
+        unbiased = b.constant(momentum * count / (count - 1), dtype=dtype)
+    for state, batch, factor in ((mean, own[1], share), (variance, own[2], unbiased)):
         now = b.updates.get(state, state)  # a module that is applied twice moves its statistics twice
         kept = b.add("mul", now, b.constant(1 - momentum, dtype=dtype))
-        moved = b.add("add", kept, b.add("mul", batch, b.constant(momentum * factor, dtype=dtype)))
+        moved = b.add("add", kept, b.add("mul", batch, factor))
         (b.update if now == state else b.revise)(state, moved)
 
 
@@ -265,9 +271,3 @@ def _parameters(
     if not chosen:
         raise ModelError("Train: found a model without parameters; allowed: one with constants of floats")
     return chosen
-
-
-def _check(graph: Graph) -> None:
-    if graph.dims:
-        dims = ", ".join(d.name for d in graph.dims)
-        raise ModelError(f"Train: found open dimensions {dims}; allowed: a model with fixed shapes")

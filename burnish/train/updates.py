@@ -13,6 +13,7 @@ import numpy as np
 
 from burnish.graph.gradient import backpropagate
 from burnish.graph.graph import Graph, GraphBuilder, Node
+from burnish.loops.sizes import hinted
 from burnish.ops import OPERATORS
 from burnish.train.optimizers import Optimizer, UpdateNames
 from burnish.train.precision import MixedPrecision
@@ -188,7 +189,7 @@ def _finite_by(b: GraphBuilder, found: Sequence[str], skip_nonfinite: bool | str
     for name in found:
         node = made.get(name)
         operands = node.inputs if node is not None and _is_product(node) else ()
-        fewer = 0 < sum(b.types[n].size for n in operands) < b.types[name].size
+        fewer = 0 < hinted(sum(b.types[n].size for n in operands)) < hinted(b.types[name].size)
         sources |= dict.fromkeys(operands if fewer else (name,))
     return [*sources]
 

@@ -62,6 +62,7 @@ def recorded_choices(records: RecordFile, target: Target, threads: int, cold: bo
     chosen = choices_of(recipes, {r.node: r.algorithm for r in winners if r.node})
 
     def seconds(task: KernelTask, target: Target) -> float | None:
+        task = task.hinted
         used = chosen.recipe(task, target)
         if used is None:
             match = first_match(task, target)
@@ -80,4 +81,4 @@ def choices_of(recipes: Mapping[str, KernelConfig], algorithms: Mapping[str, str
         label = algorithms.get(signature(graph, node))
         return next((e for e in found if label_of(e) == label), None) or fastest(graph, node, found)
 
-    return Choices(decide, lambda task, target: recipes.get(task_key(task, target)))
+    return Choices(decide, lambda task, target: recipes.get(task_key(task.hinted, target)))  # open ones at their hints

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import burnish as bn
-from burnish.errors import ModelError
 from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
@@ -158,8 +157,15 @@ def test_convolutions_of_many_channels(stride: int, groups: int) -> None:
     compare(b, loss, values, lambda x, w, bias: F.conv2d(x, w, bias, stride, 1, 1, groups).sin().sum(), 1e-4)
 
 
-def test_an_open_dimension_is_refused() -> None:
-    b = GraphBuilder()
-    loss = b.add("reduce_sum", b.input("x", (dim("rows", 1, 8), 3)), keepdims=False)
-    with pytest.raises(ModelError, match="open dimensions rows; allowed: a graph with fixed shapes"):
-        gradients(b.build(loss), loss, ["x"])
+def test_open_dimensions_give_the_gradient_of_each_size() -> None:
+    def graph(n: int) -> Graph:
+        b = GraphBuilder()
+        x, w = b.input("x", (n, 6)), b.input("w", (6,))
+        y = b.add("cumsum", b.add("log_softmax", b.add("mul", x, w), axis=1), axis=1)
+        return gradients(b.build(b.add("reduce_mean", y, keepdims=False, name="y")), "y", ["x", "w"])
+
+    opened = bn.compile(graph(dim("rows", 1, 8)), threads=1)
+    for n in (1, 5, 8):
+        values = arrays(n, x=(n, 6), w=(6,))
+        fixed = bn.compile(graph(n), threads=1)
+        assert scaled_error(opened(**values), fixed(**values)) < 1e-6

@@ -117,6 +117,13 @@ def first_rows(example: Any, size: int, rows: int) -> Any:
     return _pytree.tree_map(cut, example)
 
 
+def open_rows(model: Any, example: Any, size: int, name: str, bounds: tuple[int, ...]) -> dict[str, Any]:
+    """What ``dynamic`` is to leave open as ``name``, within bounds, where example inputs have ``size`` rows."""
+    given = _names(model, *_arguments(example))
+    own = {key: {0: name} for key, value in given.items() if getattr(value, "shape", ())[:1] == (size,)}
+    return {**own, name: bounds}
+
+
 def _tensor(value: Any) -> Any:
     if isinstance(value, (tuple, list)) and not hasattr(value, "_fields"):
         return type(value)(_tensor(v) for v in value)
