@@ -31,7 +31,8 @@ def measured(name: str, target: str, seconds: float, gpu: str) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         records = Path(folder) / "records.jsonl"
         made = tuned(path, burnish.Tune(seconds=seconds), target=target, records=records, rewrite=False)
-        pair = [burnish.compile(path, target=target, rewrite=False, records=r) for r in (None, records)]
+        compiled = [burnish.compile(path, target=target, rewrite=False, records=r) for r in (None, records)]
+        pair = [module for module in compiled if isinstance(module, burnish.Module)]
     feeds = module_inputs(pair[0])
     outcomes = [np.asarray(m(**feeds) if len(m.outputs) == 1 else m(**feeds)[0], np.float64) for m in pair]
     error = float(np.linalg.norm(outcomes[1] - outcomes[0]) / max(float(np.linalg.norm(outcomes[0])), 1e-30))
