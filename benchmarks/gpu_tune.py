@@ -11,7 +11,7 @@ import argparse
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from benchmarks.gpu import CALLS, device
 from burnish.driver.api import tuned
 from burnish.driver.tuned import described
 from burnish.measure.samples import module_inputs
+from burnish.runtime.module import Module
 
 TURNS = 5
 
@@ -31,8 +32,7 @@ def measured(name: str, target: str, seconds: float, gpu: str) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         records = Path(folder) / "records.jsonl"
         made = tuned(path, burnish.Tune(seconds=seconds), target=target, records=records, rewrite=False)
-        compiled = [burnish.compile(path, target=target, rewrite=False, records=r) for r in (None, records)]
-        pair = [module for module in compiled if isinstance(module, burnish.Module)]
+        pair = [cast("Module", burnish.compile(path, target=target, rewrite=False, records=r)) for r in (None, records)]
     feeds = module_inputs(pair[0])
     outcomes = [np.asarray(m(**feeds) if len(m.outputs) == 1 else m(**feeds)[0], np.float64) for m in pair]
     error = float(np.linalg.norm(outcomes[1] - outcomes[0]) / max(float(np.linalg.norm(outcomes[0])), 1e-30))
