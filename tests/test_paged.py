@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.driver.paged import compile_paged
+from burnish.driver.paged import PagedModule, compile_paged
 from burnish.errors import ArtifactError, InputError, ParameterError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.memory.swap import PLANNERS
@@ -81,3 +81,17 @@ def test_what_cannot_be_is_refused(tmp_path: Path) -> None:
     b.update("s", total)
     with pytest.raises(UnsupportedOperator, match="two memories: found states s"):
         compile_paged(b.build(b.add("relu", total)), "1GB")
+
+
+def test_compile_takes_a_budget() -> None:
+    graph = network()
+    with bn.compile(graph, memory_budget="300KB", threads=1) as paged:
+        assert isinstance(paged, PagedModule) and paged.plan.capacity == 300_000 and paged.memory["arena"] <= 300_000
+        for found, wanted in zip(paged(image()), bn.compile(graph, threads=1, rewrite=False)(image()), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+    with pytest.raises(ParameterError, match=r"memory_budget: found '1MB'; allowed: None beside train="):
+        bn.compile(graph, memory_budget="1MB", train=bn.Train("squared"))
+    with pytest.raises(ParameterError, match="weights: found 'bfloat16'; allowed: None for a memory budget"):
+        bn.compile(graph, memory_budget="1MB", weights="bfloat16")
+    with pytest.raises(ParameterError, match="memory_budget: found 'much'; allowed: bytes, a number with a unit"):
+        bn.compile(graph, memory_budget="much")

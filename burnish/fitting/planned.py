@@ -176,7 +176,8 @@ def _imported(
         network = import_torch(model, example_inputs, training=True)
         return network.graph, network.parameters
     if example_inputs is not None:
-        raise refusal("example_inputs", example_inputs, "None for models that are no network of PyTorch")
+        found = type(example_inputs).__name__
+        raise refusal("example_inputs", found, "None for models that are no network of PyTorch")
     return model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph, None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
@@ -47,7 +47,6 @@ class ArraySpec(Protocol):
         """Such as "float32"."""
 
 
-@runtime_checkable
 class CompiledModel(Protocol):
     """Compiled model or training step of any kind, called with arrays: what ``burnish.compile`` and ``load`` return.
 
@@ -56,8 +55,8 @@ class CompiledModel(Protocol):
 
     >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
     >>> model = bn.compile(graph, rewrite=False)
-    >>> isinstance(model, bn.CompiledModel), [spec.shape for spec in model.inputs], dict(model.state)
-    (True, [(3,)], {})
+    >>> [spec.shape for spec in model.inputs], dict(model.state), model.closed
+    ([(3,)], {}, False)
     >>> with model:
     ...     print(model(np.array([-1, 0, 2], "f4")))
     [0. 0. 2.]

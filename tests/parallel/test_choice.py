@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from burnish.cli import app
-from burnish.errors import PlanError
+from burnish.errors import ParameterError, PlanError
 from burnish.fitting import planned
 from burnish.fitting.fit import fit
 from burnish.fitting.planned import plan, read_plan
@@ -24,6 +24,8 @@ from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
+from burnish.train.optimizers import SGD
+from burnish.train.step import Train
 from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
 from tests.parallel.test_execute import rows
@@ -133,3 +135,16 @@ def test_the_commands_plan_and_train_by_a_pipeline(tmp_path: Path) -> None:
     trained = CliRunner().invoke(app, command)
     assert trained.exit_code == 0, trained.output
     assert "in 8 batches" in trained.output
+
+
+def test_a_network_is_planned_as_it_is_compiled() -> None:
+    torch = pytest.importorskip("torch")
+    net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
+    net[0].requires_grad_(False)
+    recipe = Train(loss="squared", optimizer=SGD(0.1))
+    found = plan(net, (torch.zeros(4, 8),), recipe, "p100:1x2", seconds=0.1, bound=False, pipelines=False)
+    trained = sorted(found.graph.constants[name].shape for name in found.model.parameters)
+    assert trained == [(4,), (4, 8)]  # of the second layer alone
+    assert found.slots == 0 and found.machine.size == 2
+    with pytest.raises(ParameterError, match="example_inputs: found 'tuple'; allowed: None for models that"):
+        plan(layers(3, 8).graph, (torch.zeros(4, 8),))

@@ -155,7 +155,7 @@ def test_receipts_are_posted_first_and_waited_for_where_they_are_read() -> None:
         kinds = [type(s).__name__ if not isinstance(s, Collective) else s.operation for s in executable.steps]
         received = kinds.count("recv")
         assert received and kinds[:received] == ["recv"] * received
-        assert "Call" in kinds[received : kinds.index("Wait")], "nothing is computed while messages are under way"
+        assert "KernelCall" in kinds[received : kinds.index("Wait")], "nothing is computed while messages are under way"
         assert isinstance(executable.steps[-1], Wait)
 
 
