@@ -28,7 +28,7 @@ from burnish.frontend.torch.dtypes import to_torch
 from burnish.frontend.torch.export import CallSignature, first_rows, import_torch, is_network, open_rows
 from burnish.frontend.torch.training import asks_for_mode
 from burnish.graph.graph import Graph
-from burnish.loops.sizes import greatest, hinted, is_size, least
+from burnish.loops.sizes import dims_of, greatest, hinted, least
 from burnish.runtime.module import Module
 from burnish.train.evaluation import Metric, evaluation_graph, metrics_named, trained
 from burnish.train.step import Train, noted_indices, noted_labels, parameters_of, trained_constants
@@ -234,7 +234,7 @@ def _with_rows(
     """
     if is_network(model) and example_inputs is not None:
         size = graph.types[graph.inputs[0]].shape[0]
-        if is_size(rows):
+        if dims_of((rows,)):
             opened = open_rows(model, example_inputs, size, "rows", (least(rows), greatest(rows), 1, hinted(rows)))
             return import_torch(model, example_inputs, opened, training=True, inference=inference).graph
         return import_torch(model, first_rows(example_inputs, size, rows), training=True, inference=inference).graph
@@ -257,7 +257,7 @@ def import_batch(
     if found.assumed:
         types = found.graph.types
         extent: int | str = batch
-        if is_size(batch):
+        if dims_of((batch,)):
             extent = str(batch)
             shapes = {**(shapes or {}), extent: (least(batch), greatest(batch), 1, hinted(batch))}
         chosen = {name: (extent, *types[name].shape[1:]) for name in found.assumed}
