@@ -10,7 +10,7 @@ from burnish.driver.api import compile
 from burnish.errors import BurnishError, ModelError, ParameterError, TargetError, UnsupportedOperator
 from burnish.fitting.loop import Companions
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.loops.sizes import dim, is_size
+from burnish.loops.sizes import dim, dims_of
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.parallel.programs.micro import micro_graph
@@ -167,7 +167,7 @@ def with_rows(graph: Graph, rows: int) -> Graph:
 
 def _cut(b: GraphBuilder, name: str, single: str, rows: int) -> str:
     """A constant of which every row reads its own, for the first rows; another operand as it is."""
-    if name == single or not is_size(rows):
+    if name == single or not dims_of((rows,)):
         return name if name == single else b.constant(b.constants[name][:rows], b.fresh(f"{name}.rows"))
     shape = b.types[name].shape
     return b.add("slice", name, starts=(0,) * len(shape), extents=(rows, *shape[1:]))
