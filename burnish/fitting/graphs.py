@@ -6,7 +6,6 @@ import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +123,7 @@ def fit_graph(
         job = job_of(network, graph, train, options, workers, folder=Path(folder), threads=threads,
                      cache_dir=launch.cache_dir, together=together)  # fmt: skip
         rest = replace(loop, checkpoint=None if loop.checkpoint is None else str(loop.checkpoint))
-        found: Fitted = start(partial(train_share, loop=rest), [(job,)] * workers)[0]
+        found: Fitted = start(train_share, [(job, rest)] * workers)[0]
     return found
 
 

@@ -16,6 +16,7 @@ from burnish.driver.api import compile
 from burnish.driver.torch_module import TorchModule
 from burnish.errors import BurnishError, CheckpointError, DataError
 from burnish.fitting.checkpoint import Checkpoint
+from burnish.fitting.data import bound
 from burnish.fitting.picture import page
 from burnish.fitting.report import TrainingReport
 from burnish.frontend.torch.dtypes import to_torch
@@ -24,6 +25,7 @@ from burnish.graph.graph import Graph
 from burnish.loops.sizes import hinted
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.runtime.module import Module
+from burnish.runtime.steps import TensorSpec
 from burnish.train.evaluation import trained
 
 Curve = tuple[np.ndarray, np.ndarray]
@@ -146,6 +148,7 @@ class TrainedGraph:
     signature: CallSignature | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     opened: Callable[[], Graph] | None = None
+    _modules: dict[str, Module] = field(default_factory=dict, init=False)  # that predict, by arguments
 
     @property
     def weights(self) -> Mapping[str, np.ndarray]:
@@ -184,7 +187,10 @@ class TrainedGraph:
             if rows % size:
                 found = f"data: found {rows} rows for a model without a form for any number of rows"
                 raise DataError(f"{found}; allowed: a multiple of {size}")
-        module = compile(graph, **arguments)
+        key = repr(sorted(arguments.items(), key=str))
+        if key not in self._modules:
+            self._modules[key] = compile(graph, **arguments)
+        module = self._modules[key]
         parts: list[Sequence[np.ndarray]] = []
         for first in range(0, rows, size):
             found = module(*(array[first : first + size] for array in arrays))
@@ -198,17 +204,12 @@ class TrainedGraph:
 
     def _arrays(self, data: Any) -> list[np.ndarray]:
         """The arrays of the inputs in order, all with as many rows. Raises DataError."""
-        names = self.model.inputs
-        if isinstance(data, Mapping):
-            if sorted(data) != sorted(names):
-                raise DataError(f"data: found arrays {sorted(data)}; allowed: {', '.join(names)}")
-            data = tuple(data[name] for name in names)
-        given = [_array(value) for value in (data if isinstance(data, (tuple, list)) else (data,))]
-        rows = {array.shape[0] if array.ndim else 0 for array in given}
-        if len(given) != len(names) or len(rows) != 1 or 0 in rows:
-            shapes = ", ".join(str(list(array.shape)) for array in given)
-            raise DataError(f"data: found arrays {shapes}; allowed: as many rows, 1 or more, for each of {list(names)}")
-        return given
+        given = [*data.values()] if isinstance(data, Mapping) else data if isinstance(data, (tuple, list)) else [data]
+        rows = np.shape(given[0])[0] if given and np.ndim(given[0]) else 0
+        if not rows:
+            raise DataError("data: found no rows; allowed: arrays with 1 or more")
+        types = {name: self.model.types[name] for name in self.model.inputs if name not in self.model.states}
+        return bound(data, [TensorSpec(name, (rows, *t.shape[1:]), t.dtype) for name, t in types.items()])
 
     def with_states(self, states: Mapping[str, np.ndarray]) -> TrainedGraph:
         """The same with other weights."""
@@ -222,8 +223,3 @@ class TrainedGraph:
         for name, target in self.origins.items():
             if target in own:
                 own[target].data.copy_(to_torch(np.ascontiguousarray(self.model.constants[name])))
-
-
-def _array(value: Any) -> np.ndarray:
-    """An array of what may be a tensor."""
-    return np.asarray(value.detach().cpu() if hasattr(value, "detach") else value)
