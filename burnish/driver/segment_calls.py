@@ -164,7 +164,7 @@ class SegmentCalls:
             def run(name: str, feeds: Sequence[Any]) -> list[Any]:
                 child = node.children[name]
                 given = {value.name: feed for value, feed in zip(child.inputs, feeds, strict=False)}
-                return self.run(child, given, env)
+                return list(self.run(child, given, env))
 
             results = node.call(replace(node.own, inputs=inputs, run=run))
         else:
