@@ -74,7 +74,8 @@ def _words(new: Rewrite, x: str, axis: int, flip: bool) -> str:
     def words(value: np.ndarray) -> np.ndarray:
         bytes_ = np.moveaxis(value, axis, -1).view(np.uint8) ^ np.uint8(MIDDLE if flip else 0)
         padded = np.pad(bytes_, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[axis] % BYTES)])
-        return np.moveaxis(np.ascontiguousarray(padded).view("<i4").astype(np.int32), -1, axis)
+        made = np.ascontiguousarray(padded).view("<i4").astype(np.int32)
+        return np.ascontiguousarray(np.moveaxis(made, -1, axis))
 
     return new.derived(x, f"words{axis}{'.flipped' * flip}", words)
 

@@ -41,8 +41,8 @@ class Rewrite(GraphBuilder):
         """
         found = self._derived.get((name, what))
         if found is None:
-            made = np.ascontiguousarray(make(self.constants[name]))
-            found = self._derived[name, what] = self.constant(made, self.fresh(f"{name}.{what}"))
+            made = self.constant(make(self.constants[name]), self.fresh(f"{name}.{what}"))
+            found = self._derived[name, what] = made
         return found
 
     def used_once(self, name: str) -> bool:
