@@ -95,8 +95,8 @@ KILLED = """
     import os, sys
     from pathlib import Path
     import numpy as np
-    from burnish.train import checkpoint
-    from burnish.train.checkpoint import Checkpoint, Folder
+    from burnish.fitting import checkpoint
+    from burnish.fitting.checkpoint import Checkpoint, Folder
     from tests.train.killing import die_at
 
     def made(number):

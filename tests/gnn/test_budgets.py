@@ -23,8 +23,8 @@ TRIAL = """
 import sys
 import numpy as np
 import burnish as bn
-from burnish.gnn.graph import Graph
-from burnish.gnn.regions import peak_bytes
+from burnish.gnn.data.graph import Graph
+from burnish.gnn.data.regions import peak_bytes
 kind, vertices, edges, features, hidden, cache = sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6]
 rng = np.random.default_rng(vertices)
 graph = Graph.from_edges(
