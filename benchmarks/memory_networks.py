@@ -223,7 +223,7 @@ class _Unrolled:
             if v < 0:
                 continue
             if kind == "add":
-                self.accumulation_steps(v, dy)
+                self.accumulate(v, dy)
                 continue
             needed = {"act": (y,), "loss": (y,), "mul": operands}.get(kind, ())
             dx = len(self.nbytes)
@@ -232,7 +232,7 @@ class _Unrolled:
             last = v == operands[-1] and dy is not None and self.nbytes[dy] == self.nbytes[v] and kind in ("act", "mul")
             places = (dy,) if last and dy is not None else ()
             self.operations.append(WorkItem(reads, (dx,), seconds, places, name=f"{kind}{y}.gradient"))
-            self.accumulation_steps(v, dx)
+            self.accumulate(v, dx)
 
     def accumulate(self, v: int, more: int | None) -> None:
         assert more is not None

@@ -152,7 +152,7 @@ def _fitted(network: Network, report: TrainingReport, step: Any, best: Mapping[s
     last = replace(network, weights={name: states[name] for name in network.weights})
     chosen = replace(network, weights={name: best[name] for name in network.weights}) if best else None
     plan = step.info.get("plan", "")
-    parts = (f"<h2>Network</h2><p>{network}</p>".replace("->", "&rarr;"),)
+    parts: tuple[str, ...] = (f"<h2>Network</h2><p>{network}</p>".replace("->", "&rarr;"),)
     parts += (f"<h2>Memory plan</h2><p>{plan}</p>",) if plan else ()
     notes = (f"memory plan: {plan}",) if plan else ()
     return Fitted(report, TrainedNetwork(last, chosen), states, (report.memory,), notes=notes, parts=parts)
