@@ -13,7 +13,8 @@ from onnx import helper, numpy_helper
 from typer.testing import CliRunner
 
 import burnish as bn
-from burnish.cli import app, train
+import burnish.fitting.fit as fit
+from burnish.cli import app
 from burnish.errors import BurnishError, CheckpointError, DataError, ParameterError
 from burnish.measure import together
 from burnish.train.evaluation import METRICS
@@ -68,7 +69,7 @@ def test_a_model_is_trained_and_written(files: Path) -> None:
 
 def test_ranks_train_by_a_plan_that_is_searched_for(files: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(together, "COLD_BYTES", 1 << 10)
-    monkeypatch.setattr(train, "find_plan", partial(train.find_plan, seconds=0.3))
+    monkeypatch.setattr(fit, "find_plan", partial(fit.find_plan, seconds=0.3))
     text = run(files, "--steps", 4, "--workers", 2, "--worker-kind", "thread", "--plan", "auto")
     assert "ms a step, predicted" in text and ("measured: plan" in text or "is the plan" in text)
     assert (files / "m.trained.onnx").exists()
