@@ -148,13 +148,14 @@ def _over_sizes(plain: Module, tuned: Module, graph: Graph, exact: bool) -> Comp
     """
     allowed = tolerance({t.dtype for t in graph.types.values()}, exact) * sqrt(len(graph.nodes))
     hints = {d.name: d.hint for d in graph.dims}
-    ends = [{d.name: isqrt(max(end(d), 1) * d.hint) for d in graph.dims} for end in (lambda d: d.low, lambda d: d.high)]
-    found = []
-    for sizes in (hints, *ends):
+    smaller = {d.name: isqrt(max(d.low, 1) * d.hint) for d in graph.dims}
+    larger = {d.name: isqrt(d.high * d.hint) for d in graph.dims}
+    found: list[Comparison] = []
+    for sizes in (hints, smaller, larger):
         fixed = graph_at(graph, sizes)
         specs = [TensorSpec(name, fixed.types[name].shape, fixed.types[name].dtype) for name in fixed.inputs]
         feeds = random_inputs(specs, 0, input_domains(fixed))
-        one, other = (found if isinstance(found, tuple) else (found,) for found in (plain(**feeds), tuned(**feeds)))
+        one, other = (y if isinstance(y, tuple) else (y,) for y in (plain(**feeds), tuned(**feeds)))
         if (difference := scaled_error(other, one)) > allowed:
             return Comparison(outcome="wrong", error=f"answers at {sizes} differ by {difference:.1e}")
         found.append(time_in_turns(plain, tuned, feeds, most_seconds=TURNS))
