@@ -401,7 +401,7 @@ def _check_rewrite(rewrite: Any) -> None:
 
 
 def _device(machine: Target) -> Any | None:
-    """What runs a target's code in this CPU's place, if anything does."""
+    """Device that runs a target's code in this CPU's place; None where this CPU runs it."""
     return device_for(machine.machine, fingerprint(machine.triple, machine.cpu, machine.features))
 
 

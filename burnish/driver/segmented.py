@@ -233,7 +233,7 @@ class SegmentedModule(CompiledBase):
 
 
 def _kind(args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What decides whether arguments are accepted as they are: types, shapes and the order in memory; None for others
+    """Key by which arguments are accepted as they are: types, shapes and the order in memory; None for others
     than arrays of numbers and of Python's strings.
     """
     found: list[Any] = []

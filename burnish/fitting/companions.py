@@ -1,4 +1,4 @@
-"""Modules beside a training step: for batches of fewer rows, and the update by what is accumulated at the end."""
+"""Companion modules of a training step: for batches of fewer rows, and for the last update of accumulated gradients."""
 
 from __future__ import annotations
 

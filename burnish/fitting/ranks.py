@@ -39,7 +39,7 @@ from burnish.train.step import trained_constants
 
 @dataclass(frozen=True)
 class RankTask:
-    """What one device is told, as plain values: its artifact, how to train, and what to train on."""
+    """Training task of one device, as plain values: its artifact, how to train, and what to train on."""
 
     artifact: str
     data: Any  # arrays by name or in order, or the path of an .npz file
@@ -147,7 +147,7 @@ def _plain(data: Any) -> Any:
 
 
 def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
-    """What one device does: the report and, on device 0, the states of the whole model, as plain values."""
+    """Training on one device: the report and, on device 0, the states of the whole model, as plain values."""
     step, loop = RankStep(modules.load(task.artifact, task.threads, comm=comm), comm), task.loop
     evaluation: Module | None = None
     checked: Source | None = None

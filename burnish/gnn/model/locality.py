@@ -41,7 +41,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class Role:
-    """What a node does with rows: ``plain`` has none, ``rows`` maps rows to rows, ``sum`` reduces all of
+    """Role of a node for rows: ``plain`` has none, ``rows`` maps rows to rows, ``sum`` reduces all of
     them by ``reduction``, ``gather`` reads other rows, those of its inputs ``gathered``.
     """
 
@@ -72,7 +72,7 @@ def axes_of(graph: Graph, other: Graph, vertices: int, others: int) -> Axes:
 
 
 def role_of(node: Node, graph: Graph, axes: Axes, first: str | None = None) -> Role:
-    """What a node does with rows. ``first``: the tensor that says which number the first row has, if there is one."""
+    """Role of a node for rows. ``first``: the tensor that holds the number of the first row, if there is one."""
     given, made = [n for n in node.inputs if n in axes.rows], [n for n in node.outputs if n in axes.rows]
     structure = axes.structure & {*node.inputs, *node.outputs}
     if not given and not made and not structure:
@@ -107,7 +107,7 @@ def _stage_kinds(
     outputs: tuple[Tensor, ...], own: Mapping[str, int], wanted: Mapping[str, int | None], vertices: int,
     start: str | None,
 ) -> dict[str, _Stage] | None:  # fmt: skip
-    """What each stage is to rows; None if one reads other rows than its own."""
+    """Kind of each stage in terms of rows; None if one reads other rows than its own."""
     kinds: dict[str, _Stage] = dict(own)
     for t in stages(outputs):
         if t.body is None:
@@ -147,7 +147,7 @@ def _stage_kind(t: Tensor, kinds: Mapping[str, _Stage], wanted: int | None, vert
 
 
 def _mentions(body: Expr, row: Var, kinds: Mapping[str, _Stage], start: str | None) -> bool:
-    """Whether the number of the row counts but for what is read of it, or beside ``start``, the first row's number."""
+    """Whether the row's number counts other than in reads of that row or added to ``start``, the first row's number."""
 
     def without(e: Expr) -> Expr:
         if isinstance(e, Load) and isinstance(kinds[e.buffer.name], int):

@@ -35,7 +35,7 @@ LEAST_BLOCKS, MOST_BLOCKS = 8, 64
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A share of a graph with what training asks beside it: labels by mask, and how a model of it is made."""
+    """Share of a graph with what training needs besides: labels by mask, and how a model of it is made."""
 
     share: Share
     edges: int
@@ -51,11 +51,11 @@ class Shared:
 
     @property
     def cost(self) -> Cost:
-        """Of an aggregation, by its width."""
+        """Cost of an aggregation by its width: the bytes that it gathers."""
         return partial(gathered_bytes, Extents(self.share.vertices, {"plain": self.edges}, self.symmetric))
 
     def extents(self, vertices: int) -> Extents:
-        """Extents of a model for so many vertices, in which numbers of edges cannot be taken for those of vertices."""
+        """Extents for ``vertices`` vertices, with numbers of edges that cannot be taken for those of vertices."""
         edges = {name: 3 * vertices + 7 + 2 * number for number, name in enumerate(self.network.structures)}
         weighted = any(edges.weighted for edges in self.share.edges.values())
         return Extents(vertices, edges, self.symmetric, weighted)
