@@ -83,7 +83,15 @@ def train_ranks(
             evaluation = f"{folder}/evaluation.bn"
             found = evaluation_graph(model.infers, train, trained_constants(graph, train))
             make_module(compile_kernels(found, machine, launch.exact, launch.cache_dir), 1).save(evaluation)
-        companions = step_companions(graph, guarded, exact=launch.exact, cache_dir=launch.cache_dir, threads=1)
+        companions = step_companions(
+            graph,
+            guarded,
+            model.of_rows,
+            model.infers_of_rows,
+            exact=launch.exact,
+            cache_dir=launch.cache_dir,
+            threads=1,
+        )
         beside = _saved(companions, graph, data, given, folder)
         rows = loop if given is None else replace(loop, validation_data=_plain(given))
         rows = replace(rows, checkpoint=None if loop.checkpoint is None else str(loop.checkpoint))
