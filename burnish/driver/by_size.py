@@ -23,6 +23,7 @@ from burnish.runtime.module import Module
 from burnish.runtime.sized import bind
 
 KEPT_SIZES = 16  # compiled forms, each for one combination of sizes
+MOST_KEYS = 64 * KEPT_SIZES  # combinations of which it is known what runs them
 FEW_SIZES = 1  # combinations that get code of their own before code for all sizes is tried
 MOST_SEEN = 64  # combinations that tell which extents change, and which of them alike
 MOST_VALUES = 8  # combinations of values that are constants of a form: more are no modes but data
@@ -65,6 +66,7 @@ class BySize:
     def __init__(self, specs: Sequence[OpenSpec], make: Make, behind: Callable[[str], set[str] | None]) -> None:
         self._specs, self._make, self._behind = tuple(specs), make, behind
         self._forms: dict[tuple[Any, ...], SizedForm] = {}
+        self._untaken: set[tuple[Any, ...]] = set()  # sizes of which no whole can be made
         self._valued: tuple[int, ...] = ()  # inputs that are constants of a form, by position
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}  # by their values
         self._clock = 0
@@ -90,13 +92,17 @@ class BySize:
         if self.refused:
             return None
         form = self.known(arrays)
-        if form is not None:
+        if form is not None or self._key(arrays) in self._untaken:
             return form
         form = self._new(arrays)
         if form is not None:
             self._forms[self._key(arrays)] = form
             form.used = self._clock = self._clock + 1
             self._evict()
+        elif not self.refused:
+            if len(self._untaken) >= MOST_KEYS:
+                self._untaken.clear()
+            self._untaken.add(self._key(arrays))
         return form
 
     def modules(self) -> Iterator[Module]:
@@ -145,6 +151,7 @@ class BySize:
         self._valued = tuple(sorted({*self._valued, *places}))
         self._forms.clear()
         self._sizes.clear()
+        self._untaken.clear()
         return True
 
     def _form(self, shapes: Mapping[str, Any], arrays: Sequence[np.ndarray]) -> SizedForm:
@@ -175,6 +182,7 @@ class BySize:
             self.closed = str(error)
             return None
         if not _takes(form, shapes):
+            self.closed = f"found {shapes}; allowed: {', '.join(map(str, form.module.inputs))}"
             return None
         met.open = form
         return form
@@ -227,7 +235,7 @@ class BySize:
         kept.add(id(latest[0].module))
         if len(forms) > len(kept):
             self._forms = {key: form for key, form in self._forms.items() if id(form.module) in kept}
-        while len(self._forms) > 64 * KEPT_SIZES:  # sizes of forms for all
+        while len(self._forms) > MOST_KEYS:  # sizes of forms for all
             self._forms.pop(next(iter(self._forms)))
 
 

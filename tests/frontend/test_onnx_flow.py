@@ -300,3 +300,15 @@ def test_what_values_decide_the_types_of_stays_in_python_and_is_named() -> None:
     module = compiled(proto)
     check(proto, module, *({"x": np.ones(4, np.float32), "n": np.array(n)} for n in (0, 2, 12, 3)))
     assert isinstance(module, SegmentedModule)
+
+
+def test_constants_of_a_subgraph_are_each_their_own() -> None:
+    held = {f"k{i}": np.full(1 + i % 3, i, np.float32) for i in range(60)}
+    sums = [node("ReduceSum", [name], [f"s{name}"], keepdims=0) for name in held]
+    body = graph([*sums, node("Sum", [f"s{name}" for name in held], ["total"])], {"total": F32})
+    body.initializer.extend(numpy_helper.from_array(array, name) for name, array in held.items())
+    nodes = [*POSITIVE, branch(body, graph([node("Identity", ["s"], ["same"])], {"same": F32}))]
+    proto = model(nodes, {"x": (F32, [4])}, {"y": F32})
+    found = compiled(proto, fix={"x": np.ones(4, np.float32)})()
+    np.testing.assert_array_equal(found, sum(a.sum() for a in held.values()))
+    check(proto, compiled(proto), {"x": np.ones(4, np.float32)}, {"x": -np.ones(4, np.float32)})

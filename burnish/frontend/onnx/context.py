@@ -95,7 +95,7 @@ class Context:
     versions: Mapping[str, int] = field(default_factory=dict)  # of the other domains that the model imports
     sizes: dict[str, np.ndarray] = field(default_factory=dict)  # integers known up to dimensions: see symbolic.py
     counted: set[Dim] = field(default_factory=set)  # dimensions whose values a call computes
-    constants: dict[int, str] = field(default_factory=dict)  # initializers of subgraphs, by identity, in the graph
+    constants: dict[int, tuple[Any, str]] = field(default_factory=dict)  # initializers of subgraphs by identity, kept
     lists: dict[str, tuple[str, ...]] = field(default_factory=dict)  # sequences: the names of their tensors
     flow: bool = True  # control flow that values decide may be a node with bodies
     training: bool = False  # what drops elements by chance in training does so; nothing is computed of initializers

@@ -40,11 +40,11 @@ def translate_subgraph(context: Context, graph: onnx.GraphProto, feeds: Sequence
     """
     names, node, made = dict(context.names), context.node, context.made
     for tensor in graph.initializer:
-        key = id(tensor)
-        if key not in context.constants:
+        found = context.constants.get(id(tensor))
+        if found is None:
             array = to_array(tensor, f"initializer '{tensor.name}'", context.data)
-            context.constants[key] = context.constant(array)
-        names[tensor.name] = context.constants[key]
+            found = context.constants[id(tensor)] = (tensor, context.constant(array))
+        names[tensor.name] = found[1]
     for value, feed in zip(graph.input, feeds, strict=True):
         _check_element(context, f"input '{value.name}' of subgraph '{graph.name}'", value, feed)
         names[value.name] = feed
