@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.base import dump
 from burnish.base.arguments import check_flag, refusal
+from burnish.base.garbage import rarely_collected
 from burnish.driver.assembly import make_module
 from burnish.driver.checks import check_common, check_model
 from burnish.driver.compilation import Progress, compile_kernels
@@ -107,7 +108,7 @@ def compile(
     UnsupportedOperator, TargetError, RecordError or ParameterError before any work is lost, and ParameterError for a
     limit of memory not met.
     """
-    with dump.compilation():
+    with dump.compilation(), rarely_collected():
         if is_network(model):
             check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
             _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
