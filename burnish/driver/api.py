@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from burnish.base import dump
 from burnish.base.arguments import check_flag, refusal
+from burnish.base.garbage import rarely_collected
 from burnish.driver.assembly import make_module
 from burnish.driver.checks import check_common, check_model
 from burnish.driver.compilation import Progress, compile_kernels
@@ -156,7 +157,7 @@ def compile(
     >>> bn.compile(torch.nn.ReLU(), (torch.ones(2),), rewrite=False)(torch.tensor([-1.0, 2.0]))
     tensor([0., 2.])
     """
-    with dump.compilation():
+    with dump.compilation(), rarely_collected():
         if is_network(model):
             check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
             _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
