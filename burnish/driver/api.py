@@ -275,7 +275,9 @@ def compile(
                 made = plain()
         except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
             counts = bool(found.graph.counts)  # which parts of the model may do with once they are numbers
-            if isinstance(model, Graph) or not fuse or not (counts or isinstance(error, UnsupportedOperator)):
+            if train is not None or isinstance(model, Graph) or not fuse:
+                raise
+            if not (counts or isinstance(error, UnsupportedOperator)):
                 raise
             if not (counts or found.graph.dims or isinstance(error, PythonStep)):
                 raise
