@@ -166,6 +166,8 @@ def _trained(cell: Cell, folder: Path) -> None:
 
 def _by_plan(cell: Cell, sizes: Sequence[int], folder: Path) -> Sequence[float]:
     model, example, arguments = _model(cell)
+    if "dynamic" in arguments:
+        raise BurnishError("bn.plan takes networks of PyTorch of one batch size")
     plan = bn.plan(model, example, _train(cell), devices="host:2", seconds=0.2, **arguments)
     batches = [batch(rows, number) for number, rows in enumerate(sizes)]
     data = tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
