@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from burnish.torch.backend import backend
 from burnish.torch.checkpointing import CheckpointPlan, checkpoint_plan
+from burnish.torch.dynamo import backend
 from burnish.torch.report import BackendReport, GraphReport, PartReport, report
 
 __all__ = [

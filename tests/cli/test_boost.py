@@ -284,7 +284,7 @@ def test_inspect_of_no_trees(tmp_path: Path, table: Path) -> None:
         (["train", "TABLE", *CSV, "-p", "max_dept=1"], ParameterError, "max_depth"),
         (["train", "TABLE", *CSV, "--label", "z"], DataError, "label='z' is no column; allowed are a, b, colour, y"),
         (["train", "TABLE", "--label", "y"], DataError, "line 2: column 'colour' is '"),
-        (["train", "TABLE", *CSV, "--memory-budget", "much"], ParameterError, "--memory-budget much"),
+        (["train", "TABLE", *CSV, "--memory-budget", "much"], ParameterError, "--memory-budget: found 'much'"),
         (["predict", "MODEL", "TABLE", "--leaf", "--margin"], ParameterError, "--margin and --leaf: found both"),
         (["predict", "MODEL", "TABLE", "-o", "x.txt"], ParameterError, "end in .csv or .npy"),
         (["predict", "MODEL", "TABLE", "--json"], ParameterError, "needs --output"),

@@ -92,7 +92,7 @@ def test_operators_that_are_missing_run_in_torch_between_compiled_parts() -> Non
 
     x = torch.randn(3, 5)
     with pytest.warns(UserWarning, match=r"aten\.special_bessel_j0.*burnish\.torch\.report"):
-        import burnish.torch.backend as backend
+        import burnish.torch.dynamo as backend
 
         backend._warned.clear()
         assert_same(fast(network)(x), network(x))
@@ -105,7 +105,7 @@ def test_operators_that_are_missing_run_in_torch_between_compiled_parts() -> Non
 @torch.no_grad()
 def test_operators_without_a_kernel_run_in_torch(monkeypatch) -> None:
     from burnish.errors import UnsupportedOperator
-    from burnish.torch.backend import BackendOptions
+    from burnish.torch.dynamo import BackendOptions
 
     real = BackendOptions.compile
 
@@ -216,7 +216,7 @@ def test_lengths_that_are_equal_by_construction_are_one_symbol() -> None:
 
 
 def test_gradients_are_left_to_torch_where_that_is_asked_for() -> None:
-    import burnish.torch.backend as backend
+    import burnish.torch.dynamo as backend
 
     backend._warned.clear()
     network, x = mlp(), torch.randn(4, 6)
