@@ -12,8 +12,8 @@ import torch
 
 nn = torch.nn
 
+import burnish.torch.dynamo as backend  # noqa: E402
 from burnish.torch import (  # noqa: E402
-    backend,
     register,
     report,
 )
