@@ -58,7 +58,8 @@ def module() -> Case:
 
 
 def torch_module() -> Case:
-    torch = pytest.importorskip("torch")
+    import torch
+
     return bn.compile(torch.nn.Linear(8, 3), (torch.zeros(4, 8),), rewrite=False), [X]
 
 
@@ -103,7 +104,8 @@ def paged() -> Case:
 
 
 def paged_torch() -> Case:
-    torch = pytest.importorskip("torch")
+    import torch
+
     return bn.compile(torch.nn.Linear(8, 3), (torch.zeros(4, 8),), memory_budget="10KB"), [X]
 
 

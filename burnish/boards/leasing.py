@@ -53,13 +53,13 @@ def on_board(
     devices: Devices,
     work: Callable[[BoardJob, Mapping[str, Any]], T],
     limit: float,
-    told: Callable[[str], None] = lambda why: None,
+    on_lost: Callable[[str], None] = lambda why: None,
 ) -> T:
     """Result of ``work`` in a job on a board, tried again on another when a board is lost.
 
-    ``told`` is called with why a board was lost, before the next is tried. ``work`` is given the job, and what the
-    board says of itself. ``limit``: seconds of a call there. Raises Failure of the work, and ``crashed`` where it has
-    been on too many boards that went; DeviceError where there are none.
+    ``on_lost`` is called with the reason for which a board was lost, before the next is tried. ``work`` is called with
+    the job and the board's description of itself. ``limit``: seconds of a call there. Raises Failure of the work, and
+    ``crashed`` where it has been on too many boards that went; DeviceError where there are none.
     """
     lost: list[str] = []
     while len(lost) < MOST_LOST:
@@ -70,5 +70,5 @@ def on_board(
             except DeviceLost as gone:
                 lease.lose(str(gone))
                 lost.append(str(gone))
-                told(str(gone))
+                on_lost(str(gone))
     raise Failure("crashed", f"{len(lost)} boards went as they had this: {'; '.join(lost)}")

@@ -71,7 +71,7 @@ def train(
 
     params: names of XGBoost, LightGBM and scikit-learn, see `Params`. validation_data: named data sets to evaluate
     after each round; with `early_stopping_rounds`, training ends when the last metric of the last of them has not
-    improved for so many rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best
+    improved for n rounds (one that is NaN does not, with a warning), and the model's `best_iteration` is the best
     round, up to which `predict` uses it. history receives the metrics' values. continue_from: a model whose rounds come
     first; the result is that of one longer training, bit for bit; or with `process_type` "update", whose first `rounds`
     rounds (by default all) keep their splits and get the leaves that follow from this data. resume_from: a model of the

@@ -38,7 +38,7 @@ def cv(
     Columns are named as XGBoost's: "train-rmse-mean", "train-rmse-std", "test-rmse-mean", "test-rmse-std". Folds take
     whole queries where the data has queries; `stratified` ones have each label's share of rows; or `folds` are pairs
     (training rows, test rows), or a splitter of scikit-learn. early_stopping_rounds: training ends when the mean of the
-    last metric has not improved for so many rounds, and the table ends at the best. Returns a pandas.DataFrame, or a
+    last metric has not improved for n rounds, and the table ends at the best. Returns a pandas.DataFrame, or a
     dict of lists if pandas is not installed or `as_pandas` is false. Raises ParameterError and DataError.
     """
     settled = Params.of(params, dataset.feature_names)

@@ -157,15 +157,15 @@ def _write(files: NetworkFiles, trained: Fitted, source: Graph | Path, multilabe
     """Writes the network and the report, and says what came of training."""
     trained.model.save(files.output)
     report, facts = trained.report, list[dict[str, int]]()
-    told = {"network": str(trained.model), "notes": [*trained.notes]}
+    described = {"network": str(trained.model), "notes": [*trained.notes]}
     if files.report is not None:
         if trained.cuts:
             facts = partition_facts(source.csr if isinstance(source, Graph) else read(source).csr, trained.cuts)
         more = [*trained.parts, *(["<h2>Partition</h2>", partition_picture(facts)] if facts else [])]
-        write_report(files.report, report, {**told, "partition": facts}, more)
+        write_report(files.report, report, {**described, "partition": facts}, more)
     if as_json:
         ranges = {"cuts": list(trained.cuts), "multilabel": multilabel}
-        print_json({"output": str(files.output), **told, **ranges, **report.as_json()})
+        print_json({"output": str(files.output), **described, **ranges, **report.as_json()})
         return
     print_report(files.output, report, f"{report.epochs} epochs", [str(trained.model), *trained.notes])
 

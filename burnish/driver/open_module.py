@@ -26,22 +26,22 @@ class OpenModule(Module):
     _make: Callable[[], SegmentedModule]
 
     @classmethod
-    def of(cls, module: Module, make: Callable[[], SegmentedModule], told: str) -> OpenModule:
+    def of(cls, module: Module, make: Callable[[], SegmentedModule], warning: str) -> OpenModule:
         """Module for open first extents, which shares code and parameters of the compiled ``module``.
 
-        ``make``: compiles the model for other sizes. ``told``: what a warning says before that.
+        ``make``: compiles the model for other sizes. ``warning``: the text of the warning before that.
         """
         made = object.__new__(cls)
         made._externs, made._comm, made._all = module._externs, module._comm, module._all
-        made._make, made._told, made._others = make, told, None
+        made._make, made._warning, made._others = make, warning, None
         made._set_up(module.executable, module._code, module._params, module._state_bytes)
         return made
 
-    _told: str
+    _warning: str
     _others: SegmentedModule | None
 
     def __copy__(self) -> OpenModule:
-        made = self.of(self, self._make, self._told)
+        made = self.of(self, self._make, self._warning)
         made._others = self._others
         return made
 
@@ -82,7 +82,7 @@ class OpenModule(Module):
 
     def save(self, path: str | Path, *, key: bytes | None = None) -> None:
         """Writes the artifact of the code for 1, and warns that it holds no other. Errors as of :class:`Module`."""
-        warnings.warn(f"{path} holds code for one size: {self._told}", stacklevel=2)
+        warnings.warn(f"{path} holds code for one size: {self._warning}", stacklevel=2)
         super().save(path, key=key)
 
     def _facts(self) -> list[str]:
@@ -107,7 +107,7 @@ class OpenModule(Module):
             return None
         with self._lock:
             if self._others is None:
-                warnings.warn(f"{self._told}; until then it is compiled {AT_CALLS}", stacklevel=3)
+                warnings.warn(f"{self._warning}; until then it is compiled {AT_CALLS}", stacklevel=3)
                 self._others = self._make()
         return self._others
 

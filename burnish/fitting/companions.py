@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from burnish.driver.api import compile
 from burnish.errors import BurnishError, ModelError, ParameterError, TargetError, UnsupportedOperator
-from burnish.fitting.loop import Companions
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim, dims_of
 from burnish.machines.target import Target
@@ -21,6 +21,19 @@ from burnish.runtime.steps import TensorSpec
 from burnish.train.evaluation import evaluation_graph
 from burnish.train.step import Train, noted_labels, parameters_of, training_graph, update_plan
 from burnish.train.updates import remaining_update
+
+
+@dataclass(frozen=True)
+class Companions:
+    """Companion modules of a step, made when they are first needed: None where there can be none.
+
+    ``step`` and ``evaluation``: those for a batch of that many rows. ``last``: the update by what is accumulated when
+    training ends (``updates.remaining_update``). Their states are the step's, by name.
+    """
+
+    step: Callable[[int], Module | None] = lambda rows: None
+    evaluation: Callable[[int], Module | None] = lambda rows: None
+    last: Callable[[], Module | None] = lambda: None
 
 
 def companions_of(

@@ -157,8 +157,8 @@ def _by_plan(
         if compare and chosen != plain:
             plans = {"plan": chosen, "data parallelism": plain}
             used, times = faster_plan(graph, data, plans, devices, launch)
-            told = ", ".join(f"{name} {1e3 * seconds:.2f} ms a step" for name, seconds in times.items())
-            notes.append(f"{told}: trained by {used}")
+            measured = ", ".join(f"{name} {1e3 * seconds:.2f} ms a step" for name, seconds in times.items())
+            notes.append(f"{measured}: trained by {used}")
             chosen, known = plans[used], known if used == "plan" else None
     return replace(train_ranks(model, data, loop, chosen, devices, launch), plan=known, notes=tuple(notes))
 

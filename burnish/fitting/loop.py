@@ -18,6 +18,7 @@ import numpy as np
 from burnish.base.arguments import check_count, check_flag, check_number
 from burnish.errors import CheckpointError, DataError, DivergenceError, InputError, ParameterError
 from burnish.fitting.checkpoint import Checkpoint, Folder
+from burnish.fitting.companions import Companions
 from burnish.fitting.data import Batch, Source, bound
 from burnish.fitting.report import Evaluation, StopReason, TrainingProgress, TrainingReport
 from burnish.loops.sizes import greatest, least
@@ -117,19 +118,6 @@ class TrainableStep(Protocol):
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         """The loss."""
-
-
-@dataclass(frozen=True)
-class Companions:
-    """Companion modules of a step, made when they are first needed: None where there can be none.
-
-    ``step`` and ``evaluation``: those for a batch of so many rows. ``last``: the update by what is accumulated when
-    training ends (``updates.remaining_update``). Their states are the step's, by name.
-    """
-
-    step: Callable[[int], Module | None] = lambda rows: None
-    evaluation: Callable[[int], Module | None] = lambda rows: None
-    last: Callable[[], Module | None] = lambda: None
 
 
 class Trainer:

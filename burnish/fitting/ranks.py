@@ -18,9 +18,9 @@ from burnish.driver.assembly import make_module
 from burnish.driver.compilation import compile_kernels
 from burnish.errors import DataError
 from burnish.fitting.checkpoint import Folder, ReadFolder
-from burnish.fitting.companions import step_companions
+from burnish.fitting.companions import Companions, step_companions
 from burnish.fitting.data import Source, bound, read_npz, source
-from burnish.fitting.loop import Companions, Trainer
+from burnish.fitting.loop import Trainer
 from burnish.fitting.report import Evaluation, TrainingReport
 from burnish.fitting.result import Fitted
 from burnish.fitting.single import LoopOptions, TrainableModel
@@ -100,10 +100,10 @@ def train_ranks(
             path = f"{folder}/rank{rank}.bn"
             modules.artifact.save(executable, path)
             tasks.append(RankTask(path, _plain(data), rows, launch.threads, facts, evaluation, beside))
-        told = launched(train_rank, [(task,) for task in tasks])
-    report, states = _report(told[0]["report"]), told[0]["states"]
+        results = launched(train_rank, [(task,) for task in tasks])
+    report, states = _report(results[0]["report"]), results[0]["states"]
     kept = {name: value for name, value in states.items() if name in model.infers.constants}
-    return Fitted(report, model.trained(kept), states, tuple(each["report"]["memory"] for each in told))
+    return Fitted(report, model.trained(kept), states, tuple(each["report"]["memory"] for each in results))
 
 
 def _saved(found: Companions, graph: Graph, data: Any, validation_data: Any, folder: str) -> dict[str, str]:

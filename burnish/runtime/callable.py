@@ -125,9 +125,8 @@ class CompiledBase:
         def outputs(self) -> Sequence[ArraySpec]:
             """Names, shapes and dtypes of the results, in order."""
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        """The result, or the tuple of several: each kind has its own."""
-        raise NotImplementedError
+        def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+            """The result, or the tuple of several."""
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """As calling it, but writes to existing arrays: contiguous and writable. Raises InputError."""

@@ -170,7 +170,7 @@ def test_the_stream_of_a_library_is_waited_for_once_a_call(running: Running, mon
 
 
 def test_a_network_takes_tensors_on_a_gpu_and_gives_them_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
 
     class There(torch.Tensor):  # type: ignore[misc,name-defined]
         """A tensor that says that it lies on the first GPU, whose memory is here."""
