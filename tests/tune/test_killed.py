@@ -23,7 +23,7 @@ from burnish.graph import GraphBuilder
 from burnish.graph.passes import optimize
 from burnish.machines.target import host
 from burnish.tune.evaluate import Evaluator
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 from burnish.tune.session import Session, Tune
 from burnish.tune.tasks import tuning_tasks
 
@@ -39,7 +39,7 @@ x = g.input("x", (64, 96))
 w = g.constant(np.random.default_rng(0).standard_normal((96, 64)).astype("float32"), "w")
 tasks = tuning_tasks(optimize(g.build(g.add("softmax", g.add("matmul", x, w)))), host(), True)
 with Telling(host(), threads=1) as evaluator:
-    Session(tasks, Records(sys.argv[1]), evaluator, Tune(seconds=None, trials=int(sys.argv[2]), min_gain=0)).run()
+    Session(tasks, RecordFile(sys.argv[1]), evaluator, Tune(seconds=None, trials=int(sys.argv[2]), min_gain=0)).run()
 """
 
 

@@ -33,8 +33,8 @@ WRITER = """
 import sys
 from dataclasses import replace
 from tests.tune.test_records import EXAMPLE
-from burnish.tune.records import Records
-records, name = Records(sys.argv[1]), sys.argv[2]
+from burnish.tune.records import RecordFile
+records, name = RecordFile(sys.argv[1]), sys.argv[2]
 for i in range(500):
     choice = {"writer": name, "i": i}
     records.append([replace(EXAMPLE, tuner=f"{name} {i}", choice=choice, error="x" * (i * 37 % 3000))])
@@ -45,13 +45,13 @@ KILLER = """
 import os, random, signal, sys, time
 from dataclasses import replace
 from tests.tune.test_records import EXAMPLE
-from burnish.tune.records import Records
+from burnish.tune.records import RecordFile
 moments = random.Random(0)
 for generation in range(20):
     told, tell = os.pipe()
     pid = os.fork()
     if pid == 0:
-        records, i = Records(sys.argv[1]), 0
+        records, i = RecordFile(sys.argv[1]), 0
         while True:
             records.append([replace(EXAMPLE, tuner=f"{generation} {i}", error="x" * (i * 37 % 3000))])
             os.write(tell, b".")
