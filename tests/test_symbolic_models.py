@@ -20,7 +20,9 @@ from burnish.errors import InputError, ModelError, ParameterError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
+from burnish.machines.target import target
 from burnish.measure.samples import module_inputs
+from burnish.simulators.gpu.emulator import emulated
 from tools.fuzz.pages import FencedModule
 
 ROWS = (1, 7, 32, 100, 512)
