@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from burnish import ops
-from burnish.errors import VerificationError
 from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import Binary, Const, Expr, Load, Reduce, Var
 from burnish.loops.loaded import is_loaded
+from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, placeholder, stages
 from burnish.loops.traverse import loads, transform
 
@@ -25,7 +25,8 @@ REDUCTIONS = ("sum", "max", "min")  # whose results over parts of the rows make 
 class Axes:
     """Where vertices lie in the tensors of a graph: ``rows``, the axis whose extent is their number, by tensor.
 
-    ``offsets`` and ``edges``: tensors with one element more than vertices, and those of other sizes that follow them.
+    ``offsets`` and ``edges``: tensors with one element more than vertices, and those of other open extents.
+    ``vertices``: the dimension.
     """
 
     rows: Mapping[str, int]
@@ -50,23 +51,17 @@ class Role:
     reduction: str = ""
 
 
-def axes_of(graph: Graph, other: Graph, vertices: int, others: int) -> Axes:
-    """Where the vertices are: where two graphs of one model differ that are made for ``vertices`` and for ``others``.
-
-    Raises VerificationError for graphs that are not made alike.
-    """
-    if [(n.op, n.inputs) for n in graph.nodes] != [(n.op, n.inputs) for n in other.nodes]:
-        raise VerificationError("gnn: the same model for two graphs has different nodes")
+def axes_of(graph: Graph, vertices: int) -> Axes:
+    """Where vertices lie in a graph whose numbers of vertices, ``vertices``, and of edges are dimensions."""
     rows: dict[str, int] = {}
     offsets, edges = set(), set()
-    for name, found in graph.types.items():
-        pairs = [*zip(found.shape, other.types[name].shape, strict=True)]
-        differing = [d for d, (one, two) in enumerate(pairs) if one != two]
-        if len(differing) == 1 and pairs[differing[0]] == (vertices, others):
-            rows[name] = differing[0]
-        elif len(differing) == 1 and pairs[differing[0]] == (vertices + 1, others + 1):
+    for name, t in graph.types.items():
+        axes = [d for d, extent in enumerate(t.shape) if is_size(extent)]
+        if len(axes) == 1 and t.shape[axes[0]] == vertices:
+            rows[name] = axes[0]
+        elif len(axes) == 1 and t.shape[axes[0]] == vertices + 1:
             offsets.add(name)
-        elif differing:
+        elif axes:
             edges.add(name)
     return Axes(rows, frozenset(offsets), frozenset(edges), vertices)
 
