@@ -13,7 +13,7 @@ from burnish import ops
 from burnish.driver.api import compile
 from burnish.errors import UnsupportedOperator, VerificationError
 from burnish.gnn.data.share import Share
-from burnish.gnn.model.locality import Axes, axes_of, reads_of
+from burnish.gnn.model.locality import Axes, axes_of, definition_of
 from burnish.gnn.model.models import VERTICES
 from burnish.gnn.model.segments import BlockSegment, cut, segment_graph
 from burnish.graph.aggregation import block_aggregations
@@ -24,10 +24,10 @@ from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.graph.specialize import attribute_at, graph_at
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import dims_of
-from burnish.loops.tensor import placeholder, stages
 from burnish.machines.target import target
 from burnish.memory.lifetimes import LifetimeStep
 from burnish.ops.csr import INDEX_DTYPES
+from burnish.ops.reads import accesses
 from burnish.runtime.module import Module
 
 
@@ -158,9 +158,7 @@ def _counted(graph: Graph, vertices: int) -> Graph:
         results = [extent for n in node.outputs for extent in graph.types[n].shape]
         if ops.is_opaque(node.op) or not dims_of(d for t in types for d in t.shape) or dims_of(results):
             return None
-        tensors = [placeholder(t.shape, t.dtype, f"x{i}") for i, t in enumerate(types)]
-        outputs = ops.operator_named(node.op).define("y", tensors, node.attrs)
-        if any(reads_of(t) for t in stages(outputs)):
+        if any(accesses(t) for t in definition_of(node, graph)):
             return None
         known = [TensorType(attribute_at(t.shape, sizes), t.dtype) for t in types]
         own = replace(node, attrs={key: attribute_at(value, sizes) for key, value in node.attrs.items()})
@@ -177,10 +175,8 @@ def gather_of(graph: Graph, axes: Axes, node: Node) -> Gather:
     """
     inputs = list(node.inputs)
     if not ops.is_opaque(node.op):
-        tensors = [placeholder(graph.types[n].shape, graph.types[n].dtype, f"x{i}") for i, n in enumerate(inputs)]
-        outputs = ops.operator_named(node.op).define("y", tensors, node.attrs)
-        read = {e.buffer.name for t in stages(outputs) for e in reads_of(t)}
-        while inputs and tensors[len(inputs) - 1].name not in read:
+        read = {a.source.name for t in definition_of(node, graph) for a in accesses(t)}
+        while inputs and f"x{len(inputs) - 1}" not in read:
             inputs.pop()
     offsets = [n for n in inputs if n in axes.offsets]
     edges = [n for n in inputs if n in axes.edges]

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from burnish import ops
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Graph, Node, TensorType
 from burnish.loops.expr import Expr, Reduce, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
-from burnish.ops.classify import accesses, fusion_class
+from burnish.ops.classify import fusion_class
 from burnish.ops.operator import Nested
-from burnish.ops.part import Box, Reads, attributes_of, defined, part_reads, sum_of, whole
+from burnish.ops.part import Box, Reads, attributes_of, part_reads, sum_of, whole
+from burnish.ops.reads import ReadMap, accesses, defined, read_map
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,13 @@ class NodeOutput:
     def name(self) -> str:
         """The tensor's name."""
         return self.node.outputs[self.number]
+
+
+def reads_of(node: Node, types: Sequence[TensorType]) -> ReadMap:
+    """What a node reads whose inputs have these types."""
+    return read_map(
+        ops.operator_named, node.op, tuple(sorted(node.attrs.items())), tuple((t.shape, t.dtype) for t in types)
+    )
 
 
 class GraphValues:
