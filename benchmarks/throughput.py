@@ -19,6 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from burnish.base.garbage import collect_rarely
 from burnish.codegen.llvm import emit
 from burnish.codegen.objects import optimize, parse, target_machine
 from burnish.driver.tuned import BUILD_LIMIT
@@ -31,7 +32,6 @@ from burnish.pipeline.kernel import CompiledKernel, named, packing, task_key
 from burnish.runtime.link import link
 from burnish.runtime.pool import available_cores
 from burnish.tune.evaluate import Build, Evaluator, KernelTrial, Measurement
-from burnish.tune.evaluate.building import collect_rarely
 from burnish.tune.evaluate.harness import KernelHarness
 from burnish.tune.evaluate.interleaved import BatchedKernel, single
 from burnish.tune.records import RecordFile

@@ -92,7 +92,7 @@ class PlanError(BurnishError):
 
 
 class EngineError(BurnishError):
-    """An operation on arrays that failed where it ran, told to who waits for its result; or that waits for itself."""
+    """Operation on arrays that failed where it ran, raised where its result is waited for; or that waits for itself."""
 
 
 class DeviceError(BurnishError):

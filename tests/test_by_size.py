@@ -96,3 +96,15 @@ def test_what_was_not_used_for_the_longest_time_is_forgotten(monkeypatch: Any) -
     for n in (1, 2, 3):
         large.find(given(n, 3))
     assert not large.known(given(1, 3)) and large.known(given(2, 3)) and large.known(given(3, 3))
+
+
+def test_sizes_that_the_model_does_not_take_are_tried_once() -> None:
+    tried = []
+
+    def make(shapes: Any, fix: Any) -> Any:
+        tried.append(shapes["x"])
+        raise ModelError("sizes that do not fit")
+
+    kept = BySize(SPECS, make, lambda name: None)
+    assert [kept.find(given(n, 3)) for n in (2, 5, 2, 5, 2)] == [None] * 5
+    assert tried == [(2, 4), (5, 4)] and not kept.refused

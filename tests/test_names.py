@@ -16,13 +16,37 @@ TWINS = {"Graph"}  # of operators, and of vertices: each is the public name in i
 NO_TERMS = ("What", "Of", "That", "Those")
 DIALECT = re.compile(r"\b(told|so many|whatever|beside)\b", re.IGNORECASE)
 PLAIN_ROOMS = (
+    "ahead",
+    "array",
+    "base",
+    "boards",
     "boost",
+    "cli",
     "codegen",
+    "comm",
+    "driver",
+    "fitting",
+    "frontend",
+    "gnn",
+    "graph",
     "kernels",
     "loops",
     "lower",
     "machines",
+    "measure",
     "memory",
+    "ops",
+    "parallel",
+    "pipeline",
+    "rewrite",
+    "runtime",
+    "schedule",
+    "search",
+    "simulators",
+    "torch",
+    "train",
+    "tune",
+    "workers",
 )
 
 

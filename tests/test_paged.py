@@ -90,7 +90,7 @@ def test_compile_takes_a_budget() -> None:
         for found, wanted in zip(paged(image()), bn.compile(graph, threads=1, rewrite=False)(image()), strict=True):
             np.testing.assert_array_equal(found, wanted)
     with pytest.raises(ParameterError, match=r"memory_budget: found '1MB'; allowed: None beside train="):
-        bn.compile(graph, memory_budget="1MB", train=bn.Train("squared"))
+        bn.compile(graph, memory_budget="1MB", train=bn.Train("mse"))
     with pytest.raises(ParameterError, match="weights: found 'bfloat16'; allowed: None for a memory budget"):
         bn.compile(graph, memory_budget="1MB", weights="bfloat16")
     with pytest.raises(ParameterError, match="memory_budget: found 'much'; allowed: bytes, a number with a unit"):

@@ -166,12 +166,14 @@ def _trained(cell: Cell, folder: Path) -> None:
 
 def _by_plan(cell: Cell, sizes: Sequence[int], folder: Path) -> Sequence[float]:
     model, example, arguments = _model(cell)
-    if cell.size == "open":
-        raise BurnishError("a plan is of one batch size: what is left of an epoch is a smaller batch by itself")
+    if "dynamic" in arguments:
+        raise BurnishError("bn.plan takes networks of PyTorch of one batch size")
     plan = bn.plan(model, example, _train(cell), devices="host:2", seconds=0.2, **arguments)
+    batches = [batch(rows, number) for number, rows in enumerate(sizes)]
+    data = tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     done = bn.fit(
-        model, [batch(rows, number) for number, rows in enumerate(sizes)], _train(cell), plan=plan,
-        worker_kind="thread", epochs=1, shuffle=False, target=cell.target, cache_dir=folder, example_inputs=example,
+        model, data, _train(cell), plan=plan, worker_kind="thread", epochs=1, shuffle=False, target=cell.target,
+        cache_dir=folder, example_inputs=example,
     )  # fmt: skip
     return list(done.report.losses)
 

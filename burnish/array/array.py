@@ -308,9 +308,9 @@ def holding(value: LazyValue) -> Array:
 
 
 def as_value(given: Any, beside: str = "float32") -> LazyValue:
-    """An operand as a value: an array's own, a copy of one of NumPy's, or a number at the dtype of what it is beside.
+    """Operand as a lazy value: an array's own, a copy of a NumPy array, or a scalar for a number.
 
-    Raises InputError.
+    ``beside``: the dtype of the other operand, which a number follows. Raises InputError.
     """
     if isinstance(given, Array):
         return given.value

@@ -55,11 +55,11 @@ def on_board(
     limit: float,
     told: Callable[[str], None] = lambda why: None,
 ) -> T:
-    """Result of work in a job on a board; tried again on another when a board is lost, after a call of ``told`` with
-    why.
+    """Result of ``work`` in a job on a board, tried again on another when a board is lost.
 
-    ``work`` is given the job, and what the board says of itself. ``limit``: seconds of a call there. Raises Failure of
-    the work, and ``crashed`` where it has been on too many boards that went; DeviceError where there are none.
+    ``told`` is called with why a board was lost, before the next is tried. ``work`` is given the job, and what the
+    board says of itself. ``limit``: seconds of a call there. Raises Failure of the work, and ``crashed`` where it has
+    been on too many boards that went; DeviceError where there are none.
     """
     lost: list[str] = []
     while len(lost) < MOST_LOST:

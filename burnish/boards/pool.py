@@ -129,7 +129,7 @@ class DevicePool:
         self.close()
 
     def close(self) -> None:
-        """Ends all workers, also those at work; who waits is told."""
+        """Ends all workers, also those at work, and wakes every thread that waits for a board."""
         with self._changed:
             self._closed = True
             boards = [slot.board for slot in self._slots if slot.board is not None]

@@ -184,7 +184,7 @@ def train(
 
 
 def _planned(fitted: Fitted, task: TrainTask) -> list[str]:
-    """What was predicted and measured of a plan that was searched for."""
+    """Predicted and measured seconds of a plan that was searched for, as lines of text; none for other plans."""
     return [summary(fitted.plan)] if task.ranks.is_auto and fitted.plan is not None else []
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 
 from burnish.base import dump
 from burnish.base.arguments import check_flag, refusal
+from burnish.base.garbage import rarely_collected
 from burnish.driver.assembly import make_module
 from burnish.driver.checks import check_common, check_model
 from burnish.driver.compilation import Progress, compile_kernels
@@ -156,7 +157,7 @@ def compile(
     >>> bn.compile(torch.nn.ReLU(), (torch.ones(2),), rewrite=False)(torch.tensor([-1.0, 2.0]))
     tensor([0., 2.])
     """
-    with dump.compilation():
+    with dump.compilation(), rarely_collected():
         if is_network(model):
             check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
             _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
@@ -274,7 +275,9 @@ def compile(
                 made = plain()
         except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
             counts = bool(found.graph.counts)  # which parts of the model may do with once they are numbers
-            if isinstance(model, Graph) or not fuse or not (counts or isinstance(error, UnsupportedOperator)):
+            if train is not None or isinstance(model, Graph) or not fuse:
+                raise
+            if not (counts or isinstance(error, UnsupportedOperator)):
                 raise
             if not (counts or found.graph.dims or isinstance(error, PythonStep)):
                 raise
@@ -401,7 +404,7 @@ def _check_rewrite(rewrite: Any) -> None:
 
 
 def _device(machine: Target) -> Any | None:
-    """What runs a target's code in this CPU's place, if anything does."""
+    """Device that runs a target's code in this CPU's place; None where this CPU runs it."""
     return device_for(machine.machine, fingerprint(machine.triple, machine.cpu, machine.features))
 
 

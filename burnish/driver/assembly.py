@@ -104,7 +104,7 @@ def assemble(made: Compilation) -> Executable:
     counted = {holder: d for d, holder in graph.counts.items()}
 
     def counts_of(stage: KernelStage | HostStage | RepeatStage | NestedStage | MessageStage) -> list[Step]:
-        """What makes the value of a dimension known that a stage has counted."""
+        """Count steps, which make known the values of dimensions that a stage has counted."""
         found = [(d, name) for name, d in counted.items() if name in stage.group.outputs]
         return [Count(d, replace(place_of(constants, home, slots, n), nbytes=8), str(d)) for d, n in found]
 
@@ -182,7 +182,7 @@ def _step_of(
 
 
 def structures_of(made: Compilation, inputs: Sequence[str]) -> dict[str, Any]:
-    """What a module checks of its inputs at a call, and derives of them: ``runtime.structures`` reads it.
+    """Input checks of a module's call and tensors derived from inputs, as ``runtime.structures`` reads them.
 
     Raises ModelError for constants that are not what kernels rely on.
     """

@@ -31,7 +31,7 @@ SIZE = 32  # of the matrices
 
 @dataclass(frozen=True)
 class BoardReport:
-    """What was found of a device. ``problem`` is empty where it is well; then ``seconds`` are those of a product of two
+    """Test result of a device. ``problem`` is empty where it works; then ``seconds`` are those of a product of two
     matrices of SIZE there, ``round_trip`` those of a question, and ``upload`` bytes a second.
     """
 
@@ -50,7 +50,7 @@ class BoardReport:
 
 
 def test_device(device: BoardEntry) -> BoardReport:
-    """Tries a device; whatever is wrong with it is the report's ``problem``."""
+    """Test of a device: a measured kernel, round trips and an upload; any error is the report's ``problem``."""
     try:
         machine, task = target(device.target_name), product()
         with DevicePool([device]) as pool:

@@ -49,7 +49,7 @@ class SizedForm:
 
 @dataclass(eq=False)
 class _Sizes:
-    """What was met with the same values: sizes in order, and the form for all sizes, if there is one."""
+    """Sizes met with the same values, in order, and the compiled form for all sizes, if there is one."""
 
     seen: list[tuple[tuple[int, ...], ...]] = field(default_factory=list)
     open: SizedForm | None = None

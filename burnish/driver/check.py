@@ -107,7 +107,7 @@ def check(
 
 
 def check_module(module: Module, graph: Graph, feeds: Mapping[str, np.ndarray], exact: bool = False) -> KernelCheck:
-    """A whole compiled model beside ``graph``, the model as it was imported, evaluated in float64."""
+    """Check of a whole compiled model against ``graph``, the model as it was imported, evaluated in float64."""
     expected = evaluate(graph, feeds, "float64")
     found = module(*(feeds[name] for name in graph.inputs))
     found = [found] if len(graph.outputs) == 1 else list(found)
@@ -139,7 +139,7 @@ def run_alone(
     values: Mapping[str, np.ndarray],
     threads: int | None = None,
 ) -> list[np.ndarray]:
-    """What one kernel makes of ``values``, as logical arrays in the order of its group's outputs."""
+    """Outputs of one kernel for ``values``, as logical arrays in the order of its group's outputs."""
     reads = tuple(name for name in stage.group.inputs if name not in made.graph.constants)
     graph = replace(made.graph, inputs=reads, states={}).with_nodes(stage.group.nodes, outputs=stage.group.outputs)
     module = Module(assemble(replace(made, graph=graph, steps=(stage,), pieces={})), threads)

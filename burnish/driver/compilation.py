@@ -14,6 +14,7 @@ import numpy as np
 
 from burnish.base import dump
 from burnish.base.cache import ObjectCache
+from burnish.base.garbage import rarely_collected
 from burnish.driver.assembly import assemble as assemble
 from burnish.driver.assembly import make_module as make_module
 from burnish.driver.importing import import_graph as import_graph
@@ -46,6 +47,7 @@ MakeKernel = Callable[[KernelTask, Target, ObjectCache, kernels.KernelConfig | N
 WEIGHT_TRANSFORMS = frozenset(op.name for op in (*_TRANSFORMS, transposed_weight))
 
 
+@rarely_collected()
 @dump.compilation()
 def compile_kernels(
     graph: Graph,

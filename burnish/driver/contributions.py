@@ -1,4 +1,4 @@
-"""Ablation of substitutions: a rewritten model beside the best one found without each of its rules."""
+"""Ablation of substitutions: a rewritten model compared with the best one found without each of its rules."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def contributions(
     cache_dir: str | Path | None = None,
     seconds: float = 5.0,
 ) -> dict[str, Comparison]:
-    """Of each rule that was applied: the time of what is found without it, in either direction, over the model's.
+    """Ablation of each applied rule: time of the best found without it, in either direction, over the model's.
 
     ``chosen``: what :func:`rewrite_model` made of ``graph``, with these settings. ``seconds``: of each search. Together
     the rules save another time than the sum of what they do: one may take the place of another, or need it. Nothing

@@ -1,4 +1,4 @@
-"""Import of a model: whatever a user has as a graph, with a warning about the extents that it leaves open."""
+"""Import of a model as a graph, from each accepted source, with a warning about the extents that it leaves open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WANTED = 8  # an extent that the warning about an assumed one shows how to ask f
 def import_graph(
     model: Any, shapes: Mapping[str, Sequence[int | str]] | None = None, fix: Mapping[str, Any] | None = None
 ) -> Graph:
-    """A graph from whatever the user has: that of :func:`import_model`."""
+    """Graph of a model: that of :func:`import_model`, from the same sources and with the same errors."""
     return import_model(model, shapes, fix).graph
 
 
@@ -27,7 +27,7 @@ def import_model(
     training: bool = False,
     tell: bool = True,
 ) -> Imported:
-    """A graph from whatever the user has, and the extents that were assumed, of which it warns with the remedy, unless
+    """Imported graph of a model, and the extents that were assumed, of which it warns with the remedy, unless
     ``tell`` is False.
 
     Raises what ``import_onnx`` raises, and ParameterError for ``shapes`` and ``fix`` of a graph, which knows its own.
@@ -45,7 +45,7 @@ def import_model(
 
 
 def open_extents(found: Imported) -> str:
-    """What was assumed of a model's inputs, and how to say otherwise."""
+    """Warning about the extents assumed of a model's inputs, and the arguments that set others."""
     types = found.graph.types
     words = [f"'{n}' [{', '.join(map(str, (open_, *types[n].shape[1:])))}]" for n, open_ in found.assumed.items()]
     wanted = {name: (WANTED, *types[name].shape[1:]) for name in found.assumed}

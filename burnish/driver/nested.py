@@ -39,7 +39,7 @@ def nested_stage(group: Group, bodies: Sequence[Compilation]) -> NestedStage:
 
 
 def buffers_of(stage: NestedStage, live: LiveValues) -> dict[str, int]:
-    """The memory that a stage needs beside its operands and results, bytes by name: one block for the values of its
+    """Buffers of a stage besides its operands and results, bytes by name: one block for the values of its
     bodies, of which one runs at a time; of sizes that are open each value for itself. Of a loop, the next values of its
     states as well.
     """

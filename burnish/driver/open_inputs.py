@@ -38,7 +38,7 @@ class OpenSpec:
 
 
 def open_spec(value: onnx.ValueInfoProto) -> OpenSpec:
-    """What a model says of an input or output. Raises UnsupportedOperator for maps that are in no sequence."""
+    """Specification of an input or output as declared. Raises UnsupportedOperator for maps that are in no sequence."""
     kind, declared = "tensor", value.type
     while not declared.HasField("tensor_type"):
         inner = declared.WhichOneof("value")

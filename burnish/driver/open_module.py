@@ -27,7 +27,10 @@ class OpenModule(Module):
 
     @classmethod
     def of(cls, module: Module, make: Callable[[], SegmentedModule], told: str) -> OpenModule:
-        """The compiled ``module``, of which it shares code and parameters; ``told``: what a warning says of it."""
+        """Module for open first extents, which shares code and parameters of the compiled ``module``.
+
+        ``make``: compiles the model for other sizes. ``told``: what a warning says before that.
+        """
         made = object.__new__(cls)
         made._externs, made._comm, made._all = module._externs, module._comm, module._all
         made._make, made._told, made._others = make, told, None
@@ -88,7 +91,7 @@ class OpenModule(Module):
         return [*super()._facts(), f"first extents are open, {count} other sizes compiled"]
 
     def _of_other_sizes(self, given: Sequence[Any]) -> SegmentedModule | None:
-        """What runs a call whose sizes differ from those of the code at hand in what the model leaves open."""
+        """Segmented module for calls whose open extents differ from those of the compiled code; None for others."""
         if len(given) != len(self.inputs):
             return None
         other = False
@@ -110,7 +113,7 @@ class OpenModule(Module):
 
 
 def unchanged(model: Any) -> Callable[[], Any]:
-    """What gives a model again, read from a path or an object. Raises InputError for a file that changed."""
+    """Function that returns the model again, a path or an object. It raises InputError for a file that changed."""
     if not isinstance(model, (str, os.PathLike)):
         return lambda: model
 

@@ -1,4 +1,4 @@
-"""A model in two memories: its kernels run within so many bytes of main memory, and all else lies in a file.
+"""Paged model in two memories: kernels run within a budget of bytes of main memory, all else lies in a file.
 
 What moves, and when, is a swap plan (thesis-jia §4.5): weights are loaded for the kernel that reads them, and a value
 between kernels is written out and loaded again where it does not fit until its next use.

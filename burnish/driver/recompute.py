@@ -101,7 +101,7 @@ def trained_within(
 
 
 def told(work: Work, found: Recomputation, budget: str | int | Mapping[str, int]) -> dict[str, Any]:
-    """What a module notes of its plan: calls, and the share of the step's seconds that repetition should add."""
+    """Notes of a module on its recomputation: calls, and the share of the step's seconds that repetition should add."""
     return {
         "budget": dict(budget) if isinstance(budget, Mapping) else budget, "strategy": found.strategy,
         "calls": len(found.order), "repeated": len(found.order) - len(work), "extra": found.extra(work),
@@ -129,7 +129,7 @@ def outline(made: KernelPlan, target: Target) -> Compilation:
 
 
 def call_seconds(graph: Graph, target: Target, choices: Choices = DEFAULTS) -> Seconds:
-    """What calls take: as it was measured for the records that ``choices`` come from, else as it is estimated."""
+    """Seconds of each call: measured for the records that ``choices`` come from, else estimated."""
 
     def seconds(step: Built) -> float:
         if isinstance(step, KernelStage) and step.task is not None:
@@ -232,7 +232,7 @@ def _writers(
 
 
 def _readers_of_states(made: Compilation, home: Mapping[str, Place], makers: Mapping[str, int]) -> dict[int, list[int]]:
-    """Of each operation that makes a state's new value, those that read the old one."""
+    """Readers of a state's old value, call numbers by the number of the call that makes its new value."""
     readers: dict[str, list[int]] = {}
     for n, step in enumerate(made.calls):
         for name in step.group.inputs:

@@ -149,7 +149,7 @@ class _Compiled:
 
     @property
     def nbytes(self) -> int:
-        """Of all that a limit of memory is about."""
+        """Bytes of arena, parameters and scratch: all that a limit of memory is about."""
         memory = self.module.memory
         return memory["arena"] + memory["params"] + memory["scratch"]
 
@@ -179,7 +179,7 @@ class _Attempt:
 
     @property
     def repeatable(self) -> dict[str, Any]:
-        """What another search needs to find the same graph."""
+        """Parameters with which another search finds the same graph: walks, pressure, measured times and factors."""
         cost = self.cost
         return {"walks": self.found.walks, "pressure": self.pressure, "times": cost.times, "factors": cost.factors}
 
@@ -317,7 +317,7 @@ def _is_here(target: Target) -> bool:
 
 
 def _key(graph: Graph, rules: Sequence[RewriteRule], target: Target, threads: int | None, options: str) -> str:
-    """Of all that a choice depends on but noise: values of weights are not looked at."""
+    """Cache key of all that a choice depends on but noise: values of weights are not looked at."""
     machine = f"{target.key} {target.rates} {threads}"
     return cache_key("rewriting", _code_version(), machine, options, str(graph), *map(str, rules))
 
@@ -362,7 +362,7 @@ def described(found: Rewritten, gain: Comparison | None, kept: bool) -> dict[str
 
 
 def _failure(gain: Comparison) -> str:
-    """What came of a comparison that ended without times."""
+    """Failure message of a comparison that ended without times."""
     if gain.outcome == "unavailable":
         return f"the model and its rewriting could not be tried: {gain.error}"
     whose = {0: "the model as it is", 1: "the rewritten model", None: "the model or its rewriting"}[gain.culprit]

@@ -71,7 +71,7 @@ def _odd_rounds(
 
 
 def buffers_of(stage: RepeatStage, inside: Sequence[Interval]) -> dict[str, int]:
-    """The memory that a stage needs beside its operands and results, bytes by name: the values ``inside`` of its body,
+    """Buffers of a stage besides its operands and results, bytes by name: the values ``inside`` of its body,
     and the places in which states that are no results take turns with these.
     """
     types, every = stage.inner.graph.types, stage.node.attrs["every"]

@@ -37,7 +37,7 @@ _CALLED = object()  # in the place of a constant: a value of the call
 
 @dataclass(eq=False)
 class _Variants:
-    """What was compiled of a segment, by types and wanted values; ``met``: combinations that were met once."""
+    """Compiled variants of a segment, by types and wanted values; ``met``: combinations that were met once."""
 
     runs: OrderedDict[Any, Run] = field(default_factory=OrderedDict)
     met: set[Any] = field(default_factory=set)
@@ -198,7 +198,7 @@ class SegmentCalls:
         return True
 
     def _known(self, bound: _Segment, arrays: Sequence[np.ndarray]) -> Run | None:
-        """What runs a segment on these arrays; None where it turns out to be two. Raises InputError."""
+        """Run of a segment on these arrays; None where it turns out to be two segments. Raises InputError."""
         segment, runs = bound.segment, bound.variants.runs
         try:
             key: tuple[Any, ...] = tuple([(a.shape, a.dtype.num) for a in arrays])
@@ -305,7 +305,7 @@ def _no_subgraph(name: str, feeds: Sequence[Any]) -> list[Any]:
 
 
 def _reader(program: SegmentedGraph, names: Sequence[str]) -> Reader:
-    """What reads these values of a call; those of constants are the same in each, and None has no name."""
+    """Reader of these values from a call's environment; constants are the same in each, None for an empty name."""
     fixed = [_fixed(program, name) if name else None for name in names]
     if all(value is _CALLED for value in fixed):
         return _names_reader(names)
@@ -314,7 +314,7 @@ def _reader(program: SegmentedGraph, names: Sequence[str]) -> Reader:
 
 
 def _names_reader(names: Sequence[str]) -> Reader:
-    """What reads values that are none of constants."""
+    """Reader of values of a call, by name, none of which are constants."""
     if len(names) > 1:
         return itemgetter(*names)
     if not names:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
+from burnish.base.garbage import rarely_collected
 from burnish.driver.assembly import make_module
 from burnish.driver.by_size import BySize, Make, SizedForm
 from burnish.driver.compilation import compile_kernels
@@ -233,7 +234,7 @@ class SegmentedModule(CompiledBase):
 
 
 def _kind(args: Sequence[Any]) -> tuple[Any, ...] | None:
-    """What decides whether arguments are accepted as they are: types, shapes and the order in memory; None for others
+    """Key by which arguments are accepted as they are: types, shapes and the order in memory; None for others
     than arrays of numbers and of Python's strings.
     """
     found: list[Any] = []
@@ -274,6 +275,7 @@ def compile_segments(
     options = {"target": machine.name, "threads": threads, "exact": exact, "shapes": promised}
     program, whole = read_program(model, fix)
 
+    @rarely_collected()
     def make(sizes: Mapping[str, Any], values: Mapping[str, Any]) -> Module:
         try:
             return compiled(whole(sizes, values, True).graph)

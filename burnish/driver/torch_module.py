@@ -19,7 +19,7 @@ class TorchCall:
     """
 
     def __init__(self, signature: CallSignature, outputs: int) -> None:
-        """Of a graph with so many ``outputs``."""
+        """Signature of a graph's call, and the number of its ``outputs``."""
         from torch.utils import _pytree
 
         self.signature, self._tree = signature, _pytree

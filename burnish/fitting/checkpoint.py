@@ -37,7 +37,7 @@ _UNFINISHED = re.compile(r"\.(?:step-\d{10}|best)\.safetensors\.(\d+)\.[0-9a-f]{
 
 @dataclass(frozen=True, eq=False)
 class Checkpoint:
-    """What training goes on from: ``states`` by name, ``random`` and ``history`` likewise, and ``facts``, JSON."""
+    """Training state to resume from: ``states`` by name, ``random`` and ``history`` likewise, and ``facts``, JSON."""
 
     states: Mapping[str, np.ndarray]
     facts: Mapping[str, Any]

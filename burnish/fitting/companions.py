@@ -1,9 +1,9 @@
-"""Modules beside a training step: for batches of fewer rows, and the update by what is accumulated at the end."""
+"""Companion modules of a training step: for batches of fewer rows, and for the last update of accumulated gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 from burnish.driver.api import compile
@@ -78,12 +78,13 @@ def _made(
     return Companions(other, evaluation, last)
 
 
-def step_companions(graph: Graph, train: Train, **arguments: Any) -> Companions:
+def step_companions(
+    graph: Graph, train: Train, of_rows: Callable[[int], Graph], evaluated: Callable[[int], Graph], **arguments: Any
+) -> Companions:
     """The companions of a step of the whole ``graph``, where it is not compiled as one: of training by a plan."""
-    of_rows = partial(with_rows, graph)
     made = training_graph(graph, train)
     states = [TensorSpec(name, made.types[name].shape, made.types[name].dtype) for name in made.states]
-    return _made(states, graph, train, of_rows, of_rows, **arguments)
+    return _made(states, graph, train, of_rows, evaluated, **arguments)
 
 
 def of_open_batch(

@@ -33,13 +33,13 @@ class Source(Protocol):
         """Batches in an epoch; None if that is not known before."""
 
     def facts(self) -> dict[str, Any]:
-        """What must be the same where training goes on, for the same batches; JSON."""
+        """Facts that must be equal on resuming for the same batches to follow; JSON."""
 
     def random(self) -> dict[str, np.ndarray]:
         """The random state that the next epoch begins with, of generators outside of this source."""
 
     def restore(self, found: Mapping[str, np.ndarray]) -> None:
-        """Sets the random state that :meth:`random` has told."""
+        """Sets the random state that :meth:`random` has returned."""
 
     def epoch(self, number: int, skip: int = 0) -> Iterator[Batch]:
         """The batches of an epoch, the first ``skip`` left out. Raises DataError."""
@@ -116,7 +116,7 @@ class Loader:
 
     @property
     def batches(self) -> int | None:
-        """What ``len`` says, if anything."""
+        """Number of batches by ``len``; None for an iterable without it."""
         try:
             return len(self.iterable)  # type: ignore[arg-type]
         except TypeError:
@@ -242,7 +242,7 @@ def _array(value: Any, spec: TensorSpec) -> np.ndarray:
 
 
 def _by_name(given: Mapping[str, Any], inputs: Sequence[TensorSpec]) -> dict[str, Any]:
-    """What is given, in the order of the inputs."""
+    """Arrays by name, in the order of the inputs. Raises DataError for other names."""
     names = [spec.name for spec in inputs]
     if sorted(given) != sorted(names):
         raise DataError(f"data: found arrays {sorted(given)}; allowed: {', '.join(names)}")

@@ -164,7 +164,7 @@ def _by_plan(
 
 
 def _placement(plan: Any, graph: Any, devices: int, parameters: Any) -> TensorSplits | Stages:
-    """What programs are made from, of a plan as it is given. Raises PlanError for a plan of another model, OSError."""
+    """Placement for programs, of a plan as it is given. Raises PlanError for a plan of another model, OSError."""
     if isinstance(plan, (TensorSplits, Stages)):
         return plan
     if isinstance(plan, Plan):

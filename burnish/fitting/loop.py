@@ -93,7 +93,7 @@ class States(Protocol):
 
 
 class TrainableStep(Protocol):
-    """What a trainer calls: a module of one step, or one device's share of it (``parallel.execute.RankStep``)."""
+    """Step that a trainer calls: a module of one step, or one device's share of it (``parallel.execute.RankStep``)."""
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -113,7 +113,7 @@ class TrainableStep(Protocol):
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What is kept beside the model."""
+        """Facts stored with the model, by name."""
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         """The loss."""
@@ -121,7 +121,7 @@ class TrainableStep(Protocol):
 
 @dataclass(frozen=True)
 class Companions:
-    """Modules beside a step, made when they are first needed: None where there can be none.
+    """Companion modules of a step, made when they are first needed: None where there can be none.
 
     ``step`` and ``evaluation``: those for a batch of so many rows. ``last``: the update by what is accumulated when
     training ends (``updates.remaining_update``). Their states are the step's, by name.
@@ -325,7 +325,7 @@ class Trainer:
         return ""
 
     def _after(self, interrupted: Callable[[], bool]) -> StopReason | None:
-        """What is due after a call; why training ends, if it does."""
+        """Callback, evaluation and checkpoint where they are due after a call; the reason if training ends."""
         place, limits = self._place, self.limits
         stop: StopReason | None = None
         if self._progress is not None and self._now is not None and self._progress(self._now):
@@ -479,7 +479,7 @@ class Trainer:
 
 
 def _takes(inputs: Sequence[TensorSpec], rows: int) -> bool:
-    """Whether a module with these inputs takes a batch of so many rows."""
+    """Whether a module with these inputs takes a batch of ``rows`` rows."""
     size = inputs[0].shape[0] if inputs[0].shape else 0
     return least(size) <= rows <= greatest(size)
 

@@ -48,7 +48,7 @@ def page(report: TrainingReport, more: Sequence[str] = ()) -> str:
 
 
 def _averaged(x: np.ndarray, y: np.ndarray, most: int) -> tuple[list[float], list[float]]:
-    """At most so many points: means over equal parts; what is not finite is left out."""
+    """Averaged points of a curve, at most ``most``: means over equal parts; what is not finite is left out."""
     kept = np.isfinite(y)
     x, y = x[kept], y[kept]
     if len(x) <= most:

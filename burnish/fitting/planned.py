@@ -233,7 +233,7 @@ def _planned(
 
 
 def _measured(found: Sequence[Plan], model: OperationGraph, ranks: LaunchConfig) -> Plan:
-    """Of the plans and data parallelism the one that is fastest as measured with random data, among those with room.
+    """Fastest of the plans and data parallelism as measured with random data, among those with room.
 
     Raises PlanError where none has room on the devices.
     """
@@ -274,7 +274,7 @@ def _measured(found: Sequence[Plan], model: OperationGraph, ranks: LaunchConfig)
 
 
 def _simulator(of: Plan, model: OperationGraph, strategy: Strategy) -> Simulator:
-    """That of a strategy where only a pipeline was found."""
+    """Simulator of a strategy, with the costs of a plan, for where only a pipeline was found."""
     old = of.simulator.problem
     return Simulator(
         Problem(StrategySpace(model, of.machine, strided=False, also=[strategy]), old.costs, old.synchronization)
@@ -297,13 +297,13 @@ def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarr
 
 
 def data_parallel_splits(graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> TensorSplits:
-    """The splits of data parallelism over so many devices of this machine."""
+    """Splits of data parallelism over ``ranks`` devices of this machine."""
     model = operations(graph, parameters)
     return splits_of(model, data_parallel(model, find_machine(f"host:{ranks}")))
 
 
 def read_plan(text: str, graph: Graph, ranks: int, parameters: Sequence[str] | None = None) -> TensorSplits | Stages:
-    """The splits or the pipeline of a strategy's text for a graph, on so many devices of this machine.
+    """Splits or pipeline of a strategy's text for a graph, on ``ranks`` devices of this machine.
 
     Raises PlanError naming the line, for a strategy of another model or of another number of devices, and for a
     pipeline's micro-batches that the model's batch cannot be divided into.

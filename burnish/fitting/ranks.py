@@ -39,7 +39,7 @@ from burnish.train.step import trained_constants
 
 @dataclass(frozen=True)
 class RankTask:
-    """What one device is told, as plain values: its artifact, how to train, and what to train on."""
+    """Training task of one device, as plain values: its artifact, how to train, and what to train on."""
 
     artifact: str
     data: Any  # arrays by name or in order, or the path of an .npz file
@@ -83,7 +83,15 @@ def train_ranks(
             evaluation = f"{folder}/evaluation.bn"
             found = evaluation_graph(model.infers, train, trained_constants(graph, train))
             make_module(compile_kernels(found, machine, launch.exact, launch.cache_dir), 1).save(evaluation)
-        companions = step_companions(graph, guarded, exact=launch.exact, cache_dir=launch.cache_dir, threads=1)
+        companions = step_companions(
+            graph,
+            guarded,
+            model.of_rows,
+            model.infers_of_rows,
+            exact=launch.exact,
+            cache_dir=launch.cache_dir,
+            threads=1,
+        )
         beside = _saved(companions, graph, data, given, folder)
         rows = loop if given is None else replace(loop, validation_data=_plain(given))
         rows = replace(rows, checkpoint=None if loop.checkpoint is None else str(loop.checkpoint))
@@ -147,7 +155,7 @@ def _plain(data: Any) -> Any:
 
 
 def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
-    """What one device does: the report and, on device 0, the states of the whole model, as plain values."""
+    """Training on one device: the report and, on device 0, the states of the whole model, as plain values."""
     step, loop = RankStep(modules.load(task.artifact, task.threads, comm=comm), comm), task.loop
     evaluation: Module | None = None
     checked: Source | None = None

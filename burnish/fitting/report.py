@@ -44,7 +44,7 @@ class TrainingProgress:
 
 @dataclass(frozen=True, eq=False)
 class TrainingReport:
-    """What came of training. ``losses`` [calls], float64; ``seconds`` are those of this process alone.
+    """Training report. ``losses`` [calls], float64; ``seconds`` are those of this process alone.
 
     ``left_out``: rows that were to be trained on but fill no batch, over all epochs, where the model is compiled for no
     other size; ``calls_left``: calls whose accumulated gradients were not applied, as after an interruption.

@@ -32,7 +32,7 @@ Curve = tuple[np.ndarray, np.ndarray]
 
 
 class TrainedModel(Protocol):
-    """What a kind of training leaves behind. What a kind cannot do, it refuses by name."""
+    """Trained model of one kind of training. What a kind cannot do, it refuses by name."""
 
     @property
     def model(self) -> Any:

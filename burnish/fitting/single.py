@@ -34,7 +34,7 @@ Shapes = Mapping[str, Sequence[int | str]] | None
 
 @dataclass(frozen=True, eq=False)
 class LoopOptions:
-    """What the loop of every kind of training is given; the names are those of :func:`burnish.fit`."""
+    """Options of the training loop, for every kind of training; the names are those of :func:`burnish.fit`."""
 
     limits: TrainingLimits
     validation_data: Any = None

@@ -183,7 +183,7 @@ class CompiledBase:
         return f"{name}({inputs} -> {outputs}{''.join(f'; {fact}' for fact in self._facts() if fact)})"
 
     def _facts(self) -> Sequence[str]:
-        """Facts for ``repr``, beside inputs and outputs."""
+        """Facts for ``repr``, besides inputs and outputs."""
         return ()
 
     def _refusal(self, method: str) -> UnsupportedMethod:

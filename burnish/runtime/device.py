@@ -241,7 +241,7 @@ class DeviceRunner:
             self._collectives.step(number, self.executable.steps, places, sizes)
 
     def _bytes(self, slot: Slot, sizes: Mapping[str, int]) -> int:
-        """Those of the tensor at a slot, for these values of dimensions."""
+        """Bytes of the tensor at a slot, for these values of dimensions."""
         if slot.nbytes or not sizes:
             return slot.nbytes
         if slot.memory in ("input", "output"):

@@ -212,14 +212,14 @@ class Sum:
             raise refusal("Sum: weights", self.weights, f"{len(self.losses)} numbers, one for each output")
 
     def labels(self, outputs: Sequence[TensorType]) -> Mapping[str, TensorType]:
-        """Those of all losses."""
+        """Labels of all losses: ``label``, ``label.1``, … Raises ModelError for another number of outputs."""
         if len(outputs) != len(self.losses):
             raise ModelError(f"Sum: found {len(outputs)} outputs; allowed: {len(self.losses)}, as many as losses")
         given = [t for loss, output in self._pairs(outputs) for t in loss.labels([output]).values()]
         return {f"label.{i}" if i else "label": t for i, t in enumerate(given)}
 
     def classes(self, outputs: Sequence[TensorType]) -> Mapping[str, tuple[int, int | None]]:
-        """Those of the losses that have some."""
+        """Classes of the losses that have some, by label."""
         found: dict[str, tuple[int, int | None]] = {}
         count = 0
         for loss, output in self._pairs(outputs):
@@ -307,7 +307,7 @@ def label_classes(loss: str | Loss | Graph, outputs: Sequence[TensorType]) -> Ma
 
 
 def _classes(loss: Loss, outputs: Sequence[TensorType]) -> Mapping[str, tuple[int, int | None]]:
-    """What a loss says of the classes of its labels; nothing unless it has a method for it."""
+    """Classes of a loss's labels: their number, and the label that is left out; nothing where it has no such method."""
     told = getattr(loss, "classes", None)
     return told(outputs) if callable(told) else {}
 

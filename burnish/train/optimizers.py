@@ -14,7 +14,7 @@ from burnish.graph.graph import GraphBuilder
 
 @dataclass(frozen=True)
 class UpdateNames:
-    """What all updates share: names of the learning rate and of the number of this step, from 1 on; float64 scalars.
+    """Names that all updates share: of the learning rate and of this step's number, from 1 on; float64 scalars.
 
     ``applied``: a scalar that says whether this call makes an update; None for always.
     """

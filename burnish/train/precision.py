@@ -52,7 +52,7 @@ DEFAULT_SCALE = 65536.0  # that of PyTorch's GradScaler
 
 
 def mixed_precision(argument: str, found: object) -> MixedPrecision | None:
-    """What ``Train(precision=)`` says. Raises ParameterError."""
+    """Mixed precision that ``Train(precision=)`` asks for, or None. Raises ParameterError."""
     if found is None or isinstance(found, MixedPrecision):
         return found
     if isinstance(found, str) and found in HALVES:

@@ -150,7 +150,7 @@ def results_of(graph: Graph) -> tuple[str, ...]:
 
 
 def noted_labels(graph: Graph, train: Train) -> list[list[int | None]]:
-    """What a step's module notes of labels that are classes, see :class:`burnish.runtime.integers.known_integers`.
+    """Labels of a step's module that are classes, see :class:`burnish.runtime.integers.known_integers`.
 
     Inputs are those of :func:`training_graph` of ``graph``, or of its evaluation.
     """
@@ -160,7 +160,7 @@ def noted_labels(graph: Graph, train: Train) -> list[list[int | None]]:
 
 
 def noted_indices(graph: Graph) -> list[list[int]]:
-    """What a module of ``graph`` notes of inputs that are indices, see :mod:`burnish.runtime.integers`."""
+    """Inputs of a module of ``graph`` that are indices, with their limits, see :mod:`burnish.runtime.integers`."""
     return [[graph.inputs.index(name), low, high] for name, (low, high) in graph.limits.items()]
 
 

@@ -193,7 +193,7 @@ class Tuner:
 
     @property
     def _beside(self) -> bool:
-        """Whether the model sees what the prior does, and its own representation beside."""
+        """Whether the model sees what the prior does, and its own representation besides."""
         return self.prior is not None and self.strategy.representation != self.strategy.common
 
     def _score(self, points: Points) -> NDArray:

@@ -37,14 +37,15 @@ class JobOutcome:
 
 @dataclass(frozen=True)
 class JobProgress:
-    """A sign of life that a job gave by :func:`burnish.workers.tell`, with what it told."""
+    """Sign of life that a job gave by :func:`burnish.workers.tell`, with its value."""
 
     value: Any
 
 
 class Failure(Exception):  # noqa: N818 - an outcome
-    """Job failure, without a result: ``kind`` and ``detail`` as in :class:`JobOutcome`, ``told``: its last sign of
-    life.
+    """Job failure, without a result: ``kind`` and ``detail`` as in :class:`JobOutcome`.
+
+    ``told``: the last sign of life that it gave.
     """
 
     def __init__(self, kind: str, detail: str, told: Any = None) -> None:

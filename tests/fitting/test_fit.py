@@ -91,6 +91,21 @@ def test_a_plan_trains_and_is_refused_by_name(tmp_path: Path) -> None:
             trained(**wrong)
 
 
+def test_batch_normalization_trains_on_several_devices() -> None:
+    b, ones = GraphBuilder(), np.ones(3, np.float32)
+    x = b.add("reshape", b.input("x", (8, 12)), shape=(8, 3, 4))
+    given = [b.constant(value, name) for name, value in zip("sbmv", (ones, 0 * ones, 0 * ones, ones), strict=True)]
+    y = b.add("reshape", b.add("batch_norm", x, *given, name="n"), shape=(8, 12))
+    weights = np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32)
+    graph = b.build(b.add("matmul", y, b.constant(weights, "w")))
+    alone, found = (
+        fit(graph, DATA, bn.Train(optimizer=bn.SGD(0.1)), epochs=1, threads=1, workers=workers, worker_kind="thread")
+        for workers in (1, 2)
+    )
+    np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-5)
+    np.testing.assert_allclose(found.weights["m"], alone.weights["m"], atol=1e-6)
+
+
 def test_a_graph_network_is_fitted_by_the_same_function(tmp_path: Path) -> None:
     graph = block_model(60, 300, 3, 6)
     net = network("gcn", graph.width, graph.classes, hidden=8)

@@ -141,7 +141,7 @@ def test_a_network_is_planned_as_it_is_compiled() -> None:
     torch = pytest.importorskip("torch")
     net = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4))
     net[0].requires_grad_(False)
-    recipe = Train(loss="squared", optimizer=SGD(0.1))
+    recipe = Train(loss="mse", optimizer=SGD(0.1))
     found = plan(net, (torch.zeros(4, 8),), recipe, "p100:1x2", seconds=0.1, bound=False, pipelines=False)
     trained = sorted(found.graph.constants[name].shape for name in found.model.parameters)
     assert trained == [(4,), (4, 8)]  # of the second layer alone

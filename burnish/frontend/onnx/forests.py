@@ -80,7 +80,7 @@ def _before(value: np.floating) -> float:
 
 
 def in_order(forest: OnnxTrees, dtype: str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """What :func:`packed_trees` takes, for a table of ``dtype``: every test is one of "at most"."""
+    """Arguments of :func:`packed_trees`, for a table of ``dtype``: every test is one of "at most"."""
     modes, count = forest.nodes[:, 0], len(forest.nodes)
     own = np.result_type(np.float64 if dtype == "float64" else np.float32, forest.thresholds)
     tests = _Tests(count, forest.thresholds.astype(own))

@@ -356,7 +356,7 @@ def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str:
 
 
 def _check_declared(context: OnnxContext, names: Mapping[str, str], graph: onnx.GraphProto) -> None:
-    """Holds what the model says of its values against what is computed: dtypes must agree, shapes are told."""
+    """Check of the values' declared types against the computed ones: dtypes must agree, shapes are logged."""
     for kind, values in (("output", graph.output), ("value", graph.value_info)):
         for value in values:
             if value.name not in names or not value.type.HasField("tensor_type"):

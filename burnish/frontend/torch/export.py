@@ -118,7 +118,7 @@ def first_rows(example: Any, size: int, rows: int) -> Any:
 
 
 def open_rows(model: Any, example: Any, size: int, name: str, bounds: tuple[int, ...]) -> dict[str, Any]:
-    """What ``dynamic`` is to leave open as ``name``, within bounds, where example inputs have ``size`` rows."""
+    """Dynamic shapes (``dynamic``) that leave ``size`` rows of the example inputs open as ``name``, within bounds."""
     given = _names(model, *_arguments(example))
     own = {key: {0: name} for key, value in given.items() if getattr(value, "shape", ())[:1] == (size,)}
     return {**own, name: bounds}

@@ -46,7 +46,7 @@ class FeatureSums:
 
     @classmethod
     def of(cls, csr: CSR, width: int, cached: int = CACHED) -> FeatureSums:
-        """Of the rows of a graph whose layer reads ``width`` features of each neighbour (d_in). O(E), once.
+        """Feature sums over a graph's rows; its layer reads ``width`` features of each neighbour (d_in). O(E), once.
 
         vertices 1; neighbours |N(v)|; runs: ranges c_i of consecutive neighbours; accesses Σ⌈c_i / WS⌉; activations
         Σ⌈c_i · width / WS⌉; cold: neighbours that ``cached`` bytes of rows did not hold any more since they were read;
@@ -146,7 +146,7 @@ class LayerCostModel:
         return x @ self.full_weights()
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` makes the model of again: plain lists."""
+        """Plain lists from which `from_json` makes the model again."""
         if self.weights is None or self.x is None or self.seconds is None:
             return {"names": list(self.names)}
         lists = {"weights": self.weights.tolist(), "x": self.x.tolist(), "seconds": self.seconds.tolist()}
@@ -154,7 +154,7 @@ class LayerCostModel:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> LayerCostModel:
-        """The model that `to_json` told. Raises DataError for what it cannot have told."""
+        """The model that `to_json` has written. Raises DataError for what it cannot have written."""
         try:
             names = tuple(told["names"])
             if not names or not set(names) <= set(FEATURES):

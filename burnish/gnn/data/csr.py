@@ -213,7 +213,7 @@ class CSR:
         return np.zeros(self.rows + 1, np.int64), sources, np.empty(0 if self.weights is None else edges, np.float32)
 
     def _like(self, csr: CSR) -> CSR:
-        """What is known of this graph holds for one that differs in its self loops."""
+        """Copies what is known of this graph to ``csr``, which differs in its self loops: whether it is symmetric."""
         if "symmetric" in self.__dict__:
             csr.__dict__["symmetric"] = self.symmetric
         return csr

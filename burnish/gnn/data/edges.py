@@ -160,7 +160,7 @@ def drop_self_loops(offsets, sources, weights, out_offsets, out, out_weights):  
 
 @kernel
 def first_fault(offsets, sources, columns):  # type: ignore[no-untyped-def]
-    """What is wrong, and in which row: 0 nothing; 1 offsets decrease; 2 a source does not exist; 3 not ascending."""
+    """Fault and its row: 0 nothing; 1 offsets decrease; 2 a source does not exist; 3 not ascending."""
     for v in range(offsets.shape[0] - 1):
         if offsets[v + 1] < offsets[v] or offsets[v] < 0 or offsets[v + 1] > sources.shape[0]:
             return 1, v
@@ -179,7 +179,7 @@ def first_fault(offsets, sources, columns):  # type: ignore[no-untyped-def]
 
 @kernel
 def is_symmetric(offsets, sources, weights):  # type: ignore[no-untyped-def]
-    """Whether u → v stands beside every v → u, with the same weight, as often.
+    """Whether every edge v → u has a reverse u → v, with the same weight, as often.
 
     Rows ascend, so the rows that name u come in the order of u's own neighbours: one cursor for each row.
     """

@@ -31,7 +31,7 @@ _SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # files of 
 
 
 def read(source: Any, **options: Any) -> Graph:
-    """A graph from whatever holds one. options: ``symmetrize``, ``self_loops``, ``duplicates`` of ``CSR.from_edges``.
+    """Graph of a path or an object. options: ``symmetrize``, ``self_loops``, ``duplicates`` of ``CSR.from_edges``.
 
     source: a path, or an object. Paths: a file that ``store.save`` wrote; ``.npz`` with ``edge_index`` (2, E),
     ``source`` and ``target``, ``offsets`` and ``sources``, or a matrix that SciPy saved, and features, labels and masks

@@ -244,7 +244,7 @@ def _alias_tables(weights: NDArray[np.float64], begins: NDArray[np.int64]) -> tu
 
 
 def _names(vertices: int, seed: int, shuffle: bool) -> NDArray[np.int32]:
-    """What the vertices as made are called; nothing for the same."""
+    """Numbers of the vertices as made, a random permutation [vertices], int32; empty for the same numbers."""
     if not shuffle:
         return np.empty(0, np.int32)
     return np.random.default_rng((seed, 7)).permutation(vertices).astype(np.int32)

@@ -149,12 +149,12 @@ class Partitioner:
         return lambda begin, end: sums(end) - sums(begin) + other(begin, end)
 
     def to_json(self) -> dict[str, Any]:
-        """What `from_json` makes the partitioner of again."""
+        """Plain lists from which `from_json` makes the partitioner again."""
         return {"widths": list(self.widths), "models": [model.to_json() for model in self.models]}
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Partitioner:
-        """The partitioner that `to_json` told. Raises DataError."""
+        """The partitioner that `to_json` has written. Raises DataError."""
         try:
             widths, models = tuple(int(width) for width in told["widths"]), told["models"]
         except (KeyError, TypeError, ValueError) as error:
@@ -280,7 +280,7 @@ def _element(array: Floats, v: int) -> float:
 
 
 def _scaled(added: Callable[[int], float], other: Cost, near: LayerSeconds) -> Callable[[int], float]:
-    """What vertices add, scaled in each measured range so that with ``other`` it is its seconds, or a tenth at least.
+    """Scaled added cost of vertices: in each measured range, with ``other``, its seconds, or a tenth at least.
 
     A range to which nothing was predicted to be added stays as it is.
     """

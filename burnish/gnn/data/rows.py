@@ -114,7 +114,7 @@ def check_range(begin: int, end: int, rows: int) -> None:
 
 
 def blocks(shape: tuple[int, int], block_bytes: int = BLOCK_BYTES) -> list[tuple[int, int]]:
-    """Ranges of rows that cover all of them, of at most so many bytes of float32 each, or one row."""
+    """Ranges of rows that cover all of them, each of at most ``block_bytes`` bytes of float32, or of one row."""
     step = max(1, block_bytes // max(1, 4 * shape[1]))
     return [(begin, min(begin + step, shape[0])) for begin in range(0, shape[0], step)]
 

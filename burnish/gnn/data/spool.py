@@ -28,7 +28,7 @@ class FileSources:
     dtype = np.dtype(np.int32)
 
     def read(self, begin: int, end: int) -> Sources:
-        """Those of the edges begin … end - 1, in a new array. Raises ParameterError, DataError."""
+        """Sources of the edges begin … end - 1, in a new array. Raises ParameterError, DataError."""
         check_range(begin, end, self.shape[0])
         out = np.empty(end - begin, self.dtype)
         with open_regular(self.path) as file:

@@ -143,7 +143,7 @@ def load(path: str | Path, features: str = "memory", cached: bool = True) -> Gra
 
 
 class Saved(Protocol):
-    """What a file keeps of a graph: arrays as :class:`Graph` has them, or what reads features and sources by ranges."""
+    """Contents of a graph's file: arrays as :class:`Graph` has them, or readers of features and sources by ranges."""
 
     @property
     def offsets(self) -> NDArray[np.int64]:

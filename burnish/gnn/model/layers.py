@@ -71,7 +71,7 @@ class Layer(Protocol):
 
     @property
     def activation(self) -> str:
-        """Of :data:`ACTIVATIONS`."""
+        """Activation, one of :data:`ACTIVATIONS`."""
 
     @property
     def residual(self) -> bool:
@@ -79,7 +79,7 @@ class Layer(Protocol):
 
     @property
     def structure(self) -> str:
-        """Of :data:`STRUCTURES`, the edges that it reads."""
+        """Structure of the edges that it reads, one of :data:`STRUCTURES`."""
 
     @property
     def scaled(self) -> bool:
@@ -97,7 +97,7 @@ class Layer(Protocol):
         """Features of a vertex behind the layer."""
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
-        """Random weights by name, for so many features in front of the layer."""
+        """Random weights by name, for ``features`` features in front of the layer."""
 
     def build(self, b: GraphBuilder, x: str, weights: Weights, near: Adjacency, cost: Cost, trained: bool) -> str:
         """Adds the layer behind ``x`` [V, features]. ``trained``: whether gradients pass it, to weights before it."""
@@ -203,7 +203,10 @@ class CommNet(PlainLayer):
     kind: ClassVar[str] = "commnet"
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
-        """``own``, H, and ``told``, C."""
+        """Random weights, [features, the layer's features] each: ``own``, H, of the vertex.
+
+        ``told``: C, of its neighbours. ``skip``: of a residual connection of another width.
+        """
         made = {"own": glorot(rng, features, self.features), "told": glorot(rng, features, self.features)}
         return made | _skip(self, rng, features)
 
@@ -299,7 +302,7 @@ class GAT:
         return "loops" if self.loops else "plain"
 
     def width(self, features: int) -> int:
-        """That of all heads, if they are joined."""
+        """Width of all heads, if they are joined, else of one."""
         return self.features * (self.heads if self.joined else 1)
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:

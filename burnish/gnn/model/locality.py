@@ -42,7 +42,7 @@ class Axes:
 
 @dataclass(frozen=True)
 class Role:
-    """What a node does with rows: ``plain`` has none, ``rows`` maps rows to rows, ``sum`` reduces all of
+    """Role of a node for rows: ``plain`` has none, ``rows`` maps rows to rows, ``sum`` reduces all of
     them by ``reduction``, ``gather`` reads other rows, those of its inputs ``gathered``.
     """
 
@@ -67,7 +67,7 @@ def axes_of(graph: Graph, vertices: int) -> Axes:
 
 
 def role_of(node: Node, graph: Graph, axes: Axes, first: str | None = None) -> Role:
-    """What a node does with rows. ``first``: the tensor that says which number the first row has, if there is one."""
+    """Role of a node for rows. ``first``: the tensor that holds the number of the first row, if there is one."""
     given, made = [n for n in node.inputs if n in axes.rows], [n for n in node.outputs if n in axes.rows]
     structure = axes.structure & {*node.inputs, *node.outputs}
     if not given and not made and not structure:
@@ -98,7 +98,7 @@ def definition_of(node: Node, graph: Graph) -> tuple[Tensor, ...]:
 def _reduced(
     output: Tensor, own: Mapping[str, int], wanted: int | None, vertices: int, start: str | None
 ) -> str | None:
-    """How an output reduces all rows, "" if each of its rows reads the same row of inputs, None for neither.
+    """Reduction of all rows to an output; "" if each of its rows reads the same row of inputs, None for neither.
 
     ``own``: the axis of rows by input; ``wanted``: that of the output, if it has rows.
     """
@@ -121,9 +121,9 @@ def _reduced(
 
 
 def _mentions(body: Expr, row: Var, own: Mapping[str, int], inner: Collection[str], start: str | None) -> bool:
-    """Whether the number of the row counts but for what is read of it, or beside ``start``, the first row's number.
+    """Whether the row's number counts other than in reads of that row or added to ``start``, the first row's number.
 
-    Of ``inner`` stages the bodies are seen, and not the indices.
+    ``inner``: stages whose indices do not count, as their bodies are looked at where they are read.
     """
 
     def without(e: Expr) -> Expr:

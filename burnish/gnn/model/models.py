@@ -122,7 +122,7 @@ class Network:
 
     @property
     def structures(self) -> tuple[str, ...]:
-        """Of ``layers.STRUCTURES``, those that layers read."""
+        """Structures that layers read, of ``layers.STRUCTURES`` and in their order."""
         used = {layer.structure for layer in self.layers}
         return tuple(name for name in STRUCTURES if name in used)
 

@@ -59,7 +59,7 @@ class SegmentProgram:
 
     @property
     def workspace(self) -> int:
-        """Most bytes that a module takes beside its arguments."""
+        """Most bytes that a module takes besides its arguments."""
         memory = [m.memory for modules in self.modules for m in modules]
         return max((m["arena"] + m["scratch"] for m in memory), default=0)
 
@@ -90,7 +90,7 @@ class Gather:
 
 @dataclass(frozen=True, eq=False)
 class Gathering:
-    """A gathering of one block: ``module`` reads, beside rows and offsets, the tensors of edges ``edges``, which are
+    """Gathering of one block: ``module`` reads, besides rows and offsets, the tensors of edges ``edges``, which are
     the sources themselves, or what ``prepare``, operators on structures, make of offsets and sources.
     """
 

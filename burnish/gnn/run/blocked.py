@@ -41,7 +41,7 @@ class BudgetError(ParameterError):
     """A memory budget below ``least``, bytes, which are ``parts``."""
 
     def __init__(self, budget: int, least: int, parts: str) -> None:
-        """Of a budget in bytes."""
+        """Message of a budget in bytes that is too small, and the least possible one with its parts."""
         self.least = least
         super().__init__(
             f"memory_budget: found {budget} bytes ({text_of(budget)}); allowed: {least} bytes ({text_of(least)}) or "
@@ -51,7 +51,7 @@ class BudgetError(ParameterError):
 
 @dataclass(frozen=True)
 class Moved:
-    """What the latest call has moved between memory and file, bytes, and the most bytes of tensors at once."""
+    """Bytes moved between memory and file by the latest call, and the most bytes of tensors at once."""
 
     loaded: int = 0
     stored: int = 0
@@ -124,9 +124,10 @@ class BlockedStep(CompiledBase):
         self.states = tuple(TensorSpec(n, a.shape, str(a.dtype)) for n, a in self._kept.items())
 
     def settle(self, beside: int = 0) -> None:
-        """Plans, when all is in memory that stays there. ``beside``: bytes that other steps of this process work in.
+        """Plans moves between memory and file, once all that stays in memory is there.
 
-        Raises BudgetError for a budget below the least possible one, which it names.
+        ``beside``: bytes that other steps of this process work in. Raises BudgetError for a budget below
+        the least possible one, which it names.
         """
         if self.capacity is None and self.budget is not None:
             load_solver()
@@ -156,7 +157,7 @@ class BlockedStep(CompiledBase):
         return TensorSpec(name, (self.share.rows, *t.shape[1:]) if name in self._results else t.shape, t.dtype)
 
     def _overhead(self) -> int:
-        """Bytes beside tensors: what is resident now, and what modules work in."""
+        """Bytes besides tensors: what is resident now, and what modules work in."""
         return resident_bytes() + self.program.workspace + self.program.partial_bytes + MARGIN
 
     def _result_bytes(self) -> int:
@@ -364,7 +365,7 @@ class BlockedStep(CompiledBase):
         return np.array(self.share.begin + begin, np.int64) if name == self.first else self._values[name]
 
     def _summed(self, number: int) -> list[np.ndarray]:
-        """What a segment reduces all rows to: over all blocks, then over all workers, in their order."""
+        """Reductions of a segment over all rows: over all blocks, then over all workers, in their order."""
         blocks = [found for found in self._partial.pop(number) if found is not None]
         reductions = self.program.segments[number].reductions
         totals = []

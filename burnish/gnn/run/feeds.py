@@ -1,4 +1,4 @@
-"""What a compiled graph network is fed with: structure, scale, features and labels of a graph."""
+"""Feeds of a compiled graph network: structure, scale, features and labels of a graph."""
 
 from __future__ import annotations
 

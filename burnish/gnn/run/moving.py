@@ -25,7 +25,7 @@ FIRST = 2  # epochs before ranges may move for the first time: the first one fin
 
 @dataclass(eq=False)
 class Learner:
-    """What is learned of the costs of ranges in training: the model, and the fastest partition that was measured."""
+    """Learner of the costs of ranges in training: the model, and the fastest partition that was measured."""
 
     partitioner: Partitioner
     graph: Graphs
@@ -78,12 +78,12 @@ class Moving:
 
     @property
     def step(self) -> Current:
-        """The step, whatever the share is."""
+        """The step of the current share."""
         return Current(self, "step")
 
     @property
     def evaluation(self) -> Any:
-        """What evaluates, if there is something to evaluate with."""
+        """Evaluation of the current share, if there is something to evaluate with, else None."""
         return None if self.made.evaluation is None else Current(self, "evaluation")
 
     @property
@@ -101,7 +101,7 @@ class Moving:
         self._seconds.append(seconds)
 
     def begin(self, epoch: int) -> None:
-        """What is due before an epoch: other ranges, if they pay."""
+        """Move to other ranges before an epoch, where one is due and pays."""
         due = epoch >= FIRST and epoch & (epoch - 1) == 0
         if self.learner is None or not due or not self._seconds or self.comm.size == 1:
             return
@@ -168,7 +168,7 @@ class Current:
 
     @property
     def info(self) -> Mapping[str, Any]:
-        """What is kept beside the model."""
+        """Facts stored with the model, by name."""
         found: Mapping[str, Any] = self._module.info
         return found
 

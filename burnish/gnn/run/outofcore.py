@@ -37,7 +37,7 @@ LEAST_BLOCKS, MOST_BLOCKS = 8, 64
 
 @dataclass(frozen=True, eq=False)
 class Shared:
-    """A share of a graph with what training asks beside it: labels by mask, and how a model of it is made."""
+    """Share of a graph with what training needs besides: labels by mask, and how a model of it is made."""
 
     share: Share
     edges: int
@@ -53,7 +53,7 @@ class Shared:
 
     @property
     def cost(self) -> Cost:
-        """Of an aggregation, by its width."""
+        """Cost of an aggregation by its width: the bytes that it gathers."""
         return partial(gathered_bytes, Extents(self.share.vertices, {"plain": self.edges}, self.symmetric))
 
     def model(self) -> Operators:

@@ -87,7 +87,7 @@ class Sampled:
         return len(self._known) // self._batch
 
     def facts(self) -> dict[str, Any]:
-        """What batches follow from."""
+        """Facts that batches follow from: number of vertices, batch, fanouts and seed."""
         s = self.sampling
         return {"vertices": len(self._known), "batch": s.batch, "fanouts": list(s.fanouts), "seed": s.seed}
 

@@ -34,7 +34,7 @@ PARTITIONS = ("edges", "vertices", "learned")
 
 @dataclass(frozen=True)
 class GraphOptions:
-    """How a graph is trained on, beside what :func:`burnish.fit` has for all models.
+    """Options of training on a graph, besides those that :func:`burnish.fit` has for all models.
 
     ``sampling``: steps on sampled parts of the graph in place of the whole. ``block``: vertices whose rows are read at
     a time, where a memory budget holds not all. ``planner``: of the moves between memory and a file that a budget
@@ -75,7 +75,7 @@ def recipe_of(train: Train | None, network: Network, multilabel: bool) -> Train:
 
 @dataclass(frozen=True, eq=False)
 class Made:
-    """What a trainer runs: a step and its data, and what it is evaluated with."""
+    """Step that a trainer runs, its data, and what it is evaluated with."""
 
     step: Any
     source: Whole | Sampled

@@ -29,7 +29,7 @@ def loaded(graph: Graph | str | Path, whole: bool = True) -> Graph | str | Path:
 def within(
     network: Network, graph: Graph | str | Path, budget: int, trained: bool, make: Make[T], otherwise: Callable[[], T]
 ) -> T:
-    """What ``make`` makes of the whole graph, if calls of its modules keep this process within ``budget``, else
+    """Result of ``make`` for the whole graph, if calls of its modules keep this process within ``budget``, else
     ``otherwise()``.
 
     What is resident once they are made, and what they work in, is what calls take; before, the least that a graph and a
@@ -53,7 +53,7 @@ def within(
 
 
 def _made(graph: Graph | str | Path, make: Make[T]) -> tuple[T, int]:
-    """What is made of a whole graph, and the bytes of this process while its modules are called."""
+    """Result of ``make`` for a whole graph, and the bytes of this process while its modules are called."""
     given = loaded(graph)
     assert isinstance(given, Graph)
     made, modules = make(given)
@@ -63,12 +63,12 @@ def _made(graph: Graph | str | Path, make: Make[T]) -> tuple[T, int]:
 
 
 def _working(module: Any) -> int:
-    """Bytes that a module's calls take beside its arguments."""
+    """Bytes that a module's calls take besides its arguments."""
     return int(module.memory["arena"] + module.memory["scratch"] + sum(spec.nbytes for spec in module.outputs))
 
 
 def _least(network: Network, graph: Graph | str | Path, trained: bool) -> int:
-    """Bytes that are needed beside what is there: a file's arrays, and rows between layers, which gradients read."""
+    """Least bytes needed besides what is there: a file's arrays, and rows between layers, which gradients read."""
     if isinstance(graph, Graph):
         vertices, here = graph.vertices, 0
     else:

@@ -44,7 +44,7 @@ from burnish.train.step import Train
 
 @dataclass(frozen=True, eq=False)
 class WorkerJob:
-    """What every worker is told. ``graph``: a .bngraph file; ``cuts``: where the workers' vertices begin and end."""
+    """Job of every worker. ``graph``: a .bngraph file; ``cuts``: where the workers' vertices begin and end."""
 
     network: Network
     graph: str
@@ -62,7 +62,7 @@ def job_of(
     network: Network, graph: Graph | str | Path, train: Train | None, options: GraphOptions, workers: int, *,
     folder: Path, threads: int | None = None, cache_dir: str | Path | None = None, together: bool = False,
 ) -> WorkerJob:  # fmt: skip
-    """What ``workers`` workers are told, with a file of the graph in ``folder`` if it has none that they can read.
+    """Job of ``workers`` workers, with a file of the graph written to ``folder`` if it is in none that they can read.
 
     Raises ParameterError for more workers than the graph has ranges of vertices for, DataError and OSError.
     """

@@ -98,7 +98,7 @@ class RankStep(CompiledBase):
         return [f"device {self.comm.rank} of {self.comm.size}"]
 
     def _parts(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[np.ndarray]:
-        """What this device's program reads of the arguments of the whole. Raises InputError."""
+        """Inputs of this device's program, read from the arguments of the whole. Raises InputError."""
         if len(args) + len(kwargs) != len(self.inputs):
             raise InputError(f"{len(args) + len(kwargs)} inputs given, the model has {len(self.inputs)}")
         arrays = self._arguments.bind(args, kwargs)

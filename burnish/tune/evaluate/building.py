@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
+from burnish.base.garbage import collect_rarely
 from burnish.codegen.gridcode import GridCode
 from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.templates import template_called
@@ -23,7 +23,6 @@ from burnish.workers import ForkServer, Job, JobOutcome, ResourceLimits, WorkerP
 from burnish.workers.plain import decode, encode
 
 STEPS = 1024  # programs between primitives that a worker remembers: those of some thirty candidates
-YOUNG = 200_000  # objects, about those of a build: looking through them more often took a fifth of a build's time
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,12 +97,6 @@ def _outcome(found: JobOutcome) -> Build:
 def unpack(packet: str) -> KernelTask:
     """The task in a packet: always the same object for the same packet, which caches by identity are grateful for."""
     return decode(packet, [])
-
-
-def collect_rarely() -> None:
-    """Garbage collection made rare in this process, from now on, and never of objects that it has already."""
-    gc.freeze()
-    gc.set_threshold(YOUNG, 20, 100)
 
 
 @cache
