@@ -125,7 +125,7 @@ class OperandAccess:
 
 @dataclass(frozen=True, eq=False)
 class ReadMap:
-    """What an operator reads where it is applied: accesses, the axes of its outputs, and extents of its reductions.
+    """Reads of an operator where it is applied: accesses, the axes of its outputs, and extents of its reductions.
 
     ``opaque``: it has no definition; everything is read for anything.
     """

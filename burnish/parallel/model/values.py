@@ -32,7 +32,7 @@ class NodeOutput:
 
 
 def reads_of(node: Node, types: Sequence[TensorType]) -> ReadMap:
-    """What a node reads whose inputs have these types."""
+    """Read map of a node whose inputs have these types."""
     return read_map(
         ops.operator_named, node.op, tuple(sorted(node.attrs.items())), tuple((t.shape, t.dtype) for t in types)
     )
