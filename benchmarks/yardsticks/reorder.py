@@ -1,6 +1,6 @@
-"""Orders of vertices: by degree, and by community, which size-constrained label propagation finds.
+"""Communities of vertices by size-constrained label propagation (Meyerhenke, Sanders and Schulz 2014).
 
-Each is a permutation for ``Graph.reordered``: int64 (V,), the new number of every vertex.
+In a random order each vertex takes the label of most of its neighbours that has room.
 """
 
 from __future__ import annotations
@@ -16,20 +16,6 @@ from burnish.gnn.data.csr import CSR, inverse
 
 SWEEPS = 6  # over all vertices; most labels are settled after three
 LARGEST_COMMUNITY = 6144  # vertices, whose rows of 64 float32 are what a core's second cache holds
-
-
-def by_degree(csr: CSR) -> NDArray[np.int64]:
-    """Vertices of many in-edges first; those of as many in their order."""
-    return inverse(np.argsort(-csr.degrees, kind="stable"))
-
-
-def by_community(csr: CSR, largest: int = LARGEST_COMMUNITY, sweeps: int = SWEEPS, seed: int = 0) -> NDArray[np.int64]:
-    """Vertices of one community side by side, communities of ``largest`` vertices or fewer.
-
-    Size-constrained label propagation (Meyerhenke, Sanders and Schulz 2014): in a random order each vertex takes the
-    label of most of its neighbours that has room. Raises ParameterError.
-    """
-    return grouped(communities(csr, largest, sweeps, seed))[0]
 
 
 def communities(csr: CSR, largest: int = LARGEST_COMMUNITY, sweeps: int = SWEEPS, seed: int = 0) -> NDArray[np.int32]:

@@ -93,79 +93,32 @@ def _spread(
 
 
 @inlined
-def _add_group_packed(
-    order: NDArray[np.uint32],
-    begin: np.uint64,
-    end: np.uint64,
-    statistics: NDArray[np.int64],
-    bins: NDArray[np.uint8],
-    group_begin: np.uint64,
-    width: np.uint64,
-    size: np.uint64,
-    out: NDArray[np.int64],
-    out_begin: np.uint64,
-    plane: np.uint64,
-    packed: NDArray[np.int64],
-    narrow: Any,
-) -> None:
-    """Sets ``out[out_begin : out_begin + size]``, and what lies `plane` behind, to one group's histogram of some rows.
-
-    bins: those of the group begin at `group_begin`. Features are taken four at a time.
-    """
-    lanes = lanes_of(narrow)
-    low = begin
-    last = end - _ONE
-    while low < end:
+def _run_end(statistics: NDArray[np.int64], low: np.uint64, end: np.uint64) -> np.uint64:
+    """The end of a run of rows: packed sums must be spread out before they overflow, pairs never."""
+    if statistics.ndim == 1:
         high = low + _PACKED_ROWS
-        high = high if high < end else end
-        for i in range(low, high):
-            ahead = i + _AHEAD
-            coming = np.uint64(order[ahead if ahead < last else last])
-            prefetch(bins, group_begin + coming * lanes)
-            prefetch(statistics, coming)
-            row = np.uint64(order[i])
-            value = statistics[row]
-            at = group_begin + row * lanes
-            for lane in range(_ZERO, width, _FOUR):
-                packed[bins[at + lane] * lanes + lane] += value
-                packed[bins[at + lane + _ONE] * lanes + lane + _ONE] += value
-                packed[bins[at + lane + _TWO] * lanes + lane + _TWO] += value
-                packed[bins[at + lane + _THREE] * lanes + lane + _THREE] += value
-        _unpack(packed, size, out, out_begin, plane, low == begin)
-        low = high
+        return high if high < end else end
+    return end
 
 
 @inlined
-def _add_group_pairs(
-    order: NDArray[np.uint32],
-    begin: np.uint64,
-    end: np.uint64,
-    statistics: NDArray[np.int64],
-    bins: NDArray[np.uint8],
-    group_begin: np.uint64,
-    width: np.uint64,
-    size: np.uint64,
-    out: NDArray[np.int64],
-    out_begin: np.uint64,
-    plane: np.uint64,
-    pairs: NDArray[np.int64],
-    narrow: Any,
-) -> None:
-    """The same of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
-    lanes = lanes_of(narrow)
-    last = end - _ONE
-    for i in range(begin, end):
-        ahead = i + _AHEAD
-        coming = np.uint64(order[ahead if ahead < last else last])
-        prefetch(bins, group_begin + coming * lanes)
-        prefetch(statistics, coming << _ONE)
-        row = np.uint64(order[i])
-        gradient, hessian = statistics[row, _ZERO], statistics[row, _ONE]
-        at = group_begin + row * lanes
-        for lane in range(_ZERO, width, _FOUR):
-            for k in range(_FOUR):
-                add_pair(pairs, (bins[at + lane + k] * lanes + lane + k) << _ONE, gradient, hessian)
-    _spread(pairs, size, out, out_begin, plane)
+def _prefetch_statistics(statistics: NDArray[np.int64], row: np.uint64) -> None:
+    if statistics.ndim == 1:
+        prefetch(statistics, row)
+    else:
+        prefetch(statistics, row << _ONE)
+
+
+@inlined
+def _move(
+    statistics: NDArray[np.int64], sums: NDArray[np.int64], size: np.uint64, out: NDArray[np.int64], begin: np.uint64,
+    plane: np.uint64, fresh: bool,
+) -> None:  # fmt: skip
+    """Moves the sums of a run of rows, packed or pairs, to ``out[begin:]`` and the plane behind."""
+    if statistics.ndim == 1:
+        _unpack(sums, size, out, begin, plane, fresh)
+    else:
+        _spread(sums, size, out, begin, plane)
 
 
 @inlined
@@ -184,15 +137,37 @@ def add_group(
     packed: NDArray[np.int64],
     narrow: Any,
 ) -> None:
-    """Sets a part of `out` to one group's histogram of some rows: of packed statistics (rows,) or pairs (rows, 2)."""
-    if statistics.ndim == 1:  # known when it is compiled
-        _add_group_packed(
-            order, begin, end, statistics, bins, group_begin, width, size, out, out_begin, plane, packed, narrow
-        )
-    else:
-        _add_group_pairs(
-            order, begin, end, statistics, bins, group_begin, width, size, out, out_begin, plane, packed, narrow
-        )
+    """Sets ``out[out_begin : out_begin + size]``, and what lies `plane` behind, to one group's histogram of some rows.
+
+    statistics: packed, (rows,), or pairs, (rows, 2). bins: those of the group begin at `group_begin`. packed: zeros,
+    (2 size,), for packed sums or for pairs side by side. Features are taken four at a time.
+    """
+    lanes = lanes_of(narrow)
+    low = begin
+    last = end - _ONE
+    while low < end:
+        high = _run_end(statistics, low, end)
+        for i in range(low, high):
+            ahead = i + _AHEAD
+            coming = np.uint64(order[ahead if ahead < last else last])
+            prefetch(bins, group_begin + coming * lanes)
+            _prefetch_statistics(statistics, coming)
+            row = np.uint64(order[i])
+            at = group_begin + row * lanes
+            if statistics.ndim == 1:  # known when it is compiled
+                value = statistics[row]
+                for lane in range(_ZERO, width, _FOUR):
+                    packed[bins[at + lane] * lanes + lane] += value
+                    packed[bins[at + lane + _ONE] * lanes + lane + _ONE] += value
+                    packed[bins[at + lane + _TWO] * lanes + lane + _TWO] += value
+                    packed[bins[at + lane + _THREE] * lanes + lane + _THREE] += value
+            else:
+                gradient, hessian = statistics[row, _ZERO], statistics[row, _ONE]
+                for lane in range(_ZERO, width, _FOUR):
+                    for k in range(_FOUR):
+                        add_pair(packed, (bins[at + lane + k] * lanes + lane + k) << _ONE, gradient, hessian)
+        _move(statistics, packed, size, out, out_begin, plane, low == begin)
+        low = high
 
 
 @lean
@@ -275,7 +250,10 @@ def _add_sparse_pairs(
     out_begin: np.uint64,
     pairs: NDArray[np.int64],
 ) -> None:
-    """The same of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros."""
+    """The same of statistics that are pairs, which are added up side by side in `pairs`, (2 size,) zeros.
+
+    Apart from the packed ones, as one loop for both, like `add_group`, takes 1.03 to 1.05 times as long.
+    """
     size = np.uint64(len(pairs) >> 1)
     last = end - _ONE
     for i in range(begin, end):

@@ -16,8 +16,6 @@ from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, placeholder, stages
 from burnish.loops.traverse import depth, free_vars
 from burnish.ops.classify import (
-    Access,
-    accesses,
     axis_inputs,
     fusion_class,
     has_steps,
@@ -26,6 +24,7 @@ from burnish.ops.classify import (
     is_view,
     value_variables,
 )
+from burnish.ops.reads import Access, accesses
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Source of the classes: thesis-chen section 4.2, operator fusion (injective, redu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 from burnish.loops.expr import (
@@ -21,7 +20,6 @@ from burnish.loops.expr import (
     Load,
     Reduce,
     Select,
-    Var,
 )
 from burnish.loops.loaded import is_loaded
 from burnish.loops.onepoint import padding, scattered_axes
@@ -29,16 +27,9 @@ from burnish.loops.reduction import factors_of
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads, substitute, transform, walk
+from burnish.ops.reads import Access, accesses
 
 CLASSES = ("injective", "reduction", "complex", "opaque")
-
-
-@dataclass(frozen=True)
-class Access:
-    """One element read by an output element: indices in terms of the output's axes and of reduction variables."""
-
-    source: Tensor
-    indices: tuple[Expr, ...]
 
 
 def fusion_class(outputs: Sequence[Tensor]) -> str:
@@ -105,47 +96,7 @@ def _is_step(e: Expr) -> bool:
     return False
 
 
-# --- accesses ---------------------------------------------------------------------------------------------------------
-
-
-def accesses(output: Tensor) -> list[Access]:
-    """Every read of a placeholder that an element of ``output`` depends on, inner stages substituted away.
-
-    Reduction variables of inner stages are renamed ``stage.variable``. Reads in indices are included.
-    """
-    producers = {t.name: t for t in stages([output])}
-    found: dict[tuple[str, tuple[Expr, ...]], Access] = {}
-    met = set[Load]()
-    waiting = [*reversed(loads(_renamed(output))), *_read_by_axes(output)]
-    while waiting:
-        load = waiting.pop()
-        if load in met:
-            continue
-        met.add(load)
-        t = producers[load.buffer.name]
-        if t.body is None:
-            found[t.name, load.indices] = Access(t, load.indices)
-        else:
-            index = dict(zip((v.name for v in t.axes), load.indices, strict=True))
-            waiting.extend(reversed(loads(substitute(_renamed(t), index))))
-            waiting.extend(x for own in _read_by_axes(t) for x in loads(substitute(own, index)))
-    return list(found.values())
-
-
-def _read_by_axes(t: Tensor) -> list[Load]:
-    """Loads in a reduction's bounds, which say between which positions it runs."""
-    axes = t.body.axes if isinstance(t.body, Reduce) else ()
-    fresh: dict[str, Expr] = {a.var.name: Var(f"{t.name}.{a.var.name}") for a in axes}
-    return [x for axis in axes for end in axis.ends for x in loads(substitute(end, fresh))]
-
-
-def _renamed(t: Tensor) -> Expr:
-    """The body of ``t``, bare of its reduction, whose variables are prefixed by the stage's name."""
-    assert t.body is not None
-    if not isinstance(t.body, Reduce):
-        return t.body
-    fresh: dict[str, Expr] = {a.var.name: Var(f"{t.name}.{a.var.name}") for a in t.body.axes}
-    return substitute(t.body.body, fresh)
+# --- inlined expressions ----------------------------------------------------------------------------------------------
 
 
 def inlined(output: Tensor) -> Expr:

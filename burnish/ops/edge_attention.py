@@ -7,7 +7,7 @@ Each vertex' greatest score is found first, by a pass that reads no rows; sums t
 from __future__ import annotations
 
 from burnish.loops.expr import INDEX, Expr, cast, math, maximum, select, wrap
-from burnish.loops.tensor import Tensor, compute, reduce_axis, rows_axis
+from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.csr import transposed, transposed_order
@@ -24,7 +24,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
-from burnish.ops.sparse import INDEX_DTYPES, check_structure, check_transpose, some
+from burnish.ops.sparse import INDEX_DTYPES, check_structure, check_transpose, normalized_over_edges, over_edges, some
 from burnish.ops.terms import GraphTerm
 
 _AT = 5  # the offsets among the inputs of attention_weighted
@@ -125,24 +125,10 @@ def attention_weighted(
 
     top = _top(left, right, edge, weights, offsets, sources, slope, f"{name}.top")
 
-    def part(v: Expr, e: Expr, h: Expr) -> Expr:
-        return math("exp", _score(left, right, edge, weights, sources, v, e, h, slope) - top[v, h])
+    def part(v: Expr, e: Expr, u: Expr, h: Expr) -> Expr:
+        return math("exp", _leaky(_raw(left, right, edge, weights, u, v, e, h), slope) - top[v, h])
 
-    def total(v: Expr, h: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        return sum_over(part(v, e.var, h), e)
-
-    def value(v: Expr, h: Expr, d: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        return sum_over(part(v, e.var, h) * x[cast(INDEX, sources[e.var]), h, d], e)
-
-    shape = (offsets.shape[0] - 1, *x.shape[1:])
-    totals, values = compute(shape[:2], total, f"{name}.total"), compute(shape, value, f"{name}.sum")
-
-    def element(v: Expr, h: Expr, d: Expr) -> Expr:
-        return select(some(offsets, v), values[v, h, d] / totals[v, h], wrap(0, x.dtype))
-
-    return compute(shape, element, name)
+    return normalized_over_edges(name, x, offsets, sources, part)
 
 
 def _check(
@@ -173,20 +159,16 @@ def _leaky(t: Expr, slope: float) -> Expr:
     return maximum(t, t * slope)
 
 
-def _score(
-    far: Tensor, near: Tensor, edge: Tensor, weights: Tensor, sources: Tensor, v: Expr, e: Expr, h: Expr, slope: float
-) -> Expr:
-    return _leaky(_raw(far, near, edge, weights, cast(INDEX, sources[e]), v, e, h), slope)
-
-
 def _top(
     far: Tensor, near: Tensor, edge: Tensor, weights: Tensor, offsets: Tensor, sources: Tensor, slope: float, name: str
 ) -> Tensor:
     """The greatest score of each vertex [V, H]; of one without neighbours, that of no number."""
 
     def greatest(v: Expr, h: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        return max_over(_score(far, near, edge, weights, sources, v, e.var, h, slope), e)
+        def score(e: Expr, u: Expr) -> Expr:
+            return _leaky(_raw(far, near, edge, weights, u, v, e, h), slope)
+
+        return over_edges(offsets, sources, v, score, max_over)
 
     return compute((offsets.shape[0] - 1, far.shape[1]), greatest, name)
 
@@ -251,10 +233,10 @@ def attention_weighted_sum(
     require_shape(norm, "norm", far.shape if back else near.shape)
 
     def element(v: Expr, h: Expr, d: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        u = cast(INDEX, sources[e.var])
-        part = _part(far, near, norm, edge, weights, u, v, e.var, h, slope, sloped, times, back)
-        return sum_over(part * x[u, h, d], e)
+        def term(e: Expr, u: Expr) -> Expr:
+            return _part(far, near, norm, edge, weights, u, v, e, h, slope, sloped, times, back) * x[u, h, d]
+
+        return over_edges(offsets, sources, v, term)
 
     return compute((offsets.shape[0] - 1, *x.shape[1:]), element, name)
 
@@ -280,9 +262,10 @@ def attention_weighted_total(
     require_shape(norm, "norm", near.shape)
 
     def element(v: Expr, h: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        u = cast(INDEX, sources[e.var])
-        return sum_over(_part(far, near, norm, edge, weights, u, v, e.var, h, slope, sloped, times, False), e)
+        def term(e: Expr, u: Expr) -> Expr:
+            return _part(far, near, norm, edge, weights, u, v, e, h, slope, sloped, times, False)
+
+        return over_edges(offsets, sources, v, term)
 
     return compute(near.shape, element, name)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnish.loops.expr import INDEX, Expr, cast, math, maximum, select, wrap
+from burnish.loops.expr import INDEX, Expr, cast, math, maximum, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis, rows_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
@@ -28,7 +28,7 @@ from burnish.ops.operator import (
     require_rank,
     require_shape,
 )
-from burnish.ops.sparse import check_blocks, check_structure
+from burnish.ops.sparse import check_blocks, check_structure, normalized_over_edges, over_edges
 from burnish.ops.terms import GraphTerm
 
 Factors = tuple[
@@ -137,8 +137,7 @@ def attention(
     for argument, t in (("left", left), ("right", right)):
         require_dtype(t, argument, (x.dtype,))
     require(0 <= slope <= 1, "attribute 'slope'", slope, "0 to 1")
-    count, heads, size = x.shape
-    rows, edges = offsets.shape[0] - 1, sources.shape[0]
+    count, heads, _ = x.shape
 
     def greatest(h: Expr) -> Expr:
         u = reduce_axis(count, "u")
@@ -149,26 +148,10 @@ def attention(
     def leaky(t: Expr) -> Expr:
         return maximum(t, t * slope)
 
-    def weight(v: Expr, u: Expr, h: Expr) -> Expr:
+    def weight(v: Expr, e: Expr, u: Expr, h: Expr) -> Expr:
         return math("exp", leaky(left[u, h] + right[v, h]) - leaky(top[h] + right[v, h]))
 
-    def total(v: Expr, h: Expr) -> Expr:
-        e = rows_axis(offsets, v, edges)
-        return sum_over(weight(v, cast(INDEX, sources[e.var]), h), e)
-
-    def value(v: Expr, h: Expr, d: Expr) -> Expr:
-        e = rows_axis(offsets, v, edges)
-        u = cast(INDEX, sources[e.var])
-        return sum_over(weight(v, u, h) * x[u, h, d], e)
-
-    weights = compute((rows, heads), total, f"{name}.total")
-    values = compute((rows, heads, size), value, f"{name}.sum")
-
-    def element(v: Expr, h: Expr, d: Expr) -> Expr:
-        some = cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v])
-        return select(some, values[v, h, d] / weights[v, h], wrap(0, x.dtype))
-
-    return compute((rows, heads, size), element, name)
+    return normalized_over_edges(name, x, offsets, sources, weight)
 
 
 def _check_factors(
@@ -225,10 +208,11 @@ def attention_sum(
 
     def element(v: Expr, *rest: Expr) -> Expr:
         *kind, h, d = rest
-        e = rows_axis(offsets, v, sources.shape[0])
-        u = cast(INDEX, sources[e.var])
-        weight = _weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope, *kind)
-        return sum_over(weight * x[u, h, d], e)
+
+        def term(e: Expr, u: Expr) -> Expr:
+            return _weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope, *kind) * x[u, h, d]
+
+        return over_edges(offsets, sources, v, term)
 
     return compute(_shape(offsets, x, both), element, name)
 
@@ -285,9 +269,10 @@ def attention_total(
     _check_factors(far, far_slope, near, near_slope, offsets, slope)
 
     def element(v: Expr, h: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        u = cast(INDEX, sources[e.var])
-        return sum_over(_weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope), e)
+        def term(e: Expr, u: Expr) -> Expr:
+            return _weight(far[u, h] * near[v, h], far_slope[u, h] * near_slope[v, h], slope)
+
+        return over_edges(offsets, sources, v, term)
 
     return compute(near.shape, element, name)
 

@@ -6,14 +6,14 @@ interval analysis of its index expressions, and what it computes by shifting the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import isfinite
 from typing import Any
 
+import numpy as np
+
 from burnish.errors import ModelError, UnsupportedOperator
-from burnish.loops.bounds import bounds
 from burnish.loops.expr import Axis, Const, Expr, Load, Reduce, Select, wrap
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor, placeholder, stages
@@ -29,8 +29,8 @@ from burnish.ops.operator import (
     require_dtype,
     require_shape,
 )
+from burnish.ops.reads import Find, boxes_between, defined, stage_boxes
 
-Find = Callable[[str], Operator]
 Box = tuple[tuple[int, int], ...]
 """For every dimension the first index, and the one behind the last."""
 
@@ -77,12 +77,6 @@ def part_reads(
     given = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(shapes)]
     own = _restricted(tensor, box, reduced, boxes, {t.name: t for t in given})
     return Reads(found, None not in found and _is_plain(find(name), attributes, given, output, own))
-
-
-def defined(find: Find, name: str, attributes: Nested, types: tuple[TensorType, ...]) -> tuple[Tensor, ...]:
-    """The outputs of an operator over placeholders ``x0``, ``x1``…; the last stages are called ``y``, ``y.1``…"""
-    given = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(types)]
-    return find(name).define("y", given, dict(attributes))
 
 
 def is_part(
@@ -171,40 +165,20 @@ def part_of(find: Find) -> Operator:
     return made(named_operator("output_part", part))
 
 
-# --- what a part reads ------------------------------------------------------------------------------------------------
-
-
-def _boxes(output: Tensor, box: Box, reduced: Box) -> dict[str, Box]:
-    """Needed boxes by name of every stage and placeholder."""
-    needed: dict[str, Box] = {output.name: box}
-    for t in reversed(stages([output])):
-        if t.body is None or t.name not in needed:
-            continue
-        terms = reduced if t is output else ()
-        body, ranges = _shifted(t, needed[t.name], terms)
-        shapes = {source.name: source.shape for source in t.inputs}
-        for load in loads(body):
-            found = _hull(load, ranges, shapes[load.buffer.name])
-            before = needed.get(load.buffer.name)
-            needed[load.buffer.name] = found if before is None else joined(before, found)
-    return needed
-
-
 def joined(a: Box, b: Box) -> Box:
     """The smallest box around two."""
     return tuple((min(p, r), max(q, s)) for (p, q), (r, s) in zip(a, b, strict=True))
 
 
-def _hull(load: Load, ranges: Mapping[str, int], shape: Sequence[int]) -> Box:
-    """The elements that a load can reach, as far as the tensor goes: those beyond are never executed."""
-    box = []
-    for index, extent in zip(load.indices, shape, strict=True):
-        low, high = bounds(simplify(index, ranges), ranges)
-        last = max(extent - 1, 0)
-        first = int(min(max(low, 0), last)) if isfinite(low) else 0
-        stop = int(min(max(high, first), last)) if isfinite(high) else last
-        box.append((first, min(stop + 1, extent)))
-    return tuple(box)
+# --- what a part reads ------------------------------------------------------------------------------------------------
+
+
+def _boxes(output: Tensor, box: Box, reduced: Box) -> dict[str, Box]:
+    """By name, the box that is needed of every stage and placeholder."""
+    low, high = (np.array([span[end] for span in box], np.int64).reshape(-1, 1) for end in (0, 1))
+    terms = [(np.array([start]), np.array([stop])) for start, stop in reduced]
+    found = stage_boxes(output, boxes_between(low, high), terms)
+    return {n: tuple(zip(own.low[:, 0].tolist(), own.high[:, 0].tolist(), strict=True)) for n, own in found.items()}
 
 
 def _shifted(t: Tensor, box: Box, reduced: Box) -> tuple[Expr, dict[str, int]]:

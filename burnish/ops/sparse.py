@@ -8,9 +8,11 @@ A gradient is the same operator over the edges by the vertex that they come from
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from burnish.loops.expr import FLOATS, INDEX, Expr, cast, equal, maximum, select, wrap
+from burnish.loops.expr import FLOATS, INDEX, Axis, Expr, Reduce, cast, equal, maximum, select, wrap
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis, rows_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
@@ -34,6 +36,7 @@ from burnish.ops.operator import (
 
 INDEX_DTYPES = ("int64", "int32")
 REDUCTIONS = ("sum", "mean", "max")
+Reduction = Callable[[Expr, Axis], Reduce]
 
 
 def check_structure(offsets: Tensor, sources: Tensor) -> None:
@@ -71,6 +74,36 @@ def at(index: Tensor, position: Expr) -> Expr:
 def some(offsets: Tensor, v: Expr) -> Expr:
     """Whether an edge leads to ``v``."""
     return cast(INDEX, offsets[v + 1]) > cast(INDEX, offsets[v])
+
+
+def over_edges(
+    offsets: Tensor, sources: Tensor, v: Expr, term: Callable[[Expr, Expr], Expr], reduction: Reduction = sum_over
+) -> Reduce:
+    """The sum, or another reduction, over the edges to ``v`` of ``term(e, u)``, by an edge's position and source."""
+    e = rows_axis(offsets, v, sources.shape[0])
+    return reduction(term(e.var, at(sources, e.var)), e)
+
+
+def normalized_over_edges(
+    name: str, x: Tensor, offsets: Tensor, sources: Tensor, weight: Callable[[Expr, Expr, Expr, Expr], Expr]
+) -> Tensor:
+    """Weighted means [V, H, D] of the neighbours' rows of ``x`` [U, H, D] by ``weight(v, e, u, h)``, as attention is
+    after its scores: an edge's weight counts by the sum of all to ``v``. 0 of a vertex without neighbours.
+    """
+
+    def total(v: Expr, h: Expr) -> Expr:
+        return over_edges(offsets, sources, v, lambda e, u: weight(v, e, u, h))
+
+    def value(v: Expr, h: Expr, d: Expr) -> Expr:
+        return over_edges(offsets, sources, v, lambda e, u: weight(v, e, u, h) * x[u, h, d])
+
+    shape = (offsets.shape[0] - 1, *x.shape[1:])
+    totals, values = compute(shape[:2], total, f"{name}.total"), compute(shape, value, f"{name}.sum")
+
+    def element(v: Expr, h: Expr, d: Expr) -> Expr:
+        return select(some(offsets, v), values[v, h, d] / totals[v, h], wrap(0, x.dtype))
+
+    return compute(shape, element, name)
 
 
 def degree(offsets: Tensor, v: Expr, dtype: str) -> Expr:
@@ -118,12 +151,13 @@ def aggregate(
     require_float(x, "x")
     require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
     check_transpose(x.shape[0], sources, offsets_t, sources_t)
-    shape, edges = (offsets.shape[0] - 1, x.shape[1]), sources.shape[0]
+    shape, most = (offsets.shape[0] - 1, x.shape[1]), reduction == "max"
 
     def over(v: Expr, f: Expr) -> Expr:
-        e = rows_axis(offsets, v, edges)
-        row = x[at(sources, e.var), f]
-        return max_over(row, e) if reduction == "max" else sum_over(wide(row), e)
+        def row(e: Expr, u: Expr) -> Expr:
+            return x[u, f] if most else wide(x[u, f])
+
+        return over_edges(offsets, sources, v, row, max_over if most else sum_over)
 
     direct = reduction == "sum" and wide(wrap(0, x.dtype)).dtype == x.dtype
     total = compute(shape, over, name if direct else f"{name}.{reduction}")
@@ -216,12 +250,13 @@ def aggregate_equal(
     none = wrap(0, far.dtype)
 
     def element(v: Expr, f: Expr) -> Expr:
-        e = rows_axis(offsets, v, sources.shape[0])
-        u = at(sources, e.var)
-        share = wrap(1, far.dtype) if values is None else values[u, f]
-        if weights is None:
-            return sum_over(select(equal(near[v, f], far[u, f]), share, none), e)
-        return sum_over(select(equal(weights[e.var] * near[v, f], far[u, f]), weights[e.var] * share, none), e)
+        def term(e: Expr, u: Expr) -> Expr:
+            share = wrap(1, far.dtype) if values is None else values[u, f]
+            if weights is None:
+                return select(equal(near[v, f], far[u, f]), share, none)
+            return select(equal(weights[e] * near[v, f], far[u, f]), weights[e] * share, none)
+
+        return over_edges(offsets, sources, v, term)
 
     return compute(near.shape, element, name)
 

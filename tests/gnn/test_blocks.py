@@ -16,7 +16,7 @@ from burnish.fitting.fit import fit
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.store import GraphFile, save
 from burnish.gnn.model.locality import axes_of, role_of
-from burnish.gnn.model.models import FEATURES, FIRST, network
+from burnish.gnn.model.models import FEATURES, FIRST, VERTICES, network
 from burnish.gnn.model.program import build
 from burnish.gnn.model.segments import cut
 from burnish.gnn.model.structures import adapted, structures_of
@@ -65,14 +65,13 @@ class Case:
     kind: str
     graph: Graph
 
-    def step(self, stack: ExitStack, source: Graph | Path, **options: object) -> BlockedStep:
+    def step(
+        self, stack: ExitStack, source: Graph | Path, recipe: Train | None = None, **options: object
+    ) -> BlockedStep:
         net = self.network
         shared = shared_of(net, source, BLOCK)
-        recipe = recipe_of(None, net, False)
-        program = build(
-            lambda v: training_graph(net.graph(shared.extents(v), shared.cost, part=True), recipe), shared.share, FIRST,
-            ("label",),
-        )  # fmt: skip
+        recipe = recipe_of(None, net, False) if recipe is None else recipe
+        program = build(training_graph(shared.model(), recipe), shared.share, FIRST, ("label",))
         return stack.enter_context(BlockedStep(program, shared.share, FEATURES, FIRST, **options))  # type: ignore[arg-type]
 
     @property
@@ -84,9 +83,10 @@ class Case:
     def labels(self) -> np.ndarray:
         return labels_of(self.graph, self.graph.train)
 
-    def losses(self, steps: int = 3) -> list[float]:
+    def losses(self, steps: int = 3, recipe: Train | None = None) -> list[float]:
         extents, arrays = inputs_of(self.network, self.graph)
-        whole = training_graph(self.network.graph(extents), recipe_of(None, self.network, False))
+        recipe = recipe_of(None, self.network, False) if recipe is None else recipe
+        whole = training_graph(self.network.graph(extents), recipe)
         state = {name: s.initial for name, s in whole.states.items()}
         losses = []
         for _ in range(steps):
@@ -181,14 +181,25 @@ def test_algorithm_3_on_segments_is_the_fixed_order() -> None:
         patch.setattr(programs, "compile", Interpreted)
         net = case.network
         shared = shared_of(net, case.graph, 80)
-        program = build(
-            lambda v: training_graph(net.graph(shared.extents(v), shared.cost, part=True), recipe_of(None, net, False)),
-            shared.share, FIRST, ("label",),
-        )  # fmt: skip
+        whole = training_graph(shared.model(), recipe_of(None, net, False))
+        program = build(whole, shared.share, FIRST, ("label",))
         problem = stack.enter_context(BlockedStep(program, shared.share, FEATURES, FIRST)).problem
         for factor in (1.0, 1.2, 1.6):
             capacity = int(factor * problem.least_capacity)
             assert exact(problem, capacity, reorder=False).moved == PLANNERS["best"](problem, capacity).moved
+
+
+@pytest.mark.usefixtures("interpreted")
+def test_a_mean_over_blocks_is_by_all_vertices() -> None:
+    """The number of elements that a loss divides by is no block's."""
+    graph = small(80)
+    graph = graph.with_(labels=np.eye(CLASSES, dtype=np.int64)[graph.labels])
+    case = Case("gcn", graph)
+    recipe = recipe_of(Train(loss="mse", optimizer=Adam(0.01)), case.network, True)
+    (wanted,) = case.losses(1, recipe)
+    with ExitStack() as stack:
+        step = case.step(stack, graph, recipe)
+        np.testing.assert_allclose(float(step(case.labels)), wanted, rtol=2e-5)
 
 
 def test_roles_and_segments_of_a_layer() -> None:
@@ -196,12 +207,8 @@ def test_roles_and_segments_of_a_layer() -> None:
     net = network("gcn", 6, 3, hidden=4, dropout=0.5)
     recipe = recipe_of(None, net, False)
     shared = shared_of(net, small(64).with_(features=np.zeros((64, 6), np.float32)), 32, labelled=False)
-
-    def make(v: int) -> Operators:
-        return training_graph(net.graph(shared.extents(v), part=True), recipe)
-
-    graph, other = make(64), make(80)
-    axes = axes_of(graph, other, 64, 80)
+    graph = training_graph(shared.model(), recipe)
+    axes = axes_of(graph, VERTICES)
     roles = {node.name: role_of(node, graph, axes, FIRST) for node in graph.nodes}
     by_op: dict[str, set[str]] = {}
     for node in graph.nodes:

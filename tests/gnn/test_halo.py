@@ -10,7 +10,7 @@ from burnish.errors import DataError, InputError
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.generators import block_model
 from burnish.gnn.data.graph import Graph
-from burnish.gnn.data.halo import GraphPart, exchange, exchange_back, halo_sizes, split
+from burnish.gnn.data.halo import GraphPart, exchange, halo_sizes, split
 from burnish.gnn.data.partition import equal_edges
 
 
@@ -47,21 +47,6 @@ def test_partitions_aggregate_as_the_whole_graph(ranks: int, weights: bool) -> N
         np.concatenate([rows for rows, _ in found]), aggregate(graph.csr, x), rtol=1e-12, atol=1e-14
     )
     assert [size for _, size in found] == halo_sizes(graph.csr, cuts).tolist()
-
-
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_gradients_return_to_their_owners(ranks: int) -> None:
-    """The gradient of a sum of products with the aggregation is the aggregation over the transpose."""
-    graph = directed(True)
-    dy = np.random.default_rng(5).standard_normal((90, 3))
-    cuts = equal_edges(graph.csr, ranks)
-    parts = split(graph.csr, cuts)
-
-    def work(comm, part: GraphPart) -> np.ndarray:
-        return exchange_back(comm, part, aggregate(part.csr.transpose, dy[part.begin : part.end]))
-
-    found = np.concatenate(launch(work, [(part,) for part in parts]))
-    np.testing.assert_allclose(found, aggregate(graph.transpose, dy), rtol=1e-12, atol=1e-14)
 
 
 def test_partitions_made_apart_and_together_are_the_same() -> None:
@@ -122,8 +107,6 @@ def test_wrong_arguments_are_refused() -> None:
         alone(lambda comm: exchange(comm, part, np.zeros((39, 2))))
     with pytest.raises(InputError, match="out: found float32"):
         alone(lambda comm: exchange(comm, part, np.zeros((40, 2)), np.zeros((40, 2), np.float32)))
-    with pytest.raises(InputError, match="allowed: 40 rows"):
-        alone(lambda comm: exchange_back(comm, part, np.zeros((41, 2))))
     with pytest.raises(DataError, match="found 2 ranges; allowed: 1"):
         alone(lambda comm: GraphPart.of(graph.csr, [0, 20, 40], comm))
     with pytest.raises(DataError, match="found 30 rows; allowed: 40"):

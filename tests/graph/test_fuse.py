@@ -12,7 +12,7 @@ from burnish.loops.evaluate import evaluate as evaluate_tensors
 from burnish.loops.expr import Load
 from burnish.loops.tensor import create_program
 from burnish.loops.traverse import walk
-from burnish.ops.classify import accesses
+from burnish.ops.reads import accesses
 
 RANDOM = np.random.default_rng(2)
 

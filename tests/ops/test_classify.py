@@ -6,7 +6,6 @@ from burnish.loops.expr import math
 from burnish.loops.tensor import compute, placeholder
 from burnish.ops import OPERATORS
 from burnish.ops.classify import (
-    accesses,
     axis_inputs,
     elementwise_inputs,
     flops,
@@ -15,6 +14,7 @@ from burnish.ops.classify import (
     is_view,
     traffic,
 )
+from burnish.ops.reads import accesses
 
 
 def define(name, *shapes, **attrs):

@@ -10,7 +10,8 @@ import pytest
 from burnish.graph.evaluate import evaluate_node
 from burnish.graph.graph import Node
 from burnish.ops import operator_named
-from burnish.ops.part import Box, attributes_of, defined, extents_of, part_reads, sum_of
+from burnish.ops.part import Box, attributes_of, extents_of, part_reads, sum_of
+from burnish.ops.reads import defined
 
 RANDOM = np.random.default_rng(3)
 

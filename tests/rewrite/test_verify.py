@@ -25,7 +25,6 @@ from burnish.rewrite.proofs.verify import (
     read_proofs,
     read_rule_file,
     read_rules,
-    redundant_axioms,
     verify_rules,
 )
 
@@ -154,12 +153,6 @@ def test_a_shipped_rule_without_proof_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(RuleError, match=f"'{name}' has no proof"):
         load_substitutions()
     load_substitutions.cache_clear()
-
-
-def test_redundant_axioms_are_named() -> None:
-    axioms = {n: a for n, a in load_axioms().items() if n in ("add is commutative", "add is associative")}
-    (turned,) = parse_rules("axiom turned\n  for x: [*l]; y: [*l]; z: [*l]\n  add(add(x, y), z) = add(z, add(x, y))\n")
-    assert redundant_axioms({**axioms, "turned": turned}) == ["turned"]
 
 
 @pytest.mark.parametrize(

@@ -92,13 +92,6 @@ class CSR:
         """Rows by source, which gradients run over; this very object where the graph is symmetric."""
         return self if self.symmetric else self._transposed()
 
-    @cached_property
-    def transposed_edges(self) -> NDArray[Any]:
-        """Place among these edges of each edge of the transpose, (edges,): int32, or int64 beyond 2³¹ edges."""
-        places = np.empty(self.edges, np.int32 if self.edges <= LARGEST else np.int64)
-        loops.transposed_places(self.offsets, self.sources, np.zeros(self.columns + 1, np.int64), places)
-        return readonly(places)
-
     @property
     def _weights(self) -> Weights:
         return _EMPTY if self.weights is None else self.weights

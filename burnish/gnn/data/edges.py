@@ -59,19 +59,6 @@ def transpose(offsets, sources, weights, out_offsets, out, out_weights):  # type
 
 
 @kernel
-def transposed_places(offsets, sources, place, out):  # type: ignore[no-untyped-def]
-    """Place in ``sources`` of each edge of the transpose; place (columns + 1,): zeros in."""
-    for e in range(sources.shape[0]):
-        place[sources[e] + 1] += 1
-    for i in range(place.shape[0] - 1):
-        place[i + 1] += place[i]
-    for e in range(sources.shape[0]):
-        u = sources[e]
-        out[place[u]] = e
-        place[u] += 1
-
-
-@kernel
 def transpose_permuted(  # type: ignore[no-untyped-def]
     offsets, sources, weights, new, old, out_offsets, out, out_weights
 ):

@@ -100,22 +100,6 @@ def exchange(comm: Comm, part: GraphPart, rows: NDArray[Any], out: NDArray[Any] 
     return out
 
 
-def exchange_back(comm: Comm, part: GraphPart, gradients: NDArray[Any]) -> NDArray[Any]:
-    """Gradients of own rows, (n, …): their own and those that other workers have of them, added by rank.
-
-    gradients: (n + H, …). The adjoint of ``exchange``. Raises InputError, WorkerError.
-    """
-    n = part.vertices
-    if gradients.shape[:1] != (n + len(part.halo),):
-        raise InputError(f"exchange_back: found shape {gradients.shape}; allowed: {n + len(part.halo)} rows")
-    ends = np.cumsum([n, *part.receives])
-    received = comm.all_to_all_v([gradients[first:last] for first, last in itertools.pairwise(ends.tolist())])
-    out = gradients[:n].copy()
-    for numbers, block in zip(part.sends, received, strict=True):
-        out[numbers] += block  # no row twice for one worker
-    return out
-
-
 def halo_sizes(csr: CSR, cuts: Any) -> Numbers:
     """Rows that each range reads from others, (ranges,): what an exchange sends."""
     found = checked_cuts(cuts, csr.rows)

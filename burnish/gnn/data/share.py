@@ -92,6 +92,11 @@ class Share:
         """Vertices of this share."""
         return self.end - self.begin
 
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The numbers of rows of its blocks, each once, the most first."""
+        return tuple(sorted({end - begin for begin, end in self.blocks}, reverse=True))
+
     def read(self, name: str, offsets: str) -> np.ndarray:
         """All rows [columns, ...] of one of ``tensors`` that edges read: own ones, and behind them those of others.
 

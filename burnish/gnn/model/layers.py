@@ -104,21 +104,14 @@ class Layer(Protocol):
 
 
 @dataclass(frozen=True)
-class GCN:
-    """Graph convolution (Kipf and Welling 2017): ``D^-1/2 (A + I) D^-1/2 X W + b``, D the in-degree plus 1.
-
-    Each vertex has one self loop, be it in the graph or not. ``residual``, of all layers, adds X, or X W' where the
-    widths differ, behind the activation (thesis-jia §4.7.5). Where edges have weights they are A's elements, a
-    self loop that is not in the graph has weight 1, and D holds the sums of A + I's rows.
-    """
+class PlainLayer:
+    """A layer of ``features`` behind it, over edges as they are, with weights or without."""
 
     features: int
     activation: str = "none"
-    residual: bool = False
-    bias: bool = True
-    kind: ClassVar[str] = "gcn"
-    structure: ClassVar[str] = "bare"
-    scaled: ClassVar[bool] = True
+    kind: ClassVar[str]
+    structure: ClassVar[str] = "plain"
+    scaled: ClassVar[bool] = False
     weighted: ClassVar[bool] = True
     needs_weights: ClassVar[bool] = False
 
@@ -129,6 +122,22 @@ class GCN:
     def width(self, features: int) -> int:
         """The layer's own."""
         return self.features
+
+
+@dataclass(frozen=True)
+class GCN(PlainLayer):
+    """Graph convolution (Kipf and Welling 2017): ``D^-1/2 (A + I) D^-1/2 X W + b``, D the in-degree plus 1.
+
+    Each vertex has one self loop, be it in the graph or not. ``residual``, of all layers, adds X, or X W' where the
+    widths differ, behind the activation (thesis-jia §4.7.5). Where edges have weights they are A's elements, a
+    self loop that is not in the graph has weight 1, and D holds the sums of A + I's rows.
+    """
+
+    residual: bool = False
+    bias: bool = True
+    kind: ClassVar[str] = "gcn"
+    structure: ClassVar[str] = "bare"
+    scaled: ClassVar[bool] = True
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
         """``weight``, ``bias``, and ``skip`` where the residual needs it."""
@@ -151,30 +160,20 @@ class GCN:
 
 
 @dataclass(frozen=True)
-class SAGE:
+class SAGE(PlainLayer):
     """GraphSAGE (Hamilton et al. 2017): ``X W + reduction(neighbours of X) W' + b``.
 
     Neighbours' rows are multiplied by the weights of edges, if there are.
     """
 
-    features: int
-    activation: str = "none"
     reduction: str = "mean"
     bias: bool = True
     residual: bool = False
     kind: ClassVar[str] = "sage"
-    structure: ClassVar[str] = "plain"
-    scaled: ClassVar[bool] = False
-    weighted: ClassVar[bool] = True
-    needs_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
         _check(self.kind, self.features, self.activation, self.reduction)
-
-    def width(self, features: int) -> int:
-        """The layer's own."""
-        return self.features
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
         """``own``, ``neighbours`` and ``bias``."""
@@ -197,25 +196,11 @@ class SAGE:
 
 
 @dataclass(frozen=True)
-class CommNet:
+class CommNet(PlainLayer):
     """CommNet (Sukhbaatar et al. 2016): ``X H + mean(neighbours of X) C``, behind which is the activation."""
 
-    features: int
-    activation: str = "none"
     residual: bool = False
     kind: ClassVar[str] = "commnet"
-    structure: ClassVar[str] = "plain"
-    scaled: ClassVar[bool] = False
-    weighted: ClassVar[bool] = True
-    needs_weights: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        """Raises ParameterError, naming the field, what was found and what is allowed."""
-        _check(self.kind, self.features, self.activation)
-
-    def width(self, features: int) -> int:
-        """The layer's own."""
-        return self.features
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
         """Random weights, [features, the layer's features] each: ``own``, H, of the vertex.
@@ -236,34 +221,24 @@ class CommNet:
 
 
 @dataclass(frozen=True)
-class GIN:
+class GIN(PlainLayer):
     """Graph isomorphism network (Xu et al. 2019): ``MLP((1 + eps) X + sum of neighbours)``, the MLP of two products.
 
     ``hidden``: its inner width, by default ``features``; ``eps`` is trained with ``train_eps``.
     """
 
-    features: int
-    activation: str = "none"
     hidden: int | None = None
     eps: float = 0.0
     train_eps: bool = False
     residual: bool = False
     kind: ClassVar[str] = "gin"
-    structure: ClassVar[str] = "plain"
-    scaled: ClassVar[bool] = False
-    weighted: ClassVar[bool] = True
-    needs_weights: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         """Raises ParameterError, naming the field, what was found and what is allowed."""
-        _check(self.kind, self.features, self.activation)
+        super().__post_init__()
         if self.hidden is not None:
             check_count("gin: hidden", self.hidden, 1)
         check_number("gin: eps", self.eps, -1e6)
-
-    def width(self, features: int) -> int:
-        """The layer's own."""
-        return self.features
 
     def initial(self, rng: np.random.Generator, features: int) -> dict[str, np.ndarray]:
         """``first`` and ``first_bias``, ``second`` and ``second_bias``; ``eps`` [1, 1] where it is trained."""

@@ -5,17 +5,17 @@ It follows from the operators' definitions: whether what an element of a row rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from burnish import ops
-from burnish.errors import VerificationError
 from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import Binary, Const, Expr, Load, Reduce, Var
-from burnish.loops.loaded import is_loaded
-from burnish.loops.tensor import Tensor, placeholder, stages
-from burnish.loops.traverse import loads, transform
+from burnish.loops.sizes import is_size
+from burnish.loops.tensor import Tensor, stages
+from burnish.loops.traverse import transform
+from burnish.ops.reads import accesses, bodies, defined
 
 Kind = Literal["plain", "rows", "sum", "gather"]
 REDUCTIONS = ("sum", "max", "min")  # whose results over parts of the rows make that over all
@@ -25,7 +25,8 @@ REDUCTIONS = ("sum", "max", "min")  # whose results over parts of the rows make 
 class Axes:
     """Where vertices lie in the tensors of a graph: ``rows``, the axis whose extent is their number, by tensor.
 
-    ``offsets`` and ``edges``: tensors with one element more than vertices, and those of other sizes that follow them.
+    ``offsets`` and ``edges``: tensors with one element more than vertices, and those of other open extents.
+    ``vertices``: the dimension.
     """
 
     rows: Mapping[str, int]
@@ -50,23 +51,17 @@ class Role:
     reduction: str = ""
 
 
-def axes_of(graph: Graph, other: Graph, vertices: int, others: int) -> Axes:
-    """Where the vertices are: where two graphs of one model differ that are made for ``vertices`` and for ``others``.
-
-    Raises VerificationError for graphs that are not made alike.
-    """
-    if [(n.op, n.inputs) for n in graph.nodes] != [(n.op, n.inputs) for n in other.nodes]:
-        raise VerificationError("gnn: the same model for two graphs has different nodes")
+def axes_of(graph: Graph, vertices: int) -> Axes:
+    """Where vertices lie in a graph whose numbers of vertices, ``vertices``, and of edges are dimensions."""
     rows: dict[str, int] = {}
     offsets, edges = set(), set()
-    for name, found in graph.types.items():
-        pairs = [*zip(found.shape, other.types[name].shape, strict=True)]
-        differing = [d for d, (one, two) in enumerate(pairs) if one != two]
-        if len(differing) == 1 and pairs[differing[0]] == (vertices, others):
-            rows[name] = differing[0]
-        elif len(differing) == 1 and pairs[differing[0]] == (vertices + 1, others + 1):
+    for name, t in graph.types.items():
+        axes = [d for d, extent in enumerate(t.shape) if is_size(extent)]
+        if len(axes) == 1 and t.shape[axes[0]] == vertices:
+            rows[name] = axes[0]
+        elif len(axes) == 1 and t.shape[axes[0]] == vertices + 1:
             offsets.add(name)
-        elif differing:
+        elif axes:
             edges.add(name)
     return Axes(rows, frozenset(offsets), frozenset(edges), vertices)
 
@@ -80,118 +75,79 @@ def role_of(node: Node, graph: Graph, axes: Axes, first: str | None = None) -> R
     everything = frozenset(given)
     if ops.is_opaque(node.op):
         return Role("gather", everything)
-    inputs = [placeholder(graph.types[n].shape, graph.types[n].dtype, f"x{i}") for i, n in enumerate(node.inputs)]
-    outputs = ops.operator_named(node.op).define("y", inputs, node.attrs)
-    names = dict(zip((t.name for t in inputs), node.inputs, strict=True))
+    names = {f"x{i}": name for i, name in enumerate(node.inputs)}
+    outputs = definition_of(node, graph)
     if structure:
         return Role("gather", _gathered(outputs, names, axes))
-    own = {t.name: axes.rows[n] for t, n in zip(inputs, node.inputs, strict=True) if n in axes.rows}
-    start = next((t.name for t, n in zip(inputs, node.inputs, strict=True) if n == first), None)
-    kinds = _stage_kinds(outputs, own, {t.name: axes.rows.get(n) for t, n in zip(outputs, node.outputs, strict=True)},
-                         axes.vertices, start)  # fmt: skip
-    if kinds is None:
+    own = {x: axes.rows[name] for x, name in names.items() if name in axes.rows}
+    start = next((x for x, name in names.items() if name == first), None)
+    found = {_reduced(t, own, axes.rows.get(name), axes.vertices, start)
+             for t, name in zip(outputs, node.outputs, strict=True)}  # fmt: skip
+    (reduction, *others) = found
+    if others or reduction is None:
         return Role("gather", everything)
-    found = {kinds[t.name] for t in outputs}
-    if all(isinstance(kind, int) for kind in found):
-        return Role("rows")
-    (kind, *others) = found
-    if not others and isinstance(kind, str):
-        return Role("sum", reduction=kind)
-    return Role("gather", everything)
+    return Role("sum", reduction=reduction) if reduction else Role("rows")
 
 
-_Stage = int | str | None  # the axis of its rows, or how all are reduced, or none
+def definition_of(node: Node, graph: Graph) -> tuple[Tensor, ...]:
+    """The outputs of a node over placeholders ``x0``, ``x1``…"""
+    types = tuple((graph.types[n].shape, graph.types[n].dtype) for n in node.inputs)
+    return defined(ops.operator_named, node.op, tuple(node.attrs.items()), types)
 
 
-def _stage_kinds(
-    outputs: tuple[Tensor, ...], own: Mapping[str, int], wanted: Mapping[str, int | None], vertices: int,
-    start: str | None,
-) -> dict[str, _Stage] | None:  # fmt: skip
-    """Kind of each stage in terms of rows; None if one reads other rows than its own."""
-    kinds: dict[str, _Stage] = dict(own)
-    for t in stages(outputs):
-        if t.body is None:
-            kinds.setdefault(t.name, None)
-            continue
-        kind = _stage_kind(t, kinds, wanted.get(t.name), vertices, start)
-        if kind == "other":
-            return None
-        kinds[t.name] = kind
-    return kinds
+def _reduced(
+    output: Tensor, own: Mapping[str, int], wanted: int | None, vertices: int, start: str | None
+) -> str | None:
+    """Reduction of all rows to an output; "" if each of its rows reads the same row of inputs, None for neither.
 
-
-def _stage_kind(t: Tensor, kinds: Mapping[str, _Stage], wanted: int | None, vertices: int, start: str | None) -> _Stage:
-    assert t.body is not None
-    read = reads_of(t)
-    if any(isinstance(kinds[e.buffer.name], str) for e in read):
-        return "other"
-    rows: set[Expr] = set()
-    for e in read:
-        axis = kinds[e.buffer.name]
-        if isinstance(axis, int):
-            rows.add(e.indices[axis])
-    if not rows:
-        if wanted is None:
-            return None
-        return wanted if not _mentions(t.body, t.axes[wanted], kinds, start) else "other"
-    if len(rows) > 1:
-        return "other"
+    ``own``: the axis of rows by input; ``wanted``: that of the output, if it has rows.
+    """
+    rows = {a.indices[own[a.source.name]] for a in accesses(output) if a.source.name in own}
+    if not rows and wanted is not None:
+        rows = {output.axes[wanted]}
+    if len(rows) != 1:
+        return None
     (row,) = rows
-    if not isinstance(row, Var) or _mentions(t.body, row, kinds, start):
-        return "other"
-    if row in t.axes:
-        return t.axes.index(row)
-    if not isinstance(t.body, Reduce) or t.body.kind not in REDUCTIONS:
-        return "other"
-    return t.body.kind if {a.var: a.extent for a in t.body.axes}.get(row) == vertices else "other"
+    inner = {t.name for t in stages([output]) if t.body is not None}
+    if not isinstance(row, Var) or any(_mentions(body, row, own, inner, start) for body in bodies(output)):
+        return None
+    if row in output.axes:
+        return ""
+    body = output.body
+    if not isinstance(body, Reduce) or body.kind not in REDUCTIONS:
+        return None
+    extents = {f"{output.name}.{a.var.name}": a.extent for a in body.axes}
+    return body.kind if extents.get(row.name) == vertices else None
 
 
-def _mentions(body: Expr, row: Var, kinds: Mapping[str, _Stage], start: str | None) -> bool:
-    """Whether the row's number counts other than in reads of that row or added to ``start``, the first row's number."""
+def _mentions(body: Expr, row: Var, own: Mapping[str, int], inner: Collection[str], start: str | None) -> bool:
+    """Whether the row's number counts other than in reads of that row or added to ``start``, the first row's number.
+
+    ``inner``: stages whose indices do not count, as their bodies are looked at where they are read.
+    """
 
     def without(e: Expr) -> Expr:
-        if isinstance(e, Load) and isinstance(kinds[e.buffer.name], int):
-            axis = kinds[e.buffer.name]
-            assert isinstance(axis, int)
+        if isinstance(e, Load) and e.buffer.name in own:
+            axis = own[e.buffer.name]
             return Load(e.buffer, (*e.indices[:axis], Const(0, row.dtype), *e.indices[axis + 1 :]))
+        if isinstance(e, Load) and e.buffer.name in inner:
+            return Const(0, e.dtype)
         if isinstance(e, Binary) and e.op == "+" and row in (e.a, e.b):
             other = e.b if e.a == row else e.a
             if isinstance(other, Load) and other.buffer.name == start:
                 return other
         return e
 
-    inner = body.body if isinstance(body, Reduce) else body
-    return row.name in transform(inner, without).variables
+    return row.name in transform(body, without).variables
 
 
 def _gathered(outputs: tuple[Tensor, ...], names: Mapping[str, str], axes: Axes) -> frozenset[str]:
     """The inputs of which other rows are read, as far as the structure says."""
     found: set[str] = set()
-    far: set[str] = set()  # stages of which other rows are read
-    for t in reversed(stages(outputs)):
-        if t.body is None:
-            continue
+    for t in outputs:
         own = t.axes[0] if t.shape and t.shape[0] == axes.vertices else None
-        for e in reads_of(t):
-            name = e.buffer.name
-            tensor = names.get(name)
-            if tensor is not None and tensor not in axes.rows:
-                continue
-            axis = axes.rows[tensor] if tensor is not None else 0
-            if not e.indices or (t.name not in far and e.indices[axis] == own):
-                continue
-            far.add(name)
-            if tensor is not None:
+        for access in accesses(t):
+            tensor = names[access.source.name]
+            if tensor in axes.rows and access.indices[axes.rows[tensor]] != own:
                 found.add(tensor)
     return frozenset(found)
-
-
-def reads_of(t: Tensor) -> tuple[Load, ...]:
-    """All elements that a stage reads, also those that say how far it reduces."""
-    if t.body is None:
-        return ()
-    found = list(loads(t.body))
-    for axis in t.body.axes if isinstance(t.body, Reduce) else ():
-        if is_loaded(axis.extent):
-            found += (*loads(axis.extent.begin), *loads(axis.extent.end))
-    return tuple(found)

@@ -16,8 +16,10 @@ from safetensors.numpy import save
 from burnish.base.arguments import check_count, check_number, refusal
 from burnish.base.files import write_atomic
 from burnish.errors import ModelError, ParameterError
+from burnish.gnn.data.share import LEAST_ROWS
 from burnish.gnn.model.layers import GAT, GCN, GIN, LAYERS, SAGE, STRUCTURES, Adjacency, CommNet, Cost, Layer
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
 
 FEATURES = "x"  # the input with the vertices' features
 FIRST = "first"  # the input with the number of the first row, of a graph whose rows are a part of all
@@ -27,6 +29,7 @@ WEIGHTS = ("weights", "weights_t")  # of the edges of a structure, and of its tr
 LANES = 16  # to a multiple of which kernels fill rows up
 VERSION = 1
 KINDS = (*LAYERS, "deep_gcn")
+VERTICES = dim("vertices", LEAST_ROWS, 1 << 31)  # open, of a graph that blocks of them are made of
 
 
 @dataclass(frozen=True)

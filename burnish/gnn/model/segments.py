@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from burnish.gnn.model.locality import Axes, Kind, Role, role_of
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph
+from burnish.loops.sizes import hinted
 
 LAST = 1 << 30  # the level of what only results need
 SLACK = 16  # bytes of a row that are not worth keeping another tensor: a label, a scale
@@ -160,9 +161,8 @@ class _Cut:
             closure = self._closure(i)
             inside = {n for j in closure for n in self.graph.nodes[j].outputs}
             read = {n for j in closure for n in self.graph.nodes[j].inputs if n in self.axes.rows} - inside
-            if sum(self.graph.types[n].nbytes for n in read) > self.graph.types[
-                output
-            ].nbytes + SLACK * self.axes.vertices * len(read):
+            given, kept = sum(self.graph.types[n].nbytes for n in read), self.graph.types[output].nbytes
+            if hinted(given) > hinted(kept + SLACK * self.axes.vertices * len(read)):
                 return {output}
         return set()
 
@@ -209,11 +209,9 @@ class _Cut:
         return name in self.results or any(i not in nodes for i in self.readers[name])
 
 
-def segment_graph(segment: BlockSegment, graph: Graph, constants: Mapping[str, object]) -> Graph:
-    """The graph of a segment's nodes: from what it reads to what it makes; ``constants``: of the whole model."""
+def segment_graph(segment: BlockSegment, graph: Graph) -> Graph:
+    """The graph of a segment's nodes: from what it reads to what it makes."""
     nodes = tuple(graph.nodes[i] for i in segment.nodes)
     inputs = (*segment.reads, *segment.gathered, *segment.given, *segment.structure)
     outputs = (*segment.writes, *segment.sums, *segment.values)
-    known = {name: constants.get(name, value) for name, value in graph.constants.items()}
-    whole = Graph(inputs, outputs, (), graph.types, known, {})  # type: ignore[arg-type]
-    return whole.with_nodes(nodes)
+    return Graph(inputs, outputs, (), graph.types, graph.constants).with_nodes(nodes)

@@ -48,10 +48,7 @@ def logits_of(
 
     def blocks() -> Callable[[], np.ndarray]:
         shared = shared_of(network, graph, block, labelled=False)
-        program = build(
-            lambda v: without_dropout(network.graph(shared.extents(v), shared.cost, part=True)), shared.share, FIRST,
-            (), threads, cache_dir,
-        )  # fmt: skip
+        program = build(without_dropout(shared.model()), shared.share, FIRST, (), threads, cache_dir)
         step = stack.enter_context(BlockedStep(program, shared.share, FEATURES, FIRST, budget, labels=()))
         return lambda: np.asarray(step())
 

@@ -15,7 +15,7 @@ from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.share import LEAST_ROWS, Blocks, Edges, Share, SomeRows, blocks_of, edges_of
 from burnish.gnn.data.store import SUFFIX, GraphFile, load
 from burnish.gnn.model.layers import Cost
-from burnish.gnn.model.models import FEATURES, Extents, Network, gathered_bytes, structure_names
+from burnish.gnn.model.models import FEATURES, VERTICES, Extents, Network, gathered_bytes, structure_names
 from burnish.gnn.model.structures import adapted, structures_of
 from burnish.gnn.run.feeds import (
     UNKNOWN,
@@ -27,6 +27,8 @@ from burnish.gnn.run.feeds import (
     scales_of,
     some_of,
 )  # fmt: skip
+from burnish.graph.graph import Graph as Operators
+from burnish.loops.sizes import dim
 
 ROWS = 1024  # blocks are a multiple of so many vertices: all of their rows' memory can be given back
 BLOCK_BYTES = 16 << 20  # of a block of features
@@ -54,11 +56,12 @@ class Shared:
         """Cost of an aggregation by its width: the bytes that it gathers."""
         return partial(gathered_bytes, Extents(self.share.vertices, {"plain": self.edges}, self.symmetric))
 
-    def extents(self, vertices: int) -> Extents:
-        """Extents for ``vertices`` vertices, with numbers of edges that cannot be taken for those of vertices."""
-        edges = {name: 3 * vertices + 7 + 2 * number for number, name in enumerate(self.network.structures)}
+    def model(self) -> Operators:
+        """The network over :data:`VERTICES` vertices, in training form; its numbers of edges are open, too."""
         weighted = any(edges.weighted for edges in self.share.edges.values())
-        return Extents(vertices, edges, self.symmetric, weighted)
+        edges = {name: dim(f"edges_{name}", 0, 1 << 40) for name in self.network.structures}
+        extents = Extents(VERTICES, edges, self.symmetric, weighted)
+        return self.network.graph(extents, self.cost, part=True)
 
     def labels(self, mask: str) -> np.ndarray:
         """Labels of this share's vertices under a mask."""

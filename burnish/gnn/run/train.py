@@ -168,15 +168,12 @@ def blocked(
     """Step and evaluation over a share of a graph, which ``stack`` closes."""
     recipe = recipe_of(train, network, shared.multilabel)
 
-    def forward(vertices: int) -> Any:
-        return network.graph(shared.extents(vertices), shared.cost, part=True)
-
-    share = shared.share
+    share, model = shared.share, shared.model()
     options: dict[str, Any] = {"threads": threads, "cache_dir": cache_dir}
     with_validation = shared.has_validation
-    programs = [build(lambda v: training_graph(forward(v), recipe), share, FIRST, (LABEL,), **options)]
+    programs = [build(training_graph(model, recipe), share, FIRST, (LABEL,), **options)]
     if with_validation:
-        programs.append(build(lambda v: evaluation_graph(forward(v), recipe), share, FIRST, (LABEL,), **options))
+        programs.append(build(evaluation_graph(model, recipe), share, FIRST, (LABEL,), **options))
     steps = [
         stack.enter_context(BlockedStep(program, share, FEATURES, FIRST, budget, planner, comm, folder, later=True))
         for program in programs

@@ -18,9 +18,10 @@ from burnish.loops.expr import ITEM_BYTES, Reduce
 from burnish.loops.tensor import stages
 from burnish.loops.traverse import free_vars
 from burnish.ops.classify import flops, is_contraction
-from burnish.parallel.model.boxes import Definition, Interval, Ints, definition, touched, volume
+from burnish.ops.reads import Interval, Ints, ReadMap, touched, volume
 from burnish.parallel.model.machine import Processor
 from burnish.parallel.model.operations import Operation
+from burnish.parallel.model.values import reads_of
 
 Floats = NDArray[np.float64]
 
@@ -114,7 +115,7 @@ def work(op: Operation, degrees: Sequence[Sequence[int]], gradient: bool = True)
     products: list[ContractionColumns] = []
     rest = np.zeros(columns)
     for node in op.nodes:
-        known = definition(node, [op.types[name] for name in node.inputs])
+        known = reads_of(node, [op.types[name] for name in node.inputs])
         parts = [(i, regions[name]) for i, name in enumerate(node.outputs) if name in regions]
         if not parts:
             continue
@@ -148,7 +149,7 @@ def _extents(box: dict[str, Ints], names: Sequence[str], columns: int) -> Floats
 
 
 @lru_cache(maxsize=4096)
-def _flops(known: Definition) -> tuple[int, int]:
+def _flops(known: ReadMap) -> tuple[int, int]:
     """Operations of a node, and those of its contractions."""
     if known.opaque:
         return 0, 0
@@ -161,14 +162,14 @@ def _flops(known: Definition) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _product(known: Definition) -> tuple[tuple[str, ...], tuple[str, ...], int] | None:
+def _product(known: ReadMap) -> tuple[tuple[str, ...], tuple[str, ...], int] | None:
     """Contraction axes: output axes that index its first operand alone (rows), both operands (batch), and its depth."""
     for t in stages(known.outputs):
         if not (isinstance(t.body, Reduce) and is_contraction(t)):
             continue
         summed = {f"{t.name}.{a.var.name}" for a in t.body.axes}
         by_operand: dict[int, set[str]] = {}
-        for read in known.reads:
+        for read in known.accesses:
             names = set[str]().union(*(free_vars(index) for index in read.indices))
             if names & summed:
                 by_operand.setdefault(read.operand, set()).update(names)

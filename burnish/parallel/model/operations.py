@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -18,8 +17,9 @@ from burnish.errors import PlanError
 from burnish.graph.graph import Graph, Node, TensorType
 from burnish.loops.expr import FLOATS, Reduce
 from burnish.ops.classify import elementwise_inputs, fusion_class, is_view
-from burnish.parallel.model.boxes import Interval, Region, definition, merged, read_regions, whole
-from burnish.parallel.model.boxes import volume as volume_of
+from burnish.ops.reads import Boxes, Interval, Region, boxes_between, merged, read_regions, whole
+from burnish.ops.reads import volume as volume_of
+from burnish.parallel.model.values import reads_of
 
 MAX_AXES = 5
 ROLES = ("sample", "attribute", "parameter", "reduction")
@@ -67,13 +67,13 @@ class Operation:
     def regions(self, intervals: Sequence[Interval]) -> dict[str, Region]:
         """Tensor -> the region of it that a part computes or reads, for each column of intervals of its axes."""
         columns = intervals[0][0].shape[0] if intervals else 1
-        found: dict[str, list[Any]] = {}
+        found: dict[str, list[Boxes]] = {}
         for name in self.outputs:
             box = whole(self.types[name].shape, columns)
             for axis, (low, high) in zip(self.axes, intervals, strict=True):
                 if axis.dim >= 0:
                     box.low[axis.dim], box.high[axis.dim] = low, high
-            found[name] = [type(box)(box.low, box.high, box.volume)]
+            found[name] = [boxes_between(box.low, box.high)]
         narrowed = {
             axis.name: span for axis, span in zip(self.axes, intervals, strict=True) if axis.dim < 0
         }  # fmt: skip
@@ -83,7 +83,8 @@ class Operation:
                 continue
             types = [self.types[name] for name in node.inputs]
             own = narrowed if node is self.nodes[-1] else {}
-            for operand, region in read_regions(definition(node, types), types, wanted, own).items():
+            shapes = [t.shape for t in types]
+            for operand, region in read_regions(reads_of(node, types), shapes, wanted, own).items():
                 found.setdefault(node.inputs[operand], []).extend(region)
         return {name: merged(boxes) for name, boxes in found.items()}
 
@@ -193,7 +194,7 @@ def _folded(graph: Graph, parameters: frozenset[str], chosen: Mapping[str, int])
 
 
 def _is_pointwise(graph: Graph, node: Node, made: str) -> bool:
-    known = definition(node, [graph.types[name] for name in node.inputs])
+    known = reads_of(node, [graph.types[name] for name in node.inputs])
     if known.opaque or len(node.outputs) != 1 or graph.types[made].shape != graph.types[node.outputs[0]].shape:
         return False
     operands = {f"x{i}" for i, name in enumerate(node.inputs) if name == made}
@@ -201,7 +202,7 @@ def _is_pointwise(graph: Graph, node: Node, made: str) -> bool:
 
 
 def _is_view(graph: Graph, node: Node) -> bool:
-    known = definition(node, [graph.types[name] for name in node.inputs])
+    known = reads_of(node, [graph.types[name] for name in node.inputs])
     return not known.opaque and is_view(known.outputs)
 
 
@@ -263,7 +264,7 @@ def _operation(
 def _axes(op: Operation) -> tuple[SplitAxis, ...]:
     """The axes of an operation: the dimensions that all its results have, by role, and the sum of its last node."""
     last = op.nodes[-1]
-    known = definition(last, [op.types[name] for name in last.inputs])
+    known = reads_of(last, [op.types[name] for name in last.inputs])
     shape = op.types[op.outputs[0]].shape
     if known.opaque:
         return ()
@@ -289,7 +290,7 @@ def _names(op: Operation, rank: int) -> tuple[str, ...]:
     """Names of the dimensions: those of the first node that has such a result."""
     shape = op.types[op.outputs[0]].shape
     for node in op.nodes:
-        known = definition(node, [op.types[name] for name in node.inputs])
+        known = reads_of(node, [op.types[name] for name in node.inputs])
         if op.types[node.outputs[0]].shape == shape and len(known.axes[0]) == rank:
             return known.axes[0]
     return tuple(f"d{d}" for d in range(rank))

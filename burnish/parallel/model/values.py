@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from burnish import ops
-from burnish.graph.graph import Graph, Node
+from burnish.graph.graph import Graph, Node, TensorType
 from burnish.loops.expr import Expr, Reduce, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
-from burnish.ops.classify import accesses, fusion_class
+from burnish.ops.classify import fusion_class
 from burnish.ops.operator import Nested
-from burnish.ops.part import Box, Reads, attributes_of, defined, part_reads, sum_of, whole
+from burnish.ops.part import Box, Reads, attributes_of, part_reads, sum_of, whole
+from burnish.ops.reads import ReadMap, read_map
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,13 @@ class NodeOutput:
     def name(self) -> str:
         """The tensor's name."""
         return self.node.outputs[self.number]
+
+
+def reads_of(node: Node, types: Sequence[TensorType]) -> ReadMap:
+    """Read map of a node whose inputs have these types."""
+    return read_map(
+        ops.operator_named, node.op, tuple(sorted(node.attrs.items())), tuple((t.shape, t.dtype) for t in types)
+    )
 
 
 class GraphValues:
@@ -60,8 +68,11 @@ class GraphValues:
 
     def tensor(self, value: NodeOutput) -> Tensor:
         """The definition of a value over placeholders ``x0``, ``x1``…"""
-        node = value.node
-        return defined(ops.operator_named, node.op, self.attributes(node), self.types(node))[value.number]
+        return self.read_map(value.node).outputs[value.number]
+
+    def read_map(self, node: Node) -> ReadMap:
+        """Read map of a node."""
+        return reads_of(node, [self.graph.types[name] for name in node.inputs])
 
     def kinds(self, node: Node) -> frozenset[str]:
         """The fusion classes of a node's outputs; "extern" without a definition."""
@@ -95,8 +106,8 @@ class GraphValues:
         extents = [*tensor.shape, *self.summed(value)]
         ranges = {name: extents[i] for name, i in numbers.items()}
         found: list[int | None] = [None] * len(self.graph.types[value.node.inputs[position]].shape)
-        for access in accesses(tensor):
-            if access.source.name != f"x{position}":
+        for access in self.read_map(value.node).accesses:
+            if (access.operand, access.output) != (position, value.number):
                 continue
             for d, index in enumerate(access.indices):
                 axis = _main_axis(simplify(index, ranges), numbers, extents)

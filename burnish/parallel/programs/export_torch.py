@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.parallel.model.boxes import volume
+from burnish.ops.reads import volume
 from burnish.parallel.model.machine import DeviceCluster
 from burnish.parallel.model.operations import Operation, OperationGraph
 from burnish.parallel.model.strategy import Configuration, Strategy

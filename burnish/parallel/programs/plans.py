@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from burnish.errors import PlanError
 from burnish.loops.expr import Reduce
-from burnish.parallel.model.boxes import definition
 from burnish.parallel.model.operations import Operation, OperationGraph
 from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.model.strategy import Configuration, Strategy
+from burnish.parallel.model.values import reads_of
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def _split(op: Operation, chosen: Configuration, name: str, last: bool) -> Tenso
 def _terms(op: Operation, name: str, degree: int) -> tuple[int, ...]:
     """Parts of each axis of the sum that an operation's last node is."""
     last = op.nodes[-1]
-    known = definition(last, [op.types[n] for n in last.inputs])
+    known = reads_of(last, [op.types[n] for n in last.inputs])
     body = known.outputs[0].body
     assert isinstance(body, Reduce)
     return tuple(degree if name == f"{known.outputs[0].name}.{a.var.name}" else 1 for a in body.axes)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.loops.expr import FLOATS, ITEM_BYTES
-from burnish.parallel.model.boxes import Ints, Region, hull, touched, volume
+from burnish.ops.reads import Ints, Region, hull, touched, volume
 from burnish.parallel.model.operations import MAX_AXES, Operation, OperationGraph
 from burnish.parallel.model.strategy import part
 

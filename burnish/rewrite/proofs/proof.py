@@ -111,11 +111,6 @@ def _step(line: str, axioms: Mapping[str, RewriteRule]) -> ProofStep:
     return ProofStep(name, variables, sizes, leads)
 
 
-def size_of_proof(proof: Proof) -> int:
-    """Number of applications in all its steps: what is smaller reads better."""
-    return sum(count(term) for step in proof.steps for term in step.variables.values()) + len(proof.steps)
-
-
 def count(term: Term) -> int:
     """Number of applications in a term."""
     return 1 + sum(map(count, term.args)) if isinstance(term, Apply) else 0

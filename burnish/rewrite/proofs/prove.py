@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass
 
 from burnish.errors import RuleError
@@ -45,13 +44,6 @@ class Prover:
         self.axioms = dict(axioms)
         self.plain = {name: canonical_rule(axiom) for name, axiom in axioms.items()}
         self.directions = directions(axioms)
-
-    def without(self, name: str) -> Prover:
-        """A prover from all axioms but one."""
-        other = copy(self)
-        other.axioms = {n: axiom for n, axiom in self.axioms.items() if n != name}
-        other.directions = {w: [d for d in found if d.axiom != name] for w, found in self.directions.items()}
-        return other
 
     def prove(self, rule: RewriteRule, efforts: Sequence[Effort] = EFFORTS) -> Proof | None:
         """A checked proof of a rule; None if none was found. Raises RuleError if the rule does not type."""

@@ -7,7 +7,7 @@ and functions such as ``exp`` are no polynomials; :mod:`field` says what stands 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -59,13 +59,6 @@ def validate(
             _test(rule, drawn.draw(), points, random, field)
     degree = max(map(degree_of, (*rule.left, *rule.right)))
     return RuleValidation(rule.name, bindings + mid_bindings, (bindings + mid_bindings) * points, degree, points)
-
-
-def validate_all(
-    rules: Iterable[RewriteRule], bindings: int = 24, points: int = 4, seed: int = 0
-) -> list[RuleValidation]:
-    """:func:`validate` of each rule; the first that is false is refused."""
-    return [validate(rule, bindings, points, seed) for rule in rules]
 
 
 def degree_of(term: Term) -> int:

@@ -16,7 +16,7 @@ from burnish.rewrite.language.types import type_rule
 from burnish.rewrite.proofs.axioms import RESOURCES, load_axioms
 from burnish.rewrite.proofs.checker import check_proof
 from burnish.rewrite.proofs.proof import Proof, count, parse_proofs
-from burnish.rewrite.proofs.prove import EFFORTS, Prover, merged_variables
+from burnish.rewrite.proofs.prove import Prover, merged_variables
 from burnish.rewrite.proofs.validate import validate
 
 
@@ -95,12 +95,6 @@ def verify_rules(
         outcome = "valid" if proof is None else "proved"
         verdicts.append(Verdict(rule, outcome, proof, "", perf_counter() - began))
     return VerificationReport(verdicts)
-
-
-def redundant_axioms(axioms: Mapping[str, RewriteRule]) -> list[str]:
-    """Axioms that the others prove, each tried with all the others. They do no harm: proofs are shorter."""
-    prover = Prover(axioms)
-    return [name for name, axiom in axioms.items() if prover.without(name).prove(axiom, EFFORTS[:1]) is not None]
 
 
 def inconsistencies(axioms: Mapping[str, RewriteRule]) -> list[str]:
