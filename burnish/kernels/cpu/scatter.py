@@ -44,9 +44,7 @@ def _space(task: Task, target: Target, found: Scatter) -> Space:
 def _apply(task: Task, target: Target, found: Scatter, choice: Choice) -> Schedule:
     lanes, out = target.lanes, single_output(task)
     s = Schedule(task.program())
-    for t in task.stages():
-        if t.name != out:
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name != out])
     apply_layouts(s, task, {})
     own, rank = s.loops(out), len(found.sums.shape)
     kept = [loop for d, loop in enumerate(own[:rank]) if d not in found.axes]
