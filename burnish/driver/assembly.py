@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -320,24 +321,25 @@ def pack_parameters(
     )
     keys.update(dict.fromkeys(others))
 
-    def pack(key: tuple[str, str]) -> np.ndarray:
+    shapes = [layout(tag).physical_shape(constants[n].shape) if tag else constants[n].shape for n, tag in keys]
+    sizes = [math.prod(shape) * constants[name].itemsize for shape, (name, _) in zip(shapes, keys, strict=True)]
+    ends = np.cumsum([round_up(nbytes, ALIGNMENT) for nbytes in sizes], dtype=np.int64)
+    offsets = [0, *ends[:-1].tolist()][: len(sizes)]
+    params = allocate(int(ends[-1]) if sizes else 1)
+
+    def place(key: tuple[str, str], shape: tuple[int, ...], offset: int, nbytes: int) -> None:
         name, tag = key
-        return np.ascontiguousarray(layout(tag).pack(constants[name]) if tag else constants[name])
+        end = offset + nbytes
+        block = params[offset:end].view(constants[name].dtype).reshape(shape)
+        if tag:
+            layout(tag).pack(constants[name], block)
+        else:
+            block[...] = constants[name]
+        params[end : round_up(end, ALIGNMENT)] = 0
 
     with ThreadPoolExecutor() as threads:  # NumPy lets go of the interpreter while it copies
-        blocks = list(threads.map(pack, keys))
-        ends = np.cumsum([round_up(block.nbytes, ALIGNMENT) for block in blocks], dtype=np.int64)
-        offsets = [0, *ends[:-1].tolist()][: len(blocks)]
-        params = allocate(int(ends[-1]) if blocks else 1)
-
-        def place(item: tuple[int, np.ndarray]) -> None:
-            offset, block = item
-            end = offset + block.nbytes
-            params[offset:end] = block.reshape(-1).view(np.uint8)
-            params[end : round_up(end, ALIGNMENT)] = 0
-
-        list(threads.map(place, zip(offsets, blocks, strict=True)))
-    slots = [Slot("param", 0, offset, block.nbytes) for offset, block in zip(offsets, blocks, strict=True)]
+        list(threads.map(place, keys, shapes, offsets, sizes))
+    slots = [Slot("param", 0, offset, nbytes) for offset, nbytes in zip(offsets, sizes, strict=True)]
     return params, dict(zip(keys, slots, strict=True))
 
 

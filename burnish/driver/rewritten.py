@@ -44,6 +44,7 @@ from burnish.workers import Failure
 SECONDS = 0.5  # of a search
 LEAST_GAIN = 0.005  # of the predicted time: less cannot be told from noise when modules are compared
 ATTEMPTS = 2  # searches, each knowing what the kernels of the one before it took
+SHARE = 0.5  # of the time that compiling took is left to what a rewriting costs
 LEAST_COMPARING = 0.2  # seconds, where the time for rewriting has run out before
 SQUEEZES = 6  # searches for a graph that fits a limit of memory, under which each lets a byte cost more
 FIRST_SQUEEZE = 0.03  # of the model's time is what all of its bytes cost first; then four times as much each time
@@ -93,9 +94,9 @@ def rewrite_model(
     answers are others, is not chosen, which a RuntimeWarning tells; nor is one that could not be tried.
     ``exact`` allows only rules that re-associate. ``seconds``: of a search; where what the first one found does not
     win, a second one knows what its kernels took, if there is time: all that is done for a rewriting shall take no
-    longer than compiling the model did, and twice ``seconds``. ``objective``: what shall be less than now, by default
-    the time. The module's ``rewrites`` tell what was found. Raises ParameterError where no graph was found that fits
-    the objective's limit of memory.
+    longer than half of what compiling the model did, and twice ``seconds``. ``objective``: what shall be less than now,
+    by default the time. The module's ``rewrites`` tell what was found. Raises ParameterError where no graph was found
+    that fits the objective's limit of memory.
     """
 
     def compiled(source: Graph, optimized: bool) -> _Compiled:
@@ -185,11 +186,11 @@ class _Attempt:
 
 
 class _Clock:
-    """Time that a rewriting may take: as long as compiling the model took, and ``more`` seconds."""
+    """Time that a rewriting may take: half of what compiling the model took, and ``more`` seconds."""
 
     def __init__(self, compiling: float, more: float) -> None:
         self.compiling = compiling
-        self._end = time.perf_counter() + compiling + more
+        self._end = time.perf_counter() + SHARE * compiling + more
 
     @property
     def left(self) -> float:

@@ -17,11 +17,11 @@ def fall_apart(graph: Graph, group: Group | None = None) -> list[Group]:
     return [fusion.group([p], fusion.anchors[p]) for p in positions]
 
 
-def divided(graph: Graph, group: Group, count: int) -> tuple[Group, Group] | None:
+def divided(graph: Graph, group: Group, count: int, fusion: Fusion | None = None) -> tuple[Group, Group] | None:
     """The first ``count`` nodes of a group, among them its anchor, and the others, as two; None where these are not
     injective, or the first have several results.
     """
-    fusion = Fusion(graph, lanes=1)
+    fusion = fusion or Fusion(graph, lanes=1)
     positions = sorted(fusion.position[node.outputs[0]] for node in group.nodes)
     first, rest = positions[:count], positions[count:]
     if any(fusion.facts[p].kind != "injective" for p in rest):

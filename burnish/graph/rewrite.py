@@ -23,6 +23,7 @@ class Rewrite(GraphBuilder):
         self.source = source
         self._producers: dict[str, Node] = {}
         self._derived: dict[tuple[str, str], str] = {}
+        self._before = {node.outputs: (node.op, node.attrs) for node in source.nodes}
         self._uses = Counter(name for node in source.nodes for name in node.inputs)
         self._uses.update(source.outputs)
 
@@ -75,7 +76,15 @@ class Rewrite(GraphBuilder):
 
     def keep(self, node: Node) -> tuple[str, ...]:
         """Adds the node as it is."""
-        return self.replace(node, node.op, *node.inputs, **node.attrs)
+        before, now = self.source.types, self.types
+        own = self._before.get(node.outputs) == (node.op, node.attrs)  # results are of its types if operands are
+        if not own or not node.name or any(now.get(n) != before.get(n, now) for n in node.inputs):
+            return self.replace(node, node.op, *node.inputs, **node.attrs)
+        for name in node.outputs:
+            self._define(name, before[name])
+            self._producers[name] = node
+        self._nodes.append(node)
+        return node.outputs
 
     def add_many(
         self, op: str, *inputs: str, names: Sequence[str] | None = None, node: str = "", **attrs: Attribute
@@ -102,7 +111,8 @@ def rewrite(graph: Graph, rule: Rule) -> Graph:
         new.constant(array, name)
     renamed: dict[str, str] = {}
     for node in graph.nodes:
-        node = replace(node, inputs=tuple(renamed.get(n, n) for n in node.inputs))
+        if not renamed.keys().isdisjoint(node.inputs):
+            node = replace(node, inputs=tuple(renamed.get(n, n) for n in node.inputs))
         outputs = rule(new, node)
         if outputs is None:
             outputs = new.keep(node)

@@ -61,14 +61,18 @@ class Layout:
             out.append(e % p.block if p.block else e)
         return tuple(out)
 
-    def pack(self, array: np.ndarray) -> np.ndarray:
-        """A logical array as a contiguous physical one; padding is zero."""
+    def pack(self, array: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """A logical array as a contiguous physical one, which is ``out`` if that is given; padding is zero."""
         if array.ndim != self.rank:
             raise ScheduleError(f"layout {self.tag}: array has {array.ndim} dimensions, layout has {self.rank}")
         pad = [(0, -d % self.block(i)) for i, d in enumerate(array.shape)]
         array = np.pad(array, pad) if any(after for _, after in pad) else array
         split, order = self._split(array.shape)
-        return np.ascontiguousarray(array.reshape(split).transpose(order)).reshape(self.physical_shape(array.shape))
+        moved = array.reshape(split).transpose(order)
+        if out is None:
+            return np.ascontiguousarray(moved).reshape(self.physical_shape(array.shape))
+        out.reshape(moved.shape)[...] = moved
+        return out
 
     def unpack(self, array: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
         """The logical array of ``shape`` that :meth:`pack` packed."""

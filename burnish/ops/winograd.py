@@ -15,7 +15,7 @@ from burnish.ops.convolution import require_groups
 from burnish.ops.interpolation import entry, matrices
 from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
 
-BLOCK = 1 << 14  # windows whose weights are transformed at a time
+BLOCK = 1 << 9  # windows whose weights are transformed at a time: a product that BLAS leaves to one thread
 TILES = (2, 4)  # the sizes m there are
 
 

@@ -184,11 +184,12 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
         chains = fronts(found[name])
         fewer = (without(found[name], some) for n in range(1, len(chains)) for some in combinations(chains, n))
         better[name] = next((parts for parts in fewer if len(parts) > 1 and not general(parts[-1])), better[name])
-    for name in [name for name in found if name not in better]:
-        for parts in _beginnings(graph, found[name]):
-            if not general_in(replaced({**better, name: parts}))(parts[0]):
-                better[name] = list(parts)
-                break
+    waiting = {name: _beginnings(graph, group, fusion) for name, group in found.items() if name not in better}
+    while waiting:  # the next way of every group at once
+        tried = {name: parts for name, ways in waiting.items() for parts in [next(ways, None)] if parts is not None}
+        general = general_in(replaced({**better, **tried}))
+        better |= {name: list(parts) for name, parts in tried.items() if not general(parts[0])}
+        waiting = {name: waiting[name] for name in tried if name not in better}
     return replaced(better)
 
 
@@ -197,10 +198,10 @@ def _contracts_beside(graph: Graph, group: Group) -> bool:
     return len(group.nodes) > 1 and group.anchor is not None and facts_of(graph, group.anchor).kind == "complex"
 
 
-def _beginnings(graph: Graph, group: Group) -> Iterator[tuple[Group, Group]]:
+def _beginnings(graph: Graph, group: Group, fusion: Fusion) -> Iterator[tuple[Group, Group]]:
     """A group as its nodes up to one behind its anchor, and what follows it: the longest beginning first."""
     for count in range(len(group.nodes) - 1, group.nodes.index(group.anchor), -1) if group.anchor else ():
-        parts = divided(graph, group, count)
+        parts = divided(graph, group, count, fusion)
         if parts is not None:
             yield parts
 

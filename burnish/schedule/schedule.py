@@ -290,9 +290,10 @@ class Schedule:
         """Computes a stage inside ``loop``, before its first consumer there, and only the part that is read there."""
         self._apply("compute_at", stage, loop)
 
-    def compute_inline(self, stage: str) -> None:
-        """Replaces every read of a stage, one plain store, by the value stored there."""
-        self._apply("compute_inline", stage)
+    def compute_inline(self, *stages: str) -> None:
+        """Replaces every read of some stages, each one plain store, by the values stored there."""
+        if stages:
+            self._apply("compute_inline", *stages)
 
     def inline_all(self, keep: Sequence[str] = ()) -> None:
         """Inlines every intermediate stage that is one plain store, except those in ``keep``."""

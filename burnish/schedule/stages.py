@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass
 
 from burnish.errors import ScheduleError
 from burnish.loops.expr import BLOCK_SCOPES, Buffer, Const, Expr, Load, Var, all_of
@@ -233,8 +234,8 @@ def _drop_alloc(s: Stmt, buffer: Buffer) -> Stmt:
 # --- inlining ---------------------------------------------------------------------------------------------------------
 
 
-def compute_inline(program: LoopProgram, stage: str) -> LoopProgram:
-    """Replaces every read of ``stage``, which must be one plain store, by the value stored there::
+def compute_inline(program: LoopProgram, *stages: str) -> LoopProgram:
+    """Replaces every read of some stages, each of which must be one plain store, by the values stored there::
 
     alloc p: float32[10]
     for p.i in 10:
@@ -247,6 +248,39 @@ def compute_inline(program: LoopProgram, stage: str) -> LoopProgram:
       for y.j in 3:
         y[y.i, y.j] = (x[(y.i + y.j)] * 2.0)
     """
+    found = {stage: _definition(program, stage) for stage in stages}
+    known: dict[str, Expr] = {}  # values without reads of other stages that go
+
+    def inlined(e: Expr) -> Expr:
+        if not isinstance(e, Load) or e.buffer.name not in found:
+            return e
+        stage = e.buffer.name
+        if stage not in known:
+            known[stage] = value(found[stage].store.value)
+        return substitute(known[stage], dict(zip(found[stage].names, e.indices, strict=True)))
+
+    def value(e: Expr) -> Expr:
+        return transform(e, inlined, lambda part: not found.keys().isdisjoint(part.buffers))
+
+    body = program.body
+    for each in found.values():
+        body = _drop_alloc(replace_stmt(body, each.nest, NOTHING), each.store.buffer)
+    return rescope(
+        LoopProgram(program.name, program.params, _clean_readers(body, found.keys(), value)), "compute_inline"
+    )
+
+
+@dataclass(frozen=True)
+class _Definition:
+    """The nest of a stage that is one plain store, at the variables ``names`` of its loops."""
+
+    nest: Stmt
+    store: Store
+    names: list[str]
+
+
+def _definition(program: LoopProgram, stage: str) -> _Definition:
+    """The definition of a stage that can be inlined. Raises ScheduleError for others."""
     nests = stage_nests(program, stage, "compute_inline")
     buffer: Buffer = find_alloc(program, stage, "compute_inline").stmt.buffer  # type: ignore[attr-defined]
     stores = [s for n in nests for s in walk_stmt(n.stmt) if isinstance(s, Store) and s.buffer.name == stage]
@@ -254,36 +288,25 @@ def compute_inline(program: LoopProgram, stage: str) -> LoopProgram:
         raise ScheduleError(f"compute_inline: stage '{stage}' is not one plain store (a reduction cannot be inlined)")
     definition = stores[0]
     names = [i.name for i in definition.indices if isinstance(i, Var)]
-    inside = {s.var for s in walk_stmt(nests[0].stmt) if isinstance(s, For)}
-    plain = len(set(names)) == len(definition.indices) and inside >= set(names)
-    if not plain or not free_vars(definition.value) & inside <= set(names):
+    extents = {s.var: s.extent for s in walk_stmt(nests[0].stmt) if isinstance(s, For)}
+    plain = len(set(names)) == len(definition.indices) and extents.keys() >= set(names)
+    if not plain or not free_vars(definition.value) & extents.keys() <= set(names):
         raise ScheduleError(
             f"compute_inline: stage '{stage}' is stored at [{', '.join(map(str, definition.indices))}], not at plain "
             f"loop variables; inline before splitting, fusing or changing its layout"
         )
-    extents = {s.var: s.extent for s in walk_stmt(nests[0].stmt) if isinstance(s, For)}
     if tuple(extents[name] for name in names) != buffer.shape:
         raise ScheduleError(f"compute_inline: stage '{stage}' was padded; inline it before padding what reads it")
     if any(isinstance(s, If) for s in walk_stmt(nests[0].stmt)) or nests[0].stmt.allocates:
         raise ScheduleError(f"compute_inline: stage '{stage}' is computed under conditions or from stages of its own")
-
-    def inlined(e: Expr) -> Expr:
-        if isinstance(e, Load) and e.buffer.name == stage:
-            return substitute(definition.value, dict(zip(names, e.indices, strict=True)))
-        return e
-
-    def value(e: Expr) -> Expr:
-        return transform(e, inlined, lambda part: stage in part.buffers)
-
-    body = _drop_alloc(replace_stmt(program.body, nests[0].stmt, NOTHING), buffer)
-    return rescope(LoopProgram(program.name, program.params, _clean_readers(body, stage, value)), "compute_inline")
+    return _Definition(nests[0].stmt, definition, names)
 
 
-def _clean_readers(s: Stmt, stage: str, value: Callable[[Expr], Expr]) -> Stmt:
-    """``s`` with reads of ``stage`` replaced, simplified only where something changed."""
+def _clean_readers(s: Stmt, stages: Set[str], value: Callable[[Expr], Expr]) -> Stmt:
+    """``s`` with reads of ``stages`` replaced, simplified only where something changed."""
 
     def visit(inner: Stmt, ranges: dict[str, int]) -> Stmt:
-        if stage not in inner.reads:
+        if stages.isdisjoint(inner.reads):
             return inner
         if isinstance(inner, For):
             return For(inner.var, inner.extent, inner.kind, visit(inner.body, {**ranges, inner.var: inner.extent}))
@@ -299,12 +322,13 @@ def _clean_readers(s: Stmt, stage: str, value: Callable[[Expr], Expr]) -> Stmt:
 
 def inline_all(program: LoopProgram, keep: Sequence[str] = ()) -> LoopProgram:
     """Inlines every intermediate stage that is one plain store, except those in ``keep``."""
-    for stage in stage_names(program):
+
+    def goes(stage: str) -> bool:
         stores = [s for s in walk_stmt(program.body) if isinstance(s, Store) and s.buffer.name == stage]
         intermediate = stage in program.body.allocates
-        if intermediate and stage not in keep and len(stores) == 1 and stores[0].reduce is None:
-            program = compute_inline(program, stage)
-    return program
+        return intermediate and stage not in keep and len(stores) == 1 and stores[0].reduce is None
+
+    return compute_inline(program, *filter(goes, stage_names(program)))
 
 
 # --- epilogues --------------------------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ def test_physical_indices_find_the_packed_elements(case: tuple[Layout, tuple[int
     tag, shape = case
     array = iota(shape)
     packed = tag.pack(array)
+    out = np.full_like(packed, 7)
+    assert tag.pack(array, out) is out and np.array_equal(out, packed)
     for index in np.ndindex(shape):
         place = tag.physical_index(tuple(Const(i) for i in index))
         assert packed[tuple(int(p.value) for p in place)] == array[index]  # type: ignore[attr-defined]

@@ -144,3 +144,19 @@ def test_lookups() -> None:
     s.compute_at("y", "out.oh")
     assert s.enclosing("y") == ["out.n", "out.oc", "out.oh"]
     assert s.loops("y")[0] == "y.n"
+
+
+def test_stages_inlined_together_are_those_inlined_one_by_one() -> None:
+    x = t.placeholder((6, 8), name="x")
+    a = t.compute((6, 10), lambda i, j: select(all_of(j >= 1, j < 9), x[i, j - 1], 0.0), "a")
+    b = t.compute((6, 10), lambda i, j: maximum(a[i, j] * 2.0, 0.0), "b")
+    c = t.compute((6, 8), lambda i, j: b[i, j] + a[i, j + 2] * b[i, j + 1], "c")
+    program = t.create_program("chain", [x], [c])
+    one, both = Schedule(program), Schedule(program)
+    one.compute_inline("a")
+    one.compute_inline("b")
+    both.compute_inline("b", "a")  # in any order
+    assert str(both) == str(one) and "alloc" not in str(both)
+    assert str(replay(program, json.loads(json.dumps(both.trace)))) == str(both)
+    both.compute_inline()
+    assert len(both.trace) == 1

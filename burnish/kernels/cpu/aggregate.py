@@ -93,9 +93,7 @@ def _gathered(stage: Tensor, body: Reduce) -> str | None:
 def _accumulator(s: Schedule, task: KernelTask, rows: EdgeRows, scope: str, keep: tuple[str, ...] = ()) -> str:
     """Inlines all stages but the reduction, the output and those kept; the stage that accumulates."""
     out = single_output(task)
-    for t in task.stages():
-        if t.name not in (out, rows.stage.name, *keep):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in (out, rows.stage.name, *keep)])
     return s.cache_write(out, scope) if rows.stage.name == out else rows.stage.name
 
 

@@ -32,9 +32,8 @@ def inline_around(s: Schedule, task: KernelTask, keep: Sequence[str]) -> str:
     out, anchor = task.outputs[0].name, task.anchor()
     if anchor is None:
         raise ScheduleError(f"task '{task.name}' has no contraction")
-    for stage in task.stages():
-        if stage not in task.outputs and stage.name not in (anchor.name, *keep) and not isinstance(stage.body, Reduce):
-            s.compute_inline(stage.name)
+    kept = {anchor.name, *keep, *(t.name for t in task.outputs)}
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in kept and not isinstance(t.body, Reduce)])
     return anchor.name if anchor.name != out else s.cache_write(out, "register")
 
 

@@ -202,9 +202,7 @@ def _apply_rows(task: KernelTask, target: Target, found: Convolution, choice: Ch
     """All rows of the convolution in channel blocks in a buffer of its own, then the output row by row."""
     s = Schedule(task.program())
     out, (conv, weight, _) = single_output(task), found
-    for t in task.stages():
-        if t.name not in (out, conv.name):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in (out, conv.name)])
     result = s.cache_write(out, "global") if conv.name == out else conv.name
     acc = s.cache_write(result, "register")
     _lay_out(s, task, target, weight, choice)

@@ -52,9 +52,7 @@ def _schedule(task: KernelTask, target: Target, form: Packing, choice: Choice) -
     s = Schedule(task.program())
     out = single_output(task)
     kept = [t.name for t in task.stages() if isinstance(t.body, Reduce) and t.name != out]
-    for t in task.stages():
-        if t.name != out and t.name not in kept:
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name != out and t.name not in kept])
     if isinstance(task.outputs[0].body, Reduce):
         s.expand(out)
     for stage in kept:

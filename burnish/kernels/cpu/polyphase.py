@@ -92,9 +92,7 @@ def _apply(task: KernelTask, target: Target, found: PolyphaseStages, choice: Cho
     rows, data, weight, product, conv = (t.name for t in found)
     out = single_output(task)
     s = Schedule(task.program())
-    for t in task.stages():
-        if not isinstance(t.body, Reduce) and t.name not in (out, rows):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if not isinstance(t.body, Reduce) and t.name not in (out, rows)])
     plain = task.layout(out).plain
     result = s.cache_write(out, "global" if plain else "register") if conv == out else conv
     sums = s.cache_write(result, "register") if plain else result

@@ -37,9 +37,7 @@ def _reduction(task: KernelTask, target: Target) -> Tensor | None:
 def accumulator(s: Schedule, task: KernelTask, reduction: Tensor) -> str:
     """Inlines all but the reduction and the output; the stage that accumulates, in registers."""
     out = single_output(task)
-    for t in task.stages():
-        if t.name not in (out, reduction.name):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in (out, reduction.name)])
     return s.cache_write(out, "register") if reduction.name == out else reduction.name
 
 

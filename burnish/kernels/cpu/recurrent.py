@@ -98,9 +98,7 @@ def _apply(task: KernelTask, target: Target, found: Gates, choice: Choice) -> Sc
     lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
     s = Schedule(task.program())
     kept = {anchor.name, *(t.name for t in task.outputs)}
-    for t in task.stages():
-        if t.name not in kept:
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in kept])
     apply_layouts(s, task, {weight.name: f"BCA{group}b"})
     first, *rest = [t.name for t in task.stages() if t in task.outputs]
     batch, unit = s.loops(first)

@@ -44,9 +44,7 @@ def _space(task: KernelTask, target: Target, found: Scatter) -> ScheduleSpace:
 def _apply(task: KernelTask, target: Target, found: Scatter, choice: Choice) -> Schedule:
     lanes, out = target.lanes, single_output(task)
     s = Schedule(task.program())
-    for t in task.stages():
-        if t.name != out:
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name != out])
     apply_layouts(s, task, {})
     own, rank = s.loops(out), len(found.sums.shape)
     kept = [loop for d, loop in enumerate(own[:rank]) if d not in found.axes]

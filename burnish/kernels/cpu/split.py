@@ -112,9 +112,7 @@ def _apply(task: KernelTask, target: Target, found: Parts, choice: Choice) -> Sc
     (tile, parts, weight), out = found, single_output(task)
     rows = int(choice["tiles_m"]) if found.is_stem else -(-task.outputs[0].shape[2] // tile.shape[2])
     s = Schedule(task.program())
-    for t in task.stages():
-        if t.name not in (out, parts.name, tile.name):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in (out, parts.name, tile.name)])
     accumulator = s.cache_write(tile.name, "register")
     apply_layouts(s, task, {**channel_constants(task, group), weight.name: WEIGHT_LAYOUTS[len(weight.shape)]})
 
@@ -292,9 +290,7 @@ def _apply_matmul(task: KernelTask, target: Target, found: Matrices, choice: Cho
     group, block = int(choice["tiles_n"]) * COLUMNS, int(choice["block"])
     (tile, parts, weight), out = found.parts, single_output(task)
     s = Schedule(task.program())
-    for t in task.stages():
-        if t.name not in (out, parts.name, tile.name):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in (out, parts.name, tile.name)])
     accumulator = s.cache_write(tile.name, "register")
     apply_layouts(s, task, {weight.name: WEIGHT_LAYOUTS[len(weight.shape)]})
     own = s.loops(out)

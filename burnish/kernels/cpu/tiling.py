@@ -126,9 +126,7 @@ def prepare(task: KernelTask, nest: ReductionTask, kept: Sequence[str]) -> tuple
     """
     s = Schedule(task.program())
     around = {nest.out.name, *kept, *([nest.reduction.name] if nest.reduction else [])}
-    for t in task.stages():
-        if t.name not in around:
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if t.name not in around])
     if nest.reduction is None:
         return s, nest.out.name
     return s, s.cache_write(nest.out.name, "register") if nest.reduction is nest.out else nest.reduction.name

@@ -124,9 +124,7 @@ def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choi
     lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
     pixels, rows, data, weight, product, columns, conv = (t.name for t in found)
     s = Schedule(task.program())
-    for t in task.stages():
-        if not isinstance(t.body, Reduce) and t.name not in (out, pixels):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in task.stages() if not isinstance(t.body, Reduce) and t.name not in (out, pixels)])
     for transform in (rows, data, columns, conv):
         s.expand(transform)
     accumulator = s.cache_write(product, "register")

@@ -104,8 +104,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     elif inner == t.depth.block:
         s.unroll(f"{acc}.ki")
     if choice["fetch"] == "global":
-        for stage in (t.left.name, t.right.name):
-            s.compute_inline(stage)
+        s.compute_inline(t.left.name, t.right.name)
         return s
     ahead = int(choice.get("stages", 1)) > 1
     for stage in (t.left.name, t.right.name):

@@ -147,9 +147,7 @@ def _transformed(task: KernelTask, points: Sequence[int], tile: Sequence[tuple[i
     mapped = [t.name for t in (*stages, output) if _is_map(t)]
     for name in mapped:
         s.expand(name)
-    for t in stages:
-        if not isinstance(t.body, Reduce) and not _is_read_by_maps(t, task):
-            s.compute_inline(t.name)
+    s.compute_inline(*[t.name for t in stages if not isinstance(t.body, Reduce) and not _is_read_by_maps(t, task)])
     kept = [t.name for t in stages if isinstance(t.body, Reduce) or _is_read_by_maps(t, task)]
     loops = s.loops(output.name)
     inner = [loops[d] for d in points]
