@@ -113,10 +113,7 @@ def blocked() -> Case:
     graph, net = small(64), network("gcn", 12, 4, hidden=4)
     shared = shared_of(net, graph, 32)
     recipe = recipe_of(None, net, False)
-    program = build(
-        lambda v: training_graph(net.graph(shared.extents(v), shared.cost, part=True), recipe), shared.share, FIRST,
-        ("label",),
-    )  # fmt: skip
+    program = build(training_graph(shared.model(), recipe), shared.share, FIRST, ("label",))
     return BlockedStep(program, shared.share, FEATURES, FIRST), [labels_of(graph, graph.train)]
 
 
