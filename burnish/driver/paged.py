@@ -33,7 +33,6 @@ from burnish.driver.stages import (
 )
 from burnish.driver.torch_module import TorchCall
 from burnish.errors import UnsupportedOperator
-from burnish.frontend.torch.dtypes import to_numpy, to_torch
 from burnish.graph.graph import TensorType
 from burnish.graph.passes import optimize
 from burnish.loops.layout import layout
@@ -105,9 +104,8 @@ class PagedModule(CompiledBase):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The output, or the tuple of several. Raises InputError for arguments that do not fit, OSError of the file."""
         if self.call is not None:
-            return self._as_network(self.call, args, kwargs)
-        values = self._signature.bind(args, kwargs)
-        results = self._run(values)
+            return self.call.run(lambda arrays: self._run(self._signature.bind(arrays, {})), args, kwargs)
+        results = self._run(self._signature.bind(args, kwargs))
         return results[0] if len(results) == 1 else tuple(results)
 
     def _run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -118,13 +116,6 @@ class PagedModule(CompiledBase):
             self._seconds = {}
             self.moved = execute(self.problem, self.plan, self._store, self._compute, self._room)
             return [self._store.read(spec.name) for spec in self.outputs]
-
-    def _as_network(self, call: TorchCall, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = call.flat(args, kwargs)
-        arrays = [to_numpy(v, f"input {i}") if hasattr(v, "detach") else v for i, v in enumerate(given)]
-        found = self._run(self._signature.bind(arrays, {}))
-        is_tensor = any(hasattr(value, "detach") for value in given)
-        return call.built([to_torch(array) for array in found] if is_tensor else found)
 
     def _compute(self, number: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         module, began = self._modules[number], perf_counter()

@@ -202,7 +202,7 @@ def faster_plan(
     meanwhile is kept.
     """
     machine, settings = find_target(launch.target), Settings(launch.exact, launch.cache_dir)
-    guarded = replace(launch.train, skip_nonfinite=True)
+    guarded = None if launch.train is None else replace(launch.train, skip_nonfinite=True)
     with tempfile.TemporaryDirectory() as folder:
         paths: list[list[str]] = [[] for _ in range(ranks)]
         for number, chosen in enumerate(plans.values()):
