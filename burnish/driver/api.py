@@ -173,9 +173,9 @@ def compile(
             if isinstance(made, Module):
                 return made if train is not None else TorchModule.called_as(made, network.signature)
             # The planners take a second to import, which no other compilation should wait for.
-            from burnish.driver.paged import PagedModule
+            from burnish.driver.paged import PagedBySize, PagedModule
 
-            assert isinstance(made, PagedModule)
+            assert isinstance(made, (PagedModule, PagedBySize))
             made.call = TorchCall(network.signature, len(made.outputs))
             return made
         if isinstance(target, Sequence) and not isinstance(target, str):

@@ -22,6 +22,7 @@ from burnish.driver.assembly import assemble
 from burnish.driver.compilation import compile_kernels
 from burnish.errors import PlanError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.measure.samples import module_inputs
 from burnish.measure.together import cold_seconds
@@ -53,7 +54,7 @@ class LaunchConfig:
     steps: int = 12
     timeout: float = TIMEOUT
     clock: str = "wall"
-    target: str = "cpu"
+    target: str | Target = "cpu"
     exact: bool = False
     cache_dir: str | Path | None = None
 

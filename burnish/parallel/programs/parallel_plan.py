@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -150,14 +150,12 @@ class Plan:
         threads: int = 1,
         exact: bool = False,
         cache_dir: str | Path | None = None,
-        device: Callable[[], Any] | None = None,
         timeout: float = TIMEOUT,
     ) -> PlannedModule:
         """The model, or its step of training, on as many threads of this process as the plan has devices, each with
         ``threads`` for its kernels.
 
-        ``device``: makes what runs the program of one of them, such as an emulator; by default what the ``target`` has.
-        One waits ``timeout`` seconds for another. The other arguments are those of :func:`burnish.compile`. Raises
+        A thread waits ``timeout`` seconds for another. The other arguments are those of :func:`burnish.compile`. Raises
         PlanError, UnsupportedOperator, TargetError and ParameterError.
         """
         if self.train is not None and self.train.memory_budget is not None:
@@ -167,7 +165,7 @@ class Plan:
         model = ModelToPlace(graph, self.train, self.placement_at, self.machine.size)
         call = None if self.signature is None else TorchCall(self.signature, len(graph.outputs))
         settings = Settings(exact, cache_dir)
-        return PlannedModule(model, find_target(target), settings, threads, device, timeout, call)
+        return PlannedModule(model, find_target(target), settings, threads, timeout, call)
 
     def text(self) -> str:
         """The strategy as text, which :func:`burnish.fitting.planned.read_plan` and ``burnish train --plan`` read."""

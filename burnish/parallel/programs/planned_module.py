@@ -78,19 +78,16 @@ class PlannedModule(CompiledBase):
         target: Target,
         settings: Settings,
         threads: int = 1,
-        device: Callable[[], Any] | None = None,
         timeout: float = TIMEOUT,
         call: TorchCall | None = None,
     ) -> None:
-        """Compiles for the hints of the dimensions. ``device``: makes what runs a rank's program, by default what the
-        ``target`` has. ``call``: of a network of PyTorch, whose arguments calls take.
-        """
+        """Compiles for the hints of the dimensions. ``call``: of a network of PyTorch, whose arguments calls take."""
         whole = model.graph if model.train is None else training_graph(model.graph, model.train)
         after = {state.output for state in whole.states.values()}
         self.inputs = tuple(_spec(whole, name) for name in whole.inputs if name not in whole.states)
         self.outputs = tuple(_spec(whole, name) for i, name in enumerate(whole.outputs) if i not in after)
         self._model, self._target, self._settings, self._call = model, target, settings, call
-        self._threads, self._device = threads, device
+        self._threads = threads
         self._arguments = Arguments(self.inputs, {})
         labels = [] if model.train is None else noted_labels(model.graph, model.train)
         noted = {"indices": noted_indices(model.graph), "labels": labels}
@@ -185,8 +182,8 @@ class PlannedModule(CompiledBase):
         return found
 
     def _loaded(self, made: Sequence[Executable], comm: Comm) -> RankStep:
-        executable, machine = made[comm.rank], self._target.machine
-        device = device_for(machine, executable.target) if self._device is None else self._device()
+        executable = made[comm.rank]
+        device = device_for(self._target.machine, executable.target)
         return RankStep(Module(executable, self._threads, comm=comm, device=device), comm)
 
     def _read(self, name: str) -> np.ndarray:
