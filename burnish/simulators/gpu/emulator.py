@@ -222,7 +222,13 @@ class _LaunchRun:
         self.recorded += len(records)
 
     def run(self) -> LaunchCounts:
-        """Runs all blocks; what they did."""
+        """Runs all blocks, once; what they did."""
+        try:
+            return self._blocks()
+        finally:  # they hold the greenlet of this thread, which must not outlive it in a cycle of references
+            self.callbacks.clear()
+
+    def _blocks(self) -> LaunchCounts:
         total = LaunchCounts()
         blocks = _positions(self.launch.grid)
         self.device.random.shuffle(blocks)
