@@ -49,7 +49,7 @@ class WorkerThreads:
     """
 
     def __init__(self, size: int, timeout: float = TIMEOUT) -> None:
-        """Starts ``size`` threads, which wait ``timeout`` seconds for one another."""
+        """``size`` threads, which the first order starts; they wait ``timeout`` seconds for one another."""
         self._hub = Hub(size, timeout)
         self._orders: list[SimpleQueue[Callable[[Comm], Any] | None]] = [SimpleQueue() for _ in range(size)]
         self._done: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
@@ -58,15 +58,15 @@ class WorkerThreads:
                              name=f"worker-{rank}")
             for rank in range(size)
         ]  # fmt: skip
-        for thread in self._threads:
-            thread.start()
 
     def run(self, function: Callable[[Comm], Any]) -> list[Any]:
         """``function(comm)`` on all workers; the results by rank. Raises as :func:`launch`."""
         if self._hub.failure is not None:
             raise self._hub.failure
-        for order in self._orders:
+        for order, thread in zip(self._orders, self._threads, strict=True):
             order.put(function)
+            if thread.ident is None:
+                thread.start()
         results: dict[int, Any] = {}
         failures: list[tuple[int, BaseException]] = []
         interrupt: BaseException | None = None
@@ -99,7 +99,8 @@ class WorkerThreads:
         """Ends the threads, and waits for that."""
         self.dismiss()
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
 
 
 def _serve(hub: Hub, rank: int, orders: SimpleQueue[Any], done: SimpleQueue[Any]) -> None:
@@ -110,8 +111,8 @@ def _serve(hub: Hub, rank: int, orders: SimpleQueue[Any], done: SimpleQueue[Any]
         try:
             done.put((rank, function(comm), None))
         except BaseException as error:
+            done.put((rank, None, error))  # before it ends the others' calls: the first error is the one to tell
             hub.fail(failure_of(rank, error))
-            done.put((rank, None, error))
         del function  # which may hold what is freed while this waits
     transport.close()
 
