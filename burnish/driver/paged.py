@@ -227,7 +227,7 @@ class PagedBySize(CompiledBase):
 
     @property
     def moved(self) -> Executed | None:
-        """What the latest call moved, and the most bytes that it had in main memory."""
+        """Bytes that the latest call moved, and the most that it had in main memory."""
         return self._latest.moved
 
     @property
