@@ -23,6 +23,10 @@ import numpy as np
 import torch
 
 import burnish as bn
+from burnish.boards.leasing import Devices
+from burnish.boards.pool import DevicePool
+from burnish.boards.table import BoardEntry
+from burnish.driver.api import tuned
 from burnish.errors import BurnishError
 from burnish.frontend.onnx import to_onnx
 from burnish.frontend.torch.export import import_torch
@@ -35,6 +39,7 @@ from burnish.simulators.gpu.emulator import emulated as emulated_gpu
 SOURCES = ("ONNX", "PyTorch")
 USES = ("inference", "training")
 SIZES = ("fixed", "open")
+BOARDS = ("aarch64-cortex-a53",)  # those that tuners time on boards
 EMULATORS: dict[str, Any] = {"aarch64-cortex-a53": CpuEmulator, "cuda:sm_90a": GridEmulator}
 TARGETS: dict[str, bn.Target] = {  # those that are not here with an emulator in their place
     "cpu": target("cpu"),
@@ -139,14 +144,32 @@ def _compiled(cell: Cell, folder: Path) -> Callable[..., Any]:
         arguments["train"] = _train(cell)
     elif cell.way == "memory budget":
         arguments["memory_budget"] = BUDGET
-    if cell.way == "tuned":
+    if cell.way == "tuned" and cell.target in BOARDS:
+        made = _tuned_on_a_board(cell, folder)
+    elif cell.way == "tuned":
         arguments |= {"tune": bn.Tune(trials=2), "records": folder / "records.jsonl"}
-    made = bn.compile(model, example, **arguments)
-    if cell.way != "saved and loaded":
+        made = bn.compile(model, example, **arguments)
+    else:
+        made = bn.compile(model, example, **arguments)
+    if cell.way != "saved and loaded" and not (cell.way == "tuned" and cell.target in BOARDS):
         return made
     made.save(folder / "m.bn")
     device = EMULATORS.get(cell.target)
     return bn.load(folder / "m.bn", device=None if device is None else device())
+
+
+def _tuned_on_a_board(cell: Cell, folder: Path) -> bn.CompiledModel:
+    """As `burnish tune --devices` does, by a pool of one board, which is an emulator with a clock that counts."""
+    model, example, arguments = _model(cell)
+    if cell.source == "PyTorch":
+        dynamic, trains = arguments.pop("dynamic", None), cell.use == "training"
+        model = import_torch(model, example, dynamic, training=trains).graph
+    with DevicePool([BoardEntry("board", cell.target, "emulator")]) as pool:
+        return tuned(
+            model, bn.Tune(trials=2), target=cell.target, threads=1, cache_dir=folder, records=folder / "records.jsonl",
+            train=_train(cell) if cell.use == "training" else None, devices=Devices(pool, cell.target, "matrix"),
+            **arguments,
+        ).module  # fmt: skip
 
 
 def _inferred(cell: Cell, folder: Path) -> None:
