@@ -13,6 +13,9 @@ FEW = (
     Cell("PyTorch", "inference", "open", "aarch64-cortex-a53", "saved and loaded"),
     Cell("PyTorch", "training", "fixed", "cpu", "tuned"),
     Cell("ONNX", "training", "fixed", "cpu", "memory budget"),
+    Cell("ONNX", "inference", "open", "aarch64-cortex-a53", "memory budget"),
+    Cell("PyTorch", "inference", "open", "cpu", "plan of two ranks"),
+    Cell("ONNX", "training", "open", "cpu", "plan of two ranks"),
 )
 
 
