@@ -73,9 +73,9 @@ class WorkerThreads:
         while len(results) + len(failures) < self._hub.size:
             try:
                 rank, result, failure = self._done.get()
-            except BaseException as error:  # an interrupt: the workers end at their next call
+            except BaseException as stopped:  # an interrupt: the workers end at their next call
                 self._hub.fail(WorkerError(-1, "the run was interrupted"))
-                interrupt = error
+                interrupt = stopped
                 continue
             if failure is None:
                 results[rank] = result
