@@ -177,6 +177,20 @@ def test_training_takes_all_sizes_by_splits_and_by_a_pipeline(tmp_path: Path) ->
             assert np.isfinite(float(step(*rows_of(4))))  # a refused call does no harm
 
 
+def test_a_plan_of_an_open_batch_trains_by_the_loop(tmp_path: Path) -> None:
+    example, train = (torch.zeros(4, 6),), bn.Train(bn.CrossEntropy(), bn.SGD(0.2))
+    found = bn.plan(network(), example, train, dynamic={"rows": (1, 8)}, seconds=0.1, bound=False, pipelines=False)
+    assert found.graph.types[found.graph.inputs[0]].shape == (2, 6)  # the hint
+    data = tuple(
+        np.concatenate(arrays) for arrays in zip(*(rows_of(n, k) for k, n in enumerate((4, 4, 2))), strict=True)
+    )
+    done = bn.fit(
+        network(), data, train, plan=found, example_inputs=example, worker_kind="thread", epochs=1, shuffle=False,
+        cache_dir=tmp_path,
+    )  # fmt: skip
+    np.testing.assert_allclose(done.report.losses, losses([4, 4, 2], 0.2)[0], rtol=1e-5)
+
+
 def test_inference_refuses_what_is_of_training(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="recompute: found True; allowed: None or False for inference"):
         bn.plan(NETWORKS["mlp"](), recompute=True)

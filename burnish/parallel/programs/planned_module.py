@@ -56,7 +56,8 @@ class PlannedModule(CompiledBase):
     """Planned module: a model or step of training by a plan, on threads of this process, one for each of its devices.
 
     Programs are compiled for each combination of sizes when it comes first, with the plan's strategy for these sizes;
-    states go along from one to the next. ``device_memory``: bytes of each device by use, of the sizes called last.
+    states go along from one to the next. After a device has failed, every call raises WorkerError.
+    ``device_memory``: bytes of each device by use, of the sizes called last.
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.ones(3, "f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.sum(x * w, axis=-1), {"x": (2, 3)})
