@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar
 from weakref import finalize
@@ -144,16 +144,15 @@ class PlannedModule(CompiledBase):
         return tuple(step.memory for step in self._ranks)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
-        """Time of each step on each device, messages among them, the device before the node's name; shares are those of
-        its device.
-        """
+        """Time of each step on each device, messages among them, the device before the node's name."""
         given = self._call.flat(args, kwargs) if self._call is not None else self._arguments.bind(args, kwargs)
         arrays = self._accepted(given)
         with self._lock:
             ranks = self._of(arrays)
             found = self._workers.run(lambda comm: ranks[comm.rank].profile(*arrays, repeat=repeat))
+        whole = sum(row.microseconds for rows in found for row in rows) or 1.0
         return [
-            ProfileRow(f"{rank}: {row.node}", row.kernel, row.microseconds, row.share, row.slow)
+            replace(row, node=f"{rank}: {row.node}", share=row.microseconds / whole)
             for rank, rows in enumerate(found)
             for row in rows
         ]
