@@ -26,6 +26,7 @@ from burnish.gnn.run.feeds import labels_of
 from burnish.gnn.run.outofcore import shared_of
 from burnish.gnn.run.train import recipe_of
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
 from burnish.machines.target import target
 from burnish.parallel.model.placement import TensorSplit
 from burnish.parallel.programs.execute import RankStep
@@ -109,6 +110,20 @@ def paged_torch() -> Case:
     return bn.compile(torch.nn.Linear(8, 3), (torch.zeros(4, 8),), memory_budget="10KB"), [X]
 
 
+def paged_sizes() -> Case:
+    return bn.compile(dense(dim("rows", 1, 8)), memory_budget="10KB"), [X]
+
+
+def planned() -> Case:
+    return bn.plan(dense(dim("rows", 1, 8)), seconds=0.05, bound=False).compile(), [X]
+
+
+def planned_training() -> Case:
+    train = bn.Train("mse", bn.SGD(0.1))
+    found = bn.plan(dense(), train=train, seconds=0.05, bound=False, pipelines=False)
+    return found.compile(), [X, np.ones((4, 3), np.float32)]
+
+
 def blocked() -> Case:
     graph, net = small(64), network("gcn", 12, 4, hidden=4)
     shared = shared_of(net, graph, 32)
@@ -117,7 +132,10 @@ def blocked() -> Case:
     return BlockedStep(program, shared.share, FEATURES, FIRST), [labels_of(graph, graph.train)]
 
 
-KINDS = (module, torch_module, segmented, open_first, trees, training, paged, paged_torch, blocked)
+KINDS = (
+    module, torch_module, segmented, open_first, trees, training, paged, paged_torch, paged_sizes, planned,
+    planned_training, blocked,
+)  # fmt: skip
 
 
 def results(found: Any) -> list[np.ndarray]:

@@ -14,7 +14,9 @@ from burnish.boards.table import BoardEntry
 from burnish.driver.api import tuned
 from burnish.errors import ArtifactError, ParameterError
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
 from burnish.measure.boards import compare_on_board
+from burnish.simulators.emulator import CpuEmulator
 from burnish.tune.records import RecordFile
 
 ARM = "aarch64-cortex-a53"
@@ -43,6 +45,25 @@ def test_a_model_is_tuned_on_a_board_and_judged_there(tmp_path: Path) -> None:
     found.module.save(tmp_path / "model.bn")
     with pytest.raises(ArtifactError, match="this machine is"):
         found.module(np.ones((2, 16), np.float32))
+
+
+@pytest.mark.slow
+def test_open_sizes_are_tuned_on_a_board_at_their_hint(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    w = random.standard_normal((16, 32)).astype("float32")
+    b = GraphBuilder()
+    y = b.add("relu", b.add("matmul", b.input("x", (dim("rows", 1, 8, hint=2), 16)), b.constant(w)))
+    with DevicePool([BoardEntry("arm", ARM, "emulator")]) as pool:
+        found = tuned(
+            b.build(y), bn.Tune(seconds=None, trials=2, min_gain=0), target=ARM, records=tmp_path / "records.jsonl",
+            devices=Devices(pool, ARM, "me"),
+        )  # fmt: skip
+    assert found.outcome.trials >= 2 and found.gain.outcome == "ok"
+    found.module.save(tmp_path / "model.bn")
+    module = bn.load(tmp_path / "model.bn", device=CpuEmulator())
+    for rows in (1, 3, 8):
+        x = random.standard_normal((rows, 16)).astype("float32")
+        np.testing.assert_allclose(module(x), np.maximum(x.astype("f8") @ w, 0), atol=1e-5)
 
 
 def test_models_with_other_answers_are_wrong_on_a_board() -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.driver.paged import PagedModule, compile_paged
+from burnish.driver.paged import KEPT, PagedBySize, PagedModule, compile_paged
 from burnish.errors import ArtifactError, InputError, ParameterError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.loops.sizes import dim
+from burnish.machines.target import target
 from burnish.memory.swap import PLANNERS
+from burnish.simulators import emulator
 
 
 def network() -> Graph:
@@ -95,3 +99,32 @@ def test_compile_takes_a_budget() -> None:
         bn.compile(graph, memory_budget="1MB", weights="bfloat16")
     with pytest.raises(ParameterError, match="memory_budget: found 'much'; allowed: bytes, a number with a unit"):
         bn.compile(graph, memory_budget="much")
+
+
+@pytest.mark.parametrize("emulated", [False, True])
+def test_open_sizes_keep_to_the_budget_of_the_greatest(emulated: bool, tmp_path: Path) -> None:
+    weights = [np.random.default_rng(n).normal(size=(64, 64)).astype("f4") / 8 for n in range(3)]
+    b = GraphBuilder()
+    y = b.input("x", (dim("rows", 1, 40), 64))
+    for number, value in enumerate(weights):
+        y = b.add("relu", b.add("matmul", y, b.constant(value, f"w{number}")))
+    graph = b.build(y)
+    machine = emulator.emulated(target("aarch64-cortex-a53")) if emulated else target("cpu")
+    given: dict[str, Any] = {"target": machine, "threads": 1, "cache_dir": tmp_path / "cache"}
+    with pytest.raises(ParameterError, match=r"found 30000 bytes; allowed: at least \d+, which step"):
+        compile_paged(graph, 30_000, **given)
+    with compile_paged(graph, 40_000, folder=tmp_path, **given) as paged:
+        assert isinstance(paged, PagedBySize) and "1 sizes kept; 40 KB of main memory" in repr(paged)
+        counts = [40, 1, 7] if emulated else [40, 1, 7, 16, 33, 7]
+        for count in counts:
+            x = np.random.default_rng(count).normal(size=(count, 64)).astype("f4")
+            wanted = x.astype("f8")
+            for value in weights:
+                wanted = np.maximum(wanted @ value.astype("f8"), 0)
+            np.testing.assert_allclose(paged(x=x), wanted, atol=1e-5)
+            assert paged.moved is not None and paged.moved.peak <= 40_000 and paged.memory["arena"] <= paged.plan.peak
+        assert len([*tmp_path.glob("burnish-paged-*")]) == min(len({*counts}), KEPT)
+        assert paged.profile(x, repeat=1)[-1].kernel == "loads and stores"
+        with pytest.raises(InputError, match="found 41; allowed: rows, rows from 1 to 40"):
+            paged(np.zeros((41, 64), "f4"))
+    assert not [*tmp_path.glob("burnish-paged-*")]

@@ -23,17 +23,29 @@ import numpy as np
 import torch
 
 import burnish as bn
+from burnish.boards.leasing import Devices
+from burnish.boards.pool import DevicePool
+from burnish.boards.table import BoardEntry
+from burnish.driver.api import tuned
 from burnish.errors import BurnishError
 from burnish.frontend.onnx import to_onnx
 from burnish.frontend.torch.export import import_torch
 from burnish.machines.target import target
 from burnish.simulators.emulator import CpuEmulator
-from burnish.simulators.gpu.emulator import GridEmulator, emulated
+from burnish.simulators.emulator import emulated as emulated_cpu
+from burnish.simulators.gpu.emulator import GridEmulator
+from burnish.simulators.gpu.emulator import emulated as emulated_gpu
 
 SOURCES = ("ONNX", "PyTorch")
 USES = ("inference", "training")
 SIZES = ("fixed", "open")
-TARGETS = {"cpu": None, "aarch64-cortex-a53": CpuEmulator, "cuda:sm_90a": GridEmulator}  # and what runs their code here
+BOARDS = ("aarch64-cortex-a53",)  # those that tuners time on boards
+EMULATORS: dict[str, Any] = {"aarch64-cortex-a53": CpuEmulator, "cuda:sm_90a": GridEmulator}
+TARGETS: dict[str, bn.Target] = {  # those that are not here with an emulator in their place
+    "cpu": target("cpu"),
+    "aarch64-cortex-a53": emulated_cpu(target("aarch64-cortex-a53")),
+    "cuda:sm_90a": emulated_gpu(target("cuda:sm_90a")),
+}
 WAYS = ("tuned", "memory budget", "plan of two ranks", "saved and loaded")
 BATCH, ROWS = 4, (1, 3, 4)  # of examples; of calls where the batch is open
 MOST = 8  # rows of an open batch
@@ -125,30 +137,43 @@ def _train(cell: Cell) -> bn.Train:
 
 
 def _compiled(cell: Cell, folder: Path) -> Callable[..., Any]:
-    """The compiled model or step, called here: another machine's saved, and loaded into its emulator."""
+    """The compiled model or step, called here."""
     model, example, arguments = _model(cell)
-    machine = target(cell.target)
-    if cell.target.startswith("cuda"):
-        machine = emulated(machine)
-    arguments |= {"target": machine, "threads": 1, "cache_dir": folder}
+    arguments |= {"target": TARGETS[cell.target], "threads": 1, "cache_dir": folder}
     if cell.use == "training":
         arguments["train"] = _train(cell)
     elif cell.way == "memory budget":
         arguments["memory_budget"] = BUDGET
-    if cell.way == "tuned":
+    if cell.way == "tuned" and cell.target in BOARDS:
+        made = _tuned_on_a_board(cell, folder)
+    elif cell.way == "tuned":
         arguments |= {"tune": bn.Tune(trials=2), "records": folder / "records.jsonl"}
-    made = bn.compile(model, example, **arguments)
-    device: Callable[[], Any] | None = TARGETS[cell.target]
-    if cell.way != "saved and loaded" and device is not CpuEmulator:
+        made = bn.compile(model, example, **arguments)
+    else:
+        made = bn.compile(model, example, **arguments)
+    if cell.way != "saved and loaded" and not (cell.way == "tuned" and cell.target in BOARDS):
         return made
     made.save(folder / "m.bn")
+    device = EMULATORS.get(cell.target)
     return bn.load(folder / "m.bn", device=None if device is None else device())
 
 
+def _tuned_on_a_board(cell: Cell, folder: Path) -> bn.CompiledModel:
+    """As `burnish tune --devices` does, by a pool of one board, which is an emulator with a clock that counts."""
+    model, example, arguments = _model(cell)
+    if cell.source == "PyTorch":
+        dynamic, trains = arguments.pop("dynamic", None), cell.use == "training"
+        model = import_torch(model, example, dynamic, training=trains).graph
+    with DevicePool([BoardEntry("board", cell.target, "emulator")]) as pool:
+        return tuned(
+            model, bn.Tune(trials=2), target=cell.target, threads=1, cache_dir=folder, records=folder / "records.jsonl",
+            train=_train(cell) if cell.use == "training" else None, devices=Devices(pool, cell.target, "matrix"),
+            **arguments,
+        ).module  # fmt: skip
+
+
 def _inferred(cell: Cell, folder: Path) -> None:
-    if cell.way == "plan of two ranks":
-        raise BurnishError("a plan splits steps of training; inference runs on one device")
-    made = _compiled(cell, folder)
+    made = _by_plan(cell, folder) if cell.way == "plan of two ranks" else _compiled(cell, folder)
     for rows in ROWS if cell.size == "open" else (BATCH,):
         found = np.asarray(made(batch(rows)[0]))
         _compare(f"{rows} rows", found, answer(rows))
@@ -156,24 +181,33 @@ def _inferred(cell: Cell, folder: Path) -> None:
 
 def _trained(cell: Cell, folder: Path) -> None:
     sizes = ROWS if cell.size == "open" else (BATCH,) * STEPS
-    if cell.way == "plan of two ranks":
-        found = _by_plan(cell, sizes, folder)
+    if cell.way == "plan of two ranks" and cell.size == "fixed":
+        found: Sequence[float] = _fitted(cell, sizes, folder)
     else:
-        step = _compiled(cell, folder)
+        step = _by_plan(cell, folder) if cell.way == "plan of two ranks" else _compiled(cell, folder)
         found = [float(np.asarray(step(*batch(rows, number)))) for number, rows in enumerate(sizes)]
     _compare("losses", np.array(found), np.array(losses(sizes)))
 
 
-def _by_plan(cell: Cell, sizes: Sequence[int], folder: Path) -> Sequence[float]:
+def _plan(cell: Cell) -> bn.Plan:
     model, example, arguments = _model(cell)
-    if "dynamic" in arguments:
-        raise BurnishError("bn.plan takes networks of PyTorch of one batch size")
-    plan = bn.plan(model, example, _train(cell), devices="host:2", seconds=0.2, **arguments)
+    train = _train(cell) if cell.use == "training" else None
+    return bn.plan(model, example, train, devices="host:2", seconds=0.2, **arguments)
+
+
+def _by_plan(cell: Cell, folder: Path) -> Callable[..., Any]:
+    """The model, or its step, on two ranks of this process."""
+    return _plan(cell).compile(target=TARGETS[cell.target], cache_dir=folder)
+
+
+def _fitted(cell: Cell, sizes: Sequence[int], folder: Path) -> Sequence[float]:
+    """Losses of training by a plan, by ``bn.fit``."""
+    model, example, _ = _model(cell)
     batches = [batch(rows, number) for number, rows in enumerate(sizes)]
     data = tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
     done = bn.fit(
-        model, data, _train(cell), plan=plan, worker_kind="thread", epochs=1, shuffle=False, target=cell.target,
-        cache_dir=folder, example_inputs=example,
+        model, data, _train(cell), plan=_plan(cell), worker_kind="thread", epochs=1, shuffle=False,
+        target=TARGETS[cell.target], cache_dir=folder, example_inputs=example,
     )  # fmt: skip
     return list(done.report.losses)
 

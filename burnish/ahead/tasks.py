@@ -39,8 +39,9 @@ def planning() -> None:
     from burnish.fitting.planned import plan
     from burnish.parallel.simulate.search import search
     from burnish.search.budget import Budget
+    from burnish.train.step import Train
 
-    made = plan(_network(), devices="p100:2x2", seconds=1.0, pipelines=False)
+    made = plan(_network(), train=Train(), devices="p100:2x2", seconds=1.0, pipelines=False)
     search(made.simulator, {made.name: made.choice}, Budget(trials=2), blocks=False)
 
 

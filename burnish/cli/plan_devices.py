@@ -1,8 +1,8 @@
-"""`burnish plan devices`: a parallel strategy for a training step, and what is predicted of it."""
+"""`burnish plan devices`: a parallel strategy for a step of training or inference, and what is predicted of it."""
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +21,7 @@ from burnish.parallel.programs.export_torch import torch_annotations
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.simulate.search import PlanObjective
 from burnish.train.losses import LOSSES
+from burnish.train.optimizers import Adam
 from burnish.train.step import Train
 
 
@@ -72,16 +73,20 @@ def plan(
         bool,
         typer.Option("--measure", help="Links and operations are timed on this machine's cores, and the plan as well."),
     ] = False,
+    inference: Annotated[
+        bool, typer.Option("--inference", help="It is inference that is planned, in place of a step of training.")
+    ] = False,
     byte_penalty: Annotated[
         float, typer.Option(min=0, help="Nanoseconds that a transferred byte counts in the search.")
     ] = 0.0,
 ) -> None:
-    """Search for a parallel strategy of a training step on devices that need not be there: time, memory, bound."""
+    """Search for a parallel strategy of a step on devices that need not be there: time, memory, bound."""
     check_input(model, "model")
     files.check([model])
-    ranks = LaunchConfig(train=train, exact=options.exact, cache_dir=options.cache_dir)
+    step = None if inference else train if measure else replace(train, optimizer=Adam())  # two arrays a parameter
+    ranks = LaunchConfig(train=step, exact=options.exact, cache_dir=options.cache_dir)
     found = find_plan(
-        str(model), devices=devices, **search, objective=PlanObjective(byte_penalty),
+        str(model), train=step, devices=devices, **search, objective=PlanObjective(byte_penalty),
         measure=ranks if measure else False, shapes=options.arguments["shapes"],
         deadline=clock.began() + search["seconds"],
     )  # fmt: skip
@@ -121,7 +126,8 @@ def summary(found: Plan) -> str:
 
 
 def _comparison(found: Plan) -> Table:
-    table = Table(title=f"a training step on {found.machine.name}")
+    what = "inference" if found.train is None else "a training step"
+    table = Table(title=f"{what} on {found.machine.name}")
     for heading in ("strategy", "ms", "of the plan's"):
         table.add_column(heading, justify="left" if heading == "strategy" else "right")
     table.add_row("plan", f"{found.milliseconds:.3f}", "1.00")

@@ -50,6 +50,8 @@ def plan(
     for limit in limits:
         try:
             with compile_paged(str(model), limit, **common) as paged:
+                if not isinstance(paged, PagedModule):
+                    raise ParameterError("plan paging: found open dimensions; allowed: numbers, by --dim")
                 rows.append(_row(paged, limit, inputs, wanted))
         except ParameterError as error:
             refused.append(str(error))

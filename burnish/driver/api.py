@@ -173,9 +173,9 @@ def compile(
             if isinstance(made, Module):
                 return made if train is not None else TorchModule.called_as(made, network.signature)
             # The planners take a second to import, which no other compilation should wait for.
-            from burnish.driver.paged import PagedModule
+            from burnish.driver.paged import PagedBySize, PagedModule
 
-            assert isinstance(made, PagedModule)
+            assert isinstance(made, (PagedModule, PagedBySize))
             made.call = TorchCall(network.signature, len(made.outputs))
             return made
         if isinstance(target, Sequence) and not isinstance(target, str):
@@ -347,12 +347,13 @@ def tuned(
             _check_train(train, None)
             step = training_graph(found.graph, train, found.weights)
             graph, rewrite = replace(step, states={}), False
-        if graph.dims and (devices is not None or not machine.is_host):
+        if graph.dims and devices is None and not machine.is_host:
             named = ", ".join(f"'{d}'" for d in graph.dims)
             raise ParameterError(f"tune: found open dimensions {named}; allowed on another device: numbers")
         if graph.states:
             raise ParameterError(f"tune: found a model with states {[*graph.states]}; allowed: a model without")
-        rewrite = rewrite if not graph.dims else False
+        if graph.dims or (devices is not None and not machine.is_host):
+            rewrite = False  # substitutions are of static graphs, and measured here
         if rewrite:
             chosen = rewrite_model(
                 graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,

@@ -49,7 +49,7 @@ from burnish.memory.share import ArenaPlan, plan
 from burnish.pipeline.kernel import slowness
 from burnish.runtime.buffers import ALIGNMENT, allocate, round_up
 from burnish.runtime.build import build as link_executable
-from burnish.runtime.devices import device_for, device_maker
+from burnish.runtime.devices import device_for, has_own_form
 from burnish.runtime.executable import CopyStep, Count, Executable, Slot, Step
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
@@ -138,7 +138,7 @@ def assemble(made: Compilation) -> Executable:
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
         states={name: state.initial for name, state in graph.states.items()},
-        own_form=device_maker(made.target.machine) is not None,
+        own_form=has_own_form(made.target.machine),
         driven_by=driver if made.target.machine.offloads else "",
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
@@ -33,9 +33,9 @@ from burnish.driver.stages import (
 )
 from burnish.driver.torch_module import TorchCall
 from burnish.errors import UnsupportedOperator
-from burnish.frontend.torch.dtypes import to_numpy, to_torch
-from burnish.graph.graph import TensorType
+from burnish.graph.graph import Graph, TensorType
 from burnish.graph.passes import optimize
+from burnish.graph.specialize import graph_at
 from burnish.loops.layout import layout
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
@@ -44,13 +44,18 @@ from burnish.memory.sizes import parse_budget, text_of
 from burnish.memory.swap import PLANNERS, SwapFile, SwapPlan, SwapProblem, execute, swap_problem
 from burnish.memory.swap.store import Executed
 from burnish.pipeline.plan import DEFAULTS, plan_kernels
+from burnish.runtime.arguments import Arguments
 from burnish.runtime.buffers import aligned_array, allocate, numpy_dtype
 from burnish.runtime.build import build as link_executable
 from burnish.runtime.callable import CompiledBase, ProfileRow, medians
+from burnish.runtime.devices import device_for, has_own_form
 from burnish.runtime.executable import Host, KernelCall, Slot, TensorSpec
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
+from burnish.runtime.sized import bind, upper_ends
 from burnish.runtime.state import ModuleStates
+
+KEPT = 4  # sizes whose code, and whose file with the weights, are kept
 
 ConstantKey = tuple[str, str]  # a constant, and the layout that its kernel wants it in
 
@@ -105,9 +110,8 @@ class PagedModule(CompiledBase):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The output, or the tuple of several. Raises InputError for arguments that do not fit, OSError of the file."""
         if self.call is not None:
-            return self._as_network(self.call, args, kwargs)
-        values = self._signature.bind(args, kwargs)
-        results = self._run(values)
+            return self.call.run(lambda arrays: self._run(self._signature.bind(arrays, {})), args, kwargs)
+        results = self._run(self._signature.bind(args, kwargs))
         return results[0] if len(results) == 1 else tuple(results)
 
     def _run(self, values: Mapping[str, np.ndarray]) -> list[np.ndarray]:
@@ -118,13 +122,6 @@ class PagedModule(CompiledBase):
             self._seconds = {}
             self.moved = execute(self.problem, self.plan, self._store, self._compute, self._room)
             return [self._store.read(spec.name) for spec in self.outputs]
-
-    def _as_network(self, call: TorchCall, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        given = call.flat(args, kwargs)
-        arrays = [to_numpy(v, f"input {i}") if hasattr(v, "detach") else v for i, v in enumerate(given)]
-        found = self._run(self._signature.bind(arrays, {}))
-        is_tensor = any(hasattr(value, "detach") for value in given)
-        return call.built([to_torch(array) for array in found] if is_tensor else found)
 
     def _compute(self, number: int, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         module, began = self._modules[number], perf_counter()
@@ -169,6 +166,95 @@ class PagedModule(CompiledBase):
     def _facts(self) -> list[str]:
         """Facts for ``repr``."""
         return [f"{len(self._modules)} steps", f"{text_of(self.plan.capacity)} of main memory"]
+
+
+class PagedBySize(CompiledBase):
+    """Paged models by size, called as one: each size is compiled when it comes first, those called last are kept.
+
+    ``problem``, ``plan``, ``workspace``: those of the greatest sizes, which are compiled first, so that the budget is
+    known to do for all; ``moved``: what the latest call moved. ``call``: of a network of PyTorch, whose arguments it
+    takes.
+    """
+
+    unsupported: ClassVar[Mapping[str, str]] = PagedModule.unsupported
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+
+    def __init__(self, graph: Graph, make: Callable[[Graph], PagedModule]) -> None:
+        """``make``: compiles the graph of one size. Raises what that does for the greatest sizes."""
+        types = graph.types
+        self.inputs = tuple(TensorSpec(name, types[name].shape, types[name].dtype) for name in graph.inputs)
+        self.outputs = tuple(TensorSpec(name, types[name].shape, types[name].dtype) for name in graph.outputs)
+        self._graph, self._make, self._arguments = graph, make, Arguments(self.inputs, {})
+        self._lock = threading.RLock()
+        self._known: dict[tuple[int, ...], PagedModule] = {}  # by values of the dimensions; the last was used last
+        self._latest = self._at(upper_ends(graph.dims))
+        self.problem: SwapProblem = self._latest.problem
+        self.plan: SwapPlan = self._latest.plan
+        self.workspace = self._latest.workspace
+        self.call: TorchCall | None = None
+        self.state = ModuleStates()
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The output, or the tuple of several. Raises InputError, OSError of the file, and what compilation raises."""
+        if self.call is not None:
+            return self.call.run(self._run, args, kwargs)
+        results = self._run(self._arguments.bind(args, kwargs))
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def _run(self, given: Sequence[Any]) -> Sequence[np.ndarray]:
+        with self._lock:
+            arrays = self._chosen(given)
+            found = self._latest(*arrays)
+            return found if isinstance(found, tuple) else (found,)
+
+    def _chosen(self, given: Sequence[Any]) -> list[np.ndarray]:
+        """The arguments as arrays, for whose sizes the latest module is. Raises InputError."""
+        arrays = self._arguments.arrays(given, None)
+        self._latest = self._at(bind(self.inputs, [array.shape for array in arrays]))
+        return arrays
+
+    def _at(self, sizes: Mapping[str, int]) -> PagedModule:
+        key = tuple(sizes[d.name] for d in self._graph.dims)
+        found = self._known.pop(key, None)
+        if found is None:
+            found = self._make(graph_at(self._graph, sizes))
+        self._known[key] = found
+        while len(self._known) > KEPT:
+            self._known.pop(next(iter(self._known))).close()
+        return found
+
+    @property
+    def moved(self) -> Executed | None:
+        """Bytes that the latest call moved, and the most that it had in main memory."""
+        return self._latest.moved
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes as of :class:`PagedModule`, for the sizes called last; ``file``: of all sizes that are kept."""
+        return {**self._latest.memory, "file": sum(each.memory["file"] for each in self._known.values())}
+
+    def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
+        """As of :class:`PagedModule`."""
+        given = self.call.flat(args, kwargs) if self.call is not None else self._arguments.bind(args, kwargs)
+        with self._lock:
+            arrays = self._chosen(given)
+            return self._latest.profile(*arrays, repeat=repeat)
+
+    def close(self) -> None:
+        """Removes the files, and frees what is in memory; waits for calls of other threads."""
+        if not self.closed:
+            with self._lock:
+                super().close()
+
+    def _release(self) -> None:
+        for each in self._known.values():
+            each.close()
+
+    def _facts(self) -> list[str]:
+        """Facts for ``repr``."""
+        return [f"{len(self._known)} sizes kept", f"{text_of(self.plan.capacity)} of main memory"]
 
 
 class _Room:
@@ -223,8 +309,10 @@ class _Steps:
             inputs=[self._spec(n) for n in reads], outputs=[self._spec(n) for n in writes], steps=[call],
             objects=objects, params=allocate(1), arena_bytes=0, scratch_bytes=scratch,
             target=fingerprint(made.target.triple, made.target.cpu, made.target.features), graph=str(group),
+            own_form=has_own_form(made.target.machine),
         )  # fmt: skip
-        return PagedStep(Module(executable, self._threads), Access(tuple(reads), tuple(writes)))
+        device = device_for(made.target.machine, executable.target)
+        return PagedStep(Module(executable, self._threads, device=device), Access(tuple(reads), tuple(writes)))
 
     def _buffer(self, value: str) -> str:
         """The tensor that a value is, or is another name of."""
@@ -258,10 +346,11 @@ def _packed(made: Compilation, key: ConstantKey) -> np.ndarray:
 
 
 def _require_static(made: Compilation) -> None:
-    """Raises UnsupportedOperator for what does not run kernel by kernel on tensors of known sizes."""
+    """Raises UnsupportedOperator for what does not run kernel by kernel on tensors of the host's memory."""
     rounds = next((stage.node for stage in made.computed if isinstance(stage, (RepeatStage, NestedStage))), None)
     found = (
-        f"dimensions {', '.join(d.name for d in made.graph.dims)}" if made.graph.dims
+        f"accelerator '{made.target.name}', which a CPU drives" if made.target.machine.offloads
+        else f"dimensions {', '.join(d.name for d in made.graph.dims)}" if made.graph.dims
         else f"states {', '.join(made.graph.states)}" if made.graph.states
         else f"node '{rounds.name or rounds.op}', of rounds or branches" if rounds is not None
         else "structures of graphs" if made.structures
@@ -284,14 +373,15 @@ def compile_paged(
     threads: int | None = None,
     cache_dir: str | Path | None = None,
     progress: Progress | None = None,
-) -> PagedModule:
+) -> PagedModule | PagedBySize:
     """Compiles a model for ``memory_budget`` bytes (a number, or "200MB") of main memory for tensors, weights among
     them.
 
     The rest lies in a file in ``folder`` (by default where temporary files are). ``planner``: "best", "streaming",
     "lru" or "lru drop dead" (``memory/swap/``). The other arguments are those of ``burnish.compile``. Raises
-    ParameterError for less memory than the largest step needs, which it names; UnsupportedOperator for open
-    dimensions, states, and recurrent layers that are rounds of a body.
+    ParameterError for less memory than the largest step needs, which it names, with open dimensions that at their
+    upper bounds; UnsupportedOperator for states, and recurrent layers that are rounds of a body. Where dimensions are
+    open, code for each size is compiled when it comes (:class:`PagedBySize`).
 
     >>> x, w = bn.sym.variable("x"), bn.sym.constant(np.eye(64, dtype="f4"), "w")
     >>> graph = bn.sym.graph(bn.sym.tanh(x @ w) @ w, {"x": (1, 64)})
@@ -304,7 +394,12 @@ def compile_paged(
         raise refusal("planner", planner, ", ".join(PLANNERS))
     capacity = parse_budget("memory_budget", memory_budget)
     machine = find_target(target)
-    planned = plan_kernels(optimize(import_graph(model, shapes, fix), exact, machine), machine, exact, DEFAULTS.decide)
-    apart = replace(planned, pieces={}, views={})  # every tensor lies alone, so that it can move alone
-    made = build_kernels(apart, machine, ObjectCache(cache_dir), DEFAULTS, progress or (lambda *done: None))
-    return PagedModule(made, capacity, planner, folder, threads)
+
+    def paged(graph: Graph) -> PagedModule:
+        planned = plan_kernels(optimize(graph, exact, machine), machine, exact, DEFAULTS.decide)
+        apart = replace(planned, pieces={}, views={})  # every tensor lies alone, so that it can move alone
+        made = build_kernels(apart, machine, ObjectCache(cache_dir), DEFAULTS, progress or (lambda *done: None))
+        return PagedModule(made, capacity, planner, folder, threads)
+
+    graph = import_graph(model, shapes, fix)
+    return PagedBySize(graph, paged) if graph.dims and not graph.counts else paged(graph)

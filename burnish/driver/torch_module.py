@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from burnish.driver.tensors import TensorModule
 from burnish.errors import InputError
+from burnish.frontend.torch.dtypes import to_numpy, to_torch
 from burnish.frontend.torch.export import CallSignature, children_of
 from burnish.runtime.callable import ProfileRow
 from burnish.runtime.module import Module
@@ -60,6 +63,12 @@ class TorchCall:
             found = f"{len(args)} by position and {sorted(kwargs)} by name"
             raise InputError(f"arguments: found {found}; allowed: {', '.join(names)}, as in the example inputs")
         return tuple(bound[n] for n in names[:positional]), {n: bound[n] for n in names[positional:]}
+
+    def run(self, compute: Callable[[list[np.ndarray]], Sequence[np.ndarray]], args: Any, kwargs: Any) -> Any:
+        """The network's result by ``compute``, which takes and gives arrays: tensors if any argument is a tensor."""
+        given = self.flat(args, kwargs)
+        found = compute([to_numpy(v, f"input {i}") if hasattr(v, "detach") else v for i, v in enumerate(given)])
+        return self.built([to_torch(array) for array in found] if any(hasattr(v, "detach") for v in given) else found)
 
     def built(self, found: Sequence[Any]) -> Any:
         """The network's result from the graph's outputs."""

@@ -73,7 +73,8 @@ def tune_model(
     """Tunes the kernels of a model, and compiles it with the winners if it is then faster as a whole.
 
     ``watch`` is called before the first trial and after every batch, and ``progress`` with the stage "tune".
-    ``devices``: boards that kernels, and then the model, are timed on, on one thread by default. Without any,
+    ``devices``: boards that kernels, and then the model, are timed on, on one thread by default; one with open
+    dimensions at the hints of these, here at two further sizes, too. Without any,
     ``target`` is this machine's CPU, or its device is here, such as a GPU, whose own clock counts; TargetError for
     others.
     """
@@ -131,7 +132,8 @@ def tune_model(
             gain = sandbox.compare(plain, tuned, dtypes, exact=exact)
     if opened.dims and gain.second_wins:
         plain, tuned = (compiled(c, opened)[0] for c in (DEFAULTS, recorded_choices(store, target, threads, cold)))
-        gain = _over_sizes(plain, tuned, opened, exact)
+        if devices is None:  # boards run kernels of static sizes: there the hints decide
+            gain = _over_sizes(plain, tuned, opened, exact)
     elif opened.dims:
         plain = compiled(DEFAULTS, opened)[0]
     if gain.outcome != "ok":

@@ -80,9 +80,10 @@ def fit(
 
     ``workers``: how many devices train, of ``worker_kind`` "process" or "thread" here, "torch" (gloo), or "ray" (actors
     of a cluster), with ``threads`` each; one that is silent for ``timeout`` seconds ends all with WorkerError.
-    ``plan``: what :func:`burnish.plan` returns, or the file that its ``save`` writes; "auto" searches for one with
-    costs measured here; None: data parallelism. ``compare``: some steps by a given plan and by data parallelism are
-    timed first, and the faster one trains. A graph's workers have a range of its vertices each.
+    ``plan``: what :func:`burnish.plan` returns, of the same batch or of an open one, or the file that its ``save``
+    writes; "auto" searches for one with costs measured here; None: data parallelism. ``compare``: some steps by a given
+    plan and by data parallelism are timed first, and the faster one trains. A graph's workers have a range of its
+    vertices each.
 
     ``checkpoint``: a folder in which states, data position and random states are kept, after each epoch or
     ``save_every`` calls (of a graph 10), and after Ctrl-C; the last ``keep`` stay, and the best one. ``resume=True``
@@ -170,6 +171,8 @@ def _placement(plan: Any, graph: Any, devices: int, parameters: Any) -> TensorSp
     if isinstance(plan, Plan):
         if plan.machine.size != devices:
             raise refusal("workers", devices, f"{plan.machine.size}, as many as the plan has devices")
+        if plan.opened is not None:
+            return plan.placement_at(graph)
         text = plan.text()
     elif isinstance(plan, (str, Path)):
         text = Path(plan).read_text(encoding="utf-8")

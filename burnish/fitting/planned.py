@@ -1,10 +1,10 @@
-"""Planning of training on many devices: a strategy with its simulated step, memory, bound, and comparison."""
+"""Planning of training and inference on many devices: a strategy, its simulated step, memory, bound, and comparison."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,10 @@ from burnish.base.arguments import check_number, refusal
 from burnish.driver.importing import import_model
 from burnish.errors import PlanError
 from burnish.fitting.ranks import faster_plan
-from burnish.frontend.torch.export import import_torch, is_network
+from burnish.frontend.torch.export import CallSignature, import_torch, is_network
 from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
+from burnish.graph.specialize import graph_at
 from burnish.machines.target import target as find_target
 from burnish.measure.samples import random_inputs
 from burnish.parallel.model.costs import Costs, Roofline
@@ -47,7 +48,7 @@ from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.taskgraph import Problem
 from burnish.runtime.steps import TensorSpec
 from burnish.search.budget import Event
-from burnish.train.step import Train, noted_labels, training_graph
+from burnish.train.step import Train, noted_labels, parameters_of, training_graph
 
 BASELINES: Mapping[str, Callable[[OperationGraph, DeviceCluster], Strategy]] = {
     "data parallel": data_parallel, "expert": expert, "model parallel": model_parallel,
@@ -78,22 +79,26 @@ def plan(
     recompute: bool | None = None,
     pipelines: bool = True,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
+    dynamic: Any = None,
     progress: Callable[[Event], None] | None = None,
     measure: bool | LaunchConfig = False,
     deadline: float | None = None,
 ) -> Plan:
-    """The fastest strategy found for a training step of ``model`` on ``devices``, which need not be there.
+    """The fastest strategy found for a training step of ``model``, or for its inference, on ``devices``, which need not
+    be there.
 
-    ``model``, ``example_inputs``, ``train``: as for :func:`burnish.compile`: an ONNX file or ``ModelProto``, a
-    :class:`Graph`, or a network of PyTorch with example inputs; without ``train`` the optimizer is taken to keep two
-    arrays for each parameter. ``devices``: a preset such as "p100:4x4" or "host:2", a file cluster.toml, or a
+    ``model``, ``example_inputs``, ``train``, ``shapes``, ``dynamic``: as for :func:`burnish.compile`: an ONNX file or
+    ``ModelProto``, a :class:`Graph`, or a network of PyTorch with example inputs; without ``train`` it is inference
+    that is planned. Where dimensions are open it is planned at their hints; what :meth:`Plan.compile` makes of it takes
+    all sizes. ``devices``: a preset such as "p100:4x4" or "host:2", a file cluster.toml, or a
     :class:`DeviceCluster`. ``groups``: names of nodes that form one operation each. ``synchronization``: "overlapped"
     ring all-reduces, or "after" the step and linear in replicas.
     Small spaces are searched whole after that, by branch and bound, for as many seconds again.
     ``sparse``: gradients of rows that an index picks are summed as rows. ``seconds``, ``seed``: of search.
     ``recompute``: whether a strategy beyond a device's memory may compute results again; None: where memory binds,
     as one of data parallelism, an expert's or a layer a device does not fit. ``pipelines``: whether pipelines
-    (1F1B) are looked for as well, for half the seconds, if micro-batches of the model can be computed apart.
+    (1F1B) are looked for as well, for half the seconds, if micro-batches of the model can be computed apart; for
+    training alone, as recomputation.
     ``deadline``: when all searches end, by ``time.monotonic``, but for a fifth of the seconds that each of them has
     in any case; measuring puts it off.
 
@@ -113,15 +118,18 @@ def plan(
     check_number("plan: seconds", seconds, 0, open_below=True)
     machine = devices if isinstance(devices, DeviceCluster) else find_machine(str(devices))
     ranks = (LaunchConfig() if measure is True else measure) or None
+    if train is None and ranks is not None:
+        train = ranks.train
     if train is not None:
         objective = replace(objective, slots=optimizer_slots(train))
-    elif ranks is not None:
-        train = ranks.train
-    graph, named = _imported(model, example_inputs, shapes)
-    train = Train() if train is None else train
-    parameters = next((own for own in (parameters, train.parameters) if own is not None), named)
+    elif recompute:
+        raise refusal("recompute", recompute, "None or False for inference, which has no results to compute again")
+    imported = _imported(model, example_inputs, shapes, dynamic, train)
+    graph, train = imported.graph, imported.train
+    parameters = imported.parameters if parameters is None else parameters
     if ranks is not None:
-        train = replace(train, parameters=None if parameters is None else tuple(parameters))
+        if train is not None and parameters is not None:
+            train = replace(train, parameters=tuple(parameters))
         ranks = replace(ranks, train=train)
     found = operations(graph, parameters, groups)
     starts = {name: make(found, machine) for name, make in BASELINES.items()}
@@ -130,10 +138,9 @@ def plan(
         known = calibrate(StrategySpace(found, machine, strided=strided, also=[*starts.values()]), ranks)
         machine, costs = known.machine, known.costs
         deadline = None if deadline is None else deadline + time.monotonic() - began
-        objective = replace(objective, slots=optimizer_slots(ranks.train))
     request = SearchRequest(
         graph, machine, costs, synchronization, sparse, objective, strided, parameters, groups, seconds, seed, progress,
-        deadline,
+        deadline, train is not None,
     )  # fmt: skip
     considered: dict[str, float | str] = {}
     made: list[SimulatedStrategy] = []
@@ -152,9 +159,9 @@ def plan(
 
     own = None if recompute else attempt(SPLITS, partial(split, request, found, starts, False))
     kept = own is not None and own.found is not None and all(np.isfinite(own.found.starts[name]) for name in starts)
-    if recompute or (recompute is None and not kept):
+    if recompute or (recompute is None and not kept and train is not None):
         attempt(RECOMPUTED, partial(split, request, found, starts, True))
-    if pipelines and machine.size > 1:
+    if pipelines and machine.size > 1 and train is not None:
         attempt("pipeline", partial(pipelined, request, train))
     if ranks is not None:
         made = [_with_room(own, request, starts, ranks) for own in made]
@@ -163,22 +170,49 @@ def plan(
         raise PlanError("; ".join(f"{name}: {reason}" for name, reason in considered.items()))
     times = _baselines(request, found, starts, made)
     plans = [_planned(request, own, times, considered, bound) for own in sorted(made, key=lambda own: own.cost)]
-    return plans[0] if ranks is None else _measured(plans, found, ranks)
+    chosen = plans[0] if ranks is None else _measured(plans, found, ranks)
+    return replace(chosen, train=train, opened=imported.opened, signature=imported.signature)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelToPlan:
+    """A model that is imported to be planned: its ``graph`` at the hints, ``opened`` with the dimensions that are open,
+    or None; its ``parameters``, where a network of PyTorch says which; and how it is trained, with these.
+    """
+
+    graph: Graph
+    train: Train | None
+    opened: Graph | None = None
+    parameters: tuple[str, ...] | None = None
+    signature: CallSignature | None = None
 
 
 def _imported(
-    model: Any, example_inputs: Any, shapes: Mapping[str, Sequence[int | str]] | None
-) -> tuple[Graph, tuple[str, ...] | None]:
-    """The graph that is trained, and its parameters where a network of PyTorch says which."""
+    model: Any,
+    example_inputs: Any,
+    shapes: Mapping[str, Sequence[int | str]] | None,
+    dynamic: Any,
+    train: Train | None,
+) -> ModelToPlan:
+    trains, signature = train is not None, None
+    named = None if train is None else train.parameters
+    weights: Collection[str] | None = None
     if is_network(model):
         if shapes is not None:
             raise refusal("shapes", shapes, "None for networks of PyTorch, whose example inputs say them")
-        network = import_torch(model, example_inputs, training=True)
-        return network.graph, network.parameters
-    if example_inputs is not None:
-        found = type(example_inputs).__name__
-        raise refusal("example_inputs", found, "None for models that are no network of PyTorch")
-    return model if isinstance(model, Graph) else import_model(model, shapes, None, training=True).graph, None
+        network = import_torch(model, example_inputs, dynamic, training=trains)
+        graph, weights, signature = network.graph, network.parameters, None if trains else network.signature
+        named = network.parameters if named is None and trains else named
+    elif example_inputs is not None or dynamic is not None:
+        name, found = ("dynamic", dynamic) if example_inputs is None else ("example_inputs", example_inputs)
+        raise refusal(name, type(found).__name__, "None for models that are no network of PyTorch")
+    else:
+        imported = import_model(model, shapes, None, training=trains)
+        graph, weights = imported.graph, imported.weights
+    opened = graph if graph.dims else None
+    graph = graph_at(graph, {d.name: d.hint for d in graph.dims})
+    train = None if train is None else replace(train, parameters=parameters_of(graph, train, weights))
+    return ModelToPlan(graph, train, opened, named, signature)
 
 
 def _with_room(
@@ -202,7 +236,8 @@ def _needed(
     graph: Graph, placed: TensorSplits | Stages, machine: DeviceCluster, ranks: LaunchConfig
 ) -> tuple[int, ...]:
     """Bytes that each device's program allocates. Raises PlanError."""
-    guarded, settings = replace(ranks.train, skip_nonfinite=True), Settings(ranks.exact, ranks.cache_dir)
+    guarded = None if ranks.train is None else replace(ranks.train, skip_nonfinite=True)
+    settings = Settings(ranks.exact, ranks.cache_dir)
     found = plan_memory(graph, guarded, placed, machine.size, find_target(ranks.target), settings)
     return tuple(kept_bytes(memory) for memory in found)
 
@@ -281,16 +316,16 @@ def _simulator(of: Plan, model: OperationGraph, strategy: Strategy) -> Simulator
     )
 
 
-def step_inputs(graph: Graph, train: Train, seed: int = 0) -> dict[str, np.ndarray]:
-    """A random batch for a step of training, by name, labels among it."""
-    step = training_graph(graph, train)
+def step_inputs(graph: Graph, train: Train | None, seed: int = 0) -> dict[str, np.ndarray]:
+    """A random batch for a step of training, by name, labels among it; for one of inference without ``train``."""
+    step = graph if train is None else training_graph(graph, train)
     specs = [
         TensorSpec(name, step.types[name].shape, step.types[name].dtype)
         for name in step.inputs
         if name not in step.states
     ]
     domains = input_domains(step)
-    for number, count, _ in noted_labels(graph, train):
+    for number, count, _ in [] if train is None else noted_labels(graph, train):
         if number is not None and count is not None:
             domains[step.inputs[number]] = (0, count - 1)
     return random_inputs(specs, seed, domains)

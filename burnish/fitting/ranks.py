@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -48,6 +48,11 @@ class RankTask:
     facts: Mapping[str, Any]
     evaluation: str | None = None
     beside: Mapping[str, str] = field(default_factory=dict)  # artifacts of companions, see :func:`_companions`
+    device: Callable[[], Any] | None = None  # makes what runs them, where the machine has a device of its own
+
+    def module(self, artifact: str, comm: Comm | None = None) -> Module:
+        """The module of an artifact, on the device."""
+        return modules.load(artifact, self.threads, comm=comm, device=None if self.device is None else self.device())
 
 
 def train_ranks(
@@ -91,6 +96,7 @@ def train_ranks(
             exact=launch.exact,
             cache_dir=launch.cache_dir,
             threads=1,
+            target=machine,
         )
         beside = _saved(companions, graph, data, given, folder)
         rows = loop if given is None else replace(loop, validation_data=_plain(given))
@@ -99,7 +105,8 @@ def train_ranks(
         for rank, executable in enumerate(made):
             path = f"{folder}/rank{rank}.bn"
             modules.artifact.save(executable, path)
-            tasks.append(RankTask(path, _plain(data), rows, launch.threads, facts, evaluation, beside))
+            own = machine.machine.device
+            tasks.append(RankTask(path, _plain(data), rows, launch.threads, facts, evaluation, beside, own))
         results = launched(train_rank, [(task,) for task in tasks])
     report, states = _report(results[0]["report"]), results[0]["states"]
     kept = {name: value for name, value in states.items() if name in model.infers.constants}
@@ -134,7 +141,7 @@ def _companions(task: RankTask) -> Companions:
 
     @lru_cache(maxsize=4)
     def loaded(name: str) -> Module | None:
-        return modules.load(task.beside[name], task.threads) if name in task.beside else None
+        return task.module(task.beside[name]) if name in task.beside else None
 
     def of_rows(name: str, rows: int) -> Module | None:
         found = loaded(name)
@@ -156,11 +163,11 @@ def _plain(data: Any) -> Any:
 
 def train_rank(comm: Comm, task: RankTask) -> dict[str, Any]:
     """Training on one device: the report and, on device 0, the states of the whole model, as plain values."""
-    step, loop = RankStep(modules.load(task.artifact, task.threads, comm=comm), comm), task.loop
+    step, loop = RankStep(task.module(task.artifact, comm), comm), task.loop
     evaluation: Module | None = None
     checked: Source | None = None
     if task.evaluation is not None:
-        evaluation = modules.load(task.evaluation, task.threads)
+        evaluation = task.module(task.evaluation)
         checked = source(_given(loop.validation_data), evaluation.inputs, shuffle=False)
     batches = source(_given(task.data), step.inputs, shuffle=loop.shuffle, seed=loop.seed)
     folder: Folder | None = None
@@ -202,7 +209,7 @@ def faster_plan(
     meanwhile is kept.
     """
     machine, settings = find_target(launch.target), Settings(launch.exact, launch.cache_dir)
-    guarded = replace(launch.train, skip_nonfinite=True)
+    guarded = None if launch.train is None else replace(launch.train, skip_nonfinite=True)
     with tempfile.TemporaryDirectory() as folder:
         paths: list[list[str]] = [[] for _ in range(ranks)]
         for number, chosen in enumerate(plans.values()):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from burnish.errors import ArtifactError, BurnishError, TargetError
 from burnish.machines.machine import Machine
-from burnish.runtime.device import Absent, DeviceBench, TimedDevice
+from burnish.runtime.device import Absent, DeviceBench, OwnKernels, TimedDevice
 from burnish.runtime.gpu.cuda import CudaDevice
 from burnish.runtime.host import check_host, machine_of
 from burnish.runtime.pool import available_cores
@@ -22,6 +22,12 @@ def device_maker(machine: Machine) -> Callable[[], Any] | None:
     """Device factory of a machine: its own, or that of its architecture; None where this CPU calls its code."""
     shipped = BY_ARCHITECTURE.get(machine.architectures[0]) if machine.dialect.grid is not None else None
     return machine.device or shipped
+
+
+def has_own_form(machine: Machine) -> bool:
+    """Whether kernels for a machine are code of a form of its device's own, and not what CPUs run."""
+    maker = device_maker(machine)
+    return maker is not None and not isinstance(maker(), OwnKernels)
 
 
 def device_for(machine: Machine, fingerprint: str) -> Any | None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import struct
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from burnish.base.optional import require
 from burnish.errors import TargetError
+from burnish.machines.target import Target
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.buffers import address_of, round_up
 from burnish.runtime.image import Image
@@ -126,6 +127,14 @@ class CpuEmulator:
         del cpu, data
         if _CODE <= address < _STACK:
             self._runs[address - _CODE, size] += 1
+
+
+def emulated(target: Target) -> Target:
+    """The target, a CPU, with an emulator in its place: what is compiled for it runs here, slowly, and is checked.
+
+    Its modules run here; saved ones, as those of the target itself, run on the real CPU.
+    """
+    return replace(target, machine=target.machine.with_(device=CpuEmulator))
 
 
 def _laid_out(spans: Sequence[tuple[int, int]]) -> tuple[list[int], list[tuple[int, int]]]:

@@ -1,4 +1,4 @@
-"""`burnish plan memory | paging`: the table of strategies, budgets, refusals and live memory over time."""
+"""`burnish plan memory | paging | devices`: strategies, budgets, refusals and live memory over time."""
 
 from __future__ import annotations
 
@@ -74,3 +74,17 @@ def test_a_call_in_two_memories_is_planned_and_made(model: Path) -> None:
     told = CliRunner().invoke(app, ["plan", "paging", str(model), "--memory-budget", "40KB"])
     assert told.exit_code == 0 and "same" in told.stdout
     assert CliRunner().invoke(app, ["plan", "paging", str(model)]).exit_code == 2  # without a budget
+
+
+def test_inference_is_planned_for_many_devices(model: Path, tmp_path: Path) -> None:
+    arguments = ["plan", "devices", str(model), "p100:1x2", "--seconds", "0.1", "--no-pipelines"]
+    reports = []
+    for more in (["--inference"], ["--loss", "mse"]):
+        found = CliRunner().invoke(app, [*arguments, *more, "--json"])
+        assert found.exit_code == 0, found.output
+        reports.append(json.loads(found.stdout))
+    inference, training = reports
+    assert inference["milliseconds"] < training["milliseconds"]
+    assert inference["bytes"]["gradients"] == 0 and max(inference["memory"]) < max(training["memory"])
+    found = CliRunner().invoke(app, [*arguments, "--inference", "-o", str(tmp_path / "plan.txt")])
+    assert "inference on p100:1x2" in found.stdout and (tmp_path / "plan.txt").read_text().startswith("strategy of ")

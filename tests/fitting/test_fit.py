@@ -67,7 +67,7 @@ def test_a_model_that_mixes_rows_keeps_its_batch() -> None:
 
 
 def test_a_plan_trains_and_is_refused_by_name(tmp_path: Path) -> None:
-    plan = bn.plan(perceptron(), devices="host:2", seconds=0.2)
+    plan = bn.plan(perceptron(), train=bn.Train(optimizer=bn.SGD(0.1)), devices="host:2", seconds=0.2)
     plan.save(tmp_path / "plan.txt")
     alone = trained()
     for given in ({"plan": plan}, {"plan": tmp_path / "plan.txt", "workers": 2}):

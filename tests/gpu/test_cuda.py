@@ -12,11 +12,24 @@ import pytest
 
 import burnish as bn
 from burnish.codegen.gridcode import GridCode
+from burnish.comm import launch
+from burnish.comm.protocol import Comm
+from burnish.graph.evaluate import evaluate
 from burnish.machines.nvptx.machine import VECTOR_BYTES
+from burnish.machines.target import target
+from burnish.parallel.model.operations import operations
+from burnish.parallel.model.presets import machine
+from burnish.parallel.programs.execute import RankStep
+from burnish.parallel.programs.plans import splits_of
+from burnish.parallel.programs.ranks import Settings, rank_programs
+from burnish.parallel.simulate.baselines import data_parallel
 from burnish.runtime.device import unpacked
+from burnish.runtime.executable import Collective
 from burnish.runtime.gpu import cuda, driver
 from burnish.runtime.gpu.cuda import CudaDevice
+from tests.gpu.driver import emulated_gpu
 from tests.gpu.test_rounds import running
+from tests.parallel.networks import NETWORKS, TRAIN, batch_of, step_of, trained_alone
 
 
 class Books:
@@ -74,3 +87,33 @@ def test_addresses_are_multiples_of_what_is_moved_at_once(
     odd = [source for _, source, _ in books.copies if source % VECTOR_BYTES]
     back = [to for to, _, _ in books.copies if to % VECTOR_BYTES]
     assert bool(odd) == bool(back) == (width == 3)  # rows of 12 bytes
+
+
+@pytest.mark.parametrize("train", [None, pytest.param(TRAIN, marks=pytest.mark.slow)], ids=["inference", "training"])
+def test_gpus_of_a_plan_exchange_messages(train: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks on an emulated driver, against one process by the definitions."""
+    graph = NETWORKS["mlp"]()
+    model = operations(graph)
+    splits = splits_of(model, data_parallel(model, machine("host:2")))
+    programs = rank_programs(graph, train, splits, 2, target("cuda:sm_80"), Settings(cache_dir=tmp_path))
+    made = programs.executables()
+    assert all(any(isinstance(step, Collective) for step in each.steps) for each in made)
+    codes = [GridCode.unpacked(code) for each in made for code in unpacked(each.code).values()]
+    gpu, _ = emulated_gpu(monkeypatch, codes)
+    monkeypatch.setattr(cuda, "first_gpu", lambda: gpu)
+    batch = batch_of(graph if train is None else step_of(graph))
+
+    def run(comm: Comm) -> Any:
+        step = RankStep(bn.Module(made[comm.rank], comm=comm), comm)
+        results = [step(*[batch[spec.name] for spec in step.inputs]) for _ in range(2)]
+        assert step.profile(*[batch[spec.name] for spec in step.inputs], repeat=1) if train is None else True
+        return results[-1] if train is None else {name: step.state[name] for name in step.state}
+
+    found = launch(run, [(), ()], timeout=60)
+    if train is None:
+        np.testing.assert_allclose(found[0], evaluate(graph, batch)["y"], rtol=1e-5, atol=1e-6)
+        return
+    wanted = trained_alone(step_of(graph), batch, 2)
+    for states in found:
+        for name, value in states.items():
+            np.testing.assert_allclose(value, wanted[name], rtol=1e-5, atol=1e-6)

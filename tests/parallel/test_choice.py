@@ -24,12 +24,14 @@ from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.programs.plans import Stages, TensorSplits
 from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
-from burnish.train.optimizers import SGD
+from burnish.train.optimizers import SGD, Adam
 from burnish.train.step import Train
 from tests.parallel.networks import NETWORKS, TRAIN
 from tests.parallel.problems import layers
 from tests.parallel.test_execute import rows
 from tests.parallel.test_pipelines import SQUARED, check, deep, normalized
+
+ADAM = Train(optimizer=Adam(0.001))
 
 
 def changed(where: DeviceCluster, memory: int | None = None, slower: float = 1.0) -> DeviceCluster:
@@ -46,7 +48,7 @@ def within(found: Plan) -> bool:
 
 def test_a_pipeline_wins_where_one_device_is_too_small_and_links_are_slow() -> None:
     graph, where = layers(16, 1024, 2048).graph, machine("p100:2x1")
-    found = plan(graph, devices=changed(where, memory=986_500_300, slower=10), seconds=0.3, bound=False)
+    found = plan(graph, train=ADAM, devices=changed(where, memory=986_500_300, slower=10), seconds=0.3, bound=False)
     assert found.is_pipeline and within(found) and found.bound is None
     assert found.milliseconds <= found.considered["splits"]
     assert found.name.startswith("pipeline of 2 stages")
@@ -59,17 +61,19 @@ def test_a_pipeline_wins_where_one_device_is_too_small_and_links_are_slow() -> N
 
 def test_recomputation_is_considered_where_memory_binds() -> None:
     graph, where = layers(12, 4096, 64).graph, machine("p100:1x2")
-    free = plan(graph, devices=where, seconds=0.2, bound=False)
+    free = plan(graph, train=ADAM, devices=where, seconds=0.2, bound=False)
     assert "splits, recomputed" not in free.considered and within(free)
     need = int(free.simulator.memory(free.choice).max())
-    found = plan(graph, devices=changed(where, memory=int(0.7 * need)), seconds=0.3, bound=False, pipelines=False)
+    found = plan(
+        graph, train=ADAM, devices=changed(where, memory=int(0.7 * need)), seconds=0.3, bound=False, pipelines=False
+    )
     assert found.strategy.memory == int(0.7 * need) and within(found)
     assert [*found.considered] == ["splits", "splits, recomputed"]
     assert "no strategy was found that fits" in str(found.considered["splits"])
     placed = read_plan(found.text(), graph, 2)
     assert isinstance(placed, TensorSplits) and placed.memory == found.strategy.memory
     with pytest.raises(PlanError, match=r"splits: no .*; splits, recomputed: no .*; pipeline: no pipeline"):
-        plan(graph, devices=changed(where, memory=1000), seconds=0.2, bound=False)
+        plan(graph, train=ADAM, devices=changed(where, memory=1000), seconds=0.2, bound=False)
 
 
 def test_a_plan_that_recomputes_is_executed_within_its_bytes() -> None:
@@ -84,12 +88,12 @@ def test_a_plan_that_recomputes_is_executed_within_its_bytes() -> None:
 
 
 def test_why_there_is_no_pipeline() -> None:
-    found = plan(normalized(), devices="p100:1x2", seconds=0.2, bound=False)
+    found = plan(normalized(), train=ADAM, devices="p100:1x2", seconds=0.2, bound=False)
     assert "node 'n' (batch_norm) keeps a state" in str(found.considered["pipeline"])
     assert not found.is_pipeline
-    odd = plan(layers(3, 9).graph, devices="p100:1x2", seconds=0.2, bound=False)
+    odd = plan(layers(3, 9).graph, train=ADAM, devices="p100:1x2", seconds=0.2, bound=False)
     assert "9 samples in 2 micro-batches" in str(odd.considered["pipeline"])
-    alone = plan(layers(3, 8).graph, devices="p100:1x2", seconds=0.2, bound=False, pipelines=False)
+    alone = plan(layers(3, 8).graph, train=ADAM, devices="p100:1x2", seconds=0.2, bound=False, pipelines=False)
     assert [*alone.considered] == ["splits"]
 
 

@@ -30,7 +30,7 @@ from burnish.parallel.simulate.search import PlanObjective, blocks_of, search
 from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.taskgraph import Problem
 from burnish.search.budget import Budget
-from tests.parallel.networks import NETWORKS, batch_of, step_of, trained_alone, trained_apart, worst_error
+from tests.parallel.networks import NETWORKS, TRAIN, batch_of, step_of, trained_alone, trained_apart, worst_error
 
 
 def dense(*widths: int, rows: int = 64) -> Graph:
@@ -122,7 +122,7 @@ def test_a_penalty_on_bytes_moves_fewer(simulator: Simulator) -> None:
 
 @pytest.fixture(scope="module")
 def planned() -> Plan:
-    return plan(NETWORKS["cnn"](), devices="p100:1x2", seconds=0.5)
+    return plan(NETWORKS["cnn"](), train=TRAIN, devices="p100:1x2", seconds=0.5)
 
 
 def test_a_plan_is_never_predicted_slower_than_data_parallelism(planned: Plan) -> None:

@@ -116,6 +116,33 @@ def described(op: Operation) -> str:
     return f"{'+'.join(node.op for node in op.nodes)} {op.types[op.outputs[0]]}"
 
 
+def resized(strategy: Strategy, model: OperationGraph, other: OperationGraph) -> Strategy:
+    """A strategy for ``model`` as one for ``other``, the same model with other extents.
+
+    An axis that is too short for its degree, or has gone, is split less, and the first devices along it do the work; an
+    operation that ``model`` has not is computed on all devices of the strategy, by samples. Raises PlanError for a
+    pipeline, whose micro-batches are of one size.
+    """
+    if strategy.micro_batches is not None:
+        raise PlanError("a pipeline for other extents; allowed: splits")
+    every = sorted({device for chosen in strategy.configurations.values() for device in chosen.devices})
+    found = {}
+    for op in other.operations:
+        chosen = strategy.configurations.get(op.name)
+        if chosen is None:
+            found[op.name] = split(op, {"sample": len(every)}, every)
+            continue
+        axes = model.operations[model.index[op.name]].axes
+        here = {(axis.name, axis.dim): axis.extent for axis in op.axes}
+        most = [min(n, here.get((a.name, a.dim), 1)) for a, n in zip(axes, chosen.degrees, strict=True)]
+        degrees = {(a.name, a.dim): n for a, n in zip(axes, most, strict=True)}
+        tasks = [n for n in range(len(chosen.devices)) if all(k < m for k, m in zip(chosen.task(n), most, strict=True))]
+        devices = tuple(chosen.devices[n] for n in tasks)
+        own = tuple(degrees.get((axis.name, axis.dim), 1) for axis in op.axes)
+        found[op.name] = Configuration(own, devices, chosen.recompute)
+    return Strategy(found, None, strategy.memory)
+
+
 _HEAD = re.compile(
     r"strategy of (?P<operations>\d+) operations on (?P<devices>\d+) devices"
     r"(?:, (?P<batches>[1-9]\d*) micro-batches)?(?:, (?P<memory>[1-9]\d*) bytes each)?"

@@ -1,4 +1,4 @@
-"""Alternatives for a training step on many devices: splits that keep all results, splits that recompute, a pipeline."""
+"""Alternatives for a step on many devices: splits that keep all results, splits that recompute, a pipeline."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ class SearchRequest:
     """Arguments of a search for a parallelization strategy: the graph, the machine, the costs, limits and the seed.
 
     ``seconds``: of each search, or of all together where there is a ``deadline``, on the clock of ``time.monotonic``.
+    ``trains``: whether it is for training, not inference.
     """
 
     graph: Graph
@@ -71,6 +72,7 @@ class SearchRequest:
     seed: int
     progress: Callable[[Event], None] | None = None
     deadline: float | None = None
+    trains: bool = True
 
     def allowed(self, share: float, of_left: float) -> float:
         """Seconds of one search: a share of the whole limit, but only so much of what is left until the deadline.
@@ -86,7 +88,7 @@ class SearchRequest:
         """The problem of a model's splits."""
         also = [*starts.values()]
         space = StrategySpace(model, self.machine, strided=self.strided, also=also, recompute=recompute)
-        return Problem(space, self.costs, self.synchronization, self.sparse)
+        return Problem(space, self.costs, self.synchronization, self.sparse, trains=self.trains)
 
 
 def split(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from burnish.driver.assembly import assemble
 from burnish.driver.compilation import compile_kernels
 from burnish.errors import PlanError, UnsupportedOperator
 from burnish.graph.graph import Graph, GraphBuilder
+from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.measure.samples import module_inputs
 from burnish.measure.together import cold_seconds
@@ -43,17 +44,17 @@ EDITION = "1"  # of how parts are made and timed
 @dataclass(frozen=True)
 class LaunchConfig:
     """Launch configuration of a plan's devices: workers of a ``worker_kind`` ("process", "thread", "torch", "ray"),
-    ``threads`` each, that train by ``train``. ``steps`` of a plan are timed, on a ``clock`` of
+    ``threads`` each, that train by ``train``, or infer without. ``steps`` of a plan are timed, on a ``clock`` of
     :data:`burnish.measure.together.CLOCKS`; a worker waits ``timeout`` seconds for another.
     """
 
-    train: Train = field(default_factory=Train)
+    train: Train | None = None
     worker_kind: str = "process"
     threads: int = 1
     steps: int = 12
     timeout: float = TIMEOUT
     clock: str = "wall"
-    target: str = "cpu"
+    target: str | Target = "cpu"
     exact: bool = False
     cache_dir: str | Path | None = None
 
@@ -81,14 +82,15 @@ def calibrate(space: StrategySpace, ranks: LaunchConfig, progress: Report = lamb
     check_here(machine, ranks)
     settings = repr((ranks.worker_kind, ranks.threads, ranks.exact, ranks.clock, machine.size))
     times = Times(ObjectCache(ranks.cache_dir), cache_key(EDITION, code_version(), own.key, settings))
-    wanted = {TimedPart.of(part, machine.devices[0]): part for part in parts_of(space)}
+    trains = ranks.train is not None
+    wanted = {TimedPart.of(part, machine.devices[0]): part for part in parts_of(space, trains)}
     todo = {timing: part for timing, part in wanted.items() if times.get(timing) is None}
-    updates = {size: f"update {ranks.train.optimizer} {size}" for size in UPDATES}
+    updates = {} if ranks.train is None else {size: f"update {ranks.train.optimizer} {size}" for size in UPDATES}
     with tempfile.TemporaryDirectory() as folder:
         save = partial(_saved, ranks=ranks, folder=Path(folder))
         paths: dict[Any, str] = {}
         for size, name in updates.items():
-            if times.get(name) is None:
+            if times.get(name) is None and ranks.train is not None:
                 paths[name] = save(_update_graph(ranks.train, size), len(paths))
         for done, (timing, part) in enumerate(todo.items()):
             progress(done, len(todo))
@@ -141,7 +143,7 @@ def optimizer_slots(train: Train) -> int:
 
 
 def _update_line(seconds: Mapping[int, float]) -> Line:
-    return fit([*seconds], [*seconds.values()]) if all(seconds.values()) else (0.0, float("inf"))
+    return fit([*seconds], [*seconds.values()]) if seconds and all(seconds.values()) else (0.0, float("inf"))
 
 
 def time_parts(comm: Comm, machine: DeviceCluster, paths: Sequence[str], threads: int, clock: str) -> dict[str, Any]:

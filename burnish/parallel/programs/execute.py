@@ -80,6 +80,16 @@ class RankStep(CompiledBase):
         found = [self._results[number].copy() for number in self._outputs]
         return found[0] if len(found) == 1 else tuple(found)
 
+    def take_states(self, other: RankStep) -> None:
+        """Takes over the states of another program of the same whole, for other sizes: a collective, unless every
+        device holds the same parts for both.
+        """
+        for name in self.state:
+            if [held.get(name) for held in self._held] != [held.get(name) for held in other._held]:
+                self._keep(name, other._gathered(name))
+            elif name in self._module.state:
+                self._module.state[name] = other._module.state[name]
+
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of each step on this device, messages among them: a collective as a call, by the same ``repeat``."""
         return self._module.profile(*self._parts(args, kwargs), repeat=repeat)

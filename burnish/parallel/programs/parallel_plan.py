@@ -1,4 +1,4 @@
-"""Plan of training on many devices: a strategy, and what is predicted of it."""
+"""Plan of training or inference on many devices: a strategy, and what is predicted of it."""
 
 from __future__ import annotations
 
@@ -10,15 +10,26 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.arguments import refusal
+from burnish.comm.local import TIMEOUT
+from burnish.driver.torch_module import TorchCall
+from burnish.errors import PlanError
+from burnish.frontend.torch.export import CallSignature
 from burnish.graph.graph import Graph
+from burnish.machines.target import Target
+from burnish.machines.target import target as find_target
 from burnish.parallel.model.machine import DeviceCluster
-from burnish.parallel.model.operations import OperationGraph
-from burnish.parallel.model.strategy import Strategy
+from burnish.parallel.model.operations import OperationGraph, operations
+from burnish.parallel.model.strategy import Strategy, resized
+from burnish.parallel.programs.micro import micro_graph
+from burnish.parallel.programs.planned_module import ModelToPlace, PlannedModule
 from burnish.parallel.programs.plans import Stages, TensorSplits, splits_of, stages_of
+from burnish.parallel.programs.ranks import Settings
 from burnish.parallel.simulate.baselines import data_parallel
 from burnish.parallel.simulate.bound import LowerBound
 from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.timeline import Timeline
+from burnish.train.step import Train
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +39,10 @@ class Plan:
     ``milliseconds``: of a simulated step; ``baselines``: those of other strategies by name, inf where one does not fit
     the devices' memory. ``considered``: the milliseconds of every alternative, splits with and without recomputation
     and a pipeline, or why there is none; ``name``: the one that it is. ``bound``: what no splits of the space fall
-    below; None for a pipeline, and where it was not asked for. ``graph``: the whole model; ``model`` is that of a
-    micro-batch for a pipeline. ``measured``: milliseconds of a step of the best splits, the best pipeline and data
-    parallelism, if they were timed; the fastest is the strategy. ``allocated``: bytes that each device's program
+    below; None for a pipeline, and where it was not asked for. ``graph``: the whole model, at the
+    hints of its dimensions where ``opened`` has such; ``model`` is that of a micro-batch for a pipeline. ``train``: how
+    it is trained; None for inference. ``measured``: milliseconds of a step of the best splits, the best pipeline and
+    data parallelism, if they were timed; the fastest is the strategy. ``allocated``: bytes that each device's program
     allocates on this machine's cores, where they are measured. ``slots``: arrays of the optimizer's state for each
     parameter.
 
@@ -57,6 +69,9 @@ class Plan:
     measured: Mapping[str, float] = field(default_factory=dict)
     allocated: tuple[int, ...] = ()
     slots: int = 2
+    train: Train | None = None
+    opened: Graph | None = None
+    signature: CallSignature | None = None  # how a network of PyTorch is called
 
     @cached_property
     def milliseconds(self) -> float:
@@ -100,6 +115,57 @@ class Plan:
     def placement(self) -> TensorSplits | Stages:
         """Placement that programs of devices are made from."""
         return (stages_of if self.is_pipeline else splits_of)(self.model, self.strategy)
+
+    def placement_at(self, graph: Graph) -> TensorSplits | Stages:
+        """Placement of the same model with other extents.
+
+        Splits keep their degrees as far as the extents go. A pipeline keeps its stages, with as many micro-batches as
+        divide the batch, at most the plan's; where its devices cannot share any, samples are split over them.
+        Raises PlanError.
+        """
+        if {n: t.shape for n, t in graph.types.items()} == {n: t.shape for n, t in self.graph.types.items()}:
+            return self.placement
+        if self.strategy.micro_batches is None:
+            other = self._operations(graph)
+            return splits_of(other, resized(self.strategy, self.model, other))
+        stages = stages_of(self.model, self.strategy)
+        for count in range(self.strategy.micro_batches, 0, -1):
+            try:
+                micro_graph(graph, count * stages.replicas)
+            except PlanError:
+                continue
+            return Stages(stages.stage, stages.devices, count, stages.memory)
+        other = operations(graph, self.model.parameters)
+        return splits_of(other, data_parallel(other, self.machine))
+
+    def _operations(self, graph: Graph) -> OperationGraph:
+        """The operations of the plan, of the same nodes of the model with other extents."""
+        groups = [[node.outputs[0] for node in op.nodes] for op in self.model.operations]
+        return operations(graph, self.model.parameters, groups)
+
+    def compile(
+        self,
+        *,
+        target: str | Target = "cpu",
+        threads: int = 1,
+        exact: bool = False,
+        cache_dir: str | Path | None = None,
+        timeout: float = TIMEOUT,
+    ) -> PlannedModule:
+        """The model, or its step of training, on as many threads of this process as the plan has devices, each with
+        ``threads`` for its kernels.
+
+        A thread waits ``timeout`` seconds for another. The other arguments are those of :func:`burnish.compile`. Raises
+        PlanError, UnsupportedOperator, TargetError and ParameterError.
+        """
+        if self.train is not None and self.train.memory_budget is not None:
+            budget = self.train.memory_budget
+            raise refusal("memory_budget", budget, "None where a plan says what each device keeps")
+        graph = self.graph if self.opened is None else self.opened
+        model = ModelToPlace(graph, self.train, self.placement_at, self.machine.size)
+        call = None if self.signature is None else TorchCall(self.signature, len(graph.outputs))
+        settings = Settings(exact, cache_dir)
+        return PlannedModule(model, find_target(target), settings, threads, timeout, call)
 
     def text(self) -> str:
         """The strategy as text, which :func:`burnish.fitting.planned.read_plan` and ``burnish train --plan`` read."""

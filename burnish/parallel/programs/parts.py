@@ -47,8 +47,8 @@ class OperationPart:
         return tuple(name for name in names if self.op.types[name].dtype in FLOATS)
 
 
-def parts_of(space: StrategySpace) -> list[OperationPart]:
-    """The parts of all configurations of a space, each once: forward, and backward where there are gradients."""
+def parts_of(space: StrategySpace, trains: bool = True) -> list[OperationPart]:
+    """The parts of all configurations of a space, each once: forward, and in training also backward."""
     model = space.model
     made = {name for op in model.operations for name in op.outputs}
     found: dict[tuple[str, tuple[int, ...], bool], OperationPart] = {}
@@ -56,7 +56,7 @@ def parts_of(space: StrategySpace) -> list[OperationPart]:
         op, first = model.operations[members[0]], int(space.first[members[0]])
         gradient = any(name in made for name in op.inputs)
         for number in range(int(space.count[members[0]])):
-            for backward in (False, True):
+            for backward in (False, True) if trains else (False,):
                 part = OperationPart(op, space.configuration(first + number).degrees, backward, gradient)
                 found.setdefault((op.signature, part.sizes, backward), part)
     return list(found.values())

@@ -28,7 +28,12 @@ def rank_memory(
 
 
 def plan_memory(
-    graph: Graph, train: Train, plan: TensorSplits | Stages, devices: int, target: Target, settings: Settings = DEFAULT
+    graph: Graph,
+    train: Train | None,
+    plan: TensorSplits | Stages,
+    devices: int,
+    target: Target,
+    settings: Settings = DEFAULT,
 ) -> list[dict[str, int]]:
-    """The same of a step of training; arguments, errors: :func:`burnish.parallel.programs.ranks.rank_programs`."""
+    """The same of a step, with arguments and errors of :func:`burnish.parallel.programs.ranks.rank_programs`."""
     return rank_programs(graph, train, plan, devices, target, replace(settings, make=outline)).memory

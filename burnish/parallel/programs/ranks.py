@@ -84,15 +84,23 @@ class RankPrograms:
 
 
 def rank_programs(
-    graph: Graph, train: Train, plan: TensorSplits | Stages, devices: int, target: Target, settings: Settings = DEFAULT
+    graph: Graph,
+    train: Train | None,
+    plan: TensorSplits | Stages,
+    devices: int,
+    target: Target,
+    settings: Settings = DEFAULT,
 ) -> RankPrograms:
-    """The programs of a model's step of training by a plan: splits of its tensors, or the stages of a pipeline.
+    """The programs of a model's step of training by a plan: splits of its tensors, or the stages of a pipeline; of its
+    inference, by splits, without ``train``.
 
     Raises PlanError for a plan that does not fit, UnsupportedOperator, and TargetError.
     """
-    step = training_graph(graph, train)
+    step = graph if train is None else training_graph(graph, train)
     if isinstance(plan, TensorSplits):
         return split_programs(step, plan, devices, target, settings)
+    if train is None:
+        raise PlanError("a pipeline of inference; allowed: splits")
     compiled = partial(_compiled, target=target, settings=settings)
     found = pipeline_programs(graph, step, train, plan, devices, settings.bucket, compiled)
     return RankPrograms(step, tuple(program for program, _ in found), tuple(made for _, made in found)).within(

@@ -44,8 +44,10 @@ class ProblemArrays(NamedTuple):
 
 @njit(cache=True, inner=True)
 def transfer(t: ProblemArrays, x: int, y: int, nbytes: float) -> int:
-    """Nanoseconds of a transfer between two devices on what it occupies, at least one."""
-    return max(1, int(t.wire[x, y, 0] + nbytes * t.wire[x, y, 1]))
+    """Nanoseconds of a transfer between two devices on what it occupies, at least one; none where nothing is sent, as
+    of a gradient that there is not.
+    """
+    return max(1, int(t.wire[x, y, 0] + nbytes * t.wire[x, y, 1])) if nbytes > 0 else 0
 
 
 @njit(cache=True, inner=True)

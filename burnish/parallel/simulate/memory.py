@@ -4,7 +4,8 @@ Activations are kept from the forward task to its own backward one, and so are t
 devices, which gradients of parameters read; in a step all of them are alive when the backward pass begins. Results that
 are recomputed are alive one segment at a time: operations that recompute and are connected by tensors (Chen et al.
 2016). Buffers: the largest gradient of a result, and one bucket of the largest weight gradient for its sum. Of devices
-that copy messages, whose programs are made and run, ``memory_programs.py`` counts the buffers of these.
+that copy messages, whose programs are made and run, ``memory_programs.py`` counts the buffers of these. Of inference
+there are parameters, and results and copies from where they are made to their last reader.
 """
 
 from __future__ import annotations
@@ -21,13 +22,17 @@ from burnish.parallel.simulate.weight_sums import weight_pieces
 
 
 def device_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -> NDArray[np.float64]:
-    """Bytes that every device needs in a training step; ``slots``: arrays of optimizer state for each parameter.
+    """Bytes that every device needs in a step; ``slots``: arrays of optimizer state for each parameter.
 
     Each distinct piece of a parameter counts once on a device, however many tasks there read it. Of a sharded problem
     the replicas of a piece divide its gradient and optimizer state.
     """
     held = np.zeros(problem.machine.size)
     buffers = np.zeros((3, problem.machine.size))
+    if not problem.trains:
+        _parameters(problem, choice, held, buffers[0], 0)
+        messages = program_bytes(problem, choice).messages if problem.machine.copied else 0.0
+        return held + messages + _until_read(problem, choice)
     if problem.machine.copied:
         held += program_bytes(problem, choice, slots).total
     else:
@@ -59,6 +64,32 @@ def _parameters(
             held_pieces /= np.maximum(held_pieces.sum(axis=1, keepdims=True), 1)
         held += own + states * held_pieces.sum(axis=0) * (nbytes / count)
         np.maximum(bucket, own, out=bucket)
+
+
+def _until_read(problem: Problem, choice: NDArray[np.int32]) -> NDArray[np.float64]:
+    """The most bytes of results and copies at once, operations in order, each until its last reader is done."""
+    t, count = problem.tables, choice.size
+    edges = t.geometry.edges[:, [SOURCE, TARGET]].tolist()
+    made, freed = np.zeros((2, count, problem.machine.size))
+    last = list(range(count))
+    found, size = np.zeros((2, t.places.shape[1]), np.int64)
+    w = np.zeros(40, np.int64)
+    for e, (source, target) in enumerate(edges):
+        last[source] = max(last[source], target)
+        copied = np.zeros(problem.machine.size)
+        add_received(t, e, choice[source], choice[target], copied, found, size, w)
+        made[source] += copied
+        freed[target] += copied
+    results = {*problem.model.graph.outputs}
+    for i, op in enumerate(problem.model.operations):
+        split, place, parts = t.configurations[choice[i]]
+        own = np.zeros(problem.machine.size)
+        np.add.at(own, t.places[place, :parts], problem.output_bytes[split])
+        made[i] += own
+        if not results & {*op.outputs}:
+            freed[last[i]] += own
+    most: NDArray[np.float64] = (np.cumsum(made, axis=0) - np.cumsum(freed, axis=0) + freed).max(axis=0)
+    return most
 
 
 def _activations(

@@ -53,7 +53,7 @@ def program_bytes(problem: Problem, choice: NDArray[np.int32], slots: int = 2) -
         for n in np.unique(holders[holders > 0]):
             own = unit * held[holders == n].sum(axis=0)
             state += (1 + slots) * own
-            sent, kept = _sums(int(n), unit)
+            sent, kept = _sums(int(n), unit) if problem.trains else (0.0, 0.0)
             messages += sent * own
             sums[last] += kept * own
     made, read, freed = np.zeros((3, count, size))

@@ -1,7 +1,8 @@
-"""Task graph of a training step, kept implicit: the problem that the simulator reads (thesis-jia section 3.4).
+"""Task graph of a step of training or inference, kept implicit: the problem that the simulator reads (thesis-jia 3.4).
 
 Tasks are the parts of operations, forward and backward; a tensor that two parts share on different devices is a
-communication task on the links between them; sums of weight gradients are communication tasks as well.
+communication task on the links between them; sums of weight gradients are communication tasks as well. Of inference
+backward tasks, gradients and their sums take no time and no bytes.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Problem:
     gradients of rows that an index picks (embeddings) are summed as rows, else as whole tables. ``sharded``: replicas
     share gradients and optimizer state among them (ZeRO, stage 2): memory alone, as a scattered sum and the gathering
     of updated parameters send what a ring all-reduce does. ``order``: pairs of operations (a, b): no forward task of b
-    before the backward ones of a.
+    before the backward ones of a. ``trains``: whether there is a way back; without, a step is one of inference.
     """
 
     def __init__(
@@ -45,6 +46,7 @@ class Problem:
         sparse: bool = False,
         sharded: bool = False,
         order: Iterable[tuple[int, int]] = (),
+        trains: bool = True,
     ) -> None:
         if synchronization not in SYNCHRONIZATIONS:
             raise PlanError(f"synchronization '{synchronization}'; allowed: {', '.join(SYNCHRONIZATIONS)}")
@@ -52,7 +54,7 @@ class Problem:
             raise PlanError(f"machine '{space.machine.name}': {space.machine.size} devices; allowed: {MAX_PARTS}")
         self.space, self.model, self.machine = space, space.model, space.machine
         self.synchronization, self.sparse, self.sharded, self.costs = synchronization, sparse, sharded, costs
-        self.weights = weight_tables(self.model)
+        self.weights, self.trains = weight_tables(self.model), trains
         self._kinds: list[Processor] = []
         self.tables = self._tables(costs, list(order))
 
@@ -65,6 +67,8 @@ class Problem:
         configurations, places = self._configurations()
         geometry = OverlapArrays(np.hstack([ends, shared.axes]), splits, shared.part, shared.reach)
         member = self.weights.members[:, 0]
+        summed = self.weights.sparse if self.sparse else self.weights.nbytes
+        back = np.array([1.0, 1.0 if self.trains else 0.0])
         group = np.repeat(np.arange(len(self.weights.nbytes)), np.diff(self.weights.pointer))
         numbered = list(enumerate(ends.tolist()))
         lists = _lists(
@@ -83,13 +87,13 @@ class Problem:
             kind,
             configurations,
             places,
-            shared.nbytes,
+            shared.nbytes * back,
             shared.covered,
             lists[0],
             lists[1],
             self.weights.pointer,
             self.weights.members,
-            self.weights.sparse if self.sparse else self.weights.nbytes,
+            summed * back[1],
             *_links(self),
             self.output_bytes,
         )
@@ -130,6 +134,8 @@ class Problem:
         levels = np.vectorize(level.__getitem__, otypes=[np.int64])(table)
         seconds_of = np.stack([np.concatenate(t) for t in times], axis=1)
         whole = np.maximum(1, np.rint(seconds_of * NANO)).astype(np.int64)
+        if not self.trains:
+            whole[:, 1] = 0
         return np.hstack([table, levels]), whole, kind
 
     def _configurations(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

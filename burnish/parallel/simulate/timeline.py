@@ -102,6 +102,8 @@ def timeline_of(
     names = [op.name for op in problem.model.operations]
     entries = []
     for key, resource, start, end in zip(*(column[:count] for column in trace), strict=True):
+        if start == end:
+            continue  # of inference, what there is on the way back
         what = int(key) >> KIND
         thing = (int(key) >> THING) & ((1 << (KIND - THING)) - 1)
         part = (int(key) >> PART) & ((1 << PART) - 1)

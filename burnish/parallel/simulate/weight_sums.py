@@ -123,7 +123,7 @@ def all_reduce(t: ProblemArrays, holders: Array, p: int, nbytes: float, sync: Ar
                 last_node = t.node[d]
             inside += 1
             most = max(most, inside)
-    if n < 2:
+    if n < 2 or nbytes <= 0:
         return 0.0
     if not t.overlapped:
         sync[g, sync.shape[1] - 1] += max(1, int(nbytes * ((most - 1) * t.near + (nodes - 1) * t.far)))

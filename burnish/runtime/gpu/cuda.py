@@ -14,7 +14,8 @@ from burnish.errors import TargetError
 from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.ops.operator import Operator
 from burnish.runtime.buffers import address_of, numpy_dtype
-from burnish.runtime.executable import CopyStep, Executable, Host, KernelCall, Repeat, TensorSpec
+from burnish.runtime.collectives import Collectives
+from burnish.runtime.executable import Collective, CopyStep, Executable, Host, KernelCall, Repeat, TensorSpec, Wait
 from burnish.runtime.gpu.arrays import GpuArray, check_apart, checked, is_on_gpu
 from burnish.runtime.gpu.bench import CudaBench
 from burnish.runtime.gpu.driver import first_gpu
@@ -55,8 +56,7 @@ class CudaDevice:
         comm: Comm | None,
     ) -> CudaRunner:
         """Runner that executes the steps of an executable."""
-        del comm
-        return CudaRunner(executable, kernels, params, state, externs)
+        return CudaRunner(executable, kernels, params, state, externs, comm)
 
 
 class CudaRunner:
@@ -73,16 +73,23 @@ class CudaRunner:
         params: np.ndarray,
         state: np.ndarray,
         externs: Mapping[str, Operator],
+        comm: Comm | None = None,
     ) -> None:
-        """Raises TargetError for steps that a GPU cannot execute, ArtifactError for operators that are not known."""
+        """Raises TargetError for steps that a GPU cannot execute, ArtifactError for operators that are not known, and
+        for collectives without as many workers.
+        """
         for step in executable.steps:
-            if not isinstance(step, (KernelCall, CopyStep, Host, Repeat)):
-                raise TargetError(f"node '{step.node}': found {step.label}; allowed on a GPU: kernels, copies, Python")
+            if not isinstance(step, (KernelCall, CopyStep, Host, Repeat, Collective, Wait)):
+                allowed = "kernels, copies, collectives, Python"
+                raise TargetError(f"node '{step.node}': found {step.label}; allowed on a GPU: {allowed}")
         if executable.dims:
             raise TargetError("runtime: found open dimensions; allowed on a GPU: numbers")
         self.executable, self._kernels = executable, kernels
         self._params, self._state = params, state
         self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
+        self._collectives = Collectives(executable.steps, comm)
+        self._moved: dict[int, list[np.ndarray]] = {}  # what collectives that have begun read and write here
+        self._captured = not any(isinstance(step, (Host, Collective)) for step in executable.steps)
         self._loaded: LoadedExecutable | None = None
         self.io = [0]
         self.runtime = SimpleNamespace(scratch_stride=0, scratch=None)
@@ -100,7 +107,7 @@ class CudaRunner:
             loaded.gpu.upload(place, at, spec.nbytes)
         loaded.gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
         stamp(profile, 0)
-        if profile is None and not self._operators:
+        if profile is None and self._captured:
             loaded.replay()
         else:
             self._by_steps(loaded, profile)
@@ -148,7 +155,7 @@ class CudaRunner:
         if self._state.nbytes:
             gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
         with loaded.at(places, own):
-            if self._operators:
+            if not self._captured:
                 self._by_steps(loaded, None)
             else:
                 loaded.replay()
@@ -175,20 +182,27 @@ class CudaRunner:
 
     @property
     def replayed(self) -> bool:
-        """Whether the launches are captured, so that :meth:`replays` times them: no operators in Python between."""
-        return not self._operators
+        """Whether the launches are captured, so that :meth:`replays` times them: nothing between is done here."""
+        return self._captured
 
     def replays(self, calls: int) -> list[float]:
         """Seconds of each of ``calls`` replays by the GPU's own clock, on what its inputs hold since the last call.
 
         Nothing is copied from or to this machine's memory. Raises TargetError before the first call, and where
-        operators in Python stand between the launches.
+        operators in Python, or collectives, stand between the launches.
         """
-        if self._loaded is None or self._operators:
+        if self._loaded is None or not self._captured:
             raise TargetError("replays: found no launches that were captured; allowed: after a call, without Python")
         return self._loaded.gpu.timed(calls, self._loaded.replay)
 
     def _by_steps(self, loaded: LoadedExecutable, profile: int | None) -> None:
+        try:
+            self._one_by_one(loaded, profile)
+        finally:
+            self._collectives.abandon()
+            self._moved.clear()
+
+    def _one_by_one(self, loaded: LoadedExecutable, profile: int | None) -> None:
         for number, step in enumerate(self.executable.steps):
             if isinstance(step, Host):
                 arrays = [np.empty(spec.shape, numpy_dtype(spec.dtype)) for spec in step.specs]
@@ -198,8 +212,25 @@ class CudaRunner:
                 call_extern(step, self._operators[number], arrays)
                 for array, place in list(zip(arrays, places, strict=True))[len(arrays) - step.results :]:
                     loaded.gpu.upload(place, address_of(array), array.nbytes)
+            elif isinstance(step, (Collective, Wait)):
+                self._exchange(loaded, number, step)
             else:
                 loaded.step(step)
                 if profile is not None:
                     loaded.wait()
             stamp(profile, number + 1)
+
+    def _exchange(self, loaded: LoadedExecutable, number: int, step: Collective | Wait) -> None:
+        """A collective, or the wait for one, on copies in this machine's memory."""
+        steps, gpu = self.executable.steps, loaded.gpu
+        if isinstance(step, Collective):
+            arrays = self._moved[number] = [np.empty(spec.shape, numpy_dtype(spec.dtype)) for spec in step.specs]
+            if step.source is not None:
+                gpu.download(address_of(arrays[0]), loaded.address(step.source), arrays[0].nbytes)
+            self._collectives.step(number, steps, [address_of(array) for array in arrays], {})
+            return
+        begun, arrays = steps[step.step], self._moved[step.step]
+        self._collectives.wait(step.step)
+        if isinstance(begun, Collective) and begun.target is not None:
+            gpu.upload(loaded.address(begun.target), address_of(arrays[-1]), arrays[-1].nbytes)
+            gpu.wait()  # the copy may go

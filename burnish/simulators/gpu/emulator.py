@@ -154,6 +154,7 @@ class _LaunchRun:
         self.results: dict[int, bytes] = {}
         self.pending = Pending(built.sites, self._written)
         self.recorded = self.current = self.epoch = 0
+        self.hub: Any = None  # where threads come back to
         self.ending = False  # threads run to their end without waiting: the block has failed
         self._connect([*shared, *built.constants])
 
@@ -161,17 +162,17 @@ class _LaunchRun:
         """Connects the prelude: buffers to write to, memory regions in addition to the launch's arguments, and
         callbacks.
         """
-        hub = self.device.greenlet.getcurrent()
+        self.hub = self.device.greenlet.getcurrent()
 
         def barrier() -> None:
             if not self.ending:
-                hub.switch(_Yield())
+                self.hub.switch(_Yield())
 
         def collective(operation: int, given: int, result: int) -> None:
             if not self.ending:
                 name = self.built.operations[operation]
                 data = ctypes.string_at(given, grouped_bytes(name) if is_grouped(name) else input_bytes(name))
-                back: bytes = hub.switch(_Yield(name, data, self.epoch))
+                back: bytes = self.hub.switch(_Yield(name, data, self.epoch))
                 if not self.ending:
                     ctypes.memmove(result, back, len(back))
 
@@ -222,7 +223,13 @@ class _LaunchRun:
         self.recorded += len(records)
 
     def run(self) -> LaunchCounts:
-        """Runs all blocks; what they did."""
+        """Runs all blocks, once; what they did."""
+        try:
+            return self._blocks()
+        finally:  # the greenlet of a thread must not outlive it in a cycle of references, as `ctypes.cast` makes one
+            self.hub = None
+
+    def _blocks(self) -> LaunchCounts:
         total = LaunchCounts()
         blocks = _positions(self.launch.grid)
         self.device.random.shuffle(blocks)
