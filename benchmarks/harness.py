@@ -5,7 +5,7 @@ import json
 import math
 import platform
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -104,7 +104,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def show(
-    title: str, rows: Sequence[Row], as_json: bool, unit: str = "µs", extra: dict[str, object] | None = None
+    title: str, rows: Sequence[Row], as_json: bool, unit: str = "µs", extra: Mapping[str, object] | None = None
 ) -> int:
     """Prints the rows with the geometric mean of the speedups; the exit status is 1 if an answer was wrong."""
     speedups = [row.speedup for row in rows if row.speedup is not None]
