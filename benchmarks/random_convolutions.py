@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import onnx
@@ -116,8 +117,7 @@ def measure(layer: RandomConvolution, seed: int, threads: int, target: str, seco
     }
     outputs = {name: run(inputs) for name, run in runs.items()}
     error = scaled_error(outputs["burnish"], outputs[harness.ORACLE])
-    calls = {name: (lambda run=run: run(inputs)) for name, run in runs.items()}
-    row = harness.compare(str(layer), "", calls, seconds, error)
+    row = harness.compare(str(layer), "", {name: partial(run, inputs) for name, run in runs.items()}, seconds, error)
     return replace(row, note=f"regret {regret(row):.2f}")
 
 
