@@ -100,9 +100,9 @@ def _apply(task: KernelTask, target: Target, found: PolyphaseStages, choice: Cho
     apply_layouts(s, task, {**channel_constants(task, group), weight: f"EABCD{group}e"})
 
     batch, oc, oh, ow = s.loops(out)
-    pad_channels(
-        s, (s.loops(result)[1] if plain else oc, s.loops(sums)[1], s.init_loops(sums)[1]), group, group // lanes
-    )
+    summed = [s.loops(sums)[1], s.init_loops(sums)[1]]
+    products = [loops[2] for loops in (s.loops(product), s.loops(accumulator), s.init_loops(accumulator))]
+    pad_channels(s, (s.loops(result)[1] if plain else oc, *products, *summed), group, group // lanes)
     oc_group, oc = s.split(oc, group)
     band, oh = s.split(oh, int(choice["band"]))
     outer: tuple[str, ...] = (batch, band, oc_group, oh)
