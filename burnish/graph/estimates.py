@@ -17,6 +17,7 @@ from burnish.graph.costs import (
 )
 from burnish.graph.graph import Attribute, TensorType
 from burnish.loops.sizes import hinted
+from burnish.machines.register_tile import register_tile
 from burnish.machines.target import Target
 from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.interpolation import POINTS
@@ -30,7 +31,12 @@ TILES_TRAFFIC = 0.5  # the same of the output of a matrix unit's tiles
 # Vector operations to move and add an element in Winograd's transforms, of tiles no larger than those of F(4x4, 3x3).
 # The largest tile: transforms are unrolled, which makes long code.
 TRANSFORM_WORK, FITTING_TILE, LARGEST_TILE = 1.1, 36, 81
-VECTOR_EFFICIENCY = 0.25  # flops reached by the transforms of the polyphase algorithm, as a share of peak
+# Flops reached by transforms of the polyphase algorithm, as a share of peak: of the input where lanes are channels, and
+# where they are points; of the sums. Operations that a byte takes which comes from the second cache: of weights, which
+# are streamed, and of a line of which one point is read.
+DATA_EFFICIENCY, POINTS_EFFICIENCY, RESULT_EFFICIENCY = 0.8, 0.5, 1.0
+WEIGHTS_WORK, LINES_WORK = 0.6, 0.25
+HALO_WORK = 0.15  # what the transform of an input row takes, as a share of a row's products
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
 STEADY_TILE = 2  # of Winograd's algorithm: errors 1.1 times those of direct convolutions, of 4 x 4 tiles 1.8
@@ -133,7 +139,13 @@ def label_of(estimate: Estimate) -> str:
 
 def _direct(w: ConvSizes, target: Target) -> Estimate:
     traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
-    return Estimate("conv2d", {}, arithmetic_seconds(w.flops, target, DIRECT_EFFICIENCY) + traffic)
+    flops = w.flops / w.outputs * _whole_vectors(w, target)
+    return Estimate("conv2d", {}, arithmetic_seconds(flops, target, DIRECT_EFFICIENCY) + traffic)
+
+
+def _whole_vectors(w: ConvSizes, target: Target) -> int:
+    """Output channels that vectors compute: those of the last one as well that are not there."""
+    return -(-w.outputs // target.lanes) * target.lanes if w.outputs >= target.lanes else w.outputs
 
 
 def _winograd(w: ConvSizes, m: int, target: Target) -> Estimate | None:
@@ -145,16 +157,17 @@ def _winograd(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     if not known or min(w.kernel) == 1 or any(taps < stride for taps, stride in axes):
         return None
     tiles = w.batch * -(-w.out[0] // m) * -(-w.out[1] // m)
-    weight_bytes = 4 * products * w.depth * w.outputs
+    outputs = _whole_vectors(w, target)
+    weight_bytes = 4 * products * w.depth * outputs
     costs = WIDE if target.multiply_bytes >= 64 else NARROW
     efficiency = next(rate for share, rate in costs.efficiency if weight_bytes <= share * target.l2_bytes)
-    multiplying = arithmetic_seconds(2 * products * w.depth * w.outputs * tiles, target, efficiency)
+    multiplying = arithmetic_seconds(2 * products * w.depth * outputs * tiles, target, efficiency)
     if prod(w.strides) > 1:
         multiplying *= costs.strided
     streaming = memory_seconds(weight_bytes, target)
     seconds = multiplying + streaming - costs.hidden * min(multiplying, streaming)
     data = products * w.channels * sum(points)
-    results = prod(points) * w.outputs * (m + m * m / points[1])
+    results = prod(points) * outputs * (m + m * m / points[1])
     work = TRANSFORM_WORK if products <= FITTING_TILE else costs.large_tile
     transforms = arithmetic_seconds(work * tiles * (data + results) * 2, target)
     traffic = cache_seconds(PHASED_TRAFFIC * (w.input_bytes + w.output_bytes), target)
@@ -185,20 +198,45 @@ def _polyphase(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     stride, taps = w.strides[1], taps_of(w.kernel[1], w.strides[1])
     points = m + taps - 1
     columns, in_blocks = points * stride, w.channels % target.lanes == 0
-    weight_bytes = 4 * columns * w.kernel[0] * w.channels * w.outputs
+    outputs, along = _whole_vectors(w, target), -(-w.out[1] // m)
+    weight_bytes = 4 * columns * w.kernel[0] * w.channels * outputs
     if points not in POINTS or taps == 1 or weight_bytes > target.l2_bytes * 3 // 4:
         return None
     if not in_blocks and 4 * columns > LINE:
         return None
-    tiles = w.batch * w.out[0] * -(-w.out[1] // m)
-    products = 2 * columns * w.kernel[0] * w.channels * w.outputs * tiles
+    tiles = w.batch * w.out[0] * along
+    products = 2 * columns * w.kernel[0] * w.channels * outputs * tiles
     lanes = columns if in_blocks else -(-columns // target.lanes) * target.lanes
-    data = 2 * w.channels * w.strides[0] * tiles * columns * lanes
-    outputs = 2 * points * (m + 4) * w.outputs * tiles  # the sums of every point are stored and read again
+    row_bytes = 4 * w.channels * along * -(-columns // target.lanes) * target.lanes * w.strides[0]
+    band = band_rows(w.batch, w.out[0], w.kernel[0], row_bytes, target)
+    rows = (band - 1) * w.strides[0] + w.kernel[0]  # transformed for each band of output rows
+    data = 2 * w.channels * rows / band * tiles * columns * lanes
+    results = 2 * points * (m + 4) * outputs * tiles  # the sums of every point are stored and read again
     traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
-    transforms = arithmetic_seconds(data + outputs, target, VECTOR_EFFICIENCY)
-    seconds = arithmetic_seconds(products, target, DIRECT_EFFICIENCY) + transforms
+    transforms = arithmetic_seconds(data, target, DATA_EFFICIENCY if in_blocks else POINTS_EFFICIENCY)
+    transforms += arithmetic_seconds(results, target, RESULT_EFFICIENCY)
+    positions, vectors = register_tile(target, along, outputs // target.lanes)
+    reads = 0.0
+    if weight_bytes > target.l1_bytes // 2:
+        reads = WEIGHTS_WORK * weight_bytes * w.batch * w.out[0] * -(-along // positions)
+    if not in_blocks and LINE * w.channels * w.strides[0] * w.kernel[0] * along > target.l1_bytes // 2:
+        reads += LINES_WORK * LINE * products / (2 * target.lanes * vectors)
+    seconds = arithmetic_seconds(products, target, DIRECT_EFFICIENCY) + arithmetic_seconds(reads, target) + transforms
     return Estimate("polyphase_conv2d", {"m": m, "kernel_w": w.kernel[1]}, seconds + traffic)
+
+
+def band_rows(batch: int, height: int, kernel: int, row_bytes: int, target: Target) -> int:
+    """Output rows of a band of the polyphase algorithm, for which the input rows that they read are transformed once.
+
+    The least work of the busiest core, among bands whose points, ``row_bytes`` for an output row, fit the second cache.
+    ``kernel``: rows of the window.
+    """
+
+    def work(band: int) -> float:
+        return -(-batch * -(-height // band) // target.cores) * (band + HALO_WORK * (band + kernel - 1))
+
+    most = max(1, target.l2_bytes // 4 // row_bytes)
+    return min(range(1, min(height, most) + 1), key=work)
 
 
 def _split(w: ConvSizes, target: Target) -> Estimate:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu.common import register_tile
 from burnish.kernels.cpu.conv import DIRECT_CONV, PLAIN_CONV
 from burnish.kernels.task import Choice, KernelTask
 from burnish.loops.evaluate import evaluate
@@ -17,6 +16,7 @@ from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.machines.known import MODELS
+from burnish.machines.register_tile import register_tile
 from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import compile_program, packing, schedule

@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu.elements import element_step, fits_elements
 from burnish.kernels.nest import Arrangement, Size
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout, layout
 from burnish.loops.tensor import Tensor
-from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
@@ -133,45 +131,6 @@ def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
 def whole_groups(blocks: int) -> tuple[int, ...]:
     """How many channel blocks a register tile may take: numbers that divide those there are."""
     return tuple(vectors for vectors in (1, 2, 3, 4) if blocks % vectors == 0)
-
-
-def register_tile(
-    target: Target, width: int, blocks: int, whole: bool = False, padded: bool = False, shared: int = 1
-) -> tuple[int, int]:
-    """(positions, vectors) of the accumulator tile for ``width`` positions and ``blocks`` channel blocks.
-
-    Minimises cycles: a step costs ``positions * vectors / 2`` (two multiply-adds a cycle), and no less than the
-    multiply-add latency of 4; the last, partial tile of a row counts as its own size. The tile, one vector of each
-    operand's block and one broadcast must fit the register file, and the tile's channels divide the blocks there are.
-    ``whole``: prefer tiles that divide the width, so that they can run in parallel. ``padded``: the last tile of a row
-    is computed as a whole. ``shared``: the neighbouring positions whose factors lie in one vector, of a target that
-    multiplies by elements.
-    """
-    best: tuple[float, int, int] | None = None
-    # Of single vectors: with few registers a broadcast is an instruction, of which LLVM begins several at once.
-    single = target.vector_registers - (4 if target.vector_registers < 32 else 2)
-    for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
-        most = (target.vector_registers - vectors - 1) // vectors if vectors > 1 else single
-        for positions in range(1, min(width, most) + 1):
-            if target.element_lanes and positions > 1 and not fits_elements(target, positions, vectors, shared):
-                break
-            full, rest = divmod(width, positions)
-            if whole and rest and positions > 1 and any(width % p == 0 for p in range(5, most + 1)):
-                continue
-            last = _step(positions if padded else rest, vectors, target, shared) if rest else 0
-            cost = full * _step(positions, vectors, target, shared) + last
-            key = (cost * (blocks // vectors) + 0.01 * abs(vectors - 2), -positions, vectors)
-            if best is None or key < best:
-                best = key
-    assert best is not None
-    return -best[1], best[2]
-
-
-def _step(positions: int, vectors: int, target: Target, shared: int) -> float:
-    """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency."""
-    if target.element_lanes:
-        return element_step(target, positions, vectors, shared) / 2
-    return max(positions * vectors / 2, (positions + vectors) / 2, 4.0) + 0.5
 
 
 def copy_blocks(s: Schedule, copy: str, lanes: int) -> None:

@@ -22,7 +22,6 @@ from burnish.kernels.cpu.common import (
     packed_weight,
     pad_channels,
     parallel_over,
-    register_tile,
     single_output,
     whole_groups,
 )
@@ -31,6 +30,7 @@ from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, Candi
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.tensor import Tensor
+from burnish.machines.register_tile import register_tile
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 

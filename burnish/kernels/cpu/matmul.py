@@ -20,7 +20,6 @@ import numpy as np
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
-from burnish.kernels.cpu.elements import element_step, fits_elements
 from burnish.kernels.cpu.panels import (
     are_panels,
     copies_own_panel,
@@ -48,6 +47,7 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Axis, Reduce, Var
 from burnish.loops.traverse import free_vars
+from burnish.machines.register_tile import element_step, fits_elements
 from burnish.machines.target import Target
 from burnish.schedule.prefetch import LINE
 from burnish.schedule.schedule import Schedule

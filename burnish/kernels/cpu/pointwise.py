@@ -20,12 +20,12 @@ from burnish.kernels.cpu.common import (
     parallel_over,
     single_output,
 )
-from burnish.kernels.cpu.elements import element_step
 from burnish.kernels.match import convolution
 from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, CandidateNests, Knobs, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.tensor import Tensor
+from burnish.machines.register_tile import element_step
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 

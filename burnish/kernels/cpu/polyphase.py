@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from burnish.graph.estimates import band_rows
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -16,7 +17,6 @@ from burnish.kernels.cpu.common import (
     mark,
     pad_channels,
     parallel_over,
-    register_tile,
     single_output,
     whole_groups,
 )
@@ -36,6 +36,7 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
+from burnish.machines.register_tile import register_tile
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -72,13 +73,10 @@ def _space(task: KernelTask, target: Target, found: PolyphaseStages) -> Schedule
     _, batch, outputs, height, tiles = found.product.shape
     _, channels, _, _, lines = found.data.shape
     positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
-    rows_bytes = 4 * channels * tiles * -(-lines // target.lanes) * target.lanes
-    stride = found.data.shape[2] // height
-
-    def fits(band: int) -> bool:
-        return batch * (height // band) >= 4 * target.cores and rows_bytes * band * stride <= target.l2_bytes // 4
-
-    band = max((b for b in range(1, height + 1) if height % b == 0 and fits(b)), default=1)
+    window = found.weight.shape[1]
+    stride = (found.data.shape[2] - window) // max(1, height - 1) or 1
+    row_bytes = 4 * channels * tiles * -(-lines // target.lanes) * target.lanes * stride
+    band = band_rows(batch, height, window, row_bytes, target)
     knobs = {
         "band": tuple(range(1, height + 1)),
         "positions": tuple(range(1, min(tiles, target.vector_registers - 2) + 1)),

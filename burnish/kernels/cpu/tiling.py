@@ -10,7 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
-from burnish.kernels.cpu.common import apply_layouts, register_tile
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+)
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.loops.expr import Axis, Load, Reduce, Var
@@ -18,6 +20,7 @@ from burnish.loops.layout import Layout
 from burnish.loops.program import Store, walk_stmt
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
+from burnish.machines.register_tile import register_tile
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 

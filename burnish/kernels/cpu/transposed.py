@@ -15,7 +15,6 @@ from burnish.kernels.cpu.common import (
     packed_weight,
     pad_channels,
     parallel_over,
-    register_tile,
     single_output,
     whole_groups,
 )
@@ -36,6 +35,7 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
+from burnish.machines.register_tile import register_tile
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 

@@ -17,7 +17,6 @@ from burnish.kernels.cpu.common import (
     is_blocked,
     mark,
     parallel_over,
-    register_tile,
     single_output,
     whole_groups,
 )
@@ -37,6 +36,7 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
+from burnish.machines.register_tile import register_tile
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -119,7 +119,7 @@ def _blocks(tiles: int, row: int) -> tuple[int, ...]:
 
 
 def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choice) -> Schedule:
-    """Schedule of a choice. The part that depends on no choice comes first: a process that makes many makes it once."""
+    """Schedule of a choice. What depends on few choices comes first: a process that makes many makes it once."""
     m, products, *_ = _sizes(task, found)
     lanes, vectors, out = target.lanes, int(choice["vectors"]), single_output(task)
     pixels, rows, data, weight, product, columns, conv = (t.name for t in found)
@@ -128,14 +128,13 @@ def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choi
     for transform in (rows, data, columns, conv):
         s.expand(transform)
     accumulator = s.cache_write(product, "register")
-    apply_layouts(s, task, channel_constants(task, lanes))
+    apply_layouts(s, task, {**channel_constants(task, lanes), weight: f"CABD{vectors * lanes}c"})
     in_registers = products <= target.vector_registers
     _schedule_data(s, pixels, rows, data, lanes, in_registers)
     tiles, oc_block = _schedule_output(s, out, conv, columns, m, lanes, in_registers)
     _vectorize_product(s, product, accumulator, lanes)
 
     # Blocks of tiles and groups of channels around everything, and the products of both.
-    s.transform_layout(weight, f"CABD{vectors * lanes}c")
     block, tile = s.split(tiles, int(choice["block"]))
     over, oc_block = s.split(oc_block, vectors)
     private = choice["placement"] == "tile"
@@ -182,7 +181,8 @@ def _schedule_output(
 ) -> tuple[str, str]:
     """The nest that stores the result: tiles, blocks of channels, the pixels of a tile. Returns the first two loops."""
     batch, oc, oh, ow = s.loops(out)
-    s.pad(oc, lanes)
+    for channels in dict.fromkeys((oc, s.loops(conv)[1], s.loops(columns)[1])):
+        s.pad(channels, lanes)
     oc_block, lane = s.split(oc, lanes)
     tile_h, row = s.split(oh, m)
     tile_w, unrolled = s.split(ow, m)
@@ -220,6 +220,7 @@ def _vectorize_product(s: Schedule, product: str, accumulator: str, lanes: int) 
     s.transform_layout(accumulator, f"ABDC{lanes}c")
     s.set_scope(accumulator, "register")
     for i, j, oc, p, *summed in (s.loops(product), s.init_loops(accumulator), s.loops(accumulator)):
+        s.pad(oc, lanes)
         block, lane = s.split(oc, lanes)
         s.reorder(i, j, *summed, p, block, lane)
         s.unroll(block)
