@@ -62,14 +62,14 @@ def _weighted_gradient(a: Application) -> list[str | None]:
         back_weights = a.inputs[_AT + 4] if given else a.add("gather", weights, transposed_order(a, _AT))
         back = (right, left, norm.name, edge, back_weights, *transposed(a, _AT))
 
-        def told(of: GraphTerm, sloped: bool) -> GraphTerm:
+        def back_sum(of: GraphTerm, sloped: bool) -> GraphTerm:
             attrs = {"slope": slope, "sloped": sloped, "back": True}
             return GraphTerm(a, a.add("attention_weighted_sum", of.name, *back, **attrs), of.dtype)
 
-        gradients[0] = told(seed, False).name
+        gradients[0] = back_sum(seed, False).name
         if a.wanted[1]:
-            lost = told(share.reshape(rows, heads, 1), True).reshape(count, heads)
-            gradients[1] = (over_heads(x * told(seed, True)) - lost).name
+            lost = back_sum(share.reshape(rows, heads, 1), True).reshape(count, heads)
+            gradients[1] = (over_heads(x * back_sum(seed, True)) - lost).name
     ahead = (left, right, norm.name, edge, weights, *structure)
 
     def scored(times: bool) -> GraphTerm:

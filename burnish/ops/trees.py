@@ -50,10 +50,10 @@ def packed_trees(
     made[:, 1] = np.where(ends, np.arange(len(order)) - 1, np.asarray(pair, np.int64)[order])
     made[:, 2:] = np.where(ends, np.nan, thresholds[order]).astype("<f8").view(np.uint32).reshape(-1, 2)
     made[ends, 2] = nodes[order[ends], 3]
-    told = ~np.isnan(weights)
-    if weights.shape[1] == 1 or not len(weights) or told.sum(1).max() > 1:
+    present = ~np.isnan(weights)
+    if weights.shape[1] == 1 or not len(weights) or present.sum(1).max() > 1:
         return np.asarray(starts, np.uint32), made, weights, np.zeros(0, np.uint32)
-    target = told.argmax(1)
+    target = present.argmax(1)
     return np.asarray(starts, np.uint32), made, weights[np.arange(len(weights)), target][:, None], target.astype("u4")
 
 

@@ -16,6 +16,7 @@ from burnish.machines.nvptx.machine import VECTOR_BYTES
 from burnish.runtime.device import unpacked
 from burnish.runtime.gpu import cuda, driver
 from burnish.runtime.gpu.cuda import CudaDevice
+from burnish.runtime.runner import ExecutableInstance
 from tests.gpu.test_rounds import running
 
 
@@ -66,7 +67,7 @@ def test_addresses_are_multiples_of_what_is_moved_at_once(
     monkeypatch.setattr(driver, "require", lambda name, extra: books)
     monkeypatch.setattr(cuda, "first_gpu", driver.Gpu)
     state = np.zeros(executable.state_offsets[-1], np.uint8)
-    runner = CudaDevice().runner(executable, kernels, executable.params, state, {}, None)
+    runner = CudaDevice().runner(ExecutableInstance(executable, executable.params, state, {}), kernels)
     given = [np.zeros(spec.nbytes, np.uint8).ctypes.data for spec in (*executable.inputs, *executable.outputs)]
     runner.run(given, None)  # type: ignore[arg-type]
     assert books.launches
