@@ -42,7 +42,7 @@ def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -
         held = {(r.target, r.threads, r.cold) for r in won} - {here}
         others = "; ".join(sorted(_setting(*each) for each in held)) or "no winner at all"
         note = f"records: '{path}' holds no winner for {_setting(*here)}, so that defaults are used; it holds {others}"
-        warnings.warn(message, stacklevel=4)
+        warnings.warn(note, stacklevel=4)
     return records
 
 
