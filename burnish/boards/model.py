@@ -12,13 +12,12 @@ import numpy as np
 
 from burnish.boards.job import BoardJob, Place, Step
 from burnish.boards.lost import DeviceLost
-from burnish.comm.protocol import Comm
 from burnish.errors import TargetError
-from burnish.ops.operator import Operator
 from burnish.runtime.device import bytes_at, unrolled
 from burnish.runtime.executable import CopyStep, Executable, KernelCall, Repeat, Slot
 from burnish.runtime.image import Image
 from burnish.runtime.module import Module
+from burnish.runtime.runner import ExecutableInstance
 from burnish.runtime.sized import Sized
 from burnish.workers import Failure
 
@@ -43,18 +42,10 @@ class BoardDevice:
         self.image = image
         return dict.fromkeys(image.symbols, b"")
 
-    def runner(
-        self,
-        executable: Executable,
-        kernels: Mapping[str, bytes],
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None,
-    ) -> BoardRunner:
+    def runner(self, instance: ExecutableInstance, kernels: Mapping[str, bytes]) -> BoardRunner:
         """As of :class:`~burnish.runtime.device.OwnRunner`."""
-        del kernels, externs, comm
-        return BoardRunner(executable, self, params, state)
+        del kernels
+        return BoardRunner(instance.executable, self, instance.params, instance.state)
 
 
 class BoardRunner:

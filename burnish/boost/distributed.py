@@ -168,11 +168,11 @@ def check_shards(comm: Comm, dataset: Dataset) -> None:
             **present,
         }
     )
-    texts = [told.tobytes().decode() for told in comm.all_gather_v(np.frombuffer(own.encode(), np.uint8))]
+    texts = [part.tobytes().decode() for part in comm.all_gather_v(np.frombuffer(own.encode(), np.uint8))]
     first = json.loads(texts[0])
     for rank, text in enumerate(texts):
-        told = json.loads(text)
-        for what, value in told.items():
+        facts = json.loads(text)
+        for what, value in facts.items():
             if value != first[what]:
                 raise DataError(f"shard of worker {rank}: {what} is {value}; allowed: {first[what]}, as of worker 0")
 

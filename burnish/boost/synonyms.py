@@ -92,8 +92,8 @@ def is_nothing(key: str, value: Any) -> bool | None:
         return None
     if value is None or _ANY in allowed:
         return True
-    told = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
-    return any(told == each or str(told) == str(each) for each in allowed)
+    parsed = {"true": True, "false": False}.get(value.lower(), value) if isinstance(value, str) else value
+    return any(parsed == each or str(parsed) == str(each) for each in allowed)
 
 
 def allowed_values(key: str) -> str:

@@ -85,13 +85,13 @@ def _watch(workers: Sequence[Worker]) -> list[Any]:
     return results
 
 
-def failure(told: Mapping[str, Any], rank: int) -> tuple[int, BurnishError]:
+def failure(description: Mapping[str, Any], rank: int) -> tuple[int, BurnishError]:
     """Reported error of a worker, as an error of this process; with a number, least for the likeliest cause."""
-    kind = getattr(burnish.errors, told["type"], None)
-    if told["type"] == "WorkerError":
-        return 2, WorkerError(told["rank"], told["message"])
+    kind = getattr(burnish.errors, description["type"], None)
+    if description["type"] == "WorkerError":
+        return 2, WorkerError(description["rank"], description["message"])
     if isinstance(kind, type) and issubclass(kind, BurnishError):
-        return 1, kind(f"worker {rank}: {told['message']}")
-    error = WorkerError(rank, f"worker {rank} failed: {told['type']}: {told['message']}")
-    error.add_note(told["traceback"])
+        return 1, kind(f"worker {rank}: {description['message']}")
+    error = WorkerError(rank, f"worker {rank} failed: {description['type']}: {description['message']}")
+    error.add_note(description["traceback"])
     return 1, error

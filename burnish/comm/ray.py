@@ -97,8 +97,8 @@ class _Actor:
     ) -> tuple[str, list[Any]]:
         """The result, or the error, as a plain value."""
         try:
-            told = {"result": run_joined(self.rank, self.size, named, meeting, timeout, decode(text, arrays))}
-            return encode(told, f"result of worker {self.rank}")
+            reply = {"result": run_joined(self.rank, self.size, named, meeting, timeout, decode(text, arrays))}
+            return encode(reply, f"result of worker {self.rank}")
         except BaseException as error:
             return encode({"error": report(error)}, "error")
 
@@ -115,15 +115,15 @@ def _watch(ray: Any, calls: Mapping[Any, int]) -> list[Any]:
             break
         rank = calls[done[0]]
         try:
-            told = decode(*ray.get(done[0]))
+            reply = decode(*ray.get(done[0]))
         except ray.exceptions.RayError as error:
             why = " ".join(str(error).split())
             failures.append((0, WorkerError(rank, f"worker {rank} died: {type(error).__name__}: {why[:500]}")))
         else:
-            if "error" in told:
-                failures.append(failure(told["error"], rank))
+            if "error" in reply:
+                failures.append(failure(reply["error"], rank))
             else:
-                results[rank] = told["result"]
+                results[rank] = reply["result"]
         if failures and stop is None:
             stop = time.monotonic() + _GRACE
     if failures:

@@ -138,8 +138,7 @@ def assemble(made: Compilation) -> Executable:
         buffers=intervals if symbolic else (),
         in_place=pairs if symbolic else (),
         states={name: state.initial for name, state in graph.states.items()},
-        own_form=has_own_form(made.target.machine),
-        driven_by=driver if made.target.machine.offloads else "",
+        driven_by=(driver if made.target.machine.offloads else "") if has_own_form(made.target.machine) else None,
     )
 
 

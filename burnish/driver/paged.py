@@ -309,7 +309,7 @@ class _Steps:
             inputs=[self._spec(n) for n in reads], outputs=[self._spec(n) for n in writes], steps=[call],
             objects=objects, params=allocate(1), arena_bytes=0, scratch_bytes=scratch,
             target=fingerprint(made.target.triple, made.target.cpu, made.target.features), graph=str(group),
-            own_form=has_own_form(made.target.machine),
+            driven_by="" if has_own_form(made.target.machine) else None,
         )  # fmt: skip
         device = device_for(made.target.machine, executable.target)
         return PagedStep(Module(executable, self._threads, device=device), Access(tuple(reads), tuple(writes)))

@@ -444,24 +444,23 @@ class Trainer:
                     f"checkpoint: {found}; allowed: an empty folder, or resume=True to go on from them"
                 )
             return
-        latest = folder.latest()
-        if latest is None:
+        if (latest := folder.latest()) is None:
             return
         path, kept = latest
         self._written = path
         wanted = {s.name: (s.shape, s.dtype) for s in self.step.states}
         kept.check_states(wanted, path)
-        told, own = kept.facts.get("data"), json.loads(json.dumps(self._data.facts()))
-        if told != own:
-            raise CheckpointError(f"{path}: data: found {own}; allowed: {told}, as it was")
+        saved, own = kept.facts.get("data"), json.loads(json.dumps(self._data.facts()))
+        if saved != own:
+            raise CheckpointError(f"{path}: data: found {own}; allowed: {saved}, as it was")
         state = self.step.state
         for name, value in kept.states.items():
             if name != LEARNING_RATE or kept.facts.get("learning_rate") == self._initial_rate:
                 state[name] = value
         self._place = _Place(
             kept.facts["call"], kept.facts["epoch"], kept.facts["batch"], kept.random,
-            kept.facts.get("left_out", 0),
-            kept.history["loss"].tolist(), [Evaluation(**e) for e in kept.facts["evaluations"]],
+            kept.facts.get("left_out", 0), kept.history["loss"].tolist(),
+            [Evaluation(**e) for e in kept.facts["evaluations"]],
         )  # fmt: skip
         self._resumed = self._place.call
 

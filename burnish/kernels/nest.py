@@ -36,12 +36,17 @@ from burnish.loops.sizes import hinted
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads, substitute
 
-SERIAL, PARALLEL, UNROLL, VECTORIZE = range(4)
 ANNOTATIONS = ("serial", "parallel", "unroll", "vectorize")
 READS = 2  # accesses beside the store that a nest describes
 
 Size = int | np.ndarray
 Knobs = Mapping[str, np.ndarray]  # knob -> the choice of every candidate [n]
+
+
+class LoopKind:
+    """Loop annotations as numbers, which are places in ``ANNOTATIONS``: plain ones, as arrays of them are made."""
+
+    SERIAL, PARALLEL, UNROLL, VECTORIZE = range(4)
 
 
 class NestLevel(NamedTuple):
@@ -50,7 +55,7 @@ class NestLevel(NamedTuple):
     axis: int
     extent: Size
     step: Size = 1
-    annotation: Size = SERIAL
+    annotation: Size = LoopKind.SERIAL
 
 
 @dataclass(frozen=True)
@@ -331,12 +336,6 @@ def _carry(stride, extent, advance, span, distance, begin, end):  # type: ignore
 def main_stage(task: KernelTask) -> Tensor:
     """The stage a nest is about: the contraction, else what has the most iterations, a reduction rather than a map."""
     return task.anchor() or max(task.stages(), key=lambda t: (prod(_extents(t)), isinstance(t.body, Reduce)))
-
-
-def reduced_stage(task: KernelTask) -> Tensor:
-    """The only reduction of a task."""
-    (found,) = (t for t in task.stages() if isinstance(t.body, Reduce))
-    return found
 
 
 def _extents(t: Tensor) -> tuple[int, ...]:

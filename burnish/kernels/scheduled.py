@@ -19,10 +19,10 @@ import numpy as np
 from burnish.errors import ScheduleError
 from burnish.kernels.nest import (
     ANNOTATIONS,
-    SERIAL,
     Arrangement,
     CandidateNests,
     Knobs,
+    LoopKind,
     NestLevel,
     main_stage,
     statement,
@@ -139,7 +139,7 @@ class ScheduledNests:
             return None
 
         plain = ScheduledLoops(
-            tuple((AxisLoop(a, extent), SERIAL) for a, extent in enumerate(self._domain.extents)), {}
+            tuple((AxisLoop(a, extent), LoopKind.SERIAL) for a, extent in enumerate(self._domain.extents)), {}
         )
         usual = candidate(space.default) or plain
         self._numbers: dict[tuple[object, ...], int] = {}

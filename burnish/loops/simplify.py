@@ -274,9 +274,6 @@ def _common_block(op: str, rest: Mapping[Expr, int], const: int, c: int, ranges:
     return None
 
 
-_SWAP = {"<": ">=", ">=": "<", ">": "<=", "<=": ">", "==": "!=", "!=": "=="}
-
-
 def _compare(op: str, a: Expr, b: Expr, ranges: Ranges) -> Expr:
     low, high = linear_bounds(_add(to_linear(a), to_linear(b), -1), ranges)
     decided = {

@@ -37,7 +37,7 @@ def evict(work: Work, limit: int, rule: int = NEXT_USE, seed: int = 0) -> list[i
     if seed:
         factors = np.exp(NOISE * np.random.default_rng(seed).standard_normal(len(work.nbytes)))
     order = _simulate(
-        *work.tables, work.rounded, work.costs, producer, keep, keep | fixed, *_uses(work), factors, limit, rule
+        work.tables, work.rounded, work.costs, producer, keep, keep | fixed, _uses(work), factors, limit, rule
     )
     return None if len(order) == 0 else order.tolist()
 
@@ -108,24 +108,12 @@ def _withdraw(value: Any, candidates: Any, where: Any, count: Any) -> Any:
 
 @njit(cache=True, nogil=True)
 def _simulate(
-    read_starts: Any,
-    reads: Any,
-    write_starts: Any,
-    writes: Any,
-    place_starts: Any,
-    places: Any,
-    nbytes: Any,
-    costs: Any,
-    producer: Any,
-    keep: Any,
-    fixed: Any,
-    use_starts: Any,
-    uses: Any,
-    factors: Any,
-    limit: Any,
+    tables: Any, nbytes: Any, costs: Any, producer: Any, keep: Any, fixed: Any, used_by: Any, factors: Any, limit: Any,
     rule: Any,
-) -> Any:
-    """The order of runs; empty where there is none."""
+) -> Any:  # fmt: skip
+    """The order of runs; empty where there is none. ``tables``: of :class:`Work`; ``used_by``: of :func:`_uses`."""
+    read_starts, reads, write_starts, writes, place_starts, places = tables
+    use_starts, uses = used_by
     count = len(costs)
     failed = np.empty(0, np.int64)
     # Seconds before each operation of a step without recomputation: they measure how far away a next use is.

@@ -10,21 +10,12 @@ from burnish.base.jit import njit
 
 
 @njit(cache=True, nogil=True)
-def copies_of(
-    order: Any,
-    read_starts: Any,
-    reads: Any,
-    write_starts: Any,
-    writes: Any,
-    place_starts: Any,
-    places: Any,
-    nbytes: Any,
-    keep: Any,
-) -> tuple[Any, Any, Any, Any]:
+def copies_of(order: Any, tables: Any, nbytes: Any, keep: Any) -> tuple[Any, Any, Any, Any]:
     """Live ranges of copies: value, run that writes, last run that reads; and the bytes that are live at each run.
 
-    What a run writes in place of an operand that dies there is counted once.
+    ``tables``: those of ``Work``. What a run writes in place of an operand that dies there is counted once.
     """
+    read_starts, reads, write_starts, writes, place_starts, places = tables
     count = 0
     for number in order:
         count += write_starts[number + 1] - write_starts[number]

@@ -136,7 +136,7 @@ class Work:
         """
         keep = np.zeros(len(self.nbytes), np.bool_)
         keep[list(self.keep)] = True
-        return copies_of(np.asarray(order, np.int64), *self.tables, self.rounded, keep)
+        return copies_of(np.asarray(order, np.int64), self.tables, self.rounded, keep)
 
     def live(self, order: Order) -> int:
         """The most bytes that are live at a run."""

@@ -11,16 +11,7 @@ from burnish.errors import UnsupportedOperator
 from burnish.loops.adjoint import gradients, replaced
 from burnish.loops.expr import Load
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
-from burnish.ops.operator import (
-    Ints,
-    Nested,
-    Operator,
-    TensorType,
-    named_operator,
-    require,
-    require_dtype,
-    require_shape,
-)
+from burnish.ops.operator import Ints, Nested, Operator, TensorType, named_operator, require, require_input
 
 Find = Callable[[str], Operator]
 
@@ -94,8 +85,7 @@ def adjoint_of(find: Find) -> Operator:
         by: dict[str, Tensor] = {}
         for t, number in zip(given, reads, strict=True):
             own = derived.operands[number]
-            require_shape(t, str(number), own.shape)
-            require_dtype(t, str(number), (own.dtype,))
+            require_input(t, str(number), shape=own.shape, dtype=(own.dtype,))
             by[own.name] = t
         return _named(derived.result, by, name)
 

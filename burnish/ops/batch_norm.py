@@ -20,8 +20,7 @@ from burnish.ops.operator import (
     internal,
     operator,
     require,
-    require_dtype,
-    require_shape,
+    require_input,
     wide,
 )
 from burnish.ops.reduce import as_number, reduce_stage
@@ -47,7 +46,7 @@ def _pair(name: str, first: Tensor, second: Tensor) -> Tensor:
 def plane_moments(name: str, x: Tensor) -> Tensor:
     """The mean of each plane of ``x`` [N, C, ...], and the sum of the squares of deviations from it: [2, N, C]."""
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
-    require_dtype(x, "x", ("float32", "float64"))
+    require_input(x, "x", dtype=("float32", "float64"))
     count = as_number(prod(x.shape[2:]), x.dtype)
     total = _over_plane(x, f"{name}.sum", lambda *i: x[i])
     mean = compute(total.shape, lambda n, c: total[n, c] / count, f"{name}.mean")
@@ -59,10 +58,9 @@ def plane_moments(name: str, x: Tensor) -> Tensor:
 def plane_products(name: str, y: Tensor, x: Tensor, mean: Tensor) -> Tensor:
     """The sum of each plane of ``y`` [N, C, ...], and that of its products with ``x - mean[c]``: [2, N, C]."""
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
-    require_dtype(y, "y", ("float32", "float64"))
+    require_input(y, "y", dtype=("float32", "float64"))
     for argument, t, shape in (("x", x, y.shape), ("mean", mean, y.shape[1:2])):
-        require_shape(t, argument, shape)
-        require_dtype(t, argument, (y.dtype,))
+        require_input(t, argument, shape=shape, dtype=(y.dtype,))
     total = _over_plane(y, f"{name}.sum", lambda *i: y[i])
     products = _over_plane(y, f"{name}.products", lambda *i: y[i] * (x[i] - mean[i[1]]))
     return _pair(name, total, products)

@@ -24,7 +24,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.machines.unit import MatrixUnit
 from burnish.ops.convolution import window_extent
-from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, internal, operator, require, require_input
 
 TERMS = 3  # products: (lo, hi), (hi, hi), (hi, lo)
 ROWS, COLUMNS, DEPTH = 16, 16, 32  # output pixels, output channels and input channels of a matrix unit's tile
@@ -75,8 +75,8 @@ def split_conv2d(
     Stages: ``name.parts`` [s, n, c, phase_h, phase_w, row, column], ``name.tile`` [n, oc, block, q] where a block holds
     at most ``rows`` output rows and q counts their pixels including ``width - OW`` that are not used, and ``name``.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 5, "[2, O', C', KH, KW]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 5, "[2, O', C', KH, KW]")
     batch, channels, height, width = x.shape
     _, padded, depth, kernel_h, kernel_w = weight.shape
     found = f"{depth} input channels"
@@ -138,8 +138,8 @@ def split_stem(
     A row of the window, all its columns and channels, is one run of elements once channels are innermost: it takes the
     place of the channels. Stages: ``name.parts`` [s, n, row, column, c], ``name.tile`` [n, oc, oh, q], and ``name``.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[2, O', K', KH]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 4, "[2, O', K', KH]")
     batch, channels, height, width = x.shape
     _, padded, depth, kernel_h = weight.shape
     row = f"at most {depth} elements in a window's row"
@@ -182,7 +182,7 @@ def split_matmul(name: str, a: Tensor, b: Tensor, *, columns: int) -> Tensor:
     ``name.tile`` [m, n], and ``name``.
     """
     require(len(a.shape) >= 2, "input 'a'", f"{len(a.shape)} dimensions", "at least 2")
-    require_rank(b, "b", 3, "[2, K', N']")
+    require_input(b, "b", 3, "[2, K', N']")
     lead, extent = a.shape[:-1], a.shape[-1]
     count = prod(lead)
     _, depth, width = b.shape

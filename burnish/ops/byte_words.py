@@ -13,7 +13,7 @@ from burnish.loops.expr import BYTE_DOT, Const, Expr, Var, all_of, cast, math, s
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import convolve, require_groups, require_window
-from burnish.ops.operator import Ints, declare, internal, normal_axis, operator, require, require_dtype, require_rank
+from burnish.ops.operator import Ints, declare, internal, normal_axis, operator, require, require_input
 
 BYTES = 4  # of a word
 
@@ -25,7 +25,7 @@ def byte_words(name: str, x: Tensor, *, axis: int, flip: bool = False) -> Tensor
 
     ``flip``: with the highest bit of every byte inverted. Bytes beyond the end are zero, flipped or not.
     """
-    require_dtype(x, "x", ("uint8", "int8"))
+    require_input(x, "x", dtype=("uint8", "int8"))
     axis = normal_axis(axis, len(x.shape))
     extent = x.shape[axis]
     words = -(-extent // BYTES)
@@ -52,8 +52,8 @@ def byte_matmul(name: str, a: Tensor, b: Tensor) -> Tensor:
 
     Leading dimensions are the same, or ``b`` has none.
     """
-    require_dtype(a, "a", ("int32",))
-    require_dtype(b, "b", ("int32",))
+    require_input(a, "a", dtype=("int32",))
+    require_input(b, "b", dtype=("int32",))
     require(len(a.shape) > 1, "input 'a'", f"shape {list(a.shape)}", "at least 2 dimensions")
     ok = len(b.shape) > 1 and b.shape[-2] == a.shape[-1] and b.shape[:-2] in ((), a.shape[:-2])
     require(ok, "input 'b'", f"shape {list(b.shape)}", f"[K, N] or [..., K, N] for {list(a.shape)}")
@@ -83,10 +83,10 @@ def byte_conv2d(
 
     Both hold words of four channels: unsigned bytes of the image, signed ones of the weight. Padded with zeros.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[O, C / groups, KH, KW]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 4, "[O, C / groups, KH, KW]")
     require_window(strides, pads, dilations)
-    require_dtype(x, "x", ("int32",))
+    require_input(x, "x", dtype=("int32",))
     require_groups(groups, x.shape[1], weight.shape[0])
     found = f"shape {list(weight.shape)} (groups {groups})"
     ok = weight.shape[1] * groups == x.shape[1] and weight.dtype == "int32"

@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from burnish.loops.expr import FLOATS, INTS, Expr, Var, all_of, cast, minimum, select, wrap
+from burnish.loops.expr import FLOATS, Expr, Var, all_of, cast, minimum, select, wrap
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
+    NUMBERS,
     Application,
     Ints,
     Shape,
@@ -19,9 +20,7 @@ from burnish.ops.operator import (
     internal,
     operator,
     require,
-    require_dtype,
-    require_rank,
-    require_shape,
+    require_input,
     wide,
 )
 
@@ -145,16 +144,16 @@ def conv2d(
     ``pads`` is top, left, bottom, right. Stages: ``name.pad`` where padded, ``name.sum`` where a bias or a
     narrower dtype follows the reduction. 8-bit operands give int32.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[O, C / groups, KH, KW]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 4, "[O, C / groups, KH, KW]")
     require_window(strides, pads, dilations)
-    require_dtype(x, "x", (*FLOATS, *INTS))
+    require_input(x, "x", dtype=NUMBERS)
     channels, outputs = x.shape[1], weight.shape[0]
     require_groups(groups, channels, outputs)
     found = f"shape {list(weight.shape)} (groups {groups})"
     require(weight.shape[1] * groups == channels, "input 'weight'", found, f"{channels} / groups input channels")
     if bias is not None:
-        require_shape(bias, "bias", (outputs,))
+        require_input(bias, "bias", shape=(outputs,))
     per_group = outputs // groups
 
     def first(oc: Var) -> Expr | int:
@@ -187,7 +186,7 @@ def convolve(
     """
     accumulator = accumulator_dtype(x.dtype)
     result = x.dtype if x.dtype in FLOATS else accumulator
-    require_dtype(weight, "weight", (x.dtype,) if accumulator != "int32" else ("int32", "int8", "uint8", "int16"))
+    require_input(weight, "weight", dtype=(x.dtype,) if accumulator != "int32" else ("int32", "int8", "uint8", "int16"))
     outputs, depth, kernel_h, kernel_w = weight.shape
     height = window_extent(x.shape[2], kernel_h, strides[0], pads[0], pads[2], dilations[0])
     width = window_extent(x.shape[3], kernel_w, strides[1], pads[1], pads[3], dilations[1])
@@ -234,10 +233,10 @@ def banded_conv2d(
     Groups have ``outputs`` output and ``depth`` input channels; ``weight`` [O, R, KH, KW] is :func:`band` of theirs:
     with zeros for what a channel of the block does not read.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[O, R, KH, KW]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 4, "[O, R, KH, KW]")
     require_window(strides, pads, dilations)
-    require_dtype(x, "x", FLOATS)
+    require_input(x, "x", dtype=FLOATS)
     last = x.shape[1] - weight.shape[1]
     require(last >= 0, "input 'weight'", f"shape {list(weight.shape)}", f"at most {x.shape[1]} input channels")
 

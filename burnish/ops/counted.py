@@ -12,17 +12,7 @@ import numpy as np
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.counting import compress_call, non_max_suppression_call, nonzero_call, unique_call
-from burnish.ops.operator import (
-    Refused,
-    declare,
-    differentiated,
-    internal,
-    normal_axis,
-    opaque,
-    require,
-    require_dtype,
-    require_rank,
-)
+from burnish.ops.operator import Refused, declare, differentiated, internal, normal_axis, opaque, require, require_input
 
 _INDEX = "int64"
 _WHOLE = Refused("results whose number depends on values do not move with these")
@@ -63,8 +53,7 @@ def _compress(x: np.ndarray, condition: np.ndarray, axis: int | None, count: int
 @opaque(_compress, compress_call)
 def compress(name: str, x: Tensor, condition: Tensor, *, axis: int | None = None, count: int) -> tuple[Tensor, Tensor]:
     """Elements along ``axis`` (of the flat tensor: None) where ``condition``, which may be shorter, is true."""
-    require_rank(condition, "condition", 1)
-    require_dtype(condition, "condition", ("bool",))
+    require_input(condition, "condition", 1, dtype=("bool",))
     shape: tuple[int, ...] = (count,)
     if axis is not None:
         dim = normal_axis(axis, len(x.shape))
@@ -150,13 +139,13 @@ def non_max_suppression(
     of one class there are, not more than ``most``. A row of the result, int64 [count, 3], is batch, class,
     box; batches and classes in order, boxes from the best on.
     """
-    require_rank(boxes, "boxes", 3, "[batch, n, 4]")
-    require_rank(scores, "scores", 3, "[batch, classes, n]")
+    require_input(boxes, "boxes", 3, "[batch, n, 4]")
+    require_input(scores, "scores", 3, "[batch, classes, n]")
     ok = boxes.shape[2] == 4 and boxes.shape[:2] == (scores.shape[0], scores.shape[2])
     require(ok, "input 'boxes'", f"shape {list(boxes.shape)}", f"[{scores.shape[0]}, {scores.shape[2]}, 4]")
     for t, argument in ((boxes, "boxes"), (scores, "scores")):
-        require_dtype(t, argument, ("float32", "float64"))
-    require_dtype(limit, "limit", ("int64",))
+        require_input(t, argument, dtype=("float32", "float64"))
+    require_input(limit, "limit", dtype=("int64",))
     ok = limit.shape == overlap.shape == (1,) and least.shape in ((0,), (1,))
     require(ok, "inputs 'limit', 'overlap', 'least'", f"{limit.shape}, {overlap.shape}, {least.shape}", "[1]")
     bound = scores.shape[0] * scores.shape[1] * min(most, greatest(scores.shape[2]))

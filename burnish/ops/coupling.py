@@ -6,7 +6,7 @@ import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.lines import coupled_probabilities_call
-from burnish.ops.operator import Refused, differentiated, internal, opaque, require, require_dtype, require_rank
+from burnish.ops.operator import Refused, differentiated, internal, opaque, require, require_input
 
 _ROUNDS = 100
 
@@ -45,8 +45,7 @@ def coupled_probabilities(name: str, pairs: Tensor) -> Tensor:
     """Probabilities [N, classes] from those of pairs [N, classes, classes]: of the class of the row against that of the
     column. The diagonal is not read.
     """
-    require_rank(pairs, "pairs", 3, "[N, classes, classes]")
-    require_dtype(pairs, "pairs", ("float32", "float64"))
+    require_input(pairs, "pairs", 3, "[N, classes, classes]", dtype=("float32", "float64"))
     require(pairs.shape[1] == pairs.shape[2], "input 'pairs'", str(pairs.shape), "as many columns as rows")
     return placeholder(pairs.shape[:2], pairs.dtype, name)
 

@@ -11,19 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from burnish.loops.expr import FLOATS
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import (
-    Application,
-    declare,
-    differentiated,
-    internal,
-    opaque,
-    require,
-    require_dtype,
-    require_float,
-    require_rank,
-    require_shape,
-)
+from burnish.ops.operator import Application, declare, differentiated, internal, opaque, require, require_input
 
 INDEX_DTYPES = ("int64", "int32")
 
@@ -168,14 +158,12 @@ def csr_block_weights(
     """The weights of edges [E] in the order of ``csr_block_pointers``."""
     _require_rows(offsets, "offsets")
     _require_rows(sources, "sources")
-    require_float(weights, "weights")
-    require_shape(weights, "weights", sources.shape)
+    require_input(weights, "weights", shape=sources.shape, dtype=FLOATS)
     return placeholder(sources.shape, weights.dtype, name)
 
 
 def _require_rows(t: Tensor, argument: str) -> None:
-    require_rank(t, argument, 1)
-    require_dtype(t, argument, INDEX_DTYPES)
+    require_input(t, argument, 1, dtype=INDEX_DTYPES)
 
 
 def transposed(a: Application, at: int) -> tuple[str, str]:

@@ -6,7 +6,7 @@ Each vertex' greatest score is found first, by a pass that reads no rows; sums t
 
 from __future__ import annotations
 
-from burnish.loops.expr import INDEX, Expr, cast, math, maximum, select, wrap
+from burnish.loops.expr import FLOATS, INDEX, Expr, cast, math, maximum, select, wrap
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
@@ -19,10 +19,7 @@ from burnish.ops.operator import (
     internal,
     operator,
     require,
-    require_dtype,
-    require_float,
-    require_rank,
-    require_shape,
+    require_input,
 )
 from burnish.ops.sparse import INDEX_DTYPES, check_structure, check_transpose, normalized_over_edges, over_edges, some
 from burnish.ops.terms import GraphTerm
@@ -65,14 +62,14 @@ def _weighted_gradient(a: Application) -> list[str | None]:
         back_weights = a.inputs[_AT + 4] if given else a.add("gather", weights, transposed_order(a, _AT))
         back = (right, left, norm.name, edge, back_weights, *transposed(a, _AT))
 
-        def told(of: GraphTerm, sloped: bool) -> GraphTerm:
+        def back_sum(of: GraphTerm, sloped: bool) -> GraphTerm:
             attrs = {"slope": slope, "sloped": sloped, "back": True}
             return GraphTerm(a, a.add("attention_weighted_sum", of.name, *back, **attrs), of.dtype)
 
-        gradients[0] = told(seed, False).name
+        gradients[0] = back_sum(seed, False).name
         if a.wanted[1]:
-            lost = told(share.reshape(rows, heads, 1), True).reshape(count, heads)
-            gradients[1] = (over_heads(x * told(seed, True)) - lost).name
+            lost = back_sum(share.reshape(rows, heads, 1), True).reshape(count, heads)
+            gradients[1] = (over_heads(x * back_sum(seed, True)) - lost).name
     ahead = (left, right, norm.name, edge, weights, *structure)
 
     def scored(times: bool) -> GraphTerm:
@@ -120,8 +117,7 @@ def attention_weighted(
     _check_rows(x, left)
     check_transpose(x.shape[0], sources, offsets_t, sources_t)
     if edges_t is not None:
-        require_shape(edges_t, "edges_t", sources.shape)
-        require_dtype(edges_t, "edges_t", (*INDEX_DTYPES, x.dtype))
+        require_input(edges_t, "edges_t", shape=sources.shape, dtype=(*INDEX_DTYPES, x.dtype))
 
     top = _top(left, right, edge, weights, offsets, sources, slope, f"{name}.top")
 
@@ -135,20 +131,19 @@ def _check(
     far: Tensor, near: Tensor, edge: Tensor, weights: Tensor, offsets: Tensor, sources: Tensor, slope: float
 ) -> None:
     check_structure(offsets, sources)
-    require_rank(far, "left", 2, "[U, H]")
-    require_float(far, "left")
-    require_shape(near, "right", (offsets.shape[0] - 1, far.shape[1]))
-    require_shape(edge, "edge", far.shape[1:])
-    require_shape(weights, "weights", sources.shape)
+    require_input(far, "left", 2, "[U, H]", dtype=FLOATS)
+    require_input(near, "right", shape=(offsets.shape[0] - 1, far.shape[1]))
+    require_input(edge, "edge", shape=far.shape[1:])
+    require_input(weights, "weights", shape=sources.shape)
     for argument, t in (("right", near), ("edge", edge), ("weights", weights)):
-        require_dtype(t, argument, (far.dtype,))
+        require_input(t, argument, dtype=(far.dtype,))
     require(0 <= slope <= 1, "attribute 'slope'", slope, "0 to 1")
 
 
 def _check_rows(x: Tensor, far: Tensor) -> None:
-    require_rank(x, "x", 3, "[U, H, D]")
-    require_shape(far, "left", x.shape[:2])
-    require_dtype(x, "x", (far.dtype,))
+    require_input(x, "x", 3, "[U, H, D]")
+    require_input(far, "left", shape=x.shape[:2])
+    require_input(x, "x", dtype=(far.dtype,))
 
 
 def _raw(far: Tensor, near: Tensor, edge: Tensor, weights: Tensor, u: Expr, v: Expr, e: Expr, h: Expr) -> Expr:
@@ -230,7 +225,7 @@ def attention_weighted_sum(
     """
     _check(far, near, edge, weights, offsets, sources, slope)
     _check_rows(x, far)
-    require_shape(norm, "norm", far.shape if back else near.shape)
+    require_input(norm, "norm", shape=far.shape if back else near.shape)
 
     def element(v: Expr, h: Expr, d: Expr) -> Expr:
         def term(e: Expr, u: Expr) -> Expr:
@@ -259,7 +254,7 @@ def attention_weighted_total(
 ) -> Tensor:
     """Sums [V, H] of the weights of :data:`attention_weighted_sum`."""
     _check(far, near, edge, weights, offsets, sources, slope)
-    require_shape(norm, "norm", near.shape)
+    require_input(norm, "norm", shape=near.shape)
 
     def element(v: Expr, h: Expr) -> Expr:
         def term(e: Expr, u: Expr) -> Expr:
@@ -292,13 +287,12 @@ def attention_weighted_edges(
     ``seed`` [V, H, D] is that of its result, ``share`` [V, H] the dot product of both.
     """
     _check_rows(x, far)
-    require_shape(seed, "seed", (near.shape[0], *x.shape[1:]))
-    require_shape(share, "share", near.shape)
-    require_shape(norm, "norm", near.shape)
-    require_shape(edge, "edge", far.shape[1:])
+    require_input(seed, "seed", shape=(near.shape[0], *x.shape[1:]))
+    require_input(share, "share", shape=near.shape)
+    require_input(norm, "norm", shape=near.shape)
+    require_input(edge, "edge", shape=far.shape[1:])
     for argument, t in (("sources", sources), ("targets", targets)):
-        require_dtype(t, argument, INDEX_DTYPES)
-        require_shape(t, argument, weights.shape)
+        require_input(t, argument, shape=weights.shape, dtype=INDEX_DTYPES)
     heads, size = x.shape[1:]
 
     def dot(e: Expr, h: Expr) -> Expr:

@@ -23,6 +23,7 @@ from burnish.loops.expr import cast as cast_expr
 from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    NUMBERS,
     Application,
     Composed,
     Gradient,
@@ -36,12 +37,9 @@ from burnish.ops.operator import (
     named_operator,
     operator,
     require,
-    require_dtype,
-    require_float,
-    require_number,
+    require_input,
 )
 
-NUMBERS = (*FLOATS, *INTS)
 SQRT_HALF = 0.7071067811865476
 SELU_ALPHA, SELU_SCALE = 1.6732632423543772, 1.0507009873554805  # Klambauer et al. 2017
 
@@ -159,7 +157,7 @@ _GRADIENTS: Mapping[str, Gradient] = {
 
 def _unary(name: str, dtypes: tuple[str, ...], fn: Callable[[Expr], Expr]) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
-        require_dtype(x, "x", dtypes)
+        require_input(x, "x", dtype=dtypes)
         return _map(stage, x, fn)
 
     text = f"Element-wise {name.replace('_', ' ')}."
@@ -176,21 +174,21 @@ UNARY = tuple(_unary(name, dtypes, fn) for name, (dtypes, fn) in _UNARY.items())
 @operator
 def leaky_relu(name: str, x: Tensor, *, alpha: float = 0.01) -> Tensor:
     """``x`` where positive, else ``alpha * x``."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     return _map(name, x, lambda e: select(e > 0, e, alpha * e))
 
 
 @operator
 def elu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     return _map(name, x, lambda e: select(e > 0, e, alpha * math("expm1", e)))
 
 
 @operator
 def celu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``max(0, x) + min(0, alpha * (exp(x / alpha) - 1))``."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     require(alpha != 0, "attribute 'alpha'", alpha, "a number other than 0")
     return _map(name, x, lambda e: select(e > 0, e, alpha * math("expm1", e / alpha)))
 
@@ -198,21 +196,21 @@ def celu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
 @operator
 def thresholded_relu(name: str, x: Tensor, *, alpha: float = 1.0) -> Tensor:
     """``x`` where greater than ``alpha``, else 0."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     return _map(name, x, lambda e: select(e > alpha, e, 0.0))
 
 
 @operator
 def hard_sigmoid(name: str, x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
     """``alpha * x + beta`` clipped to [0, 1]."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     return _map(name, x, lambda e: minimum(maximum(alpha * e + beta, 0), 1))
 
 
 @operator
 def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
     """``x * Phi(x)``, by erf ("none") or by tanh ("tanh"). Source: Hendrycks and Gimpel 2016."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     require(approximate in ("none", "tanh"), "attribute 'approximate'", approximate, "none, tanh")
 
     def element(e: Expr) -> Expr:
@@ -227,7 +225,7 @@ def gelu(name: str, x: Tensor, *, approximate: str = "none") -> Tensor:
 @operator
 def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None = None, strict: bool = False) -> Tensor:
     """``x`` limited to [min, max]; a missing bound does not limit. At a bound the slope is 1, ``strict`` 0."""
-    require_number(x, "x")
+    require_input(x, "x", dtype=NUMBERS)
 
     def limited(bound: Number | None, e: Expr, extreme: Callable[..., Expr]) -> Expr:
         if bound is None:
@@ -310,8 +308,8 @@ _BINARY: Mapping[str, tuple[tuple[str, ...], Callable[[Expr, Expr], Expr]]] = { 
 
 
 def _broadcast(name: str, a: Tensor, b: Tensor, dtypes: tuple[str, ...], fn: Callable[[Expr, Expr], Expr]) -> Tensor:
-    require_dtype(a, "a", dtypes)
-    require_dtype(b, "b", (a.dtype,))
+    require_input(a, "a", dtype=dtypes)
+    require_input(b, "b", dtype=(a.dtype,))
     shape = broadcast_shapes({"a": a, "b": b})
     return compute(shape, lambda *i: fn(broadcast_load(a, i), broadcast_load(b, i)), name)
 
@@ -362,8 +360,8 @@ def mod(name: str, a: Tensor, b: Tensor, *, truncate: bool = False) -> Tensor:
 @operator
 def where(name: str, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``a`` where the bool ``condition`` holds, else ``b``; all three broadcast."""
-    require_dtype(condition, "condition", ("bool",))
-    require_dtype(b, "b", (a.dtype,))
+    require_input(condition, "condition", dtype=("bool",))
+    require_input(b, "b", dtype=(a.dtype,))
     shape = broadcast_shapes({"condition": condition, "a": a, "b": b})
 
     def element(*i: Expr) -> Expr:
@@ -375,7 +373,7 @@ def where(name: str, condition: Tensor, a: Tensor, b: Tensor) -> Tensor:
 @operator
 def isinf(name: str, x: Tensor) -> Tensor:
     """Whether ``x`` is infinite, of either sign."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     return _map(name, x, lambda e: equal(math("abs", e), identity("min", e.dtype)))
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from burnish.loops.expr import INDEX, Expr, cast, math, maximum, select
+from burnish.loops.expr import FLOATS, INDEX, Expr, cast, math, maximum, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis, rows_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
@@ -23,10 +23,7 @@ from burnish.ops.operator import (
     internal,
     operator,
     require,
-    require_dtype,
-    require_float,
-    require_rank,
-    require_shape,
+    require_input,
 )
 from burnish.ops.sparse import check_blocks, check_structure, normalized_over_edges, over_edges
 from burnish.ops.terms import GraphTerm
@@ -130,12 +127,11 @@ def attention(
     below the greatest of all, its weights are lost to underflow.
     """
     check_structure(offsets, sources)
-    require_rank(x, "x", 3, "[U, H, D]")
-    require_float(x, "x")
-    require_shape(left, "left", x.shape[:2])
-    require_shape(right, "right", (offsets.shape[0] - 1, x.shape[1]))
+    require_input(x, "x", 3, "[U, H, D]", dtype=FLOATS)
+    require_input(left, "left", shape=x.shape[:2])
+    require_input(right, "right", shape=(offsets.shape[0] - 1, x.shape[1]))
     for argument, t in (("left", left), ("right", right)):
-        require_dtype(t, argument, (x.dtype,))
+        require_input(t, argument, dtype=(x.dtype,))
     require(0 <= slope <= 1, "attribute 'slope'", slope, "0 to 1")
     count, heads, _ = x.shape
 
@@ -157,11 +153,10 @@ def attention(
 def _check_factors(
     far: Tensor, far_slope: Tensor, near: Tensor, near_slope: Tensor, offsets: Tensor, slope: float
 ) -> None:
-    require_rank(far, "far", 2, "[U, H]")
-    require_float(far, "far")
-    require_shape(far_slope, "far_slope", far.shape)
-    require_shape(near, "near", (offsets.shape[0] - 1, far.shape[1]))
-    require_shape(near_slope, "near_slope", near.shape)
+    require_input(far, "far", 2, "[U, H]", dtype=FLOATS)
+    require_input(far_slope, "far_slope", shape=far.shape)
+    require_input(near, "near", shape=(offsets.shape[0] - 1, far.shape[1]))
+    require_input(near_slope, "near_slope", shape=near.shape)
     require(0 <= slope <= 1, "attribute 'slope'", slope, "0 to 1")
 
 
@@ -202,8 +197,8 @@ def attention_sum(
     ``both``: [V, 2, H, D], the sums without the slope and with it.
     """
     check_structure(offsets, sources)
-    require_rank(x, "x", 3, "[U, H, D]")
-    require_shape(far, "far", x.shape[:2])
+    require_input(x, "x", 3, "[U, H, D]")
+    require_input(far, "far", shape=x.shape[:2])
     _check_factors(far, far_slope, near, near_slope, offsets, slope)
 
     def element(v: Expr, *rest: Expr) -> Expr:
@@ -235,8 +230,8 @@ def attention_sum_blocks(
     both: bool = False,
 ) -> Tensor:
     """:data:`attention_sum` with the edges in order of blocks of ``rows`` sources, as in ``aggregate_blocks``."""
-    require_rank(x, "x", 3, "[U, H, D]")
-    require_shape(far, "far", x.shape[:2])
+    require_input(x, "x", 3, "[U, H, D]")
+    require_input(far, "far", shape=x.shape[:2])
     _check_factors(far, far_slope, near, near_slope, offsets, slope)
     check_blocks(x.shape[0], offsets, pointers, places, rows)
 

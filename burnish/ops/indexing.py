@@ -14,9 +14,7 @@ from burnish.ops.operator import (
     normal_axis,
     operator,
     require,
-    require_dtype,
-    require_rank,
-    require_shape,
+    require_input,
 )
 
 INDEX_DTYPES = ("int64", "int32")
@@ -77,7 +75,7 @@ def gather(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor
 
     An index out of range reads the nearer end of the axis. An embedding is a gather along axis 0.
     """
-    require_dtype(indices, "indices", INDEX_DTYPES)
+    require_input(indices, "indices", dtype=INDEX_DTYPES)
     dim, rank = normal_axis(axis, len(data.shape)), len(indices.shape)
     extent = data.shape[dim]
 
@@ -97,8 +95,7 @@ def gather_elements(name: str, data: Tensor, indices: Tensor, *, axis: int = 0) 
 
     A negative one counts from the end; one out of range reads the nearer end of the axis.
     """
-    require_dtype(indices, "indices", INDEX_DTYPES)
-    require_rank(indices, "indices", len(data.shape), "like 'data'")
+    require_input(indices, "indices", len(data.shape), "like 'data'", dtype=INDEX_DTYPES)
     dim = normal_axis(axis, len(data.shape))
     ok = all(m <= n for d, (m, n) in enumerate(zip(indices.shape, data.shape, strict=True)) if d != dim)
     found = f"shape {list(indices.shape)}"
@@ -117,7 +114,7 @@ def gather_nd(name: str, data: Tensor, indices: Tensor, *, batch_dims: int = 0) 
     """Slices of ``data`` at the index tuples along the last dimension of ``indices``; ``batch_dims`` leading dimensions
     are common to both. Negative indices count from the end; one out of range reads the nearer end of its axis.
     """
-    require_dtype(indices, "indices", INDEX_DTYPES)
+    require_input(indices, "indices", dtype=INDEX_DTYPES)
     require(len(indices.shape) > 0, "input 'indices'", "a scalar", "at least 1 dimension")
     depth, lead = indices.shape[-1], len(indices.shape) - 1
     ok = 0 <= batch_dims <= min(lead, len(data.shape)) and data.shape[:batch_dims] == indices.shape[:batch_dims]
@@ -140,8 +137,8 @@ def one_hot(name: str, indices: Tensor, values: Tensor, *, depth: int, axis: int
 
     A negative index counts from the end; one out of range is no position: all elements are ``values[0]``.
     """
-    require_dtype(indices, "indices", INDEX_DTYPES)
-    require_shape(values, "values", (2,))
+    require_input(indices, "indices", dtype=INDEX_DTYPES)
+    require_input(values, "values", shape=(2,))
     require(depth > 0, "attribute 'depth'", depth, "a positive integer")
     dim = normal_axis(axis, len(indices.shape) + 1)
 
@@ -155,10 +152,10 @@ def one_hot(name: str, indices: Tensor, values: Tensor, *, depth: int, axis: int
 @operator
 def reverse_sequence(name: str, x: Tensor, lengths: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
     """``x`` with the first ``lengths`` [batch] elements along ``time_axis`` in reverse order, for every batch row."""
-    require_dtype(lengths, "lengths", INDEX_DTYPES)
+    require_input(lengths, "lengths", dtype=INDEX_DTYPES)
     batch, time = normal_axis(batch_axis, len(x.shape), "batch_axis"), normal_axis(time_axis, len(x.shape), "time_axis")
     require(batch != time, "attribute 'time_axis'", time_axis, "another axis than batch_axis")
-    require_shape(lengths, "lengths", (x.shape[batch],))
+    require_input(lengths, "lengths", shape=(x.shape[batch],))
 
     def element(*i: Expr) -> Expr:
         count = cast(INDEX, lengths[i[batch]])

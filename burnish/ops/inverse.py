@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from burnish.loops.expr import FLOATS, Expr, cast, math, select, wrap
 from burnish.loops.tensor import Tensor, compute
-from burnish.ops.operator import Operator, named_operator, require_dtype, wide
+from burnish.ops.operator import Operator, named_operator, require_input, wide
 
 HALF_PI = 1.5707963267948966
 # Moshier's Cephes library, atan.c: x + x z P(z) / Q(z) with z = x², for |x| up to 0.66.
@@ -69,7 +69,7 @@ _ELEMENTS: Mapping[str, Callable[[Expr], Expr]] = {
 
 def _operator(name: str, element: Callable[[Expr], Expr]) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
-        require_dtype(x, "x", FLOATS)
+        require_input(x, "x", dtype=FLOATS)
         return compute(x.shape, lambda *i: cast(x.dtype, element(wide(x[i]))), stage)
 
     return named_operator(name, define, f"Element-wise {name}.")

@@ -9,17 +9,9 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import InputError
+from burnish.loops.expr import FLOATS
 from burnish.loops.tensor import Tensor, placeholder
-from burnish.ops.operator import (
-    Application,
-    differentiated,
-    opaque,
-    require,
-    require_dtype,
-    require_float,
-    require_rank,
-    require_shape,
-)
+from burnish.ops.operator import Application, differentiated, opaque, require, require_input
 from burnish.ops.terms import GraphTerm
 
 
@@ -60,9 +52,9 @@ def _solve_gradient(a: Application) -> list[str | None]:
 @opaque(_solve)
 def solve(name: str, a: Tensor, b: Tensor) -> Tensor:
     """``x`` [..., N, K] with ``a x = b``, of square matrices ``a`` [..., N, N]; calls refuse singular ones."""
-    require_float(a, "a")
+    require_input(a, "a", dtype=FLOATS)
     _require_square(a, "a")
-    require_dtype(b, "b", (a.dtype,))
+    require_input(b, "b", dtype=(a.dtype,))
     ok = len(b.shape) == len(a.shape) and b.shape[:-1] == a.shape[:-1]
     require(ok, "input 'b'", f"shape {list(b.shape)}", f"{list(a.shape[:-1])} and a number of columns")
     return placeholder(b.shape, a.dtype, name)
@@ -93,7 +85,7 @@ def cholesky(name: str, x: Tensor) -> Tensor:
     """The lower factors ``L`` with ``L L' = x``, of symmetric positive matrices ``x`` [..., N, N], of which the lower
     triangles are read; others are refused at the call.
     """
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     _require_square(x, "x")
     return placeholder(x.shape, x.dtype, name)
 
@@ -117,7 +109,7 @@ def _log_determinant_gradient(a: Application) -> list[str | None]:
 @opaque(_log_determinant)
 def log_determinant(name: str, x: Tensor) -> tuple[Tensor, Tensor]:
     """The signs of the determinants of square matrices ``x`` [..., N, N], and the logarithms of their sizes."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     _require_square(x, "x")
     return placeholder(x.shape[:-2], x.dtype, f"{name}.0"), placeholder(x.shape[:-2], x.dtype, f"{name}.1")
 
@@ -159,17 +151,14 @@ def grouped_matmul(name: str, x: Tensor, weight: Tensor, ends: Tensor) -> Tensor
     and begins where the one before ends (a mixture of experts). Rows behind the last group are 0.
     """
     _require_groups(x, ends)
-    require_rank(weight, "weight", 3, "[G, K, N]")
-    require_dtype(weight, "weight", (x.dtype,))
-    require_shape(weight, "weight", (ends.shape[0], x.shape[1], weight.shape[2]))
+    require_input(weight, "weight", 3, "[G, K, N]", dtype=(x.dtype,))
+    require_input(weight, "weight", shape=(ends.shape[0], x.shape[1], weight.shape[2]))
     return placeholder((x.shape[0], weight.shape[2]), x.dtype, name)
 
 
 def _require_groups(x: Tensor, ends: Tensor) -> None:
-    require_float(x, "x")
-    require_rank(x, "x", 2, "[M, K]")
-    require_rank(ends, "ends", 1, "[G]")
-    require_dtype(ends, "ends", ("int64", "int32"))
+    require_input(x, "x", 2, "[M, K]", dtype=FLOATS)
+    require_input(ends, "ends", 1, "[G]", dtype=("int64", "int32"))
 
 
 def _grouped_outer(x: np.ndarray, y: np.ndarray, ends: np.ndarray) -> np.ndarray:
@@ -196,9 +185,9 @@ def _grouped_outer_gradient(a: Application) -> list[str | None]:
 def grouped_outer(name: str, x: Tensor, y: Tensor, ends: Tensor) -> Tensor:
     """Grouped outer products ``x' y`` [K, N] of the rows of each group of :data:`grouped_matmul`: [G, K, N]."""
     _require_groups(x, ends)
-    require_dtype(y, "y", (x.dtype,))
-    require_shape(y, "y", (x.shape[0], *y.shape[1:]))
-    require_rank(y, "y", 2, "[M, N]")
+    require_input(y, "y", dtype=(x.dtype,))
+    require_input(y, "y", shape=(x.shape[0], *y.shape[1:]))
+    require_input(y, "y", 2, "[M, N]")
     return placeholder((ends.shape[0], x.shape[1], y.shape[1]), x.dtype, name)
 
 

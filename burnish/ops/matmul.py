@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from burnish.loops.expr import FLOATS, INTS, Expr, cast
+from burnish.loops.expr import FLOATS, Expr, cast
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
     DERIVED,
+    NUMBERS,
     Application,
     Shape,
     accumulator_dtype,
@@ -18,7 +19,7 @@ from burnish.ops.operator import (
     operator,
     refuse,
     require,
-    require_dtype,
+    require_input,
     wide,
 )
 
@@ -82,7 +83,7 @@ def matmul(name: str, a: Tensor, b: Tensor, *, transpose_a: bool = False, transp
     """
     for argument, t in (("a", a), ("b", b)):
         require(len(t.shape) > 0, f"input '{argument}'", "a scalar", "at least 1 dimension")
-        require_dtype(t, argument, (*FLOATS, *INTS))
+        require_input(t, argument, dtype=NUMBERS)
     accumulator = accumulator_dtype(a.dtype)
     stored = a.dtype == "float32" and b.dtype in ("bfloat16", "float16")  # a weight in half of the memory
     if accumulator_dtype(b.dtype) != accumulator or (a.dtype in FLOATS and b.dtype != a.dtype and not stored):

@@ -10,6 +10,7 @@ from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, sele
 from burnish.loops.sizes import at_least, greatest, hinted, is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    NUMBERS,
     Application,
     Composed,
     Ints,
@@ -23,9 +24,7 @@ from burnish.ops.operator import (
     normal_axis,
     operator,
     require,
-    require_dtype,
-    require_number,
-    require_rank,
+    require_input,
 )
 from burnish.ops.separable import separable
 
@@ -125,8 +124,7 @@ def shape_of(name: str, x: Tensor, *, dims: Ints | None = None) -> Tensor:
 @operator
 def iota(name: str, start: Tensor, *, extent: int, step: Number = 1) -> Tensor:
     """``extent`` numbers from the scalar ``start`` on, each ``step`` more than the one before."""
-    require_rank(start, "start", 0)
-    require_number(start, "start")
+    require_input(start, "start", 0, dtype=NUMBERS)
     return compute((extent,), lambda i: start[()] + cast(start.dtype, i) * wrap(step, start.dtype), name)
 
 
@@ -179,8 +177,7 @@ def concat(name: str, *xs: Tensor, axis: int) -> Tensor:
     first = xs[0]
     dim = normal_axis(axis, len(first.shape))
     for n, x in enumerate(xs):
-        require_rank(x, str(n), len(first.shape))
-        require_dtype(x, str(n), (first.dtype,))
+        require_input(x, str(n), len(first.shape), dtype=(first.dtype,))
         same = x.shape[:dim] + x.shape[dim + 1 :] == first.shape[:dim] + first.shape[dim + 1 :]
         require(same, f"input '{n}'", f"shape {list(x.shape)}", f"{list(first.shape)} but for dimension {dim}")
     parts = [x for x in xs if greatest(x.shape[dim])] or [first]
@@ -271,7 +268,7 @@ def tile(name: str, x: Tensor, *, repeats: Ints) -> Tensor:
 @operator
 def depth_to_space(name: str, x: Tensor, *, block: int, mode: str = "DCR") -> Tensor:
     """[N, C·block², H, W] to [N, C, H·block, W·block]; ``mode`` DCR: block index before the channel, CRD: after it."""
-    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_input(x, "x", 4, "[N, C, H, W]")
     require(mode in ("DCR", "CRD"), "attribute 'mode'", mode, "DCR, CRD")
     ok = block > 0 and x.shape[1] % (block * block) == 0
     require(ok, "attribute 'block'", block, f"an integer whose square divides {x.shape[1]} channels")
@@ -288,7 +285,7 @@ def depth_to_space(name: str, x: Tensor, *, block: int, mode: str = "DCR") -> Te
 @operator
 def space_to_depth(name: str, x: Tensor, *, block: int, mode: str = "DCR") -> Tensor:
     """[N, C, H·block, W·block] to [N, C·block², H, W]; ``mode`` DCR: block index before the channel, CRD: after it."""
-    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_input(x, "x", 4, "[N, C, H, W]")
     require(mode in ("DCR", "CRD"), "attribute 'mode'", mode, "DCR, CRD")
     ok = block > 0 and x.shape[2] % block == 0 and x.shape[3] % block == 0
     require(ok, "attribute 'block'", block, f"a divisor of {x.shape[2]} and {x.shape[3]}")

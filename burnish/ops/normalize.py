@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from burnish.loops.expr import Expr, Var, all_of, cast, math, select, wrap
+from burnish.loops.expr import FLOATS, Expr, Var, all_of, cast, math, select, wrap
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.operator import (
@@ -15,9 +15,7 @@ from burnish.ops.operator import (
     normal_axis,
     operator,
     require,
-    require_dtype,
-    require_float,
-    require_shape,
+    require_input,
     wide,
 )
 from burnish.ops.reduce import as_number, reduce_stage, row_index
@@ -43,7 +41,7 @@ def _log_softmax_gradient(a: Application) -> list[str | None]:
 @operator
 def softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
     """``exp(x - max) * (1 / sum(exp(x - max)))`` along ``axis``. Stages ``name.max .exp .sum .inverse``."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     axes = (normal_axis(axis, len(x.shape)),)
     top = reduce_stage(f"{name}.max", "max", x.shape, axes, lambda *i: wide(x[i]))
     power = compute(x.shape, lambda *i: math("exp", wide(x[i]) - top[row_index(i, axes)]), f"{name}.exp")
@@ -56,7 +54,7 @@ def softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
 @operator
 def log_softmax(name: str, x: Tensor, *, axis: int = -1) -> Tensor:
     """``x - max - log(sum(exp(x - max)))`` along ``axis``. Stages ``name.max``, ``name.sum``, ``name.log``."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     axes = (normal_axis(axis, len(x.shape)),)
     top = reduce_stage(f"{name}.max", "max", x.shape, axes, lambda *i: wide(x[i]))
 
@@ -113,7 +111,7 @@ def layer_norm(
 
     ``scale`` and ``bias`` have the shape of those dimensions. Stages ``name.sum``, ``.mean``, ``.square``, ``.rstd``.
     """
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     first = normal_axis(axis, len(x.shape))
     _require_parameters(x, first, scale, bias)
     mean, rstd = _row_statistics(name, x, tuple(range(first, len(x.shape))), epsilon)
@@ -130,7 +128,7 @@ def layer_norm(
 @operator
 def rms_norm(name: str, x: Tensor, scale: Tensor | None = None, *, axis: int = -1, epsilon: float = 1e-5) -> Tensor:
     """``x / sqrt(mean(x²) + epsilon) * scale`` over the dimensions from ``axis`` on (Zhang and Sennrich 2019)."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     first = normal_axis(axis, len(x.shape))
     _require_parameters(x, first, scale, None)
     axes = tuple(range(first, len(x.shape)))
@@ -152,8 +150,7 @@ def rms_norm(name: str, x: Tensor, scale: Tensor | None = None, *, axis: int = -
 def _require_parameters(x: Tensor, first: int, scale: Tensor | None, bias: Tensor | None) -> None:
     for argument, t in (("scale", scale), ("bias", bias)):
         if t is not None:
-            require_shape(t, argument, x.shape[first:])
-            require_dtype(t, argument, (x.dtype,))
+            require_input(t, argument, shape=x.shape[first:], dtype=(x.dtype,))
 
 
 @operator
@@ -177,11 +174,10 @@ def instance_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, *, epsilon:
 
 def require_channels(x: Tensor, **parameters: Tensor) -> None:
     """Refuses an input without channels, and parameters that are not one number of its dtype for each of them."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
     for argument, t in parameters.items():
-        require_shape(t, argument, (x.shape[1],))
-        require_dtype(t, argument, (x.dtype,))
+        require_input(t, argument, shape=(x.shape[1],), dtype=(x.dtype,))
 
 
 def _group_norm(name: str, x: Tensor, scale: Tensor, bias: Tensor, per_group: int, epsilon: float) -> Tensor:
@@ -253,7 +249,7 @@ def lrn(name: str, x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0
 
     The window starts ``(size - 1) // 2`` channels before. Stage ``name.sum``.
     """
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions, [N, C, ...]")
     require(size > 0, "attribute 'size'", size, "a positive integer")
     channels = x.shape[1]

@@ -14,6 +14,7 @@ from burnish.loops.expr import FLOATS, INTS, Expr, Value, cast
 from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, placeholder
 
+NUMBERS = (*FLOATS, *INTS)
 Shape = tuple[int, ...]
 TensorType = tuple[Shape, str]  # shape and dtype
 REQUIRED = inspect.Parameter.empty  # the default of an attribute that must be given
@@ -375,32 +376,27 @@ def require(condition: bool, argument: str, found: object, allowed: str) -> None
         refuse(argument, found, allowed)
 
 
-def require_rank(t: Tensor, argument: str, rank: int, meaning: str = "") -> None:
-    """Refuses a tensor that does not have ``rank`` dimensions."""
-    words = f"{rank} dimensions" + (f" {meaning}" if meaning else "")
-    require(len(t.shape) == rank, f"input '{argument}'", f"shape {list(t.shape)}", words)
+def require_input(
+    t: Tensor,
+    argument: str,
+    rank: int | None = None,
+    meaning: str = "",
+    *,
+    shape: Shape | None = None,
+    dtype: Sequence[str] = (),
+) -> None:
+    """Refuses a tensor that does not have ``rank`` dimensions, ``shape``, or a dtype among those listed.
 
-
-def require_shape(t: Tensor, argument: str, shape: Shape) -> None:
-    """Refuses a tensor of another shape."""
-    require(t.shape == shape, f"input '{argument}'", f"shape {list(t.shape)}", f"shape {list(shape)}")
-
-
-def require_dtype(t: Tensor, argument: str, allowed: Sequence[str]) -> None:
-    """Refuses a tensor whose dtype is not among ``allowed``; where that is only one, it is another operand's."""
-    if t.dtype not in allowed:
-        kind = Refusal if len(allowed) == 1 else UnsupportedDtype
-        raise kind(f"input '{argument}': found dtype {t.dtype}; allowed: dtype {', '.join(allowed)}")
-
-
-def require_float(t: Tensor, argument: str) -> None:
-    """Refuses a tensor that is not floating-point."""
-    require_dtype(t, argument, FLOATS)
-
-
-def require_number(t: Tensor, argument: str) -> None:
-    """Refuses a bool tensor."""
-    require_dtype(t, argument, (*FLOATS, *INTS))
+    ``meaning``: what the dimensions are, as the refusal says it. A dtype that is alone is another operand's.
+    """
+    if rank is not None:
+        words = f"{rank} dimensions" + (f" {meaning}" if meaning else "")
+        require(len(t.shape) == rank, f"input '{argument}'", f"shape {list(t.shape)}", words)
+    if shape is not None:
+        require(t.shape == shape, f"input '{argument}'", f"shape {list(t.shape)}", f"shape {list(shape)}")
+    if dtype and t.dtype not in dtype:
+        kind = Refusal if len(dtype) == 1 else UnsupportedDtype
+        raise kind(f"input '{argument}': found dtype {t.dtype}; allowed: dtype {', '.join(dtype)}")
 
 
 def normal_axis(axis: int, rank: int, key: str = "axis") -> int:

@@ -11,7 +11,7 @@ from burnish.loops.tensor import sum as sum_over
 from burnish.ops.bf16x3 import COLUMNS, DEPTH, part
 from burnish.ops.convolution import band_depth, require_groups
 from burnish.ops.interpolation import entry, matrices
-from burnish.ops.operator import Ints, internal, operator, require, require_dtype, require_rank
+from burnish.ops.operator import Ints, internal, operator, require, require_input
 from burnish.ops.polyphase import taps_of
 
 
@@ -21,7 +21,7 @@ def winograd_weight(name: str, weight: Tensor, *, m: int, strides: Ints = (1, 1)
 
     Stages: ``name.rows`` [i, kw, o, d], and ``name``.
     """
-    require_rank(weight, "weight", 4, "[O, D, KH, KW]")
+    require_input(weight, "weight", 4, "[O, D, KH, KW]")
     outputs, depth, kernel_h, kernel_w = weight.shape
     g_h, g_w = (matrices(m, *axis)[1] for axis in zip((kernel_h, kernel_w), strides, strict=True))
     dtype = weight.dtype
@@ -42,7 +42,7 @@ def winograd_weight(name: str, weight: Tensor, *, m: int, strides: Ints = (1, 1)
 @operator
 def polyphase_weight(name: str, weight: Tensor, *, m: int, stride: int) -> Tensor:
     """A weight [O, C, KH, KW] as [n, KH, C, stride, O], as :func:`polyphase.transform_phases` makes it."""
-    require_rank(weight, "weight", 4, "[O, C, KH, KW]")
+    require_input(weight, "weight", 4, "[O, C, KH, KW]")
     outputs, channels, kernel_h, kernel_w = weight.shape
     taps = taps_of(kernel_w, stride)
     g, dtype = matrices(m, taps)[1], weight.dtype
@@ -60,7 +60,7 @@ def polyphase_weight(name: str, weight: Tensor, *, m: int, stride: int) -> Tenso
 @operator
 def banded_weight(name: str, weight: Tensor, *, groups: int, block: int) -> Tensor:
     """The weight [O, C / groups, KH, KW] of a grouped convolution as [O, R, KH, KW]: see :func:`convolution.band`."""
-    require_rank(weight, "weight", 4, "[O, C / groups, KH, KW]")
+    require_input(weight, "weight", 4, "[O, C / groups, KH, KW]")
     outputs, depth, kernel_h, kernel_w = weight.shape
     require_groups(groups, groups * depth, outputs)
     per_group, reach = outputs // groups, band_depth(outputs, depth, groups, block)
@@ -103,8 +103,7 @@ def split_stem_parts(name: str, weight: Tensor) -> Tensor:
 @operator
 def split_matrix_parts(name: str, matrix: Tensor) -> Tensor:
     """bfloat16 parts [2, K', N'] of a float32 matrix [K, N], as :func:`bf16x3.split_matrix` makes them."""
-    require_rank(matrix, "matrix", 2, "[K, N]")
-    require_dtype(matrix, "matrix", ("float32",))
+    require_input(matrix, "matrix", 2, "[K, N]", dtype=("float32",))
     extent, columns = matrix.shape
     block = 2 * COLUMNS if columns > COLUMNS else COLUMNS
 
@@ -115,8 +114,7 @@ def split_matrix_parts(name: str, matrix: Tensor) -> Tensor:
 
 
 def _require_float32_image(weight: Tensor) -> None:
-    require_rank(weight, "weight", 4, "[O, C, KH, KW]")
-    require_dtype(weight, "weight", ("float32",))
+    require_input(weight, "weight", 4, "[O, C, KH, KW]", dtype=("float32",))
     require(min(weight.shape) > 0, "input 'weight'", f"shape {list(weight.shape)}", "at least one element")
 
 

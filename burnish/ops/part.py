@@ -26,8 +26,7 @@ from burnish.ops.operator import (
     differentiated,
     named_operator,
     require,
-    require_dtype,
-    require_shape,
+    require_input,
 )
 from burnish.ops.reads import Find, boxes_between, defined, stage_boxes
 
@@ -156,8 +155,7 @@ def part_of(find: Find) -> Operator:
         read = [i for i in range(len(types)) if f"x{i}" in boxes]
         require(len(given) == len(read), "inputs", f"{len(given)} tensors", f"{len(read)}, those that are read")
         for t, i in zip(given, read, strict=True):
-            require_shape(t, str(i), extents_of(boxes[f"x{i}"]))
-            require_dtype(t, str(i), (types[i][1],))
+            require_input(t, str(i), shape=extents_of(boxes[f"x{i}"]), dtype=(types[i][1],))
         by = {f"x{i}": t for t, i in zip(given, read, strict=True)}
         return _restricted(tensor, box, reduced, boxes, by, name)
 

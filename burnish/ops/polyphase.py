@@ -12,7 +12,7 @@ from burnish.loops.expr import Const, Expr, Var, all_of, select
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.interpolation import POINTS, entry, matrices
-from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, internal, operator, require, require_input
 
 
 def taps_of(kernel: int, stride: int) -> int:
@@ -49,8 +49,8 @@ def polyphase_conv2d(
     ``weight``: [n, KH, C, phases, O]. Stages, t running over groups of m output columns: the padded ``name.rows``
     [b, c, h, w], ``name.data`` [b, c, h, t, phase * n + i], ``name.product`` [i, b, oc, oh, t], ``name``.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 5, "[n, KH, C, phases, O]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 5, "[n, KH, C, phases, O]")
     stride_h, stride = strides
     taps = taps_of(kernel_w, stride)
     n = m + taps - 1

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.loops.expr import FLOATS, INTS, Axis, Expr, Var, all_of, cast, maximum, minimum, select
+from burnish.loops.expr import FLOATS, Axis, Expr, Var, all_of, cast, maximum, minimum, select
 from burnish.loops.reduction import identity
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import padded, require_window, window_extent
-from burnish.ops.operator import Ints, declare, operator, require, require_dtype, require_float, require_rank, wide
+from burnish.ops.operator import NUMBERS, Ints, declare, operator, require, require_input, wide
 
 
 def _windows(size: int, kernel: int, stride: int, low: int, high: int, dilation: int, ceil_mode: bool) -> int:
@@ -25,7 +25,7 @@ def _extents(
     x: Tensor, kernel: Ints, strides: Ints, pads: Ints, dilations: Ints, ceil_mode: bool
 ) -> tuple[tuple[int, int], tuple[int, int]]:
     """Output height and width, and the padding below and to the right that the last windows reach into."""
-    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_input(x, "x", 4, "[N, C, H, W]")
     require_window(strides, pads, dilations)
     require(len(kernel) == 2 and min(kernel) > 0, "attribute 'kernel'", list(kernel), "two positive integers")
     size, high = [], []
@@ -78,7 +78,7 @@ def max_pool2d(
     ceil_mode: bool = False,
 ) -> Tensor:
     """Greatest element of each window of ``x`` [N, C, H, W]; ``pads``: top, left, bottom, right. Stage ``name.pad``."""
-    require_dtype(x, "x", (*FLOATS, *INTS))
+    require_input(x, "x", dtype=NUMBERS)
     size, high = _extents(x, kernel, strides, pads, dilations, ceil_mode)
     lowest = identity("max", x.dtype).value
     taps = _Taps(x, kernel, strides, pads, dilations)
@@ -109,7 +109,7 @@ def avg_pool2d(
 
     Stages ``name.pad``, ``name.sum``, and ``name.count`` [OH, OW] where windows hold unequal numbers of elements.
     """
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     size, high = _extents(x, kernel, strides, pads, dilations, ceil_mode)
     found = _Taps(x, kernel, strides, pads, dilations)
     image = padded(f"{name}.pad", x, (0, 0, *found.around(pads[:2])), (0, 0, *found.around(high)))

@@ -11,16 +11,7 @@ from burnish.loops.expr import FLOATS, INTS, Expr, cast, math, select, wrap
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.ops.native.drawing import multinomial_call, random_normal_call, random_uniform_call
-from burnish.ops.operator import (
-    Ints,
-    opaque,
-    operator,
-    require,
-    require_dtype,
-    require_float,
-    require_rank,
-    require_shape,
-)
+from burnish.ops.operator import Ints, opaque, operator, require, require_input
 
 
 def _generator(seed: float | None) -> np.random.RandomState:
@@ -83,8 +74,7 @@ def multinomial(
     name: str, x: Tensor, *, count: int, dtype: str = "int32", seed: float | None = None, stream: int = 0
 ) -> Tensor:
     """``count`` samples a row of ``x`` [B, classes], which holds unnormalized log probabilities."""
-    require_float(x, "x")
-    require_rank(x, "x", 2, "[B, classes]")
+    require_input(x, "x", 2, "[B, classes]", dtype=FLOATS)
     require(x.shape[1] > 0, "input 'x'", f"shape {list(x.shape)}", "some classes")
     require(dtype in INTS, "attribute 'dtype'", dtype, ", ".join(INTS))
     return placeholder((x.shape[0], count), dtype, name)
@@ -112,12 +102,10 @@ def dropout(name: str, x: Tensor, seed: Tensor, first: Tensor | None = None, *, 
     alone, so that a gradient computes it again. ``first``, int64, a scalar: where ``x`` is a part of a larger tensor,
     the number there of its first row, by which the same elements stay. Stage ``name.keys`` [2] hashes seed and stream.
     """
-    require_float(x, "x")
-    require_dtype(seed, "seed", ("int64",))
-    require_shape(seed, "seed", ())
+    require_input(x, "x", dtype=FLOATS)
+    require_input(seed, "seed", shape=(), dtype=("int64",))
     if first is not None:
-        require_dtype(first, "first", ("int64",))
-        require_shape(first, "first", ())
+        require_input(first, "first", shape=(), dtype=("int64",))
         require(len(x.shape) > 0, "input 'x'", "a scalar", "a tensor with rows, as 'first' is given")
     require(0 <= rate < 1, "attribute 'rate'", rate, "0 to less than 1")
 

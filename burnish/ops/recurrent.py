@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from burnish.loops.expr import Expr, Var, math
+from burnish.loops.expr import FLOATS, Expr, Var, math
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
-from burnish.ops.operator import (
-    Application,
-    Composed,
-    declare,
-    differentiated,
-    operator,
-    require_float,
-    require_rank,
-    require_shape,
-)
+from burnish.ops.operator import Application, Composed, declare, differentiated, operator, require_input
 from burnish.ops.terms import GraphTerm
 
 
@@ -30,11 +21,10 @@ def _recurrent_product(name: str, h: Tensor, weight: Tensor, first: int, gates: 
 
 
 def _require_state(x_gates: Tensor, h: Tensor, recurrent: Tensor, gates: int) -> tuple[int, int]:
-    require_rank(h, "h", 2, "[B, H]")
-    require_float(h, "h")
+    require_input(h, "h", 2, "[B, H]", dtype=FLOATS)
     batch, hidden = h.shape
-    require_shape(x_gates, "x_gates", (batch, gates * hidden))
-    require_shape(recurrent, "recurrent", (gates, hidden, hidden))
+    require_input(x_gates, "x_gates", shape=(batch, gates * hidden))
+    require_input(recurrent, "recurrent", shape=(gates, hidden, hidden))
     return batch, hidden
 
 
@@ -92,7 +82,7 @@ def lstm_cell(name: str, x_gates: Tensor, h: Tensor, c: Tensor, recurrent: Tenso
     output, forget, cell. Stage ``name.gates`` [4, B, H] is the recurrent product.
     """
     batch, hidden = _require_state(x_gates, h, recurrent, 4)
-    require_shape(c, "c", h.shape)
+    require_input(c, "c", shape=h.shape)
     gates = _recurrent_product(f"{name}.gates", h, recurrent, 0, 4)
 
     def gate(fn: str, g: int, b: Var, j: Var) -> Expr:
@@ -142,7 +132,7 @@ def gru_cell(
     hidden gate's recurrent product, else the state that enters it. Stages ``name.gates``, ``.reset``, ``.hidden``.
     """
     batch, hidden = _require_state(x_gates, h, recurrent, 3)
-    require_shape(bias, "bias", (3 * hidden,))
+    require_input(bias, "bias", shape=(3 * hidden,))
     gates = _recurrent_product(f"{name}.gates", h, recurrent, 0, 3 if linear_before_reset else 2)
 
     def gate(g: int, b: Var, j: Var) -> Expr:

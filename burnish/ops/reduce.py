@@ -8,8 +8,9 @@ from burnish.loops.expr import FLOATS, Expr, Reduce, cast, equal, math, select, 
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, argreduce, compute, reduce_axis
-from burnish.ops.elementwise import NUMBERS, absolute, truncated_quotient
+from burnish.ops.elementwise import absolute, truncated_quotient
 from burnish.ops.operator import (
+    NUMBERS,
     Application,
     Composed,
     Ints,
@@ -23,9 +24,7 @@ from burnish.ops.operator import (
     normal_axis,
     operator,
     require,
-    require_dtype,
-    require_float,
-    require_number,
+    require_input,
     wide,
 )
 
@@ -69,7 +68,7 @@ def _reduction(
     """The operator ``after(kind over axes of before(x), number of elements reduced)``."""
 
     def define(stage: str, x: Tensor, *, axes: Ints | None = None, keepdims: bool = True) -> Tensor:
-        require_dtype(x, "x", dtypes)
+        require_input(x, "x", dtype=dtypes)
         normal = normal_axes(axes, len(x.shape))
         count = 1
         for a in normal:
@@ -139,7 +138,7 @@ REDUCTIONS = (
 @operator
 def reduce_logsumexp(name: str, x: Tensor, *, axes: Ints | None = None, keepdims: bool = True) -> Tensor:
     """``log(sum(exp(x)))`` over ``axes`` (all for None), safe from overflow. Stages ``name.max``, ``name.sum``."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     normal = normal_axes(axes, len(x.shape))
     top = reduce_stage(f"{name}.max", "max", x.shape, normal, lambda *i: wide(x[i]))
 
@@ -171,7 +170,7 @@ def row_index(index: Sequence[Expr], axes: Sequence[int]) -> tuple[Expr | int, .
 
 def _arg(name: str, kind: str) -> Operator:
     def define(stage: str, x: Tensor, *, axis: int = 0, keepdims: bool = True, last: bool = False) -> Tensor:
-        require_number(x, "x")
+        require_input(x, "x", dtype=NUMBERS)
         dim = normal_axis(axis, len(x.shape))
         require(x.shape[dim] > 0, "input 'x'", f"shape {list(x.shape)}", f"at least one element along axis {dim}")
         if keepdims:

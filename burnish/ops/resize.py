@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from burnish.loops.expr import INDEX, Const, Expr, cast, math, maximum, minimum
+from burnish.loops.expr import FLOATS, INDEX, Const, Expr, cast, math, maximum, minimum
 from burnish.loops.sizes import is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
@@ -19,7 +19,7 @@ from burnish.ops.operator import (
     differentiated,
     operator,
     require,
-    require_float,
+    require_input,
     wide,
 )
 from burnish.ops.separable import separable
@@ -120,7 +120,7 @@ def resize(
             return x[tuple(source)]
 
         return compute(sizes, nearest, name)
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
 
     def linear(*i: Expr) -> Expr:
         return cast(x.dtype, _interpolate(x, list(i), moved, lines))

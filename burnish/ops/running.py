@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from burnish.loops.expr import Expr, Reduce, cast, math, maximum, minimum, select
+from burnish.loops.expr import FLOATS, Expr, Reduce, cast, math, maximum, minimum, select
 from burnish.loops.reduction import identity
 from burnish.loops.tensor import HALVES, Tensor, compute, reduce_axis
 from burnish.ops.operator import (
+    NUMBERS,
     Application,
     Composed,
     Operator,
@@ -18,8 +19,7 @@ from burnish.ops.operator import (
     named_operator,
     normal_axis,
     operator,
-    require_float,
-    require_number,
+    require_input,
     wide,
 )
 from burnish.ops.terms import GraphTerm
@@ -32,7 +32,7 @@ Join = Callable[[Expr, Expr], Expr]
 @operator
 def cumsum(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running sum along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
-    require_number(x, "x")
+    require_input(x, "x", dtype=NUMBERS)
     dim = normal_axis(axis, len(x.shape))
     n = x.shape[dim]
 
@@ -157,7 +157,7 @@ def _read(a: Application) -> list[str | None]:
 
 def _extreme(name: str, words: str, way: tuple[Scan, str, Join]) -> Operator:
     def define(stage: str, x: Tensor, *, axis: int) -> Tensor:
-        require_number(x, "x")
+        require_input(x, "x", dtype=NUMBERS)
         return _running(stage, x.shape, normal_axis(axis, len(x.shape)), lambda *i: x[i], *way)
 
     text = f"Running {words} along ``axis``; NaN from the first one on. Of equal ones the last has the gradient."
@@ -188,7 +188,7 @@ def _logs_gradient(a: Application) -> list[str | None]:
 @operator
 def logcumsumexp(name: str, x: Tensor, *, axis: int, reverse: bool = False) -> Tensor:
     """``log`` of the running sum of ``exp(x)`` along ``axis``, safe from overflow; ``reverse`` runs from the end."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     dim = normal_axis(axis, len(x.shape))
     n = x.shape[dim]
 

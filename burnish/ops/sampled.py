@@ -149,11 +149,6 @@ def roi_align_terms(a: Application) -> list[str]:
     return [value.cast(dtype).transpose(0, 3, 1, 2).name]
 
 
-def region_parts(a: Application) -> list[str] | None:
-    """:func:`roi_align_terms`; None where regions say how many places a bin has."""
-    return roi_align_terms(a) if a.attrs["sampling_ratio"] > 0 else None
-
-
 def deformed_columns_terms(a: Application) -> list[str]:
     """``deformed_columns``: bilinear, with zeros outside of the image."""
     (x, dtype), (offset, _) = a.types[:2]

@@ -11,7 +11,7 @@ from operator import add, mul
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.loops.expr import INDEX, Expr, all_of, any_of, cast, math, maximum, minimum, select, wrap
+from burnish.loops.expr import FLOATS, INDEX, Expr, all_of, any_of, cast, math, maximum, minimum, select, wrap
 from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, compute, placeholder, reduce_axis
 from burnish.loops.tensor import max as max_over
@@ -29,9 +29,7 @@ from burnish.ops.operator import (
     opaque,
     operator,
     require,
-    require_dtype,
-    require_float,
-    require_rank,
+    require_input,
 )
 from burnish.ops.sampled import CUBIC, FINITE, deformed_columns_terms, grid_sample_terms, roi_align_terms
 
@@ -138,8 +136,8 @@ def grid_sample(
     around them are weighed, as ONNX does, and else moves each of the elements, as PyTorch does for "cubic". Source:
     Jaderberg et al. 2015.
     """
-    require_float(x, "x")
-    require_float(grid, "grid")
+    require_input(x, "x", dtype=FLOATS)
+    require_input(grid, "grid", dtype=FLOATS)
     sizes, rank = x.shape[2:], len(x.shape) - 2
     require(rank > 0, "input 'x'", f"shape {list(x.shape)}", "at least 3 dimensions, [N, C, ...]")
     ok = len(grid.shape) == rank + 2 and grid.shape[-1] == rank and grid.shape[0] == x.shape[0]
@@ -280,11 +278,10 @@ def _fixed_regions(a: Application) -> list[str] | None:
 
 def _require_regions(x: Tensor, rois: Tensor, batch: Tensor, size: Ints, mode: str) -> Shape:
     """The result's shape."""
-    require_float(x, "x")
-    require_rank(x, "x", 4, "[N, C, H, W]")
+    require_input(x, "x", 4, "[N, C, H, W]", dtype=FLOATS)
     ok = len(rois.shape) == 2 and rois.shape[1] == 4 and batch.shape == rois.shape[:1]
     require(ok, "input 'rois'", f"shapes {list(rois.shape)}, {list(batch.shape)}", "[R, 4], [R]")
-    require_dtype(batch, "batch", ("int64", "int32"))
+    require_input(batch, "batch", dtype=("int64", "int32"))
     require(mode in ("avg", "max"), "attribute 'mode'", mode, "avg, max")
     require(len(size) == 2 and min(size) > 0, "attribute 'size'", list(size), "two positive integers")
     return (rois.shape[0], x.shape[1], *size)
@@ -334,9 +331,8 @@ def deformed_columns(
     ``offset`` [N, offset_groups * KH * KW * 2, OH, OW] moves rows and columns by fractions; ``mask`` scales what is
     read, likewise without the 2. Places outside the image are zero. Source: Zhu et al. 2018, Deformable ConvNets v2.
     """
-    require_float(x, "x")
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(offset, "offset", 4, "[N, G * KH * KW * 2, OH, OW]")
+    require_input(x, "x", 4, "[N, C, H, W]", dtype=FLOATS)
+    require_input(offset, "offset", 4, "[N, G * KH * KW * 2, OH, OW]")
     taps = offset_groups * kernel[0] * kernel[1]
     require(offset.shape[1] == 2 * taps, "input 'offset'", f"shape {list(offset.shape)}", f"{2 * taps} channels")
     require(x.shape[1] % offset_groups == 0, "attribute 'offset_groups'", offset_groups, f"divisors of {x.shape[1]}")

@@ -26,9 +26,7 @@ from burnish.ops.operator import (
     normal_axis,
     opaque,
     require,
-    require_dtype,
-    require_rank,
-    require_shape,
+    require_input,
 )
 from burnish.ops.terms import GraphTerm
 
@@ -139,10 +137,10 @@ def scatter_elements(
     """``data`` with each element of ``updates`` written at its own position, the index along ``axis`` replaced by that
     of ``indices``; ``reduction`` combines it with what is there: none, add, mul, max, min.
     """
-    require_dtype(indices, "indices", INDEX_DTYPES)
-    require_dtype(updates, "updates", (data.dtype,))
-    require_rank(indices, "indices", len(data.shape), "like 'data'")
-    require_shape(updates, "updates", indices.shape)
+    require_input(indices, "indices", dtype=INDEX_DTYPES)
+    require_input(updates, "updates", dtype=(data.dtype,))
+    require_input(indices, "indices", len(data.shape), "like 'data'")
+    require_input(updates, "updates", shape=indices.shape)
     dim = normal_axis(axis, len(data.shape))
     ok = all(m <= n for d, (m, n) in enumerate(zip(indices.shape, data.shape, strict=True)) if d != dim)
     require(ok, "input 'indices'", f"shape {list(indices.shape)}", f"extents within {list(data.shape)}")
@@ -169,12 +167,12 @@ def scatter_nd(name: str, data: Tensor, indices: Tensor, updates: Tensor, *, red
 
     ``reduction`` combines them with what is there: none, add, mul, max, min.
     """
-    require_dtype(indices, "indices", INDEX_DTYPES)
-    require_dtype(updates, "updates", (data.dtype,))
+    require_input(indices, "indices", dtype=INDEX_DTYPES)
+    require_input(updates, "updates", dtype=(data.dtype,))
     require(len(indices.shape) > 0, "input 'indices'", "a scalar", "at least 1 dimension")
     depth = indices.shape[-1]
     require(depth <= len(data.shape), "input 'indices'", f"tuples of {depth}", f"at most {len(data.shape)}")
-    require_shape(updates, "updates", (*indices.shape[:-1], *data.shape[depth:]))
+    require_input(updates, "updates", shape=(*indices.shape[:-1], *data.shape[depth:]))
     ok = 0 not in data.shape[:depth] or 0 in updates.shape
     require(ok, "input 'data'", f"shape {list(data.shape)}", "some elements")
     require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
@@ -222,9 +220,9 @@ def scatter_rows(
 
     ``circular``: what goes beyond the end goes on at the beginning.
     """
-    require_dtype(start, "start", INDEX_DTYPES)
-    require_dtype(update, "update", (past.dtype,))
-    require_shape(start, "start", past.shape[:1])
+    require_input(start, "start", dtype=INDEX_DTYPES)
+    require_input(update, "update", dtype=(past.dtype,))
+    require_input(start, "start", shape=past.shape[:1])
     dim = normal_axis(axis, len(past.shape))
     wanted = (*past.shape[:dim], *update.shape[dim : dim + 1], *past.shape[dim + 1 :])
     ok = dim > 0 and update.shape == wanted and wanted[dim] <= past.shape[dim]
@@ -275,7 +273,7 @@ def fold_windows(
     name: str, x: Tensor, *, size: Ints, block: Ints, strides: Ints, pads: Ints, dilations: Ints
 ) -> Tensor:
     """Columns [N, C * block, L] added up to the image [N, C, *size] whose windows they are (col2im)."""
-    require_rank(x, "x", 3, "[N, C * block, L]")
+    require_input(x, "x", 3, "[N, C * block, L]")
     rank, taps, windows = len(size), 1, 1
     for d, b in enumerate(block):
         taps *= b
@@ -307,8 +305,7 @@ def _unpool_terms(a: Application) -> list[str]:
 @opaque(_max_unpool, max_unpool_call)
 def max_unpool(name: str, x: Tensor, indices: Tensor, *, size: Ints) -> Tensor:
     """The image [N, C, *size] of zeros with ``x`` at its flat ``indices``, taken within every channel."""
-    require_dtype(indices, "indices", INDEX_DTYPES)
-    require_shape(indices, "indices", x.shape)
+    require_input(indices, "indices", shape=x.shape, dtype=INDEX_DTYPES)
     require(len(size) == len(x.shape) - 2, "attribute 'size'", list(size), f"{len(x.shape) - 2} extents")
     return placeholder((*x.shape[:2], *size), x.dtype, name)
 

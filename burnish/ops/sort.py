@@ -8,16 +8,7 @@ from burnish.loops.sizes import least
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.ordering import sort_call, top_k_call
 from burnish.ops.native.tables import find_keys_call
-from burnish.ops.operator import (
-    Application,
-    Composed,
-    differentiated,
-    normal_axis,
-    opaque,
-    require,
-    require_dtype,
-    require_rank,
-)
+from burnish.ops.operator import Application, Composed, differentiated, normal_axis, opaque, require, require_input
 
 _INDEX = "int64"  # dtype of positions
 
@@ -89,8 +80,7 @@ def find_keys(name: str, x: Tensor, keys: Tensor) -> Tensor:
     """The position (int64) of every element of ``x`` among ``keys`` [K], which are different and in order, NaN last; -1
     for what is none of them.
     """
-    require_rank(keys, "keys", 1)
-    require_dtype(keys, "keys", (x.dtype,))
+    require_input(keys, "keys", 1, dtype=(x.dtype,))
     return placeholder(x.shape, _INDEX, name)
 
 

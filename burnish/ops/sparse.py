@@ -27,10 +27,7 @@ from burnish.ops.operator import (
     opaque,
     operator,
     require,
-    require_dtype,
-    require_float,
-    require_rank,
-    require_shape,
+    require_input,
     wide,
 )
 
@@ -42,28 +39,25 @@ Reduction = Callable[[Expr, Axis], Reduce]
 def check_structure(offsets: Tensor, sources: Tensor) -> None:
     """Refuses what is no CSR matrix by its types."""
     for argument, t in (("offsets", offsets), ("sources", sources)):
-        require_rank(t, argument, 1)
-        require_dtype(t, argument, INDEX_DTYPES)
+        require_input(t, argument, 1, dtype=INDEX_DTYPES)
     require(offsets.shape[0] >= 1, "input 'offsets'", f"shape {list(offsets.shape)}", "one position more than vertices")
 
 
 def check_blocks(count: int, offsets: Tensor, pointers: Tensor, places: Tensor, rows: int) -> None:
     """Refuses what are by their types no edges in order of blocks of ``rows`` of ``count`` sources."""
-    require_rank(offsets, "offsets", 1)
-    require_dtype(offsets, "offsets", INDEX_DTYPES)
-    require_dtype(places, "places", ("uint16",))
-    require_dtype(pointers, "pointers", ("int32",))
+    require_input(offsets, "offsets", 1, dtype=INDEX_DTYPES)
+    require_input(places, "places", dtype=("uint16",))
+    require_input(pointers, "pointers", dtype=("int32",))
     require(0 < rows <= 1 << 16, "attribute 'rows'", rows, f"1 to {1 << 16}")
-    require_shape(pointers, "pointers", (max(1, -(-count // rows)), offsets.shape[0]))
+    require_input(pointers, "pointers", shape=(max(1, -(-count // rows)), offsets.shape[0]))
 
 
 def check_transpose(rows: int, sources: Tensor, *transpose: Tensor | None) -> None:
     """Refuses a transpose of another size: all of its tensors or none, as many edges, a position more than ``rows``."""
     given = [t for t in transpose if t is not None]
     require(len(given) in (0, len(transpose)), "inputs", f"{len(given)} of the transpose's tensors", "all or none")
-    for number, t in enumerate(given):
-        require_dtype(t, "offsets_t" if not number else "sources_t", INDEX_DTYPES)
-        require_shape(t, "offsets_t" if not number else "sources_t", sources.shape if number else (rows + 1,))
+    for t, argument, shape in zip(given, ("offsets_t", "sources_t"), ((rows + 1,), sources.shape), strict=False):
+        require_input(t, argument, shape=shape, dtype=INDEX_DTYPES)
 
 
 def at(index: Tensor, position: Expr) -> Expr:
@@ -147,8 +141,7 @@ def aggregate(
     The structure is as the module says (CSR by the vertex an edge leads to). Edges may come in any order and repeat.
     """
     check_structure(offsets, sources)
-    require_rank(x, "x", 2, "[U, F]")
-    require_float(x, "x")
+    require_input(x, "x", 2, "[U, F]", dtype=FLOATS)
     require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
     check_transpose(x.shape[0], sources, offsets_t, sources_t)
     shape, most = (offsets.shape[0] - 1, x.shape[1]), reduction == "max"
@@ -193,14 +186,12 @@ def aggregate_blocks(
     ``offsets`` [V + 1] counts the edges of vertices. ``reduction``: sum or mean. ``weights`` [E], in the order of
     ``places`` (``csr_block_weights``): factors of the rows, as in :data:`aggregate_weighted`.
     """
-    require_rank(x, "x", 2, "[U, F]")
-    require_float(x, "x")
+    require_input(x, "x", 2, "[U, F]", dtype=FLOATS)
     check_blocks(x.shape[0], offsets, pointers, places, rows)
     require(reduction in ("sum", "mean"), "attribute 'reduction'", reduction, "sum, mean")
     shape, edges = (offsets.shape[0] - 1, x.shape[1]), places.shape[0]
     if weights is not None:
-        require_dtype(weights, "weights", (x.dtype,))
-        require_shape(weights, "weights", places.shape)
+        require_input(weights, "weights", shape=places.shape, dtype=(x.dtype,))
 
     def over(v: Expr, f: Expr) -> Expr:
         b = reduce_axis(pointers.shape[0], "b")
@@ -239,14 +230,12 @@ def aggregate_equal(
     """
     check_structure(offsets, sources)
     for argument, t in (("near", near), ("far", far)):
-        require_rank(t, argument, 2)
-        require_float(t, argument)
-    require_shape(near, "near", (offsets.shape[0] - 1, far.shape[1]))
+        require_input(t, argument, 2, dtype=FLOATS)
+    require_input(near, "near", shape=(offsets.shape[0] - 1, far.shape[1]))
     if values is not None:
-        require_shape(values, "values", far.shape)
+        require_input(values, "values", shape=far.shape)
     if weights is not None:
-        require_shape(weights, "weights", sources.shape)
-        require_dtype(weights, "weights", (near.dtype,))
+        require_input(weights, "weights", shape=sources.shape, dtype=(near.dtype,))
     none = wrap(0, far.dtype)
 
     def element(v: Expr, f: Expr) -> Expr:
@@ -265,8 +254,7 @@ def aggregate_equal(
 @operator
 def csr_degrees(name: str, offsets: Tensor, *, dtype: str = "float32") -> Tensor:
     """The number of edges that lead to each vertex [V, 1], but at least 1: what a mean divides by."""
-    require_rank(offsets, "offsets", 1)
-    require_dtype(offsets, "offsets", INDEX_DTYPES)
+    require_input(offsets, "offsets", 1, dtype=INDEX_DTYPES)
     require(dtype in FLOATS, "attribute 'dtype'", dtype, ", ".join(FLOATS))
     return compute((offsets.shape[0] - 1, 1), lambda v, one: degree(offsets, v, dtype), name)
 
@@ -301,10 +289,8 @@ def segment_reduce(name: str, values: Tensor, segments: Tensor, *, extent: int, 
 
     ``segments`` [E]: the segment of each row, in any order: an edge list's targets (``scatter`` in other libraries).
     """
-    require_rank(values, "values", 2, "[E, F]")
-    require_float(values, "values")
-    require_dtype(segments, "segments", INDEX_DTYPES)
-    require_shape(segments, "segments", values.shape[:1])
+    require_input(values, "values", 2, "[E, F]", dtype=FLOATS)
+    require_input(segments, "segments", shape=values.shape[:1], dtype=INDEX_DTYPES)
     require(reduction in REDUCTIONS, "attribute 'reduction'", reduction, ", ".join(REDUCTIONS))
     return placeholder((extent, values.shape[1]), values.dtype, name)
 

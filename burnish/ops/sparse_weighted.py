@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 from burnish.errors import ModelError
-from burnish.loops.expr import Expr, equal, select, wrap
+from burnish.loops.expr import FLOATS, Expr, equal, select, wrap
 from burnish.loops.tensor import Tensor, compute, reduce_axis, rows_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.csr import transposed, transposed_order
-from burnish.ops.operator import (
-    Application,
-    differentiated,
-    internal,
-    operator,
-    require,
-    require_dtype,
-    require_float,
-    require_rank,
-    require_shape,
-)
+from burnish.ops.operator import Application, differentiated, internal, operator, require, require_input
 from burnish.ops.sparse import AGAIN, INDEX_DTYPES, at, check_structure, check_transpose, some
 
 
@@ -29,8 +19,8 @@ def aggregate_ties(name: str, near: Tensor, far: Tensor, weights: Tensor, offset
     edge, are equal to that of ``near`` [V, F].
     """
     check_structure(offsets, sources)
-    require_shape(near, "near", (offsets.shape[0] - 1, far.shape[1]))
-    require_shape(weights, "weights", sources.shape)
+    require_input(near, "near", shape=(offsets.shape[0] - 1, far.shape[1]))
+    require_input(weights, "weights", shape=sources.shape)
 
     def element(v: Expr, f: Expr) -> Expr:
         e = rows_axis(offsets, v, sources.shape[0])
@@ -90,15 +80,12 @@ def aggregate_weighted(
     gradient is asked of, so that none has to be gathered.
     """
     check_structure(offsets, sources)
-    require_rank(x, "x", 2, "[U, F]")
-    require_float(x, "x")
-    require_dtype(weights, "weights", (x.dtype,))
-    require_shape(weights, "weights", sources.shape)
+    require_input(x, "x", 2, "[U, F]", dtype=FLOATS)
+    require_input(weights, "weights", shape=sources.shape, dtype=(x.dtype,))
     require(reduction in ("sum", "max"), "attribute 'reduction'", reduction, "sum, max")
     check_transpose(x.shape[0], sources, offsets_t, sources_t)
     if edges_t is not None:
-        require_shape(edges_t, "edges_t", sources.shape)
-        require_dtype(edges_t, "edges_t", (*INDEX_DTYPES, x.dtype))
+        require_input(edges_t, "edges_t", shape=sources.shape, dtype=(*INDEX_DTYPES, x.dtype))
     shape, over = (offsets.shape[0] - 1, x.shape[1]), max_over if reduction == "max" else sum_over
 
     def element(v: Expr, f: Expr) -> Expr:
@@ -138,17 +125,16 @@ def edge_dot(
 
     With ``weights`` [E] and ``most`` [V, F]: over the features at which weight times ``x`` is that maximum.
     """
-    require_rank(x, "x", 2, "[U, F]")
-    require_float(x, "x")
-    require_dtype(y, "y", (x.dtype,))
-    require_shape(y, "y", (y.shape[0], x.shape[1]))
+    require_input(x, "x", 2, "[U, F]", dtype=FLOATS)
+    require_input(y, "y", dtype=(x.dtype,))
+    require_input(y, "y", shape=(y.shape[0], x.shape[1]))
     for argument, t in (("sources", sources), ("targets", targets)):
-        require_dtype(t, argument, INDEX_DTYPES)
-    require_shape(targets, "targets", sources.shape)
+        require_input(t, argument, dtype=INDEX_DTYPES)
+    require_input(targets, "targets", shape=sources.shape)
     require((weights is None) == (most is None), "inputs", "weights or most", "both or none")
     if weights is not None and most is not None:
-        require_shape(weights, "weights", sources.shape)
-        require_shape(most, "most", y.shape)
+        require_input(weights, "weights", shape=sources.shape)
+        require_input(most, "most", shape=y.shape)
 
     def element(e: Expr) -> Expr:
         f = reduce_axis(x.shape[1], "f")

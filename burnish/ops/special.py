@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from burnish.loops.expr import Expr, all_of, cast, equal, math, select, wrap
+from burnish.loops.expr import FLOATS, Expr, all_of, cast, equal, math, select, wrap
 from burnish.loops.tensor import Tensor, compute
-from burnish.ops.operator import Application, Gradient, Operator, differentiated, named_operator, require_float
+from burnish.ops.operator import Application, Gradient, Operator, differentiated, named_operator, require_input
 
 PI = 3.141592653589793
 INFINITY = float("inf")
@@ -114,7 +114,7 @@ def _erfinv_gradient(a: Application) -> list[str | None]:
 
 def _operator(name: str, words: str, element: Callable[[Expr], Expr], gradient: Gradient) -> Operator:
     def define(stage: str, x: Tensor) -> Tensor:
-        require_float(x, "x")
+        require_input(x, "x", dtype=FLOATS)
         return compute(x.shape, lambda *i: cast(x.dtype, element(cast("float64", wrap(x[i])))), stage)
 
     return differentiated(gradient)(named_operator(name, define, f"Element-wise {words}."))

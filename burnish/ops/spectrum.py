@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 
+from burnish.loops.expr import FLOATS
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.fourier import transform_parts
 from burnish.ops.native.fourier import dft_call
 from burnish.ops.native.lines import cumprod_call, determinant_call
 from burnish.ops.operator import (
+    NUMBERS,
     Application,
     Composed,
     accumulator_dtype,
@@ -19,8 +21,7 @@ from burnish.ops.operator import (
     normal_axis,
     opaque,
     require,
-    require_float,
-    require_number,
+    require_input,
 )
 from burnish.ops.terms import GraphTerm
 
@@ -74,7 +75,7 @@ def dft(name: str, x: Tensor, *, axis: int, length: int, inverse: bool = False, 
     The input is cut, or filled with zeros, to ``length``. ``onesided`` gives the first half of a real input's result,
     or, of the ``inverse``, takes that half and gives real numbers.
     """
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     ok = len(x.shape) > 1 and x.shape[-1] in (1, 2)
     require(ok, "input 'x'", f"shape {list(x.shape)}", "[..., 1] or [..., 2]")
     dim = normal_axis(axis, len(x.shape))
@@ -114,7 +115,7 @@ def _cumprod_terms(a: Application) -> list[str]:
 @opaque(_cumprod, cumprod_call)
 def cumprod(name: str, x: Tensor, *, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
     """Running product along ``axis``; ``exclusive`` leaves the element itself out, ``reverse`` runs from the end."""
-    require_number(x, "x")
+    require_input(x, "x", dtype=NUMBERS)
     require(x.shape[normal_axis(axis, len(x.shape))] > 0, "input 'x'", f"shape {list(x.shape)}", "some elements")
     return placeholder(x.shape, x.dtype, name)
 
@@ -146,7 +147,7 @@ def _determinant_gradient(a: Application) -> list[str | None]:
 @opaque(_determinant, determinant_call)
 def determinant(name: str, x: Tensor) -> Tensor:
     """The determinants of square matrices ``x`` [..., N, N]."""
-    require_float(x, "x")
+    require_input(x, "x", dtype=FLOATS)
     ok = len(x.shape) > 1 and x.shape[-1] == x.shape[-2]
     require(ok, "input 'x'", f"shape {list(x.shape)}", "square matrices")
     return placeholder(x.shape[:-2], x.dtype, name)

@@ -6,7 +6,7 @@ import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.tokens import count_ngrams_call, pool_of
-from burnish.ops.operator import Floats, Ints, internal, opaque, require, require_dtype
+from burnish.ops.operator import Floats, Ints, internal, opaque, require, require_input
 
 
 def _count_ngrams(
@@ -58,7 +58,7 @@ def count_ngrams(
     ``starts``: where the n-grams of 1, 2, … tokens begin in the pool; ``indexes``: where each is counted; ``lengths``:
     the least and the greatest that are counted; ``skips``: how many tokens may lie between two of an n-gram.
     """
-    require_dtype(x, "x", ("int64", "int32"))
+    require_input(x, "x", dtype=("int64", "int32"))
     require(len(x.shape) in (1, 2), "input 'x'", f"shape {list(x.shape)}", "[C] or [N, C]")
     require(mode in ("TF", "IDF", "TFIDF"), "attribute 'mode'", mode, "TF, IDF, TFIDF")
     return placeholder((*x.shape[:-1], max(indexes, default=-1) + 1), "float32", name)

@@ -18,9 +18,7 @@ from burnish.ops.operator import (
     internal,
     operator,
     require,
-    require_dtype,
-    require_rank,
-    require_shape,
+    require_input,
 )
 
 FEW = 16  # output channels below which phases are computed as channels, to fill vectors
@@ -134,7 +132,7 @@ def transposed_weight(
 
     [O, SH, SW, C / groups, TH, TW], or [O * SH * SW, C / groups, TH, TW] where phases are channels.
     """
-    require_rank(weight, "weight", 4, "[C, O / groups, KH, KW]")
+    require_input(weight, "weight", 4, "[C, O / groups, KH, KW]")
     require_window(strides, pads, dilations)
     require_groups(groups, weight.shape[0], weight.shape[1] * groups)
     window = _window_of(weight.shape, strides, pads, dilations, groups)
@@ -260,18 +258,18 @@ def _transposed_size(
     groups: int,
 ) -> tuple[int, int]:
     """Output height and width, after all arguments are checked."""
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[C, O / groups, KH, KW]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 4, "[C, O / groups, KH, KW]")
     require_window(strides, pads, dilations)
-    require_dtype(x, "x", FLOATS)
-    require_dtype(weight, "weight", (x.dtype,))
+    require_input(x, "x", dtype=FLOATS)
+    require_input(weight, "weight", dtype=(x.dtype,))
     require(len(output_padding) == 2, "attribute 'output_padding'", list(output_padding), "two integers")
     outputs = weight.shape[1] * groups
     require_groups(groups, x.shape[1], outputs)
     found = f"shape {list(weight.shape)}"
     require(weight.shape[0] == x.shape[1], "input 'weight'", found, f"{x.shape[1]} input channels first")
     if bias is not None:
-        require_shape(bias, "bias", (outputs,))
+        require_input(bias, "bias", shape=(outputs,))
     height, width = (
         (x.shape[2 + d] - 1) * strides[d]
         + dilations[d] * (weight.shape[2 + d] - 1)

@@ -6,7 +6,7 @@ import numpy as np
 
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.native.trees import AGGREGATES, COLUMN, tree_ensemble_call
-from burnish.ops.operator import Refused, differentiated, internal, opaque, require, require_dtype, require_rank
+from burnish.ops.operator import Refused, differentiated, internal, opaque, require, require_input
 
 
 def packed_trees(
@@ -50,10 +50,10 @@ def packed_trees(
     made[:, 1] = np.where(ends, np.arange(len(order)) - 1, np.asarray(pair, np.int64)[order])
     made[:, 2:] = np.where(ends, np.nan, thresholds[order]).astype("<f8").view(np.uint32).reshape(-1, 2)
     made[ends, 2] = nodes[order[ends], 3]
-    told = ~np.isnan(weights)
-    if weights.shape[1] == 1 or not len(weights) or told.sum(1).max() > 1:
+    present = ~np.isnan(weights)
+    if weights.shape[1] == 1 or not len(weights) or present.sum(1).max() > 1:
         return np.asarray(starts, np.uint32), made, weights, np.zeros(0, np.uint32)
-    target = told.argmax(1)
+    target = present.argmax(1)
     return np.asarray(starts, np.uint32), made, weights[np.arange(len(weights)), target][:, None], target.astype("u4")
 
 
@@ -113,11 +113,10 @@ def tree_ensemble(
     a leaf says nothing; or [leaves, 1], of the target ``places`` [leaves] each, which is empty otherwise. ``silent``:
     the result where none says anything. Roots, nodes and places are uint32.
     """
-    require_rank(x, "x", 2, "[N, F]")
+    require_input(x, "x", 2, "[N, F]")
     for t, argument, shape in ((roots, "roots", "[trees]"), (nodes, "nodes", "[nodes, 4]"), (places, "places", "[N]")):
-        require_dtype(t, argument, ("uint32",))
-        require_rank(t, argument, shape.count(",") + 1, shape)
-    require_rank(weights, "weights", 2, "[leaves, targets]")
+        require_input(t, argument, shape.count(",") + 1, shape, dtype=("uint32",))
+    require_input(weights, "weights", 2, "[leaves, targets]")
     wanted = (places.shape[0], 1) if places.shape[0] else (weights.shape[0], targets)
     require(weights.shape == wanted, "input 'weights'", f"shape {list(weights.shape)}", f"shape {list(wanted)}")
     require(aggregate in AGGREGATES, "attribute 'aggregate'", aggregate, ", ".join(AGGREGATES))

@@ -13,7 +13,7 @@ from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.ops.convolution import require_groups
 from burnish.ops.interpolation import entry, matrices
-from burnish.ops.operator import Ints, declare, internal, operator, require, require_rank
+from burnish.ops.operator import Ints, declare, internal, operator, require, require_input
 
 BLOCK = 1 << 9  # windows whose weights are transformed at a time: a product that BLAS leaves to one thread
 TILES = (2, 4)  # the sizes m there are
@@ -50,8 +50,8 @@ def winograd_conv2d(
     padded inputs of a tile, ``name.rows`` [p, c, q, s] and ``name.data`` [q, r, c, p] (``B^T d B``), ``name.product``
     [i, j, oc, p], a sum over the phases q of i and r of j, ``name.columns`` [p, oc, a, j], ``name``.
     """
-    require_rank(x, "x", 4, "[N, C, H, W]")
-    require_rank(weight, "weight", 4, "[n, n, O, C / groups]")
+    require_input(x, "x", 4, "[N, C, H, W]")
+    require_input(weight, "weight", 4, "[n, n, O, C / groups]")
     require(m in TILES, "attribute 'm'", m, f"one of {list(TILES)}")
     batch, channels, height, width = x.shape
     n_h, n_w, outputs, depth = weight.shape

@@ -33,16 +33,15 @@ def build(
     buffers: Sequence[Interval] = (),
     in_place: Sequence[tuple[str, str]] = (),
     states: Mapping[str, np.ndarray] | None = None,
-    own_form: bool = False,
-    driven_by: str = "",
+    driven_by: str | None = None,
 ) -> Executable:
     """The executable of ``objects`` (kernel symbol -> ELF object); the other arguments are those of ``Executable``.
-    ``states``: the initial value of each, by name. ``own_form``: objects are what a device runs, but for those that
-    are ELF: of the CPU ``driven_by``, a fingerprint as ``target``, which drives the device.
+    ``states``: the initial value of each, by name. ``driven_by``: objects are what a device runs, but for those that
+    are ELF: of the CPU of this fingerprint, as ``target`` is one, which drives the device; "" where none does.
 
     Raises LinkError, TargetError for a machine without a driver, and VerificationError.
     """
-    if own_form:
+    if driven_by is not None:
         code = archive(machine_of(target), objects)
         driven = any(is_elf(own) for own in objects.values())
         driver = driver_image(driven_by.partition("/")[0]) if driven else Image(code.machine, b"", {})

@@ -11,19 +11,17 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from burnish.comm.protocol import Comm
 from burnish.errors import ArtifactError
 from burnish.loops.sizes import valued
-from burnish.ops.operator import Operator
 from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import address_of, numpy_dtype, round_up
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.elf import is_elf
-from burnish.runtime.executable import CopyStep, Executable, Host, KernelCall, Pointer, Slot
+from burnish.runtime.executable import CopyStep, Host, KernelCall, Pointer, Slot
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.link import link
 from burnish.runtime.pool import ThreadPool
-from burnish.runtime.runner import call_extern, find_extern, stamp
+from burnish.runtime.runner import ExecutableInstance, call_extern, stamp
 from burnish.runtime.sized import Sized
 from burnish.runtime.steps import Repeat, array_at
 
@@ -43,15 +41,7 @@ class Device(Protocol):
 class OwnRunner(Protocol):
     """A device that executes all steps of an executable itself, on memory of its own."""
 
-    def runner(
-        self,
-        executable: Executable,
-        kernels: Mapping[str, bytes],
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None,
-    ) -> Any:
+    def runner(self, instance: ExecutableInstance, kernels: Mapping[str, bytes]) -> Any:
         """As :meth:`DeviceCode.runner`."""
 
 
@@ -159,18 +149,11 @@ class DeviceCode:
     workers: Alone | ThreadPool = field(default_factory=Alone)
     image: LoadedImage | None = None
 
-    def runner(
-        self,
-        executable: Executable,
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None,
-    ) -> Any:
+    def runner(self, instance: ExecutableInstance) -> Any:
         """Runner that executes the steps."""
         if isinstance(self.device, OwnRunner):
-            return self.device.runner(executable, self.kernels, params, state, externs, comm)
-        return DeviceRunner(executable, self, params, state, externs, comm)
+            return self.device.runner(instance, self.kernels)
+        return DeviceRunner(instance, self)
 
 
 class DeviceRunner:
@@ -178,20 +161,13 @@ class DeviceRunner:
     :class:`~burnish.runtime.runner.CpuRunner`.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        code: DeviceCode,
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None,
-    ) -> None:
+    def __init__(self, instance: ExecutableInstance, code: DeviceCode) -> None:
         """Raises ArtifactError as CpuRunner."""
+        executable = instance.executable
         self.executable, self._code = executable, code
-        self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
-        self._collectives = Collectives(executable.steps, comm)
-        self._bases = {"param": address_of(params), "state": address_of(state)}
+        self._operators = instance.operators()
+        self._collectives = Collectives(executable.steps, instance.comm)
+        self._bases = {"param": address_of(instance.params), "state": address_of(instance.state)}
         self.io = [0]  # where the arena is
         self.runtime: Any = SimpleNamespace(scratch_stride=0, scratch=None)
         workers = code.workers

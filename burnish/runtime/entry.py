@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -12,7 +13,7 @@ from burnish.runtime.image import Image
 from burnish.runtime.link import link
 from burnish.runtime.pool_ir import pool_ir
 
-# The structures are laid out like those of abi.py.
+# The structures are laid out like those of abi.py. ``fields %Type %base: type name, …`` loads fields (``_loads``).
 _TYPES = """
 ; What kernels see: parallel, pool, scratch, bytes of scratch per thread, threads, time stamps or null, entropy.
 %Runtime = type { ptr, ptr, ptr, i64, i64, ptr, i64 }
@@ -31,16 +32,7 @@ _RUN = """
 ; rt->profile is not null, it receives one struct timespec before every call and one after the last.
 define void @burnish_run(ptr %plan, ptr %io, ptr %rt) nounwind {
 entry:
-  %calls.at = getelementptr %Plan, ptr %plan, i64 0, i32 0
-  %calls = load ptr, ptr %calls.at
-  %count.at = getelementptr %Plan, ptr %plan, i64 0, i32 1
-  %count = load i64, ptr %count.at
-  %patches.at = getelementptr %Plan, ptr %plan, i64 0, i32 2
-  %patches = load ptr, ptr %patches.at
-  %n.at = getelementptr %Plan, ptr %plan, i64 0, i32 3
-  %n = load i64, ptr %n.at
-  %clock.at = getelementptr %Plan, ptr %plan, i64 0, i32 4
-  %clock = load ptr, ptr %clock.at
+  fields %Plan %plan: ptr calls, i64 count, ptr patches, i64 n, ptr clock
   %profile.at = getelementptr %Runtime, ptr %rt, i64 0, i32 5
   %profile = load ptr, ptr %profile.at
   %profiling = icmp ne ptr %profile, null
@@ -89,11 +81,7 @@ _COPY = """
 ; Copies bytes: its arguments are the target, the source and, in place of an address, their number.
 define void @burnish_copy(ptr %args, ptr %rt) nounwind {
 entry:
-  %target = load ptr, ptr %args
-  %source.at = getelementptr ptr, ptr %args, i64 1
-  %source = load ptr, ptr %source.at
-  %count.at = getelementptr i64, ptr %args, i64 2
-  %count = load i64, ptr %count.at
+  fields %args: ptr target, ptr source, i64 count
   %words = and i64 %count, -8
   br label %word
 word:
@@ -130,12 +118,7 @@ define void @burnish_count(ptr %args, ptr %rt) nounwind {
 entry:
   %source = load ptr, ptr %args
   %given = load i64, ptr %source
-  %bound.at = getelementptr i64, ptr %args, i64 1
-  %bound = load i64, ptr %bound.at
-  %count.at = getelementptr i64, ptr %args, i64 2
-  %count = load i64, ptr %count.at
-  %places.at = getelementptr ptr, ptr %args, i64 3
-  %places = load ptr, ptr %places.at
+  fields %args + 1: i64 bound, i64 count, ptr places
   %beyond = icmp sgt i64 %given, %bound
   %most = select i1 %beyond, i64 %bound, i64 %given
   %below = icmp slt i64 %most, 0
@@ -162,9 +145,7 @@ _FLOW = """
 define void @burnish_place(ptr %args, ptr %rt) nounwind {
 entry:
   %own = alloca [3 x i64]
-  %target = load ptr, ptr %args
-  %source.at = getelementptr ptr, ptr %args, i64 1
-  %source = load ptr, ptr %source.at
+  fields %args: ptr target, ptr source
   %round.at = getelementptr ptr, ptr %args, i64 2
   %where = load ptr, ptr %round.at
   %round = load i64, ptr %where
@@ -210,9 +191,7 @@ entry:
   %taken = icmp ne i8 %value, 0
   %at = select i1 %taken, i64 1, i64 3
   %calls.at = getelementptr i64, ptr %args, i64 %at
-  %calls = load ptr, ptr %calls.at
-  %count.at = getelementptr i64, ptr %calls.at, i64 1
-  %count = load i64, ptr %count.at
+  fields %calls.at: ptr calls, i64 count
   call void @burnish_calls(ptr %calls, i64 %count, ptr %rt)
   ret void
 }
@@ -221,19 +200,7 @@ entry:
 ; on, and of the number of the round; then the calls before the first round and their number, and those of each round.
 define void @burnish_while(ptr %args, ptr %rt) nounwind {
 entry:
-  %limit.at = load ptr, ptr %args
-  %condition.at = getelementptr ptr, ptr %args, i64 1
-  %condition = load ptr, ptr %condition.at
-  %round.at = getelementptr ptr, ptr %args, i64 2
-  %round = load ptr, ptr %round.at
-  %before.at = getelementptr ptr, ptr %args, i64 3
-  %before = load ptr, ptr %before.at
-  %before.count.at = getelementptr i64, ptr %args, i64 4
-  %before.count = load i64, ptr %before.count.at
-  %body.at = getelementptr ptr, ptr %args, i64 5
-  %body = load ptr, ptr %body.at
-  %body.count.at = getelementptr i64, ptr %args, i64 6
-  %body.count = load i64, ptr %body.count.at
+  fields %args: ptr limit.at, ptr condition, ptr round, ptr before, i64 before.count, ptr body, i64 body.count
   %limit = load i64, ptr %limit.at
   call void @burnish_calls(ptr %before, i64 %before.count, ptr %rt)
   br label %test
@@ -261,19 +228,7 @@ _REPEAT = """
 ; the last, at an odd one), bytes a round, and two flags: one round behind, backwards.
 define void @burnish_repeat(ptr %args, ptr %rt) nounwind {
 entry:
-  %rounds = load i64, ptr %args
-  %once.at = getelementptr i64, ptr %args, i64 1
-  %once = load i64, ptr %once.at
-  %calls.at = getelementptr i64, ptr %args, i64 2
-  %calls = load ptr, ptr %calls.at
-  %even.end.at = getelementptr i64, ptr %args, i64 3
-  %even.end = load i64, ptr %even.end.at
-  %odd.begin.at = getelementptr i64, ptr %args, i64 4
-  %odd.begin = load i64, ptr %odd.begin.at
-  %odd.end.at = getelementptr i64, ptr %args, i64 5
-  %odd.end = load i64, ptr %odd.end.at
-  %moves.at = getelementptr i64, ptr %args, i64 6
-  %moves = load i64, ptr %moves.at
+  fields %args: i64 rounds, i64 once, ptr calls, i64 even.end, i64 odd.begin, i64 odd.end, i64 moves
   %moving = getelementptr i64, ptr %args, i64 7
   br label %round
 round:
@@ -286,19 +241,7 @@ pointer:
   br i1 %pointing, label %move, label %begin
 move:
   %p = getelementptr %Pointer, ptr %moving, i64 %m
-  %where = load ptr, ptr %p
-  %first.at = getelementptr %Pointer, ptr %p, i64 0, i32 1
-  %first = load ptr, ptr %first.at
-  %even.at = getelementptr %Pointer, ptr %p, i64 0, i32 2
-  %even = load ptr, ptr %even.at
-  %odd.at = getelementptr %Pointer, ptr %p, i64 0, i32 3
-  %odd = load ptr, ptr %odd.at
-  %stride.at = getelementptr %Pointer, ptr %p, i64 0, i32 4
-  %stride = load i64, ptr %stride.at
-  %behind.at = getelementptr %Pointer, ptr %p, i64 0, i32 5
-  %behind = load i64, ptr %behind.at
-  %backwards.at = getelementptr %Pointer, ptr %p, i64 0, i32 6
-  %backwards = load i64, ptr %backwards.at
+  fields %Pointer %p: ptr where, ptr first, ptr even, ptr odd, i64 stride, i64 behind, i64 backwards
   %at = sub i64 %t, %behind
   %after = add i64 %at, 1
   %left = sub i64 %rounds, %after
@@ -343,6 +286,21 @@ exit:
 """
 
 
+_FIELDS = re.compile(r"  fields (%\w+ )?%([\w.]+)(?: \+ (\d+))?: (.+)\n")
+
+
+def _loads(found: re.Match[str]) -> str:
+    """Loads of successive fields: of a structure, or of an array of pointers and numbers of eight bytes."""
+    struct, base, first, fields = found.groups()
+    text = ""
+    for index, (kind, name) in enumerate((field.split() for field in fields.split(", ")), int(first or 0)):
+        place = f"{struct}, ptr %{base}, i64 0, i32 {index}" if struct else f"i64, ptr %{base}, i64 {index}"
+        at = f"{name}.at" if index else base
+        text += f"  %{at} = getelementptr {place}\n" if index else ""
+        text += f"  %{name} = load {kind}, ptr %{at}\n"
+    return text
+
+
 @cache
 def driver_image(triple: str) -> Image:
     """The linked driver for the machine of ``triple``, any CPU of it. Raises TargetError for other machines."""
@@ -353,9 +311,8 @@ def driver_image(triple: str) -> Image:
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
-    text = (
-        f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{_TYPES}{_RUN}{_COPY}{_COUNT}{_FLOW}{_REPEAT}'
-    )
+    own = _FIELDS.sub(_loads, _TYPES + _RUN + _COPY + _COUNT + _FLOW + _REPEAT)
+    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{own}'
     text += pool_ir(system.calls, system.pause)
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()

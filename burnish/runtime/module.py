@@ -32,7 +32,7 @@ from burnish.runtime.image import LoadedImage
 from burnish.runtime.integers import check_integers, known_integers
 from burnish.runtime.pool import available_cores, pool
 from burnish.runtime.quick import QuickCall
-from burnish.runtime.runner import CpuCode, CpuRunner
+from burnish.runtime.runner import CpuCode, CpuRunner, ExecutableInstance
 from burnish.runtime.sized import KEPT, ArenaPlanner, Beginnings, Sized, bind, hints, sized
 from burnish.runtime.state import ModuleStates, state_views
 from burnish.runtime.structures import Structures
@@ -95,7 +95,7 @@ class Module(CompiledBase):
         self._pool, self._code, self._params = code.workers, code, params
         self._state_bytes = allocate(state.nbytes)
         self._state_bytes[:] = state
-        self._runner = code.runner(executable, params, self._state_bytes, self._externs, self._comm)
+        self._runner = code.runner(ExecutableInstance(executable, params, self._state_bytes, self._externs, self._comm))
         self._run = self._runner.run
         self._there = getattr(self._runner, "run_there", None)
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
@@ -452,17 +452,7 @@ def load(
     device: Device | None = None,
     variant: str | None = None,
 ) -> Module:
-    """The module saved in ``path``, ready to run, without LLVM. It is copied into memory: the file may change or go.
-
-    An artifact is a program that runs with all rights of this process. Its checksums find damage, not intent: load only
-    what you trust. ``sha256`` (of the file, as ``sha256sum`` prints it) refuses any other file; ``key`` (bytes) refuses
-    what was not saved with the same ``key``. ``externs``: opaque operators by name that are not Burnish's own; a file
-    holds none of their code. ``comm``: the worker whose collectives the model takes part in. ``device``: what runs
-    the code of a model that was compiled for a machine with a device of its own. ``variant``: the one to take of a file
-    that holds several; by default the one that uses most of what this CPU and the system allow.
-    Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
-    cannot be read or is no regular file.
-    """
+    """The module saved in ``path``, as :func:`burnish.load` says, but for files of other kinds: ArtifactError."""
     executable = files.read(path, sha256, key, variant, device is not None)
     return Module(executable, threads, externs=externs, comm=comm, device=device)
 

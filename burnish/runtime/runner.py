@@ -41,22 +41,31 @@ class _Segment:
 
 
 @dataclass(frozen=True)
+class ExecutableInstance:
+    """Executable with its parameters and state in memory, opaque operators by name, and the rank it takes part as."""
+
+    executable: Executable
+    params: np.ndarray
+    state: np.ndarray
+    externs: Mapping[str, Operator]
+    comm: Comm | None = None
+
+    def operators(self) -> dict[int, Callable[..., Any]]:
+        """Functions of the steps in Python, by number. Raises ArtifactError for an operator that is not known."""
+        steps = enumerate(self.executable.steps)
+        return {i: find_extern(s, self.externs) for i, s in steps if isinstance(s, Host)}
+
+
+@dataclass(frozen=True)
 class CpuCode:
     """CPU code of an executable, in executable memory, and the threads that run it."""
 
     workers: ThreadPool
     image: LoadedImage
 
-    def runner(
-        self,
-        executable: Executable,
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None,
-    ) -> CpuRunner:
+    def runner(self, instance: ExecutableInstance) -> CpuRunner:
         """Runner that executes the steps."""
-        return CpuRunner(executable, self.workers, self.image, params, state, externs, comm)
+        return CpuRunner(instance, self.workers, self.image)
 
 
 class CpuRunner:
@@ -65,31 +74,23 @@ class CpuRunner:
     ``places`` and ``extents`` say of each address that a call enters what it is (``tables.Tables``, ``sized.sized``).
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        workers: ThreadPool,
-        code: LoadedImage,
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None,
-    ) -> None:
+    def __init__(self, instance: ExecutableInstance, workers: ThreadPool, code: LoadedImage) -> None:
         """Raises ArtifactError, naming the step, for an operator that is not known here or is of other types, and for
         collectives without as many workers.
         """
-        self.executable, self._workers, self._code = executable, workers, code
+        executable = self.executable = instance.executable
+        self._workers, self._code = workers, code
         stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
         self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
         self.reseed()
-        tables = StepTables(executable, self._entry, address_of(params), address_of(state))
+        tables = StepTables(executable, self._entry, address_of(instance.params), address_of(instance.state))
         self._begins, self._table, self.args = tables.begins, tables.calls, tables.args
         self.patches, self.places, self.extents = tables.patches, tables.places, tables.extents
         self._counts = tables.counts
         self._given = tables.zero  # how many addresses a call has
         self.io = (ctypes.c_void_p * (1 + self._given))()  # arena, inputs, outputs, values of dimensions; null
-        self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
-        self._collectives = Collectives(executable.steps, comm)
+        self._operators = instance.operators()
+        self._collectives = Collectives(executable.steps, instance.comm)
         self._parts = self._segments()
         run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
         self.native = run(workers.driver.address("burnish_run"))

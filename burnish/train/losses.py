@@ -308,8 +308,8 @@ def label_classes(loss: str | Loss | Graph, outputs: Sequence[TensorType]) -> Ma
 
 def _classes(loss: Loss, outputs: Sequence[TensorType]) -> Mapping[str, tuple[int, int | None]]:
     """Classes of a loss's labels: their number, and the label that is left out; nothing where it has no such method."""
-    told = getattr(loss, "classes", None)
-    return told(outputs) if callable(told) else {}
+    classes_of = getattr(loss, "classes", None)
+    return classes_of(outputs) if callable(classes_of) else {}
 
 
 def add_loss(b: GraphBuilder, loss: str | Loss | Graph, outputs: Sequence[str]) -> str:

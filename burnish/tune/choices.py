@@ -41,8 +41,8 @@ def usable_records(path: str | Path, target: Target, threads: int, cold: bool) -
     if not any((r.target, r.threads, r.cold) == here for r in won):
         held = {(r.target, r.threads, r.cold) for r in won} - {here}
         others = "; ".join(sorted(_setting(*each) for each in held)) or "no winner at all"
-        told = f"records: '{path}' holds no winner for {_setting(*here)}, so that defaults are used; it holds {others}"
-        warnings.warn(told, stacklevel=4)
+        note = f"records: '{path}' holds no winner for {_setting(*here)}, so that defaults are used; it holds {others}"
+        warnings.warn(note, stacklevel=4)
     return records
 
 

@@ -30,11 +30,11 @@ class RestartingWorker:
         """Result of a job. Raises Failure, with the last progress, if there is none; WorkerError without workers."""
         if self._worker is None:
             self._worker = self._start()
-        told: Any = None
+        last_sign: Any = None
 
         def hear(value: Any) -> None:
-            nonlocal told
-            told = value
+            nonlocal last_sign
+            last_sign = value
 
         try:
             self._worker.submit(function, arguments, limits)
@@ -46,7 +46,7 @@ class RestartingWorker:
             self._worker = None
             self._lost()
         if outcome.kind != "ok":
-            raise Failure(outcome.kind, outcome.detail, told) from outcome.known_error()
+            raise Failure(outcome.kind, outcome.detail, last_sign) from outcome.known_error()
         return outcome.value
 
     def end(self) -> None:

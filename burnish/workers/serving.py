@@ -41,14 +41,14 @@ def serve(end: socket.socket, allocate: Allocate = ordinary) -> None:
         _line.send({"began": True}, "begin")
         while True:
             text, arrays = _line.receive_encoded()
-            told = run(text, arrays)
+            reply = run(text, arrays)
             for stream in (sys.stdout, sys.stderr):  # the owner may end this process once it has the outcome
                 stream.flush()
             try:
-                _line.send(told, told.pop("where", "error"))
+                _line.send(reply, reply.pop("where", "error"))
             except ParameterError as error:
                 _line.send({"error": report(error)}, "error")
-            del text, arrays, told  # not for as long as the next job takes to come
+            del text, arrays, reply  # not for as long as the next job takes to come
 
 
 def run(text: str, arrays: list[Array]) -> dict[str, Any]:

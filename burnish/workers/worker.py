@@ -84,7 +84,7 @@ class Worker:
         self.submit(function, arguments, limits, where)
         return self.outcome()
 
-    def outcome(self, progress: Callable[[Any], None] = lambda told: None) -> JobOutcome:
+    def outcome(self, progress: Callable[[Any], None] = lambda _: None) -> JobOutcome:
         """The outcome of its job, once there is one; ``progress`` is given what the job tells until then."""
         while True:
             for _, event in wait([self]):
@@ -106,25 +106,25 @@ class Worker:
         After an outcome but ``ok`` and ``error`` the worker is ended.
         """
         try:
-            told = self.line.receive()
+            message = self.line.receive()
         except (EOFError, OSError):
             return self.died()
         except (ValueError, LookupError, TypeError, AttributeError) as wrong:
             self.end()
             return JobOutcome("crashed", detail=f"sent what is no message ({type(wrong).__name__}: {wrong})")
-        if "began" in told:
+        if "began" in message:
             self._began = True
             self._wait_anew()
             return None
-        if "progress" in told:
+        if "progress" in message:
             self._wait_anew()
-            return JobProgress(told["progress"])
-        if "result" in told:
-            return JobOutcome("ok", told["result"])
-        if "memory" in told:
+            return JobProgress(message["progress"])
+        if "result" in message:
+            return JobOutcome("ok", message["result"])
+        if "memory" in message:
             self.end()
-            return JobOutcome("out of memory", detail=told["memory"])
-        error = told["error"]
+            return JobOutcome("out of memory", detail=message["memory"])
+        error = message["error"]
         return JobOutcome("error", detail=f"{error['type']}: {error['message']}", error=error)
 
     def died(self) -> JobOutcome:
@@ -172,8 +172,8 @@ def wait(workers: Iterable[Worker], timeout: float | None = None) -> list[tuple[
     times = [worker.limit_at - now for worker in each if worker.limit_at is not None]
     least = min([*times, *([] if timeout is None else [timeout])], default=None)
     numbers = {worker.line.fileno(): worker for worker in each}
-    told = connection.wait([*numbers], None if least is None else max(0.0, least))
-    ready = {numbers[number] for number in told if isinstance(number, int)}
+    woken = connection.wait([*numbers], None if least is None else max(0.0, least))
+    ready = {numbers[number] for number in woken if isinstance(number, int)}
     found: list[tuple[Worker, JobProgress | JobOutcome]] = []
     for worker in each:
         if worker in ready:

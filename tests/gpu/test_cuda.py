@@ -27,6 +27,7 @@ from burnish.runtime.device import unpacked
 from burnish.runtime.executable import Collective
 from burnish.runtime.gpu import cuda, driver
 from burnish.runtime.gpu.cuda import CudaDevice
+from burnish.runtime.runner import ExecutableInstance
 from tests.gpu.driver import emulated_gpu
 from tests.gpu.test_rounds import running
 from tests.parallel.networks import NETWORKS, TRAIN, batch_of, step_of, trained_alone
@@ -79,7 +80,7 @@ def test_addresses_are_multiples_of_what_is_moved_at_once(
     monkeypatch.setattr(driver, "require", lambda name, extra: books)
     monkeypatch.setattr(cuda, "first_gpu", driver.Gpu)
     state = np.zeros(executable.state_offsets[-1], np.uint8)
-    runner = CudaDevice().runner(executable, kernels, executable.params, state, {}, None)
+    runner = CudaDevice().runner(ExecutableInstance(executable, executable.params, state, {}), kernels)
     given = [np.zeros(spec.nbytes, np.uint8).ctypes.data for spec in (*executable.inputs, *executable.outputs)]
     runner.run(given, None)  # type: ignore[arg-type]
     assert books.launches

@@ -12,7 +12,7 @@ import pytest
 
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.nest import ANNOTATIONS, PARALLEL, Arrangement, CandidateNests, NestLevel, main_stage, statement
+from burnish.kernels.nest import ANNOTATIONS, Arrangement, CandidateNests, LoopKind, NestLevel, main_stage, statement
 from burnish.kernels.scheduled import ScheduledNests
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
@@ -170,7 +170,7 @@ def described(nest: CandidateNests, row: int, copied: int) -> list[tuple[int, st
     loops: list[tuple[int, str]] = []
     for k in own_levels(nest, row, copied):
         extent, code = int(nest.extent[k, row]), int(nest.annotation[k, row])
-        if code == PARALLEL and loops and loops[-1][1] == "parallel":
+        if code == LoopKind.PARALLEL and loops and loops[-1][1] == "parallel":
             loops[-1] = (loops[-1][0] * extent, "parallel")
         else:
             loops.append((extent, ANNOTATIONS[code]))
@@ -199,7 +199,7 @@ def test_nests_are_those_of_the_schedules(name: str) -> None:
         copied = -1 if template.name != "conv2d_transpose_phases" else 3 if choice["tile_h"] == 1 else 2
         real = [(loop.extent, loop.kind) for loop in loops if loop.extent > 1]
         assert described(nest, row, copied) == real, choice
-        inner = [k for k in own_levels(nest, row, copied) if nest.annotation[k, row] != PARALLEL]
+        inner = [k for k in own_levels(nest, row, copied) if nest.annotation[k, row] != LoopKind.PARALLEL]
         compare_strides(made, store, loops, nest, row, inner)
     assert valid >= 2
 

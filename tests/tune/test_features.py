@@ -10,17 +10,7 @@ import pytest
 from burnish.kernels.cpu.conv import DIRECT_CONV
 from burnish.kernels.cpu.matmul import MATMUL
 from burnish.kernels.cpu.winograd import WINOGRAD_CONV
-from burnish.kernels.nest import (
-    ANNOTATIONS,
-    PARALLEL,
-    SERIAL,
-    UNROLL,
-    VECTORIZE,
-    CandidateNests,
-    NestLevel,
-    main_stage,
-    statement,
-)
+from burnish.kernels.nest import ANNOTATIONS, CandidateNests, LoopKind, NestLevel, main_stage, statement
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
 from burnish.loops.expr import ITEM_BYTES, maximum
@@ -67,12 +57,12 @@ def small_nest() -> CandidateNests:
     """y[48, 96] = x[48, 64] w[64, 96] in tiles of 6 rows; for the second candidate of 5, the last one partial."""
     rows = np.array([6, 5])
     levels = [
-        NestLevel(1, 3, 32, PARALLEL),
+        NestLevel(1, 3, 32, LoopKind.PARALLEL),
         NestLevel(0, -(-48 // rows), rows),
         NestLevel(2, 64),
-        NestLevel(0, rows, 1, UNROLL),
-        NestLevel(1, 2, 16, UNROLL),
-        NestLevel(1, 16, 1, VECTORIZE),
+        NestLevel(0, rows, 1, LoopKind.UNROLL),
+        NestLevel(1, 2, 16, LoopKind.UNROLL),
+        NestLevel(1, 16, 1, LoopKind.VECTORIZE),
     ]
     return statement(PRODUCT, main_stage(PRODUCT)).nest(levels, 2)
 
@@ -84,7 +74,7 @@ def test_context_by_hand(row: int) -> None:
     features, summary = context(nest, MACHINE)
     tiles = -(-48 // tile)
     lengths = [3, tiles, 64, tile, 2, 16]
-    kinds = [PARALLEL, SERIAL, SERIAL, UNROLL, UNROLL, VECTORIZE]
+    kinds = [LoopKind.PARALLEL, LoopKind.SERIAL, LoopKind.SERIAL, LoopKind.UNROLL, LoopKind.UNROLL, LoopKind.VECTORIZE]
     touched = {  # of y, x, w: by the loops from each one inwards
         "stored": [48 * 96, 48 * 32, tile * 32, tile * 32, 32, 16],
         "loaded": [48 * 64, 48 * 64, tile * 64, tile, 1, 1],
@@ -150,10 +140,10 @@ def test_relation_does_not_tell_the_size_of_a_task() -> None:
     found = []
     for task, panels in ((PRODUCT, 4), (wide, 8)):
         levels = [
-            NestLevel(1, panels, 24, PARALLEL),
+            NestLevel(1, panels, 24, LoopKind.PARALLEL),
             NestLevel(2, 64),
-            NestLevel(0, 48, 1, UNROLL),
-            NestLevel(1, 24, 1, VECTORIZE),
+            NestLevel(0, 48, 1, LoopKind.UNROLL),
+            NestLevel(1, 24, 1, LoopKind.VECTORIZE),
         ]
         nest = statement(task, main_stage(task)).nest(levels, 1)
         found.append(relation(nest, MACHINE, *context(nest, MACHINE))[0])

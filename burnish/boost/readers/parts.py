@@ -165,13 +165,13 @@ def known_in(part: TableRows) -> tuple[Any, ...]:
 
 def numbers_told(categories: tuple[Any, ...], names: Sequence[str]) -> tuple[Any, ...]:
     """The categories, as numbers in those features where every text is one: text files do not tell them apart."""
-    told: list[Any] = []
+    by_feature: list[Any] = []
     for feature, values in enumerate(categories):
         texts = values or ()
         numbers = [found for value in texts if (found := _numeric(value)) is not None]
         all_numbers = values is not None and len(numbers) == len(texts)
-        told.append(ascending(numbers, feature_label(feature, names)) if all_numbers else values)
-    return tuple(told)
+        by_feature.append(ascending(numbers, feature_label(feature, names)) if all_numbers else values)
+    return tuple(by_feature)
 
 
 def _numeric(value: Any) -> int | float | None:

@@ -12,9 +12,10 @@ import numpy as np
 import onnx
 
 from burnish.errors import ModelError, UnsupportedOperator
+from burnish.frontend.context import TranslationContext
 from burnish.frontend.onnx.external import NO_FILES, ExternalData
 from burnish.graph.evaluate import evaluate_node
-from burnish.graph.graph import Attribute, GraphBuilder, Node, TensorType, infer_types
+from burnish.graph.graph import Attribute, Node, TensorType, infer_types
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import Dim, dims_of, extent_of, greatest, is_size
@@ -83,10 +84,9 @@ class OpenDimensions(ModelError):  # noqa: N818 - what is missing, as the others
 
 
 @dataclass
-class OnnxContext:
+class OnnxContext(TranslationContext[str]):
     """Adds operators to the graph on behalf of the node being translated."""
 
-    builder: GraphBuilder
     node: OnnxNode = field(default_factory=lambda: OnnxNode("", "", (), (), {}, 0))
     data: ExternalData = NO_FILES
     made: set[str] = field(default_factory=set)  # tensors that the node being translated has added
@@ -109,13 +109,12 @@ class OnnxContext:
 
     # --- building ---
 
-    def add(self, op: str, *inputs: str, **attrs: Attribute) -> str:
-        """The single output of ``op``; computed at once if the inputs are constants and the result is small."""
-        (output,) = self.add_many(op, *inputs, **attrs)
-        return output
+    def named(self, x: str) -> str:
+        """The name as a tensor's."""
+        return x
 
     def add_many(self, op: str, *inputs: str, **attrs: Attribute) -> tuple[str, ...]:
-        """All outputs of ``op``, likewise."""
+        """All outputs of ``op``; computed at once if the inputs are constants and the results are small."""
         constants = [self.builder.constants.get(name) for name in inputs]
         known = [array for array in constants if array is not None]
         types = infer_types(op, [self.builder.types[name] for name in inputs], attrs)
@@ -148,23 +147,7 @@ class OnnxContext:
         self.lists[name] = tuple(items)
         return name
 
-    def scalar(self, value: float | int, like: str) -> str:
-        """A constant of no dimensions with the dtype of tensor ``like``."""
-        return self.constant(value, self.dtype(like))
-
     # --- asking ---
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return self.builder.types[name].shape
-
-    def rank(self, name: str) -> int:
-        """The number of dimensions of a tensor."""
-        return len(self.builder.types[name].shape)
-
-    def dtype(self, name: str) -> str:
-        """The dtype of a tensor."""
-        return self.builder.types[name].dtype
 
     def axis(self, name: str, axis: int) -> int:
         """``axis`` of tensor ``name`` counted from the front."""
@@ -262,18 +245,6 @@ class OnnxContext:
         raise ModelError(f"{self.node}: {argument}: found {found}; allowed: {allowed}")
 
     # --- small compositions ---
-
-    def reshape(self, x: str, shape: Sequence[int]) -> str:
-        """``x`` in another shape, itself if that is its shape."""
-        return x if self.shape(x) == tuple(shape) else self.add("reshape", x, shape=tuple(shape))
-
-    def transpose(self, x: str, perm: Sequence[int]) -> str:
-        """``x`` with permuted dimensions, itself if they stay."""
-        return x if tuple(perm) == tuple(range(len(perm))) else self.add("transpose", x, perm=tuple(perm))
-
-    def cast(self, x: str, dtype: str) -> str:
-        """``x`` as ``dtype``, itself if that is its dtype."""
-        return x if self.dtype(x) == dtype else self.add("cast", x, to=dtype)
 
     def slice(self, x: str, axis: int, start: int, stop: int) -> str:
         """``x`` restricted to ``start`` … ``stop - 1`` along ``axis``."""

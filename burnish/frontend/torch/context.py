@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from burnish.errors import UnsupportedOperator
+from burnish.frontend.context import TranslationContext
 from burnish.frontend.torch.dtypes import dtype_name, to_numpy
 from burnish.frontend.torch.symbols import Symbols, is_open
 from burnish.graph.graph import Attribute, GraphBuilder
@@ -25,14 +26,13 @@ class Ref(str):
 
 
 @dataclass
-class TorchContext:
+class TorchContext(TranslationContext[Ref]):
     """Adds operators to the graph on behalf of the node being translated.
 
     A translator gets the arguments of the ATen schema by their names, but ``self`` as ``x``; those that it does not
     take must have their defaults. It returns the output, or the outputs, of which those that it cannot give are None.
     """
 
-    builder: GraphBuilder
     symbols: Symbols = field(default_factory=Symbols)
     label: str = ""  # the node being translated, for messages
     stem: str = ""  # what names of tensors of that node begin with
@@ -51,10 +51,9 @@ class TorchContext:
 
     # --- building ---
 
-    def add(self, op: str, *inputs: str, **attrs: Attribute) -> Ref:
-        """The single output of ``op``."""
-        (output,) = self.add_many(op, *inputs, **attrs)
-        return output
+    def named(self, x: str) -> Ref:
+        """The name as a tensor's."""
+        return Ref(x)
 
     def add_many(self, op: str, *inputs: str, **attrs: Attribute) -> tuple[Ref, ...]:
         """All outputs of ``op``."""
@@ -75,10 +74,6 @@ class TorchContext:
             self._constants[id(tensor)] = found
         return found[1]
 
-    def scalar(self, value: float | int | bool, like: str) -> Ref:
-        """A constant of no dimensions with the dtype of tensor ``like``."""
-        return self.constant(value, self.dtype(like))
-
     def operand(self, value: Any, dtype: str) -> Ref:
         """A tensor, or a number as one of no dimensions, as ``dtype``."""
         if isinstance(value, Ref):
@@ -95,18 +90,6 @@ class TorchContext:
         return self.constant(np.arange(extent), dtype)
 
     # --- asking ---
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor."""
-        return self.builder.types[name].shape
-
-    def rank(self, name: str) -> int:
-        """The number of dimensions of a tensor."""
-        return len(self.builder.types[name].shape)
-
-    def dtype(self, name: str) -> str:
-        """The dtype of a tensor."""
-        return self.builder.types[name].dtype
 
     def axis(self, name: str, axis: int) -> int:
         """``axis`` of tensor ``name`` counted from the front."""
@@ -154,21 +137,9 @@ class TorchContext:
 
     # --- small compositions ---
 
-    def reshape(self, x: str, shape: Sequence[int]) -> Ref:
-        """``x`` in another shape, itself if that is its shape."""
-        return Ref(x) if self.shape(x) == tuple(shape) else self.add("reshape", x, shape=tuple(shape))
-
-    def transpose(self, x: str, perm: Sequence[int]) -> Ref:
-        """``x`` with permuted dimensions, itself if they stay."""
-        return Ref(x) if tuple(perm) == tuple(range(len(perm))) else self.add("transpose", x, perm=tuple(perm))
-
     def expand(self, x: str, shape: Sequence[int]) -> Ref:
         """``x`` broadcast to ``shape``, itself if that is its shape."""
         return Ref(x) if self.shape(x) == tuple(shape) else self.add("expand", x, shape=tuple(shape))
-
-    def cast(self, x: str, dtype: str) -> Ref:
-        """``x`` as ``dtype``, itself if that is its dtype."""
-        return Ref(x) if self.dtype(x) == dtype else self.add("cast", x, to=dtype)
 
     def slice(self, x: str, axis: int, start: int, extent: int, step: int = 1) -> Ref:
         """``extent`` elements of ``x`` along ``axis`` from ``start`` on; ``x`` itself if these are all."""

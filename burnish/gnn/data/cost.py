@@ -153,15 +153,15 @@ class LayerCostModel:
         return {"names": list(self.names), **lists}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> LayerCostModel:
+    def from_json(cls, document: Mapping[str, Any]) -> LayerCostModel:
         """The model that `to_json` has written. Raises DataError for what it cannot have written."""
         try:
-            names = tuple(told["names"])
+            names = tuple(document["names"])
             if not names or not set(names) <= set(FEATURES):
                 raise DataError(f"cost: found features {', '.join(map(str, names))}; allowed: {', '.join(FEATURES)}")
-            if "weights" not in told:
+            if "weights" not in document:
                 return cls(names)
-            weights, x, times = (np.asarray(told[name], np.float64) for name in ("weights", "x", "seconds"))
+            weights, x, times = (np.asarray(document[name], np.float64) for name in ("weights", "x", "seconds"))
         except (KeyError, TypeError, ValueError) as error:
             if isinstance(error, DataError):
                 raise

@@ -153,10 +153,10 @@ class Partitioner:
         return {"widths": list(self.widths), "models": [model.to_json() for model in self.models]}
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Partitioner:
+    def from_json(cls, document: Mapping[str, Any]) -> Partitioner:
         """The partitioner that `to_json` has written. Raises DataError."""
         try:
-            widths, models = tuple(int(width) for width in told["widths"]), told["models"]
+            widths, models = tuple(int(width) for width in document["widths"]), document["models"]
         except (KeyError, TypeError, ValueError) as error:
             raise DataError(f"partitioner: found a file that cannot be read: {error!r}") from None
         return cls(widths, tuple(LayerCostModel.from_json(model) for model in models))

@@ -182,14 +182,14 @@ def _stored(name: str, array: Any) -> str:
 
 def _arranged(shapes: dict[str, tuple[str, tuple[int, ...]]], graph: Saved) -> tuple[bytes, dict[str, ArraySection]]:
     """The header, for which two pages are more than enough, and the sections behind it."""
-    told: dict[str, Any] = {"classes": graph.classes, "symmetric": graph.symmetric}
+    header: dict[str, Any] = {"classes": graph.classes, "symmetric": graph.symmetric}
     start = 2 * ALIGNMENT
     sections = {}
     for name, (dtype, shape) in shapes.items():
         sections[name] = ArraySection(dtype, shape, start)
         start += -(-sections[name].bytes // ALIGNMENT) * ALIGNMENT
     table = {name: {"dtype": s.dtype, "shape": s.shape, "start": s.start} for name, s in sections.items()}
-    text = json.dumps(told | {"sections": table}).encode()
+    text = json.dumps(header | {"sections": table}).encode()
     return MAGIC + len(text).to_bytes(8, "little") + text, sections
 
 
@@ -228,20 +228,20 @@ def _header(path: Path, text: bytes) -> dict[str, Any]:
     return header
 
 
-def _section(path: Path, name: str, told: Any) -> ArraySection:
+def _section(path: Path, name: str, entry: Any) -> ArraySection:
     """A section as the header tells. Raises DataError for one that no graph has."""
     dtypes, dimensions = _FORMS.get(name, ((), 0))
-    shape = told.get("shape") if isinstance(told, dict) else None
+    shape = entry.get("shape") if isinstance(entry, dict) else None
     if (
         not isinstance(shape, list)
         or not all(type(size) is int and 0 <= size < 2**48 for size in shape)
-        or told.get("dtype") not in dtypes
+        or entry.get("dtype") not in dtypes
         or len(shape) not in ((dimensions,) if dimensions else (1, 2))
-        or type(told.get("start")) is not int
-        or told["start"] < 0
+        or type(entry.get("start")) is not int
+        or entry["start"] < 0
     ):
-        raise DataError(f"'{path}': section {name!r}: found {told}; the file is altered, or of a later version")
-    return ArraySection(told["dtype"], tuple(shape), told["start"])
+        raise DataError(f"'{path}': section {name!r}: found {entry}; the file is altered, or of a later version")
+    return ArraySection(entry["dtype"], tuple(shape), entry["start"])
 
 
 def _check_sections(path: Path, sections: dict[str, ArraySection], size: int) -> None:

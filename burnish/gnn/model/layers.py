@@ -188,10 +188,10 @@ class SAGE(PlainLayer):
             return near.aggregate(b, z, self.structure, self.reduction)
 
         if self.reduction == "max":  # which no product may pass
-            told = b.add("matmul", spread(x), weights["neighbours"])
+            aggregated = b.add("matmul", spread(x), weights["neighbours"])
         else:
-            told = _linear(b, x, weights["neighbours"], spread, cost, trained)
-        y = _biased(b, b.add("add", told, b.add("matmul", x, weights["own"])), weights.get("bias"))
+            aggregated = _linear(b, x, weights["neighbours"], spread, cost, trained)
+        y = _biased(b, b.add("add", aggregated, b.add("matmul", x, weights["own"])), weights.get("bias"))
         return _finished(b, self, y, x, weights)
 
 
@@ -216,8 +216,8 @@ class CommNet(PlainLayer):
         def spread(z: str) -> str:
             return near.aggregate(b, z, self.structure, "mean")
 
-        told = _linear(b, x, weights["told"], spread, cost, trained)
-        return _finished(b, self, b.add("add", told, b.add("matmul", x, weights["own"])), x, weights)
+        aggregated = _linear(b, x, weights["told"], spread, cost, trained)
+        return _finished(b, self, b.add("add", aggregated, b.add("matmul", x, weights["own"])), x, weights)
 
 
 @dataclass(frozen=True)

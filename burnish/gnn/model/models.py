@@ -153,24 +153,24 @@ class Network:
 
     def save(self, path: str | Path) -> None:
         """Writes a safetensors file, complete or not at all: weights, and layers as metadata. Raises OSError."""
-        told = json.dumps({
+        header = json.dumps({
             "version": VERSION, "features": self.features, "dropout": self.dropout,
             "input_dropout": self.input_dropout, "layers": [_described(layer) for layer in self.layers],
         })  # fmt: skip
         arrays = {name: np.ascontiguousarray(value, np.float32) for name, value in self.weights.items()}
-        write_atomic(Path(path), [save(arrays, {"burnish.gnn": told})])
+        write_atomic(Path(path), [save(arrays, {"burnish.gnn": header})])
 
     @classmethod
     def load(cls, path: str | Path) -> Network:
         """The network of a file. Raises ModelError for a file that is no such network, and OSError."""
         try:
             with safe_open(str(path), "numpy") as file:
-                told = json.loads((file.metadata() or {})["burnish.gnn"])
+                header = json.loads((file.metadata() or {})["burnish.gnn"])
                 weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
-            if told["version"] != VERSION:
-                raise ModelError(f"{path}: found version {told['version']}; allowed: {VERSION}")
-            layers = tuple(_layer(described) for described in told["layers"])
-            return cls(told["features"], layers, weights, told["dropout"], told["input_dropout"])
+            if header["version"] != VERSION:
+                raise ModelError(f"{path}: found version {header['version']}; allowed: {VERSION}")
+            layers = tuple(_layer(described) for described in header["layers"])
+            return cls(header["features"], layers, weights, header["dropout"], header["input_dropout"])
         except (SafetensorError, ValueError, KeyError, TypeError, ParameterError) as error:
             raise ModelError(f"{path}: found no graph neural network of Burnish: {error!r}") from error
 

@@ -40,8 +40,8 @@ class BlockSegment:
 
     def __str__(self) -> str:
         words = {"reads": self.reads, "gathers": self.gathered, "writes": self.writes, "sums": self.sums}
-        told = "; ".join(f"{what} {', '.join(names)}" for what, names in words.items() if names)
-        return f"{self.kind} {self.level}: {len(self.nodes)} nodes; {told}"
+        listed = "; ".join(f"{what} {', '.join(names)}" for what, names in words.items() if names)
+        return f"{self.kind} {self.level}: {len(self.nodes)} nodes; {listed}"
 
 
 def cut(graph: Graph, axes: Axes, first: str | None = None) -> tuple[BlockSegment, ...]:

@@ -26,7 +26,7 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import Convolution, convolution
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, CandidateNests, Knobs, NestLevel, statement
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.tensor import Tensor
@@ -370,12 +370,12 @@ def _register_tiles(
         alone = ~in_bands & (height == 1) & (width % tile == 0)  # tiles of a single row run in parallel
         groups, tiles = -(-outputs // group), -(-wide // tile)
         levels = [
-            NestLevel(N, batch, 1, PARALLEL),
-            NestLevel(OC, np.where(by_columns, 1, groups), group, PARALLEL),
-            NestLevel(OH, -(-height // high), high, PARALLEL),
-            NestLevel(OW, -(-width // wide), wide, PARALLEL),
-            NestLevel(OW, np.where(alone, tiles, 1), tile, PARALLEL),
-            NestLevel(OC, np.where(by_columns, groups, 1), group, PARALLEL),
+            NestLevel(N, batch, 1, LoopKind.PARALLEL),
+            NestLevel(OC, np.where(by_columns, 1, groups), group, LoopKind.PARALLEL),
+            NestLevel(OH, -(-height // high), high, LoopKind.PARALLEL),
+            NestLevel(OW, -(-width // wide), wide, LoopKind.PARALLEL),
+            NestLevel(OW, np.where(alone, tiles, 1), tile, LoopKind.PARALLEL),
+            NestLevel(OC, np.where(by_columns, groups, 1), group, LoopKind.PARALLEL),
             NestLevel(IC, -(-inputs // depth), depth),
             NestLevel(OH, high),
             NestLevel(OW, np.where(alone, 1, tiles), tile),
@@ -383,10 +383,10 @@ def _register_tiles(
             NestLevel(KH, kernel_h),
             NestLevel(KW, kernel_w),
             NestLevel(IC, -(-block // step), step),
-            NestLevel(IC, step, 1, UNROLL),
-            NestLevel(OW, tile, 1, UNROLL),
-            NestLevel(OC, vectors, lanes, UNROLL),
-            NestLevel(OC, lanes, 1, VECTORIZE),
+            NestLevel(IC, step, 1, LoopKind.UNROLL),
+            NestLevel(OW, tile, 1, LoopKind.UNROLL),
+            NestLevel(OC, vectors, lanes, LoopKind.UNROLL),
+            NestLevel(OC, lanes, 1, LoopKind.VECTORIZE),
         ]
         packed = Arrangement(weight.shape, ((0, 0), (1, 0), (2, 0), (3, 0), (1, block), (0, group)))
         return domain.nest(levels, count, {weight.name: packed, conv.name: channel_blocks(conv.shape, lanes)})

@@ -16,17 +16,7 @@ import numpy as np
 from burnish.errors import ScheduleError
 from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.cpu.strides import strides
-from burnish.kernels.nest import (
-    PARALLEL,
-    SERIAL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestLevel,
-    main_stage,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, main_stage, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template, stage_nest
 from burnish.loops.dead import drop_dead_stores
@@ -296,7 +286,7 @@ def _nests(task: KernelTask, target: Target, form: bool) -> Describe:
     if unit is None:
         return stage_nest(task, target, form)
     contiguous = layout.block(unit) == 1
-    parallel = PARALLEL if prod(stage.shape) >= GRAIN else SERIAL
+    parallel = LoopKind.PARALLEL if prod(stage.shape) >= GRAIN else LoopKind.SERIAL
 
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         wide = target.lanes * knobs["vectors"]
@@ -304,7 +294,7 @@ def _nests(task: KernelTask, target: Target, form: bool) -> Describe:
         vector = np.minimum(np.where(extent % wide == 0, wide, target.lanes), extent if contiguous else wide)
         outer = [NestLevel(a, e, annotation=parallel) for a, e in enumerate(stage.shape)]
         outer[unit] = NestLevel(unit, -(-extent // vector), vector, parallel)
-        return domain.nest([*outer, NestLevel(unit, vector, 1, VECTORIZE)], count)
+        return domain.nest([*outer, NestLevel(unit, vector, 1, LoopKind.VECTORIZE)], count)
 
     return describe
 

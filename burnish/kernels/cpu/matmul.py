@@ -31,18 +31,7 @@ from burnish.kernels.cpu.panels import (
     panels_fit,
 )
 from burnish.kernels.cpu.product import MatrixProduct, product
-from burnish.kernels.nest import (
-    PARALLEL,
-    SERIAL,
-    UNROLL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestLevel,
-    Size,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, Size, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Axis, Reduce, Var
@@ -352,7 +341,7 @@ def _nests(task: KernelTask, target: Target, p: MatrixProduct) -> Describe:
     copied = is_copied(task, p, lanes)
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
     by_batch = copied and prod(shape[d] for d in p.batch) >= target.cores  # the thread that multiplies also copies
-    parallel = PARALLEL if p.anchor.buffer.size * p.depth > FEW_PRODUCTS else SERIAL
+    parallel = LoopKind.PARALLEL if p.anchor.buffer.size * p.depth > FEW_PRODUCTS else LoopKind.SERIAL
     at = next(d for d, i in enumerate(p.right.indices) if i == p.anchor.axes[-1])
     rest = [d for d in range(len(right.shape)) if d != at]
     outer: list[tuple[int, Size]] = [(d, 0) for d in (*rest[:-1], at, *rest[-1:])]
@@ -363,8 +352,8 @@ def _nests(task: KernelTask, target: Target, p: MatrixProduct) -> Describe:
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         vectors, tile, passes = knobs["vectors"], knobs["tile"], knobs["depth"] > 0
         group, depth = vectors * lanes, np.where(passes, knobs["depth"], p.depth)
-        panels = SERIAL if by_batch else np.where(passes, PARALLEL, parallel)
-        shared = np.where((knobs["outer"] == "all") & ~passes & (not by_batch), parallel, SERIAL)
+        panels = LoopKind.SERIAL if by_batch else np.where(passes, LoopKind.PARALLEL, parallel)
+        shared = np.where((knobs["outer"] == "all") & ~passes & (not by_batch), parallel, LoopKind.SERIAL)
         axis, last = owner[p.rows[-1]][0] if p.rows else n - 1, shape[p.rows[-1]] if p.rows else 1
         by_rows = (knobs["outer"] == "rows") & ~passes
         tiles = -(-last // tile)
@@ -377,16 +366,16 @@ def _nests(task: KernelTask, target: Target, p: MatrixProduct) -> Describe:
         for d in p.rows[:-1]:
             levels.append(_where(~passes, whole(d, shared)))
         levels += [_where(passes, NestLevel(axis, p.anchor.shape[axis])) for axis in range(n - 1) if not p.batch]
-        tile_level = NestLevel(axis, tile if p.rows else 1, 1, UNROLL)
+        tile_level = NestLevel(axis, tile if p.rows else 1, 1, LoopKind.UNROLL)
         levels += _either(
             passes, NestLevel(n - 1, -(-p.anchor.shape[n - 1] // tile), tile), NestLevel(axis, chunk, tile, shared)
         )
         levels += [
             NestLevel(k, -(-depth // knobs["unroll"]), knobs["unroll"]),
-            NestLevel(k, knobs["unroll"], 1, UNROLL),
+            NestLevel(k, knobs["unroll"], 1, LoopKind.UNROLL),
         ]
-        levels += _either(passes, NestLevel(n - 1, tile, 1, UNROLL), tile_level)
-        levels += [NestLevel(n, vectors, lanes, UNROLL), NestLevel(n, lanes, 1, VECTORIZE)]
+        levels += _either(passes, NestLevel(n - 1, tile, 1, LoopKind.UNROLL), tile_level)
+        levels += [NestLevel(n, vectors, lanes, LoopKind.UNROLL), NestLevel(n, lanes, 1, LoopKind.VECTORIZE)]
         packed = {right.name: Arrangement(right.shape, (*outer, (at, group)))} if constant or copied else {}
         return domain.nest(levels, count, packed)
 

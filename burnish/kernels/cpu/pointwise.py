@@ -21,7 +21,7 @@ from burnish.kernels.cpu.common import (
     single_output,
 )
 from burnish.kernels.match import convolution
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, Arrangement, CandidateNests, Knobs, NestLevel, statement
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.tensor import Tensor
@@ -136,15 +136,15 @@ def _nests(task: KernelTask, target: Target, found: PointwiseConv) -> Describe:
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         rows, vectors, step = knobs["rows"], knobs["vectors"], knobs["unroll_ic"]
         levels = [
-            NestLevel(n, batch, 1, PARALLEL),
-            NestLevel(oh, height, 1, PARALLEL),
-            NestLevel(ow, -(-width // (vectors * lanes)), vectors * lanes, PARALLEL),
+            NestLevel(n, batch, 1, LoopKind.PARALLEL),
+            NestLevel(oh, height, 1, LoopKind.PARALLEL),
+            NestLevel(ow, -(-width // (vectors * lanes)), vectors * lanes, LoopKind.PARALLEL),
             NestLevel(oc, -(-outputs // rows), rows),
             NestLevel(ic, -(-inputs // step), step),
-            NestLevel(ic, step, 1, UNROLL),
-            NestLevel(oc, rows, 1, UNROLL),
-            NestLevel(ow, vectors, lanes, UNROLL),
-            NestLevel(ow, lanes, 1, VECTORIZE),
+            NestLevel(ic, step, 1, LoopKind.UNROLL),
+            NestLevel(oc, rows, 1, LoopKind.UNROLL),
+            NestLevel(ow, vectors, lanes, LoopKind.UNROLL),
+            NestLevel(ow, lanes, 1, LoopKind.VECTORIZE),
         ]
         packed = Arrangement(weight.shape, ((0, 0), (1, 0), (2, 0), (3, 0), (0, rows)))
         return domain.nest(levels, count, {weight.name: packed})

@@ -21,17 +21,7 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import mapped_from, mapped_to
-from burnish.kernels.nest import (
-    PARALLEL,
-    UNROLL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestLevel,
-    Size,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, Size, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
@@ -260,8 +250,8 @@ def _nests(task: KernelTask, target: Target, found: PolyphaseStages) -> Describe
         band, positions, vectors = knobs["band"], knobs["positions"], knobs["vectors"]
         group = vectors * lanes
         levels = [
-            NestLevel(b, batch, 1, PARALLEL),
-            NestLevel(oh, -(-height // band), band, PARALLEL),
+            NestLevel(b, batch, 1, LoopKind.PARALLEL),
+            NestLevel(oh, -(-height // band), band, LoopKind.PARALLEL),
             NestLevel(oc, -(-outputs // group), group),
             NestLevel(oh, band),
             NestLevel(t, -(-tiles // positions), positions),
@@ -269,10 +259,10 @@ def _nests(task: KernelTask, target: Target, found: PolyphaseStages) -> Describe
             NestLevel(ic, inputs // inner, inner),
             NestLevel(kh, kernel),
             NestLevel(ic, inner),
-            NestLevel(phase, phases, 1, UNROLL),
-            NestLevel(t, positions, 1, UNROLL),
-            NestLevel(oc, vectors, lanes, UNROLL),
-            NestLevel(oc, lanes, 1, VECTORIZE),
+            NestLevel(phase, phases, 1, LoopKind.UNROLL),
+            NestLevel(t, positions, 1, LoopKind.UNROLL),
+            NestLevel(oc, vectors, lanes, LoopKind.UNROLL),
+            NestLevel(oc, lanes, 1, LoopKind.VECTORIZE),
         ]
         held: tuple[Size, ...] = (*data.shape[:2], (band - 1) * stride + kernel, *data.shape[3:])
         lane = 1 if blocked else 4

@@ -8,17 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from burnish.kernels.cpu.common import apply_layouts, mark
-from burnish.kernels.nest import (
-    PARALLEL,
-    SERIAL,
-    UNROLL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestLevel,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Const, Reduce
@@ -157,7 +147,7 @@ def _nests(task: KernelTask, target: Target, found: Gates) -> Describe:
     domain = statement(task, stage)
     gates, batch, hidden, depth = domain.extents
     gate, row, unit, k = range(4)
-    parallel = PARALLEL if weight.buffer.size > FEW_WEIGHTS else SERIAL
+    parallel = LoopKind.PARALLEL if weight.buffer.size > FEW_WEIGHTS else LoopKind.SERIAL
 
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         vectors, rows = knobs["vectors"], knobs["rows"]
@@ -166,10 +156,10 @@ def _nests(task: KernelTask, target: Target, found: Gates) -> Describe:
             NestLevel(unit, -(-hidden // group), group, parallel),
             NestLevel(row, -(-batch // rows), rows),
             NestLevel(k, depth),
-            NestLevel(row, rows, 1, UNROLL),
-            NestLevel(gate, gates, 1, UNROLL),
-            NestLevel(unit, vectors, lanes, UNROLL),
-            NestLevel(unit, lanes, 1, VECTORIZE),
+            NestLevel(row, rows, 1, LoopKind.UNROLL),
+            NestLevel(gate, gates, 1, LoopKind.UNROLL),
+            NestLevel(unit, vectors, lanes, LoopKind.UNROLL),
+            NestLevel(unit, lanes, 1, LoopKind.VECTORIZE),
         ]
         packed = Arrangement(weight.shape, ((1, 0), (2, 0), (0, 0), (1, group)))
         return domain.nest(levels, count, {weight.name: packed})

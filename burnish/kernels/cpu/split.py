@@ -24,18 +24,7 @@ from burnish.kernels.cpu.common import (
     single_output,
 )
 from burnish.kernels.cpu.product import in_order, index_maps
-from burnish.kernels.nest import (
-    PARALLEL,
-    SERIAL,
-    UNROLL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestLevel,
-    Size,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, Size, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
@@ -345,13 +334,13 @@ def _conv_nests(task: KernelTask, target: Target, found: Parts) -> Describe:
         high, wide = (along, 1) if stem else (1, along)
         groups = -(-outputs // group)
         levels = [
-            NestLevel(n, batch, 1, PARALLEL),
-            NestLevel(oc, np.where(first, groups, 1), group, PARALLEL),
-            NestLevel(block, -(-blocks // high), high, PARALLEL),
-            NestLevel(oc, np.where(first, 1, groups), group, PARALLEL),
+            NestLevel(n, batch, 1, LoopKind.PARALLEL),
+            NestLevel(oc, np.where(first, groups, 1), group, LoopKind.PARALLEL),
+            NestLevel(block, -(-blocks // high), high, LoopKind.PARALLEL),
+            NestLevel(oc, np.where(first, 1, groups), group, LoopKind.PARALLEL),
             NestLevel(q, -(-pixels // (ROWS * wide)), ROWS * wide),
             *_sums(4, domain.extents[4:]),
-            NestLevel(block, high, 1, UNROLL),
+            NestLevel(block, high, 1, LoopKind.UNROLL),
             *_tiles(q, wide, oc, knobs["tiles_n"], 4),
         ]
         return replace(domain.nest(levels, count, arrangements), registers=HELD)
@@ -372,9 +361,9 @@ def _matmul_nests(task: KernelTask, target: Target, found: Matrices) -> Describe
         block = np.minimum(knobs["block"], rows)
         groups = -(-columns // group)
         levels = [
-            NestLevel(n, np.where(first, groups, 1), group, PARALLEL),
-            NestLevel(m, -(-rows // block), block, PARALLEL),
-            NestLevel(n, np.where(first, 1, groups), group, PARALLEL),
+            NestLevel(n, np.where(first, groups, 1), group, LoopKind.PARALLEL),
+            NestLevel(m, -(-rows // block), block, LoopKind.PARALLEL),
+            NestLevel(n, np.where(first, 1, groups), group, LoopKind.PARALLEL),
             NestLevel(m, -(-block // (ROWS * along)), ROWS * along),
             *_sums(2, domain.extents[2:]),
             *_tiles(m, along, n, knobs["tiles_n"], 2),
@@ -387,18 +376,21 @@ def _matmul_nests(task: KernelTask, target: Target, found: Matrices) -> Describe
 def _sums(first: int, extents: Sequence[int]) -> list[NestLevel]:
     """The depth by the unit's tiles, then the window and the three products of parts: axes from ``first`` on."""
     depth, *taps = extents
-    inner = [NestLevel(first + k, extent, 1, UNROLL if extent <= SHORT else SERIAL) for k, extent in enumerate(taps, 1)]
+    inner = [
+        NestLevel(first + k, extent, 1, LoopKind.UNROLL if extent <= SHORT else LoopKind.SERIAL)
+        for k, extent in enumerate(taps, 1)
+    ]
     return [NestLevel(first, depth // DEPTH, DEPTH), *inner]
 
 
 def _tiles(row: int, along: Size, column: int, across: Size, depth: int) -> list[NestLevel]:
     """The tiles that are kept at hand, and the loops of one: its depth, rows and columns."""
     return [
-        NestLevel(row, along, ROWS, UNROLL),
-        NestLevel(column, across, COLUMNS, UNROLL),
+        NestLevel(row, along, ROWS, LoopKind.UNROLL),
+        NestLevel(column, across, COLUMNS, LoopKind.UNROLL),
         NestLevel(depth, DEPTH),
         NestLevel(row, ROWS),
-        NestLevel(column, COLUMNS, 1, VECTORIZE),
+        NestLevel(column, COLUMNS, 1, LoopKind.VECTORIZE),
     ]
 
 

@@ -10,19 +10,7 @@ import numpy as np
 from burnish.kernels.cpu.tiled import UNROLLED, apply, tileable
 from burnish.kernels.cpu.tiling import REDUCED, space
 from burnish.kernels.cpu.tiling import ReductionTask as Tiling
-from burnish.kernels.nest import (
-    PARALLEL,
-    SERIAL,
-    UNROLL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestAccess,
-    NestLevel,
-    Size,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestAccess, NestLevel, Size, statement
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Describe, Template
 from burnish.machines.target import Target
@@ -85,13 +73,14 @@ def nests(task: KernelTask, target: Target, nest: Tiling) -> Describe:
             innermost = prod(level.extent for level in steps[-len(reduced) :])  # of those, one has iterations
             short = (knobs["unroll"] == "step") & (copies * innermost <= UNROLLED)
             steps[-len(reduced) :] = [
-                level._replace(annotation=np.where(short, UNROLL, SERIAL)) for level in steps[-len(reduced) :]
+                level._replace(annotation=np.where(short, LoopKind.UNROLL, LoopKind.SERIAL))
+                for level in steps[-len(reduced) :]
             ]
         levels = [
             *outer, *_only(scratch, over), *_ordered(within, [knobs["innermost"] == n for n in axes], False),
             *_only(~scratch, over), *steps, *inside,
-            *(NestLevel(axes[n], np.where(lane[n], width[n], 1), 1, VECTORIZE) for n in axes),
-            *(NestLevel(axis, np.where(summed[n], lanes, 1), 1, VECTORIZE) for n, (axis, _) in reduced.items()),
+            *(NestLevel(axes[n], np.where(lane[n], width[n], 1), 1, LoopKind.VECTORIZE) for n in axes),
+            *(NestLevel(axis, np.where(summed[n], lanes, 1), 1, LoopKind.VECTORIZE) for n, (axis, _) in reduced.items())
         ]  # fmt: skip
         by_axis = {axes[n]: np.where(lane[n], tile[n], 1) for n in axes}
         blocks = {axis: np.where(step[n] < extent, step[n], 1) for n, (axis, extent) in reduced.items()}
@@ -117,7 +106,9 @@ def _parallel(levels: list[NestLevel], count: np.ndarray) -> list[NestLevel]:
     found, before = [], np.zeros_like(count)
     for level in levels:
         several = np.asarray(level.extent) > 1
-        found.append(level._replace(annotation=np.where(several & (before < count), PARALLEL, SERIAL)))
+        found.append(
+            level._replace(annotation=np.where(several & (before < count), LoopKind.PARALLEL, LoopKind.SERIAL))
+        )
         before = before + several
     return found
 
@@ -128,7 +119,7 @@ def _unrolled(levels: list[NestLevel], most: np.ndarray) -> tuple[np.ndarray, li
     copies = np.ones_like(most)
     for level in reversed(levels):
         copies = copies * level.extent
-        found.append(level._replace(annotation=np.where(copies <= most, UNROLL, SERIAL)))
+        found.append(level._replace(annotation=np.where(copies <= most, LoopKind.UNROLL, LoopKind.SERIAL)))
     return copies, found[::-1]
 
 

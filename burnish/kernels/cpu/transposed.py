@@ -19,18 +19,7 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import is_phased, is_pixel
-from burnish.kernels.nest import (
-    PARALLEL,
-    SERIAL,
-    UNROLL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestLevel,
-    Size,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, Size, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
@@ -140,11 +129,11 @@ def _phases_nests(task: KernelTask, target: Target, found: Products) -> Describe
 
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         tile_h, tile_w, vectors = knobs["tile_h"], knobs["tile_w"], knobs["vectors"]
-        group, taps = vectors * lanes, np.where(tile_h != 1, UNROLL, SERIAL)
+        group, taps = vectors * lanes, np.where(tile_h != 1, LoopKind.UNROLL, LoopKind.SERIAL)
         levels = [
-            NestLevel(n, batch, 1, PARALLEL),
-            NestLevel(oc, -(-outputs // group), group, PARALLEL),
-            NestLevel(qh, -(-height // tile_h), tile_h, PARALLEL),
+            NestLevel(n, batch, 1, LoopKind.PARALLEL),
+            NestLevel(oc, -(-outputs // group), group, LoopKind.PARALLEL),
+            NestLevel(qh, -(-height // tile_h), tile_h, LoopKind.PARALLEL),
             NestLevel(rh, stride_h),
             NestLevel(rw, stride_w),
             NestLevel(qw, -(-width // tile_w), tile_w),
@@ -152,10 +141,10 @@ def _phases_nests(task: KernelTask, target: Target, found: Products) -> Describe
             NestLevel(th, taps_h, 1, taps),
             NestLevel(tw, taps_w, 1, taps),
             NestLevel(ic, block),
-            NestLevel(qh, tile_h, 1, UNROLL),
-            NestLevel(qw, tile_w, 1, UNROLL),
-            NestLevel(oc, vectors, lanes, UNROLL),
-            NestLevel(oc, lanes, 1, VECTORIZE),
+            NestLevel(qh, tile_h, 1, LoopKind.UNROLL),
+            NestLevel(qw, tile_w, 1, LoopKind.UNROLL),
+            NestLevel(oc, vectors, lanes, LoopKind.UNROLL),
+            NestLevel(oc, lanes, 1, LoopKind.VECTORIZE),
         ]
         parts: list[tuple[int, Size]] = [(d, 0) for d in range(6)]
         packed = Arrangement(weight.shape, (*parts, (3, block), (0, group)))

@@ -14,7 +14,7 @@ import numpy as np
 from burnish.kernels.cpu.common import apply_layouts, mark, packed_weight, parallel_over, single_output
 from burnish.kernels.cpu.pool import accumulator
 from burnish.kernels.match import convolution, is_pooling
-from burnish.kernels.nest import PARALLEL, UNROLL, VECTORIZE, CandidateNests, Knobs, NestLevel, statement
+from burnish.kernels.nest import CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
@@ -138,14 +138,14 @@ def _nests(task: KernelTask, target: Target, found: WindowReduction) -> Describe
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         rows, vector = knobs["rows"], knobs["vector"]
         levels = [
-            NestLevel(0, batch, 1, PARALLEL),
-            NestLevel(1, channels, 1, PARALLEL),
+            NestLevel(0, batch, 1, LoopKind.PARALLEL),
+            NestLevel(1, channels, 1, LoopKind.PARALLEL),
             NestLevel(2, -(-height // rows), rows),
             NestLevel(3, -(-width // vector), vector),
-            NestLevel(kh, domain.extents[kh], 1, UNROLL),
-            NestLevel(kw, domain.extents[kw], 1, UNROLL),
-            NestLevel(2, np.minimum(rows, height), 1, UNROLL),
-            NestLevel(3, np.minimum(vector, width), 1, VECTORIZE),
+            NestLevel(kh, domain.extents[kh], 1, LoopKind.UNROLL),
+            NestLevel(kw, domain.extents[kw], 1, LoopKind.UNROLL),
+            NestLevel(2, np.minimum(rows, height), 1, LoopKind.UNROLL),
+            NestLevel(3, np.minimum(vector, width), 1, LoopKind.VECTORIZE),
         ]
         return domain.nest(levels, count)
 

@@ -21,17 +21,7 @@ from burnish.kernels.cpu.common import (
     whole_groups,
 )
 from burnish.kernels.match import mapped_from, mapped_to
-from burnish.kernels.nest import (
-    PARALLEL,
-    SERIAL,
-    UNROLL,
-    VECTORIZE,
-    Arrangement,
-    CandidateNests,
-    Knobs,
-    NestLevel,
-    statement,
-)
+from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
@@ -256,8 +246,8 @@ def _nests(task: KernelTask, target: Target, found: WinogradStages) -> Describe:
         group, by_tiles = vectors * lanes, knobs["placement"] == "tile"
         blocks, groups = -(-tiles // block), -(-outputs // group)
         levels = [
-            NestLevel(p, np.where(by_tiles, blocks, 1), block, PARALLEL),
-            NestLevel(oc, groups, group, np.where(by_tiles, SERIAL, PARALLEL)),
+            NestLevel(p, np.where(by_tiles, blocks, 1), block, LoopKind.PARALLEL),
+            NestLevel(oc, groups, group, np.where(by_tiles, LoopKind.SERIAL, LoopKind.PARALLEL)),
             NestLevel(p, np.where(by_tiles, 1, blocks), block),
             NestLevel(i, points_h),
             NestLevel(j, points_w),
@@ -266,9 +256,9 @@ def _nests(task: KernelTask, target: Target, found: WinogradStages) -> Describe:
             NestLevel(phase_w, phases_w),
             NestLevel(ic, -(-inputs // lanes), lanes),
             NestLevel(ic, lanes),
-            NestLevel(p, positions, 1, UNROLL),
-            NestLevel(oc, vectors, lanes, UNROLL),
-            NestLevel(oc, lanes, 1, VECTORIZE),
+            NestLevel(p, positions, 1, LoopKind.UNROLL),
+            NestLevel(oc, vectors, lanes, LoopKind.UNROLL),
+            NestLevel(oc, lanes, 1, LoopKind.VECTORIZE),
         ]
         computed = -(-block // positions) * positions
         held = np.where(by_tiles, computed, np.maximum((blocks - 1) * block + computed, tiles))

@@ -70,16 +70,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     del target
     t = Fragments(task, form, int(choice["tile_m"]), int(choice["tile_n"]))
     s = Schedule(t.program(), intrinsics=(*DOT.values(), *DOT_COLUMNS.values()), scopes=(FRAGMENT,))
-    out, acc = form.output.name, t.acc.name
-    loops = f"{out}.b", f"{out}.mo", f"{out}.no"
-    bind_blocks(s, block_order(s, *loops) if form.is_plain else loops)
-    for loop, thread in (("wy", "z"), ("wx", "y"), ("lane", "x")):
-        s.bind(f"{out}.{loop}", f"threadIdx.{thread}")
-    s.compute_at(acc, f"{out}.lane")
-    s.set_scope(acc, FRAGMENT)
-    block = (WARP, t.warps_n, t.warps_m)
-    for tile in (t.left, t.right):
-        tile.schedule(s, f"{acc}.ko", block)
+    out, acc = place_product(s, form, t)
     for loop in ("mt", "p", "nt"):
         for stage in (out, acc, f"{acc}.init"):
             s.unroll(f"{stage}.{loop}")
@@ -88,6 +79,20 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     s.tensorize(f"{acc}.j", (DOT_COLUMNS if t.columns else DOT)[t.left.buffer.dtype])
     s.pipeline(f"{acc}.ko", int(choice["stages"]))
     return s
+
+
+def place_product(s: Schedule, form: ContractionForm, t: Fragments) -> tuple[str, str]:
+    """Binds the output's loops to blocks and threads, with sums in fragments; the output's name and the sums'."""
+    out, acc = form.output.name, t.acc.name
+    loops = f"{out}.b", f"{out}.mo", f"{out}.no"
+    bind_blocks(s, block_order(s, *loops) if form.is_plain else loops)
+    for loop, thread in (("wy", "z"), ("wx", "y"), ("lane", "x")):
+        s.bind(f"{out}.{loop}", f"threadIdx.{thread}")
+    s.compute_at(acc, f"{out}.lane")
+    s.set_scope(acc, FRAGMENT)
+    for tile in (t.left, t.right):
+        tile.schedule(s, f"{acc}.ko", (WARP, t.warps_n, t.warps_m))
+    return out, acc
 
 
 def finish_thread(s: Schedule, out: str, acc: str, own: str, even: bool) -> None:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from burnish.kernels.gpu.forms import ContractionForm, narrow
-from burnish.kernels.gpu.nests import bind_blocks, block_order, var
-from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, product_form
+from burnish.kernels.gpu.nests import var
+from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, place_product, product_form
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Expr
-from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES, WARP
+from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES
 from burnish.machines.nvptx.wgmma import DEPTH, FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
@@ -51,15 +51,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     m, n = (int(side) for side in str(choice["tile"]).split("x"))
     t = _Groups(task, form, m, n)
     s = Schedule(t.program(), intrinsics=WGMMA_INTRINSICS, scopes=(FRAGMENT,))
-    out, acc = form.output.name, t.acc.name
-    loops = f"{out}.b", f"{out}.mo", f"{out}.no"
-    bind_blocks(s, block_order(s, *loops) if form.is_plain else loops)
-    for loop, thread in (("wy", "z"), ("wx", "y"), ("lane", "x")):
-        s.bind(f"{out}.{loop}", f"threadIdx.{thread}")
-    s.compute_at(acc, f"{out}.lane")
-    s.set_scope(acc, FRAGMENT)
-    for tile in (t.left, t.right):
-        tile.schedule(s, f"{acc}.ko", (WARP, GROUP_WARPS, t.warps_m))
+    out, acc = place_product(s, form, t)
     for stage in (out, acc, f"{acc}.init"):
         s.unroll(f"{stage}.mt")
     s.unroll(f"{acc}.ks")

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from burnish.kernels.cpu.common import apply_layouts, is_blocked
+from burnish.kernels.cpu.common import is_blocked
 from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.template import Template
 from burnish.kernels.vdla.form import VdlaSum, beside, int8_sum, operations, space
-from burnish.kernels.vdla.schedule import BufferRoles, Dimensions, schedule_tiles
-from burnish.kernels.vdla.tiling import BlockedConv, checked_tile
+from burnish.kernels.vdla.schedule import schedule_sum
+from burnish.kernels.vdla.tiling import BlockedConv
 from burnish.loops.expr import Reduce
 from burnish.loops.linear import to_linear
 from burnish.machines.target import Target
 from burnish.machines.vdla.config import Config
-from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
 
 
@@ -48,20 +47,10 @@ def form(task: KernelTask, target: Target) -> VdlaSum | None:
 
 def apply(task: KernelTask, target: Target, found: VdlaSum, choice: Choice) -> Schedule:
     """The schedule of a choice. Raises ScheduleError for tiles that do not fit."""
-    config: Config = target.machine.config
-    tile = checked_tile(found.work, choice, config)
-    b = config.block
-    s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
-    roles = BufferRoles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
-    weights = f"ABCD{b}a{b}b"
-    apply_layouts(s, task, {found.weight.buffer.name: weights})
+    b = target.machine.config.block
     narrow = {t.name: max(range(len(t.shape)), key=lambda d, t=t: t.shape[d]) for t in found.channels}  # type: ignore[misc]
-    blocks = [roles.data, roles.sums, *(roles.beside[t.name] for t in found.images)]
-    layouts = {roles.weight: weights, **dict.fromkeys(blocks, f"ABCD{b}b")}
-    positions = {2: "rows", 3: "columns"}
-    dims = Dimensions(1, positions, [t.name for t in found.images], narrow, layouts, ((1,), (0, 1)))
-    schedule_tiles(s, roles, dims, tile, b, core(config))
-    return s
+    spatial = {2: "rows", 3: "columns"}
+    return schedule_sum(task, target, found, choice, spatial, narrow, f"ABCD{b}a{b}b", f"ABCD{b}b")
 
 
 CONVOLUTION: Template[VdlaSum] = Template("vdla_convolution", form, space, apply)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.template import Template
 from burnish.kernels.vdla.form import VdlaSum, int8_sum, operations, space
-from burnish.kernels.vdla.schedule import BufferRoles, Dimensions, schedule_tiles
-from burnish.kernels.vdla.tiling import BlockedConv, checked_tile
+from burnish.kernels.vdla.schedule import schedule_sum
+from burnish.kernels.vdla.tiling import BlockedConv
 from burnish.loops.expr import Reduce
 from burnish.machines.target import Target
 from burnish.machines.vdla.config import Config
-from burnish.machines.vdla.intrinsics import core
 from burnish.schedule.schedule import Schedule
 
 
@@ -39,17 +37,9 @@ def form(task: KernelTask, target: Target) -> VdlaSum | None:
 
 def apply(task: KernelTask, target: Target, found: VdlaSum, choice: Choice) -> Schedule:
     """The schedule of a choice. Raises ScheduleError for tiles that do not fit."""
-    config: Config = target.machine.config
-    tile = checked_tile(found.work, choice, config)
-    b = config.block
-    s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
-    roles = BufferRoles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
-    weights = f"BA{b}b{b}a"
-    apply_layouts(s, task, {found.weight.buffer.name: weights})
+    b = target.machine.config.block
     narrow = {t.name: len(t.shape) - 1 for t in found.channels}
-    dims = Dimensions(1, {0: "rows"}, [t.name for t in found.images], narrow, {roles.weight: weights}, ((1,), (0, 1)))
-    schedule_tiles(s, roles, dims, tile, b, core(config))
-    return s
+    return schedule_sum(task, target, found, choice, {0: "rows"}, narrow, f"BA{b}b{b}a")
 
 
 PRODUCT: Template[VdlaSum] = Template("vdla_product", form, space, apply)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from burnish.kernels.cpu.common import single_output
-from burnish.kernels.task import KernelTask
-from burnish.kernels.vdla.tiling import AXES, VdlaTile
+from burnish.kernels.cpu.common import apply_layouts, single_output
+from burnish.kernels.task import Choice, KernelTask
+from burnish.kernels.vdla.form import VdlaSum
+from burnish.kernels.vdla.tiling import AXES, VdlaTile, checked_tile
 from burnish.loops.expr import Load
 from burnish.loops.tensor import Tensor
 from burnish.machines.intrinsics import TensorRule
+from burnish.machines.target import Target
+from burnish.machines.vdla.config import Config
+from burnish.machines.vdla.intrinsics import core
 from burnish.machines.vdla.scopes import ACC, INP, WGT
 from burnish.schedule.schedule import Schedule
 
@@ -60,6 +64,26 @@ class Dimensions:
     narrow: Mapping[str, int]
     layouts: Mapping[str, str]
     entries: tuple[Sequence[int], Sequence[int]]
+
+
+def schedule_sum(
+    task: KernelTask, target: Target, found: VdlaSum, choice: Choice, spatial: Mapping[int, str],
+    narrow: Mapping[str, int], weights: str, images: str = "",
+) -> Schedule:  # fmt: skip
+    """The schedule of a choice. ``weights``: the layout of the weight, ``images``: of data, sums and wide operands.
+
+    Raises ScheduleError for tiles that do not fit.
+    """
+    config: Config = target.machine.config
+    tile = checked_tile(found.work, choice, config)
+    s = Schedule(task.program(), target.machine.intrinsics, target.machine.scopes)
+    roles = BufferRoles.of(s, task, found.sums, found.data, found.weight, (*found.channels, *found.images))
+    apply_layouts(s, task, {found.weight.buffer.name: weights})
+    blocks = [roles.data, roles.sums, *(roles.beside[t.name] for t in found.images)]
+    layouts = {roles.weight: weights, **(dict.fromkeys(blocks, images) if images else {})}
+    dims = Dimensions(1, spatial, [t.name for t in found.images], narrow, layouts, ((1,), (0, 1)))
+    schedule_tiles(s, roles, dims, tile, config.block, core(config))
+    return s
 
 
 def schedule_tiles(

@@ -43,18 +43,21 @@ class UnitState(NamedTuple):
 
 
 @njit(cache=True)
+def _fault(s: UnitState, memory: int, entry: int, kind: int) -> int:
+    s.fault[0], s.fault[1] = memory, entry
+    return kind
+
+
+@njit(cache=True)
 def reads(s: UnitState, memory: int, entry: int, unit: int, number: int) -> int:
     """Notes that an instruction reads an entry; a fault if it may not."""
     if entry < 0 or entry >= s.entries[memory]:
-        s.fault[0], s.fault[1] = memory, entry
-        return OUT_OF_RANGE
+        return _fault(s, memory, entry, OUT_OF_RANGE)
     by = s.writer[memory, entry, 0]
     if by < 0:
-        s.fault[0], s.fault[1] = memory, entry
-        return UNWRITTEN
+        return _fault(s, memory, entry, UNWRITTEN)
     if by != unit and s.known[unit, by] < s.writer[memory, entry, 1]:
-        s.fault[0], s.fault[1] = memory, entry
-        return READ_RACE
+        return _fault(s, memory, entry, READ_RACE)
     s.reader[memory, entry, unit] = number
     return OK
 
@@ -63,15 +66,13 @@ def reads(s: UnitState, memory: int, entry: int, unit: int, number: int) -> int:
 def writes(s: UnitState, memory: int, entry: int, unit: int, number: int) -> int:
     """Notes that an instruction writes an entry; a fault if it may not."""
     if entry < 0 or entry >= s.entries[memory]:
-        s.fault[0], s.fault[1] = memory, entry
-        return OUT_OF_RANGE
+        return _fault(s, memory, entry, OUT_OF_RANGE)
     by = s.writer[memory, entry, 0]
     late = by >= 0 and by != unit and s.known[unit, by] < s.writer[memory, entry, 1]
     for other in range(3):
         late |= other != unit and s.known[unit, other] < s.reader[memory, entry, other]
     if late:
-        s.fault[0], s.fault[1] = memory, entry
-        return WRITE_RACE
+        return _fault(s, memory, entry, WRITE_RACE)
     s.writer[memory, entry, 0] = unit
     s.writer[memory, entry, 1] = number
     return OK
@@ -232,8 +233,7 @@ def positions(
                         fault = WRITE_RACE
                     writer[entry, 0], writer[entry, 1] = unit, number
             if fault:
-                s.fault[0], s.fault[1] = memory, entry
-                return fault
+                return _fault(s, memory, entry, fault)
     return OK
 
 

@@ -83,8 +83,8 @@ def operator_key(operation: CostedOperator) -> str:
     """Identifies an operator by its attributes and types, and by its operands' makers where they decide its cost."""
     attrs = " ".join(f"{k}={v}" for k, v in sorted(operation.attrs.items()))
     types = ", ".join(f"{'const ' if c else ''}{t}" for t, c in zip(operation.inputs, operation.fixed, strict=True))
-    told = operation.facts.elementwise or operation.op in _CONTEXT
-    makers = f" of {' '.join(operation.makers)}" if told else ""
+    context = operation.facts.elementwise or operation.op in _CONTEXT
+    makers = f" of {' '.join(operation.makers)}" if context else ""
     return f"{operation.op} {attrs} ({types}){makers}"
 
 

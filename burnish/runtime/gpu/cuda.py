@@ -9,18 +9,16 @@ from typing import Any
 import numpy as np
 
 from burnish.codegen.gridcode import GridCode
-from burnish.comm.protocol import Comm
 from burnish.errors import TargetError
 from burnish.machines.nvptx.machine import VECTOR_BYTES
-from burnish.ops.operator import Operator
 from burnish.runtime.buffers import address_of, numpy_dtype
 from burnish.runtime.collectives import Collectives
-from burnish.runtime.executable import Collective, CopyStep, Executable, Host, KernelCall, Repeat, TensorSpec, Wait
+from burnish.runtime.executable import Collective, CopyStep, Host, KernelCall, Repeat, TensorSpec, Wait
 from burnish.runtime.gpu.arrays import GpuArray, check_apart, checked, is_on_gpu
 from burnish.runtime.gpu.bench import CudaBench
 from burnish.runtime.gpu.driver import first_gpu
 from burnish.runtime.gpu.loaded import LoadedExecutable
-from burnish.runtime.runner import call_extern, find_extern, stamp
+from burnish.runtime.runner import ExecutableInstance, call_extern, stamp
 from burnish.runtime.sized import Sized
 
 
@@ -46,17 +44,9 @@ class CudaDevice:
         finally:
             gpu.free(*places)
 
-    def runner(
-        self,
-        executable: Executable,
-        kernels: Mapping[str, bytes],
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None,
-    ) -> CudaRunner:
+    def runner(self, instance: ExecutableInstance, kernels: Mapping[str, bytes]) -> CudaRunner:
         """Runner that executes the steps of an executable."""
-        return CudaRunner(executable, kernels, params, state, externs, comm)
+        return CudaRunner(instance, kernels)
 
 
 class CudaRunner:
@@ -66,18 +56,11 @@ class CudaRunner:
     there, replays the graph, and copies outputs and state back. Operators in Python run on copies, between launches.
     """
 
-    def __init__(
-        self,
-        executable: Executable,
-        kernels: Mapping[str, bytes],
-        params: np.ndarray,
-        state: np.ndarray,
-        externs: Mapping[str, Operator],
-        comm: Comm | None = None,
-    ) -> None:
+    def __init__(self, instance: ExecutableInstance, kernels: Mapping[str, bytes]) -> None:
         """Raises TargetError for steps that a GPU cannot execute, ArtifactError for operators that are not known, and
         for collectives without as many workers.
         """
+        executable = instance.executable
         for step in executable.steps:
             if not isinstance(step, (KernelCall, CopyStep, Host, Repeat, Collective, Wait)):
                 allowed = "kernels, copies, collectives, Python"
@@ -85,9 +68,9 @@ class CudaRunner:
         if executable.dims:
             raise TargetError("runtime: found open dimensions; allowed on a GPU: numbers")
         self.executable, self._kernels = executable, kernels
-        self._params, self._state = params, state
-        self._operators = {i: find_extern(s, externs) for i, s in enumerate(executable.steps) if isinstance(s, Host)}
-        self._collectives = Collectives(executable.steps, comm)
+        self._params, self._state = instance.params, instance.state
+        self._operators = instance.operators()
+        self._collectives = Collectives(executable.steps, instance.comm)
         self._moved: dict[int, list[np.ndarray]] = {}  # what collectives that have begun read and write here
         self._captured = not any(isinstance(step, (Host, Collective)) for step in executable.steps)
         self._loaded: LoadedExecutable | None = None

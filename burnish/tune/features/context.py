@@ -8,10 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.base.jit import njit
-from burnish.kernels.nest import ANNOTATIONS, PARALLEL, READS, UNROLL, VECTORIZE, CandidateNests
+from burnish.kernels.nest import ANNOTATIONS, READS, CandidateNests, LoopKind
 from burnish.loops.expr import ITEM_BYTES
 from burnish.machines.target import Target
 
+_PARALLEL, _UNROLL, _VECTORIZE = LoopKind.PARALLEL, LoopKind.UNROLL, LoopKind.VECTORIZE  # known to compiled loops
 BUFFERS = READS + 1  # slots: what is stored, then what is loaded, constants last
 _BUFFERS = ("stored", "loaded", "constant")
 
@@ -95,12 +96,12 @@ def _fill(  # type: ignore[no-untyped-def]
             row[CACHE] = footprint[k, i] - sizes[0]
             row[CACHE + 1] = footprint[k, i] - sizes[1]
             row[CACHE + 2] = inside - footprint[k, i]
-            if kind == PARALLEL:
+            if kind == _PARALLEL:
                 parallel *= many
-            elif kind == UNROLL:
+            elif kind == _UNROLL:
                 unrolled *= many
                 accumulators *= 1.0 if reduction[k] else many
-            elif kind == VECTORIZE:
+            elif kind == _VECTORIZE:
                 vector, innermost = many, k
                 accumulators *= np.ceil(many / lanes)
         # Only now the whole nest's iterations are known: those outside of loop k are the rest, in logarithms.
