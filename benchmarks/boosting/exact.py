@@ -13,7 +13,7 @@ from benchmarks.boosting.hist import area
 from benchmarks.boosting.report import Row, row
 from burnish.base.jit import njit
 from burnish.base.optional import require
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.approx import ApproxGrower
 from burnish.boost.blocks import column_block
 from burnish.boost.booster import RoundProgress, train

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from benchmarks.boosting.datasets import higgs_like
 from benchmarks.boosting.report import Row, row
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import booster
 from burnish.boost.data import Dataset
 from burnish.boost.external import ExternalGrower, train_external

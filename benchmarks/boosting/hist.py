@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from benchmarks.boosting.datasets import Table, higgs_like, one_hot, wide
 from benchmarks.boosting.report import Row, row
 from burnish.base.optional import require
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import HistGrower

@@ -13,7 +13,7 @@ import burnish
 from benchmarks.boosting.datasets import higgs_like, wide
 from benchmarks.boosting.report import Row, row
 from burnish.base.optional import require
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.formats.xgboost_format import loads_xgboost
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.boosting.report import Row, row
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import metric_of

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import LAST_CUT, MOST_BINS, Cuts, category_cuts
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse

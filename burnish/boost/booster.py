@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.callbacks import MOMENTS, callbacks_of
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse, check_dataset

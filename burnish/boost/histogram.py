@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.growth.bins import DenseBins, SparseBins, lanes_of
 from burnish.boost.intrinsics import add_pair, aligned, prefetch

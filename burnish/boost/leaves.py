@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.intrinsics import add_pair
 from burnish.boost.kernels import inlined, lean

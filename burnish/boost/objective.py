@@ -1,6 +1,6 @@
 """Objectives by name: the loss whose gradient and Hessian trees are fitted to (§2.1.2), and its predictions."""
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.links import predicted
 from burnish.boost.losses import regression, survival
 from burnish.boost.losses.base import Floats, Objective, row_ranges

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.objective import transform
 from burnish.boost.predictor import of_values

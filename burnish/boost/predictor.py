@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.inference.forest import COMPLETE, DEEPEST_COMPLETE, WALK, CompiledForest

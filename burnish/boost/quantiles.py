@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import LAST_CUT, MOST_BINS, Cuts, category_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.csc import column_values

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.params import Params
 
 # Streams keep the draws of different purposes apart.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.predictor import as_table, of_values, round_range

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.dart import Drops, check_dart, without
 from burnish.boost.data import Dataset
 from burnish.boost.ensemble import Ensemble

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset
 from burnish.boost.ensemble import Ensemble

@@ -3,7 +3,7 @@
 import numpy as np
 
 from benchmarks.boosting.scans import NaiveTrees
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.exact import ExactGrower
 from burnish.boost.params import Params

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.approx import ApproxGrower, GlobalGrower, LocalGrower
 from burnish.boost.binning import LAST_CUT, column_cuts
 from burnish.boost.blocks import column_block

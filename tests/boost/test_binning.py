@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import LAST_CUT, Cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.bins import DenseBins, SparseBins

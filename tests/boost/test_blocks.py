@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.blocks import PADDING, column_block, sort_values
 from burnish.boost.data import Dataset, Sparse
 

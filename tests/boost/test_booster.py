@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.booster import RoundProgress, train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import burnish.boost.grower as grower_module
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import HistGrower
 from burnish.boost.growth.bins import DenseBins, SparseBins

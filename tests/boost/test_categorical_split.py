@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import Dataset, predict
 from burnish.boost.distributed import train_distributed
 from burnish.boost.external import train_external

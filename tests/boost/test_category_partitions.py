@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import burnish.boost.grower as grower_module
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import predict, train
 from burnish.boost.data import Dataset
 from burnish.boost.grower import HistGrower

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.exact import ExactGrower
 from burnish.boost.fixed import Quantizer

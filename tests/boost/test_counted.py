@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import Dataset, predict, train
 from burnish.boost.binning import Cuts
 from burnish.boost.distributed import train_distributed

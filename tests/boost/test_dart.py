@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import Dataset, Model, predict, train
 from burnish.errors import ParameterError
 

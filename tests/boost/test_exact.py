@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import LEAST_GAIN, ExactGrower
 from burnish.boost.grower import HistGrower

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import booster
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.fixed import PACKED_BITS, PACKED_ROWS, FixedPoint, Quantizer
 from burnish.comm import launch
 

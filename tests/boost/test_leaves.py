@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import Dataset, predict, train
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.losses.survival import failure_losses

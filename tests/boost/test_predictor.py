@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.model import Model
 from burnish.boost.predictor import add_tree, predict_leaf, predict_margin

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.pairs import order_descending
 from burnish.boost.losses.reduction import Reduction

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import sampling
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, HashedColumns, column_sampler, mix, sample_rows, stream

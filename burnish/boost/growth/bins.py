@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
 from burnish.boost.growth.csc import column_offsets

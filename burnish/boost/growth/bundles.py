@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import MOST_BINS
 from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import FEW, DenseBins, HistogramLayout, SparseBins

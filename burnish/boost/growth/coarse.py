@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.fixed import reduced
 from burnish.boost.kernels import lean
 from burnish.boost.params import Params

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Sparse
 from burnish.boost.kernels import kernel, lean
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
 from burnish.boost.intrinsics import prefetch

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.inputs.factors import Factor, factor, known_values, number
 from burnish.boost.inputs.frames import Columns, arrow_columns, pandas_columns
 from burnish.boost.inputs.naming import order_of

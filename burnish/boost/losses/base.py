@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses import gradients
 from burnish.boost.losses.reduction import Reduction

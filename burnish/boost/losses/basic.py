@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.losses import gradients
 from burnish.boost.losses.base import Floats, Objective, check_values, row_ranges, transformed
 from burnish.boost.params import Params

@@ -6,7 +6,7 @@ Burges 2010, "From RankNet to LambdaRank to LambdaMART", sections 4 and 7; pairs
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.base import Floats, Objective, check_values
 from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, PairRule, Queries, lambda_gradients, order_queries

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.kernels import lean
 from burnish.boost.losses import gradients
 from burnish.boost.losses.base import Floats, Objective, check_values, transformed

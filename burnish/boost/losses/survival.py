@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.losses.base import Floats, row_ranges

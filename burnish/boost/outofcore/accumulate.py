@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.outofcore import columnwise
 from burnish.boost.outofcore.layout import QUAD

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.binning import Cuts, category_cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore import store as files

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.gnn.data.csr import CSR, Offsets, Sources
 from burnish.gnn.data.graph import Graph, Mask
 from burnish.gnn.data.rows import FeatureRows, MadeRows, Matrix

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.arguments import check_number
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.errors import ParameterError
 from burnish.gnn.data import draws
 from burnish.gnn.data.csr import LARGEST

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.formats.values import float32_array, floats
 from burnish.boost.grower import HistGrower

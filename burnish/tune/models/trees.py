@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps, loads
