@@ -24,7 +24,7 @@ _PARALLEL = ir.FunctionType(ir.VoidType(), [_BYTES, _BODY.as_pointer(), _BYTES, 
 
 
 def region(function: Callable[..., None], *, wide: bool = False, **options: Any) -> Any:
-    """A function ``loop(*arguments, begin, end, thread)`` as a parallel region, called ``(pool, extent, grain, *args)``.
+    """A function ``loop(*arguments, begin, end, thread)`` as a parallel region: ``(pool, extent, grain, *arguments)``.
 
     Threads take ranges of the iterations ``0 … extent``, of `grain` each or of many. pool: the addresses of the native
     ``parallel`` and of its state, or zeros: the calling thread does it all. thread: from 0 to below the pool's number;
@@ -39,7 +39,7 @@ def region(function: Callable[..., None], *, wide: bool = False, **options: Any)
     names = ", ".join(own[:-3])
     made = {"__name__": __name__, "run_ranges": run_ranges, "loop": loop}
     text = f"def enter(pool, extent, grain, {names}):\n    run_ranges(pool, extent, grain, loop, ({names},))\n"
-    exec(compile(text, function.__code__.co_filename, "exec"), made)  # noqa: S102 - names of parameters alone
+    exec(compile(text, function.__code__.co_filename, "exec"), made)
     entry = njit(**options, counted=False, nogil=True, no_cfunc_wrapper=True)(made["enter"])
     entry._cache = Cache(function, wide, __file__)
     entry.py_func = function  # what functions that call this one are compiled of

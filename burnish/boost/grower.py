@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.runtime.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.fixed import FixedPoint
@@ -25,6 +24,7 @@ from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, leaf_weight
 from burnish.boost.tree import Tree
+from burnish.runtime.threads import Workers
 
 _SUBTREES = 8  # for each thread: so many balance their work
 _SPARSE_SUBTREES = 3  # the same of a sparse table: nodes cost little, so that a level costs more in Python

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.runtime.threads import Workers
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.growth.bins import DenseBins, SparseBins, lanes_of
 from burnish.boost.intrinsics import add_pair, aligned, prefetch
 from burnish.boost.kernels import inlined, lean
+from burnish.runtime.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
 _AHEAD, _HALF_AHEAD = np.uint64(16), np.uint64(8)  # rows between a prefetch and its use

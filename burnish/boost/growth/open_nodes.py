@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.runtime.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
@@ -23,6 +22,7 @@ from burnish.boost.growth.subtrees import Dense, GrowthScratch, HistogramSlots, 
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
+from burnish.runtime.threads import Workers
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.runtime.threads import Workers
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
 from burnish.boost.intrinsics import prefetch
 from burnish.boost.kernels import inlined, lean
+from burnish.runtime.threads import Workers
 
 _AHEAD = np.uint64(48)  # rows between a prefetch and its use
 _ONE = np.uint64(1)
