@@ -37,8 +37,8 @@ def region(function: Callable[..., None], *, wide: bool = False, **options: Any)
         raise TypeError(f"{function.__qualname__}: its last parameters are {own[-3:]}; allowed: begin, end, thread")
     # Parameters by name: numba finds code that takes any number of them, once it is cached, in no call but the first.
     names = ", ".join(own[:-3])
-    made = {"__name__": __name__, "run_ranges": run_ranges, "loop": loop}
-    text = f"def enter(pool, extent, grain, {names}):\n    run_ranges(pool, extent, grain, loop, ({names},))\n"
+    made = {"__name__": __name__, "_run": run_ranges, "_loop": loop}
+    text = f"def enter(_pool, _extent, _grain, {names}):\n    _run(_pool, _extent, _grain, _loop, ({names},))\n"
     exec(compile(text, function.__code__.co_filename, "exec"), made)
     entry = njit(**options, counted=False, nogil=True, no_cfunc_wrapper=True)(made["enter"])
     entry._cache = Cache(function, wide, __file__)

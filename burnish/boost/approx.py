@@ -61,7 +61,7 @@ class LocalGrower(HistGrower):
 
     def _candidates(self) -> Candidates:
         """Candidates for a node, at most `max_bin` a feature, and scratch to find them."""
-        return Candidates.of(self._most, len(self._layout.feature))
+        return Candidates.of(self._most, len(self._layout.feature), self._workers.threads)
 
 
 class GlobalGrower:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import heapq
 from typing import Any
 
@@ -18,7 +17,7 @@ from burnish.boost.growth.categorical_split import right_of
 from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
 from burnish.boost.growth.open_nodes import OpenNodes
-from burnish.boost.growth.subtrees import by_level, capacity, copies
+from burnish.boost.growth.subtrees import Shares, by_level, capacities
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
@@ -235,45 +234,36 @@ class BinnedGrower(OpenNodes):
             self._graft(shares, _NO_DEPTH)
 
     def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int) -> None:
-        """Grows the subtrees of some leaves, each share in one kernel, down to a depth and puts them in place."""
-        histograms = self._histograms
-        parts = [np.empty(0, NODE)] * len(shares)
-        sets = [self._sets[:0]] * len(shares)
+        """Grows the subtrees of some leaves, all in one region, down to a depth and puts them in place."""
+        histograms, threads = self._histograms, self._workers.threads if len(shares) > 1 else 1
+        ids, starts = np.concatenate(shares), np.array([len(share) for share in shares])
+        first = np.cumsum(starts) - starts
+        begin = self._nodes[ids]
+        at = np.concatenate([[0], np.cumsum(np.add.reduceat(capacities(begin, self._params.max_depth), first))])
+        nodes = np.zeros(int(at[-1]), NODE)
+        nodes[np.repeat(at[:-1] - first, starts) + np.arange(len(ids))] = begin
         levels = min(self._params.max_depth or 64, self._partition.rows.bit_length()) + 2
-        waiting = collections.deque(range(len(shares)))
-        capacities = [capacity(self._nodes[share], self._params.max_depth) for share in shares]
-        numbers = max(self._numbers, self._size) + np.cumsum([0, *capacities])  # none that a row has already
-        self._numbers = int(numbers[-1])
-        slots = [histograms.take(levels) for _ in range(min(len(shares), self._workers.threads))]
-        freed: list[NDArray[np.int64]] = []
-
-        def work(thread: int) -> None:
-            free, unused = slots[thread], levels
-            while waiting:
-                try:
-                    share = waiting.popleft()
-                except IndexError:  # another thread took the last
-                    break
-                starts = self._nodes[shares[share]]
-                nodes = copies(starts, capacities[share])
-                free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
-                buffers = histograms.packed[thread], int(numbers[share])
-                size, unused, found = self._grow_nodes(nodes, len(starts), stop_depth, free, unused, *buffers)
-                parts[share], sets[share] = nodes[:size], found[:size]
-            freed.append(free[:unused])
-
-        self._workers.run(work, [(thread,) for thread in range(len(slots))])
-        for free in freed:
-            histograms.give_back(free)
+        free = np.empty((self._workers.threads, levels + len(ids)), np.int64)
+        unused = np.zeros(self._workers.threads, np.int64)
+        free[:threads, :levels] = histograms.take(threads * levels).reshape(threads, levels)
+        unused[:threads] = levels
+        number = max(self._numbers, self._size)  # none that a row has already
+        self._numbers = number + int(at[-1])
+        grown = Shares.of(nodes, at, starts)
+        found = self._grow_shares(grown, stop_depth, free, unused, number)
+        for row, some in zip(free, unused.tolist(), strict=True):
+            histograms.give_back(row[:some])
+        sizes = grown.sizes.tolist()
+        parts = [nodes[low : low + size] for low, size in zip(at.tolist(), sizes, strict=False)]
         if self._by_category:
-            known = np.cumsum([len(self._sets), *map(len, parts)])
+            known = len(self._sets)
+            sets = [found[low : low + size] for low, size in zip(at.tolist(), sizes, strict=False)]
             self._sets = np.concatenate([self._sets, *sets])
-            for part, begin in zip(parts, known.tolist(), strict=False):
-                part["category"] += np.where(part["category"] >= 0, begin, 0)
-        at = 0
-        for share, part in zip(shares, parts, strict=True):
-            self._nodes["slot"][share] = -2 - at - np.arange(len(share))
-            at += len(part)
+            for part in parts:
+                part["category"] += np.where(part["category"] >= 0, known, 0)
+                known += len(part)
+        ahead = np.cumsum(grown.sizes) - grown.sizes - first
+        self._nodes["slot"][ids] = -2 - np.repeat(ahead, starts) - np.arange(len(ids))
         self._nodes = by_level([self._nodes, *parts])
         self._size = len(self._nodes)
 
