@@ -229,7 +229,8 @@ class BinnedGrower(OpenNodes):
                 loads[least] += int(own)
             shares = [np.array(hand, np.int64) for hand in hands if hand]
         else:
-            shares = list(ids[:, None])
+            # Each thread begins with its largest, and those that have done theirs take the smallest of others.
+            shares = list(np.concatenate([ids[t::threads] for t in range(threads)])[:, None])
         if shares:
             self._graft(shares, _NO_DEPTH)
 

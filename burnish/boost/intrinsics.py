@@ -46,17 +46,6 @@ def add_pair(_context: Any, array: Any, index: Any, first: Any, second: Any) -> 
     return types.void(array, index, types.int64, types.int64), generate
 
 
-@intrinsic
-def take_number(_context: Any, array: Any) -> Any:
-    """``take_number(array)`` in a region adds 1 to ``array.data[0]``, int64, and gives what it was."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
-        return builder.atomic_rmw("add", data, ir.Constant(ir.IntType(64), 1), "monotonic")
-
-    return types.int64(array), generate
-
-
 def aligned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
     """An uninitialised array in C order whose first element is at a multiple of 64 bytes (NumPy's own are at 16)."""
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize

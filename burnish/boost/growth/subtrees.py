@@ -11,7 +11,6 @@ from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import send_range, split_entries, split_segment
 from burnish.boost.histogram import add_group, add_sparse
-from burnish.boost.intrinsics import take_number
 from burnish.boost.kernels import inlined, lean, wide_region
 
 _WORDS = NODE.itemsize // 8
@@ -199,18 +198,17 @@ def grow_subtrees(
 
 
 class Shares(NamedTuple):
-    """Nodes from which subtrees grow, dealt to shares that are taken one after the other: share s is nodes[at[s] :]."""
+    """Nodes from which subtrees grow, dealt to shares: share s is nodes[at[s] :]."""
 
     nodes: NDArray[Any]  # those that shares start with, each with room for its subtrees behind
     at: NDArray[np.int64]  # (shares + 1,)
     starts: NDArray[np.int64]  # (shares,): nodes that it starts with
     sizes: NDArray[np.int64]  # (shares,): written, the nodes then
-    taken: NDArray[np.int64]  # (1,): zero, how many shares have been begun
 
     @classmethod
     def of(cls, nodes: NDArray[Any], at: NDArray[np.int64], starts: NDArray[np.int64]) -> "Shares":
         """Shares of which none is begun."""
-        return cls(nodes, at, starts, np.empty_like(starts), np.zeros(1, np.int64))
+        return cls(nodes, at, starts, np.empty_like(starts))
 
 
 @inlined
@@ -243,15 +241,12 @@ def grow_shares(
     end: int,
     thread: int,
 ) -> None:
-    """`grow_subtrees` below the nodes of `Shares`; threads take one after the other, and the largest should be first.
+    """`grow_subtrees` below the nodes of shares begin … end of `Shares`.
 
     packed, free and unused have a row of each thread's; the numbers of rows of a share are from given.number + at on.
     """
     own = GrowthScratch(scratch.score[thread], scratch.left[thread], scratch.right[thread], scratch.stack[thread])
-    while True:
-        share = take_number(shares.taken)
-        if share >= len(shares.starts):
-            break
+    for share in range(begin, end):
         first, last = shares.at[share], shares.at[share + 1]
         size, left = grow_subtrees(
             shares.nodes[first:last], shares.starts[share], depths,
