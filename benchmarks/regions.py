@@ -32,10 +32,11 @@ _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_vo
 
 
 class Region(NamedTuple):
-    """A region that ran: the seconds that each thread's part took."""
+    """A region that ran: the seconds that each thread's part took, and those from its first to its last."""
 
     name: str
     parts: list[float]
+    seconds: float  # more than the parts': they are timed, and begun by Python, which native threads do not
 
 
 class CountedWorkers(Workers):
@@ -44,48 +45,50 @@ class CountedWorkers(Workers):
     def __init__(self, threads: int) -> None:
         super().__init__(threads)
         self.regions: list[Region] = []
-        self._name = ""
+        self._times: list[float] = []
         self._stand_in = _PARALLEL(self._parts)
 
     def each(self, region: Any, extent: int, *arguments: Any, grain: int = 1) -> None:
         """As `Workers.each`; regions of one part count too."""
-        self._name = region.py_func.__name__
-        address = ctypes.cast(self._stand_in, ctypes.c_void_p).value
+        first, address = time.process_time(), ctypes.cast(self._stand_in, ctypes.c_void_p).value
         region((address, 0), extent, grain, *arguments)
+        self.regions.append(Region(region.py_func.__name__, self._times, time.process_time() - first))
 
     def run(self, function: Any, parts: Any) -> list[Any]:
         """As `Workers.run`, in turn."""
-        times, results = [], []
+        times, results, first = [], [], time.process_time()
         for part in parts:
             begin = time.process_time()
             results.append(function(*part))
             times.append(time.process_time() - begin)
-        self.regions.append(Region(getattr(function, "__name__", "?"), times))
+        self.regions.append(Region(getattr(function, "__name__", "?"), times, time.process_time() - first))
         return results
 
     def _parts(self, _pool: int, body: int, context: int, extent: int) -> None:
-        function, chunks = _BODY(body), max(1, min(CHUNKS * self.threads, extent))
         times = []
+        function, chunks = _BODY(body), max(1, min(CHUNKS * self.threads, extent))
         for thread in range(self.threads):
             begin = time.process_time()
             for chunk in range(chunks * thread // self.threads, chunks * (thread + 1) // self.threads):
                 function(context, extent * chunk // chunks, extent * (chunk + 1) // chunks, thread)
             times.append(time.process_time() - begin)
-        self.regions.append(Region(self._name, times))
+        self._times = times
 
 
-def _nothing(numbers: Any, begin: int, end: int, thread: int) -> None:
+def _nothing(
+    a: Any, b: Any, c: Any, d: Any, e: Any, f: Any, g: Any, numbers: Any, begin: int, end: int, thread: int
+) -> None:
     numbers[thread] += end - begin
 
 
 def lost(threads: int) -> float:
-    """Microseconds that a region of no work takes on the real pool, at best of several runs."""
+    """Microseconds that a region of no work and eight arrays takes on the real pool, at best of several runs."""
     entry, workers, numbers = region(_nothing), Workers(threads), np.zeros(threads, np.int64)
     best = float("inf")
     for _ in range(20):
         begin = time.perf_counter()
         for _ in range(500):
-            workers.each(entry, threads, numbers)
+            workers.each(entry, threads, *[numbers] * 8)
         best = min(best, (time.perf_counter() - begin) / 500)
     return best * 1e6
 
@@ -103,14 +106,14 @@ def tree(table: Any, depth: int, threads: int, rounds: int, cost: float) -> dict
         training.boost()
         found.append((time.process_time() - begin, list(workers.regions)))
     total, regions = min(found, key=lambda pair: pair[0])
-    inside = sum(sum(r.parts) for r in regions)
+    inside, instrumented = sum(sum(r.parts) for r in regions), sum(r.seconds for r in regions)
     slowest = sum(max(r.parts) for r in regions)
-    serial = total - inside
+    serial = total - instrumented
+    total = serial + inside
     levels = max(1, sum(r.name in ("_split_dense", "_split_sparse") for r in regions))
-    first = next((k for k, r in enumerate(regions) if r.name.startswith("_split_")), 0)
-    last = next((k for k, r in enumerate(regions) if r.name in ("grow_shares", "_assign") and k > first + 1), first)
-    inner = [k for k, r in enumerate(regions) if r.name == "_assign"]
-    last = inner[0] if inner else last
+    names = [r.name for r in regions]
+    first = next((k for k, name in enumerate(names) if name.startswith("_split_")), 0)
+    last = names.index("_assign") if "_assign" in names else len(names)
     return {
         "threads": threads,
         "regions": len(regions),

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.growth.bins import DenseBins, SparseBins, lanes_of
 from burnish.boost.intrinsics import add_pair, aligned, prefetch
-from burnish.boost.kernels import inlined, region
+from burnish.boost.kernels import inlined, lean, region
 from burnish.runtime.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
@@ -36,26 +36,46 @@ def share_rows(
 
     Returns pieces (count, 5) in order, and where each thread's begin, (threads + 1,).
     """
-    if threads == 1:
-        used = np.flatnonzero(end > begin)
-        pieces = np.zeros((groups, len(used), 5), np.int64)
-        pieces[:, :, GROUP] = np.arange(groups)[:, None]
-        pieces[:, :, NODE] = used
-        pieces[:, :, BEGIN] = begin[used]
-        pieces[:, :, END] = end[used]
-        return pieces.reshape(-1, 5), np.array([0, groups * len(used)])
-    last = np.cumsum(np.tile(end - begin, groups))  # rows of all units up to and with each
-    total = int(last[-1])
-    limits = [total * thread // threads for thread in range(threads + 1)]
-    edges = np.unique(np.append(last, limits))
-    unit = np.searchsorted(last, edges[:-1], side="right")
-    pieces = np.empty((len(unit), 5), np.int64)
-    pieces[:, GROUP], node = np.divmod(unit, len(begin))
-    pieces[:, NODE] = node
-    pieces[:, END] = end[node] - (last[unit] - edges[1:])
-    pieces[:, BEGIN] = pieces[:, END] - np.diff(edges)
-    pieces[:, TARGET] = pieces[:, BEGIN] > begin[node]
-    return pieces, np.searchsorted(edges[:-1], limits)
+    pieces, start = np.empty((groups * len(begin) + threads, 5), np.int64), np.empty(threads + 1, np.int64)
+    count = _share_rows(np.ascontiguousarray(begin), np.ascontiguousarray(end), groups, pieces, start)
+    return pieces[:count], start
+
+
+@lean
+def _share_rows(
+    begin: NDArray[np.int64], end: NDArray[np.int64], groups: int, pieces: NDArray[np.int64], start: NDArray[np.int64]
+) -> int:
+    """Writes pieces, and where each share's begin; returns how many pieces there are."""
+    threads, total = len(start) - 1, np.int64(0)
+    for node in range(len(begin)):
+        total += end[node] - begin[node]
+    total *= groups
+    count, share, done = 0, 1, np.int64(0)  # rows of all units that are dealt already
+    start[0] = 0
+    while share < threads and total * share // threads == 0:
+        start[share] = 0
+        share += 1
+    for group in range(groups):
+        for node in range(len(begin)):
+            low, high = begin[node], end[node]
+            while low < high:
+                limit = total * share // threads if share < threads else total
+                stop = min(high, low + limit - done)
+                pieces[count, 0] = group
+                pieces[count, 1] = node
+                pieces[count, 2] = low
+                pieces[count, 3] = stop
+                pieces[count, 4] = low > begin[node]
+                count += 1
+                done += stop - low
+                low = stop
+                while share < threads and done >= total * share // threads:
+                    start[share] = count
+                    share += 1
+    while share <= threads:
+        start[share] = count
+        share += 1
+    return count
 
 
 @inlined

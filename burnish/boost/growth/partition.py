@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.growth.bins import DenseBins, SparseBins
-from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
+from burnish.boost.histogram import share_rows
 from burnish.boost.intrinsics import prefetch
-from burnish.boost.kernels import inlined, region
+from burnish.boost.kernels import inlined, lean, region
 from burnish.runtime.threads import Workers
 
 _AHEAD = np.uint64(48)  # rows between a prefetch and its use
@@ -284,9 +284,8 @@ class RowPartition:
         total = int((end - begin).sum())
         threads = max(1, min(self._workers.threads, total // _SHARE))
         pieces, start = share_rows(begin, end, 1, threads)
-        follows = np.append(pieces[1:, TARGET] == 1, False)
-        alone = (pieces[:, TARGET] == 0) & ~follows
-        counts = np.zeros(len(pieces), np.int64)
+        alone, counts = np.empty(len(pieces), np.bool_), np.zeros(len(pieces), np.int64)
+        _find_alone(pieces, alone)
         if isinstance(self._bins, DenseBins):
             common = self.order, self._order, self.spare, self._kept, self._bins.columns.reshape(-1)
             bundle = self._bins.layout.bundle
@@ -303,10 +302,10 @@ class RowPartition:
             self._workers.each(_split_sparse, threads, *routed, pieces, start, alone, counts)
         if self.order is not self._order:
             self.order = self._order
-        middle = begin.copy()
-        np.add.at(middle, pieces[:, NODE], counts)
-        if not alone.all():
-            self._join(pieces[~alone], counts[~alone], begin, middle)
+        middle, moves = begin.copy(), np.empty((len(pieces), 5), np.int64)
+        shared = _find_moves(pieces, counts, alone, begin, middle, moves)
+        if shared:
+            self._workers.each(_place, shared, self._order, self._kept, self.spare, moves)
         return middle
 
     def _route(
@@ -329,19 +328,6 @@ class RowPartition:
         common = bins.column_rows, bins.column_bins, self._node_of, feature_of, place, left_child, right
         self._workers.each(_route_present, threads, pieces, start, *common)
 
-    def _join(
-        self, pieces: NDArray[np.int64], counts: NDArray[np.int64], begin: NDArray[np.int64], middle: NDArray[np.int64]
-    ) -> None:
-        """Puts the parts of nodes that several threads have split into one; counts: rows of each that go left."""
-        node, rights = pieces[:, NODE], pieces[:, END] - pieces[:, BEGIN] - counts
-        first = np.flatnonzero(np.append(True, node[1:] != node[:-1]))
-        lengths = np.diff(np.append(first, len(node)))
-        lefts_before, rights_before = (np.cumsum(n) - n for n in (counts, rights))
-        left = begin[node] + lefts_before - np.repeat(lefts_before[first], lengths)
-        right = middle[node] + rights_before - np.repeat(rights_before[first], lengths)
-        moves = np.stack([pieces[:, BEGIN], counts, rights, left, right], axis=1)
-        self._workers.each(_place, len(moves), self._order, self._kept, self.spare, moves)
-
     def leaves(self, begin: NDArray[np.int64], end: NDArray[np.int64], nodes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The leaf of every row, given the leaves' segments and numbers."""
         leaf = np.empty(len(self._identity), np.int32)
@@ -349,6 +335,44 @@ class RowPartition:
         pieces, start = share_rows(begin, end, 1, threads)
         self._workers.each(_assign, threads, self.order, pieces, start, nodes, leaf)
         return leaf
+
+
+@lean
+def _find_alone(pieces: NDArray[np.int64], alone: NDArray[np.bool_]) -> None:
+    """Tells which pieces are their whole node."""
+    for p in range(len(pieces)):
+        alone[p] = pieces[p, 4] == 0 and not (p + 1 < len(pieces) and pieces[p + 1, 4] == 1)
+
+
+@lean
+def _find_moves(
+    pieces: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    alone: NDArray[np.bool_],
+    begin: NDArray[np.int64],
+    middle: NDArray[np.int64],
+    moves: NDArray[np.int64],
+) -> int:
+    """Adds the left rows of pieces, `counts`, to where their nodes begin, `middle`; writes the moves of `_place`.
+
+    Returns how many there are: one for each piece that is a part of its node.
+    """
+    for p in range(len(pieces)):
+        middle[pieces[p, 1]] += counts[p]
+    size, left, right = 0, np.int64(0), np.int64(0)
+    for p in range(len(pieces)):
+        if alone[p]:
+            continue
+        if pieces[p, 4] == 0:
+            left, right = begin[pieces[p, 1]], middle[pieces[p, 1]]
+        others = pieces[p, 3] - pieces[p, 2] - counts[p]
+        moves[size, 0] = pieces[p, 2]
+        moves[size, 1] = counts[p]
+        moves[size, 2] = others
+        moves[size, 3] = left
+        moves[size, 4] = right
+        size, left, right = size + 1, left + counts[p], right + others
+    return size
 
 
 @region
