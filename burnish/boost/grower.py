@@ -15,7 +15,16 @@ from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.bundles import bundled
 from burnish.boost.growth.categorical_split import right_of
 from burnish.boost.growth.coarse import too_coarse
-from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
+from burnish.boost.growth.nodes import (
+    NODE,
+    Children,
+    plan_children,
+    rules_of,
+    seat_children,
+    send_by_threshold,
+    split_nodes,
+    to_tree,
+)
 from burnish.boost.growth.open_nodes import OpenNodes
 from burnish.boost.growth.subtrees import Shares, by_level, capacities
 from burnish.boost.params import Params
@@ -134,6 +143,10 @@ class BinnedGrower(OpenNodes):
 
     def _goes_right(self, chosen: NDArray[np.int64], nodes: NDArray[Any]) -> NDArray[np.uint8]:
         """Whether each bin goes right at some nodes, (nodes, codes); the code after the last bin is a missing value."""
+        if self._layout.bundle is None and not self._by_category:
+            right = np.empty((len(chosen), len(self._codes)), np.uint8)
+            send_by_threshold(self._nodes, chosen, self._layout.missing_code, right)
+            return right
         right = (self._codes[None, :] > nodes["bin"][:, None]).astype(np.uint8)
         listed = np.flatnonzero(nodes["category"] >= 0)
         if len(listed):
@@ -156,34 +169,23 @@ class BinnedGrower(OpenNodes):
         Returns nodes to find splits for, the slots to take off their histograms first (-1: none), and slots that are
         free after that.
         """
-        fields = self._nodes
-        parent_slot = fields["slot"][chosen]
-        fields["slot"][chosen] = -1
-        children = np.stack([left, left + 1])
-        if self._comm is None:
-            amount = fields["end"][children] - fields["begin"][children]
-        else:  # a choice in which all workers agree
-            amount = fields["hessian"][children]
-        small = np.where(amount[1] < amount[0], children[1], children[0])
-        large = children.sum(axis=0) - small
-        able_small, able_large = self._splittable(small), self._splittable(large)
-        needed = able_small | able_large
-        self._histograms.give_back(parent_slot[~able_large])
-        built = small[needed]
-        slots = self._histograms.take(len(built))
-        fields["slot"][built] = slots
-        if len(built):
+        params, histograms, count = self._params, self._histograms, len(chosen)
+        least = max(2 * params.min_child_weight / self._units[1], 1.0)
+        if not histograms.size or (params.max_leaves and self._leaves >= params.max_leaves):
+            least = np.inf
+        children = Children.of(count)
+        # Where rows are shared out, workers must agree: they do in Hessians.
+        given = float(least), params.max_depth, self._comm is not None, children
+        needed, freed = plan_children(self._nodes, chosen, *given)
+        histograms.give_back(children.free[:freed])
+        slots, built, found = histograms.take(needed), np.empty(needed, np.int64), np.empty((2, 2 * count), np.int64)
+        size = seat_children(self._nodes, chosen, children, slots, built, found)
+        if needed:
             self._build(built)
-        taken = np.full(len(small), -1)
-        taken[needed] = slots
-        only = needed & ~able_small
-        fields["slot"][small[only]] = -1
-        fields["slot"][large[able_large]] = parent_slot[able_large]
-        return (
-            np.concatenate([small[able_small], large[able_large]]),
-            np.concatenate([np.full(int(able_small.sum()), -1), taken[able_large]]),
-            taken[only],
-        )
+        only = children.small[children.able == 2]  # those that are built for their siblings alone
+        done = self._nodes["slot"][only]
+        self._nodes["slot"][only] = -1
+        return found[0, :size], found[1, :size], done
 
     def _masks(self, columns: ColumnSampler) -> NDArray[np.bool_] | None:
         """The features allowed at each depth, (depths, features), if subtrees can be grown apart from each other."""

@@ -349,10 +349,22 @@ def sparse_histograms(
         )  # fmt: skip
 
 
+@lean
+def _find_heads(pieces: NDArray[np.int64], start: NDArray[np.int64], heads: NDArray[np.int64]) -> int:
+    """Writes the pieces that shares begin with and that add to a unit, and the shares; returns how many these are."""
+    count = 0
+    for share in range(len(start) - 1):
+        if start[share] < start[share + 1] and pieces[start[share], 4] == 1:
+            heads[0, count] = start[share]
+            heads[1, count] = share
+            count += 1
+    return count
+
+
 @region
 def _merge(
     pieces: NDArray[np.int64],
-    shares: NDArray[np.int64],
+    heads: NDArray[np.int64],
     first: NDArray[np.int64],
     slots: NDArray[np.int64],
     pool: NDArray[np.int64],
@@ -361,12 +373,12 @@ def _merge(
     end: int,
     thread: int,
 ) -> None:
-    """Adds what the first pieces of shares left in `spare` to their histograms: the numbers begin … end of each."""
+    """Adds what the first pieces of shares, `heads`, left in `spare` to their histograms: the numbers begin … end."""
     whole = first[len(first) - 1]
     other = spare.shape[1] >> 1
-    for k in range(len(shares)):
-        group, slot = pieces[k, 0], slots[pieces[k, 1]]
-        sums, at = spare[shares[k]], slot * 2 * whole + first[group]
+    for k in range(heads.shape[1]):
+        group, slot = pieces[heads[0, k], 0], slots[pieces[heads[0, k], 1]]
+        sums, at = spare[heads[1, k]], slot * 2 * whole + first[group]
         last = min(end, first[group + 1] - first[group])
         for i in range(np.uint64(begin), np.uint64(max(begin, last))):
             pool[np.uint64(at) + i] += sums[i]
@@ -425,21 +437,21 @@ class Histograms:
         additions = float((end - begin).sum()) * self._groups * self._additions
         threads = max(1, min(self._workers.threads, int(additions / _SHARE)))
         pieces, start = share_rows(begin, end, self._groups, threads)
-        for slot in slots[begin == end]:
-            self.pool[slot] = 0
+        empty = begin == end
+        if empty.any():
+            self.pool[slots[empty]] = 0
         kernel, arguments, narrow = self._kernel()
         pool = self.pool.reshape(-1)
         buffers = slots, pool, self.packed, self._spare
         self._workers.each(kernel, threads, order, statistics.values, *arguments, pieces, start, *buffers, *narrow)
-        heads = start[:-1][start[:-1] < start[1:]]
-        heads = heads[pieces[heads, TARGET] == 1]
-        if len(heads):
-            shares = np.searchsorted(start, heads, side="right") - 1
+        heads = np.empty((2, threads), np.int64)
+        count = _find_heads(pieces, start, heads)
+        if count:
             edges = self.bins.layout.first if narrow else np.array([0, self.size])
             grain = max(_LEAST_SUMS, -(-self._widest // threads))
-            self._workers.each(
-                _merge, self._widest, pieces[heads], shares, edges, slots, pool, self._spare, grain=grain
-            )  # fmt: skip
+            heads = np.ascontiguousarray(heads[:, :count])
+            arrays = pieces, heads, edges, slots, pool, self._spare
+            self._workers.each(_merge, self._widest, *arrays, grain=grain)
         if self._comm is not None:
             self.pool[slots] = self._comm.all_reduce(self.pool[slots], op="sum")
 

@@ -211,7 +211,8 @@ class OpenNodes:
             sets[places[listed]] = self._sets[nodes["category"][places[listed]]]
             nodes["category"][places[listed]] = inner[listed]
         self._workers.each(
-            grow_shares, len(shares.starts), shares, (stop_depth, self._params.max_depth), self._histograms.pool.reshape(-1),
+            grow_shares, len(shares.starts), shares, (stop_depth, self._params.max_depth),
+            self._histograms.pool.reshape(-1),
             self._histograms.packed, free, unused, NodeRows(self._partition.order, self._partition.spare, number),
             self._statistics.values, self._dense, self._partition.entries, layout.positions,
             SplitLimits(self._depth_masks & self._numeric, self._monotone, self._plain, self._rules), categories,
