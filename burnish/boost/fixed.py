@@ -93,7 +93,7 @@ class Quantizer:
         return FixedPoint(self._pairs, unit, hessian_unit, (sums[0], sums[1]))
 
     def _sums(self, kernel: Any, gradient: NDArray[np.float32], *arguments: Any) -> list[int]:
-        """What a region that writes all rows adds up, over the rows of all workers."""
+        """Sums over the rows of all workers, by a region that writes integers of rows."""
         sums = np.zeros((self._workers.threads, 2), np.int64)
         self._workers.each(kernel, len(gradient), gradient, *arguments, sums, grain=GRAIN)
         return reduced(sums.tolist(), "sum", self._comm)

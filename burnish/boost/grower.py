@@ -26,7 +26,7 @@ from burnish.boost.growth.nodes import (
     to_tree,
 )
 from burnish.boost.growth.open_nodes import OpenNodes
-from burnish.boost.growth.subtrees import Shares, by_level, capacities
+from burnish.boost.growth.subtrees import NodeShares, by_level, capacities
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
@@ -34,7 +34,7 @@ from burnish.boost.splitter import UNBOUNDED, leaf_weight
 from burnish.boost.tree import Tree
 from burnish.runtime.threads import Workers
 
-_SUBTREES = 8  # for each thread: so many balance their work
+_SUBTREES = 4  # for each thread: so many balance their work
 _SPARSE_SUBTREES = 3  # the same of a sparse table: nodes cost little, so that a level costs more in Python
 _FEW_ROWS = 20_000  # so few that Python between the levels would cost more than an idle thread
 _LITTLE = 2_000_000  # so few rows × features that a second thread does not pay
@@ -252,7 +252,7 @@ class BinnedGrower(OpenNodes):
         unused[:threads] = levels
         number = max(self._numbers, self._size)  # none that a row has already
         self._numbers = number + int(at[-1])
-        grown = Shares.of(nodes, at, starts)
+        grown = NodeShares.of(nodes, at, starts)
         found = self._grow_shares(grown, stop_depth, free, unused, number)
         for row, some in zip(free, unused.tolist(), strict=True):
             histograms.give_back(row[:some])

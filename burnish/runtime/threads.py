@@ -86,7 +86,7 @@ _ALONE = (0, 0)
 
 @cache
 def _native(threads: int) -> ThreadPool | None:
-    """The pool of so many threads; None where the machine has no driver. LLVM, which makes it, is loaded when asked."""
+    """Thread pool of this size; None where the machine has no driver. LLVM, which makes it, is loaded when asked."""
     import llvmlite.binding as llvm
 
     from burnish.runtime.entry import driver_image

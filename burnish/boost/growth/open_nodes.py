@@ -17,7 +17,7 @@ from burnish.boost.growth.evaluate import Candidates, find_splits
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.nodes import NODE, SplitLimits
 from burnish.boost.growth.partition import RowPartition
-from burnish.boost.growth.subtrees import Dense, GrowthScratch, NodeRows, Shares, grow_shares
+from burnish.boost.growth.subtrees import Dense, GrowthScratch, NodeRows, NodeShares, grow_shares
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
@@ -130,7 +130,7 @@ class OpenNodes:
         count = len(nodes)
         free = np.empty((self._workers.threads, count), np.int64)
         unused = np.zeros(self._workers.threads, np.int64)
-        shares = Shares.of(nodes, np.arange(count + 1), np.ones(count, np.int64))
+        shares = NodeShares.of(nodes, np.arange(count + 1), np.ones(count, np.int64))
         sets = self._grow_shares(shares, -1, free, unused, 0, self._grain)
         for row, some in zip(free, unused.tolist(), strict=True):
             self._histograms.give_back(row[:some])
@@ -190,7 +190,7 @@ class OpenNodes:
         return np.array([self._every[0] if mask is None else mask for mask in masks])
 
     def _grow_shares(
-        self, shares: Shares, stop_depth: int, free: NDArray[np.int64], unused: NDArray[np.int64], number: int,
+        self, shares: NodeShares, stop_depth: int, free: NDArray[np.int64], unused: NDArray[np.int64], number: int,
         grain: int = 1,
     ) -> NDArray[np.uint64]:  # fmt: skip
         """`grow_shares`, where rows are marked by numbers from `number` on; returns the nodes' sets of categories.

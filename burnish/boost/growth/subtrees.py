@@ -197,7 +197,7 @@ def grow_subtrees(
     return count, unused
 
 
-class Shares(NamedTuple):
+class NodeShares(NamedTuple):
     """Nodes from which subtrees grow, dealt to shares: share s is nodes[at[s] :]."""
 
     nodes: NDArray[Any]  # those that shares start with, each with room for its subtrees behind
@@ -206,8 +206,8 @@ class Shares(NamedTuple):
     sizes: NDArray[np.int64]  # (shares,): written, the nodes then
 
     @classmethod
-    def of(cls, nodes: NDArray[Any], at: NDArray[np.int64], starts: NDArray[np.int64]) -> "Shares":
-        """Shares of which none is begun."""
+    def of(cls, nodes: NDArray[Any], at: NDArray[np.int64], starts: NDArray[np.int64]) -> "NodeShares":
+        """NodeShares of which none is begun."""
         return cls(nodes, at, starts, np.empty_like(starts))
 
 
@@ -241,7 +241,7 @@ def grow_shares(
     end: int,
     thread: int,
 ) -> None:
-    """`grow_subtrees` below the nodes of shares begin … end of `Shares`.
+    """`grow_subtrees` below the nodes of shares begin … end of `NodeShares`.
 
     packed, free and unused have a row of each thread's; the numbers of rows of a share are from given.number + at on.
     """
