@@ -13,7 +13,6 @@ from benchmarks.boosting.hist import area
 from benchmarks.boosting.report import Row, row
 from burnish.base.jit import njit
 from burnish.base.optional import require
-from burnish.base.threads import Workers
 from burnish.boost.approx import ApproxGrower
 from burnish.boost.blocks import column_block
 from burnish.boost.booster import RoundProgress, train
@@ -22,6 +21,7 @@ from burnish.boost.exact import ExactGrower
 from burnish.boost.growth.scan_state import RowRecords
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
+from burnish.runtime.threads import Workers
 
 _THREADS = 2
 

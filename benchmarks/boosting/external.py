@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from benchmarks.boosting.datasets import higgs_like
 from benchmarks.boosting.report import Row, row
-from burnish.base.threads import Workers
 from burnish.boost import booster
 from burnish.boost.data import Dataset
 from burnish.boost.external import ExternalGrower, train_external
@@ -26,6 +25,7 @@ from burnish.boost.outofcore.ingest import ingest
 from burnish.boost.outofcore.store import ColumnStore
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
+from burnish.runtime.threads import Workers
 
 FEATURES, CHUNK, BUDGET = 28, 100_000, 256 << 20
 ALLOWANCE = 300 << 20  # for the interpreter and its libraries

@@ -13,9 +13,9 @@ import burnish
 from benchmarks.boosting.datasets import higgs_like, wide
 from benchmarks.boosting.report import Row, row
 from burnish.base.optional import require
-from burnish.base.threads import Workers
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.formats.xgboost_format import loads_xgboost
+from burnish.runtime.threads import Workers
 
 THREADS = 2
 

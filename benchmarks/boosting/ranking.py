@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.boosting.report import Row, row
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.metric import metric_of
 from burnish.boost.params import Params
 from burnish.boost.training import Training
+from burnish.runtime.threads import Workers
 
 THREADS = 2
 PARAMS = {"objective": "rank:ndcg", "max_depth": 6, "eta": 0.1, "max_bin": 256, "lambdarank_num_pair_per_sample": 32}

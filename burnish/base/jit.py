@@ -76,9 +76,11 @@ def _call_template(found: Callable[..., Any], args: Any, kws: Any) -> Any:
 class Cache(NullCache):
     """Compiled functions by their signatures, as a numba dispatcher asks for them."""
 
-    def __init__(self, function: Callable[..., Any], wide: bool) -> None:
+    def __init__(self, function: Callable[..., Any], wide: bool, *files: str) -> None:
+        """files: sources that are compiled into the function besides those of the functions that it sees."""
         self._function = function
         self.wide = wide
+        self._files = files
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """The compiled function, or None where it is not cached or what is cached cannot be used."""
@@ -115,7 +117,7 @@ class Cache(NullCache):
         inner = dumps(tuple(cell.cell_contents for cell in self._function.__closure__ or ()))
         versions = burnish.__version__, numba.__version__, llvmlite.__version__, str(implementation.cache_tag)
         where = f"{self._function.__qualname__} {code.co_firstlineno}"
-        sources = [_source(path) for path in sorted(_files(self._function))]
+        sources = [_source(path) for path in sorted(_files(self._function) | {*self._files})]
         return cache_key("numba", *versions, *machine, repr(sig), where, *sources, code.co_code, inner)
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import LAST_CUT, MOST_BINS, Cuts, category_cuts
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
@@ -21,6 +20,7 @@ from burnish.boost.params import Params
 from burnish.boost.quantiles import SharedColumns
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.tree import Tree
+from burnish.runtime.threads import Workers
 
 _FINEST, _LEAST_GRID = 8, 1024  # bins of the grid for each local candidate; of coarse ones there are so many at least
 _CELLS = 1 << 17  # bins of all features, unless these are so many that there are two for each candidate
@@ -61,7 +61,7 @@ class LocalGrower(HistGrower):
 
     def _candidates(self) -> Candidates:
         """Candidates for a node, at most `max_bin` a feature, and scratch to find them."""
-        return Candidates.of(self._most, len(self._layout.feature))
+        return Candidates.of(self._most, len(self._layout.feature), self._workers.threads)
 
 
 class GlobalGrower:

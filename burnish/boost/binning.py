@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.csc import column_values
 from burnish.boost.kernels import lean
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 LAST_CUT = np.finfo(np.float32).max  # closes the last bin: a split there parts present from missing values
 MOST_BINS = 65_535

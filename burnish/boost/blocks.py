@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
+from burnish.runtime.threads import Workers
 
 # Readable entries beyond the end of a block, so that a scan may look this far ahead without asking where the end is.
 PADDING = 64

@@ -21,8 +21,8 @@ from burnish.boost.tree import Tree
 from burnish.errors import DataError
 
 if TYPE_CHECKING:
-    from burnish.base.threads import Workers
     from burnish.boost.data import Dataset, Sparse
+    from burnish.runtime.threads import Workers
 
 MOST_FEATURES, MOST_OUTPUTS = 1 << 24, 1 << 20  # a file that claims more costs memory before a tree is read
 

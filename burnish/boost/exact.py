@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset
 from burnish.boost.growth import scan
@@ -23,6 +22,7 @@ from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight, split_gain
 from burnish.boost.tree import Tree, TreeBuilder
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 _SHARE = 100_000  # entries for which it is worth to take up a further group of columns
 _CONSTANT = 2  # added to the kind of a column of one value

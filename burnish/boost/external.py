@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost import booster, readers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
@@ -27,6 +26,7 @@ from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.tree import Tree
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 READ_ROWS = 1 << 14  # rows of a chunk that is read from a file
 DEFAULT_MEMORY = 1 << 30  # for an ingest without a budget

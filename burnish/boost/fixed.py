@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, lean, region
 from burnish.errors import DataError
+from burnish.runtime.threads import GRAIN, Workers
 
 PACKED_BITS = 18  # magnitude of one packed gradient or Hessian
 PACKED_ROWS = (1 << (31 - PACKED_BITS)) - 1  # so many rows' packed sums fit into 32 bits each
@@ -60,7 +60,6 @@ class Quantizer:
         self._least = min_child_weight
         self._workers = workers
         self._comm = comm
-        self._ranges = workers.ranges(rows, 16384)
         self.total_rows = reduced([(rows,)], "sum", comm)[0]
         self._packed = np.empty(rows, np.int64)
         self._pairs: NDArray[np.int64] | None = None
@@ -70,11 +69,11 @@ class Quantizer:
 
         They are pairs where need be, or if asked for.
         """
-        *largest, negative = extremes(gradient, hessian, self._workers, self._ranges, self._comm)
+        *largest, negative = extremes(gradient, hessian, self._workers, self._comm)
         rows = self.total_rows
         if not negative and rows > _FEW_ROWS and not pairs:
             units = [packed_unit(value) for value in largest]
-            if fine_enough(gradient, hessian, units, self._least, rows, self._workers, self._ranges, self._comm):
+            if fine_enough(gradient, hessian, units, self._least, rows, self._workers, self._comm):
                 return self._pack(gradient, hessian, *units)
         return self._pair(gradient, hessian, *(unit_of(value, pair_bits(rows)) for value in largest))
 
@@ -82,10 +81,7 @@ class Quantizer:
         self, gradient: NDArray[np.float32], hessian: NDArray[np.float32], unit: float, hessian_unit: float
     ) -> FixedPoint:
         scales = np.float32(1 / unit), np.float32(1 / hessian_unit)
-        parts = self._workers.run(
-            _pack_rows, [(gradient, hessian, *scales, *part, self._packed) for part in self._ranges]
-        )
-        sums = reduced(parts, "sum", self._comm)
+        sums = self._sums(_pack, gradient, hessian, *scales, self._packed)
         return FixedPoint(self._packed, unit, hessian_unit, (sums[0], sums[1]))
 
     def _pair(
@@ -93,16 +89,19 @@ class Quantizer:
     ) -> FixedPoint:
         if self._pairs is None:
             self._pairs = np.empty((len(gradient), 2), np.int64)
-        parts = self._workers.run(
-            _pair_rows, [(gradient, hessian, 1 / unit, 1 / hessian_unit, *part, self._pairs) for part in self._ranges]
-        )
-        sums = reduced(parts, "sum", self._comm)
+        sums = self._sums(_pair, gradient, hessian, 1 / unit, 1 / hessian_unit, self._pairs)
         return FixedPoint(self._pairs, unit, hessian_unit, (sums[0], sums[1]))
+
+    def _sums(self, kernel: Any, gradient: NDArray[np.float32], *arguments: Any) -> list[int]:
+        """Sums over the rows of all workers, by a region that writes integers of rows."""
+        sums = np.zeros((self._workers.threads, 2), np.int64)
+        self._workers.each(kernel, len(gradient), gradient, *arguments, sums, grain=GRAIN)
+        return reduced(sums.tolist(), "sum", self._comm)
 
 
 def fine_enough(
     gradient: NDArray[np.float32], hessian: NDArray[np.float32], units: Sequence[float], min_child_weight: float,
-    rows: int, workers: Workers, ranges: Sequence[tuple[int, int]], comm: Any = None,
+    rows: int, workers: Workers, comm: Any = None,
 ) -> bool:  # fmt: skip
     """Whether splits may be chosen by multiples of two units: `resolved` of the gradients and of the Hessians.
 
@@ -111,7 +110,9 @@ def fine_enough(
     """
     limits = [tuple(np.array([size * unit for size in levels(rows)], np.float32).view(np.int32)) for unit in units]
     bits = gradient.view(np.int32), hessian.view(np.int32)
-    nonzero, *below = reduced(workers.run(_count_small, [(*bits, *limits, *part) for part in ranges]), "sum", comm)
+    counted = np.zeros((workers.threads, 8), np.int64)
+    workers.each(_add_small, len(gradient), *bits, *limits, counted, grain=GRAIN)
+    nonzero, *below = reduced(counted.tolist(), "sum", comm)
     zeros = rows - nonzero, rows - below[3]
     counts = [[many - zeros[0] for many in below[:3]], [many - zeros[1] for many in below[4:]]]
     light = counts[1][0] * max(levels(rows)[0], 1.0) * units[1]
@@ -143,22 +144,23 @@ def resolved(nonzero: int, below: Sequence[int]) -> bool:
 
 
 def extremes(
-    gradient: NDArray[np.float32], hessian: NDArray[np.float32], workers: Workers,
-    ranges: Sequence[tuple[int, int]], comm: Any = None,
-) -> tuple[float, float, bool]:  # fmt: skip
+    gradient: NDArray[np.float32], hessian: NDArray[np.float32], workers: Workers, comm: Any = None
+) -> tuple[float, float, bool]:
     """Largest |gradient| and |Hessian| of all workers' rows, and whether a Hessian is negative.
 
     Raises DataError if one is not finite.
     """
     bits = gradient.view(np.int32), hessian.view(np.int32)
-    largest = reduced(workers.run(_extremes, [(*bits, *part) for part in ranges]), "max", comm)
+    found = np.zeros((workers.threads, 3), np.int64)
+    workers.each(_raise_extremes, len(gradient), *bits, found, grain=GRAIN)
+    largest = reduced(found.tolist(), "max", comm)
     if max(largest[:2]) >= _INFINITY:
         raise DataError("gradient, hessian: found NaN or infinite values; allowed: finite numbers")
     limits: list[float] = np.array(largest[:2], np.int32).view(np.float32).tolist()
     return limits[0], limits[1], largest[2] > 0
 
 
-def reduced(parts: Sequence[tuple[int, ...]], op: str, comm: Any = None) -> list[int]:
+def reduced(parts: Sequence[Sequence[int]], op: str, comm: Any = None) -> list[int]:
     """Sums or maxima, column by column, over threads and workers."""
     values = [int(sum(column) if op == "sum" else max(column)) for column in zip(*parts, strict=True)]
     if comm is None:
@@ -182,7 +184,14 @@ def packed_unit(largest: float) -> float:
     return max(unit_of(largest, PACKED_BITS), 2.0**-120)
 
 
-@lean
+@region
+def _raise_extremes(gradient: Any, hessian: Any, found: Any, begin: int, end: int, thread: int) -> None:
+    """Raises a thread's row of `found` to the `_extremes` of some rows."""
+    for k, value in enumerate(_extremes(gradient, hessian, begin, end)):
+        found[thread, k] = max(found[thread, k], value)
+
+
+@inlined
 def _extremes(gradient: NDArray[np.int32], hessian: NDArray[np.int32], begin: int, end: int) -> tuple[int, int, int]:
     """Largest |gradient| and |Hessian| of some rows, as bits, which order as the numbers do; how many Hessians are < 0.
 
@@ -198,7 +207,16 @@ def _extremes(gradient: NDArray[np.int32], hessian: NDArray[np.int32], begin: in
     return np.int64(largest), np.int64(largest_hessian), np.int64(negative)  # type: ignore[return-value]
 
 
-@lean
+@region
+def _add_small(
+    gradient: Any, hessian: Any, limits: Any, hessian_limits: Any, counts: Any, begin: int, end: int, thread: int
+) -> None:
+    """Adds the `_count_small` of some rows to a thread's row of `counts`."""
+    for k, value in enumerate(_count_small(gradient, hessian, limits, hessian_limits, begin, end)):
+        counts[thread, k] += value
+
+
+@inlined
 def _count_small(
     gradient: NDArray[np.int32],
     hessian: NDArray[np.int32],
@@ -232,6 +250,28 @@ def _below(values: NDArray[np.int32], limits: tuple[int, int, int], begin: int, 
         fair = np.int32(fair + one) if size < second else fair
         large = np.int32(large + one) if size < third else large
     return nonzero, small, fair, large  # type: ignore[return-value]
+
+
+@region
+def _pack(
+    gradient: Any, hessian: Any, scale: Any, hessian_scale: Any, packed: Any, sums: Any, begin: int, end: int,
+    thread: int,
+) -> None:  # fmt: skip
+    """`_pack_rows`, whose sums are added to a thread's row of `sums`."""
+    g, h = _pack_rows(gradient, hessian, scale, hessian_scale, begin, end, packed)
+    sums[thread, 0] += g
+    sums[thread, 1] += h
+
+
+@region
+def _pair(
+    gradient: Any, hessian: Any, scale: Any, hessian_scale: Any, pairs: Any, sums: Any, begin: int, end: int,
+    thread: int,
+) -> None:  # fmt: skip
+    """`_pair_rows` in the same way."""
+    g, h = _pair_rows(gradient, hessian, scale, hessian_scale, begin, end, pairs)
+    sums[thread, 0] += g
+    sums[thread, 1] += h
 
 
 @lean

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import collections
 import heapq
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.fixed import FixedPoint
@@ -17,16 +15,26 @@ from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.bundles import bundled
 from burnish.boost.growth.categorical_split import right_of
 from burnish.boost.growth.coarse import too_coarse
-from burnish.boost.growth.nodes import NODE, rules_of, split_nodes, to_tree
+from burnish.boost.growth.nodes import (
+    NODE,
+    Children,
+    plan_children,
+    rules_of,
+    seat_children,
+    send_by_threshold,
+    split_nodes,
+    to_tree,
+)
 from burnish.boost.growth.open_nodes import OpenNodes
-from burnish.boost.growth.subtrees import by_level, capacity, copies
+from burnish.boost.growth.subtrees import NodeShares, by_level, capacities
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.splitter import UNBOUNDED, leaf_weight
 from burnish.boost.tree import Tree
+from burnish.runtime.threads import Workers
 
-_SUBTREES = 8  # for each thread: so many balance their work
+_SUBTREES = 4  # for each thread: so many balance their work
 _SPARSE_SUBTREES = 3  # the same of a sparse table: nodes cost little, so that a level costs more in Python
 _FEW_ROWS = 20_000  # so few that Python between the levels would cost more than an idle thread
 _LITTLE = 2_000_000  # so few rows × features that a second thread does not pay
@@ -135,6 +143,10 @@ class BinnedGrower(OpenNodes):
 
     def _goes_right(self, chosen: NDArray[np.int64], nodes: NDArray[Any]) -> NDArray[np.uint8]:
         """Whether each bin goes right at some nodes, (nodes, codes); the code after the last bin is a missing value."""
+        if self._layout.bundle is None and not self._by_category:
+            right = np.empty((len(chosen), len(self._codes)), np.uint8)
+            send_by_threshold(self._nodes, chosen, self._layout.missing_code, right)
+            return right
         right = (self._codes[None, :] > nodes["bin"][:, None]).astype(np.uint8)
         listed = np.flatnonzero(nodes["category"] >= 0)
         if len(listed):
@@ -157,34 +169,23 @@ class BinnedGrower(OpenNodes):
         Returns nodes to find splits for, the slots to take off their histograms first (-1: none), and slots that are
         free after that.
         """
-        fields = self._nodes
-        parent_slot = fields["slot"][chosen]
-        fields["slot"][chosen] = -1
-        children = np.stack([left, left + 1])
-        if self._comm is None:
-            amount = fields["end"][children] - fields["begin"][children]
-        else:  # a choice in which all workers agree
-            amount = fields["hessian"][children]
-        small = np.where(amount[1] < amount[0], children[1], children[0])
-        large = children.sum(axis=0) - small
-        able_small, able_large = self._splittable(small), self._splittable(large)
-        needed = able_small | able_large
-        self._histograms.give_back(parent_slot[~able_large])
-        built = small[needed]
-        slots = self._histograms.take(len(built))
-        fields["slot"][built] = slots
-        if len(built):
+        params, histograms, count = self._params, self._histograms, len(chosen)
+        least = max(2 * params.min_child_weight / self._units[1], 1.0)
+        if not histograms.size or (params.max_leaves and self._leaves >= params.max_leaves):
+            least = np.inf
+        children = Children.of(count)
+        # Where rows are shared out, workers must agree: they do in Hessians.
+        given = float(least), params.max_depth, self._comm is not None, children
+        needed, freed = plan_children(self._nodes, chosen, *given)
+        histograms.give_back(children.free[:freed])
+        slots, built, found = histograms.take(needed), np.empty(needed, np.int64), np.empty((2, 2 * count), np.int64)
+        size = seat_children(self._nodes, chosen, children, slots, built, found)
+        if needed:
             self._build(built)
-        taken = np.full(len(small), -1)
-        taken[needed] = slots
-        only = needed & ~able_small
-        fields["slot"][small[only]] = -1
-        fields["slot"][large[able_large]] = parent_slot[able_large]
-        return (
-            np.concatenate([small[able_small], large[able_large]]),
-            np.concatenate([np.full(int(able_small.sum()), -1), taken[able_large]]),
-            taken[only],
-        )
+        only = children.small[children.able == 2]  # those that are built for their siblings alone
+        done = self._nodes["slot"][only]
+        self._nodes["slot"][only] = -1
+        return found[0, :size], found[1, :size], done
 
     def _masks(self, columns: ColumnSampler) -> NDArray[np.bool_] | None:
         """The features allowed at each depth, (depths, features), if subtrees can be grown apart from each other."""
@@ -230,50 +231,42 @@ class BinnedGrower(OpenNodes):
                 loads[least] += int(own)
             shares = [np.array(hand, np.int64) for hand in hands if hand]
         else:
-            shares = list(ids[:, None])
+            # Each thread begins with its largest, and those that have done theirs take the smallest of others.
+            shares = list(np.concatenate([ids[t::threads] for t in range(threads)])[:, None])
         if shares:
             self._graft(shares, _NO_DEPTH)
 
     def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int) -> None:
-        """Grows the subtrees of some leaves, each share in one kernel, down to a depth and puts them in place."""
-        histograms = self._histograms
-        parts = [np.empty(0, NODE)] * len(shares)
-        sets = [self._sets[:0]] * len(shares)
+        """Grows the subtrees of some leaves, all in one region, down to a depth and puts them in place."""
+        histograms, threads = self._histograms, self._workers.threads if len(shares) > 1 else 1
+        ids, starts = np.concatenate(shares), np.array([len(share) for share in shares])
+        first = np.cumsum(starts) - starts
+        begin = self._nodes[ids]
+        at = np.concatenate([[0], np.cumsum(np.add.reduceat(capacities(begin, self._params.max_depth), first))])
+        nodes = np.zeros(int(at[-1]), NODE)
+        nodes[np.repeat(at[:-1] - first, starts) + np.arange(len(ids))] = begin
         levels = min(self._params.max_depth or 64, self._partition.rows.bit_length()) + 2
-        waiting = collections.deque(range(len(shares)))
-        capacities = [capacity(self._nodes[share], self._params.max_depth) for share in shares]
-        numbers = max(self._numbers, self._size) + np.cumsum([0, *capacities])  # none that a row has already
-        self._numbers = int(numbers[-1])
-        slots = [histograms.take(levels) for _ in range(min(len(shares), self._workers.threads))]
-        freed: list[NDArray[np.int64]] = []
-
-        def work(thread: int) -> None:
-            free, unused = slots[thread], levels
-            while waiting:
-                try:
-                    share = waiting.popleft()
-                except IndexError:  # another thread took the last
-                    break
-                starts = self._nodes[shares[share]]
-                nodes = copies(starts, capacities[share])
-                free = np.concatenate([free[:unused], np.empty(len(starts), np.int64)])
-                buffers = histograms.packed[thread], int(numbers[share])
-                size, unused, found = self._grow_nodes(nodes, len(starts), stop_depth, free, unused, *buffers)
-                parts[share], sets[share] = nodes[:size], found[:size]
-            freed.append(free[:unused])
-
-        self._workers.run(work, [(thread,) for thread in range(len(slots))])
-        for free in freed:
-            histograms.give_back(free)
+        free = np.empty((self._workers.threads, levels + len(ids)), np.int64)
+        unused = np.zeros(self._workers.threads, np.int64)
+        free[:threads, :levels] = histograms.take(threads * levels).reshape(threads, levels)
+        unused[:threads] = levels
+        number = max(self._numbers, self._size)  # none that a row has already
+        self._numbers = number + int(at[-1])
+        grown = NodeShares.of(nodes, at, starts)
+        found = self._grow_shares(grown, stop_depth, free, unused, number)
+        for row, some in zip(free, unused.tolist(), strict=True):
+            histograms.give_back(row[:some])
+        sizes = grown.sizes.tolist()
+        parts = [nodes[low : low + size] for low, size in zip(at.tolist(), sizes, strict=False)]
         if self._by_category:
-            known = np.cumsum([len(self._sets), *map(len, parts)])
+            known = len(self._sets)
+            sets = [found[low : low + size] for low, size in zip(at.tolist(), sizes, strict=False)]
             self._sets = np.concatenate([self._sets, *sets])
-            for part, begin in zip(parts, known.tolist(), strict=False):
-                part["category"] += np.where(part["category"] >= 0, begin, 0)
-        at = 0
-        for share, part in zip(shares, parts, strict=True):
-            self._nodes["slot"][share] = -2 - at - np.arange(len(share))
-            at += len(part)
+            for part in parts:
+                part["category"] += np.where(part["category"] >= 0, known, 0)
+                known += len(part)
+        ahead = np.cumsum(grown.sizes) - grown.sizes - first
+        self._nodes["slot"][ids] = -2 - np.repeat(ahead, starts) - np.arange(len(ids))
         self._nodes = by_level([self._nodes, *parts])
         self._size = len(self._nodes)
 

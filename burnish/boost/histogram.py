@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.growth.bins import DenseBins, SparseBins, lanes_of
 from burnish.boost.intrinsics import add_pair, aligned, prefetch
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, lean, region
+from burnish.runtime.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
 _AHEAD, _HALF_AHEAD = np.uint64(16), np.uint64(8)  # rows between a prefetch and its use
@@ -23,6 +23,7 @@ _LINE = np.uint64(32)  # entries of a cache line
 _LOW, _SHIFT, _NOTHING = np.int64(0xFFFFFFFF), np.int64(32), np.int64(0)
 _PACKED_ROWS = np.uint64(PACKED_ROWS)
 _SHARE = 40_000  # additions for which a further thread is worth its start
+_LEAST_SUMS = 1024  # the same, of sums that are merged
 
 # Columns of a piece: a run of rows of one unit (a node's rows in one group of features) that one thread takes.
 GROUP, NODE, BEGIN, END, TARGET = range(5)  # TARGET: 0 if the piece is its unit's first, 1 if it adds to one
@@ -35,26 +36,46 @@ def share_rows(
 
     Returns pieces (count, 5) in order, and where each thread's begin, (threads + 1,).
     """
-    if threads == 1:
-        used = np.flatnonzero(end > begin)
-        pieces = np.zeros((groups, len(used), 5), np.int64)
-        pieces[:, :, GROUP] = np.arange(groups)[:, None]
-        pieces[:, :, NODE] = used
-        pieces[:, :, BEGIN] = begin[used]
-        pieces[:, :, END] = end[used]
-        return pieces.reshape(-1, 5), np.array([0, groups * len(used)])
-    last = np.cumsum(np.tile(end - begin, groups))  # rows of all units up to and with each
-    total = int(last[-1])
-    limits = [total * thread // threads for thread in range(threads + 1)]
-    edges = np.unique(np.append(last, limits))
-    unit = np.searchsorted(last, edges[:-1], side="right")
-    pieces = np.empty((len(unit), 5), np.int64)
-    pieces[:, GROUP], node = np.divmod(unit, len(begin))
-    pieces[:, NODE] = node
-    pieces[:, END] = end[node] - (last[unit] - edges[1:])
-    pieces[:, BEGIN] = pieces[:, END] - np.diff(edges)
-    pieces[:, TARGET] = pieces[:, BEGIN] > begin[node]
-    return pieces, np.searchsorted(edges[:-1], limits)
+    pieces, start = np.empty((groups * len(begin) + threads, 5), np.int64), np.empty(threads + 1, np.int64)
+    count = _share_rows(np.ascontiguousarray(begin), np.ascontiguousarray(end), groups, pieces, start)
+    return pieces[:count], start
+
+
+@lean
+def _share_rows(
+    begin: NDArray[np.int64], end: NDArray[np.int64], groups: int, pieces: NDArray[np.int64], start: NDArray[np.int64]
+) -> int:
+    """Writes pieces, and where each share's begin; returns how many pieces there are."""
+    threads, total = len(start) - 1, np.int64(0)
+    for node in range(len(begin)):
+        total += end[node] - begin[node]
+    total *= groups
+    count, share, done = 0, 1, np.int64(0)  # rows of all units that are dealt already
+    start[0] = 0
+    while share < threads and total * share // threads == 0:
+        start[share] = 0
+        share += 1
+    for group in range(groups):
+        for node in range(len(begin)):
+            low, high = begin[node], end[node]
+            while low < high:
+                limit = total * share // threads if share < threads else total
+                stop = min(high, low + limit - done)
+                pieces[count, 0] = group
+                pieces[count, 1] = node
+                pieces[count, 2] = low
+                pieces[count, 3] = stop
+                pieces[count, 4] = low > begin[node]
+                count += 1
+                done += stop - low
+                low = stop
+                while share < threads and done >= total * share // threads:
+                    start[share] = count
+                    share += 1
+    while share <= threads:
+        start[share] = count
+        share += 1
+    return count
 
 
 @inlined
@@ -170,7 +191,7 @@ def add_group(
         low = high
 
 
-@lean
+@region
 def dense_histograms(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
@@ -179,27 +200,35 @@ def dense_histograms(
     width: NDArray[np.uint64],
     first: NDArray[np.int64],
     pieces: NDArray[np.int64],
+    start: NDArray[np.int64],
     slots: NDArray[np.int64],
     pool: NDArray[np.int64],
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
     narrow: Any,
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
-    """Histograms of the pieces of one thread; a piece that is not its unit's first goes to `spare`.
+    """Histograms of shares of pieces, share s from start[s] on; a piece that is not its unit's first goes to spare[s].
 
-    bins, pool (slots, 2, size) and spare (2, of the largest group) are flat.
+    bins, pool (slots, 2, size) and the rows of spare (shares, 2 of the largest group) and of packed (threads, …) are
+    flat. Only the first piece of a share can be one that adds to a unit.
     """
     whole = first[len(width)]
-    for p in range(len(pieces)):
+    share = begin
+    for p in range(start[begin], start[end]):
+        while p >= start[share + 1]:
+            share += 1
         group = pieces[p, 0]
         size = first[group + 1] - first[group]
         out, out_begin, plane = pool, slots[pieces[p, 1]] * 2 * whole + first[group], whole
         if pieces[p, 4]:
-            out, out_begin, plane = spare, 0, len(spare) >> 1
+            out, out_begin, plane = spare[share], 0, spare.shape[1] >> 1
         add_group(
             order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, bins,
             np.uint64(group * rows) * lanes_of(narrow), width[group], np.uint64(size), out, np.uint64(out_begin),
-            np.uint64(plane), packed, narrow,
+            np.uint64(plane), packed[thread], narrow,
         )  # fmt: skip
 
 
@@ -290,27 +319,70 @@ def add_sparse(
         _add_sparse_pairs(order, begin, end, statistics, start, bins, out, out_begin, packed)
 
 
-@lean
+@region
 def sparse_histograms(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
     start: NDArray[np.int64],
     bins: NDArray[np.uint16],
     pieces: NDArray[np.int64],
+    share_start: NDArray[np.int64],
     slots: NDArray[np.int64],
     pool: NDArray[np.int64],
     packed: NDArray[np.int64],
     spare: NDArray[np.int64],
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
-    """Histograms of the pieces of one thread, as `dense_histograms`."""
-    for p in range(len(pieces)):
-        out, out_begin = pool, slots[pieces[p, 1]] * len(packed)
+    """Histograms of shares of pieces, as `dense_histograms`."""
+    share = begin
+    for p in range(share_start[begin], share_start[end]):
+        while p >= share_start[share + 1]:
+            share += 1
+        out, out_begin = pool, slots[pieces[p, 1]] * packed.shape[1]
         if pieces[p, 4]:
-            out, out_begin = spare, 0
+            out, out_begin = spare[share], 0
         add_sparse(
             order, np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), statistics, start, bins, out,
-            np.uint64(out_begin), packed,
+            np.uint64(out_begin), packed[thread],
         )  # fmt: skip
+
+
+@lean
+def _find_heads(pieces: NDArray[np.int64], start: NDArray[np.int64], heads: NDArray[np.int64]) -> int:
+    """Writes the pieces that shares begin with and that add to a unit, and the shares; returns how many these are."""
+    count = 0
+    for share in range(len(start) - 1):
+        if start[share] < start[share + 1] and pieces[start[share], 4] == 1:
+            heads[0, count] = start[share]
+            heads[1, count] = share
+            count += 1
+    return count
+
+
+@region
+def _merge(
+    pieces: NDArray[np.int64],
+    heads: NDArray[np.int64],
+    first: NDArray[np.int64],
+    slots: NDArray[np.int64],
+    pool: NDArray[np.int64],
+    spare: NDArray[np.int64],
+    begin: int,
+    end: int,
+    thread: int,
+) -> None:
+    """Adds what the first pieces of shares, `heads`, left in `spare` to their histograms: the numbers begin … end."""
+    whole = first[len(first) - 1]
+    other = spare.shape[1] >> 1
+    for k in range(heads.shape[1]):
+        group, slot = pieces[heads[0, k], 0], slots[pieces[heads[0, k], 1]]
+        sums, at = spare[heads[1, k]], slot * 2 * whole + first[group]
+        last = min(end, first[group + 1] - first[group])
+        for i in range(np.uint64(begin), np.uint64(max(begin, last))):
+            pool[np.uint64(at) + i] += sums[i]
+            pool[np.uint64(at + whole) + i] += sums[np.uint64(other) + i]
 
 
 class Histograms:
@@ -332,10 +404,10 @@ class Histograms:
             widest = self.size
             self._additions = len(bins.row_bins) / max(1, len(bins.row_start) - 1)
         # Where a thread adds up one histogram: packed sums in the first half, or pairs.
-        self.packed = [aligned(2 * widest, np.int64) for _ in range(workers.threads)]
-        for buffer in self.packed:
-            buffer[:] = 0
-        self._spare = [np.empty(2 * widest, np.int64) for _ in range(workers.threads)]
+        self.packed = aligned((workers.threads, 2 * widest), np.int64)
+        self.packed[:] = 0
+        self._widest = widest
+        self._spare = np.empty((workers.threads, 2 * widest), np.int64)
 
     def take(self, count: int) -> NDArray[np.int64]:
         """Slots for `count` histograms, (count,), from a pool that grows if needed; their contents are undefined."""
@@ -365,30 +437,28 @@ class Histograms:
         additions = float((end - begin).sum()) * self._groups * self._additions
         threads = max(1, min(self._workers.threads, int(additions / _SHARE)))
         pieces, start = share_rows(begin, end, self._groups, threads)
-        for slot in slots[begin == end]:
-            self.pool[slot] = 0
-        kernel, arguments = self._kernel()
+        empty = begin == end
+        if empty.any():
+            self.pool[slots[empty]] = 0
+        kernel, arguments, narrow = self._kernel()
         pool = self.pool.reshape(-1)
-        narrow = (self.bins.layout.narrow,) if isinstance(self.bins, DenseBins) else ()
-        parts = [
-            (order, statistics.values, *arguments, pieces[start[t] : start[t + 1]], slots, pool, *buffers, *narrow)
-            for t, buffers in enumerate(zip(self.packed[:threads], self._spare, strict=False))
-        ]
-        self._workers.run(kernel, parts)
-        for thread in range(1, threads):
-            if start[thread] < start[thread + 1] and pieces[start[thread], TARGET]:
-                self._merge(pieces[start[thread]], slots, self._spare[thread])
+        buffers = slots, pool, self.packed, self._spare
+        self._workers.each(kernel, threads, order, statistics.values, *arguments, pieces, start, *buffers, *narrow)
+        heads = np.empty((2, threads), np.int64)
+        count = _find_heads(pieces, start, heads)
+        if count:
+            edges = self.bins.layout.first if narrow else np.array([0, self.size])
+            grain = max(_LEAST_SUMS, -(-self._widest // threads))
+            heads = np.ascontiguousarray(heads[:, :count])
+            arrays = pieces, heads, edges, slots, pool, self._spare
+            self._workers.each(_merge, self._widest, *arrays, grain=grain)
         if self._comm is not None:
             self.pool[slots] = self._comm.all_reduce(self.pool[slots], op="sum")
 
-    def _kernel(self) -> tuple[Any, tuple[Any, ...]]:
+    def _kernel(self) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
+        """The kernel, and what it takes first and last."""
         bins = self.bins
         if isinstance(bins, DenseBins):
-            return dense_histograms, (bins.rows.reshape(-1), bins.rows.shape[1], bins.width, bins.layout.first)
-        return sparse_histograms, (bins.row_start, bins.row_bins)
-
-    def _merge(self, piece: NDArray[np.int64], slots: NDArray[np.int64], spare: NDArray[np.int64]) -> None:
-        begin, end = 0, self.size
-        if isinstance(self.bins, DenseBins):
-            begin, end = self.bins.layout.first[piece[GROUP] : piece[GROUP] + 2].tolist()
-        self.pool[slots[piece[NODE]], :, begin:end] += spare.reshape(2, -1)[:, : end - begin]
+            arrays = bins.rows.reshape(-1), bins.rows.shape[1], bins.width, bins.layout.first
+            return dense_histograms, arrays, (bins.layout.narrow,)
+        return sparse_histograms, (bins.row_start, bins.row_bins), ()

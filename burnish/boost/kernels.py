@@ -1,10 +1,12 @@
 """Compilation options of the numba kernels: without what costs compile time and gives nothing; cached."""
 
+from functools import partial
 from typing import Any
 
 from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager
 
+from burnish.base import regions
 from burnish.base.jit import njit
 
 # Passes of numba's, by their names, that find nothing to do in kernels: these have no closures, no generated code, no
@@ -42,6 +44,10 @@ lean = njit(cache=True, **_OPTIONS, _nrt=False)
 
 # The same, where the widest vectors of a CPU make it faster.
 wide = njit(cache=True, wide=True, **_OPTIONS, _nrt=False)
+
+# A loop that native threads share: see `regions.region`. The other one as `wide`.
+region = partial(regions.region, error_model="numpy", pipeline_class=KernelCompiler)
+wide_region = partial(region, wide=True)
 
 # A part of other kernels, that Python never calls: it has no entry for it, and no file in the cache.
 inlined = njit(**_OPTIONS, no_cpython_wrapper=True, _nrt=False)

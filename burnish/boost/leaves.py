@@ -6,16 +6,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.intrinsics import add_pair
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, lean, region
 from burnish.boost.params import Params
 from burnish.boost.splitter import UNBOUNDED, child_bounds, leaf_weight
 from burnish.boost.tree import Tree
+from burnish.runtime.threads import GRAIN, Workers
 
 _ONE = np.uint64(1)
-_LEAST = 16384  # rows for which a further thread is worth waking
 
 
 class _Rules(NamedTuple):
@@ -43,7 +42,6 @@ class LeafSums:
     def __init__(self, params: Params, rows: int, features: int, workers: Workers, comm: Any = None) -> None:
         self._params, self._workers, self._comm = params, workers, comm
         self.learning_rate = params.learning_rate  # that of a round may be set
-        self._ranges = workers.ranges(rows, _LEAST)
         self._bits = fixed.pair_bits(fixed.reduced([(rows,)], "sum", comm)[0])
         self._monotone = np.zeros(features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
@@ -52,11 +50,11 @@ class LeafSums:
         self, tree: Tree, leaf: NDArray[np.int32], gradient: NDArray[np.float32], hessian: NDArray[np.float32]
     ) -> Tree:
         """The tree with the values and covers that follow from statistics (rows,), given the leaf of every row."""
-        *largest, _ = fixed.extremes(gradient, hessian, self._workers, self._ranges, self._comm)
+        *largest, _ = fixed.extremes(gradient, hessian, self._workers, self._comm)
         units = [fixed.unit_of(value, self._bits) for value in largest]
-        sums = np.zeros((len(self._ranges), 2 * tree.size), np.int64)
+        sums = np.zeros((self._workers.threads, 2 * tree.size), np.int64)
         rows = gradient, hessian, 1 / units[0], 1 / units[1], leaf
-        self._workers.run(_add_rows, [(*rows, *part, own) for part, own in zip(self._ranges, sums, strict=True)])
+        self._workers.each(_add_rows, len(leaf), *rows, sums, grain=GRAIN)
         total = sums.sum(axis=0)
         if self._comm is not None:
             total = np.asarray(self._comm.all_reduce(total, op="sum"))
@@ -70,21 +68,23 @@ class LeafSums:
         return replace(tree, value=value, cover=cover)
 
 
-@lean
+@region
 def _add_rows(
     gradient: NDArray[np.float32],
     hessian: NDArray[np.float32],
     scale: float,
     hessian_scale: float,
     leaf: NDArray[np.int32],
+    sums: NDArray[np.int64],
     begin: int,
     end: int,
-    sums: NDArray[np.int64],
+    thread: int,
 ) -> None:
-    """Adds the statistics of rows to sums[2 node] and sums[2 node + 1] of their leaves."""
+    """Adds the statistics of rows to sums[thread, 2 node] and sums[thread, 2 node + 1] of their leaves."""
+    own = sums[thread]
     for i in range(np.uint64(begin), np.uint64(end)):
         g, h = np.int64(float(gradient[i]) * scale), np.int64(float(hessian[i]) * hessian_scale)
-        add_pair(sums, np.uint64(leaf[i]) << _ONE, g, h)
+        add_pair(own, np.uint64(leaf[i]) << _ONE, g, h)
 
 
 @inlined

@@ -1,14 +1,14 @@
 """Objectives by name: the loss whose gradient and Hessian trees are fitted to (§2.1.2), and its predictions."""
 
-from burnish.base.threads import Workers
 from burnish.boost.links import predicted
 from burnish.boost.losses import regression, survival
-from burnish.boost.losses.base import Floats, Objective, row_ranges
+from burnish.boost.losses.base import Floats, Objective
 from burnish.boost.losses.basic import Custom, Logistic, Poisson, Quantile, Softmax, SquaredError, least_quantile
 from burnish.boost.losses.ranking import MapRanking, NdcgRanking, PairwiseRanking
 from burnish.boost.params import Params
+from burnish.runtime.threads import Workers
 
-__all__ = ["Floats", "Objective", "least_quantile", "objective_of", "row_ranges", "transform"]
+__all__ = ["Floats", "Objective", "least_quantile", "objective_of", "transform"]
 
 _KINDS: tuple[type[Objective], ...] = (
     SquaredError, Logistic, Poisson, Quantile, Softmax, PairwiseRanking, NdcgRanking, MapRanking, *regression.KINDS,

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.objective import transform
 from burnish.boost.predictor import of_values
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 OUTPUTS = ("prediction", "margin", "class", "leaf")
 RAW = ("custom", "binary:logitraw")  # objectives whose predictions are margins, which are above 0 for class 1

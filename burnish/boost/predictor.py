@@ -11,7 +11,6 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.inference.forest import COMPLETE, DEEPEST_COMPLETE, WALK, CompiledForest
@@ -27,6 +26,7 @@ from burnish.boost.inference.walk import (
 from burnish.boost.inputs.rows import margins
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 _WORKERS = Workers()
 _LEAST = 16 * LANES  # rows for which a further thread is worth waking

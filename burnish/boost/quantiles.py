@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import LAST_CUT, MOST_BINS, Cuts, category_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.csc import column_values
 from burnish.comm.protocol import Comm
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 _BLOCK = 1 << 24  # values that are sorted at a time
 _MOST_FEATURES = 1024  # that are sorted at a time

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
+from burnish.boost.kernels import region
 from burnish.boost.params import Params
+from burnish.runtime.threads import GRAIN, Workers
 
 # Streams keep the draws of different purposes apart.
 ROWS, TREE_COLUMNS, LEVEL_COLUMNS, NODE_COLUMNS, PAIRS, DROPS, FOLDS = range(7)
@@ -39,10 +40,12 @@ def _mix(x: int) -> int:
     return x ^ (x >> 31)
 
 
-@njit(cache=True, nogil=True)
-def _drop_rows(key: Any, limit: Any, first_row: Any, gradient: Any, hessian: Any, begin: Any, end: Any) -> None:
+@region
+def _drop_rows(
+    key: Any, limit: Any, first_row: Any, gradient: Any, hessian: Any, begin: int, end: int, thread: int
+) -> None:
     """Sets the statistics of the rows begin … end - 1 that are not sampled to zero, for every output."""
-    for row in range(begin, end):
+    for row in range(np.uint64(begin), np.uint64(end)):
         if mix(key + (first_row + row) * np.uint64(0x9E3779B97F4A7C15)) > limit:
             for output in range(gradient.shape[0]):
                 gradient[output, row] = np.float32(0.0)
@@ -66,11 +69,9 @@ def sample_rows(
         return
     key = stream(params.seed, ROWS, round_number)
     limit = np.uint64(min(int(params.subsample * 2.0**64), 2**64 - 1))
-    ranges = workers.ranges(gradient.shape[1], 1 << 14)
-    workers.run(
-        _drop_rows,
-        [(key, limit, np.uint64(first_row), gradient, hessian, np.uint64(a), np.uint64(b)) for a, b in ranges],
-    )
+    workers.each(
+        _drop_rows, gradient.shape[1], key, limit, np.uint64(first_row), gradient, hessian, grain=GRAIN
+    )  # fmt: skip
 
 
 class ColumnSampler:

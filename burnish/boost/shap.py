@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.kernels import inlined, lean
 from burnish.boost.predictor import as_table, of_values, round_range
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
+from burnish.runtime.threads import Workers
 
 if TYPE_CHECKING:
     from burnish.boost.ensemble import Ensemble

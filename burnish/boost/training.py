@@ -7,7 +7,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.dart import Drops, check_dart, without
 from burnish.boost.data import Dataset
 from burnish.boost.ensemble import Ensemble
@@ -17,13 +16,14 @@ from burnish.boost.losses import gradients
 from burnish.boost.losses.outputs import objective_for
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.model import Model
-from burnish.boost.objective import Floats, Objective, row_ranges
+from burnish.boost.objective import Floats, Objective
 from burnish.boost.params import Params
 from burnish.boost.predictor import add_tree
 from burnish.boost.sampling import ColumnSampler, column_sampler, sample_rows
 from burnish.boost.tree import Tree
 from burnish.boost.update import GrownTrees
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import GRAIN, Workers
 
 
 class Grower(Protocol):
@@ -134,8 +134,7 @@ class Training:
         self.trees.extend(trees)
 
     def _add(self, tree: Tree, leaf: NDArray[np.int32], margin: Floats) -> None:
-        ranges = row_ranges(self.workers, len(margin))
-        self.workers.run(gradients.add_leaves, [(margin, leaf, tree.value, begin, end) for begin, end in ranges])
+        self.workers.each(gradients.add_leaves, len(margin), margin, leaf, tree.value, grain=GRAIN)
 
     def model(self, best_iteration: int | None = None, attributes: Mapping[str, str] | None = None) -> Model:
         """The model of the rounds so far."""

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.categories import encode_as
 from burnish.boost.data import Dataset
 from burnish.boost.ensemble import Ensemble
@@ -15,6 +14,7 @@ from burnish.boost.params import Params
 from burnish.boost.predictor import add_forest
 from burnish.boost.tree import Tree
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 
 class GrownTrees:

@@ -3,11 +3,11 @@
 import numpy as np
 
 from benchmarks.boosting.scans import NaiveTrees
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.exact import ExactGrower
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
+from burnish.runtime.threads import Workers
 
 
 def test_naive_trees_are_exact_trees() -> None:

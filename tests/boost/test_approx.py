@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.approx import ApproxGrower, GlobalGrower, LocalGrower
 from burnish.boost.binning import LAST_CUT, column_cuts
 from burnish.boost.blocks import column_block
@@ -18,6 +17,7 @@ from burnish.boost.growth import requantize as rebin
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
 from burnish.comm.local import launch
+from burnish.runtime.threads import Workers
 
 ONE = Workers(1)
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import LAST_CUT, Cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 numbers = st.lists(
     st.one_of(st.integers(-4, 4).map(float), st.just(float("nan")), st.floats(-(2.0**100), 2.0**100, width=32))

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.blocks import PADDING, column_block, sort_values
 from burnish.boost.data import Dataset, Sparse
+from burnish.runtime.threads import Workers
 
 VALUES = st.sampled_from([np.nan, -np.inf, -1.5, -0.0, 0.0, 1e-40, 1.0, 2.0, 3e38, np.inf])
 

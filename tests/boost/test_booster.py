@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
 from burnish.boost.booster import RoundProgress, train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps
@@ -17,6 +16,7 @@ from burnish.boost.training import Training
 from burnish.boost.tree import Tree, TreeBuilder
 from burnish.comm import thread_comms
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 RANDOM = np.random.default_rng(17)
 ROWS = 600

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import burnish.boost.grower as grower_module
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import HistGrower
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, HashedColumns
+from burnish.runtime.threads import Workers
 from tests.boost.growing import dense, equal, route
 
 

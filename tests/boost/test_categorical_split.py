@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import burnish as bn
-from burnish.base.threads import Workers
 from burnish.boost import Dataset, predict
 from burnish.boost.distributed import train_distributed
 from burnish.boost.external import train_external
@@ -18,6 +17,7 @@ from burnish.boost.render import dot, svg, text
 from burnish.boost.shap import contributions
 from burnish.boost.training import Training
 from burnish.boost.tree import PRESENT
+from burnish.runtime.threads import Workers
 
 Array = np.ndarray[Any, Any]
 PARAMS = {"max_depth": 4, "learning_rate": 0.6, "max_cat_to_onehot": 4}

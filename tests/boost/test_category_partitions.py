@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 import burnish.boost.grower as grower_module
-from burnish.base.threads import Workers
 from burnish.boost import predict, train
 from burnish.boost.data import Dataset
 from burnish.boost.grower import HistGrower
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
+from burnish.runtime.threads import Workers
 from tests.boost.growing import equal, route
 
 

@@ -5,7 +5,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.exact import ExactGrower
 from burnish.boost.fixed import Quantizer
@@ -14,6 +13,7 @@ from burnish.boost.growth.coarse import too_coarse
 from burnish.boost.growth.scan_state import RowRecords
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
+from burnish.runtime.threads import Workers
 from tests.boost.growing import equal
 
 ROWS = 40_000  # more than the exact method takes wide records for

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse
 
-from burnish.base.threads import Workers
 from burnish.boost import Dataset, predict, train
 from burnish.boost.binning import Cuts
 from burnish.boost.distributed import train_distributed
@@ -14,6 +13,7 @@ from burnish.boost.exact import ExactGrower
 from burnish.boost.grower import HistGrower
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN
+from burnish.runtime.threads import Workers
 from tests.boost.growing import Plain, dense, plain_tree, route, same
 from tests.boost.test_category_partitions import exact_statistics
 from tests.boost.test_category_partitions import table as category_table

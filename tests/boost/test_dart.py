@@ -5,9 +5,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
 from burnish.boost import Dataset, Model, predict, train
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 RANDOM = np.random.default_rng(0)
 X = RANDOM.integers(0, 12, (1500, 6)).astype(np.float32)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import LEAST_GAIN, ExactGrower
 from burnish.boost.grower import HistGrower
@@ -15,6 +14,7 @@ from burnish.boost.growth import scan_state as records
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, ColumnSampler
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 ONE = Workers(1)
 

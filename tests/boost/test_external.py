@@ -6,7 +6,6 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
 from burnish.boost import booster
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
@@ -22,6 +21,7 @@ from burnish.boost.outofcore.store import ColumnStore
 from burnish.boost.params import Params
 from burnish.boost.sampling import column_sampler
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 ROWS, FEATURES = 5000, 9
 CASES = ("dense", "complete", "outlier", "sparse", "weight", "categories")

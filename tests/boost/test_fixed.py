@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.fixed import PACKED_BITS, PACKED_ROWS, FixedPoint, Quantizer
 from burnish.comm import launch
+from burnish.runtime.threads import Workers
 
 
 def values(fixed: FixedPoint) -> tuple[np.ndarray, np.ndarray]:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import burnish.boost.grower as grower_module
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.grower import HistGrower
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, ColumnSampler
 from burnish.comm.local import thread_comms
 from burnish.errors import DataError
+from burnish.runtime.threads import Workers
 from tests.boost.growing import dense, equal, plain_tree, route, same
 
 

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
@@ -16,6 +15,7 @@ from burnish.boost.leaves import LeafSums
 from burnish.boost.model import dumps
 from burnish.boost.params import Params
 from burnish.boost.prediction import predict
+from burnish.runtime.threads import Workers
 from tests.boost.growing import Plain, plain_tree, route
 from tests.boost.trees import random_tree
 

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
 from burnish.boost import Dataset, predict, train
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.losses.survival import failure_losses
 from burnish.boost.objective import objective_of
 from burnish.boost.params import Params
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 ROWS = 400
 Array = np.ndarray

@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.objective import least_quantile, objective_of, transform
 from burnish.boost.params import Params
 from burnish.boost.tree import TreeBuilder
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 ROWS = 700
 Array = np.ndarray

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.model import Model
 from burnish.boost.predictor import add_tree, predict_leaf, predict_margin
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 from tests.boost.trees import models_and_tables, naive_leaf, naive_margin, random_model, random_table
 
 

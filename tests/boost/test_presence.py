@@ -5,7 +5,6 @@ import dataclasses
 import numpy as np
 import pytest
 
-from burnish.base.threads import Workers
 from burnish.boost.blocks import column_block
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.exact import ExactGrower
@@ -14,6 +13,7 @@ from burnish.boost.growth.onehot import PresenceSums
 from burnish.boost.growth.scan_state import RowRecords
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, HashedColumns
+from burnish.runtime.threads import Workers
 
 
 def make(rows, features, others=0):

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset
 from burnish.boost.distributed import part
 from burnish.boost.quantiles import _keys, _values, shared_cuts
 from burnish.comm import Comm, launch
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 Floats = np.ndarray[Any, np.dtype[np.float32]]
 

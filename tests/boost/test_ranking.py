@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.pairs import order_descending
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.objective import objective_of
 from burnish.boost.params import Params
 from burnish.errors import DataError
+from burnish.runtime.threads import Workers
 
 NAMES = ("rank_pairwise", "rank_ndcg", "rank_map")
 

@@ -3,10 +3,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost import sampling
 from burnish.boost.params import Params
 from burnish.boost.sampling import EVERY_COLUMN, HashedColumns, column_sampler, mix, sample_rows, stream
+from burnish.runtime.threads import Workers
 
 
 @settings(deadline=None)

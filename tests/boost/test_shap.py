@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from burnish.base.threads import Workers
 from burnish.boost import GBTClassifier, GBTRegressor, explainer_trees
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset, Sparse
@@ -16,6 +15,7 @@ from burnish.boost.prediction import predict
 from burnish.boost.shap import contributions, interactions
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 from tests.boost.trees import naive_leaf, random_model, random_table
 
 

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
 from burnish.boost.growth.csc import column_offsets
 from burnish.boost.intrinsics import aligned
 from burnish.boost.kernels import inlined, lean
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 GROUP = 32  # features that lie together: a group; their lanes in a row of bins, and in a row of a histogram
 FEW = 8  # the same of a narrow layout

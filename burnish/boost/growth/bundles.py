@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import MOST_BINS
 from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import FEW, DenseBins, HistogramLayout, SparseBins
 from burnish.boost.intrinsics import aligned
 from burnish.boost.kernels import lean
+from burnish.runtime.threads import Workers
 
 _MOST = 2 * FEW  # bundles: more are not laid out narrowly, and rows of entries serve as well
 _PER_ENTRY = 2  # bundles for each entry of a row; more would be emptier than the rows of entries

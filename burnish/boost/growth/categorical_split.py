@@ -28,7 +28,7 @@ from burnish.boost.growth.nodes import (
     SHARED_GROUP,
     UNIT,
 )
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, region
 from burnish.boost.splitter import leaf_score, leaf_weight, split_gain, weight_score
 
 _ONE, _BITS, _WORD = np.uint64(1), np.uint64(6), np.uint64(63)
@@ -44,7 +44,7 @@ class Categories(NamedTuple):
     masks: NDArray[np.bool_]  # (depths or 1, features): which of them may be split on
     sets: NDArray[np.uint64]  # (nodes · words,): bit c of a node's words is set if category c goes right
     words: int
-    key: NDArray[np.float64]  # (most categories,), scratch
+    key: NDArray[np.float64]  # (threads, most categories), scratch; of a thread, its row
     order: NDArray[np.int64]  # the same
 
 
@@ -54,14 +54,24 @@ def set_words(layout: HistogramLayout, categorical: NDArray[np.bool_]) -> int:
 
 
 def categories_of(
-    layout: HistogramLayout, masks: NDArray[np.bool_], categorical: NDArray[np.bool_], nodes: int
+    layout: HistogramLayout, masks: NDArray[np.bool_], categorical: NDArray[np.bool_], nodes: int, threads: int
 ) -> Categories:
     """Uninitialised bit sets for `nodes` nodes, for the categorical features that `masks` allows."""
     positions = np.flatnonzero(categorical[layout.feature])
     counts = layout.count[positions]
     most, words = int(counts.max(initial=1)), set_words(layout, categorical)
     sets = np.empty(nodes * words, np.uint64)
-    return Categories(positions, counts, masks & categorical, sets, words, np.empty(most), np.empty(most, np.int64))
+    key, order = np.empty((threads, most)), np.empty((threads, most), np.int64)
+    return Categories(positions, counts, masks & categorical, sets, words, key, order)
+
+
+@inlined
+def scratch_of(categories: Any, thread: int) -> Any:
+    """The categories with a thread's own scratch; None of none."""
+    if categories is None:
+        return None
+    positions, counts, masks, sets, words, key, order = categories
+    return Categories(positions, counts, masks, sets, words, key[thread], order[thread])
 
 
 def right_of(sets: NDArray[np.uint64], rows: NDArray[np.int64]) -> NDArray[np.uint8]:
@@ -158,7 +168,7 @@ def _choose(
 @inlined
 def send_right(categories: Any, category: int, codes: int, right: NDArray[np.uint8]) -> None:
     """Sets right[code] to 1 for the categories in a set, and to 0 for the others; of set -1, nothing."""
-    sets, words = categories[3], np.uint64(categories[4])
+    sets, words = categories.sets, np.uint64(categories.words)
     if category >= 0:
         for c in range(np.uint64(codes)):
             word = c >> _BITS
@@ -341,7 +351,7 @@ def improve_by_category(
             )  # fmt: skip
 
 
-@lean
+@region
 def find_categories(
     nodes: NDArray[Any],
     pool: NDArray[np.int64],
@@ -351,8 +361,12 @@ def find_categories(
     rules: NDArray[np.float64],
     narrow: Any,
     counted: Any,
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
-    """`improve_by_category` for some nodes; the set of node i is number i."""
-    for i in range(len(nodes)):
-        mask = i if len(categories[2]) > 1 else 0
-        improve_by_category(pool, nodes[i], i, mask, feature, first, categories, rules, narrow, counted)
+    """`improve_by_category` for nodes begin … end; the set of node i is number i."""
+    own = scratch_of(categories, thread)
+    for i in range(begin, end):
+        mask = i if len(categories.masks) > 1 else 0
+        improve_by_category(pool, nodes[i], i, mask, feature, first, own, rules, narrow, counted)

@@ -5,14 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.fixed import reduced
-from burnish.boost.kernels import lean
+from burnish.boost.kernels import lean, region
 from burnish.boost.params import Params
 from burnish.boost.tree import Tree
+from burnish.runtime.threads import GRAIN, Workers
 
 _FINE = 256  # units of a gradient that is rounded to 1/512 of itself or better
-_LEAST = 16384  # rows for which a further thread is worth waking
 _TWO, _ONE = np.uint64(2), np.uint64(1)
 
 
@@ -25,13 +24,14 @@ def too_coarse(
     In every other node, a sum of gradients that chose a split is right to 1/512 of the magnitudes of most of its rows.
     leaf: (rows,), the node of each row of this worker; the answer is that of all workers' rows.
     """
-    ranges = workers.ranges(len(leaf), _LEAST)
     bits = gradient.view(np.int32), np.int32(np.float32(_FINE * unit).view(np.int32))
-    if not reduced([(n,) for n in workers.run(_small, [(*bits, *part) for part in ranges])], "sum", comm)[0]:
+    small = np.zeros((workers.threads, 1), np.int64)
+    workers.each(_small, len(leaf), *bits, small, grain=GRAIN)
+    if not reduced(small.tolist(), "sum", comm)[0]:
         return False  # as most often; counting by leaf takes ten times as long
-    counts = np.zeros((len(ranges), 2 * tree.size), np.int64)
+    counts = np.zeros((workers.threads, 2 * tree.size), np.int64)
     limit = np.float32(_FINE * unit)
-    workers.run(_count, [(leaf, gradient, limit, *part, own) for part, own in zip(ranges, counts, strict=True)])
+    workers.each(_count, len(leaf), leaf, gradient, limit, counts, grain=GRAIN)
     total = counts.sum(axis=0)
     if comm is not None:
         total = np.asarray(comm.all_reduce(total, op="sum"))
@@ -43,31 +43,35 @@ def too_coarse(
     )  # fmt: skip
 
 
-@lean
-def _small(gradient: NDArray[np.int32], limit: np.int32, begin: int, end: int) -> np.int64:
-    """How many gradients, given as bits, are neither zero nor as large as the limit."""
+@region
+def _small(
+    gradient: NDArray[np.int32], limit: np.int32, counts: NDArray[np.int64], begin: int, end: int, thread: int
+) -> None:
+    """Counts the gradients, given as bits, that are neither zero nor as large as the limit, in counts[thread]."""
     count, one, none = np.int32(0), np.int32(1), np.int32(0)
     for i in range(np.uint64(begin), np.uint64(end)):
         size = np.int32(gradient[i] & np.int32(0x7FFFFFFF))
         count = np.int32(count + one) if (size < limit) & (size != none) else count
-    return np.int64(count)
+    counts[thread, 0] += np.int64(count)
 
 
-@lean
+@region
 def _count(
     leaf: NDArray[np.int32],
     gradient: NDArray[np.float32],
     limit: np.float32,
+    counts: NDArray[np.int64],
     begin: int,
     end: int,
-    counts: NDArray[np.int64],
+    thread: int,
 ) -> None:
-    """Counts the gradients of each leaf that are not zero, and those of them below the limit."""
+    """Counts the gradients of each leaf that are not zero, and those of them below the limit, in counts[thread]."""
+    own = counts[thread]
     for i in range(np.uint64(begin), np.uint64(end)):
         at = np.uint64(leaf[i]) * _TWO
         some = gradient[i] != 0
-        counts[at] += some
-        counts[at + _ONE] += some & (abs(gradient[i]) < limit)
+        own[at] += some
+        own[at + _ONE] += some & (abs(gradient[i]) < limit)
 
 
 @lean

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.fixed import FixedPoint
 from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.histogram import Histograms
+from burnish.runtime.threads import Workers
 
 
 class Counted(NamedTuple):

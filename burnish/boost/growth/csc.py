@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Sparse
 from burnish.boost.kernels import kernel, lean
+from burnish.runtime.threads import Workers
 
 
 def column_offsets(

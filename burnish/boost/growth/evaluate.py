@@ -21,7 +21,7 @@ from burnish.boost.growth.nodes import (
     REG_LAMBDA,
     UNIT,
 )
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, region
 from burnish.boost.splitter import leaf_score, split_gain
 
 _NONE, _NEAR = np.float32(-1.0), np.float32(1 - 1e-5)
@@ -45,10 +45,11 @@ class Candidates(NamedTuple):
     sums: NDArray[np.int64]  # (GROUP,): of Hessians
 
     @classmethod
-    def of(cls, most: int, positions: int) -> "Candidates":
-        """Scratch for `positions` features, rounded up to whole groups."""
+    def of(cls, most: int, positions: int, threads: int) -> "Candidates":
+        """Scratch of some threads, a row for each, for `positions` features, rounded up to whole groups."""
         lanes = -(-positions // GROUP) * GROUP
-        return cls(most, np.empty(lanes, np.float32), np.empty(GROUP, np.float32), np.empty(GROUP, np.int64))
+        share, passed = np.empty((threads, lanes), np.float32), np.empty((threads, GROUP), np.float32)
+        return cls(most, share, passed, np.empty((threads, GROUP), np.int64))
 
 
 class _Bins(NamedTuple):
@@ -61,6 +62,14 @@ class _Bins(NamedTuple):
     ways: int  # 2: missing values go right, or left
     position: int
     monotone: int
+
+
+@inlined
+def own_of(candidates: Any, thread: int) -> Any:
+    """The candidates with a thread's own scratch."""
+    if candidates is None:
+        return None
+    return Candidates(candidates.most, candidates.share[thread], candidates.passed[thread], candidates.sums[thread])
 
 
 @inlined
@@ -314,11 +323,9 @@ def find_split(
             _scan_feature(pool, bins, node, here, rules, noise, candidates, counted)
 
 
-@lean
+@region
 def find_splits(
     nodes: NDArray[Any],
-    begin: int,
-    end: int,
     pool: NDArray[np.int64],
     positions: Any,
     limits: Any,
@@ -327,14 +334,21 @@ def find_splits(
     bundle: Any,
     candidates: Any,
     counted: Any,
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
     """`find_split` for ``nodes[begin:end]``; ``limits.masks[i]``, or [0] for all nodes, is the mask of features.
 
     Where ``nodes[i].subtract`` is a slot, the node's histogram is its parent's still, and that slot's is taken off.
+    score and left, and what is scratch of the candidates, have a row for each thread.
     """
     size = np.uint64(2 * positions.first[len(positions.scan)])
     for i in range(begin, end):
         if nodes[i].subtract >= 0:
             take_off(pool, nodes[i].slot, nodes[i].subtract, size)
         mask = i if len(limits.masks) > 1 else 0
-        find_split(pool, nodes[i], positions, limits, mask, score, left, bundle, candidates, counted, i)
+        find_split(
+            pool, nodes[i], positions, limits, mask, score[thread], left[thread], bundle, own_of(candidates, thread),
+            counted, i,
+        )  # fmt: skip

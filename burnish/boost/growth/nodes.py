@@ -126,6 +126,98 @@ def split_nodes(
         split_node(nodes, chosen[k], size + 2 * k, layout_feature, monotone, rules)
 
 
+class Children(NamedTuple):
+    """Children of split nodes, (nodes,) each."""
+
+    small: NDArray[np.int64]  # the one of fewer rows
+    large: NDArray[np.int64]
+    able: NDArray[np.int64]  # 1 if the small one may be split, and 2 more if the large one may
+    free: NDArray[np.int64]  # written, slots of histograms that nobody needs
+
+    @classmethod
+    def of(cls, count: int) -> "Children":
+        """Uninitialised arrays."""
+        return cls(*np.empty((4, count), np.int64))
+
+
+@lean
+def plan_children(
+    nodes: NDArray[Any], chosen: NDArray[np.int64], least: float, max_depth: int, by_hessian: bool, children: Any
+) -> tuple[int, int]:
+    """Says which child of each chosen node is smaller, by rows or by Hessian, and which may be split.
+
+    Those may that have `least` of Hessian, and are above max_depth unless that is 0. A parent's slot is free if the
+    larger one may not. Returns how many of the smaller ones need a histogram, and how many slots are free.
+    """
+    needed, freed = 0, 0
+    for k in range(len(chosen)):
+        parent = nodes[chosen[k]]
+        one, other = nodes[parent.left], nodes[parent.left + 1]
+        if by_hessian:
+            second = other.hessian < one.hessian
+        else:
+            second = other.end - other.begin < one.end - one.begin
+        small = parent.left + np.int64(second)
+        large = 2 * parent.left + 1 - small
+        above = max_depth == 0 or one.depth < max_depth
+        able = np.int64(above and nodes[small].hessian >= least)
+        able_large = above and nodes[large].hessian >= least
+        children.small[k], children.large[k], children.able[k] = small, large, able + 2 * np.int64(able_large)
+        if children.able[k] > 0:
+            needed += 1
+        if not able_large:
+            children.free[freed] = parent.slot
+            freed += 1
+    return needed, freed
+
+
+@lean
+def seat_children(
+    nodes: NDArray[Any],
+    chosen: NDArray[np.int64],
+    children: Any,
+    slots: NDArray[np.int64],
+    built: NDArray[np.int64],
+    open_nodes: NDArray[np.int64],
+) -> int:
+    """Gives children the slots of their histograms: smaller ones `slots`, larger ones their parents'.
+
+    built: written, the nodes to build histograms of. open_nodes (2, 2 · nodes): written, those to find splits of, with
+    the slots to take off their histograms first (-1: none); returns how many these are.
+    """
+    count, used = 0, 0
+    for k in range(len(chosen)):
+        if children.able[k] > 0:
+            built[used] = children.small[k]
+            nodes[children.small[k]].slot = slots[used]
+            used += 1
+        if children.able[k] & 1:
+            open_nodes[0, count] = children.small[k]
+            open_nodes[1, count] = -1
+            count += 1
+    for k in range(len(chosen)):
+        small, large, parent = nodes[children.small[k]], nodes[children.large[k]], nodes[chosen[k]]
+        if children.able[k] & 2:
+            open_nodes[0, count] = children.large[k]
+            open_nodes[1, count] = small.slot
+            large.slot = parent.slot
+            count += 1
+        parent.slot = -1
+    return count
+
+
+@lean
+def send_by_threshold(
+    nodes: NDArray[Any], chosen: NDArray[np.int64], missing_code: NDArray[np.int64], right: NDArray[np.uint8]
+) -> None:
+    """Writes whether each code goes right at the chosen nodes, (nodes, codes): those above the split's bin do."""
+    for k in range(len(chosen)):
+        node = nodes[chosen[k]]
+        for code in range(right.shape[1]):
+            right[k, code] = code > node.bin
+        right[k, missing_code[node.position]] = node.default_left == 0
+
+
 class _Columns(NamedTuple):
     """Arrays of a `Tree`, (nodes,) each."""
 

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth import scan
 from burnish.boost.growth.scan import kernel
 from burnish.boost.intrinsics import aligned, prefetch
+from burnish.runtime.threads import Workers
 
 _SHARE = 100_000  # entries, or sums to look at, for which a further thread is worth its start
 _CELLS = 4  # sums to look at that cost as much as one entry of a scan of the columns

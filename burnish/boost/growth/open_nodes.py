@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts
 from burnish.boost.fixed import FixedPoint, Quantizer
 from burnish.boost.growth.bins import DenseBins, SparseBins
@@ -19,10 +17,11 @@ from burnish.boost.growth.evaluate import Candidates, find_splits
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.nodes import NODE, SplitLimits
 from burnish.boost.growth.partition import RowPartition
-from burnish.boost.growth.subtrees import Dense, GrowthScratch, HistogramSlots, NodeRows, grow_subtrees
+from burnish.boost.growth.subtrees import Dense, GrowthScratch, NodeRows, NodeShares, grow_shares
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
+from burnish.runtime.threads import Workers
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
 
@@ -96,28 +95,20 @@ class OpenNodes:
             return
         nodes, params = self._nodes[ids], self._params
         nodes["subtract"] = subtract
-        threads = max(1, min(self._workers.threads, len(ids), len(ids) * self._histograms.size // _SHARE))
-        edges = [len(ids) * t // threads for t in range(threads + 1)]
-        pairs = list(itertools.pairwise(edges))
         if self._depth_masks is not None:
-            found = self._workers.run(self._evaluate_apart, [(nodes[begin:end],) for begin, end in pairs])
-            self._histograms.give_back(np.concatenate([free for free, _ in found]))
+            sets = self._evaluate_apart(nodes)
             if self._by_category:
-                self._keep(nodes, ids, [sets for _, sets in found])
+                self._keep(nodes, ids, sets)
             self._nodes[ids] = nodes
             self._nodes["subtract"][ids] = -1
             worth = nodes["slot"] >= 0
         else:
             allowed = self._allowed(ids, columns)
             counted = self._count(nodes, ids)
-            self._evaluate(nodes, edges, allowed & self._numeric, counted)
+            self._evaluate(nodes, allowed & self._numeric, counted)
             if self._by_category:
-                each = np.broadcast_to(allowed, (len(ids), allowed.shape[1]))
-                parts = [
-                    (nodes[begin:end], each[begin:end], None if counted is None else counted.part(begin, end))
-                    for begin, end in pairs
-                ]
-                self._keep(nodes, ids, self._workers.run(self._evaluate_categories, parts))
+                each = np.ascontiguousarray(np.broadcast_to(allowed, (len(ids), allowed.shape[1])))
+                self._keep(nodes, ids, self._evaluate_categories(nodes, each, counted))
             if self._counts is not None and counted is not None:
                 self._counts.give_back(counted)
             self._nodes[ids] = nodes
@@ -131,50 +122,53 @@ class OpenNodes:
         """Rows of nodes by bin, if leaves must have a least number of them."""
         return None if self._counts is None else self._counts.of(nodes, self._partition.order)
 
-    def _evaluate_apart(self, nodes: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-        """Finds the splits of nodes by the kernel that grows subtrees; returns the slots of those that gain too little.
+    def _evaluate_apart(self, nodes: NDArray[Any]) -> NDArray[np.uint64]:
+        """Finds the splits of nodes by the kernel that grows subtrees; frees the slots of those that gain too little.
 
-        The second result are their sets of categories. One kernel less to compile.
+        Returns their sets of categories. One kernel less to compile.
         """
-        free = np.empty(len(nodes), np.int64)
-        _, unused, sets = self._grow_nodes(nodes, len(nodes), -1, free, 0, self._histograms.packed[0], 0)
-        return free[:unused], sets
+        count = len(nodes)
+        free = np.empty((self._workers.threads, count), np.int64)
+        unused = np.zeros(self._workers.threads, np.int64)
+        shares = NodeShares.of(nodes, np.arange(count + 1), np.ones(count, np.int64))
+        sets = self._grow_shares(shares, -1, free, unused, 0, self._grain)
+        for row, some in zip(free, unused.tolist(), strict=True):
+            self._histograms.give_back(row[:some])
+        return sets
+
+    @property
+    def _grain(self) -> int:
+        """Nodes to find splits for that are worth handing to a thread."""
+        return max(1, _SHARE // max(1, self._histograms.size))
 
     def _evaluate_categories(
         self, nodes: NDArray[Any], allowed: NDArray[np.bool_], counted: Counted | None
     ) -> NDArray[np.uint64]:
         """Improves the splits of nodes by such by category; returns their sets, (nodes, words)."""
         layout = self._layout
-        categories = categories_of(layout, allowed, ~self._numeric, len(nodes))
-        find_categories(
-            nodes, self._histograms.pool.reshape(-1), layout.feature, layout.first, categories, self._rules,
-            layout.narrow, counted,
+        categories = categories_of(layout, allowed, ~self._numeric, len(nodes), self._workers.threads)
+        self._workers.each(
+            find_categories, len(nodes), nodes, self._histograms.pool.reshape(-1), layout.feature, layout.first,
+            categories, self._rules, layout.narrow, counted, grain=self._grain,
         )  # fmt: skip
         return categories.sets.reshape(-1, categories.words)
 
-    def _keep(self, nodes: NDArray[Any], ids: NDArray[np.int64], parts: list[NDArray[np.uint64]]) -> None:
-        """Keeps the sets of nodes just evaluated, each part's numbered from 0, under the numbers of the nodes."""
-        sets = np.concatenate(parts)
+    def _keep(self, nodes: NDArray[Any], ids: NDArray[np.int64], sets: NDArray[np.uint64]) -> None:
+        """Keeps the sets of nodes just evaluated, (nodes, words), under the numbers of the nodes."""
         if len(self._sets) < len(self._nodes):
             self._sets = np.concatenate([self._sets, np.empty((len(self._nodes), sets.shape[1]), np.uint64)])
         self._sets[ids] = sets
         nodes["category"] = np.where(nodes["category"] >= 0, ids, -1)
 
-    def _evaluate(
-        self, nodes: NDArray[Any], edges: list[int], masks: NDArray[np.bool_], counted: Counted | None
-    ) -> None:
-        """`find_splits` for nodes, dealt to threads at `edges`."""
+    def _evaluate(self, nodes: NDArray[Any], masks: NDArray[np.bool_], counted: Counted | None) -> None:
+        """`find_splits` for nodes."""
         layout = self._layout
         limits = SplitLimits(masks, self._monotone, self._plain, self._rules)
-        common = self._histograms.pool.reshape(-1), layout.positions, limits
-        parts = [
-            (
-                nodes, begin, end, *common, *GrowthScratch.of(len(layout.feature), layout.codes, 0)[:2], layout.bundle,
-                self._candidates(), counted,
-            )
-            for begin, end in itertools.pairwise(edges)
-        ]  # fmt: skip
-        self._workers.run(find_splits, parts)
+        scratch = GrowthScratch.of(self._workers.threads, len(layout.feature), layout.codes, 0)
+        self._workers.each(
+            find_splits, len(nodes), nodes, self._histograms.pool.reshape(-1), layout.positions, limits, scratch.score,
+            scratch.left, layout.bundle, self._candidates(), counted, grain=self._grain,
+        )  # fmt: skip
 
     def _candidates(self) -> Candidates | None:
         """Which ends of bins a node may be split at; None: at all."""
@@ -195,29 +189,34 @@ class OpenNodes:
             return self._every
         return np.array([self._every[0] if mask is None else mask for mask in masks])
 
-    def _grow_nodes(
-        self, nodes: NDArray[Any], count: int, stop_depth: int, free: NDArray[np.int64], unused: int,
-        packed: NDArray[np.int64], number: int,
-    ) -> tuple[int, int, NDArray[np.uint64]]:  # fmt: skip
-        """`grow_subtrees` below ``nodes[:count]``; `packed` and the numbers from `number` on are a thread's own.
+    def _grow_shares(
+        self, shares: NodeShares, stop_depth: int, free: NDArray[np.int64], unused: NDArray[np.int64], number: int,
+        grain: int = 1,
+    ) -> NDArray[np.uint64]:  # fmt: skip
+        """`grow_shares`, where rows are marked by numbers from `number` on; returns the nodes' sets of categories.
 
-        Returns its numbers, and the sets of categories of the nodes. Where nodes have some already, they are kept.
+        Where nodes have sets already, they are kept.
         """
-        layout = self._layout
+        layout, threads = self._layout, self._workers.threads
         assert self._depth_masks is not None
         categories, sets = None, self._sets[:0]
         if self._by_category:
-            categories = categories_of(layout, self._depth_masks, ~self._numeric, len(nodes))
+            nodes = shares.nodes
+            categories = categories_of(layout, self._depth_masks, ~self._numeric, len(nodes), threads)
             sets = categories.sets.reshape(-1, categories.words)
-            listed = np.flatnonzero(nodes["category"][:count] >= 0)
-            sets[listed] = self._sets[nodes["category"][listed]]
-            nodes["category"][listed] = listed
-        counts = grow_subtrees(
-            nodes, count, (stop_depth, self._params.max_depth),
-            HistogramSlots(self._histograms.pool.reshape(-1), packed, free, unused),
-            NodeRows(self._partition.order, self._partition.spare, number), self._statistics.values, self._dense,
-            self._partition.entries, layout.positions,
+            ahead = np.cumsum(shares.starts) - shares.starts
+            inner = np.arange(int(shares.starts.sum())) - np.repeat(ahead, shares.starts)  # their numbers in the shares
+            places = inner + np.repeat(shares.at[:-1], shares.starts)
+            listed = nodes["category"][places] >= 0
+            sets[places[listed]] = self._sets[nodes["category"][places[listed]]]
+            nodes["category"][places[listed]] = inner[listed]
+        self._workers.each(
+            grow_shares, len(shares.starts), shares, (stop_depth, self._params.max_depth),
+            self._histograms.pool.reshape(-1),
+            self._histograms.packed, free, unused, NodeRows(self._partition.order, self._partition.spare, number),
+            self._statistics.values, self._dense, self._partition.entries, layout.positions,
             SplitLimits(self._depth_masks & self._numeric, self._monotone, self._plain, self._rules), categories,
-            GrowthScratch.of(len(layout.feature), layout.codes, len(nodes)), layout.bundle,
+            GrowthScratch.of(threads, len(layout.feature), layout.codes, int(shares.starts.max(initial=0))),
+            layout.bundle, grain=grain,
         )  # fmt: skip
-        return *counts, sets
+        return sets

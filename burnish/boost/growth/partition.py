@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.growth.bins import DenseBins, SparseBins
-from burnish.boost.histogram import BEGIN, END, NODE, TARGET, share_rows
+from burnish.boost.histogram import share_rows
 from burnish.boost.intrinsics import prefetch
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, lean, region
+from burnish.runtime.threads import Workers
 
 _AHEAD = np.uint64(48)  # rows between a prefetch and its use
 _ONE = np.uint64(1)
@@ -64,28 +64,35 @@ def send_range(bundle: Any, position: int, split: int, default_left: int, right:
         right[np.uint64(begin + b)] = b > split
 
 
-@lean
+@region
 def _split_dense(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
     spare: NDArray[np.uint32],
+    kept: NDArray[np.uint32],
     columns: NDArray[np.uint8],
     pieces: NDArray[np.int64],
+    start: NDArray[np.int64],
     position: NDArray[np.int64],
     right: NDArray[np.uint8],
     alone: NDArray[np.bool_],
     counts: NDArray[np.int64],
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
     """Moves the rows of pieces that go left to the front of each piece, in order; those that go right to `spare`.
 
+    Where a piece is a part of a node, the former go to `kept`, for `_place`.
     ``right[node, code]`` says whether a bin goes right. Pieces that are their whole node get their right rows back.
-    columns and right are flat.
+    columns and right are flat. Share s of the pieces, of shares begin … end, is from start[s] on.
     """
     codes = len(right) // len(position)
-    for p in range(len(pieces)):
+    for p in range(start[begin], start[end]):
         node = pieces[p, 1]
+        left = order if alone[p] else kept
         counts[p] = split_segment(
-            source, order, spare, columns, np.uint64(position[node] * len(order)), right, np.uint64(node * codes),
+            source, left, spare, columns, np.uint64(position[node] * len(order)), right, np.uint64(node * codes),
             np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), alone[p],
         )  # fmt: skip
 
@@ -127,31 +134,38 @@ def split_routed(
     return np.int64(left_at - begin)  # type: ignore[return-value]
 
 
-@lean
+@region
 def _split_sparse(
     source: NDArray[np.uint32],
     order: NDArray[np.uint32],
     spare: NDArray[np.uint32],
+    kept: NDArray[np.uint32],
     node_of: NDArray[np.int32],
     nodes: NDArray[np.int32],
     left_child: NDArray[np.int32],
     missing_right: NDArray[np.uint8],
     pieces: NDArray[np.int64],
+    start: NDArray[np.int64],
     alone: NDArray[np.bool_],
     counts: NDArray[np.int64],
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
     """As `_split_dense`, of rows that `_route_present` has seen."""
-    for p in range(len(pieces)):
+    for p in range(start[begin], start[end]):
         node = pieces[p, 1]
+        left = order if alone[p] else kept
         counts[p] = split_routed(
-            source, order, spare, node_of, nodes[node], left_child[node], missing_right[node],
+            source, left, spare, node_of, nodes[node], left_child[node], missing_right[node],
             np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), alone[p],
         )  # fmt: skip
 
 
-@lean
+@region
 def _route_present(
     pieces: NDArray[np.int64],
+    start: NDArray[np.int64],
     rows: NDArray[np.uint32],
     bins: NDArray[np.uint16],
     node_of: NDArray[np.int32],
@@ -159,6 +173,9 @@ def _route_present(
     place: NDArray[np.int32],
     left_child: NDArray[np.int32],
     right: NDArray[np.uint8],
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
     """Notes the child of rows that have a value of their node's feature; only the columns of such features are read.
 
@@ -166,7 +183,7 @@ def _route_present(
     place among those split is place[n]. A row's node is read while another thread may write it: its feature is not
     one of this thread's then, nor is its child split yet.
     """
-    for p in range(len(pieces)):
+    for p in range(start[begin], start[end]):
         feature = pieces[p, 1]
         for j in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):
             node = np.uint32(node_of[rows[j]])
@@ -229,6 +246,7 @@ class RowPartition:
         self._identity = np.arange(rows, dtype=np.uint32)
         self._order = np.empty(rows, np.uint32)
         self.spare = np.empty(rows, np.uint32)
+        self._kept = np.empty(rows if workers.threads > 1 else 0, np.uint32)  # left rows of nodes that threads share
         self.order = self._identity
         self.entries: tuple[Any, ...] | None = None  # of a sparse table, and the node of each row
         if isinstance(bins, SparseBins):
@@ -266,32 +284,28 @@ class RowPartition:
         total = int((end - begin).sum())
         threads = max(1, min(self._workers.threads, total // _SHARE))
         pieces, start = share_rows(begin, end, 1, threads)
-        follows = np.append(pieces[1:, TARGET] == 1, False)
-        alone = (pieces[:, TARGET] == 0) & ~follows
-        counts = np.zeros(len(pieces), np.int64)
-        shares = [slice(int(start[t]), int(start[t + 1])) for t in range(threads)]
+        alone, counts = np.empty(len(pieces), np.bool_), np.zeros(len(pieces), np.int64)
+        _find_alone(pieces, alone)
         if isinstance(self._bins, DenseBins):
-            common = self.order, self._order, self.spare, self._bins.columns.reshape(-1)
+            common = self.order, self._order, self.spare, self._kept, self._bins.columns.reshape(-1)
             bundle = self._bins.layout.bundle
             position = position if bundle is None else bundle[0][position]
-            self._workers.run(
-                _split_dense,
-                [(*common, pieces[part], position, right.reshape(-1), alone[part], counts[part]) for part in shares],
-            )
+            self._workers.each(
+                _split_dense, threads, *common, pieces, start, position, right.reshape(-1), alone, counts
+            )  # fmt: skip
         else:
             self._route(self._bins, position, right, nodes, left_child)
             routed = (
-                self.order, self._order, self.spare, self._node_of, nodes.astype(np.int32), left_child,
+                self.order, self._order, self.spare, self._kept, self._node_of, nodes.astype(np.int32), left_child,
                 np.ascontiguousarray(right[:, -1]),
             )  # fmt: skip
-            self._workers.run(_split_sparse, [(*routed, pieces[part], alone[part], counts[part]) for part in shares])
+            self._workers.each(_split_sparse, threads, *routed, pieces, start, alone, counts)
         if self.order is not self._order:
             self.order = self._order
-        middle = begin.copy()
-        np.add.at(middle, pieces[:, NODE], counts)
-        shared = pieces[:, NODE][~alone]
-        for node in dict.fromkeys(shared.tolist()):
-            self._join(np.flatnonzero(pieces[:, NODE] == node), pieces, counts)
+        middle, moves = begin.copy(), np.empty((len(pieces), 5), np.int64)
+        shared = _find_moves(pieces, counts, alone, begin, middle, moves)
+        if shared:
+            self._workers.each(_place, shared, self._order, self._kept, self.spare, moves)
         return middle
 
     def _route(
@@ -312,36 +326,87 @@ class RowPartition:
         threads = max(1, min(self._workers.threads, int((end - begin).sum()) // _SHARE))
         pieces, start = share_rows(begin, end, 1, threads)
         common = bins.column_rows, bins.column_bins, self._node_of, feature_of, place, left_child, right
-        self._workers.run(_route_present, [(pieces[start[t] : start[t + 1]], *common) for t in range(threads)])
-
-    def _join(self, mine: NDArray[np.int64], pieces: NDArray[np.int64], counts: NDArray[np.int64]) -> None:
-        """Puts the parts of a node that several threads have split into one."""
-        at = int(pieces[mine[0], BEGIN])
-        for p in mine:
-            begin, count = int(pieces[p, BEGIN]), int(counts[p])
-            if at != begin:
-                self._order[at : at + count] = self._order[begin : begin + count]
-            at += count
-        for p in mine:
-            begin = int(pieces[p, BEGIN])
-            count = int(pieces[p, END]) - begin - int(counts[p])
-            self._order[at : at + count] = self.spare[begin : begin + count]
-            at += count
+        self._workers.each(_route_present, threads, pieces, start, *common)
 
     def leaves(self, begin: NDArray[np.int64], end: NDArray[np.int64], nodes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The leaf of every row, given the leaves' segments and numbers."""
         leaf = np.empty(len(self._identity), np.int32)
         threads = max(1, min(self._workers.threads, len(leaf) // _SHARE))
         pieces, start = share_rows(begin, end, 1, threads)
-        self._workers.run(_assign, [(self.order, pieces[start[t] : start[t + 1]], nodes, leaf) for t in range(threads)])
+        self._workers.each(_assign, threads, self.order, pieces, start, nodes, leaf)
         return leaf
 
 
 @lean
-def _assign(
-    order: NDArray[np.uint32], pieces: NDArray[np.int64], nodes: NDArray[np.int32], leaf: NDArray[np.int32]
-) -> None:
+def _find_alone(pieces: NDArray[np.int64], alone: NDArray[np.bool_]) -> None:
+    """Tells which pieces are their whole node."""
     for p in range(len(pieces)):
+        alone[p] = pieces[p, 4] == 0 and not (p + 1 < len(pieces) and pieces[p + 1, 4] == 1)
+
+
+@lean
+def _find_moves(
+    pieces: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    alone: NDArray[np.bool_],
+    begin: NDArray[np.int64],
+    middle: NDArray[np.int64],
+    moves: NDArray[np.int64],
+) -> int:
+    """Adds the left rows of pieces, `counts`, to where their nodes begin, `middle`; writes the moves of `_place`.
+
+    Returns how many there are: one for each piece that is a part of its node.
+    """
+    for p in range(len(pieces)):
+        middle[pieces[p, 1]] += counts[p]
+    size, left, right = 0, np.int64(0), np.int64(0)
+    for p in range(len(pieces)):
+        if alone[p]:
+            continue
+        if pieces[p, 4] == 0:
+            left, right = begin[pieces[p, 1]], middle[pieces[p, 1]]
+        others = pieces[p, 3] - pieces[p, 2] - counts[p]
+        moves[size, 0] = pieces[p, 2]
+        moves[size, 1] = counts[p]
+        moves[size, 2] = others
+        moves[size, 3] = left
+        moves[size, 4] = right
+        size, left, right = size + 1, left + counts[p], right + others
+    return size
+
+
+@region
+def _place(
+    order: NDArray[np.uint32],
+    kept: NDArray[np.uint32],
+    spare: NDArray[np.uint32],
+    moves: NDArray[np.int64],
+    begin: int,
+    end: int,
+    thread: int,
+) -> None:
+    """Moves the rows of parts (begin, left rows, right rows, their places in the node) to these places."""
+    for p in range(begin, end):
+        first, left, right = np.uint64(moves[p, 0]), np.uint64(moves[p, 3]), np.uint64(moves[p, 4])
+        for i in range(np.uint64(moves[p, 1])):
+            order[left + i] = kept[first + i]
+        for i in range(np.uint64(moves[p, 2])):
+            order[right + i] = spare[first + i]
+
+
+@region
+def _assign(
+    order: NDArray[np.uint32],
+    pieces: NDArray[np.int64],
+    start: NDArray[np.int64],
+    nodes: NDArray[np.int32],
+    leaf: NDArray[np.int32],
+    begin: int,
+    end: int,
+    thread: int,
+) -> None:
+    """Notes the leaf of the rows of some shares of pieces."""
+    for p in range(start[begin], start[end]):
         node = nodes[pieces[p, 1]]
         last = np.uint64(pieces[p, 3] - 1)
         for i in range(np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3])):

@@ -4,9 +4,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
 from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
+from burnish.runtime.threads import Workers
 
 _SHARE = 100_000  # entries for which further threads are worth their start
 

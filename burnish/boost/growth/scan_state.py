@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.jit import njit
-from burnish.base.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.intrinsics import aligned
+from burnish.boost.kernels import inlined, region
+from burnish.runtime.threads import GRAIN, Workers
 
 SLOTS = 0xFFFF  # of nodes in one scan; a row in none of them has the slot after the last
 _BITS = 23  # magnitude of a statistic of the narrow form
@@ -27,7 +27,6 @@ class RowRecords:
     def __init__(self, rows: int, workers: Workers, min_child_weight: float = 1.0) -> None:
         self._least = min_child_weight
         self._workers = workers
-        self._ranges = workers.ranges(rows, 16384)
         self._rows = rows
         self.words: NDArray[np.int64] = np.empty(0, np.int64)
         self.units = (1.0, 1.0)  # of the gradient, of the Hessian
@@ -43,14 +42,12 @@ class RowRecords:
 
         Raises DataError if one is not finite.
         """
-        *largest, _ = fixed.extremes(gradient, hessian, self._workers, self._ranges)
+        *largest, _ = fixed.extremes(gradient, hessian, self._workers)
         shape: tuple[int, ...] = (self._rows,)
         bits = _BITS
         units = [fixed.unit_of(value, bits) for value in largest]
         wide = wide or self._rows <= _FEW_ROWS
-        if wide or not fixed.fine_enough(
-            gradient, hessian, units, self._least, self._rows, self._workers, self._ranges
-        ):
+        if wide or not fixed.fine_enough(gradient, hessian, units, self._least, self._rows, self._workers):
             shape = (self._rows, 2)
             bits = min(_WIDE_BITS, _SUM_BITS - self._rows.bit_length())
             units = [fixed.unit_of(value, bits) for value in largest]
@@ -58,8 +55,9 @@ class RowRecords:
             self.words = aligned(shape, np.int64)
         self.units = units[0], units[1]
         arguments = (gradient, hessian, 1 / units[0], 1 / units[1], (1 << bits) - 1, self.words)
-        sums = fixed.reduced(self._workers.run(_write, [(*arguments, *part) for part in self._ranges]), "sum")
-        self.total = float(sums[0]), float(sums[1])
+        sums = np.zeros((self._workers.threads, 2), np.int64)
+        self._workers.each(_write, self._rows, *arguments, sums, grain=GRAIN)
+        self.total = float(sums[:, 0].sum()), float(sums[:, 1].sum())
 
     def assign(
         self, position: NDArray[np.int32], slot_of: NDArray[np.int64], nowhere: int,
@@ -71,12 +69,14 @@ class RowRecords:
         theirs are smaller than a unit; None: those that have some units.
         """
         arguments = (self.words, position, slot_of, nowhere, taken)
-        self._workers.run(_assign, [(*arguments, *part) for part in self._ranges])
+        self._workers.each(_assign, self._rows, *arguments, grain=GRAIN)
 
 
-@njit(cache=True, nogil=True)
-def _write(gradient, hessian, scale, scale_h, limit, words, begin, end):  # type: ignore[no-untyped-def]
-    """Writes statistics; returns their sums."""
+@region
+def _write(  # type: ignore[no-untyped-def]
+    gradient, hessian, scale, scale_h, limit, words, sums, begin, end, thread
+):
+    """Writes statistics; adds them up in sums[thread]."""
     total = total_h = np.int64(0)
     for row in range(np.uint64(begin), np.uint64(end)):
         g = min(max(np.int64(np.rint(gradient[row] * scale)), -limit), limit)  # the largest may round up to 2^bits
@@ -87,18 +87,19 @@ def _write(gradient, hessian, scale, scale_h, limit, words, begin, end):  # type
             words[row, np.uint64(0)] = g << 16
             words[row, np.uint64(1)] = h
         total, total_h = total + g, total_h + h
-    return total, total_h
+    sums[thread, 0] += total
+    sums[thread, 1] += total_h
 
 
-@njit(cache=True, nogil=True)
+@inlined
 def _left_out(taken, row, empty):  # type: ignore[no-untyped-def]
     if taken is None:
         return empty
     return not taken[row]
 
 
-@njit(cache=True, nogil=True)
-def _assign(words, position, slot_of, nowhere, taken, begin, end):  # type: ignore[no-untyped-def]
+@region
+def _assign(words, position, slot_of, nowhere, taken, begin, end, thread):  # type: ignore[no-untyped-def]
     for row in range(np.uint64(begin), np.uint64(end)):
         slot = slot_of[np.uint64(position[row])]
         if words.ndim == 1:

@@ -6,16 +6,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.growth.bins import GROUP, lanes_of
-from burnish.boost.growth.categorical_split import improve_by_category, send_right
+from burnish.boost.growth.categorical_split import Categories, improve_by_category, send_right
 from burnish.boost.growth.evaluate import LANES, find_split, take_off
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import send_range, split_entries, split_segment
 from burnish.boost.histogram import add_group, add_sparse
-from burnish.boost.kernels import lean, wide
+from burnish.boost.kernels import inlined, lean, wide_region
 
 _WORDS = NODE.itemsize // 8
 _LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignore[union-attr]
 _NO_ROWS = np.uint64(0)
+_HALVINGS = 66  # of a number of rows: so many larger children wait for their siblings at most, and two more
 
 
 class NodeRows(NamedTuple):
@@ -44,22 +45,23 @@ class HistogramSlots(NamedTuple):
 
 
 class GrowthScratch(NamedTuple):
-    """Scratch arrays of `grow_subtrees`."""
+    """Scratch arrays of `grow_subtrees`, with a row for each thread; of a thread, its rows."""
 
     score: NDArray[np.float32]  # of `find_split`
     left: NDArray[np.int64]  # the same
-    right: NDArray[np.uint8]  # (codes + 1,): whether a code goes right
-    stack: NDArray[np.int64]  # (nodes,)
+    right: NDArray[np.uint8]  # (threads, codes + 1): whether a code goes right
+    stack: NDArray[np.int64]  # (threads, starts + `_HALVINGS`)
 
     @classmethod
-    def of(cls, positions: int, codes: int, nodes: int) -> "GrowthScratch":
-        """Allocates scratch for numbers of features (`positions`), codes and nodes."""
+    def of(cls, threads: int, positions: int, codes: int, starts: int) -> "GrowthScratch":
+        """Allocates scratch for numbers of features (`positions`), codes and nodes to start from."""
         lanes = -(-positions // GROUP) * GROUP
-        floats, sums = np.empty(lanes, np.float32), np.empty(LANES, np.int64)
-        return cls(floats, sums, np.empty(codes + 1, np.uint8), np.empty(nodes, np.int64))
+        floats, sums = np.empty((threads, lanes), np.float32), np.empty((threads, LANES), np.int64)
+        stack = np.empty((threads, starts + _HALVINGS), np.int64)
+        return cls(floats, sums, np.empty((threads, codes + 1), np.uint8), stack)
 
 
-@wide
+@inlined
 def grow_subtrees(
     nodes: NDArray[Any],
     count: int,
@@ -195,6 +197,67 @@ def grow_subtrees(
     return count, unused
 
 
+class NodeShares(NamedTuple):
+    """Nodes from which subtrees grow, dealt to shares: share s is nodes[at[s] :]."""
+
+    nodes: NDArray[Any]  # those that shares start with, each with room for its subtrees behind
+    at: NDArray[np.int64]  # (shares + 1,)
+    starts: NDArray[np.int64]  # (shares,): nodes that it starts with
+    sizes: NDArray[np.int64]  # (shares,): written, the nodes then
+
+    @classmethod
+    def of(cls, nodes: NDArray[Any], at: NDArray[np.int64], starts: NDArray[np.int64]) -> "NodeShares":
+        """NodeShares of which none is begun."""
+        return cls(nodes, at, starts, np.empty_like(starts))
+
+
+@inlined
+def _share_of(categories: Any, thread: int, first: int, last: int) -> Any:
+    """The sets of some nodes' categories, with a thread's own scratch; None of none."""
+    if categories is None:
+        return None
+    positions, counts, masks, sets, words, key, order = categories
+    return Categories(positions, counts, masks, sets[first * words : last * words], words, key[thread], order[thread])
+
+
+@wide_region
+def grow_shares(
+    shares: Any,
+    depths: tuple[int, int],
+    pool: NDArray[np.int64],
+    packed: NDArray[np.int64],
+    free: NDArray[np.int64],
+    unused: NDArray[np.int64],
+    given: Any,
+    statistics: NDArray[np.int64],
+    dense: Any,
+    entries: Any,
+    layout: Any,
+    limits: Any,
+    categories: Any,
+    scratch: Any,
+    bundle: Any,
+    begin: int,
+    end: int,
+    thread: int,
+) -> None:
+    """`grow_subtrees` below the nodes of shares begin … end of `NodeShares`.
+
+    packed, free and unused have a row of each thread's; the numbers of rows of a share are from given.number + at on.
+    """
+    own = GrowthScratch(scratch.score[thread], scratch.left[thread], scratch.right[thread], scratch.stack[thread])
+    for share in range(begin, end):
+        first, last = shares.at[share], shares.at[share + 1]
+        size, left = grow_subtrees(
+            shares.nodes[first:last], shares.starts[share], depths,
+            HistogramSlots(pool, packed[thread], free[thread], unused[thread]),
+            NodeRows(given.order, given.spare, given.number + first), statistics, dense, entries, layout, limits,
+            _share_of(categories, thread, first, last), own, bundle,
+        )  # fmt: skip
+        shares.sizes[share] = size
+        unused[thread] = left
+
+
 @lean
 def _breadth_first(
     words: NDArray[np.int64], trunk: int, base: NDArray[np.int64], order: NDArray[np.int64], out: NDArray[np.int64]
@@ -234,17 +297,10 @@ def by_level(parts: list[NDArray[Any]]) -> NDArray[Any]:
     return out.view(NODE)[:count]
 
 
-def capacity(starts: NDArray[Any], max_depth: int) -> int:
-    """The number of nodes that subtrees of some nodes can have, with these."""
-    total = 2
-    for rows, depth in zip((starts["end"] - starts["begin"]).tolist(), starts["depth"].tolist(), strict=True):
-        most = 2 * max(rows, 1) - 1
-        total += min(most, 2 ** (max_depth - depth + 1) - 1) if max_depth else most
-    return total
-
-
-def copies(nodes: NDArray[Any], size: int) -> NDArray[Any]:
-    """An array of `size` nodes that begins with the given ones."""
-    result = np.zeros(size, NODE)
-    result[: len(nodes)] = nodes
-    return result
+def capacities(starts: NDArray[Any], max_depth: int) -> NDArray[np.int64]:
+    """The number of nodes that the subtree of each of some nodes can have, with it and two more."""
+    most = 2 * np.maximum(starts["end"] - starts["begin"], 1) - 1
+    if max_depth:
+        levels = np.minimum(max_depth - starts["depth"] + 1, 60)
+        most = np.minimum(most, (np.int64(1) << levels) - 1)
+    return np.asarray(most + 2, np.int64)

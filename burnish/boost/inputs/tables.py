@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.inputs.factors import Factor, factor, known_values, number
 from burnish.boost.inputs.frames import Columns, arrow_columns, pandas_columns
 from burnish.boost.inputs.naming import order_of
 from burnish.boost.inputs.rounding import EXACT, Rounding
 from burnish.boost.inputs.rows import FLOAT32_MAX
 from burnish.errors import DataError
+from burnish.runtime.threads import Workers
 
 BLOCK = 1 << 15  # entries converted at a time: they stay in the second-level cache
 INFINITE = ("error", "missing", "largest")  # what an infinite value is

@@ -6,16 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses import gradients
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
 from burnish.boost.tree import Tree
 from burnish.errors import DataError
+from burnish.runtime.threads import GRAIN, Workers
 
 Floats = NDArray[np.float32]
-LEAST_ROWS = 1 << 14  # a range for one more thread
 
 
 class Objective(ABC):
@@ -81,16 +80,13 @@ class Objective(ABC):
         self, kernel: Any, margin: Floats, gradient: Floats, hessian: Floats, constant: float, workers: Workers
     ) -> None:
         """A kernel of one output on all rows."""
-        ranges = row_ranges(workers, margin.shape[1])
-        value = np.float32(constant)
-        arrays = margin[0], self.label, gradient[0], hessian[0], value
-        workers.run(kernel, [(*arrays, begin, end) for begin, end in ranges])
+        arrays = margin[0], self.label, gradient[0], hessian[0], np.float32(constant)
+        workers.each(kernel, margin.shape[1], *arrays, grain=GRAIN)
         self._weigh(self.weight, gradient, hessian, workers)
 
     def _weigh(self, weight: Floats | None, gradient: Floats, hessian: Floats, workers: Workers) -> None:
         if weight is not None:
-            ranges = row_ranges(workers, gradient.shape[1])
-            workers.run(gradients.multiply, [(gradient, hessian, weight, begin, end) for begin, end in ranges])
+            workers.each(gradients.multiply, gradient.shape[1], gradient, hessian, weight, grain=GRAIN)
 
     def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:
         """Predictions at margins, both (outputs, rows)."""
@@ -105,14 +101,8 @@ def transformed(kernel: Any, margin: Floats, workers: Workers | None) -> Floats:
     """Applies a kernel to margins (outputs, rows), in ranges of rows on the workers: float32, of the same shape."""
     margin = np.ascontiguousarray(margin, np.float32)
     out = np.empty_like(margin)
-    workers = workers or Workers(1)
-    workers.run(kernel, [(margin, out, begin, end) for begin, end in row_ranges(workers, margin.shape[1])])
+    (workers or Workers(1)).each(kernel, margin.shape[1], margin, out, grain=GRAIN)
     return out
-
-
-def row_ranges(workers: Workers, rows: int) -> list[tuple[np.uint64, np.uint64]]:
-    """Ranges of rows as the kernels want them."""
-    return [(np.uint64(begin), np.uint64(end)) for begin, end in workers.ranges(rows, LEAST_ROWS)]
 
 
 def _own(values: Floats) -> Floats:

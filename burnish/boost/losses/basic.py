@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.losses import gradients
-from burnish.boost.losses.base import Floats, Objective, check_values, row_ranges, transformed
+from burnish.boost.losses.base import Floats, Objective, check_values, transformed
 from burnish.boost.params import Params
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import GRAIN, Workers
 
 
 class SquaredError(Objective):
@@ -156,9 +156,9 @@ class Softmax(Objective):
 
     def gradient(self, margin: Floats, gradient: Floats, hessian: Floats, round_number: int, workers: Workers) -> None:
         """See Objective."""
-        ranges = row_ranges(workers, margin.shape[1])
-        arrays = margin, self._classes, gradient, hessian
-        workers.run(gradients.softmax, [(*arrays, begin, end) for begin, end in ranges])
+        scratch = np.empty((workers.threads, 2, gradients.BLOCK), np.float32)
+        arrays = margin, self._classes, gradient, hessian, scratch
+        workers.each(gradients.softmax, margin.shape[1], *arrays, grain=GRAIN)
         self._weigh(self.weight, gradient, hessian, workers)
 
     def prediction(self, margin: Floats, workers: Workers | None = None) -> Floats:

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.objective import Custom, Floats, Objective, objective_of
 from burnish.boost.params import Params
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 # Objectives of one margin for one label, of which a model may have several side by side.
 SEPARABLE = (

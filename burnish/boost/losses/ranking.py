@@ -6,7 +6,6 @@ Burges 2010, "From RankNet to LambdaRank to LambdaMART", sections 4 and 7; pairs
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.losses.base import Floats, Objective, check_values
 from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, PairRule, Queries, lambda_gradients, order_queries
@@ -14,6 +13,7 @@ from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
 from burnish.boost.sampling import PAIRS, stream
 from burnish.errors import DataError
+from burnish.runtime.threads import Workers
 
 LARGEST_EXPONENT = 31  # of the gain 2^label - 1, as in XGBoost
 

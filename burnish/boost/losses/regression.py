@@ -4,30 +4,34 @@ from typing import Any
 
 import numpy as np
 
-from burnish.base.threads import Workers
-from burnish.boost.kernels import lean
+from burnish.boost.kernels import region
 from burnish.boost.losses import gradients
 from burnish.boost.losses.base import Floats, Objective, check_values, transformed
 from burnish.boost.losses.basic import Quantile
 from burnish.boost.losses.elementary import exp32, round20
 from burnish.errors import ParameterError
+from burnish.runtime.threads import Workers
 
 _ONE, _NOUGHT = np.float32(1.0), np.float32(0.0)
 
 
-@lean
-def absolute_error(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
+@region
+def absolute_error(
+    margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: int, end: int, thread: int
+) -> None:
     """Absolute error: |margin - label|; Hessian 1, as the leaves are refitted."""
-    for row in range(begin, end):
+    for row in range(np.uint64(begin), np.uint64(end)):
         rest = margin[row] - label[row]
         gradient[row] = _ONE if rest > _NOUGHT else -_ONE if rest < _NOUGHT else _NOUGHT
         hessian[row] = _ONE
 
 
-@lean
-def pseudo_huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begin: Any, end: Any) -> None:
+@region
+def pseudo_huber(
+    margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begin: int, end: int, thread: int
+) -> None:
     """Pseudo-Huber loss: slope² (√(1 + (z / slope)²) - 1), z = margin - label."""
-    for row in range(begin, end):
+    for row in range(np.uint64(begin), np.uint64(end)):
         z = margin[row] - label[row]
         square = _ONE + (z / slope) * (z / slope)
         root = np.sqrt(square)
@@ -35,33 +39,35 @@ def pseudo_huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: An
         hessian[row] = round20(_ONE / (square * root))
 
 
-@lean
-def huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begin: Any, end: Any) -> None:
+@region
+def huber(margin: Any, label: Any, gradient: Any, hessian: Any, slope: Any, begin: int, end: int, thread: int) -> None:
     """Huber loss: z² / 2 within `slope`, slope (|z| - slope / 2) beyond, z = margin - label.
 
     The Hessian is 1, as in LightGBM.
     """
-    for row in range(begin, end):
+    for row in range(np.uint64(begin), np.uint64(end)):
         z = margin[row] - label[row]
         z = z if z < slope else slope
         gradient[row] = round20(z if z > -slope else -slope)
         hessian[row] = _ONE
 
 
-@lean
-def gamma(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: Any, end: Any) -> None:
+@region
+def gamma(margin: Any, label: Any, gradient: Any, hessian: Any, unused: Any, begin: int, end: int, thread: int) -> None:
     """Gamma loss: margin + label · e^-margin, of a gamma distribution of mean e^margin, but for its shape."""
-    for row in range(begin, end):
+    for row in range(np.uint64(begin), np.uint64(end)):
         ratio = round20(label[row] * exp32(-margin[row]))
         gradient[row] = round20(_ONE - ratio)
         hessian[row] = ratio if ratio > gradients.LEAST_HESSIAN else gradients.LEAST_HESSIAN
 
 
-@lean
-def tweedie(margin: Any, label: Any, gradient: Any, hessian: Any, power: Any, begin: Any, end: Any) -> None:
+@region
+def tweedie(
+    margin: Any, label: Any, gradient: Any, hessian: Any, power: Any, begin: int, end: int, thread: int
+) -> None:
     """Tweedie loss: -label · e^((1 - p) margin) / (1 - p) + e^((2 - p) margin) / (2 - p), p the variance's power."""
     one, two = _ONE - power, np.float32(2.0) - power
-    for row in range(begin, end):
+    for row in range(np.uint64(begin), np.uint64(end)):
         below = label[row] * exp32(one * margin[row])
         above = exp32(two * margin[row])
         gradient[row] = round20(above - below)

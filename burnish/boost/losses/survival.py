@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
-from burnish.boost.kernels import inlined, lean
-from burnish.boost.losses.base import Floats, row_ranges
+from burnish.boost.kernels import inlined, lean, region
+from burnish.boost.losses.base import Floats
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.losses.regression import _Exponential, newton_step
 from burnish.errors import DataError
+from burnish.runtime.threads import GRAIN, Workers
 
 _LEAST = 1e-16
 DISTRIBUTIONS = {"normal": 0, "logistic": 1, "extreme": 2}
@@ -90,7 +90,7 @@ class AcceleratedFailure(_Exponential):
         """See Objective."""
         kind, scale = DISTRIBUTIONS[self.params.aft_loss_distribution], self.params.aft_loss_distribution_scale
         arrays = margin[0], self.bounds, kind, scale, gradient[0], hessian[0]
-        workers.run(_failure_statistics, [(*arrays, begin, end) for begin, end in row_ranges(workers, margin.shape[1])])
+        workers.each(_failure_statistics, margin.shape[1], *arrays, grain=GRAIN)
         self._weigh(self.weight, gradient, hessian, workers)
 
 
@@ -147,12 +147,12 @@ def _limits(right: Any, left: Any, positive: Any, kind: Any, scale: Any) -> Any:
     return (-_MOST, _MOST) if positive else (1.0 / scale, _LEAST)
 
 
-@lean
+@region
 def _failure_statistics(
-    margin: Any, bounds: Any, kind: Any, scale: Any, gradient: Any, hessian: Any, begin: Any, end: Any
+    margin: Any, bounds: Any, kind: Any, scale: Any, gradient: Any, hessian: Any, begin: int, end: int, thread: int
 ) -> None:
     """Gradient and Hessian of the negative log-likelihood of a time, or of an interval of times, in float64."""
-    for row in range(begin, end):
+    for row in range(np.uint64(begin), np.uint64(end)):
         low, high, center = float(bounds[row, 0]), float(bounds[row, 1]), float(margin[row])
         right, left = high == math.inf, low <= 0.0
         z_low = 0.0 if left else (math.log(low) - center) / scale

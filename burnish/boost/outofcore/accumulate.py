@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.boost import fixed
 from burnish.boost.outofcore import columnwise
 from burnish.boost.outofcore.layout import QUAD
 from burnish.boost.outofcore.prefetch import LoadedColumns, Prefetcher
+from burnish.runtime.threads import GRAIN, Workers
 
 LEAST_ROWS = 4096  # of a block for one thread: fewer are not worth the hand-over
 
@@ -72,7 +72,8 @@ class BlockQuantizer(fixed.Quantizer):
             parts = [form.write(first, min(first + LEAST_ROWS, end), buffer) for first in range(begin, end, LEAST_ROWS)]
             return [sum(int(value) for value in column) for column in zip(*parts, strict=True)]
 
-        total, hessian_total = (sum(column) for column in zip(*self._workers.run(add, self._ranges), strict=True))
+        ranges = self._workers.ranges(len(form.gradient), GRAIN)
+        total, hessian_total = (sum(column) for column in zip(*self._workers.run(add, ranges), strict=True))
         return replace(form, total=(total, hessian_total))
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
 from burnish.boost.binning import Cuts, category_cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore import store as files
@@ -17,6 +16,7 @@ from burnish.boost.outofcore.layout import ColumnLayout, encode_dense, encode_sp
 from burnish.boost.outofcore.spool import ROW_ARRAYS, RawBlock, Spool
 from burnish.boost.outofcore.store import ColumnStore, Packed, StoreWriter
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 
 LEAST_BLOCK_ROWS = 1 << 10
 SPARSE_BELOW = 1 / 3  # a column of fewer entries takes less room as 3 bytes an entry than as a byte a row

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.threads import Workers
 from burnish.gnn.data.csr import CSR, Offsets, Sources
 from burnish.gnn.data.graph import Graph, Mask
 from burnish.gnn.data.rows import FeatureRows, MadeRows, Matrix
 from burnish.gnn.data.spool import FileSources, spooled
 from burnish.gnn.data.store import save
+from burnish.runtime.threads import Workers
 
 IN_MEMORY = 2 << 30  # bytes of features; larger ones are made when they are read
 _ROWS = 1024  # of features that share one seed

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
+from burnish.runtime.threads import Workers
 
 kernel = njit(cache=True, nogil=True, error_model="numpy")
 _part = njit(error_model="numpy", inline="always")

@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.arguments import check_number
-from burnish.base.threads import Workers
 from burnish.errors import ParameterError
 from burnish.gnn.data import draws
 from burnish.gnn.data.csr import LARGEST
 from burnish.gnn.data.drawn import IN_MEMORY, Drawn, drawn_features
 from burnish.gnn.data.graph import Graph
+from burnish.runtime.threads import Workers
 
 SHARES = (0.57, 0.19, 0.19)  # of R-MAT's upper left, upper right and lower left quarter
 SPLITS = (0.66, 0.10)  # training, validation; the rest is for tests

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.base.threads import Workers
 from burnish.boost.data import Dataset
 from burnish.boost.formats.values import float32_array, floats
 from burnish.boost.grower import HistGrower
@@ -23,6 +22,7 @@ from burnish.boost.predictor import add_forest
 from burnish.boost.sampling import column_sampler
 from burnish.boost.tree import Tree
 from burnish.errors import DataError, ParameterError
+from burnish.runtime.threads import Workers
 from burnish.tune.models.base import Floats, MeasuredTrials, document, not_fitted, opened, table
 from burnish.tune.models.trees import MAX_BIN
 

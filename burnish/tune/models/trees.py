@@ -7,12 +7,12 @@ from typing import Any, Self
 
 import numpy as np
 
-from burnish.base.threads import Workers
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
 from burnish.boost.model import Model, dumps, loads
 from burnish.boost.params import Params
 from burnish.errors import DataError
+from burnish.runtime.threads import Workers
 from burnish.tune.models.base import Floats, MeasuredTrials, check_objective, document, not_fitted, opened, table
 
 MAX_BIN = 64  # knobs and loop features take few values
