@@ -24,7 +24,7 @@ from burnish.memory.lifetimes import Interval
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
 from burnish.pipeline.kernel import CompiledKernel, KernelConfig
-from burnish.runtime.devices import device_maker
+from burnish.runtime.devices import has_own_form
 from burnish.runtime.executable import Pointer, Repeat, Slot, TensorSpec
 from burnish.runtime.link import link
 
@@ -49,7 +49,7 @@ def repeat_stage(
         same |= {*owner.outputs} if fixed else set()
         if isinstance(step, KernelStage):
             (once if fixed else calls).append(step)
-    own_form = device_maker(inner.target.machine) is not None
+    own_form = has_own_form(inner.target.machine)
     return RepeatStage(group, inner, tuple(once), tuple(calls), () if own_form else _odd_rounds(calls, build))
 
 
