@@ -59,7 +59,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory() as folder:
         asked = {
-            "epochs": epochs, "example_inputs": example, "valid": valid, "metrics": ["accuracy"],
+            "epochs": epochs, "example_inputs": example, "validation_data": valid, "metrics": ["accuracy"],
             "checkpoint": folder, "save_every": 8,
         }  # fmt: skip
         first = bn.fit(net, data, train, steps=steps // 2, **asked)

@@ -183,10 +183,11 @@ def test_the_first_model_compiles_nothing_and_is_the_same_as_one_compiled_for_th
         path.rename(tmp_path / path.stem.removeprefix("kernels-"))
     found = []
     for text in (_READING % str(tmp_path), _READING % str(tmp_path / "none")):
-        environment = os.environ | {"BURNISH_CACHE": str(tmp_path / str(len(text)))}
+        environment = {name: value for name, value in os.environ.items() if name != "NUMBA_CACHE_DIR"}
+        environment["BURNISH_CACHE"] = str(tmp_path / str(len(text)))
         command = [sys.executable, "-c", text + "\n" + _FIT]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=300)
         found.append(done.stdout.split())
     assert found[0][1] == found[1][1]
     assert int(found[0][0]) == 0 or not USABLE
-    assert 0 < int(found[1][0]) <= 40
+    assert 0 < int(found[1][0]) <= 60

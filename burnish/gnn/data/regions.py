@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import mmap
-import resource
 from math import prod
 from pathlib import Path
 
@@ -45,8 +44,9 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """The most bytes of this process that were in main memory at once."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Peak resident bytes of this process, without those of the one that began it, which ``ru_maxrss`` counts as well."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def trim() -> None:
