@@ -23,13 +23,13 @@ INTERRUPTED = 128 + signal.SIGINT  # as shells report what Ctrl-C ended
 # called: the compiler takes a second to import.
 COMMANDS: Mapping[str, str | CommandGroup] = {
     "compile": "models:compile_command",
-    "tune": "tuning:tune",
+    "tune": "models:tune",
     "bench": "models:bench",
     "check": "models:check",
     "inspect": "models:inspect",
     "plan": CommandGroup(
         "Plan memory, parallel execution or paging of a model before it runs.",
-        {"memory": "plan_memory:plan", "devices": "plan_devices:plan", "paging": "plan_paging:plan"},
+        {name: f"planning:{name}" for name in ("memory", "devices", "paging")},
     ),
     "train": "train:train",
     "boost": CommandGroup(
@@ -38,10 +38,7 @@ COMMANDS: Mapping[str, str | CommandGroup] = {
     ),
     "gnn": CommandGroup(
         "Train graph neural networks on whole graphs, and use them.",
-        {
-            "train": "gnn_train:train", "infer": "gnn:infer", "partition": "gnn:partition", "info": "gnn:info",
-            "convert": "gnn:convert",
-        },
+        {name: f"gnn:{name}" for name in ("train", "infer", "partition", "info", "convert")},
     ),
     "records": CommandGroup(
         "Show, join and compact files of tuning records, and learn from them.",

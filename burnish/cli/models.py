@@ -1,14 +1,17 @@
-"""The commands for models of operators: `burnish compile | bench | check | inspect`."""
+"""The commands for models of operators: `burnish compile | tune | bench | check | inspect`."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from burnish.cli.compile_options import CompileOptions, Force, Model, OnnxModel
 from burnish.cli.options import OptionsOf
+from burnish.cli.signatures import Source
+from burnish.errors import ParameterError
 
+RECORDS = Path("records.jsonl")
 PEERS = ("onnxruntime", "openvino", "torch")  # burnish.measure.peers.NAMES, which take a while to import
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")]
@@ -35,6 +38,56 @@ def compile_command(
     names = target or ["cpu"]
     options = replace(options, target=names[0] if len(names) == 1 else names)
     compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
+
+
+@dataclass(frozen=True)
+class BoardOptions:
+    """Measuring boards of a kind, in a pool.
+
+    ``device``: measures on boards of this kind, see `burnish device`. ``pool``: their pool, by default this process's,
+    of the user's table. ``key``: the pool's key, by default beside the table. ``owner``: whose share of the boards it
+    is, by default user and process. ``priority``: of its leases, of which higher ones come first.
+    """
+
+    device: Annotated[str | None, typer.Option(metavar="KIND")] = None
+    pool: Annotated[str | None, typer.Option(metavar="HOST:PORT")] = None
+    key: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    owner: str | None = None
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError where there is no kind of boards to lease."""
+        if self.device is None and (self.pool, self.key, self.owner, self.priority) != (None, None, None, 0):
+            raise ParameterError("tune: found --pool, --key, --owner or --priority; allowed: with --device")
+
+
+def tune(
+    model: OnnxModel,
+    search: Annotated[
+        dict[str, Any],
+        OptionsOf(
+            Source("burnish.tune.session:Tune"),
+            defaults={"seconds": None},
+            names={"cold": "--cold/--hot"},
+            choices={"strategy": Source("burnish.tune.strategy:STRATEGIES")},
+        ),
+    ],
+    boards: BoardOptions,
+    options: Annotated[CompileOptions, OptionsOf(omit=("records", "fuse"))],
+    records: Annotated[Path, typer.Option(help="Where measurements are kept, to go on from.")] = RECORDS,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .tuned.bn.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Search for faster kernels on this machine or on boards, and compile the model with them.
+
+    Without --seconds and --trials, for 120 seconds. Ctrl-C ends the search and keeps what is found, with exit status
+    130; a second one ends at once, without a model, and the records hold all measurements.
+    """
+    from burnish.cli import tuning
+
+    tuning.tune(model, search, boards, options, records, output or model.with_suffix(".tuned.bn"), force)
 
 
 def bench(

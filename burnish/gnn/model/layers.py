@@ -340,8 +340,8 @@ class GAT:
 
 
 LAYERS: Mapping[str, type[GCN] | type[SAGE] | type[GIN] | type[CommNet] | type[GAT]] = {
-    layer.kind: layer for layer in (GCN, SAGE, GIN, CommNet, GAT)
-}
+    "gcn": GCN, "sage": SAGE, "gin": GIN, "commnet": CommNet, "gat": GAT,
+}  # fmt: skip
 
 
 def glorot(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from burnish.base.sizes import parse_budget
 from burnish.driver.api import compile
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.model.models import FEATURES, FIRST, Network
@@ -16,7 +17,6 @@ from burnish.gnn.run.blocked import BlockedStep
 from burnish.gnn.run.feeds import inputs_of
 from burnish.gnn.run.outofcore import shared_of
 from burnish.gnn.run.whole import loaded, within
-from burnish.memory.sizes import parse_budget
 from burnish.runtime.module import Module
 from burnish.train.evaluation import without_dropout
 
