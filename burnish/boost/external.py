@@ -301,9 +301,9 @@ def train_external(
     callbacks, …).
 
     memory_budget: bytes, or as in "2GB", for all buffers, beside what the interpreter with its libraries takes, one
-    chunk of the source, and the sets of `validation_data`. The state of the rows (`budget.state_of_row`: 20 bytes of a row with one output
-    and without weights) is always in memory. Raises ParameterError, which states the smallest budget that is possible,
-    if the given one is smaller; ParameterError and DataError as `booster.train` does.
+    chunk of the source, and the sets of `validation_data`. The state of the rows (`budget.state_of_row`: 20 bytes of a
+    row with one output and without weights) is always in memory. Raises ParameterError, which states the smallest
+    budget that is possible, if the given one is smaller; ParameterError and DataError as `booster.train` does.
     """
     budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
     if training.get("continue_from") is not None:

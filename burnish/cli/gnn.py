@@ -1,14 +1,14 @@
 """`burnish gnn train | infer | partition | info | convert`: options of training and using graph networks."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from burnish.cli.compile_options import CacheDir, CompileOptions, Json, Threads
+from burnish.cli.gnn_options import MemoryOptions, NetworkFiles, SampleOptions
 from burnish.cli.options import ChoiceOf, OptionsOf
-from burnish.cli.signatures import Source
+from burnish.cli.signatures import Declaration
 from burnish.train.optimizers import OPTIMIZERS, Optimizer
 
 # Graphs and their networks take seconds to import, which `--help` need not wait for.
@@ -22,61 +22,24 @@ GraphPath = Annotated[
 ]
 
 
-@dataclass(frozen=True)
-class SampleOptions:
-    """Whether neighbours are sampled.
-
-    ``sample``: how many neighbours a layer, such as 25,10. ``batch``: vertices of a batch, with --sample.
-    """
-
-    sample: Annotated[str | None, typer.Option(metavar="F1,F2")] = None
-    batch: int = 1024
-
-
-@dataclass(frozen=True)
-class MemoryOptions:
-    """How much memory training may take.
-
-    ``memory_budget``: the most that a process may take, all counted, as in 700MB; the rest moves to a file and back.
-    """
-
-    memory_budget: str | None = None
-
-
-@dataclass(frozen=True)
-class NetworkFiles:
-    """Files that training reads and writes besides the graph.
-
-    ``output``: the network's file. ``report``: a file for losses, evaluations, partition and memory, JSON, or .html.
-    ``continue_from``: a network whose weights come first. ``checkpoint``: a folder for checkpoints. ``force``: replaces
-    an output file that is no network.
-    """
-
-    output: Annotated[Path, typer.Option("--output", "-o")] = Path("network.safetensors")
-    report: Path | None = None
-    continue_from: Annotated[Path | None, typer.Option("--continue", metavar="NETWORK")] = None
-    checkpoint: Path | None = None
-    force: bool = False
-
-
 def train(
     graph: GraphPath,
     model: Annotated[
         dict[str, Any],
         OptionsOf(
-            Source("burnish.gnn.model.models:network"), omit=("features", "classes", "weighted", "weights"),
+            Declaration("burnish.gnn.model.models:network"), omit=("features", "classes", "weighted", "weights"),
             defaults={"kind": "gcn"}, names={"kind": "--model", "depth": "--layers"},
-            choices={"kind": Source("burnish.gnn.model.models:KINDS")}, least={"heads": 1},
+            choices={"kind": Declaration("burnish.gnn.model.models:KINDS")}, least={"heads": 1},
         ),
     ],
     optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"learning_rate": 0.01, "weight_decay": 0.0})],
     limits: Annotated[
         dict[str, Any],
         OptionsOf(
-            Source("burnish.fitting.loop:TrainingLimits"), omit=("steps", "min_gain"),
+            Declaration("burnish.fitting.loop:TrainingLimits"), omit=("steps", "min_gain"),
             defaults={
-                "epochs": Source("burnish.fitting.graphs:EPOCHS").constant,
-                "save_every": Source("burnish.fitting.graphs:SAVE_EVERY").constant,
+                "epochs": Declaration("burnish.fitting.graphs:EPOCHS").constant,
+                "save_every": Declaration("burnish.fitting.graphs:SAVE_EVERY").constant,
             },
         ),
     ],
@@ -85,18 +48,18 @@ def train(
     blocks: Annotated[
         dict[str, Any],
         OptionsOf(
-            Source("burnish.gnn.run.train:GraphOptions"), only=("planner", "partition"),
+            Declaration("burnish.gnn.run.train:GraphOptions"), only=("planner", "partition"),
             choices={
-                "planner": Source("burnish.memory.swap:PLANNERS"),
-                "partition": Source("burnish.gnn.run.train:PARTITIONS"),
+                "planner": Declaration("burnish.memory.swap:PLANNERS"),
+                "partition": Declaration("burnish.gnn.run.train:PARTITIONS"),
             },
         ),
     ],
     workers: Annotated[
         dict[str, Any],
         OptionsOf(
-            Source("burnish.fitting.fit:fit"), only=("workers", "worker_kind"),
-            choices={"worker_kind": Source("burnish.comm.launchers:KINDS")}, least={"workers": 1},
+            Declaration("burnish.fitting.fit:fit"), only=("workers", "worker_kind"),
+            choices={"worker_kind": Declaration("burnish.comm.launchers:KINDS")}, least={"workers": 1},
         ),
     ],
     files: NetworkFiles,

@@ -1,4 +1,4 @@
-"""What `burnish gnn infer | partition | info | convert` do: graphs and networks of files, applied, cut and shown."""
+"""Work of `burnish gnn infer | partition | info | convert`: graphs and networks of files, applied, cut and shown."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -74,7 +74,7 @@ def partition(graph: str, workers: int, by: str, picture: Path | None, as_json: 
 
 
 def info(path: str, as_json: bool) -> None:
-    """Prints what a graph or a network is. Raises ParameterError, ModelError, DataError."""
+    """Description of a graph or a network is. Raises ParameterError, ModelError, DataError."""
     if Path(path).suffix == ".safetensors":
         check_input(Path(path), "network")
         net = Network.load(path)

@@ -1,4 +1,4 @@
-"""What `burnish gnn train` does: a graph to a trained network, with checkpoints and a report."""
+"""Work of `burnish gnn train`: a graph to a trained network, with checkpoints and a report."""
 
 from pathlib import Path
 from typing import Any
@@ -7,8 +7,8 @@ import typer
 
 import burnish as bn
 from burnish.cli.compile_options import CompileOptions
-from burnish.cli.gnn import MemoryOptions, NetworkFiles, SampleOptions
 from burnish.cli.gnn_files import GENERATED, graph_of, is_file
+from burnish.cli.gnn_options import MemoryOptions, NetworkFiles, SampleOptions
 from burnish.cli.output import check_input, check_output, print_json
 from burnish.cli.reports import is_report, print_report, write_report
 from burnish.errors import DataError, ModelError, ParameterError

@@ -1,15 +1,14 @@
 """The commands for models of operators: `burnish compile | tune | bench | check | inspect`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from burnish.cli.compile_options import CompileOptions, Force, Model, OnnxModel
+from burnish.cli.compile_options import BoardOptions, CompileOptions, Force, Model, OnnxModel
 from burnish.cli.options import OptionsOf
-from burnish.cli.signatures import Source
-from burnish.errors import ParameterError
+from burnish.cli.signatures import Declaration
 
 RECORDS = Path("records.jsonl")
 PEERS = ("onnxruntime", "openvino", "torch")  # burnish.measure.peers.NAMES, which take a while to import
@@ -40,36 +39,15 @@ def compile_command(
     compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
 
 
-@dataclass(frozen=True)
-class BoardOptions:
-    """Measuring boards of a kind, in a pool.
-
-    ``device``: measures on boards of this kind, see `burnish device`. ``pool``: their pool, by default this process's,
-    of the user's table. ``key``: the pool's key, by default beside the table. ``owner``: whose share of the boards it
-    is, by default user and process. ``priority``: of its leases, of which higher ones come first.
-    """
-
-    device: Annotated[str | None, typer.Option(metavar="KIND")] = None
-    pool: Annotated[str | None, typer.Option(metavar="HOST:PORT")] = None
-    key: Annotated[Path | None, typer.Option(metavar="FILE")] = None
-    owner: str | None = None
-    priority: int = 0
-
-    def __post_init__(self) -> None:
-        """Raises ParameterError where there is no kind of boards to lease."""
-        if self.device is None and (self.pool, self.key, self.owner, self.priority) != (None, None, None, 0):
-            raise ParameterError("tune: found --pool, --key, --owner or --priority; allowed: with --device")
-
-
 def tune(
     model: OnnxModel,
     search: Annotated[
         dict[str, Any],
         OptionsOf(
-            Source("burnish.tune.session:Tune"),
+            Declaration("burnish.tune.session:Tune"),
             defaults={"seconds": None},
             names={"cold": "--cold/--hot"},
-            choices={"strategy": Source("burnish.tune.strategy:STRATEGIES")},
+            choices={"strategy": Declaration("burnish.tune.strategy:STRATEGIES")},
         ),
     ],
     boards: BoardOptions,

@@ -10,9 +10,8 @@ from rich.table import Table
 from burnish.base.files import write_atomic
 from burnish.base.sizes import text_of
 from burnish.cli import clock
-from burnish.cli.compile_options import CompileOptions
+from burnish.cli.compile_options import CompileOptions, PlanFiles
 from burnish.cli.output import begins, check_input, check_output, is_json, is_svg, print_json, print_table
-from burnish.cli.planning import PlanFiles
 from burnish.fitting.planned import plan as find_plan
 from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.export_torch import torch_annotations

@@ -1,4 +1,4 @@
-"""What `burnish plan memory` prints: what a training step needs by each strategy, within budgets, and over time."""
+"""Work of `burnish plan memory`: what a training step needs by each strategy, within budgets, and over time."""
 
 from collections.abc import Sequence
 from dataclasses import replace

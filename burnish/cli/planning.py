@@ -1,34 +1,18 @@
 """The commands that plan before anything runs: `burnish plan memory | devices | paging`."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
-from burnish.cli.compile_options import CompileOptions, OnnxModel
+from burnish.cli.compile_options import CompileOptions, OnnxModel, PlanFiles
 from burnish.cli.options import OptionsOf
-from burnish.cli.signatures import Source
+from burnish.cli.signatures import Declaration
 from burnish.train.losses import LOSSES
 from burnish.train.optimizers import SGD
 from burnish.train.step import Train
 
 # What plans takes seconds to import, which `--help` need not wait for.
-
-
-@dataclass(frozen=True)
-class PlanFiles:
-    """The files that come of a plan.
-
-    ``output``: a file for the strategy, which `burnish train` reads. ``timeline``: a file for a picture of the
-    predicted step (.svg). ``annotations``: a file for placements of PyTorch's DTensor (.json), where these can say it.
-    ``force``: replaces an output file of another kind.
-    """
-
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None
-    timeline: Path | None = None
-    annotations: Path | None = None
-    force: bool = False
 
 
 def memory(
@@ -63,7 +47,7 @@ def devices(
     search: Annotated[
         dict[str, Any],
         OptionsOf(
-            Source("burnish.fitting.planned:plan"),
+            Declaration("burnish.fitting.planned:plan"),
             only=("seconds", "seed", "synchronization", "sparse", "recompute", "pipelines"),
             least={"seed": 0},
         ),

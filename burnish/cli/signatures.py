@@ -20,7 +20,7 @@ import burnish
 
 
 @dataclass(frozen=True)
-class Source:
+class Declaration:
     """A function, dataclass, registry or constant of a module of Burnish, by ``place``: "burnish.tune.session:Tune"."""
 
     place: str
@@ -56,7 +56,7 @@ class Source:
         return self._names[self._name]
 
     def load(self) -> Any:
-        """The thing itself, whose module is imported."""
+        """The function, class or constant itself, whose module is imported."""
         return getattr(import_module(self._module), self._name)
 
     @property
@@ -110,7 +110,7 @@ class _Names(dict[str, Any]):
         return getattr(builtins, name, Any)
 
     def value(self, node: ast.expr | None) -> Any:
-        """What an expression is; Any where that takes what is not read."""
+        """The value of an expression; Any where that takes what is not read."""
         try:
             code = compile(ast.Expression(node), "<signature>", "eval")  # type: ignore[arg-type]
             return eval(code, {"__builtins__": {}}, self)  # noqa: S307  (our own source)

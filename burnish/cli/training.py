@@ -1,4 +1,4 @@
-"""What `burnish train` does: an ONNX file and rows of data to the trained model, with checkpoints and a report."""
+"""Work of `burnish train`: an ONNX file and rows of data to the trained model, with checkpoints and a report."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -14,7 +14,7 @@ from burnish.cli.compile_options import CompileOptions
 from burnish.cli.output import check_input, check_output, is_artifact, print_json
 from burnish.cli.plan_devices import summary
 from burnish.cli.reports import is_report, print_report, write_report
-from burnish.cli.train import DataOptions, OutputOptions, RankOptions, RateOptions
+from burnish.cli.train_options import DataOptions, OutputOptions, RankOptions, RateOptions
 from burnish.driver.importing import import_model
 from burnish.errors import DataError, ParameterError
 from burnish.fitting.data import read_npz

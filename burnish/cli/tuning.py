@@ -1,4 +1,4 @@
-"""What `burnish tune` does: the search for faster kernels, watched live, and a table of what it found."""
+"""Work of `burnish tune`: the search for faster kernels, watched live, and a table of what it found."""
 
 import getpass
 import os
@@ -21,9 +21,8 @@ from burnish.boards.pool import DevicePool
 from burnish.boards.secure import key_of
 from burnish.boards.table import default_path, read
 from burnish.cli import clock
-from burnish.cli.compile_options import CompileOptions
+from burnish.cli.compile_options import BoardOptions, CompileOptions
 from burnish.cli.compiling import facts, memory_text, records_text, signature_text
-from burnish.cli.models import BoardOptions
 from burnish.cli.output import (
     check_input,
     check_output,

@@ -19,7 +19,7 @@ import burnish
 from burnish.cli import COMMANDS, app
 from burnish.cli.commands import CommandGroup
 from burnish.cli.options import ChoiceOf, OptionsOf, command_of, declared, documented, plain_type
-from burnish.cli.signatures import Source
+from burnish.cli.signatures import Declaration
 from burnish.errors import ParameterError
 
 
@@ -153,13 +153,13 @@ def test_every_command_explains_itself(words: list[str]) -> None:
 
 SOURCES = sorted(
     {place for path in (Path(burnish.__file__).parent / "cli").glob("*.py")
-     for place in re.findall(r'Source\("([\w.:]+)"\)', path.read_text())}
+     for place in re.findall(r'Declaration\("([\w.:]+)"\)', path.read_text())}
 )  # fmt: skip
 
 
 @pytest.mark.parametrize("place", SOURCES)
 def test_what_is_read_from_source_is_what_an_import_gives(place: str) -> None:
-    source, found = Source(place), Source(place).load()
+    source, found = Declaration(place), Declaration(place).load()
     if not callable(found):
         assert [*source] == [*found] if isinstance(found, (Mapping, tuple)) else source.constant == found
         return
@@ -174,7 +174,7 @@ def test_what_is_read_from_source_is_what_an_import_gives(place: str) -> None:
 
 def test_a_mapping_of_types_names_each_by_its_kind() -> None:
     for place in ("burnish.gnn.model.layers:LAYERS", "burnish.tune.strategy:STRATEGIES"):
-        registry = Source(place).load()
+        registry = Declaration(place).load()
         assert [*registry] == [getattr(each, "kind", None) or each.name for each in registry.values()]
 
 
