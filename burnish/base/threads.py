@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from burnish.base.arguments import check_count
+
 T = TypeVar("T")
 
 
@@ -17,6 +19,8 @@ class Workers:
     """
 
     def __init__(self, threads: int | None = None) -> None:
+        if threads:
+            check_count("threads", threads, 1)
         self.threads = threads or len(os.sched_getaffinity(0))
         self._pool: ThreadPoolExecutor | None = None
         self._process = 0

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from burnish.base.arguments import refusal
+from burnish.base.arguments import refusal, typed
 from burnish.base.cache import ObjectCache
 from burnish.base.sizes import parse_budget, text_of
 from burnish.driver.assembly import live_values
@@ -271,6 +271,7 @@ def _require_static(made: Compilation) -> None:
         raise UnsupportedOperator(f"two memories: found {found}; allowed: a graph of known sizes without")
 
 
+@typed
 def compile_paged(
     model: Any,
     memory_budget: int | str,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from burnish.base.arguments import check_count, check_flag, refusal
+from burnish.base.arguments import check_count, check_flag, refusal, typed
 from burnish.comm.local import TIMEOUT
 from burnish.errors import ParameterError
 from burnish.fitting.graphs import EPOCHS, SAVE_EVERY, fit_graph
@@ -32,6 +32,7 @@ IMPORTED = ("example_inputs", "batch", "shapes", "fix")  # arguments by which a 
 LAUNCHED = ("target", "exact", "cache_dir")  # those by which programs of devices are compiled
 
 
+@typed
 def fit(
     model: Any,
     data: Any,

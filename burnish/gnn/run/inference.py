@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from burnish.base.arguments import typed
 from burnish.base.sizes import parse_budget
 from burnish.driver.api import compile
 from burnish.gnn.data.graph import Graph
@@ -21,6 +22,7 @@ from burnish.runtime.module import Module
 from burnish.train.evaluation import without_dropout
 
 
+@typed
 def logits_of(
     network: Network,
     graph: Graph | str | Path,

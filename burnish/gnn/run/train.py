@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from burnish.base.arguments import refusal
+from burnish.base.arguments import refusal, typed
 from burnish.base.sizes import parse_budget
 from burnish.driver.api import compile
 from burnish.errors import ParameterError
@@ -32,6 +32,7 @@ PLANNER = "best"
 PARTITIONS = ("edges", "vertices", "learned")
 
 
+@typed
 @dataclass(frozen=True)
 class GraphOptions:
     """Options of training on a graph, besides those that :func:`burnish.fit` has for all models.
