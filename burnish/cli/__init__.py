@@ -11,7 +11,7 @@ import typer
 import burnish
 from burnish.cli import clock
 from burnish.cli.commands import CommandGroup, group_class
-from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
+from burnish.errors import BurnishError, InputError, ModelError, ParameterError, PlanError, TargetError
 
 __all__ = ["app", "main"]
 
@@ -108,7 +108,7 @@ def main() -> None:
         # The reader has left, as `head` does. What is still in the buffer goes nowhere, and not into a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = FAILED
-    except (ParameterError, TargetError, InputError, ModelError) as error:
+    except (ParameterError, TargetError, InputError, ModelError, PlanError) as error:
         status = _fail(str(error), MISUSED)
     except (BurnishError, OSError) as error:
         status = _fail(str(error), FAILED)
