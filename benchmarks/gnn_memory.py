@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
+from burnish.base.sizes import parse_budget
 from burnish.errors import ParameterError
 from burnish.fitting.fit import fit
 from burnish.gnn.data.regions import peak_bytes
 from burnish.gnn.model.models import network
 from burnish.gnn.run.train import GraphOptions
-from burnish.memory.sizes import parse_budget
 from burnish.memory.swap import PLANNERS
 
 Row = dict[str, Any]

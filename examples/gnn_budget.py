@@ -11,9 +11,9 @@ import tempfile
 from pathlib import Path
 
 import burnish as bn
+from burnish.base.sizes import parse_budget
 from burnish.fitting.report import TrainingProgress
 from burnish.gnn.data.regions import peak_bytes
-from burnish.memory.sizes import parse_budget
 
 
 def main() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, wraps
+from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from burnish.errors import ParameterError
+
+C = TypeVar("C", bound=Callable[..., Any])
+WORDS = {int: "an integer", float: "a number", bool: "True or False", str: "a text", Path: "a path", NoneType: "None"}
 
 
 def refusal(argument: str, found: Any, allowed: str) -> ParameterError:
@@ -74,3 +81,94 @@ def check_file(argument: str, found: Any) -> None:
 def _check_path(argument: str, found: Any) -> None:
     if found is not None and not isinstance(found, (str, os.PathLike)):
         raise refusal(argument, found, "a path")
+
+
+def typed(function: C) -> C:
+    """Type checks of a function's arguments, or of a dataclass's fields, by their annotations: a decorator.
+
+    A call with an argument that is none of its annotation's numbers, texts, flags and containers raises ParameterError;
+    NaN is no number, but where it is the default. Other classes and arrays are the function's to refuse, and what a
+    class refuses by itself comes first, as that says more.
+    """
+    if isinstance(function, type):
+        made: Any = function
+        own = made.__init__
+
+        @wraps(own)
+        def initialized(self: Any, *args: Any, **kwargs: Any) -> None:
+            try:
+                own(self, *args, **kwargs)
+            except (TypeError, ValueError, AttributeError, ArithmeticError):
+                _check_call(own, (self, *args), kwargs, f"{made.__name__}: ")
+                raise
+            _check_call(own, (self, *args), kwargs, f"{made.__name__}: ")
+
+        made.__init__ = initialized
+        return function
+
+    @wraps(function)
+    def called(*args: Any, **kwargs: Any) -> Any:
+        _check_call(function, args, kwargs, "")
+        return function(*args, **kwargs)
+
+    return called  # type: ignore[return-value]
+
+
+def _check_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], prefix: str) -> None:
+    parameters, hints = _signature(function)
+    for name, value in [*zip(parameters, args, strict=False), *kwargs.items()]:
+        if name not in hints or value is parameters[name].default or _fits(value, hints[name]):
+            continue
+        raise refusal(f"{prefix}{name}", value, _words(hints[name]))
+
+
+@cache
+def _signature(function: Callable[..., Any]) -> tuple[Mapping[str, inspect.Parameter], Mapping[str, Any]]:
+    """Parameters that a call gives one value each, and their types."""
+    several = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = {n: p for n, p in inspect.signature(function).parameters.items() if p.kind not in several}
+    hints = get_type_hints(function)
+    return parameters, {name: hints[name] for name in parameters if name in hints}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, member) for member in inner)
+    if origin is Literal:
+        return value in inner
+    kind = origin or hint
+    if kind in (int, float):
+        is_number = isinstance(value, Integral if kind is int else Real) and not isinstance(value, bool)
+        return is_number and not math.isnan(value)
+    if kind is Path:
+        return isinstance(value, os.PathLike)
+    if kind in (str, bool, NoneType):
+        return isinstance(value, kind)
+    if not isinstance(kind, type) or not issubclass(kind, Iterable) or kind.__name__ == "ndarray":
+        return True
+    if issubclass(kind, Mapping):
+        return isinstance(value, kind)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        return False
+    if not isinstance(value, (list, tuple)) or not inner:
+        return True
+    several = len(inner) == 1 or inner[-1] is ...
+    return (several or len(inner) == len(value)) and all(
+        map(_fits, value, inner[:1] * len(value) if several else inner)
+    )
+
+
+def _words(hint: Any) -> str:
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(dict.fromkeys(_words(member) for member in get_args(hint)))
+    if get_origin(hint) is Literal:
+        return ", ".join(map(repr, get_args(hint)))
+    kind = get_origin(hint) or hint
+    if kind in WORDS:
+        return WORDS[kind]
+    if isinstance(kind, type) and issubclass(kind, Iterable):
+        if issubclass(kind, Mapping):
+            return "a mapping"
+        return "a sequence" if get_args(hint)[1:] in ((), (...,)) else f"a sequence of {len(get_args(hint))}"
+    return f"a {getattr(kind, '__name__', kind)}"

@@ -4,10 +4,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from burnish.base.arguments import typed
 from burnish.boost.booster import Callback, RoundProgress
 from burnish.errors import ParameterError
 
 
+@typed
 def save_every(rounds: int, folder: str | Path, keep: int = 2) -> Callback:
     """Saves the model in `folder` after each `rounds` rounds as ``round-<number>.json``, and keeps the last `keep`.
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.arguments import check_count, typed
 from burnish.boost.booster import EvaluationSets, workers_of
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.metric import warn_nan
@@ -18,6 +19,7 @@ from burnish.errors import DataError, ParameterError
 Rows = NDArray[np.int64]
 
 
+@typed
 def cv(
     params: Mapping[str, Any] | Params | None,
     dataset: Dataset,
@@ -41,7 +43,10 @@ def cv(
     last metric has not improved for n rounds, and the table ends at the best. Returns a pandas.DataFrame, or a
     dict of lists if pandas is not installed or `as_pandas` is false. Raises ParameterError and DataError.
     """
+    check_count("seed", seed, 0)
     settled = Params.of(params, dataset.feature_names)
+    if early_stopping_rounds is not None:
+        check_count("early_stopping_rounds", early_stopping_rounds, 0)
     early = settled.early_stopping_rounds if early_stopping_rounds is None else early_stopping_rounds
     if metrics:
         names = (metrics,) if isinstance(metrics, str) or callable(metrics) else tuple(metrics)

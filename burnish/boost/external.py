@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.sizes import parse_budget
 from burnish.boost import booster, readers
 from burnish.boost.binning import Cuts
 from burnish.boost.data import Dataset, Sparse
@@ -284,7 +285,7 @@ def train_external(
     rounds: int | None = None,
     *,
     folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
-    memory_budget: int | None = None,
+    memory_budget: str | int | None = None,
     compression: str = "zlib",
     block_rows: int | None = None,
     keep: bool = False,
@@ -299,17 +300,18 @@ def train_external(
     it is removed after training unless `keep`. training: what else `booster.train` takes (validation_data,
     callbacks, …).
 
-    memory_budget: bytes for all buffers, beside what the interpreter with its libraries takes, one chunk of the source,
-    and the sets of `validation_data`. The state of the rows (`budget.state_of_row`: 20 bytes of a row with one output
-    and without weights) is always in memory. Raises ParameterError, which states the smallest budget that is possible,
-    if the given one is smaller; ParameterError and DataError as `booster.train` does.
+    memory_budget: bytes, or as in "2GB", for all buffers, beside what the interpreter with its libraries takes, one
+    chunk of the source, and the sets of `validation_data`. The state of the rows (`budget.state_of_row`: 20 bytes of a
+    row with one output and without weights) is always in memory. Raises ParameterError, which states the smallest
+    budget that is possible, if the given one is smaller; ParameterError and DataError as `booster.train` does.
     """
+    budget = None if memory_budget is None else parse_budget("memory_budget", memory_budget)
     if training.get("continue_from") is not None:
         raise ParameterError(
             "continue_from: found a model; allowed with a store: None, as values are kept as bins alone"
         )
     if isinstance(source, ColumnStore):
-        return _train(params, source, rounds, memory_budget, threads, training)
+        return _train(params, source, rounds, budget, threads, training)
     if folders is None:
         raise ParameterError("folders: found None; allowed: one or more folders to write the store to")
     if isinstance(source, str | os.PathLike):
@@ -322,13 +324,13 @@ def train_external(
 
     def check(spool: Spool) -> None:
         rows = spool.rows * state_of_row(early, spool.row_widths)
-        if memory_budget is not None and memory_budget < rows + OVERHEAD:
+        if budget is not None and budget < rows + OVERHEAD:
             raise ParameterError(
-                f"memory_budget: found {memory_budget} bytes; {spool.rows} rows need more than {rows + OVERHEAD}"
+                f"memory_budget: found {budget} bytes; {spool.rows} rows need more than {rows + OVERHEAD}"
             )
 
     workers = Workers(threads or early.threads or None)
-    memory = DEFAULT_MEMORY if memory_budget is None else memory_budget
+    memory = DEFAULT_MEMORY if budget is None else budget
     store = ingest(
         source,
         folders,
@@ -341,7 +343,7 @@ def train_external(
     )
     try:
         with store:
-            return _train(params, store, rounds, memory_budget, threads, training)
+            return _train(params, store, rounds, budget, threads, training)
     finally:
         if not keep:
             remove(store.folders)

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.arguments import typed
 from burnish.boost.ensemble import Ensemble
 from burnish.boost.objective import transform
 from burnish.boost.predictor import of_values
@@ -16,6 +17,7 @@ RAW = ("custom", "binary:logitraw")  # objectives whose predictions are margins,
 LABELS = ("logistic", "binary:logitraw", "binary:hinge")  # objectives of several outputs that are labels, not classes
 
 
+@typed
 def predict(
     model: Ensemble,
     data: Any,

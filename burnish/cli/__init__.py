@@ -11,7 +11,7 @@ import typer
 import burnish
 from burnish.cli import clock
 from burnish.cli.commands import CommandGroup, group_class
-from burnish.errors import BurnishError, InputError, ModelError, ParameterError, TargetError
+from burnish.errors import BurnishError, InputError, ModelError, ParameterError, PlanError, TargetError
 
 __all__ = ["app", "main"]
 
@@ -23,13 +23,13 @@ INTERRUPTED = 128 + signal.SIGINT  # as shells report what Ctrl-C ended
 # called: the compiler takes a second to import.
 COMMANDS: Mapping[str, str | CommandGroup] = {
     "compile": "models:compile_command",
-    "tune": "tuning:tune",
+    "tune": "models:tune",
     "bench": "models:bench",
     "check": "models:check",
     "inspect": "models:inspect",
     "plan": CommandGroup(
         "Plan memory, parallel execution or paging of a model before it runs.",
-        {"memory": "plan_memory:plan", "devices": "plan_devices:plan", "paging": "plan_paging:plan"},
+        {name: f"planning:{name}" for name in ("memory", "devices", "paging")},
     ),
     "train": "train:train",
     "boost": CommandGroup(
@@ -38,10 +38,7 @@ COMMANDS: Mapping[str, str | CommandGroup] = {
     ),
     "gnn": CommandGroup(
         "Train graph neural networks on whole graphs, and use them.",
-        {
-            "train": "gnn_train:train", "infer": "gnn:infer", "partition": "gnn:partition", "info": "gnn:info",
-            "convert": "gnn:convert",
-        },
+        {name: f"gnn:{name}" for name in ("train", "infer", "partition", "info", "convert")},
     ),
     "records": CommandGroup(
         "Show, join and compact files of tuning records, and learn from them.",
@@ -111,7 +108,7 @@ def main() -> None:
         # The reader has left, as `head` does. What is still in the buffer goes nowhere, and not into a traceback.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         status = FAILED
-    except (ParameterError, TargetError, InputError, ModelError) as error:
+    except (ParameterError, TargetError, InputError, ModelError, PlanError) as error:
         status = _fail(str(error), MISUSED)
     except (BurnishError, OSError) as error:
         status = _fail(str(error), FAILED)

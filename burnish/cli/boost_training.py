@@ -15,13 +15,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn
 
+from burnish.base.sizes import parse_budget
 from burnish.boost import Dataset, Model, readers, train
 from burnish.boost.booster import RoundProgress as Rounds
 from burnish.boost.external import train_external
 from burnish.cli.boost_options import READING, BoostOptions
 from burnish.cli.output import check_input, check_output, is_json, print_json
 from burnish.errors import DataError, ParameterError
-from burnish.memory.sizes import parse_budget
 
 FIRST_ROWS = 1 << 10
 LINES = 10  # of progress where there is no terminal

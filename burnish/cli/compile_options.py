@@ -1,4 +1,4 @@
-"""Options that commands share: how to compile a model, where to run it, how to print."""
+"""Options of commands for models: how to compile one, where to measure it, how to print, what files come of a plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -67,3 +67,39 @@ class CompileOptions:
         for option, is_given in given.items():
             if is_given:
                 raise ParameterError(f"{option}: '{artifact}' is compiled already; allowed: with an ONNX file")
+
+
+@dataclass(frozen=True)
+class BoardOptions:
+    """Measuring boards of a kind, in a pool.
+
+    ``device``: measures on boards of this kind, see `burnish device`. ``pool``: their pool, by default this process's,
+    of the user's table. ``key``: the pool's key, by default beside the table. ``owner``: whose share of the boards it
+    is, by default user and process. ``priority``: of its leases, of which higher ones come first.
+    """
+
+    device: Annotated[str | None, typer.Option(metavar="KIND")] = None
+    pool: Annotated[str | None, typer.Option(metavar="HOST:PORT")] = None
+    key: Annotated[Path | None, typer.Option(metavar="FILE")] = None
+    owner: str | None = None
+    priority: int = 0
+
+    def __post_init__(self) -> None:
+        """Raises ParameterError where there is no kind of boards to lease."""
+        if self.device is None and (self.pool, self.key, self.owner, self.priority) != (None, None, None, 0):
+            raise ParameterError("tune: found --pool, --key, --owner or --priority; allowed: with --device")
+
+
+@dataclass(frozen=True)
+class PlanFiles:
+    """The files that come of a plan.
+
+    ``output``: a file for the strategy, which `burnish train` reads. ``timeline``: a file for a picture of the
+    predicted step (.svg). ``annotations``: a file for placements of PyTorch's DTensor (.json), where these can say it.
+    ``force``: replaces an output file of another kind.
+    """
+
+    output: Annotated[Path | None, typer.Option("--output", "-o")] = None
+    timeline: Path | None = None
+    annotations: Path | None = None
+    force: bool = False

@@ -1,29 +1,17 @@
-"""`burnish gnn infer | partition | info | convert`: graphs and networks of files, applied, cut and shown."""
+"""`burnish gnn train | infer | partition | info | convert`: options of training and using graph networks."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
-from burnish.base.files import write_atomic
-from burnish.cli.compile_options import CacheDir, Json, Threads
-from burnish.cli.output import begins, check_input, check_output, is_svg, print_answer
-from burnish.errors import ParameterError
-from burnish.gnn.data.disjoint import union
-from burnish.gnn.data.formats import read
-from burnish.gnn.data.generators import dataset, ppi_graphs, write_dataset
-from burnish.gnn.data.graph import MASKS, Graph
-from burnish.gnn.data.partition import equal_edges, equal_vertices
-from burnish.gnn.data.store import SUFFIX, GraphFile, load, save
-from burnish.gnn.model.losses import scores
-from burnish.gnn.model.models import Network
-from burnish.gnn.run.feeds import labels_of, mask_of
-from burnish.gnn.run.inference import logits_of
-from burnish.gnn.run.picture import partition_facts, partition_picture
+from burnish.cli.compile_options import CacheDir, CompileOptions, Json, Threads
+from burnish.cli.gnn_options import MemoryOptions, NetworkFiles, SampleOptions
+from burnish.cli.options import ChoiceOf, OptionsOf
+from burnish.cli.signatures import Declaration
+from burnish.train.optimizers import OPTIMIZERS, Optimizer
 
-GENERATED, PPI = "dataset:", "ppi"
+# Graphs and their networks take seconds to import, which `--help` need not wait for.
 
 GraphPath = Annotated[
     str,
@@ -32,6 +20,55 @@ GraphPath = Annotated[
         show_default=False,
     ),
 ]
+
+
+def train(
+    graph: GraphPath,
+    model: Annotated[
+        dict[str, Any],
+        OptionsOf(
+            Declaration("burnish.gnn.model.models:network"), omit=("features", "classes", "weighted", "weights"),
+            defaults={"kind": "gcn"}, names={"kind": "--model", "depth": "--layers"},
+            choices={"kind": Declaration("burnish.gnn.model.models:KINDS")}, least={"heads": 1},
+        ),
+    ],
+    optimizer: Annotated[Optimizer, ChoiceOf(OPTIMIZERS, "adam", {"learning_rate": 0.01, "weight_decay": 0.0})],
+    limits: Annotated[
+        dict[str, Any],
+        OptionsOf(
+            Declaration("burnish.fitting.loop:TrainingLimits"), omit=("steps", "min_gain"),
+            defaults={
+                "epochs": Declaration("burnish.fitting.graphs:EPOCHS").constant,
+                "save_every": Declaration("burnish.fitting.graphs:SAVE_EVERY").constant,
+            },
+        ),
+    ],
+    samples: SampleOptions,
+    memory: MemoryOptions,
+    blocks: Annotated[
+        dict[str, Any],
+        OptionsOf(
+            Declaration("burnish.gnn.run.train:GraphOptions"), only=("planner", "partition"),
+            choices={
+                "planner": Declaration("burnish.memory.swap:PLANNERS"),
+                "partition": Declaration("burnish.gnn.run.train:PARTITIONS"),
+            },
+        ),
+    ],
+    workers: Annotated[
+        dict[str, Any],
+        OptionsOf(
+            Declaration("burnish.fitting.fit:fit"), only=("workers", "worker_kind"),
+            choices={"worker_kind": Declaration("burnish.comm.launchers:KINDS")}, least={"workers": 1},
+        ),
+    ],
+    files: NetworkFiles,
+    options: Annotated[CompileOptions, OptionsOf(only=("threads", "cache_dir", "as_json"))],
+) -> None:  # fmt: skip
+    """Train a network on a graph with features, labels and masks. Ctrl-C ends it with what is trained so far."""
+    from burnish.cli import gnn_train
+
+    gnn_train.train(graph, model, optimizer, limits, samples, memory, blocks, workers, files, options)
 
 
 def infer(
@@ -48,24 +85,9 @@ def infer(
     as_json: Json = False,
 ) -> None:
     """Apply a network to a graph, also one that it has never seen, and score it where the graph has labels."""
-    check_input(network, "network")
-    if output is not None and output.suffix not in (".npy", ".csv"):
-        raise ParameterError(f"--output: found '{output}'; allowed: a name that ends in .npy or .csv")
-    if output is not None:
-        check_output(output, inputs=[network], force=True)
-    net = Network.load(network)
-    source: Graph | Path = Path(graph) if memory_budget and is_file(graph) else graph_of(graph)
-    logits = logits_of(net, source, threads=threads, cache_dir=cache_dir, memory_budget=memory_budget)
-    if output is not None:
-        _write_logits(output, logits)
-    labelled = source if isinstance(source, Graph) else None
-    found = {} if labelled is None or labelled.labels is None else _scores(labelled, logits)
-    told = {"network": str(net), "vertices": len(logits), "classes": logits.shape[1], "scores": found}
-    lines = [f"{net}: {len(logits)} vertices, {logits.shape[1]} classes"]
-    for mask, values in found.items():
-        lines.append(f"{mask}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
-    lines += [] if output is None else [f"written to {output}"]
-    print_answer(as_json, {**told, "output": None if output is None else str(output)}, *lines)
+    from burnish.cli import gnn_files
+
+    gnn_files.infer(network, graph, output, memory_budget, threads, cache_dir, as_json)
 
 
 def partition(
@@ -76,21 +98,9 @@ def partition(
     as_json: Json = False,
 ) -> None:
     """Cut a graph into ranges of vertices, and show what each worker has and what it reads of others."""
-    if by not in ("edges", "vertices"):
-        raise ParameterError(f"--by: found '{by}'; allowed: edges, vertices")
-    if picture is not None:
-        check_output(picture, "--picture", is_ours=is_svg)
-    csr = graph_of(graph).csr
-    cuts = equal_edges(csr, workers) if by == "edges" else equal_vertices(csr.rows, workers)
-    facts = partition_facts(csr, cuts.tolist())
-    if picture is not None:
-        drawn = partition_picture(facts).replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-        write_atomic(picture, [drawn.encode()])
-    lines = [
-        f"worker {k}: vertices {f['begin']} to {f['end'] - 1}, {f['edges']:,} edges, halo of {f['halo']:,} rows"
-        for k, f in enumerate(facts)
-    ]
-    print_answer(as_json, {"by": by, "cuts": cuts.tolist(), "workers": facts}, *lines)
+    from burnish.cli import gnn_files
+
+    gnn_files.partition(graph, workers, by, picture, as_json)
 
 
 def info(
@@ -98,16 +108,9 @@ def info(
     as_json: Json = False,
 ) -> None:
     """Show what a graph or a network is."""
-    if Path(path).suffix == ".safetensors":
-        check_input(Path(path), "network")
-        net = Network.load(path)
-        shapes = {name: list(np.shape(value)) for name, value in net.weights.items()}
-        told: dict[str, Any] = {
-            "network": str(net), "dropout": net.dropout, "parameters": net.parameters, "weights": shapes,
-        }  # fmt: skip
-    else:
-        told = dict(graph_of(path).facts())
-    print_answer(as_json, told, *(f"{name}: {_words(value)}" for name, value in told.items()))
+    from burnish.cli import gnn_files
+
+    gnn_files.info(path, as_json)
 
 
 def convert(
@@ -118,60 +121,6 @@ def convert(
     as_json: Json = False,
 ) -> None:
     """Write a graph as a .bngraph file, whose features and edges training reads in blocks."""
-    if output.suffix != SUFFIX:
-        raise ParameterError(f"--output: found '{output}'; allowed: a name that ends in {SUFFIX}")
-    check_output(output, is_ours=begins(b"BNGRAPH1"), force=force)
-    if graph.startswith(GENERATED) and graph != GENERATED + PPI:  # symmetric, and written piece by piece
-        write_dataset(output, *_generated(graph))
-    else:
-        source = graph_of(graph)
-        save(output, source.symmetrized() if symmetrize else source)
-    size, file = output.stat().st_size, GraphFile.open(output)
-    report = {"output": str(output), "bytes": size, **(load(output, "file").facts() if as_json else {})}
-    print_answer(as_json, report, f"{output}: {file.vertices:,} vertices, {file.edges:,} edges, {size / 1e6:.1f} MB")
+    from burnish.cli import gnn_files
 
-
-def graph_of(source: str) -> Graph:
-    """A graph from a path, or a generated one by its name. Raises ParameterError, DataError, OSError."""
-    if not source.startswith(GENERATED):
-        if not Path(source).exists():
-            raise ParameterError(f"graph: no file or folder '{source}'; allowed also: dataset:reddit/10 and its kin")
-        return read(source)
-    return union(ppi_graphs()) if source == GENERATED + PPI else dataset(*_generated(source))
-
-
-def _generated(source: str) -> tuple[str, str]:
-    """The name and the kind of a graph that is generated."""
-    name, _, kind = source.removeprefix(GENERATED).partition(",")
-    return name, kind or "block"
-
-
-def is_file(source: str) -> bool:
-    """Whether a graph is a file that training reads in blocks."""
-    return not source.startswith(GENERATED) and Path(source).suffix == SUFFIX and Path(source).is_file()
-
-
-def _scores(graph: Graph, logits: np.ndarray) -> dict[str, dict[str, float]]:
-    """Scores by mask, of masks under which vertices are."""
-    found = {}
-    for name in MASKS:
-        mask = getattr(graph, name)
-        if mask is not None and mask.any():
-            labels = labels_of(graph, mask_of(graph, name))
-            found[name] = {key: metric(logits, labels) for key, metric in scores(graph.multilabel).items()}
-    return found
-
-
-def _write_logits(output: Path, logits: np.ndarray) -> None:
-    if output.suffix == ".npy":
-        with output.open("wb") as file:
-            np.save(file, logits)
-        return
-    classes: Sequence[int] = np.argmax(logits, 1).tolist()
-    write_atomic(output, ["".join(f"{c}\n" for c in classes).encode()])
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_words(v)}" for name, v in value.items())
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    gnn_files.convert(graph, output, symmetrize, force, as_json)

@@ -1,14 +1,16 @@
-"""The commands for models of operators: `burnish compile | bench | check | inspect`."""
+"""The commands for models of operators: `burnish compile | tune | bench | check | inspect`."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from burnish.cli.compile_options import CompileOptions, Force, Model, OnnxModel
+from burnish.cli.compile_options import BoardOptions, CompileOptions, Force, Model, OnnxModel
 from burnish.cli.options import OptionsOf
+from burnish.cli.signatures import Declaration
 
+RECORDS = Path("records.jsonl")
 PEERS = ("onnxruntime", "openvino", "torch")  # burnish.measure.peers.NAMES, which take a while to import
 
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the random inputs.")]
@@ -35,6 +37,35 @@ def compile_command(
     names = target or ["cpu"]
     options = replace(options, target=names[0] if len(names) == 1 else names)
     compiling.compile_model(model, output or model.with_suffix(".bn"), options, force)
+
+
+def tune(
+    model: OnnxModel,
+    search: Annotated[
+        dict[str, Any],
+        OptionsOf(
+            Declaration("burnish.tune.session:Tune"),
+            defaults={"seconds": None},
+            names={"cold": "--cold/--hot"},
+            choices={"strategy": Declaration("burnish.tune.strategy:STRATEGIES")},
+        ),
+    ],
+    boards: BoardOptions,
+    options: Annotated[CompileOptions, OptionsOf(omit=("records", "fuse"))],
+    records: Annotated[Path, typer.Option(help="Where measurements are kept, to go on from.")] = RECORDS,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .tuned.bn.")
+    ] = None,
+    force: Force = False,
+) -> None:
+    """Search for faster kernels on this machine or on boards, and compile the model with them.
+
+    Without --seconds and --trials, for 120 seconds. Ctrl-C ends the search and keeps what is found, with exit status
+    130; a second one ends at once, without a model, and the records hold all measurements.
+    """
+    from burnish.cli import tuning
+
+    tuning.tune(model, search, boards, options, records, output or model.with_suffix(".tuned.bn"), force)
 
 
 def bench(

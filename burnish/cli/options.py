@@ -16,6 +16,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 
 import typer
 
+from burnish.cli.signatures import Declaration
 from burnish.errors import ParameterError
 
 PLAIN = (bool, int, float, str, Path)  # types that an option's text is read as, with their enumerations
@@ -27,11 +28,12 @@ class OptionsOf:
     """Options of the parameters of ``target``: those ``only``, or all but those in ``omit``, that have a plain type.
 
     The command is given a dictionary of them; without a target, an instance of the dataclass that is its parameter's
-    type. By parameter, ``defaults`` that differ from the target's; ``names``: declarations such as "--layers" in their
-    place; ``choices``: the names that the help lists; ``least``: the least value, where the target checks none.
+    type. A target, and choices, of modules that take a while to import are each a :class:`Declaration`. By parameter,
+    ``defaults`` that differ from the target's; ``names``: declarations such as "--layers" in their place; ``choices``:
+    the names that the help lists; ``least``: the least value, where the target checks none.
     """
 
-    target: Callable[..., Any] | None = None
+    target: Callable[..., Any] | Declaration | None = None
     only: Collection[str] | None = None
     omit: Collection[str] = ()
     defaults: Mapping[str, Any] | None = None
@@ -149,8 +151,10 @@ def _group(hint: Any) -> tuple[Any, Any]:
     return hint, OptionsOf() if is_dataclass(hint) else None
 
 
-def declared(target: Callable[..., Any]) -> list[inspect.Parameter]:
+def declared(target: Callable[..., Any] | Declaration) -> list[inspect.Parameter]:
     """The parameters of a function, or of a dataclass's constructor, with their types for annotations."""
+    if isinstance(target, Declaration):
+        return target.parameters
     hints = get_type_hints(target, include_extras=True)
     return [p.replace(annotation=hints.get(p.name, Any)) for p in inspect.signature(target).parameters.values()]
 
@@ -191,7 +195,8 @@ def plain_type(hint: Any) -> Any:
 
 def documented(target: Any, name: str) -> str:
     """Help of a parameter from its target's docstring: the clause behind "``name``:", alone or among several names."""
-    for text in (inspect.getdoc(target) or "").split("\n\n"):
+    described = target.doc if isinstance(target, Declaration) else inspect.getdoc(target) or ""
+    for text in described.split("\n\n"):
         found = re.search(rf"``{name}``(?:, ``\w+``)*: (.+?)(?:[.;:](?= |$)|$)", " ".join(text.split()))
         if found is not None:
             clause = re.sub(r":\w+:`(?:[\w.]*\.)?(\w+)`", r"\1", found[1]).replace("``", "")

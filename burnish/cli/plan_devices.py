@@ -2,87 +2,40 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
 from rich.table import Table
 
 from burnish.base.files import write_atomic
+from burnish.base.sizes import text_of
 from burnish.cli import clock
-from burnish.cli.compile_options import CompileOptions, OnnxModel
-from burnish.cli.options import OptionsOf
+from burnish.cli.compile_options import CompileOptions, PlanFiles
 from burnish.cli.output import begins, check_input, check_output, is_json, is_svg, print_json, print_table
 from burnish.fitting.planned import plan as find_plan
-from burnish.memory.sizes import text_of
 from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.export_torch import torch_annotations
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.simulate.search import PlanObjective
-from burnish.train.losses import LOSSES
 from burnish.train.optimizers import Adam
 from burnish.train.step import Train
 
 
-@dataclass(frozen=True)
-class PlanFiles:
-    """The files that come of a plan.
-
-    ``output``: a file for the strategy, which `burnish train` reads. ``timeline``: a file for a picture of the
-    predicted step (.svg). ``annotations``: a file for placements of PyTorch's DTensor (.json), where these can say it.
-    ``force``: replaces an output file of another kind.
-    """
-
-    output: Annotated[Path | None, typer.Option("--output", "-o")] = None
-    timeline: Path | None = None
-    annotations: Path | None = None
-    force: bool = False
-
-    def check(self, inputs: Sequence[Path]) -> None:
-        """Raises ParameterError unless all can be written."""
-        for path, option, is_ours in (
-            (self.output, "--output", begins(b"strategy of ")),
-            (self.timeline, "--timeline", is_svg),
-            (self.annotations, "--annotations", is_json),
-        ):
-            if path is not None:
-                check_output(path, option, inputs=inputs, is_ours=is_ours, force=self.force)
-
-
 def plan(
-    model: OnnxModel,
-    devices: Annotated[
-        str,
-        typer.Argument(
-            metavar="MACHINE", help="Devices: p100:4x4, k80:16x4, host:2, … or a file cluster.toml.", show_default=False
-        ),
-    ],
-    search: Annotated[
-        dict[str, Any],
-        OptionsOf(
-            find_plan,
-            only=("seconds", "seed", "synchronization", "sparse", "recompute", "pipelines"),
-            least={"seed": 0},
-        ),
-    ],
+    model: Path,
+    devices: str,
+    search: dict[str, Any],
     files: PlanFiles,
-    train: Annotated[Train, OptionsOf(only=("loss",), choices={"loss": LOSSES})],
-    options: Annotated[CompileOptions, OptionsOf(only=("exact", "shapes", "dims", "cache_dir", "as_json"))],
-    measure: Annotated[
-        bool,
-        typer.Option("--measure", help="Links and operations are timed on this machine's cores, and the plan as well."),
-    ] = False,
-    inference: Annotated[
-        bool, typer.Option("--inference", help="It is inference that is planned, in place of a step of training.")
-    ] = False,
-    byte_penalty: Annotated[
-        float, typer.Option(min=0, help="Nanoseconds that a transferred byte counts in the search.")
-    ] = 0.0,
+    train: Train,
+    options: CompileOptions,
+    measure: bool,
+    inference: bool,
+    byte_penalty: float,
 ) -> None:
-    """Search for a parallel strategy of a step on devices that need not be there: time, memory, bound."""
+    """Prints a plan and writes its files. Raises ParameterError, PlanError."""
     check_input(model, "model")
-    files.check([model])
+    _check(files, [model])
     step = None if inference else train if measure else replace(train, optimizer=Adam())  # two arrays a parameter
     ranks = LaunchConfig(train=step, exact=options.exact, cache_dir=options.cache_dir)
     found = find_plan(
@@ -107,6 +60,17 @@ def plan(
     print_table(_memory(found))
     print(summary(found))
     print(exported.statement())
+
+
+def _check(files: PlanFiles, inputs: Sequence[Path]) -> None:
+    """Raises ParameterError unless all can be written."""
+    for path, option, is_ours in (
+        (files.output, "--output", begins(b"strategy of ")),
+        (files.timeline, "--timeline", is_svg),
+        (files.annotations, "--annotations", is_json),
+    ):
+        if path is not None:
+            check_output(path, option, inputs=inputs, is_ours=is_ours, force=files.force)
 
 
 def summary(found: Plan) -> str:

@@ -1,27 +1,23 @@
-"""`burnish plan memory`: what a training step needs by each strategy, within budgets, and over time."""
+"""Work of `burnish plan memory`: what a training step needs by each strategy, within budgets, and over time."""
 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich.table import Table
 
-from burnish.cli.compile_options import CompileOptions, OnnxModel
+from burnish.base.sizes import parse_budget, text_of
+from burnish.cli.compile_options import CompileOptions
 from burnish.cli.compiling import progress_bar
-from burnish.cli.options import OptionsOf
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.compilation import compile_kernels, import_model
 from burnish.driver.recompute import StepWork, call_seconds, training_step
 from burnish.errors import ParameterError
 from burnish.machines.target import target
 from burnish.memory.budget import Planner, Recomputation
-from burnish.memory.sizes import parse_budget, text_of
 from burnish.memory.strategies import STRATEGIES, by_strategy
-from burnish.train.losses import LOSSES
-from burnish.train.optimizers import SGD
 from burnish.train.step import Train, training_graph
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -29,25 +25,11 @@ COLUMNS = 72  # of the picture of live memory
 POINTS = 200  # of it in JSON
 
 
-def plan(
-    model: OnnxModel,
-    train: Annotated[Train, OptionsOf(only=("loss",), choices={"loss": LOSSES})],
-    optimizer: Annotated[SGD, OptionsOf(only=("momentum",), defaults={"momentum": 0.9})],
-    options: Annotated[
-        CompileOptions, OptionsOf(only=("target", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
-    ],
-    memory_budget: Annotated[
-        list[str] | None, typer.Option(metavar="BYTES", help="A budget, such as 2GB or 512MiB. Repeatable.")
-    ] = None,
-    solve: Annotated[float, typer.Option(min=0, help="Seconds for an integer program, if operations are few.")] = 0.0,
-) -> None:
-    """Plan the memory of a training step: each strategy, budgets, and live memory over time.
-
-    A budget that cannot be kept is a row that says so, and then an error.
-    """
+def plan(model: Path, train: Train, options: CompileOptions, memory_budget: Sequence[str], solve: float) -> None:
+    """Prints the plans of a model's training step. Raises ParameterError for a budget that cannot be kept."""
     check_input(model, "model")
-    limits = [parse_budget("--memory-budget", text) for text in memory_budget or ()]
-    step = _compiled(model, replace(train, optimizer=optimizer), options)
+    limits = [parse_budget("--memory-budget", text) for text in memory_budget]
+    step = _compiled(model, train, options)
     planner = Planner(step.work, seconds=solve)
     plans = [by_strategy(planner, name) for name in STRATEGIES]
     refused: list[str] = []

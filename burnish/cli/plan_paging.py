@@ -2,38 +2,26 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from time import perf_counter
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-import typer
 from rich.table import Table
 
-from burnish.cli.compile_options import CompileOptions, OnnxModel
-from burnish.cli.options import OptionsOf
+from burnish.base.sizes import parse_budget, text_of
+from burnish.cli.compile_options import CompileOptions
 from burnish.cli.output import check_input, print_json, print_table
 from burnish.driver.api import compile as compile_model
 from burnish.driver.paged import PagedModule, compile_paged
 from burnish.errors import ParameterError
 from burnish.measure.samples import module_inputs
-from burnish.memory.sizes import parse_budget, text_of
 from burnish.memory.swap import PLANNERS
 from burnish.runtime.module import Module
 
 
-def plan(
-    model: OnnxModel,
-    memory_budget: Annotated[
-        list[str], typer.Option(metavar="BYTES", help="Of main memory, such as 20MB. Repeatable.")
-    ],
-    options: Annotated[
-        CompileOptions, OptionsOf(only=("target", "exact", "shapes", "dims", "fixed", "cache_dir", "as_json"))
-    ],
-) -> None:
-    """Plan and make a call within a budget of main memory, paging to a file: the bytes that each planner moves.
-
-    A budget in which a kernel does not fit is a row that says so, and then an error.
-    """
+def plan(model: Path, memory_budget: Sequence[str], options: CompileOptions) -> None:
+    """Prints what calls within budgets move. Raises ParameterError for a budget in which a kernel does not fit."""
     check_input(model, "model")
     limits = [parse_budget("--memory-budget", text) for text in memory_budget]
     given = options.arguments

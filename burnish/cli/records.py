@@ -7,7 +7,8 @@ import typer
 
 from burnish.cli.compile_options import Json
 from burnish.cli.output import check_input, check_output, check_records, print_answer
-from burnish.tune.records import RecordFile
+
+# Records take a second to import, which `--help` need not wait for.
 
 File = Annotated[Path, typer.Argument(help="A file of tuning records, such as records.jsonl.", show_default=False)]
 
@@ -32,6 +33,8 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Add the records of other files that FILE does not hold."""
+    from burnish.tune.records import RecordFile
+
     check_records(file)
     for other in others:
         check_input(other, "records")
@@ -45,6 +48,8 @@ def compact(
     as_json: Json = False,
 ) -> None:
     """Keep only winners and the fastest candidates of every kernel and setting."""
+    from burnish.tune.records import RecordFile
+
     check_input(file, "records")
     check_records(file)
     dropped = RecordFile(file).compact(keep)
@@ -60,6 +65,7 @@ def train(
     """Train the cost model that searches start from, and say how well it ranks kernels it has not seen."""
     from burnish.tune.pretrained import save
     from burnish.tune.pretrained import train as trained_on
+    from burnish.tune.records import RecordFile
 
     check_output(output, inputs=files)
     for file in files:
@@ -77,6 +83,8 @@ def train(
 
 
 def _summary(file: Path, won: bool) -> list[dict[str, Any]]:
+    from burnish.tune.records import RecordFile
+
     check_input(file, "records")
     groups: dict[tuple[str, int, str, bool], list[Any]] = {}
     for record in RecordFile(file).all():

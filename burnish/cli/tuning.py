@@ -1,14 +1,13 @@
-"""`burnish tune`: the search for faster kernels, watched live, and a table of what it found."""
+"""Work of `burnish tune`: the search for faster kernels, watched live, and a table of what it found."""
 
 import getpass
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -22,9 +21,8 @@ from burnish.boards.pool import DevicePool
 from burnish.boards.secure import key_of
 from burnish.boards.table import default_path, read
 from burnish.cli import clock
-from burnish.cli.compile_options import CompileOptions, Force, OnnxModel
+from burnish.cli.compile_options import BoardOptions, CompileOptions
 from burnish.cli.compiling import facts, memory_text, records_text, signature_text
-from burnish.cli.options import OptionsOf
 from burnish.cli.output import (
     check_input,
     check_output,
@@ -36,13 +34,9 @@ from burnish.cli.output import (
 )  # fmt: skip
 from burnish.driver.api import tuned as tune_and_compile
 from burnish.driver.tuned import Tuned, described
-from burnish.errors import ParameterError
 from burnish.tune.session import KernelProgress, Session, Tune
-from burnish.tune.strategy import STRATEGIES
 
 __all__ = ["tune"]
-
-RECORDS = Path("records.jsonl")
 
 FIRST = "building the untuned kernels; the first session ever also compiles the cost model, some ten seconds"
 SHOWN = 24  # kernels of a model that the table has room for: those that take the most time
@@ -51,68 +45,23 @@ WIDE = 120  # columns of a terminal that has room for spaces and winners, too
 SHARES, SECONDS = 12, 10.0  # lines of progress where there is no terminal: of the whole time, or one in so many seconds
 
 
-@dataclass(frozen=True)
-class BoardOptions:
-    """Measuring boards of a kind, in a pool.
-
-    ``device``: measures on boards of this kind, see `burnish device`. ``pool``: their pool, by default this process's,
-    of the user's table. ``key``: the pool's key, by default beside the table. ``owner``: whose share of the boards it
-    is, by default user and process. ``priority``: of its leases, of which higher ones come first.
-    """
-
-    device: Annotated[str | None, typer.Option(metavar="KIND")] = None
-    pool: Annotated[str | None, typer.Option(metavar="HOST:PORT")] = None
-    key: Annotated[Path | None, typer.Option(metavar="FILE")] = None
-    owner: str | None = None
-    priority: int = 0
-
-    def __post_init__(self) -> None:
-        """Raises ParameterError where there is no kind of boards to lease."""
-        if self.device is None and (self.pool, self.key, self.owner, self.priority) != (None, None, None, 0):
-            raise ParameterError("tune: found --pool, --key, --owner or --priority; allowed: with --device")
-
-    @contextmanager
-    def leased(self) -> Iterator[Devices | None]:
-        """The boards; None where this machine measures. Raises ParameterError, DeviceError."""
-        if self.device is None:
-            yield None
-            return
-        owner = self.owner or f"{getpass.getuser()}-{os.getpid()}"
-        if self.pool is not None:
-            key = key_of(self.key or default_path().with_suffix(".key"))
-            yield Devices(RemotePool(self.pool, key), self.device, owner, self.priority)
-            return
-        with DevicePool(read(default_path())) as pool:
-            yield Devices(pool, self.device, owner, self.priority)
-
-
 def tune(
-    model: OnnxModel,
-    search: Annotated[
-        dict[str, Any],
-        OptionsOf(Tune, defaults={"seconds": None}, names={"cold": "--cold/--hot"}, choices={"strategy": STRATEGIES}),
-    ],
+    model: Path,
+    search: Mapping[str, Any],
     boards: BoardOptions,
-    options: Annotated[CompileOptions, OptionsOf(omit=("records", "fuse"))],
-    records: Annotated[Path, typer.Option(help="Where measurements are kept, to go on from.")] = RECORDS,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .tuned.bn.")
-    ] = None,
-    force: Force = False,
+    options: CompileOptions,
+    records: Path,
+    output: Path,
+    force: bool,
 ) -> None:
-    """Search for faster kernels on this machine or on boards, and compile the model with them.
-
-    Without --seconds and --trials, for 120 seconds. Ctrl-C ends the search and keeps what is found, with exit status
-    130; a second one ends at once, without a model, and the records hold all measurements.
-    """
-    output = output or model.with_suffix(".tuned.bn")
+    """Tunes a model and writes it."""
     seconds = 120.0 if search["seconds"] is None and search["trials"] is None else search["seconds"]
     settings = Tune(**{**search, "seconds": None if seconds is None else clock.left(seconds)})
     check_input(model, "model")
     check_output(output, inputs=[model], is_ours=is_artifact, force=force)
     check_records(records)
     try:
-        with watched(options.as_json) as watch, boards.leased() as devices:
+        with watched(options.as_json) as watch, leased(boards) as devices:
             tuned = tune_and_compile(
                 model, settings, records=records, watch=watch, devices=devices, **options.arguments
             )
@@ -134,6 +83,21 @@ def tune(
         print(f"{records}: all measurements; tune again to go on from them")
     if tuned.outcome.stop_reason == "interrupted":
         raise typer.Exit(130)  # as shells report what Ctrl-C ended
+
+
+@contextmanager
+def leased(boards: BoardOptions) -> Iterator[Devices | None]:
+    """The boards; None where this machine measures. Raises ParameterError, DeviceError."""
+    if boards.device is None:
+        yield None
+        return
+    owner = boards.owner or f"{getpass.getuser()}-{os.getpid()}"
+    if boards.pool is not None:
+        key = key_of(boards.key or default_path().with_suffix(".key"))
+        yield Devices(RemotePool(boards.pool, key), boards.device, owner, boards.priority)
+        return
+    with DevicePool(read(default_path())) as pool:
+        yield Devices(pool, boards.device, owner, boards.priority)
 
 
 def summary(tuned: Tuned) -> str:

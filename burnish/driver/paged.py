@@ -16,8 +16,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from burnish.base.arguments import refusal
+from burnish.base.arguments import refusal, typed
 from burnish.base.cache import ObjectCache
+from burnish.base.sizes import parse_budget, text_of
 from burnish.driver.assembly import live_values
 from burnish.driver.compilation import Progress, build_kernels, import_graph
 from burnish.driver.open_inputs import OpenInputs, OpenSpec
@@ -40,7 +41,6 @@ from burnish.loops.layout import layout
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.memory.lifetimes import LifetimeStep as Access
-from burnish.memory.sizes import parse_budget, text_of
 from burnish.memory.swap import PLANNERS, SwapFile, SwapPlan, SwapProblem, execute, swap_problem
 from burnish.memory.swap.store import Executed
 from burnish.pipeline.plan import DEFAULTS, plan_kernels
@@ -360,6 +360,7 @@ def _require_static(made: Compilation) -> None:
         raise UnsupportedOperator(f"two memories: found {found}; allowed: a graph of known sizes without")
 
 
+@typed
 def compile_paged(
     model: Any,
     memory_budget: int | str,

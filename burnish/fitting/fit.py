@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from burnish.base.arguments import check_count, check_flag, refusal
+from burnish.base.arguments import check_count, check_flag, refusal, typed
 from burnish.comm.local import TIMEOUT
-from burnish.errors import ParameterError
+from burnish.errors import ParameterError, PlanError
 from burnish.fitting.graphs import EPOCHS, SAVE_EVERY, fit_graph
 from burnish.fitting.loop import TrainingLimits
 from burnish.fitting.planned import data_parallel_splits, read_plan
@@ -32,6 +32,7 @@ IMPORTED = ("example_inputs", "batch", "shapes", "fix")  # arguments by which a 
 LAUNCHED = ("target", "exact", "cache_dir")  # those by which programs of devices are compiled
 
 
+@typed
 def fit(
     model: Any,
     data: Any,
@@ -175,7 +176,10 @@ def _placement(plan: Any, graph: Any, devices: int, parameters: Any) -> TensorSp
             return plan.placement_at(graph)
         text = plan.text()
     elif isinstance(plan, (str, Path)):
-        text = Path(plan).read_text(encoding="utf-8")
+        try:
+            return read_plan(Path(plan).read_text(encoding="utf-8"), graph, devices, parameters)
+        except (PlanError, UnicodeDecodeError) as error:
+            raise PlanError(f"{plan}: {error}") from None
     else:
         raise refusal("plan", plan, f'what burnish.plan returns, the path of a strategy, "{AUTO}", or None')
     return read_plan(text, graph, devices, parameters)

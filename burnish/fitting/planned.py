@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.base.arguments import check_number, refusal
+from burnish.base.arguments import check_count, check_number, refusal, typed
 from burnish.driver.importing import import_model
 from burnish.errors import PlanError
 from burnish.fitting.ranks import faster_plan
@@ -60,6 +60,7 @@ PLAIN = "data parallelism"
 AGAIN = 2  # searches more where the programs of what was found have no room, each within less
 
 
+@typed
 def plan(
     model: Any,
     example_inputs: Any = None,
@@ -116,6 +117,9 @@ def plan(
     (2, True)
     """
     check_number("plan: seconds", seconds, 0, open_below=True)
+    check_count("plan: seed", seed, 0)
+    if not isinstance(measure, (bool, LaunchConfig)):
+        raise refusal("plan: measure", measure, "True, False, or a LaunchConfig")
     machine = devices if isinstance(devices, DeviceCluster) else find_machine(str(devices))
     ranks = (LaunchConfig() if measure is True else measure) or None
     if train is None and ranks is not None:

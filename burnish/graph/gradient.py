@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from burnish import ops
+from burnish.base.arguments import typed
 from burnish.errors import ModelError, UnsupportedOperator
 from burnish.graph.fusion_properties import operator_facts
 from burnish.graph.graph import Graph, GraphBuilder, Node
@@ -20,6 +21,7 @@ from burnish.ops.adjoint import application
 from burnish.ops.operator import DERIVED, Application, Composed, Refused
 
 
+@typed
 def gradients(graph: Graph, of: str | Sequence[str], wrt: Sequence[str]) -> Graph:
     """``graph`` with further outputs, in the order of ``wrt``: the gradients by these tensors, called ``name.grad``.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from burnish.base.sizes import text_of
 from burnish.errors import ParameterError
 from burnish.loops.expr import ALIGNMENT
 from burnish.memory.chain import ChainPlanner
 from burnish.memory.greedy import RULES, evict
 from burnish.memory.optimal import optimum
-from burnish.memory.sizes import text_of
 from burnish.memory.undo import without_waste
 from burnish.memory.work import Order, Work
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from burnish.base.sizes import RECOMPUTING, parse_budget
 from burnish.errors import ParameterError
 from burnish.memory.budget import Planner, Recomputation
 from burnish.memory.counters import allocate
 from burnish.memory.mirror import by_name, drop_cheap, mirrored_order, sublinear
-from burnish.memory.sizes import RECOMPUTING, parse_budget
 from burnish.memory.work import Work
 
 

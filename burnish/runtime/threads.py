@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from typing import Any, TypeVar
 
+from burnish.base.arguments import check_count
 from burnish.errors import TargetError
 from burnish.runtime.pool import MOST_THREADS, ThreadPool, available_cores, pool
 
@@ -26,6 +27,8 @@ class Workers:
     """
 
     def __init__(self, threads: int | None = None) -> None:
+        if threads:
+            check_count("threads", threads, 1)
         self.threads = threads or available_cores()
         self._native: ThreadPool | None = None
         self._pool: ThreadPoolExecutor | None = None

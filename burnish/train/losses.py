@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Protocol
 
-from burnish.base.arguments import check_number, refusal
+from burnish.base.arguments import check_number, refusal, typed
 from burnish.errors import ModelError
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
 from burnish.loops.expr import FLOATS
@@ -27,6 +27,7 @@ class Loss(Protocol):
         """The name of the loss, a scalar of floating-point numbers."""
 
 
+@typed
 @dataclass(frozen=True)
 class CrossEntropy:
     """The mean of ``-log softmax(logits)[label]`` over all labels that are not negative, nor ``ignore``.
@@ -129,6 +130,7 @@ class Absolute:
         return _mean(b, b.add("abs", b.add("sub", outputs[0], labels[0])))
 
 
+@typed
 @dataclass(frozen=True)
 class Huber:
     """The mean of ``d² / 2`` where a difference is below ``delta``, else ``delta (|d| - delta / 2)`` (Huber 1964).
@@ -192,6 +194,7 @@ class FirstOutput:
         return outputs[0]
 
 
+@typed
 @dataclass(frozen=True)
 class Sum:
     """The weighted sum of one loss for each output of a model, None for those without; labels are called ``label``,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from burnish.base.arguments import check_number
+from burnish.base.arguments import check_number, typed
 from burnish.graph.graph import GraphBuilder
 
 
@@ -44,6 +44,7 @@ class Optimizer(Protocol):
         """
 
 
+@typed
 @dataclass(frozen=True)
 class SGD:
     """Stochastic gradient descent: ``v = momentum * v + g``, ``w -= learning_rate * v``, as PyTorch has it.
@@ -80,6 +81,7 @@ class SGD:
         return b.add("sub", parameter, b.add("mul", gradient, rate))
 
 
+@typed
 @dataclass(frozen=True)
 class Adam:
     """Adam (Kingma and Ba 2015); ``weight_decay`` times the parameter is added to its gradient.

@@ -8,13 +8,13 @@ from math import prod
 
 import numpy as np
 
-from burnish.base.arguments import check_count, check_flag, check_number, refusal
+from burnish.base.arguments import check_count, check_flag, check_number, refusal, typed
+from burnish.base.sizes import check_budget
 from burnish.errors import ModelError
 from burnish.graph.graph import Graph, GraphBuilder, Node
 from burnish.graph.rewrite import Rewrite
 from burnish.loops.expr import FLOATS
 from burnish.loops.sizes import is_size, least
-from burnish.memory.sizes import check_budget
 from burnish.ops import OPERATORS
 from burnish.train.losses import Loss, add_loss, check_loss, label_classes, resolved
 from burnish.train.optimizers import SGD, Optimizer
@@ -25,6 +25,7 @@ from burnish.train.updates import GRADIENTS, UpdatePlan, add_updates
 SEED = "random.seed"
 
 
+@typed
 @dataclass(frozen=True)
 class Train:
     """How to train: ``loss`` is one of ``losses.LOSSES`` by name, between the model's only output and the labels; or a

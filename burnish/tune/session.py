@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.arguments import check_count, check_flag, check_number
+from burnish.base.arguments import check_count, check_flag, check_number, typed
 from burnish.machines.target import Target
 from burnish.pipeline.kernel import task_key
 from burnish.search.space import Points
@@ -36,6 +36,7 @@ CONFIRMATION = 0.4  # seconds a kernel, kept back from the budget for the finals
 StopReason = Literal["seconds", "trials", "gain", "exhausted", "interrupted"]
 
 
+@typed
 @dataclass(frozen=True)
 class Tune:
     """Tuning settings: until a budget is used up, or until what remains is worth less.

@@ -112,8 +112,9 @@ TREEGRU = AUTOTVM.with_(
 RANDOM = TuningStrategy("random", None, lambda space, seed: RandomSearch(space, seed))
 GENETIC = TuningStrategy("genetic", None, lambda space, seed: Genetic(space, seed=seed))
 STRATEGIES: Mapping[str, TuningStrategy] = {
-    each.name: each for each in (BURNISH, AUTOTVM, ADATUNE, TREEGRU, RANDOM, GENETIC)
-}
+    "burnish": BURNISH, "autotvm": AUTOTVM, "adatune": ADATUNE, "treegru": TREEGRU, "random": RANDOM,
+    "genetic": GENETIC,
+}  # fmt: skip
 
 
 def strategy_named(name: str) -> TuningStrategy:

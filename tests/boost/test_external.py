@@ -134,7 +134,7 @@ def test_models_are_those_in_memory(tmp_path, params, name):
     expected = booster.train(params, dataset, 4, threads=1)
     source = (rows_of(dataset, first, min(first + 900, ROWS)) for first in range(0, ROWS, 900))
     folders = [tmp_path / "a", tmp_path / "b"]
-    model = train_external(params, source, 4, folders=folders, memory_budget=60_000_000, block_rows=1024)
+    model = train_external(params, source, 4, folders=folders, memory_budget="60MB", block_rows=1024)
     assert dumps(model) == dumps(expected)
     assert not list(tmp_path.iterdir())  # the store is gone
 
@@ -173,6 +173,10 @@ def test_a_budget_that_is_too_small_is_refused_with_the_smallest_possible(tmp_pa
     params = {"objective": "logistic", "max_depth": 3}
     with pytest.raises(ParameterError, match="memory_budget: found 1000 bytes"):
         train_external(params, chunks_of(dataset), 2, folders=tmp_path / "s", memory_budget=1000)
+    with pytest.raises(ParameterError, match="memory_budget: found 1000 bytes"):
+        train_external(params, chunks_of(dataset), 2, folders=tmp_path / "s", memory_budget="1 KB")
+    with pytest.raises(ParameterError, match="memory_budget: found 'much'; allowed: bytes, a number with a unit"):
+        train_external(params, chunks_of(dataset), 2, folders=tmp_path / "s", memory_budget="much")
     assert not list(tmp_path.iterdir())
     with ingest(chunks_of(dataset), tmp_path / "s", 256, Workers(1), memory=10**7) as store:
         with pytest.raises(ParameterError, match="the least that is possible with these 5000 rows is") as refused:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +15,11 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+import burnish
 from burnish.cli import COMMANDS, app
 from burnish.cli.commands import CommandGroup
-from burnish.cli.options import ChoiceOf, OptionsOf, command_of, documented, plain_type
+from burnish.cli.options import ChoiceOf, OptionsOf, command_of, declared, documented, plain_type
+from burnish.cli.signatures import Declaration
 from burnish.errors import ParameterError
 
 
@@ -143,3 +149,47 @@ def leaves() -> Iterator[list[str]]:
 def test_every_command_explains_itself(words: list[str]) -> None:
     result = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*words, "-h"], catch_exceptions=False)
     assert result.exit_code == 0 and f"{' '.join(words)} [OPTIONS]" in result.stdout
+
+
+SOURCES = sorted(
+    {place for path in (Path(burnish.__file__).parent / "cli").glob("*.py")
+     for place in re.findall(r'Declaration\("([\w.:]+)"\)', path.read_text())}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("place", SOURCES)
+def test_what_is_read_from_source_is_what_an_import_gives(place: str) -> None:
+    source, found = Declaration(place), Declaration(place).load()
+    if not callable(found):
+        assert [*source] == [*found] if isinstance(found, (Mapping, tuple)) else source.constant == found
+        return
+    assert source.doc == inspect.getdoc(found)
+    live = {p.name: p for p in declared(found) if p.kind is not p.VAR_KEYWORD}
+    assert [p.name for p in source.parameters] == [*live]
+    for each in source.parameters:
+        plain = plain_type(live[each.name].annotation)
+        assert plain_type(each.annotation) == plain
+        assert plain is None or each.default == live[each.name].default
+
+
+def test_a_mapping_of_types_names_each_by_its_kind() -> None:
+    for place in ("burnish.gnn.model.layers:LAYERS", "burnish.tune.strategy:STRATEGIES"):
+        registry = Declaration(place).load()
+        assert [*registry] == [getattr(each, "kind", None) or each.name for each in registry.values()]
+
+
+def test_help_imports_no_compiler() -> None:
+    """Of all commands in one process: what they import is what their options need."""
+    code = f"""if True:
+        import sys
+        from burnish.cli import app
+        for words in {[*leaves()]}:
+            try:
+                app(args=[*words, "-h"], prog_name="burnish", standalone_mode=False)
+            except SystemExit:
+                pass
+        heavy = {{"numba", "onnx", "scipy", "torch", "burnish.driver"}}
+        print(sorted(heavy & {{*sys.modules}}), file=sys.stderr)
+    """
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stderr.strip() == "[]"

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import burnish as bn
-from burnish.errors import DataError, ParameterError
+from burnish.errors import DataError, ParameterError, PlanError
 from burnish.fitting.fit import fit
 from burnish.gnn.data.generators import block_model
 from burnish.gnn.model.models import network
@@ -89,6 +89,9 @@ def test_a_plan_trains_and_is_refused_by_name(tmp_path: Path) -> None:
     ):
         with pytest.raises(ParameterError, match=message):
             trained(**wrong)
+    (tmp_path / "other.txt").write_text("no plan")
+    with pytest.raises(PlanError, match=r"other\.txt: line 1: found 'no plan'; allowed: strategy of"):
+        trained(plan=tmp_path / "other.txt", workers=2)
 
 
 def test_batch_normalization_trains_on_several_devices() -> None:

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
+from burnish.base.sizes import check_budget, parse_budget, text_of
 from burnish.errors import ParameterError
 from burnish.memory.budget import Planner
 from burnish.memory.chain import ChainPlanner
 from burnish.memory.counters import allocate
 from burnish.memory.greedy import RULES, evict
 from burnish.memory.optimal import optimum
-from burnish.memory.sizes import check_budget, parse_budget, text_of
 from burnish.memory.strategies import by_strategy, strategies, wanted
 from burnish.memory.undo import without_waste
 from burnish.memory.work import Work, WorkItem

@@ -83,6 +83,8 @@ def _sniffed(file: Path) -> str:
             start = b""  # the reader will say what is wrong with it
     if start[:4] == b"PAR1":
         return "parquet"
+    if b"\0" in start:
+        raise DataError(f"{file}: found a binary file; allowed: text (CSV, LibSVM), which may be gzipped, or Parquet")
     lines = (line for line in start.splitlines() if line.strip() and not line.lstrip().startswith(b"#"))
     return "libsvm" if _LIBSVM_LINE.fullmatch(next(lines, b"")) else "csv"
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.arguments import check_number
+from burnish.base.arguments import check_count, check_number, typed
 from burnish.errors import ParameterError
 from burnish.gnn.data import draws
 from burnish.gnn.data.csr import LARGEST
@@ -47,6 +47,7 @@ SIZES = {
 KINDS = ("block", "rmat")
 
 
+@typed
 def dataset(name: str, kind: str = "block", seed: int = 0, threads: int | None = None, scale: float = 1.0) -> Graph:
     """A symmetric graph of a known size (``SIZES``), by a block model or R-MAT; vertices in random order.
 
@@ -56,6 +57,7 @@ def dataset(name: str, kind: str = "block", seed: int = 0, threads: int | None =
     return _dataset(name, kind, seed, threads, scale).graph()
 
 
+@typed
 def write_dataset(
     path: str | Path, name: str, kind: str = "block", seed: int = 0, threads: int | None = None, scale: float = 1.0
 ) -> None:
@@ -82,6 +84,7 @@ def _dataset(name: str, kind: str, seed: int, threads: int | None, scale: float)
                          threads=threads)  # fmt: skip
 
 
+@typed
 def rmat(
     vertices: int,
     edges: int,
@@ -108,6 +111,7 @@ def _drawn_rmat(
     splits: tuple[float, float], threads: int | None,
 ) -> Drawn:  # fmt: skip
     _check(vertices, edges, classes, width, splits)
+    check_count("seed", seed, 0)
     if len(shares) != 3 or min(shares) < 0 or not sum(shares) <= 1:
         raise ParameterError(f"rmat: shares: found {shares}; allowed: three from 0 on, at most 1 together")
     limits = np.round(np.cumsum(shares) * 65536).astype(np.int64)
@@ -123,6 +127,7 @@ def _drawn_rmat(
     return Drawn(pairs, _called(blocks, new), classes, width, 0.0, seed, splits, workers)
 
 
+@typed
 def block_model(
     vertices: int,
     edges: int,
@@ -158,6 +163,7 @@ def _drawn_blocks(
     splits: tuple[float, float], threads: int | None,
 ) -> Drawn:  # fmt: skip
     _check(vertices, edges, classes, width, splits)
+    check_count("seed", seed, 0)
     if not 0 <= inside <= 1 or not exponent > 1 or not heaviest >= 1 or not 0 <= noise <= 1:
         raise ParameterError(
             f"block_model: inside {inside}, exponent {exponent}, heaviest {heaviest}, noise {noise}; allowed: 0 to 1, "
@@ -182,12 +188,15 @@ def _drawn_blocks(
     return Drawn(pairs, _called(blocks, new), classes, width, noise, seed, splits, workers)
 
 
+@typed
 def ppi_graphs(seed: int = 0, scale: float = 1.0, threads: int | None = None) -> list[Graph]:
     """24 graphs like those of PPI, of one distribution: vertices have several of 121 labels; the last 4 are unseen.
 
     Communities, their densities, features and labels are the same in all graphs; sizes differ. scale: of the numbers of
     vertices and edges. Vertices stand community after community, as proteins of one function do.
     """
+    check_count("seed", seed, 0)
+    check_number("scale", scale, 0)
     size = SIZES["ppi"]
     generator = np.random.default_rng((seed, 2))
     share = np.exp(generator.normal(0, 0.4, _PPI_GRAPHS))

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.arguments import typed
 from burnish.errors import DataError, ParameterError
 from burnish.gnn.data.cost import FEATURES, SUMMED, FeatureSums, Floats, LayerCostModel
 from burnish.gnn.data.csr import CSR, integers
@@ -62,6 +63,7 @@ class Move:
     pays: bool
 
 
+@typed
 @dataclass(frozen=True)
 class Partitioner:
     """One cost model a layer, and what follows: immutable, ``learned`` gives the next one.
@@ -162,12 +164,14 @@ class Partitioner:
         return cls(widths, tuple(LayerCostModel.from_json(model) for model in models))
 
 
+@typed
 def equal_vertices(vertices: int, parts: int) -> Cuts:
     """Ranges of as many vertices, (parts + 1,): a baseline."""
     check_parts(parts)
     return np.array([vertices * part // parts for part in range(parts + 1)], np.int64)
 
 
+@typed
 def equal_edges(csr: CSR, parts: int) -> Cuts:
     """Ranges of as many in-edges, (parts + 1,): a baseline, and what to begin with."""
     return balanced(lambda v: float(csr.offsets[v]), csr.rows, parts)

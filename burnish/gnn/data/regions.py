@@ -44,7 +44,7 @@ def resident_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Peak resident bytes of this process, without those of the one that began it, which ``ru_maxrss`` counts as well."""
+    """Peak resident bytes of this process, without those of the one that began it, which ``ru_maxrss`` counts, too."""
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 

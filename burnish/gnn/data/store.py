@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.arguments import typed
 from burnish.base.files import open_regular, write_atomic
 from burnish.errors import DataError, ParameterError
 from burnish.gnn.data.csr import CSR
@@ -162,6 +163,7 @@ class Saved(Protocol):
         """Whether every edge has its reverse."""
 
 
+@typed
 def save(path: str | Path, graph: Saved) -> None:
     """Writes a graph; the file is complete or absent. Arrays that are not in memory are read in blocks, and checked.
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from burnish.base.arguments import check_count, check_number, refusal
+from burnish.base.arguments import check_count, check_number, refusal, typed
 from burnish.graph.graph import GraphBuilder
 
 Cost = Callable[[int], float]  # of one aggregation over all edges, by the width of its rows
@@ -124,6 +124,7 @@ class PlainLayer:
         return self.features
 
 
+@typed
 @dataclass(frozen=True)
 class GCN(PlainLayer):
     """Graph convolution (Kipf and Welling 2017): ``D^-1/2 (A + I) D^-1/2 X W + b``, D the in-degree plus 1.
@@ -159,6 +160,7 @@ class GCN(PlainLayer):
         return _finished(b, self, y, x, weights)
 
 
+@typed
 @dataclass(frozen=True)
 class SAGE(PlainLayer):
     """GraphSAGE (Hamilton et al. 2017): ``X W + reduction(neighbours of X) W' + b``.
@@ -195,6 +197,7 @@ class SAGE(PlainLayer):
         return _finished(b, self, y, x, weights)
 
 
+@typed
 @dataclass(frozen=True)
 class CommNet(PlainLayer):
     """CommNet (Sukhbaatar et al. 2016): ``X H + mean(neighbours of X) C``, behind which is the activation."""
@@ -220,6 +223,7 @@ class CommNet(PlainLayer):
         return _finished(b, self, b.add("add", aggregated, b.add("matmul", x, weights["own"])), x, weights)
 
 
+@typed
 @dataclass(frozen=True)
 class GIN(PlainLayer):
     """Graph isomorphism network (Xu et al. 2019): ``MLP((1 + eps) X + sum of neighbours)``, the MLP of two products.
@@ -264,6 +268,7 @@ class GIN(PlainLayer):
         return _finished(b, self, b.add("add", h, weights["second_bias"]), x, weights)
 
 
+@typed
 @dataclass(frozen=True)
 class GAT:
     """Graph attention (Velickovic et al. 2018): ``heads`` of ``features`` each, joined, or else their mean.
@@ -340,8 +345,8 @@ class GAT:
 
 
 LAYERS: Mapping[str, type[GCN] | type[SAGE] | type[GIN] | type[CommNet] | type[GAT]] = {
-    layer.kind: layer for layer in (GCN, SAGE, GIN, CommNet, GAT)
-}
+    "gcn": GCN, "sage": SAGE, "gin": GIN, "commnet": CommNet, "gat": GAT,
+}  # fmt: skip
 
 
 def glorot(rng: np.random.Generator, rows: int, columns: int) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from burnish.base.arguments import check_count, check_number, refusal
+from burnish.base.arguments import check_count, check_number, refusal, typed
 from burnish.base.files import write_atomic
 from burnish.errors import ModelError, ParameterError
 from burnish.gnn.data.share import LEAST_ROWS
@@ -185,8 +185,11 @@ def weight_names(structure: str) -> tuple[str, ...]:
     return tuple(name if structure == STRUCTURES[0] else f"{structure}.{name}" for name in WEIGHTS)
 
 
+@typed
 def initial_weights(features: int, layers: Sequence[Layer], seed: int) -> dict[str, np.ndarray]:
     """Random weights of layers behind each other, by name, as :class:`Network` has them; the same for the same seed."""
+    check_count("features", features, 1)
+    check_count("seed", seed, 0)
     rng = np.random.default_rng(seed)
     made: dict[str, np.ndarray] = {}
     for number, layer in enumerate(layers):
@@ -195,6 +198,7 @@ def initial_weights(features: int, layers: Sequence[Layer], seed: int) -> dict[s
     return made
 
 
+@typed
 def network(
     kind: str,
     features: int,
@@ -221,7 +225,9 @@ def network(
     """
     check_count("depth", depth, 1)
     check_count("hidden", hidden, 1)
+    check_count("features", features, 1)
     check_count("classes", classes, 1)
+    check_count("heads", heads, 1)
     check_count("seed", seed, 0)
     if kind not in KINDS:
         raise refusal("kind", kind, ", ".join(KINDS))

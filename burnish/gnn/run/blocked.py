@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from burnish.base.sizes import text_of
 from burnish.comm.protocol import OPERATIONS, Comm
 from burnish.errors import ParameterError
 from burnish.gnn.data.regions import RowMemory, peak_bytes, resident_bytes, trim
@@ -25,7 +26,6 @@ from burnish.gnn.data.share import Share
 from burnish.gnn.model.program import Gathering, SegmentProgram, SegmentStep
 from burnish.graph.graph import TensorType
 from burnish.loops.numeric import numpy_dtype
-from burnish.memory.sizes import text_of
 from burnish.memory.swap import PLANNERS, SwapFile, SwapProblem, execute, live_bytes, swap_problem
 from burnish.runtime.arguments import Arguments
 from burnish.runtime.callable import CompiledBase, ProfileRow, medians

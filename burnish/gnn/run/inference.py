@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
+from burnish.base.arguments import typed
+from burnish.base.sizes import parse_budget
 from burnish.driver.api import compile
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.model.models import FEATURES, FIRST, Network
@@ -16,11 +18,11 @@ from burnish.gnn.run.blocked import BlockedStep
 from burnish.gnn.run.feeds import inputs_of
 from burnish.gnn.run.outofcore import shared_of
 from burnish.gnn.run.whole import loaded, within
-from burnish.memory.sizes import parse_budget
 from burnish.runtime.module import Module
 from burnish.train.evaluation import without_dropout
 
 
+@typed
 def logits_of(
     network: Network,
     graph: Graph | str | Path,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from burnish.base.arguments import check_count, refusal
+from burnish.base.arguments import check_count, refusal, typed
 from burnish.base.jit import njit
 from burnish.gnn.data.csr import NO_WEIGHTS
 from burnish.gnn.data.edges import transpose
@@ -23,6 +23,7 @@ from burnish.gnn.run.feeds import LABEL, UNKNOWN, Batch, labels_of, loop_weights
 kernel = njit(cache=True, nogil=True, error_model="numpy")
 
 
+@typed
 @dataclass(frozen=True)
 class Sampling:
     """``batch`` vertices at a time, with at most ``fanouts[k]`` in-neighbours of each vertex that is k edges away.

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from burnish.base.arguments import refusal
+from burnish.base.arguments import refusal, typed
+from burnish.base.sizes import parse_budget
 from burnish.driver.api import compile
 from burnish.errors import ParameterError
 from burnish.gnn.data.graph import Graph
@@ -20,7 +21,6 @@ from burnish.gnn.run.inference import logits_of
 from burnish.gnn.run.outofcore import Shared, shared_of
 from burnish.gnn.run.sampling import Sampled, Sampling
 from burnish.gnn.run.whole import loaded, within
-from burnish.memory.sizes import parse_budget
 from burnish.memory.swap import PLANNERS
 from burnish.train.evaluation import evaluation_graph
 from burnish.train.losses import CrossEntropy
@@ -32,6 +32,7 @@ PLANNER = "best"
 PARTITIONS = ("edges", "vertices", "learned")
 
 
+@typed
 @dataclass(frozen=True)
 class GraphOptions:
     """Options of training on a graph, besides those that :func:`burnish.fit` has for all models.

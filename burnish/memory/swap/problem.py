@@ -59,8 +59,8 @@ class SwapProblem:
         if capacity < least:
             step = max(range(len(self.steps)), key=self.own_bytes)
             raise ParameterError(
-                f"{method}: capacity: found {capacity} bytes; allowed: at least {least}, which step {step} "
-                f"({', '.join(self.needs(step))}) needs at once"
+                f"memory_budget: found {capacity} bytes; allowed: at least {least}, which step {step} "
+                f"({', '.join(self.needs(step))}) needs at once ({method})"
             )
 
 

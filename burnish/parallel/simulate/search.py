@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.arguments import check_number
+from burnish.base.arguments import check_number, typed
 from burnish.errors import PlanError
 from burnish.parallel.simulate.core import PARTS, SPLIT
 from burnish.parallel.simulate.elimination import eliminate
@@ -32,6 +32,7 @@ SPREADS = (1.0, 0.0)  # see burnish.parallel.simulate.elimination.eliminate
 _HOT, _COLD = 0.02, 0.002  # temperatures, relative to the time of a step, divided by the number of moves
 
 
+@typed
 @dataclass(frozen=True)
 class PlanObjective:
     """Objective of the search: nanoseconds of a step, and ``per_byte`` nanoseconds for every byte that crosses a link.

@@ -96,3 +96,9 @@ def test_paths_and_options_that_cannot_be(tmp_path: Path) -> None:
             readers.read(tmp_path / "a.csv", **options)
     with pytest.raises(ParameterError, match="chunk_rows: found 0"):
         list(readers.chunks(tmp_path / "a.csv", 0))
+
+
+def test_a_binary_file_is_refused_by_name(tmp_path: Path) -> None:
+    np.savez(tmp_path / "rows.npz", x=np.ones((3, 2)))
+    with pytest.raises(DataError, match=r"rows.npz: found a binary file; allowed: text \(CSV, LibSVM\)"):
+        readers.read(tmp_path / "rows.npz", label="y")
