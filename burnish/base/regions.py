@@ -40,6 +40,7 @@ def region(function: Callable[..., None], *, wide: bool = False, **options: Any)
     made = {"__name__": __name__, "_run": run_ranges, "_loop": loop}
     text = f"def enter(_pool, _extent, _grain, {names}):\n    _run(_pool, _extent, _grain, _loop, ({names},))\n"
     exec(compile(text, function.__code__.co_filename, "exec"), made)
+    made["enter"].__module__, made["enter"].__qualname__ = function.__module__, function.__qualname__
     entry = njit(**options, counted=False, nogil=True, no_cfunc_wrapper=True)(made["enter"])
     entry._cache = Cache(function, wide, __file__)
     entry.py_func = function  # what functions that call this one are compiled of
