@@ -35,7 +35,7 @@ def register_tile(
     """
     best: tuple[float, int, int] | None = None
     # Of single vectors: with few registers a broadcast is an instruction, of which LLVM begins several at once.
-    single = target.vector_registers - (4 if target.vector_registers < 32 else 2)
+    single = max(1, target.vector_registers - (4 if target.vector_registers < 32 else 2))
     for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
         most = (target.vector_registers - vectors - 1) // vectors if vectors > 1 else single
         for positions in range(1, min(width, most) + 1):
