@@ -24,7 +24,7 @@ from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
 
 LEAST_FLOPS, MOST_FLOPS = 1e6, 1e9
-SLOWER = 1.1  # of the default over `exact`: more cannot be told from noise
+SLOWER = 1.1  # ratio of the default to `exact` above which a choice counts as wrong; below is noise
 CHANNELS = (3, 8, 16, 24, 32, 48, 64, 65, 67, 96, 128, 192, 256, 384, 512)
 
 

@@ -46,12 +46,12 @@ def infer(
         _write_logits(output, logits)
     labelled = source if isinstance(source, Graph) else None
     found = {} if labelled is None or labelled.labels is None else _scores(labelled, logits)
-    told = {"network": str(net), "vertices": len(logits), "classes": logits.shape[1], "scores": found}
+    answer = {"network": str(net), "vertices": len(logits), "classes": logits.shape[1], "scores": found}
     lines = [f"{net}: {len(logits)} vertices, {logits.shape[1]} classes"]
     for mask, values in found.items():
         lines.append(f"{mask}: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
     lines += [] if output is None else [f"written to {output}"]
-    print_answer(as_json, {**told, "output": None if output is None else str(output)}, *lines)
+    print_answer(as_json, {**answer, "output": None if output is None else str(output)}, *lines)
 
 
 def partition(graph: str, workers: int, by: str, picture: Path | None, as_json: bool) -> None:
@@ -79,12 +79,12 @@ def info(path: str, as_json: bool) -> None:
         check_input(Path(path), "network")
         net = Network.load(path)
         shapes = {name: list(np.shape(value)) for name, value in net.weights.items()}
-        told: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "network": str(net), "dropout": net.dropout, "parameters": net.parameters, "weights": shapes,
         }  # fmt: skip
     else:
-        told = dict(graph_of(path).facts())
-    print_answer(as_json, told, *(f"{name}: {_words(value)}" for name, value in told.items()))
+        facts = dict(graph_of(path).facts())
+    print_answer(as_json, facts, *(f"{name}: {_words(value)}" for name, value in facts.items()))
 
 
 def convert(graph: str, output: Path, symmetrize: bool, force: bool, as_json: bool) -> None:
