@@ -33,6 +33,51 @@ class SegmentPlan(ctypes.Structure):
     )
 
 
+class QuickStruct(ctypes.Structure):
+    """A quick call: what it checks, enters and runs (``%Quick`` of entry.py)."""
+
+    _fields_ = (
+        ("plan", ctypes.c_void_p),
+        ("io", ctypes.c_void_p),
+        ("runtime", ctypes.c_void_p),
+        ("array_type", ctypes.c_void_p),
+        ("reads", ctypes.c_int64),
+        ("writes", ctypes.c_int64),
+        ("arguments", ctypes.c_void_p),
+        ("values", ctypes.c_void_p),
+        ("value_count", ctypes.c_int64),
+        ("apart", ctypes.c_int64),
+    )
+
+
+class ArgumentStruct(ctypes.Structure):
+    """Type that an array of a quick call must have (``%Argument`` of entry.py)."""
+
+    _fields_ = (
+        ("dtype", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("rank", ctypes.c_int64),
+        ("nbytes", ctypes.c_int64),
+        ("flags", ctypes.c_int64),
+    )
+
+
+class ArrayStruct(ctypes.Structure):
+    """Array object of NumPy, up to its flags, in CPython with a lock (``%Array`` of entry.py)."""
+
+    _fields_ = (
+        ("_references", ctypes.c_int64),
+        ("type", ctypes.c_void_p),
+        ("data", ctypes.c_void_p),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("_strides", ctypes.c_void_p),
+        ("_base", ctypes.c_void_p),
+        ("dtype", ctypes.c_void_p),
+        ("flags", ctypes.c_int32),
+    )
+
+
 class PoolStruct(ctypes.Structure):
     """Shared state of a thread pool (``%Pool`` of pool_ir.py)."""
 

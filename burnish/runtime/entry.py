@@ -23,6 +23,15 @@ _TYPES = """
 %Call = type { ptr, ptr }
 ; *where = io[index] + offset, before the first call.
 %Patch = type { ptr, i64, i64 }
+; What a quick call checks and enters: a segment, io, the runtime, the type of arrays, how many of them are read and
+; written, %Argument of each, the values of dimensions and their number, and whether results may share memory.
+%Quick = type { ptr, ptr, ptr, ptr, i64, i64, ptr, ptr, i64, i64 }
+; A dtype object, extents, rank, bytes, and the flags that an array needs.
+%Argument = type { ptr, ptr, i64, i64, i64 }
+; An array object of NumPy, up to its flags: head, elements, rank, extents, strides, base, dtype, flags.
+%Array = type { i64, ptr, ptr, i32, ptr, ptr, ptr, ptr, i32 }
+; A tuple of Python: head and length, then items.
+%Tuple = type { i64, ptr, i64, [0 x ptr] }
 ; An address that changes from round to round: see @burnish_repeat.
 %Pointer = type { ptr, ptr, ptr, ptr, i64, i64, i64 }
 """
@@ -74,6 +83,122 @@ kernel:
   br label %call
 exit:
   ret void
+}
+"""
+
+_QUICK = """
+; Calls a segment on arrays, given as two tuples, which are read and written. 0 if that is done; 1, and nothing ran, if
+; an array is not as %Quick says, or a result shares memory with another array where it may not.
+define i64 @burnish_quick(ptr %given, ptr %results, ptr %quick) nounwind {
+entry:
+  fields %Quick %quick: ptr plan, ptr io, ptr rt, ptr kind, i64 reads, i64 n, ptr specs, ptr data, i64 sizes, i64 apart
+  %arrays = add i64 %reads, %n
+  br label %array
+array:
+  %a = phi i64 [ 0, %entry ], [ %a.next, %enter ]
+  %more = icmp slt i64 %a, %arrays
+  br i1 %more, label %look, label %size
+look:
+  %is.read = icmp slt i64 %a, %reads
+  %tuple = select i1 %is.read, ptr %given, ptr %results
+  %number.written = sub i64 %a, %reads
+  %number = select i1 %is.read, i64 %a, i64 %number.written
+  %item.at = getelementptr %Tuple, ptr %tuple, i64 0, i32 3, i64 %number
+  %item = load ptr, ptr %item.at
+  %own.type.at = getelementptr %Array, ptr %item, i64 0, i32 1
+  %own.type = load ptr, ptr %own.type.at
+  %same.type = icmp eq ptr %own.type, %kind
+  br i1 %same.type, label %described, label %other
+described:
+  %spec = getelementptr %Argument, ptr %specs, i64 %a
+  fields %Argument %spec: ptr dtype, ptr extents, i64 rank, i64 bytes, i64 flags
+  %own.rank.at = getelementptr %Array, ptr %item, i64 0, i32 3
+  %own.rank.short = load i32, ptr %own.rank.at
+  %own.rank = sext i32 %own.rank.short to i64
+  %same.rank = icmp eq i64 %own.rank, %rank
+  %own.dtype.at = getelementptr %Array, ptr %item, i64 0, i32 7
+  %own.dtype = load ptr, ptr %own.dtype.at
+  %same.dtype = icmp eq ptr %own.dtype, %dtype
+  %own.flags.at = getelementptr %Array, ptr %item, i64 0, i32 8
+  %own.flags.short = load i32, ptr %own.flags.at
+  %own.flags = zext i32 %own.flags.short to i64
+  %flags.set = and i64 %own.flags, %flags
+  %same.flags = icmp eq i64 %flags.set, %flags
+  %same.both = and i1 %same.rank, %same.dtype
+  %same = and i1 %same.both, %same.flags
+  br i1 %same, label %shaped, label %other
+shaped:
+  %own.extents.at = getelementptr %Array, ptr %item, i64 0, i32 4
+  %own.extents = load ptr, ptr %own.extents.at
+  br label %axis
+axis:
+  %d = phi i64 [ 0, %shaped ], [ %d.next, %extent ]
+  %more.axes = icmp slt i64 %d, %rank
+  br i1 %more.axes, label %extent, label %enter
+extent:
+  %extent.at = getelementptr i64, ptr %extents, i64 %d
+  %wanted = load i64, ptr %extent.at
+  %own.extent.at = getelementptr i64, ptr %own.extents, i64 %d
+  %found = load i64, ptr %own.extent.at
+  %d.next = add i64 %d, 1
+  %same.extent = icmp eq i64 %found, %wanted
+  br i1 %same.extent, label %axis, label %other
+enter:
+  %elements.at = getelementptr %Array, ptr %item, i64 0, i32 2
+  %elements = load ptr, ptr %elements.at
+  %a.next = add i64 %a, 1
+  %place = getelementptr ptr, ptr %io, i64 %a.next
+  store ptr %elements, ptr %place
+  br label %array
+size:
+  %s = phi i64 [ 0, %array ], [ %s.next, %value ]
+  %more.sizes = icmp slt i64 %s, %sizes
+  br i1 %more.sizes, label %value, label %compare
+value:
+  %value.at = getelementptr i64, ptr %data, i64 %s
+  %own.value = load i64, ptr %value.at
+  %s.next = add i64 %s, 1
+  %behind = add i64 %s.next, %arrays
+  %size.at = getelementptr i64, ptr %io, i64 %behind
+  store i64 %own.value, ptr %size.at
+  br label %size
+compare: ; of each result with all arrays before it
+  %comparing = icmp ne i64 %apart, 0
+  br i1 %comparing, label %result, label %run
+result:
+  %r = phi i64 [ %reads, %compare ], [ %r.next, %compared ]
+  %more.results = icmp slt i64 %r, %arrays
+  br i1 %more.results, label %ranged, label %run
+ranged:
+  %r.next = add i64 %r, 1
+  %r.at = getelementptr i64, ptr %io, i64 %r.next
+  %r.begin = load i64, ptr %r.at
+  %r.bytes.at = getelementptr %Argument, ptr %specs, i64 %r, i32 3
+  %r.bytes = load i64, ptr %r.bytes.at
+  %r.end = add i64 %r.begin, %r.bytes
+  br label %pair
+pair:
+  %o = phi i64 [ 0, %ranged ], [ %o.next, %paired ]
+  %more.others = icmp slt i64 %o, %r
+  br i1 %more.others, label %paired, label %compared
+paired:
+  %o.next = add i64 %o, 1
+  %o.at = getelementptr i64, ptr %io, i64 %o.next
+  %o.begin = load i64, ptr %o.at
+  %o.bytes.at = getelementptr %Argument, ptr %specs, i64 %o, i32 3
+  %o.bytes = load i64, ptr %o.bytes.at
+  %o.end = add i64 %o.begin, %o.bytes
+  %begins = icmp ult i64 %r.begin, %o.end
+  %ends = icmp ult i64 %o.begin, %r.end
+  %shared = and i1 %begins, %ends
+  br i1 %shared, label %other, label %pair
+compared:
+  br label %result
+run:
+  call void @burnish_run(ptr %plan, ptr %io, ptr %rt)
+  ret i64 0
+other:
+  ret i64 1
 }
 """
 
@@ -311,7 +436,7 @@ def driver_image(triple: str) -> Image:
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
-    own = _FIELDS.sub(_loads, _TYPES + _RUN + _COPY + _COUNT + _FLOW + _REPEAT)
+    own = _FIELDS.sub(_loads, _TYPES + _RUN + _QUICK + _COPY + _COUNT + _FLOW + _REPEAT)
     text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{own}'
     text += pool_ir(system.calls, system.pause)
     llvm.initialize_all_targets()

@@ -49,6 +49,10 @@ class LoadedImage:
         # instruction caches of machines where those do not see writes.
         protect(self.base, size, mmap.PROT_READ | mmap.PROT_EXEC)
 
+    def __contains__(self, symbol: object) -> bool:
+        """Whether the image has a symbol."""
+        return symbol in self._symbols
+
     def address(self, symbol: str) -> int:
         """The address of a symbol of the image. Raises KeyError."""
         return self.base + self._symbols[symbol]

@@ -1,22 +1,29 @@
-"""Quick call: a model without state on arrays that kernels can read as they are, of known sizes, with few checks."""
+"""Quick call: a model on arrays that kernels can read as they are, of known sizes, checked natively."""
 
 from __future__ import annotations
 
-import struct
+import ctypes
+import math
+import sys
 from collections.abc import Sequence
+from functools import cache
 from threading import get_ident
 from typing import Any
 
 import numpy as np
 
-from burnish.runtime.buffers import ALIGNMENT, address_of, aligned_array, round_up
+from burnish.runtime.abi import ArgumentStruct, ArrayStruct, QuickStruct
+from burnish.runtime.buffers import ALIGNMENT, aligned_array, round_up
 from burnish.runtime.runner import CpuRunner
 from burnish.runtime.sized import Sized
 from burnish.runtime.workspace import borrow, give_back
 
-BLOCK = 4096  # bytes from which small outputs of successive calls are cut
-SMALL = 512  # bytes of all outputs of a call that are small
-_READABLE = 0x1 | 0x100  # NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED
+BLOCK = 1 << 15  # bytes from which small outputs of successive calls are cut
+SMALL = BLOCK // 8  # bytes of all outputs of a call that are small
+MOST_PAIRS = 1024  # of arrays, of which no result may share memory with another
+SYMBOL = "burnish_quick"
+_READABLE, _WRITABLE = 0x1 | 0x100, 0x400  # NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED; NPY_ARRAY_WRITEABLE
+_NATIVE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
 
 
 class QuickCalls:
@@ -27,6 +34,16 @@ class QuickCalls:
 
     def __call__(self, args: Sequence[Any]) -> Any:
         """As of :class:`QuickCall`."""
+        call = self._of(args)
+        return None if call is None else call(args)
+
+    def into(self, args: Sequence[Any], results: Sequence[Any]) -> bool:
+        """As of :class:`QuickCall`."""
+        call = self._of(args)
+        return call is not None and call.into(args, results)
+
+    def _of(self, args: Sequence[Any]) -> QuickCall | None:
+        """The quick call for these sizes; None where the module does not remember them."""
         try:
             key = tuple([value.shape for value in args])
         except AttributeError:
@@ -39,12 +56,13 @@ class QuickCalls:
             if len(self._calls) > 4 * len(self._module._seen):
                 self._calls.clear()
             call = self._calls[key] = QuickCall(self._module, now)
-        return call(args)
+        return call
 
 
 class QuickCall:
-    """The steps of a ``module.Module`` as one native call on the addresses of arrays; None instead of a result where a
-    call takes more. Calls hold the module's lock. ``now``: what the sizes decide that it is for.
+    """The steps of a ``module.Module`` as one native call, which checks arrays by what lies in their objects and enters
+    their addresses; None instead of a result where a call takes more. Calls hold the module's lock. ``now``: what the
+    sizes decide that it is for.
     """
 
     def __init__(self, module: Any, now: Sized) -> None:
@@ -54,36 +72,60 @@ class QuickCall:
         self._inputs, self._outputs = now.inputs, now.outputs
         self._offsets, self._stride = [0], 0
         for shape, dtype in self._outputs:
-            self._stride += round_up(max(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize, 1), ALIGNMENT)
+            self._stride += round_up(max(_nbytes(shape, dtype), 1), ALIGNMENT)
             self._offsets.append(self._stride)
-        self._ready: list[tuple[tuple[np.ndarray, ...], tuple[int, ...]]] = []  # results of next calls, addresses
-        self._values = now.values
-        count = len(self._inputs) + len(self._outputs) + len(now.values)
-        self._enter = struct.Struct(f"{count}Q").pack_into
-        self._io, self._native, self._pool = runner.io, runner.native, module._pool
-        self._counted = runner.counted if module.executable.counted else None
-        self._plan, (self._io_address, self._runtime) = runner._only, runner._shared
+        self._ready: list[tuple[np.ndarray, ...]] = []  # results of next calls
+        self._pool, self._counted = module._pool, runner.counted if module.executable.counted else None
+        reads, writes = len(self._inputs), len(self._outputs)
+        self._native = _NATIVE(self._pool.driver.address(SYMBOL))
+        types, flags = (*self._inputs, *self._outputs), [_READABLE] * reads + [_READABLE | _WRITABLE] * writes
+        self._shapes = [(ctypes.c_int64 * len(shape))(*shape) for shape, _ in types]
+        self._specs = (ArgumentStruct * len(types))(*[
+            ArgumentStruct(id(dtype), ctypes.addressof(own), len(shape), _nbytes(shape, dtype), flag)
+            for (shape, dtype), own, flag in zip(types, self._shapes, flags, strict=True)
+        ])  # fmt: skip
+        self._values = (ctypes.c_int64 * len(now.values))(*now.values)
+        io, runtime = runner._shared
+        specs, values = ctypes.addressof(self._specs), ctypes.addressof(self._values)
+        self._structs = [
+            QuickStruct(runner._only, io, runtime, id(np.ndarray), reads, writes, specs, values, len(now.values), apart)
+            for apart in (0, 1)
+        ]
+        self._call, self._call_apart = map(ctypes.addressof, self._structs)
+        self._into = self._counted is None and writes * (reads + writes) <= MOST_PAIRS
 
     @staticmethod
     def of(module: Any) -> QuickCall | QuickCalls | None:
         """The quick calls of a module; None where not all of its calls may be made so."""
         own, runner = module.executable, module._runner
-        alone = len(module.inputs) == len(own.inputs) and not own.states and not own.info.get("structures")
+        alone = len(module.inputs) == len(own.inputs) and not own.info.get("structures")
         if not alone or not isinstance(runner, CpuRunner) or runner._only is None:
+            return None
+        if not _as_in_c() or SYMBOL not in module._pool.driver:
             return None
         return QuickCalls(module) if len(own.dims) > len(own.counted) else QuickCall(module, module._now)
 
     def __call__(self, args: Sequence[Any]) -> Any:
-        """The output or the tuple of outputs."""
-        addresses = []
-        for value, (shape, dtype) in zip(args, self._inputs, strict=True):
-            if type(value) is not np.ndarray or value.shape != shape or value.dtype is not dtype:
-                return None
-            if value.flags.num & _READABLE != _READABLE:
-                return None
-            addresses.append(address_of(value))
+        """The output or the tuple of outputs; None where a call takes more."""
+        try:
+            results = self._ready.pop()
+        except IndexError:
+            results = self._new_results()
+        found = self._run(args if type(args) is tuple else tuple(args), results, self._call)
+        return found[0] if found is not None and len(found) == 1 else found
+
+    def into(self, args: Sequence[Any], results: Sequence[Any]) -> bool:
+        """Whether the call was made, with ``results`` for outputs: else it takes more, or they do not fit."""
+        if not self._into or len(args) != len(self._inputs) or len(results) != len(self._outputs):
+            return False
+        return self._run(tuple(args), tuple(results), self._call_apart) is not None
+
+    def _run(self, args: tuple[Any, ...], results: tuple[Any, ...], call: int) -> tuple[Any, ...] | None:
+        """The results, as long as dimensions that the call counts say; None if it was not made."""
         module = self._module
         if module._integers:
+            if any(type(value) is not np.ndarray for value in args):
+                return None
             module.check_integers(args)
         with module._lock:
             if module._caller or not self._pool.running:  # in a signal handler or a finalizer; after a fork
@@ -93,37 +135,34 @@ class QuickCall:
                 module._caller = get_ident()
                 if module._now is not self.now:
                     module._for(self.now)
-                need = module._workspace_bytes
-                results, places = self._new_results()
-                workspace = borrow(need) if need else None
-                if workspace is not None and workspace is not module._workspace:
-                    module._work_in(workspace)
-                self._enter(self._io, 8, *addresses, *places, *self._values)
-                self._native(self._plan, self._io_address, self._runtime)
-                if self._counted is not None:
-                    results = tuple(module._beginnings(results, self._counted()))
+                if module._workspace_bytes:
+                    workspace = borrow(module._workspace_bytes)
+                    if workspace is not module._workspace:
+                        module._work_in(workspace)
+                if self._native(args, results, call):
+                    return None
+                return results if self._counted is None else tuple(module._beginnings(results, self._counted()))
             finally:
                 module._caller = 0
                 if workspace is not None:
                     give_back(workspace)
-        return results[0] if len(results) == 1 else results
 
-    def _new_results(self) -> tuple[tuple[np.ndarray, ...], tuple[int, ...]]:
-        """New arrays for the outputs, and their addresses; small ones are cut from a block, for several calls."""
+    def _new_results(self) -> tuple[np.ndarray, ...]:
+        """New arrays for the outputs; small ones are cut from a block, for several calls."""
         if self._stride > SMALL:
-            made = [aligned_array(shape, dtype) for shape, dtype in self._outputs]
-            return tuple([array for array, _ in made]), tuple([address for _, address in made])
-        if not self._ready:
-            block, address = aligned_array((BLOCK,), np.dtype(np.uint8))
-            calls = BLOCK // self._stride
-            columns = [
-                _rows(calls, shape, dtype, block, offset, self._stride)
-                for (shape, dtype), offset in zip(self._outputs, self._offsets, strict=False)
-            ]
-            own = range(address, address + calls * self._stride, self._stride)
-            places = [tuple([begin + offset for offset in self._offsets[:-1]]) for begin in own]
-            self._ready = list(zip(zip(*columns, strict=True), places, strict=True))[::-1]
-        return self._ready.pop()
+            return tuple([aligned_array(shape, dtype)[0] for shape, dtype in self._outputs])
+        block, _ = aligned_array((BLOCK,), np.dtype(np.uint8))
+        calls = BLOCK // self._stride
+        columns = [
+            _rows(calls, shape, dtype, block, offset, self._stride)
+            for (shape, dtype), offset in zip(self._outputs, self._offsets, strict=False)
+        ]
+        first, *self._ready = zip(*columns, strict=True)
+        return first
+
+
+def _nbytes(shape: tuple[int, ...], dtype: np.dtype) -> int:
+    return math.prod(shape) * dtype.itemsize
 
 
 def _rows(
@@ -134,3 +173,21 @@ def _rows(
         return [np.ndarray(shape, dtype, block, offset + at * stride) for at in range(count)]
     one = np.ndarray(shape, dtype, block, offset)
     return list(np.ndarray((count, *shape), dtype, block, offset, (stride, *one.strides)))
+
+
+@cache
+def _as_in_c() -> bool:
+    """Whether arrays and tuples lie in memory as native code expects them: in CPython with a lock."""
+    array = np.zeros((3, 2), np.float32)
+    array.flags.writeable = False
+    pair = (array, array)
+    if sys.implementation.name != "cpython" or not getattr(sys, "_is_gil_enabled", lambda: True)():
+        return False
+    items = (ctypes.c_void_p * 2).from_address(id(pair) + tuple.__basicsize__)
+    found = ArrayStruct.from_address(id(array))
+    return (
+        [*items] == [id(array)] * 2
+        and (found.type, found.data) == (id(np.ndarray), array.__array_interface__["data"][0])
+        and (found.rank, found.dtype, found.flags) == (2, id(array.dtype), array.flags.num)
+        and tuple(found.shape[:2]) == (3, 2)
+    )

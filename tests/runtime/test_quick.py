@@ -67,11 +67,15 @@ def test_open_sizes_are_called_quickly_when_they_come_again(tmp_path: Path) -> N
         assert module._quick([given.astype(np.float64)]) is None and module._quick([3]) is None
 
 
-def test_states_take_the_general_way(tmp_path: Path) -> None:
+def test_states_are_kept_from_quick_call_to_quick_call(tmp_path: Path) -> None:
     b = GraphBuilder()
     old = b.state("s", np.zeros(3, np.float32))
     b.update("s", b.add("add", old, b.input("x", (3,))))
-    assert bn.compile(b.build(), rewrite=False, cache_dir=tmp_path)._quick is None
+    module = bn.compile(b.build(b.add("mul", old, old)), rewrite=False, cache_dir=tmp_path)
+    x = np.arange(3, dtype=np.float32)
+    assert module._quick is not None
+    found = [module._quick((x,)).tolist() for _ in range(3)]
+    assert found == [[0, 0, 0], [0, 1, 4], [0, 4, 16]] and module.state["s"].tolist() == [0, 3, 6]
 
 
 def test_a_profile_leaves_no_trace_in_later_calls(two: Module) -> None:
@@ -79,3 +83,33 @@ def test_a_profile_leaves_no_trace_in_later_calls(two: Module) -> None:
     two.profile(x, repeat=1)
     assert two._runner.runtime.profile is None
     assert np.array_equal(two(x)[0], [2, 2, 2])
+
+
+def test_results_go_into_arrays_that_fit_and_share_nothing(two: Module) -> None:
+    """Others take the general way, which says what is wrong; nothing is written to them."""
+    x, y, positive = np.arange(-1, 2, dtype=np.float32), np.zeros(3, np.float32), np.zeros(3, bool)
+    assert two._quick is not None and two._quick.into([x], [y, positive])
+    assert y.tolist() == [0, 1, 2] and positive.tolist() == [False, False, True]
+    memory = np.zeros(8, np.float32)
+    locked, wide = np.zeros(3, np.float32), memory[::2][:3]
+    locked.flags.writeable = False
+    for wrong in (locked, wide, memory[:4], memory[:3].astype(np.float64), [0, 0, 0], x, positive.view()):
+        assert not two._quick.into([x], [wrong, positive])
+        with pytest.raises(bn.errors.InputError):
+            two.run_into([x], [wrong, positive])
+    assert x.tolist() == [-1, 0, 1] and not memory.any() and not locked.any()
+    bytes_ = np.zeros(15, np.uint8)
+    overlapping = bytes_[:12].view(np.float32), bytes_[11:14].view(bool)
+    assert not two._quick.into([x], overlapping) and two._quick.into([x], [overlapping[0], bytes_[12:].view(bool)])
+    assert bytes_[:12].view(np.float32).tolist() == [0, 1, 2] and bytes_[12:].tolist() == [0, 0, 1]
+
+
+def test_what_kernels_cannot_read_takes_the_general_way(two: Module) -> None:
+    x = np.arange(-1, 2, dtype=np.float32)
+    kinds = np.repeat(x, 2)[::2], np.frombuffer(b"0" + x.tobytes(), np.float32, 3, 1)
+    assert two._quick is not None
+    for given in (*kinds, x.reshape(3, 1), x[:2], x.view(np.int32), x.view(np.ma.MaskedArray), None):
+        assert two._quick((given,)) is None
+    for given in kinds:
+        assert two(given)[0].tolist() == [0, 1, 2]
+    assert two._quick((x,))[0].tolist() == [0, 1, 2]
