@@ -17,16 +17,13 @@ import burnish as bn
 from benchmarks import layers
 from burnish.base.cache import ObjectCache
 from burnish.base.optional import require
-from burnish.driver.compilation import assemble, build_kernels
-from burnish.graph.algorithms import choose_algorithms
-from burnish.graph.fuse import fuse
+from burnish.driver.assembly import assemble
+from burnish.driver.measured import compile_in_blocks
 from burnish.graph.gradient import gradients
 from burnish.graph.graph import Graph, GraphBuilder, TensorType
-from burnish.graph.layout import blocked
-from burnish.graph.passes import optimize
 from burnish.machines.target import target
 from burnish.measure.accuracy import scaled_error
-from burnish.pipeline.plan import DEFAULTS, KernelPlan
+from burnish.pipeline.plan import DEFAULTS
 from burnish.runtime.module import Module
 
 BATCH = 16
@@ -185,15 +182,13 @@ class Alone:
 
     def __init__(self, graph: Graph, arrays: Sequence[np.ndarray], images: bool, threads: int, exact: bool) -> None:
         own = target("cpu")
-        reference = optimize(graph, exact)
-        chosen = choose_algorithms(reference, own, exact)
-        self.layouts = {n: blocked(own.lanes) for n, t in chosen.types.items() if images and is_image(t, own.lanes)}
-        plan = KernelPlan(reference, chosen, tuple(fuse(chosen, own.lanes)), self.layouts, {}, {}, exact)
-        made = build_kernels(plan, own, ObjectCache(None), DEFAULTS)
+        named = [n for n in (*graph.inputs, *graph.outputs) if images and is_image(graph.types[n], own.lanes)]
+        made = compile_in_blocks(graph, named, own, DEFAULTS, ObjectCache(None), exact)
+        self.layouts = made.layouts
         self.templates = [stage.kernel.template for stage in made.stages]
         self.module = Module(assemble(made), threads)
-        named = zip(graph.inputs, arrays, strict=True)
-        self.arrays = [self.layouts[n].pack(a) if n in self.layouts else a for n, a in named]
+        given = zip(graph.inputs, arrays, strict=True)
+        self.arrays = [self.layouts[n].pack(a) if n in self.layouts else a for n, a in given]
         self.output = graph.outputs[0]
         self.shape = graph.types[self.output].shape
 

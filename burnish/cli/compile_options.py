@@ -27,7 +27,8 @@ class CompileOptions:
     ``shapes``: an input's shape, such as x=8,3,224,224 or x=n,3,224,224. ``dims``: a dimension that the model leaves
     open, its size, or bounds and the size to suit best. ``fixed``: an input that never changes, such as sr=16000.
     ``rewrite``: whether to look for an equal, faster graph. ``fuse``: whether several operators may become one kernel.
-    ``records``: tuning records, whose winning kernels are used.
+    ``records``: tuning records, whose winning kernels are used. ``choose``: how the algorithms of convolutions are
+    chosen, predicted (the default) or measured where predictions are close.
     """
 
     target: Annotated[Any, typer.Option(parser=str, metavar="TEXT")] = "cpu"
@@ -39,6 +40,7 @@ class CompileOptions:
     rewrite: bool = True
     fuse: bool = True
     records: Path | None = None
+    choose: str | None = None
     cache_dir: CacheDir = None
     as_json: Json = False
 
@@ -48,13 +50,14 @@ class CompileOptions:
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
-        """Arguments of ``burnish.compile`` except records, and ``fuse`` only where it is off, since tuning has no such
-        choice.
+        """Arguments of ``burnish.compile`` except records; ``fuse`` and ``choose`` only where they are given, since
+        tuning has no such choices.
         """
         return {
             "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
             "shapes": parse_dims(self.dims or (), parse_shapes(self.shapes or ())), "rewrite": self.rewrite,
             "fix": parse_fixed(self.fixed or ()), **({} if self.fuse else {"fuse": False}),
+            **({} if self.choose is None else {"choose": self.choose}),
         }  # fmt: skip
 
     def without_compiling(self, artifact: Path) -> None:
@@ -62,7 +65,7 @@ class CompileOptions:
         given = {
             "--target": self.target != "cpu", "--exact": self.exact, "--records": self.records is not None,
             "--shape": bool(self.shapes), "--dim": bool(self.dims), "--fix": bool(self.fixed),
-            "--no-rewrite": not self.rewrite, "--no-fuse": not self.fuse,
+            "--no-rewrite": not self.rewrite, "--no-fuse": not self.fuse, "--choose": self.choose is not None,
         }  # fmt: skip
         for option, is_given in given.items():
             if is_given:

@@ -13,7 +13,7 @@ from burnish.base import dump
 from burnish.base.arguments import check_flag, refusal
 from burnish.base.garbage import rarely_collected
 from burnish.driver.assembly import make_module
-from burnish.driver.checks import check_common, check_model
+from burnish.driver.checks import algorithms_are_measured, check_common, check_model
 from burnish.driver.compilation import Progress, compile_kernels
 from burnish.driver.importing import import_model, open_extents
 from burnish.driver.nested import PythonStep
@@ -66,6 +66,7 @@ class CompileArguments(TypedDict, total=False):
     weights: str | None
     train: Train | None
     fuse: bool
+    choose: str | None
 
 
 @overload
@@ -102,6 +103,7 @@ def compile(
     weights: str | None = None,
     train: Train | None = None,
     fuse: bool = True,
+    choose: str | None = None,
 ) -> CompiledModel:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a network of PyTorch, a
     :class:`Graph`, or boosted trees.
@@ -138,6 +140,9 @@ def compile(
     as ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-cortex-a53"], make one artifact with code for each, of which
     ``load`` takes the one that uses most of what the CPU there has and the system allows.
     ``fuse``: False makes every node of the graph a kernel of its own, to compare with; no substitutions are looked for.
+    ``choose``: how the algorithm of a convolution is chosen, "predicted" by a model of the machine or "measured", where
+    predictions are close, by timing both once here, for at most three seconds a model; what was found is kept in the
+    cache. None: the environment variable ``BURNISH_CHOOSE``, or else "predicted".
     ``memory_budget``: main memory for a call's tensors, weights among them, in bytes or as in "200MB"; what does not
     fit moves to a file and back as ``burnish.compile_paged``, which says more, plans it. The budget of a step of
     training is ``Train(memory_budget=)``.
@@ -168,7 +173,7 @@ def compile(
             made = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
                 progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
-                memory_budget=memory_budget,
+                memory_budget=memory_budget, choose=choose,
             )  # fmt: skip
             if isinstance(made, Module):
                 return made if train is not None else TorchModule.called_as(made, network.signature)
@@ -183,12 +188,14 @@ def compile(
             one = partial(
                 compile, model, example_inputs, dynamic=dynamic, threads=threads, exact=exact, rewrite=rewrite,
                 shapes=shapes, fix=fix, cache_dir=cache_dir, progress=progress, records=records, output=output,
-                weights=weights, train=train, fuse=fuse,
+                weights=weights, train=train, fuse=fuse, choose=choose,
             )  # fmt: skip
             return compile_variants(target, lambda machine: one(target=machine))
         check_flag("fuse", fuse)
         if tune is not None:
-            _check_unused("tuning", weights=weights, fuse=None if fuse else fuse, memory_budget=memory_budget)
+            _check_unused(
+                "tuning", weights=weights, fuse=None if fuse else fuse, memory_budget=memory_budget, choose=choose
+            )
             return tuned(
                 model, tune, target=target, threads=threads, exact=exact, rewrite=rewrite, shapes=shapes, fix=fix,
                 cache_dir=cache_dir, progress=progress, records=records or RECORDS, train=train,
@@ -203,7 +210,7 @@ def compile(
         if is_boosted(model):
             _check_unused(
                 "boosted trees", shapes=shapes, records=records, train=train, fuse=None if fuse else fuse,
-                memory_budget=memory_budget,
+                memory_budget=memory_budget, choose=choose,
             )  # fmt: skip
             executable = compile_trees(model, machine, cache_dir, progress, "prediction" if output is None else output)
             return _kept(Module(executable, threads), threads, {})
@@ -250,6 +257,15 @@ def compile(
             return segments
         choices = DEFAULTS if records is None else read_choices(found.graph, records, machine, threads)
         choices = replace(choices, fused=fuse)
+        if algorithms_are_measured(choose) and not exact:
+            if machine.is_host:
+                from burnish.driver.measured import measured_choices
+
+                choices = measured_choices(choices, machine, threads, cache_dir)
+            elif choose is not None:
+                raise refusal(
+                    "choose", choose, f"'predicted' or None for target '{machine.name}', which is not this CPU"
+                )
         graph, stored = found.graph, None
         if weights is not None:
             graph, stored = store_weights(optimize(found.graph, exact, machine), weights)

@@ -28,6 +28,8 @@ _FOREIGN: Mapping[str, str] = {
     ".json": "for boosted trees, compile what burnish.boost.Model.load gives",
 }
 
+CHOOSE_VARIABLE, WAYS = "BURNISH_CHOOSE", ("predicted", "measured")
+
 
 def check_model(model: Any) -> None:
     """Raises ModelError for what is no model of operators, or is a file of another kind by its name."""
@@ -58,3 +60,14 @@ def check_common(
     check_file("records", records)
     if progress is not None and not callable(progress):
         raise refusal("progress", progress, "a function of (stage, done, total)")
+
+
+def algorithms_are_measured(choose: Any) -> bool:
+    """Whether ``choose``, or where it is None the variable BURNISH_CHOOSE, is "measured" and not "predicted".
+
+    Raises ParameterError for anything else.
+    """
+    found = os.environ.get(CHOOSE_VARIABLE, WAYS[0]) if choose is None else choose
+    if found not in WAYS:
+        raise refusal("choose" if choose is not None else CHOOSE_VARIABLE, found, " or ".join(map(repr, WAYS)))
+    return bool(found == WAYS[1])
