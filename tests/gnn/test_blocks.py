@@ -257,7 +257,7 @@ def test_a_network_trains_within_a_budget(tmp_path: Path) -> None:
 
 def test_structures_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    graph = Graph.from_edges(rng.integers(0, 20, 90), rng.integers(0, 20, 90), 20)
+    graph = Graph.of(rng.integers(0, 20, (2, 90)), vertices=20)
     save(tmp_path / "g.bngraph", graph)
     heavy = weighted(graph)
     save(tmp_path / "w.bngraph", heavy)
