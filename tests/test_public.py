@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+from operator import attrgetter
 from types import ModuleType
 
 import numpy as np
@@ -16,6 +17,7 @@ CALLABLES = [
     "Module", "Plan", "PlanObjective", "RewriteObjective", "SGD", "Squared", "StepDecay", "Target", "Train", "Tune",
     "WarmUp", "compile", "compile_paged", "fit", "gradients", "load", "plan",
 ]  # fmt: skip
+METHODS = ["gnn.Graph.of"]  # of rooms, with an example
 
 
 def test_the_face_is_exactly_this() -> None:
@@ -38,9 +40,9 @@ def test_arrays_and_symbols_show_no_operators_of_passes(name: str) -> None:
     assert not {"winograd_weight", "byte_words", "split_stem", "Any", "np", "InputError"} & {*shown}
 
 
-@pytest.mark.parametrize("name", CALLABLES)
+@pytest.mark.parametrize("name", CALLABLES + METHODS)
 def test_examples_of_docstrings_run(name: str) -> None:
-    found = getattr(bn, name)
+    found = attrgetter(name)(bn)
     (own,) = doctest.DocTestFinder(recurse=False).find(found, name, globs={"bn": bn, "np": np})
     assert own.examples, f"{name} has no example"
     failed = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(own)

@@ -31,6 +31,8 @@ random = np.random.default_rng(0)
 x, rows = random.normal(size=(4, 4)).astype("f4"), random.normal(size=(128, 64)).astype("f4")
 labels, table = random.integers(0, 10, 128), random.normal(size=(200, 5))
 y = label = (table[:, 0] > 0).astype(int)
+edges, features = random.integers(0, 500, (2, 4000)), random.normal(size=(500, 16))
+classes, mask = np.arange(500) % 4, np.arange(500) < 300
 """
 HOLDS = """
 assert logits.shape == (500, 4) and np.mean((probability > 0.5) == label) > 0.95

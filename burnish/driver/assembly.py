@@ -39,7 +39,8 @@ from burnish.graph.graph import Graph
 from burnish.graph.rounds import rounds_of
 from burnish.graph.structures import relied_on
 from burnish.loops.layout import Layout, layout
-from burnish.loops.sizes import dims_of, greatest, hinted, is_size
+from burnish.loops.size_text import extent_text
+from burnish.loops.sizes import dims_of, greatest, hinted, is_size, least
 from burnish.machines.target import Target
 from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
@@ -196,10 +197,10 @@ def structures_of(made: Compilation, inputs: Sequence[str]) -> dict[str, Any]:
     for name, kind, limit in relied:
         if name in made.constants:
             try:
-                Check(kind, limit).of(name, made.constants[name])
+                Check(kind, least(limit)).of(name, made.constants[name], {})
             except InputError as error:
                 raise ModelError(f"constant {error}") from None
-    checks = [[numbers[r.name], r.kind, r.limit] for r in relied if r.name in numbers]
+    checks = [[numbers[r.name], r.kind, extent_text(r.limit)] for r in relied if r.name in numbers]
     return {"derived": derived, "checks": checks} if derived or checks else {}
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from burnish.base.arguments import refusal
 from burnish.comm.launchers import launcher
 from burnish.comm.protocol import Comm
+from burnish.driver.api import compile
 from burnish.fitting.checkpoint import ReadFolder
 from burnish.fitting.loop import States, Trainer
 from burnish.fitting.report import TrainingProgress, TrainingReport
@@ -21,9 +22,10 @@ from burnish.fitting.result import Fitted
 from burnish.fitting.single import LoopOptions
 from burnish.gnn.data.graph import Graph
 from burnish.gnn.model.losses import scores
-from burnish.gnn.model.models import Network
-from burnish.gnn.run.inference import logits_of
+from burnish.gnn.model.models import Extents, Network
+from burnish.gnn.run.inference import logits_of, open_model, size_of
 from burnish.gnn.run.train import GraphOptions, prepared
+from burnish.gnn.run.whole import loaded
 from burnish.gnn.run.workers import WorkerJob, job_of, metrics_over, moving_share
 from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.train.step import Train
@@ -34,9 +36,13 @@ SAVE_EVERY = 10  # calls between checkpoints of it
 
 @dataclass(frozen=True, eq=False)
 class TrainedNetwork:
-    """A trained graph network: ``last``, and ``best``, that of the evaluation with the least loss, if there was one."""
+    """A trained graph network: ``last``, and ``best``, that of the evaluation with the least loss, if there was one.
+
+    ``size``: of the graph that it was trained on.
+    """
 
     last: Network
+    size: Extents
     best: Network | None = None
 
     @property
@@ -50,8 +56,8 @@ class TrainedNetwork:
         return self.model.weights
 
     def compile(self, arguments: Mapping[str, Any]) -> Any:
-        """Refused: what is compiled follows from a graph."""
-        raise refusal("compile", str(self.model), "for models of rows; a graph network has predict(graph)")
+        """As :meth:`Fitted.compile`: the network for graphs of any number of vertices and edges."""
+        return compile(open_model(self.model, self.size), **{"rewrite": False, **arguments})
 
     def predict(self, data: Any, batch: int | None, arguments: Mapping[str, Any]) -> np.ndarray:
         """Logits of all vertices of a graph, [V, classes]; see :func:`burnish.gnn.run.inference.logits_of`."""
@@ -61,7 +67,7 @@ class TrainedNetwork:
 
     def with_states(self, states: Mapping[str, np.ndarray]) -> TrainedNetwork:
         """The network with other weights."""
-        return TrainedNetwork(replace(self.last, weights={name: states[name] for name in self.last.weights}))
+        return TrainedNetwork(replace(self.last, weights={n: states[n] for n in self.last.weights}), self.size)
 
     def copy_to(self, network: Any) -> None:
         """Refused."""
@@ -103,6 +109,7 @@ def fit_graph(
     if loop.metrics:
         raise refusal("metrics", [*loop.metrics], "none for graph networks, which have accuracy or micro F1")
     if workers == 1:
+        graph = loaded(graph, whole=False)
         with ExitStack() as stack:
             made = prepared(network, graph, train, options, stack, threads=threads, cache_dir=launch.cache_dir)
             best = BestWeights(loop.progress)
@@ -114,7 +121,7 @@ def fit_graph(
             best.states = trainer.step.state
             if on_step is not None:
                 on_step(trainer.step)
-            return _fitted(network, trainer.run(), trainer.step, best.best)
+            return _fitted(network, size_of(graph), trainer.run(), trainer.step, best.best)
     if on_step is not None:
         raise refusal("on_step", on_step, "None with several workers")
     together = launch.worker_kind == "thread"
@@ -142,11 +149,13 @@ def train_share(comm: Comm, job: WorkerJob, loop: LoopOptions) -> Fitted | None:
         comm.barrier()
         if comm.rank:
             return None
-        made = _fitted(job.network, report, trainer.step, best.best)
+        made = _fitted(job.network, size_of(job.graph), report, trainer.step, best.best)
         return replace(made, cuts=tuple(int(c) for c in moving.cuts), moves=moving.moves)
 
 
-def _fitted(network: Network, report: TrainingReport, step: Any, best: Mapping[str, np.ndarray]) -> Fitted:
+def _fitted(
+    network: Network, size: Extents, report: TrainingReport, step: Any, best: Mapping[str, np.ndarray]
+) -> Fitted:
     """The result of training, from a step's states."""
     states = {name: step.state[name] for name in step.state}
     last = replace(network, weights={name: states[name] for name in network.weights})
@@ -155,4 +164,4 @@ def _fitted(network: Network, report: TrainingReport, step: Any, best: Mapping[s
     parts: tuple[str, ...] = (f"<h2>Network</h2><p>{network}</p>".replace("->", "&rarr;"),)
     parts += (f"<h2>Memory plan</h2><p>{plan}</p>",) if plan else ()
     notes = (f"memory plan: {plan}",) if plan else ()
-    return Fitted(report, TrainedNetwork(last, chosen), states, (report.memory,), notes=notes, parts=parts)
+    return Fitted(report, TrainedNetwork(last, size, chosen), states, (report.memory,), notes=notes, parts=parts)

@@ -92,7 +92,8 @@ class Fitted:
     def compile(self, **arguments: Any) -> Module:
         """The trained model in its form of inference, which takes any number of rows where the model computes each row
         by itself, or was imported with an open first extent; else batches of the size that it was trained in.
-        ``arguments`` are those of :func:`burnish.compile`. Raises ParameterError for graph networks.
+        A graph network's takes graphs of any size, as ``burnish.gnn.graph_inputs(module, graph)`` gives them by name.
+        ``arguments`` are those of :func:`burnish.compile`.
         """
         found: Module = self.trained.compile(arguments)
         return found

@@ -23,6 +23,7 @@ from burnish.gnn.model.layers import CommNet as CommNet
 from burnish.gnn.model.models import Network as Network
 from burnish.gnn.model.models import initial_weights as initial_weights
 from burnish.gnn.model.models import network as network
+from burnish.gnn.run.feeds import graph_inputs as graph_inputs
 from burnish.gnn.run.inference import logits_of as logits_of
 from burnish.gnn.run.pyg import from_pyg as from_pyg
 from burnish.gnn.run.sampling import Sampling as Sampling

@@ -12,14 +12,16 @@ from burnish.errors import ModelError
 from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import INDEX, Cast, Expr, Load, Reduce
 from burnish.loops.loaded import is_loaded
-from burnish.loops.sizes import is_size
 from burnish.loops.tensor import placeholder, stages
 from burnish.loops.traverse import loads
 from burnish.ops import OPERATORS, is_opaque
 
 
 class Relied(NamedTuple):
-    """Precondition on a tensor that kernels rely on: its ``kind`` is offsets up to ``limit``, or rows below it."""
+    """Precondition on a tensor that kernels rely on: its ``kind`` is offsets up to ``limit``, or rows below it.
+
+    ``limit``: an extent, a number or a size of open dimensions.
+    """
 
     name: str
     kind: str
@@ -62,12 +64,12 @@ def _relied(graph: Graph, node: Node) -> Iterator[tuple[int, str, int]]:
         for end in axis.ends:
             source = _plain(end)
             if source in numbers and is_loaded(extent):
-                yield numbers[source], "offsets", extent.high
+                yield numbers[source], "offsets", extent.most
     for body in bodies:
         for access in loads(body.body if isinstance(body, Reduce) else body):
             for index, extent in zip(access.indices, access.buffer.shape, strict=True):
                 source = _plain(index)
-                if source in numbers and not is_size(extent):
+                if source in numbers:
                     yield numbers[source], "rows", extent
 
 

@@ -157,9 +157,10 @@ class Statement:
         elements = np.ones((len(self.accesses), len(levels) + 1, count))
         stride = np.zeros((len(self.accesses), len(levels), count))
         dims, *tables = self._tables
+        scratch = np.empty((2, len(self.extents), count)), np.empty((len(dims), count)), np.empty((4, count))
         _touch(
-            extent, step, np.array(axes), np.array(self.extents), dims, *tables, first_part, span, distance, elements,
-            stride, np.empty((2, len(self.extents), count)), np.empty((len(dims), count)), np.empty((4, count)),
+            extent, step, np.array(axes), np.array(self.extents), dims, tuple(tables), (first_part, span, distance),
+            elements, stride, scratch,
         )  # fmt: skip
         reduction = np.array([axis >= self.spatial for axis in axes])
         buffers = tuple(a.buffer for a in self.accesses)
@@ -219,16 +220,18 @@ _kernel = njit(cache=True, nogil=True, error_model="numpy", no_cfunc_wrapper=Tru
 
 
 @_kernel
-def _touch(  # type: ignore[no-untyped-def]
-    extent, step, axes, extents, dim_extents, first_dim, terms, first_term, form, first_form, dim_axes, first_dim_axis,
-    all_axes, first_axis, moved, first_moved, first_part, span, distance, elements, stride, moves, sizes, scratch,
-):  # fmt: skip
+def _touch(extent, step, axes, extents, dim_extents, tables, strides, elements, stride, rooms):  # type: ignore[no-untyped-def]
     """Fills ``elements`` and ``stride``: level by level outwards, how far each axis has moved, and each index with it.
 
     An index takes no more values than lie between its first and last, and than its axes have together. Loops over
-    candidates are innermost, so that they become vectors. Work space: ``moves``, of every axis its last value inside,
-    from 0, and how many it takes; ``sizes``: values of each index.
+    candidates are innermost, so that they become vectors. ``tables``: those of :class:`Statement` behind the extents.
+    ``strides``: of dimensions in memory, (where those of each begin, spans, distances). ``rooms``: work space: of every
+    axis its last value inside, from 0, and how many it takes; values of each index; four rows.
     """
+    first_dim, terms, first_term, form, first_form, dim_axes, first_dim_axis = tables[:7]
+    all_axes, first_axis, moved, first_moved = tables[7:]
+    first_part, span, distance = strides
+    moves, sizes, scratch = rooms
     levels, count = extent.shape
     reach, values = moves[0], moves[1]
     # One access after another, each from the innermost level outwards: a level multiplies what those inside touch. The

@@ -8,6 +8,7 @@ from typing import Any
 
 from burnish.loops.expr import INDEX, ITEM_BYTES, Binary, Cast, Const, Expr, Load, Not, Select, Var, wrap
 from burnish.loops.linear import Linear, divided, factors, monomial, multiply, size_part, to_linear, total_of
+from burnish.loops.loaded import is_loaded
 from burnish.loops.sizes import SymbolicSize, greatest, is_size
 from burnish.loops.traverse import conjuncts
 
@@ -59,7 +60,7 @@ def linear_bounds(form: Linear, ranges: Ranges) -> Interval:
     """Bounds of a linear form; atoms are independent of each other, but for what sizes say of them."""
     terms, const = form
     for atom in terms:
-        if atom.symbolic or any(is_size(ranges.get(name)) for name in atom.variables):
+        if atom.symbolic or any(is_size(_end(name, ranges)) for name in atom.variables):
             return -_most(({a: -c for a, c in terms.items()}, -const), ranges), _most(form, ranges)
     return _independent(form, ranges)
 
@@ -89,6 +90,12 @@ def _divided_by_size(e: Binary, ranges: Ranges) -> Interval:
     return (low // q, high // p) if low >= 0 and math.isfinite(high) else UNKNOWN
 
 
+def _end(name: str, ranges: Ranges) -> Any:
+    """The extent that a variable stays below, also in a loop over loaded positions; None where it is unknown."""
+    extent = ranges.get(name)
+    return extent.most if is_loaded(extent) else extent
+
+
 def symbolic_extent(e: Expr, ranges: Ranges) -> SymbolicSize | None:
     """The size to which an expression counts from zero: a loop's variable, or digits of one; None for any other."""
     extent = _counted(e, ranges)
@@ -99,13 +106,13 @@ def _counted(e: Expr, ranges: Ranges) -> Any:
     """See :func:`symbolic_extent`; a number where a quotient counts to one."""
     match e:
         case Var(name):
-            return ranges.get(name)
-        case Binary("//", Var(name), Const(c, _)) if c > 0 and is_size(ranges.get(name)):
-            return (ranges[name] - 1) // int(c) + 1
+            return _end(name, ranges)
+        case Binary("//", Var(name), Const(c, _)) if c > 0 and is_size(end := _end(name, ranges)):
+            return (end - 1) // int(c) + 1
         case Binary("%", _, SymbolicSize() as divisor) if divisor.low > 0:
             return divisor
         case Binary("//", Var(name), SymbolicSize() as divisor) if name in ranges:
-            whole = divided(to_linear(wrap(ranges[name])), divisor)
+            whole = divided(to_linear(wrap(_end(name, ranges))), divisor)
             return size_part(whole) if whole is not None else None
     return None
 
@@ -148,7 +155,7 @@ def _counter(form: Linear, ranges: Ranges) -> tuple[Expr, Expr] | None:
             if extent is not None:
                 return part, wrap(extent - 1)
             if len(parts) > 1 and isinstance(part, Var) and part.name in ranges:
-                return part, wrap(ranges[part.name] - 1)
+                return part, wrap(_end(part.name, ranges) - 1)
     return None
 
 

@@ -15,6 +15,8 @@ import numpy as np
 
 from burnish import ops
 from burnish.errors import ArtifactError, InputError, ModelError, UnsupportedOperator
+from burnish.loops.size_text import parse_extent
+from burnish.loops.sizes import hinted, valued
 from burnish.runtime.buffers import aligned_array
 from burnish.runtime.executable import Executable, TensorSpec
 
@@ -27,14 +29,14 @@ class Check:
     """Validity check of an input: ``offsets`` do not fall, from 0 to ``limit``; ``rows`` are from 0 to below it."""
 
     kind: str
-    limit: int
+    limit: int  # or a size of open dimensions
 
-    def of(self, name: str, array: np.ndarray) -> None:
-        """Raises InputError, naming the input, where it is not."""
+    def of(self, name: str, array: np.ndarray, sizes: Mapping[str, int]) -> None:
+        """Raises InputError, naming the input, where it is not, at these values of dimensions."""
         if not array.size:
             return
         low, high = int(array.min()), int(array.max())
-        most = self.limit - (self.kind == "rows")
+        most = valued(self.limit, sizes) - (self.kind == "rows")
         if low < 0 or high > most:
             raise InputError(f"input '{name}': found {self.kind} from {low} to {high}; allowed: 0 to {most}")
         if self.kind == "offsets":
@@ -69,32 +71,41 @@ class Structures:
                 _derived(executable, self.count + i, operator, inputs, attrs)
                 for i, (operator, inputs, attrs) in enumerate(derived)
             ]
-            self._checks = [(_number(i, self.count), Check(str(kind), int(limit))) for i, kind, limit in checks]
+            dims = {d.name: d for d in executable.dims}
+            self._checks = [
+                (_number(i, self.count), Check(str(kind), parse_extent(str(limit), dims))) for i, kind, limit in checks
+            ]
+            self._open = bool(dims)
         except (ValueError, TypeError, ModelError, UnsupportedOperator) as error:
             raise ArtifactError(f"the model's structures are damaged: {error}") from error
         used = {i for d in self._derived for i in d.inputs if i < self.count} | {i for i, _ in self._checks}
         self._numbers = tuple(sorted(used))
-        self._known: dict[tuple[int, ...], tuple[list[weakref.ref[Any]], list[np.ndarray]]] = {}
+        self._known: dict[tuple[Any, ...], tuple[list[weakref.ref[Any]], list[np.ndarray]]] = {}
 
     @property
     def offsets(self) -> dict[str, int]:
-        """The inputs that are checked as offsets of rows, and the most that they may be."""
-        return {self._names[i]: check.limit for i, check in self._checks if check.kind == "offsets"}
+        """The inputs that are checked as offsets of rows, and the most that they may be, at the hints of dimensions."""
+        return {self._names[i]: hinted(check.limit) for i, check in self._checks if check.kind == "offsets"}
 
-    def complete(self, given: Sequence[Any], arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """A call's ``arrays``, made of what was ``given``, and what is derived of them. Raises InputError."""
+    def complete(self, given: Sequence[Any], arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
+        """A call's ``arrays``, made of what was ``given``, and what is derived of them, at these values of dimensions.
+
+        Raises InputError.
+        """
         if not self._numbers:
             return arrays
-        key = tuple([id(given[i]) for i in self._numbers])
+        key: tuple[Any, ...] = tuple([id(given[i]) for i in self._numbers])
+        if self._open:
+            key += tuple(sizes.values())
         known = self._known.get(key)
         if known is not None and all(r() is given[i] for r, i in zip(known[0], self._numbers, strict=True)):
             return arrays + known[1]
         for number, check in self._checks:
-            check.of(self._names[number], arrays[number])
+            check.of(self._names[number], arrays[number], sizes)
         results: list[np.ndarray] = []
         for step in self._derived:
             operands = [*arrays, *results]
-            result, _ = aligned_array(step.spec.shape, np.dtype(step.spec.dtype))
+            result, _ = aligned_array(step.spec.at(sizes), np.dtype(step.spec.dtype))
             try:
                 result[...] = step.make(*[operands[i] for i in step.inputs])
             except IndexError as error:

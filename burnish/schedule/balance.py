@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Select, Var, all_of, cast, equal, minimum
-from burnish.loops.loaded import LoadedExtent
+from burnish.loops.expr import INDEX, Binary, Buffer, Const, Expr, Load, Select, Var, all_of, cast, equal, minimum, wrap
+from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.program import Alloc, For, LoopProgram, seq, store
-from burnish.loops.sizes import is_size
+from burnish.loops.sizes import greatest, hinted
 from burnish.schedule.dependence import carried
 from burnish.schedule.memory import buffers, check_new_buffer
 from burnish.schedule.nest import check_fresh, find_loop, replace_site
@@ -33,8 +33,8 @@ def balance(program: LoopProgram, loop: str, parts: int, offsets: str) -> LoopPr
     """
     site = find_loop(program, loop, "balance")
     count, known = site.loop.extent, buffers(program).get(offsets)
-    if is_size(count) or not isinstance(count, int) or parts < 1:
-        raise ScheduleError(f"balance: found {parts} parts of {count} iterations; allowed: 1 or more of a number")
+    if is_loaded(count) or parts < 1:
+        raise ScheduleError(f"balance: found {parts} parts of {count} iterations; allowed: 1 or more of an extent")
     if known is None or known.shape != (count + 1,):
         raise ScheduleError(f"balance: found buffer '{known or offsets}'; allowed: one of {count + 1} elements")
     part, cuts = f"{loop}.part", Buffer(f"{loop}.cuts", (parts + 1,), INDEX, "local")
@@ -43,10 +43,10 @@ def balance(program: LoopProgram, loop: str, parts: int, offsets: str) -> LoopPr
     reason = carried(site.loop.body, {loop: count}, site.ranges, reassociate=False)
     if reason:
         raise ScheduleError(f"balance: loop '{loop}' carries a dependence: {reason}")
-    whole = cast(INDEX, Load(known, (Const(count, INDEX),)))
+    whole = cast(INDEX, Load(known, (wrap(count),)))
     p = Var(f"{loop}.cut")
     at: Expr = Load(cuts, (p,))
-    bits = max(count.bit_length(), 1)
+    bits = max(greatest(count).bit_length(), 1)
     further = at + _power(bits - 1, Var(f"{loop}.bit"), bits)
     before = cast(INDEX, Load(known, (minimum(further, count),)))
     fits = all_of(further <= count, Binary("<=", before * parts, whole * p), Binary(">", p, Const(0, INDEX)))
@@ -54,7 +54,7 @@ def balance(program: LoopProgram, loop: str, parts: int, offsets: str) -> LoopPr
         store(cuts, (p,), 0), For(f"{loop}.bit", bits, "unroll", store(cuts, (p,), Select(fits, further, at)))
     )
     begin, end = Load(cuts, (Var(part),)), Load(cuts, (Var(part) + 1,))
-    inner = For(loop, LoadedExtent(begin, end, count, max(1, count // parts)), "serial", site.loop.body)  # type: ignore[arg-type]
+    inner = For(loop, LoadedExtent(begin, end, count, max(1, hinted(count) // parts)), "serial", site.loop.body)  # type: ignore[arg-type]
     both = seq(For(p.name, parts + 1, "serial", bisection), For(part, parts, "parallel", inner))
     return replace_site(program, site, Alloc(cuts, both))
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 
 from burnish.errors import ScheduleError
-from burnish.loops.expr import INDEX, Buffer, Cast, Const, Expr, Load, Select, Var, all_of, cast, equal, maximum
+from burnish.loops.expr import INDEX, Buffer, Cast, Const, Expr, Load, Select, Var, all_of, cast, equal, maximum, wrap
 from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.program import Alloc, For, LoopProgram, Seq, Stmt, Store, rebuild_stmt, seq, store, substitute_stmt
 from burnish.loops.simplify import simplify
@@ -162,7 +162,7 @@ def _whole(site: LoopSite, row: For) -> Expr:
         plain = [e.value if isinstance(e, Cast) else e for e in ends]
         loads = [e for e in plain if isinstance(e, Load)]
         if [e.indices for e in loads] == [(Var(row.var),), (Var(row.var) + 1,)]:
-            return cast(INDEX, Load(loads[0].buffer, (Const(row.extent.most, INDEX),)))
+            return cast(INDEX, Load(loads[0].buffer, (wrap(row.extent.most),)))
     raise ScheduleError(
         f"divide: loop '{site.loop.var}' runs over {extent}; allowed: a row of '{row.var}' in its offsets"
     )

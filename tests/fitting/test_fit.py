@@ -118,7 +118,6 @@ def test_a_graph_network_is_fitted_by_the_same_function(tmp_path: Path) -> None:
     np.testing.assert_array_equal(again.weights["0.weight"], done.weights["0.weight"])
     assert "gcn" in done.picture()
     for refused, message in (
-        (lambda: done.compile(), "compile: found .*; allowed: for models of rows"),
         (lambda: done.copy_to(None), "copy_to: found"),
         (lambda: done.predict(graph, batch=8), "batch: found 8; allowed: None for graph networks"),
         (lambda: fit(net, graph, plan="auto"), "plan: found 'auto'; allowed: None for graph networks"),

@@ -257,14 +257,14 @@ def test_a_network_trains_within_a_budget(tmp_path: Path) -> None:
 
 def test_structures_of_parts_are_those_of_the_whole(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    graph = Graph.from_edges(rng.integers(0, 20, 90), rng.integers(0, 20, 90), 20)
+    graph = Graph.of(rng.integers(0, 20, (2, 90)), vertices=20)
     save(tmp_path / "g.bngraph", graph)
     heavy = weighted(graph)
     save(tmp_path / "w.bngraph", heavy)
     for name, some in (("g", graph), ("w", heavy)):
         part = GraphFile.open(tmp_path / f"{name}.bngraph").part(7, 15)
         net = network("gat", 1, 2, weighted=some.weights is not None)
-        looped = structures_of(net, some.csr)["loops"]
+        looped = structures_of(net.structures, some.csr)["loops"]
         assert looped.edges == some.csr.with_self_loops().edges
         for structure, whole in (("bare", some.csr.without_self_loops()), ("loops", looped)):
             found, wanted = adapted(structure, part, 7), whole.slice(7, 15)

@@ -27,8 +27,8 @@ from burnish.gnn.data.graph import Graph
 from burnish.gnn.data.regions import peak_bytes
 kind, vertices, edges, features, hidden, cache = sys.argv[1], *map(int, sys.argv[2:6]), sys.argv[6]
 rng = np.random.default_rng(vertices)
-graph = Graph.from_edges(
-    rng.integers(0, vertices, edges), rng.integers(0, vertices, edges), vertices,
+graph = Graph.of(
+    rng.integers(0, vertices, (2, edges)),
     features=rng.standard_normal((vertices, features), np.float32), labels=np.arange(vertices) % 5,
     train=np.arange(vertices) % 2 == 0,
 )

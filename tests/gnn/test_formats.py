@@ -57,13 +57,13 @@ def test_matrices_of_scipy(tmp_path: Path, form: str) -> None:
     from scipy import sparse
 
     matrix = sparse.coo_array((np.ones(4), (SOURCE, TARGET)), shape=(5, 5)).asformat(form)
-    check(read(matrix), masks=False, fields=False)
+    check(Graph.of(matrix), masks=False, fields=False)
     sparse.save_npz(tmp_path / "g.npz", matrix)
     check(read(tmp_path / "g.npz"), masks=False, fields=False)
-    weighted = read(matrix * np.float32(0.5))
+    weighted = Graph.of(matrix * np.float32(0.5))
     assert weighted.weights.tolist() == [0.5] * 4
     with pytest.raises(DataError, match=r"shape \(5, 4\); allowed: a square one"):
-        read(sparse.coo_array((5, 4)))
+        Graph.of(sparse.coo_array((5, 4)))
 
 
 def test_files_of_the_gnn_benchmark(tmp_path: Path) -> None:
@@ -169,18 +169,18 @@ def test_objects_of_pyg_and_dgl() -> None:
         edge_index=Tensor(np.stack([SOURCE, TARGET])), x=Tensor(FEATURES), y=Tensor(LABELS[:, None]),
         train_mask=Tensor(TRAIN), num_nodes=5,
     )  # fmt: skip
-    check(read(pyg))
+    check(Graph.of(pyg))
     dgl = SimpleNamespace(
         edges=lambda: (Tensor(SOURCE), Tensor(TARGET)), num_nodes=lambda: 5, edata={},
         ndata={"feat": Tensor(FEATURES), "label": Tensor(LABELS), "train_mask": Tensor(TRAIN.astype(np.uint8))},
     )  # fmt: skip
-    check(read(dgl))
+    check(Graph.of(dgl))
     dgl.edata["edge_weight"] = Tensor(np.array([1, 2, 3, 4]))
-    assert read(dgl).weights.tolist() == [3, 1, 2, 4]
+    assert Graph.of(dgl).weights.tolist() == [3, 1, 2, 4]
 
 
 def test_own_files_and_graphs(tmp_path: Path) -> None:
-    graph = Graph.from_edges(SOURCE, TARGET, 5, features=FEATURES, labels=LABELS, train=TRAIN)
+    graph = Graph.of((SOURCE, TARGET), FEATURES, LABELS, train=TRAIN)
     save(tmp_path / "g.bngraph", graph)
     check(read(tmp_path / "g.bngraph"))
     assert read(tmp_path / "g.bngraph", symmetrize=True).symmetric
@@ -290,7 +290,7 @@ def test_masks_of_zeros_and_ones_are_masks(tmp_path: Path) -> None:
 def test_classes_beyond_what_labels_tell_are_stated() -> None:
     labels = np.array([0, 70_000])
     with pytest.raises(DataError, match="labels: found 70000 of vertex 1; allowed: 0 to 65535"):
-        Graph.from_edges([0], [1], 2, labels=labels)
-    assert Graph.from_edges([0], [1], 2, labels=labels, classes=70_001).labels.tolist() == [0, 70_000]
+        Graph.of(([0], [1]), labels=labels)
+    assert Graph.of(([0], [1]), labels=labels, classes=70_001).labels.tolist() == [0, 70_000]
     with pytest.raises(DataError, match="classes: found 1099511627776; allowed: 0 to 2147483647"):
-        Graph.from_edges([0], [1], 2, labels=labels, classes=2**40)
+        Graph.of(([0], [1]), labels=labels, classes=2**40)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from burnish.errors import DataError, InputError, ParameterError
+from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.graph import Graph, TakenRows
 from burnish.gnn.data.rows import MadeRows, blocks, check_finite
 
@@ -13,7 +14,7 @@ def small(**fields) -> Graph:
         "features": np.arange(8, dtype=np.float64).reshape(4, 2), "labels": [0, 1, 2, -1],
         "train": np.array([True, True, False, False]), "test": np.array([False, False, True, False]),
     }  # fmt: skip
-    return Graph.from_edges([0, 1, 2, 0], [1, 2, 0, 2], 4, **(standard | fields))
+    return Graph(CSR.from_edges([0, 1, 2, 0], [1, 2, 0, 2], 4), **(standard | fields))
 
 
 def test_sizes_and_facts() -> None:
@@ -47,7 +48,7 @@ def test_reordering_moves_all_that_belongs_to_a_vertex() -> None:
 
 
 def test_subgraphs_keep_the_edges_between_their_vertices() -> None:
-    graph = Graph.from_edges([0, 1, 2, 0, 3], [1, 2, 0, 2, 3], 4, [1, 2, 3, 4, 5], labels=[0, 1, 2, 3])
+    graph = Graph.of(([0, 1, 2, 0, 3], [1, 2, 0, 2, 3]), labels=[0, 1, 2, 3], weights=[1, 2, 3, 4, 5])
     part = graph.subgraph([2, 0])
     assert part.offsets.tolist() == [0, 1, 2]
     assert part.sources.tolist() == [1, 0]

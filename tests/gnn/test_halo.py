@@ -27,7 +27,7 @@ def aggregate(csr: CSR, x: np.ndarray) -> np.ndarray:
 def directed(weights: bool) -> Graph:
     rng = np.random.default_rng(3)
     edges = rng.integers(0, 90, (2, 700))
-    return Graph.from_edges(*edges, 90, rng.random(700) if weights else None)
+    return Graph.of(edges, vertices=90, weights=rng.random(700) if weights else None)
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])

@@ -32,7 +32,7 @@ def directed(seed: int = 0) -> Graph:
     source, target = rng.integers(0, 5, 12), rng.integers(0, 5, 12)
     source[:2] = target[:2]
     features = rng.normal(size=(6, 4)).astype(np.float32)
-    return Graph.from_edges(source, target, 6, features=features)
+    return Graph.of((source, target), features, vertices=6)
 
 
 @pytest.mark.parametrize("layer", LAYERS, ids=str)

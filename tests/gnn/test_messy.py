@@ -32,8 +32,8 @@ def messy() -> Graph:
     own = np.arange(0, VERTICES - ALONE, 7)
     source, target = np.concatenate([source, source[:40], own, own]), np.concatenate([target, target[:40], own, own])
     mixed = rng.permutation(len(source))
-    graph = Graph.from_edges(
-        source[mixed], target[mixed], VERTICES, features=rng.standard_normal((VERTICES, 6)),
+    graph = Graph.of(
+        (source[mixed], target[mixed]), features=rng.standard_normal((VERTICES, 6)),
         labels=rng.integers(0, 3, VERTICES), train=np.arange(VERTICES) % 3 > 0,
     )  # fmt: skip
     dense = np.zeros((VERTICES, VERTICES))
@@ -77,8 +77,8 @@ def test_every_worker_has_a_vertex(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a star all edges are one vertex's."""
     monkeypatch.setattr(programs, "compile", Interpreted)
     rng = np.random.default_rng(1)
-    star = Graph.from_edges(
-        np.arange(8), np.full(8, 3), 9, features=rng.standard_normal((9, 6)), labels=np.arange(9) % 3,
+    star = Graph.of(
+        (np.arange(8), np.full(8, 3)), features=rng.standard_normal((9, 6)), labels=np.arange(9) % 3,
         train=np.ones(9, np.bool_),
     )  # fmt: skip
     net = made("gcn", star)
@@ -105,9 +105,7 @@ def test_no_block_is_of_one_vertex(vertices: int, block: int, monkeypatch: pytes
 def test_a_graph_without_any_edge(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(programs, "compile", Interpreted)
     rng = np.random.default_rng(0)
-    graph = Graph.from_edges(
-        [], [], 9, features=rng.standard_normal((9, 6)), labels=np.arange(9) % 3, train=np.ones(9, np.bool_)
-    )
+    graph = Graph.of([], features=rng.standard_normal((9, 6)), labels=np.arange(9) % 3, train=np.ones(9, np.bool_))
     for kind in ("gcn", "sage"):
         net = made(kind, graph)
         wanted = Reference(net, graph).train(graph, 2, 0.01)

@@ -232,4 +232,4 @@ def test_the_model_stays_as_it_is() -> None:
 def test_equal_edges_and_self_loops_are_those_of_pyg(kind: str) -> None:
     edges = np.array([(0, 0), (0, 0), (1, 0), (1, 0), (2, 2), (3, 4)])
     x = np.random.default_rng(3).standard_normal((6, 12)).astype(np.float32)
-    from_pyg(stack(kind), check=Graph.from_edges(*edges.T, 6, features=x, duplicates="keep"))
+    from_pyg(stack(kind), check=Graph.of(edges, x, duplicates="keep"))

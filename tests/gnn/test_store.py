@@ -18,8 +18,8 @@ def drawn(weights: bool = False, multilabel: bool = False) -> Graph:
     rng = np.random.default_rng(5)
     n = 50
     mask = rng.random(n) < 0.5
-    return Graph.from_edges(
-        rng.integers(0, n, 300), rng.integers(0, n, 300), n, rng.random(300) if weights else None,
+    return Graph.of(
+        rng.integers(0, n, (2, 300)), weights=rng.random(300) if weights else None,
         features=rng.standard_normal((n, 7)),
         labels=rng.integers(0, 2, (n, 3)) if multilabel else rng.integers(0, 4, n),
         train=mask, validation=~mask,
@@ -64,7 +64,7 @@ def test_a_worker_reads_its_own_rows(tmp_path: Path) -> None:
 
 def test_a_graph_of_nothing_but_edges(tmp_path: Path) -> None:
     for n in (0, 3):
-        save(tmp_path / "g.bngraph", Graph.from_edges([], [], n))
+        save(tmp_path / "g.bngraph", Graph.of([], vertices=n))
         found = load(tmp_path / "g.bngraph", features="file")
         assert (found.vertices, found.edges, found.features, found.labels) == (n, 0, None, None)
 
@@ -76,7 +76,7 @@ def test_features_are_written_as_they_are_made(tmp_path: Path) -> None:
         largest.append(out.nbytes)
         out[:] = np.arange(begin, begin + len(out))[:, None]
 
-    graph = Graph.from_edges([0], [1], 30_000, features=MadeRows((30_000, 200), make))
+    graph = Graph.of(([0], [1]), MadeRows((30_000, 200), make))
     save(tmp_path / "g.bngraph", graph)
     assert max(largest) <= 8 << 20
     found = load(tmp_path / "g.bngraph", features="file")
@@ -89,7 +89,7 @@ def test_features_that_are_not_finite_are_never_written(tmp_path: Path) -> None:
         out[2, 1] = np.nan
 
     with pytest.raises(DataError, match="features: found nan in row 2, column 1"):
-        save(tmp_path / "g.bngraph", Graph.from_edges([0], [1], 4, features=MadeRows((4, 2), make)))
+        save(tmp_path / "g.bngraph", Graph.of(([0], [1]), MadeRows((4, 2), make)))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -53,8 +53,8 @@ def test_any_number_of_workers_trains_alike(kind: str, monkeypatch: pytest.Monke
     whole = small(60, validation=True)
     kept = rng.random(whole.edges) < 0.7
     target = np.repeat(np.arange(60), whole.in_degrees)[kept]
-    graph = Graph.from_edges(
-        whole.sources[kept], target, 60, features=np.array(whole.features), labels=np.array(whole.labels),
+    graph = Graph.of(
+        (whole.sources[kept], target), features=np.array(whole.features), labels=np.array(whole.labels),
         train=np.array(whole.train), validation=np.array(whole.validation),
     )  # fmt: skip
     assert not graph.symmetric

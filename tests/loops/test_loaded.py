@@ -11,7 +11,8 @@ from burnish.loops.expr import INDEX, Load, Var, cast
 from burnish.loops.interpret import run_program
 from burnish.loops.loaded import LoadedExtent
 from burnish.loops.program import For, LoopProgram, substitute_stmt
-from burnish.loops.sizes import greatest, hinted, least
+from burnish.loops.sizes import dim, greatest, hinted, least
+from burnish.loops.specialize import program_at
 from burnish.loops.tensor import Tensor, compute, create_program, placeholder, rows_axis
 from burnish.loops.tensor import sum as sum_over
 from burnish.loops.verify import verify
@@ -22,19 +23,19 @@ OFFSETS = np.array([0, 0, 4, 5, 5, 10, 11])
 SOURCES = np.random.default_rng(0).integers(0, COUNT, EDGES).astype(np.int32)
 
 
-def neighbours() -> tuple[list[Tensor], Tensor]:
-    x, o = placeholder((COUNT, WIDTH), "float32", "x"), placeholder((VERTICES + 1,), "int64", "o")
-    s = placeholder((EDGES,), "int32", "s")
+def neighbours(vertices: int = VERTICES, edges: int = EDGES) -> tuple[list[Tensor], Tensor]:
+    x, o = placeholder((COUNT, WIDTH), "float32", "x"), placeholder((vertices + 1,), "int64", "o")
+    s = placeholder((edges,), "int32", "s")
 
     def element(v: Var, f: Var) -> object:
-        e = rows_axis(o, v, EDGES)
+        e = rows_axis(o, v, edges)
         return sum_over(x[cast(INDEX, s[e.var]), f], e)
 
-    return [x, o, s], compute((VERTICES, WIDTH), element, "y")  # type: ignore[arg-type]
+    return [x, o, s], compute((vertices, WIDTH), element, "y")  # type: ignore[arg-type]
 
 
-def program() -> LoopProgram:
-    inputs, y = neighbours()
+def program(vertices: int = VERTICES, edges: int = EDGES) -> LoopProgram:
+    inputs, y = neighbours(vertices, edges)
     return create_program("p", inputs, [y])
 
 
@@ -106,6 +107,17 @@ def test_balanced_parts_cover_all_iterations(parts: int) -> None:
     again = replay(program(), s.trace)
     assert str(again) == str(s.program)
     np.testing.assert_allclose(run_program(s.program, feeds())["y"], expected(), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_balanced_parts_cover_an_open_number_of_iterations(parts: int) -> None:
+    s = Schedule(program(dim("v", 0, 40, hint=6), dim("m", 0, 1 << 40, hint=11)))
+    v, f, e = s.loops("y")
+    s.reorder(v, e, f)
+    s.balance(v, parts, "o")
+    verify(s.program)
+    found = run_program(program_at(s.program, {"v": VERTICES, "m": EDGES}), feeds())["y"]
+    np.testing.assert_allclose(found, expected(), rtol=1e-6, atol=1e-6)
 
 
 def test_prefetched_rows_stay_inside() -> None:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from burnish.errors import DataError
 from burnish.gnn.data.csr import integers
-from burnish.gnn.data.graph import MASKS
 
+MASKS = ("train", "validation", "test")
 # Names of fields in files and objects of other programs.
 FIELDS: Mapping[str, tuple[str, ...]] = {
     "features": ("features", "feature", "x", "feat", "node_feat"),
@@ -81,13 +81,13 @@ def _as_mask(name: str, found: Any, vertices: int) -> Any:
 
 def array_of(value: Any) -> Any:
     """NumPy's view of a tensor of PyTorch; other values as they are."""
-    return value.detach().cpu().numpy() if hasattr(value, "detach") else value
+    return value.detach().cpu().numpy() if hasattr(value, "detach") and hasattr(value, "numpy") else value
 
 
-def weights_of(data: Any) -> NDArray[np.float32] | None:
+def weights_of(data: Any) -> NDArray[Any] | None:
     """Weights of a matrix's entries, None if each is one."""
     array = np.asarray(data)
-    return None if (array == 1).all() else array.astype(np.float32)
+    return None if (array == 1).all() else array.astype(np.float32) if array.dtype.kind == "b" else array
 
 
 def pair_of(edges: Any, name: str) -> tuple[Any, Any]:

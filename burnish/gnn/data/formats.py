@@ -1,4 +1,4 @@
-"""Readers of graphs: files of this and other programs, folders in the layout of OGB, objects of SciPy, PyG and DGL."""
+"""Readers of graphs: files of this and other programs, and folders in the layout of OGB."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from burnish.errors import DataError
 from burnish.gnn.data.csr import CSR, integers
 from burnish.gnn.data.fields import (
-    FIELDS,
-    array_of,
     arrays_of,
     fields_of,
     integer_of,
@@ -31,25 +29,19 @@ _SPLITS = {"train": "train", "validation": "valid", "test": "test"}  # files of 
 
 
 def read(source: Any, **options: Any) -> Graph:
-    """Graph of a path or an object. options: ``symmetrize``, ``self_loops``, ``duplicates`` of ``CSR.from_edges``.
+    """Graph of a path. options: ``symmetrize``, ``self_loops``, ``duplicates`` of ``CSR.from_edges``.
 
-    source: a path, or an object. Paths: a file that ``store.save`` wrote; ``.npz`` with ``edge_index`` (2, E),
-    ``source`` and ``target``, ``offsets`` and ``sources``, or a matrix that SciPy saved, and features, labels and masks
-    beside these; text of two numbers a line, and a weight; a folder in OGB's layout. Objects: a SciPy sparse matrix,
-    whose entry (i, j) is the edge i → j; a ``Data`` of PyG; a graph of DGL with ``ndata``. Raises OSError, DataError.
+    source: a file that ``store.save`` wrote; ``.npz`` with ``edge_index`` (2, E), ``source`` and ``target``,
+    ``offsets`` and ``sources``, or a matrix that SciPy saved, and features, labels and masks beside these; text of two
+    numbers a line, and a weight; a folder in OGB's layout; or a Graph, which is given back. What is in memory is for
+    ``Graph.of``. Raises OSError, DataError.
     """
     if isinstance(source, Graph):
         return source
     if isinstance(source, str | Path):
         return _read_path(Path(source), options)
-    if hasattr(source, "tocoo"):
-        return from_sparse(source, **options)
-    if hasattr(source, "ndata") and callable(getattr(source, "edges", None)):
-        return _from_dgl(source, options)
-    if hasattr(source, "edge_index"):
-        return _from_pyg(source, options)
     kind = f"{type(source).__module__}.{type(source).__qualname__}"
-    raise DataError(f"graph: found {kind}; allowed: a path, a sparse matrix of SciPy, Data of PyG, a graph of DGL")
+    raise DataError(f"graph: found {kind}; allowed: a path, or a Graph, which Graph.of makes of what is in memory")
 
 
 def _read_path(path: Path, options: dict[str, Any]) -> Graph:
@@ -87,15 +79,7 @@ def read_edges(path: str | Path, vertices: int | None = None, **options: Any) ->
     ends = whole_numbers(table[:, :2], f"'{path}': edges")
     count = vertices if vertices is not None else int(ends.max(initial=-1)) + 1
     weights = table[:, 2] if table.shape[1] == 3 else None
-    return Graph.from_edges(ends[:, 0], ends[:, 1], count, weights, **options)
-
-
-def from_sparse(matrix: Any, **options: Any) -> Graph:
-    """A graph from a square SciPy sparse matrix: entry (i, j) is the edge i → j; all ones are no weights."""
-    if matrix.shape[0] != matrix.shape[1]:
-        raise DataError(f"graph: found a matrix of shape {tuple(matrix.shape)}; allowed: a square one")
-    entries = matrix.tocoo()
-    return Graph.from_edges(entries.row, entries.col, matrix.shape[0], weights_of(entries.data), **options)
+    return Graph.of((ends[:, 0], ends[:, 1]), vertices=count, weights=weights, **options)
 
 
 def read_ogb(folder: str | Path, **options: Any) -> Graph:
@@ -128,7 +112,7 @@ def read_ogb(folder: str | Path, **options: Any) -> Graph:
     else:
         fields["labels"] = _optional(raw, "node-label")
     fields |= _splits(Path(folder) / "split")
-    return _graph(edges[:, 0], edges[:, 1], vertices, None, fields, options)
+    return Graph.of((edges[:, 0], edges[:, 1]), vertices=vertices, **fields, **options)
 
 
 def _splits(folder: Path) -> dict[str, NDArray[Any]]:
@@ -171,7 +155,7 @@ def _from_npz(path: Path, options: dict[str, Any]) -> Graph:
             "sources, or what SciPy saves"
         )
     vertices = _vertices(held, fields, source, target)
-    return _graph(source, target, vertices, given, fields, options)
+    return Graph.of((source, target), vertices=vertices, weights=given, **fields, **options)
 
 
 def _vertices(held: Mapping[str, Any], fields: Mapping[str, Any], source: Any, target: Any) -> int:
@@ -222,27 +206,6 @@ def _dense(held: Mapping[str, NDArray[Any]], path: Path) -> NDArray[np.float32]:
     out = np.zeros(shape, np.float32)
     out[rows, columns] = 1 if values is None else values
     return out
-
-
-def _from_pyg(data: Any, options: dict[str, Any]) -> Graph:
-    source, target = pair_of(array_of(data.edge_index), "edge_index")
-    fields = fields_of(lambda name: array_of(getattr(data, name, None)))
-    vertices = int(data.num_nodes if getattr(data, "num_nodes", None) is not None else len(fields["features"]))
-    return _graph(source, target, vertices, fields.pop("weights", None), fields, options)
-
-
-def _from_dgl(graph: Any, options: dict[str, Any]) -> Graph:
-    source, target = (array_of(ends) for ends in graph.edges())
-    fields = fields_of(lambda name: array_of(graph.ndata[name]) if name in graph.ndata else None)
-    weights = next((array_of(graph.edata[name]) for name in FIELDS["weights"] if name in graph.edata), None)
-    fields.pop("weights", None)
-    return _graph(source, target, int(graph.num_nodes()), weights, fields, options)
-
-
-def _graph(
-    source: Any, target: Any, vertices: int, weights: Any, fields: dict[str, Any], options: dict[str, Any]
-) -> Graph:
-    return Graph.from_edges(source, target, vertices, weights, **options, **vertex_fields(fields, vertices))
 
 
 def _named(folder: Path, name: str) -> Path | None:

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.arguments import typed
 from burnish.errors import DataError, ParameterError
 from burnish.gnn.data.csr import CSR, LARGEST, integers, inverse, permutation, readonly
+from burnish.gnn.data.fields import MASKS, vertex_fields
+from burnish.gnn.data.objects import edge_lists
 from burnish.gnn.data.rows import FeatureRows, Matrix, check_finite, check_range
 
-MASKS = ("train", "validation", "test")
 MOST_CLASSES = 1 << 16  # that labels tell by themselves, of graphs with fewer vertices
 
 Mask = NDArray[np.bool_]
@@ -202,23 +204,52 @@ class Graph:
         return Graph(csr, features, classes=self.classes, order=order, **taken)
 
     @classmethod
-    def from_edges(
+    @typed
+    def of(
         cls,
-        source: Any,
-        target: Any,
-        vertices: int,
-        weights: Any = None,
+        edges: Any,
+        features: Any = None,
+        labels: Any = None,
         *,
+        weights: Any = None,
+        vertices: int | None = None,
+        train: Any = None,
+        validation: Any = None,
+        test: Any = None,
+        classes: int = 0,
         symmetrize: bool = False,
         self_loops: str = "keep",
         duplicates: str = "remove",
-        **fields: Any,
     ) -> Graph:
-        """The graph of edges ``source[e] → target[e]`` in any order (``CSR.from_edges``), with these other fields."""
+        """A graph from edges in any order, as arrays or as an object of another library, and what belongs to vertices.
+
+        edges: integers (2, E), sources over targets, or (E, 2), a source and a target each, or a pair of arrays (E,);
+        a square SciPy sparse matrix of any format, whose entry (i, j) is the edge i → j and its values the weights,
+        none if all are one; a graph of NetworkX, directed or not, whose vertex i is the i-th of its nodes; ``Data`` of
+        PyTorch Geometric; a graph of DGL. What such an object holds under a usual name (``x``, ``y``, ``train_mask``,
+        ``edge_weight``, NetworkX's ``weight``, …) is taken where no argument says otherwise.
+
+        features: numbers (V, F), finite, dense or sparse. labels: integers (V,), -1 or NaN if unknown, or 0 and 1
+        (V, C) where a vertex may have several. weights: finite numbers (E,). train, validation, test: bool (V,), or
+        numbers of vertices. Each may be the name of an attribute of such an object, features several. vertices: V, by
+        default what the object, the features or the labels tell, else the largest number plus one. classes: as of
+        ``Graph``; symmetrize, self_loops, duplicates: as of ``CSR.from_edges``.
+
+        Raises DataError, which says what was found and where; ParameterError for options.
+
+        >>> graph = bn.gnn.Graph.of([(0, 1), (1, 2), (2, 0)], np.eye(3), [0, 1, 1], symmetrize=True)
+        >>> graph.vertices, graph.edges, graph.width, graph.classes
+        (3, 6, 3, 2)
+        """
+        held = edge_lists(edges)
+        given = {"features": features, "labels": labels, "train": train, "validation": validation, "test": test}
+        fields = {name: held.given(name, found) for name, found in given.items()}
+        count = held.count(fields) if vertices is None else vertices
         csr = CSR.from_edges(
-            source, target, vertices, weights, symmetrize=symmetrize, self_loops=self_loops, duplicates=duplicates
-        )
-        return cls(csr, **fields)
+            held.source, held.target, count, held.given("weights", weights), symmetrize=symmetrize,
+            self_loops=self_loops, duplicates=duplicates,
+        )  # fmt: skip
+        return cls(csr, classes=classes, **vertex_fields(fields, count))
 
     def facts(self) -> Mapping[str, Any]:
         """Sizes and what is worth knowing before training; JSON."""

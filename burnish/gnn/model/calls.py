@@ -73,7 +73,7 @@ def random_graph(features: int, weights: bool) -> Graph:
     source[0] = target[0]
     rows = rng.standard_normal((VERTICES, features)).astype(np.float32)
     given = rng.uniform(0.5, 1.5, EDGES) if weights else None
-    return Graph.from_edges(source, target, VERTICES, given, features=rows)
+    return Graph.of((source, target), rows, weights=given, vertices=VERTICES)
 
 
 def tensors_of(graph: Graph) -> tuple[Any, Any, Any]:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from burnish.gnn.data.csr import CSR, Weights
 from burnish.gnn.model.layers import STRUCTURES
-from burnish.gnn.model.models import Network
 
 
-def structures_of(network: Network, csr: CSR) -> dict[str, CSR]:
-    """The edges that the network's layers read, by structure; of the whole graph."""
-    return {name: _whole(name, csr) for name in network.structures}
+def structures_of(names: Iterable[str], csr: CSR) -> dict[str, CSR]:
+    """Structures of a whole graph, ``names`` of ``layers.STRUCTURES``, by name."""
+    return {name: _whole(name, csr) for name in names}
 
 
 def _whole(structure: str, csr: CSR) -> CSR:

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from burnish.base.arguments import typed
 from burnish.errors import DataError, ModelError
 from burnish.gnn.data.csr import CSR
 from burnish.gnn.data.graph import Graph
+from burnish.gnn.model.layers import STRUCTURES
 from burnish.gnn.model.models import FEATURES, LOOP, SCALE, Extents, Network, structure_names, weight_names
 from burnish.gnn.model.structures import structures_of
+from burnish.runtime.module import Module
 
 LABEL = "label"
 Batch = Mapping[str, np.ndarray]  # arrays by name, of :class:`burnish.fitting.data.Source`
@@ -21,11 +24,16 @@ UNKNOWN = -1
 
 def check_fits(network: Network, graph: Graph) -> None:
     """Raises DataError for a graph that the network does not take."""
+    check_features(graph, network.features)
+    check_weighted(network, graph.weights is not None)
+
+
+def check_features(graph: Graph, width: int) -> None:
+    """Raises DataError for a graph without features, or with another number of them than ``width``."""
     if graph.features is None:
         raise DataError("graph: found no features; allowed: a graph with features")
-    if graph.width != network.features:
-        raise DataError(f"graph: found {graph.width} features; allowed: {network.features}, as the network has")
-    check_weighted(network, graph.weights is not None)
+    if graph.width != width:
+        raise DataError(f"graph: found {graph.width} features; allowed: {width}, as the network has")
 
 
 def check_weighted(network: Network, weights: bool) -> None:
@@ -91,8 +99,8 @@ def scales_of(csr: CSR, bare: CSR, begin: int = 0) -> dict[str, np.ndarray]:
     return {SCALE: scale_of(np.diff(before[bare.offsets]), loops), LOOP: loops[:, None]}
 
 
-def structure_arrays(network: Network, structures: Mapping[str, CSR], csr: CSR) -> dict[str, np.ndarray]:
-    """Structure, weights and scale of a graph's edges ``csr`` by the names of the network's inputs."""
+def structure_arrays(structures: Mapping[str, CSR], csr: CSR, scaled: bool) -> dict[str, np.ndarray]:
+    """Structure, weights and, where they are ``scaled``, scale of a graph's edges ``csr`` by the names of inputs."""
     symmetric = extents_of(structures).symmetric
     found: dict[str, np.ndarray] = {}
     for name, own in structures.items():
@@ -101,15 +109,38 @@ def structure_arrays(network: Network, structures: Mapping[str, CSR], csr: CSR) 
         found |= zip(structure_names(name), arrays, strict=False)
         weights = [some.weights for some in (own, *(() if symmetric else (back,))) if some.weights is not None]
         found |= zip(weight_names(name), weights, strict=False)
-    return found | (scales_of(csr, structures["bare"]) if network.scaled else {})
+    return found | (scales_of(csr, structures["bare"]) if scaled else {})
 
 
 def inputs_of(network: Network, graph: Graph) -> tuple[Extents, dict[str, np.ndarray]]:
     """The extents of a graph and all inputs of the network but labels. Raises DataError."""
     check_fits(network, graph)
-    structures = structures_of(network, graph.csr)
-    found = structure_arrays(network, structures, graph.csr)
+    structures = structures_of(network.structures, graph.csr)
+    found = structure_arrays(structures, graph.csr, network.scaled)
     return extents_of(structures), {FEATURES: graph.rows(0, graph.vertices), **found}
+
+
+@typed
+def graph_inputs(module: Module, graph: Graph) -> dict[str, np.ndarray]:
+    """Inputs by name of a compiled graph network: ``module(**graph_inputs(module, graph))`` are a graph's logits.
+
+    ``module``: as ``done.compile()`` makes it of what ``bn.fit`` has trained, also saved and loaded. A graph of V
+    vertices, E edges and F features has ``x`` [V, F], float32; offsets [V + 1], int64, and sources [E], int32, of
+    in-edges, as they are or, where a layer wants it, without self loops (``bare``) or with one each (``loops``); their
+    weights [E], float32; and ``scale`` [V, 1] of GCN. Raises ModelError for another module, DataError for a graph that
+    does not fit.
+    """
+    specs = {spec.name: spec for spec in module.inputs}
+    names = [name for name in STRUCTURES if structure_names(name)[0] in specs]
+    if FEATURES not in specs or not names:
+        raise ModelError(f"module: found inputs {', '.join(specs)}; allowed: those of a graph network")
+    check_features(graph, int(specs[FEATURES].shape[1]))
+    weighted = weight_names(names[0])[0] in specs
+    if weighted != (graph.weights is not None):
+        has = "weights" if graph.weights is not None else "no weights"
+        raise DataError(f"graph: found {has} of edges; allowed: as in training, {'some' if weighted else 'none'}")
+    made = structure_arrays(structures_of(names, graph.csr), graph.csr, SCALE in specs)
+    return {FEATURES: graph.rows(0, graph.vertices)} | {name: a for name, a in made.items() if name in specs}
 
 
 def labels_of(graph: Graph, mask: np.ndarray | None) -> np.ndarray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,15 +12,42 @@ import numpy as np
 from burnish.base.arguments import typed
 from burnish.base.sizes import parse_budget
 from burnish.driver.api import compile
+from burnish.gnn.data.csr import LARGEST
 from burnish.gnn.data.graph import Graph
-from burnish.gnn.model.models import FEATURES, FIRST, Network
+from burnish.gnn.data.store import GraphFile
+from burnish.gnn.model.layers import STRUCTURES
+from burnish.gnn.model.models import FEATURES, FIRST, Extents, Network, gathered_bytes
 from burnish.gnn.model.program import build
 from burnish.gnn.run.blocked import BlockedStep
 from burnish.gnn.run.feeds import inputs_of
 from burnish.gnn.run.outofcore import shared_of
 from burnish.gnn.run.whole import loaded, within
+from burnish.graph.graph import Graph as Operators
+from burnish.loops.sizes import dim
 from burnish.runtime.module import Module
 from burnish.train.evaluation import without_dropout
+
+MOST_EDGES = 1 << 40  # of a compiled network
+
+
+def size_of(graph: Graph | str | Path) -> Extents:
+    """Vertices and edges of a graph or a .bngraph file, and whether edges have weights: what a module is made for."""
+    if isinstance(graph, Graph):
+        return Extents(graph.vertices, {STRUCTURES[0]: graph.edges}, weighted=graph.weights is not None)
+    file = GraphFile.open(graph)
+    return Extents(file.vertices, {STRUCTURES[0]: file.edges}, weighted="weights" in file.sections)
+
+
+def open_model(network: Network, like: Extents) -> Operators:
+    """The network in its form of inference, for graphs of any size; kernels are scheduled for one ``like`` this.
+
+    It reads in-edges only: those of out-edges are for gradients, and stand for them where layers name both.
+    """
+    edges = max(like.edges.values())
+    counts = {name: dim(f"edges_{name}", 0, MOST_EDGES, hint=edges) for name in network.structures}
+    vertices = dim("vertices", 1, LARGEST, hint=max(like.vertices, 1))
+    open_extents = Extents(vertices, counts, symmetric=True, weighted=like.weighted)
+    return without_dropout(network.graph(open_extents, partial(gathered_bytes, like)))
 
 
 @typed

@@ -96,7 +96,7 @@ def shared_of(network: Network, graph: Graph | str | Path, block: int | None = N
     if labelled:
         check_labels(network, graph)
     blocks = blocks_of(graph.vertices, block_rows(graph.vertices, graph.width, block))
-    structures = structures_of(network, graph.csr)
+    structures = structures_of(network.structures, graph.csr)
     symmetric = all(csr.symmetric for csr in structures.values())
     edges: dict[str, Edges] = {}
     for name, csr in structures.items():

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from burnish.loops.sizes import hinted, is_size
 from burnish.ops.native.ordering import SORTABLE
 from burnish.ops.operator import NativeCall, TensorType
@@ -22,12 +24,14 @@ def _within(start: int, step: int, count: int, extent: int) -> tuple[int, int]:
 
 
 def _window_places(
-    x: Any, out: Any, best: Any, k0: int, k1: int, k2: int, s0: int, s1: int, s2: int, p0: int, p1: int, p2: int,
-    d0: int, d1: int, d2: int, column_major: int, begin: int, end: int,
-) -> None:  # fmt: skip
+    x: Any, out: Any, best: Any, window: Any, p0: int, p1: int, p2: int, column_major: int, begin: int, end: int
+) -> None:
     """Channels [channels, D, H, W] and the flat positions of the greatest elements of their windows; ``best``: those
-    of a row of windows, in which a tap is that of all of them.
+    of a row of windows, in which a tap is that of all of them. ``window`` [3, 3]: extents, strides and dilations.
     """
+    k0, k1, k2 = window[0, 0], window[0, 1], window[0, 2]
+    s0, s1, s2 = window[1, 0], window[1, 1], window[1, 2]
+    d0, d1, d2 = window[2, 0], window[2, 1], window[2, 2]
     n0, n1, n2 = x.shape[1], x.shape[2], x.shape[3]
     for channel in range(begin, end):
         for i in range(out.shape[1]):
@@ -67,10 +71,10 @@ def max_pool_indices_call(
     ones, rest = (1,) * (RANK - rank), (0,) * (RANK - rank)
     channels = shape[0] * shape[1]
     views = (((channels, *ones, *shape[2:]), dtype), ((channels, *ones, *attrs["size"]), "int64"))
-    places = (*ones, *attrs["kernel"]), (*ones, *attrs["strides"]), (*rest, *attrs["pads"][:rank])
-    numbers = (*places[0], *places[1], *places[2], *ones, *attrs["dilations"], int(attrs["column_major"]))
+    window = np.array([(*ones, *attrs[name]) for name in ("kernel", "strides", "dilations")], np.int64)
+    numbers = (*rest, *attrs["pads"][:rank], int(attrs["column_major"]))
     work = hinted(channels) * prod(map(hinted, attrs["size"])) * prod(attrs["kernel"])
-    return NativeCall(_window_places, views, numbers, channels, work, (((attrs["size"][-1],), dtype),))
+    return NativeCall(_window_places, views, numbers, channels, work, (((attrs["size"][-1],), dtype),), (window,))
 
 
 # --- regions ----------------------------------------------------------------------------------------------------------

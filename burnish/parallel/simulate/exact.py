@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ from burnish.parallel.simulate.loads import add_compute, add_edge
 from burnish.parallel.simulate.paths import is_covered, tails
 from burnish.parallel.simulate.sharing import SOURCE, TARGET, partners
 from burnish.parallel.simulate.simulate import Choice, Simulator
-from burnish.parallel.simulate.state import OVERFLOW, Checkpoints, SimulationState, Trace
+from burnish.parallel.simulate.state import OVERFLOW, SimulationArrays
 from burnish.parallel.simulate.weight_sums import synchronization
 
 Array = NDArray[np.generic]
@@ -71,6 +72,25 @@ def optimum(simulator: Simulator, known: Choice, seconds: float = 60.0) -> BestS
     )  # fmt: skip
 
 
+class PrefixBounds(NamedTuple):
+    """Bounds of a search in ns; row i is of the first i operations. ``work``: least work of the operations from each
+    on; ``rest``: least time between the forward and the backward task of each; ``load``: of resources; ``after``: of
+    sums after the step; ``end``, ``up``: by part, the end of the forward task, and from the beginning of the backward
+    task to the end of the step; ``head``, ``late``: by device, before its first task, and behind its last one;
+    ``alone``: sums of gradients for weights of a single operation, by its configurations.
+    """
+
+    work: Array
+    rest: Array
+    load: Array
+    after: Array
+    end: Array
+    up: Array
+    head: Array
+    late: Array
+    alone: Array
+
+
 class _Search:
     """The state of a search, which is run slice by slice."""
 
@@ -84,17 +104,15 @@ class _Search:
         self.numbers = problem.space.count.astype(np.int64)
         self.counters = np.zeros(5, np.int64)
         self.counters[BEST] = simulator.full(known)
-        self.work, self.rest = _least(simulator)
         integers = np.int64
         width = max(t.places.shape[1], 1)
-        self.load = np.zeros((count + 1, resources), integers)
-        self.after = np.zeros(count + 1, integers)
-        self.end, self.up = np.zeros((2, count, width), integers)
-        self.head, self.late = np.full((2, count + 1, devices), _FAR)
         groups = len(problem.weights.nbytes)
         sync, hop = np.zeros((groups, resources + 1), integers), np.zeros((len(problem.model.edges), 2), integers)
         self.known = Known(np.zeros(resources, integers), sync, hop, np.zeros((count, 2), integers))
-        self.alone = self._sums_alone()
+        self.bounds = PrefixBounds(
+            *_least(simulator), np.zeros((count + 1, resources), integers), np.zeros(count + 1, integers),
+            *np.zeros((2, count, width), integers), *np.full((2, count + 1, devices), _FAR), self._sums_alone(),
+        )  # fmt: skip
 
     def _sums_alone(self) -> NDArray[np.int64]:
         """Gradient sums for weights of a single operation, as :func:`synchronization` gives them, by its
@@ -118,9 +136,8 @@ class _Search:
         own = self.simulator
         while True:
             found = descend(
-                self.t, self.first, self.numbers, self.choice, self.best, self.counters, self.work, self.rest,
-                self.load, self.after, self.end, self.up, self.head, self.late, self.alone, self.known, own.state,
-                own.no_checkpoints, own.no_trace, own.room, _SLICE,
+                self.t, self.first, self.numbers, self.choice, self.best, self.counters, self.bounds, self.known,
+                own.arrays(own.no_checkpoints), _SLICE,
             )  # fmt: skip
             if found != OVERFLOW:
                 return int(found)
@@ -165,20 +182,9 @@ def descend(
     choice: Array,
     best: Array,
     counters: Array,
-    work: Array,
-    rest: Array,
-    load: Array,
-    after: Array,
-    end: Array,
-    up: Array,
-    head: Array,
-    late: Array,
-    alone: Array,
+    bounds: PrefixBounds,
     known: Known,
-    s: SimulationState,
-    none: Checkpoints,
-    trace: Trace,
-    room: SimulationScratch,
+    w: SimulationArrays,
     limit: int,
 ) -> int:
     """Looks at ``limit`` partial strategies more; DONE when there are none, AGAIN else, or OVERFLOW of the heap.
@@ -204,9 +210,7 @@ def descend(
             return AGAIN
         looked += 1
         counters[NODES] += 1
-        if not may_be_better(
-            t, first, choice, i, counters[BEST], work, rest, load, after, end, up, head, late, alone, known.sync, room
-        ):
+        if not may_be_better(t, first, choice, i, counters[BEST], bounds, known.sync, w.scratch):
             choice[i] += 1
             continue
         if i < count - 1:
@@ -215,11 +219,11 @@ def descend(
         # A whole strategy within all bounds. It is simulated only as far as it can beat the best: sums after the step
         # are no part of a simulation, hence `added`.
         counters[LEAVES] += 1
-        added = after[count]
+        added = bounds.after[count]
         for r in range(known.load.size):
-            known.load[r] = load[count, r]
+            known.load[r] = bounds.load[count, r]
         tails(t, choice, known.sync, known.hop, known.tail)
-        result = walk.simulate(t, choice, s, known, known.tail, counters[BEST] - 1 - added, 0, none, trace, room)
+        result = walk.simulate(t, choice, known, known.tail, counters[BEST] - 1 - added, 0, w)
         # The same leaf is tried again with a larger heap: choice[i] has not been counted up.
         if result == OVERFLOW:
             counters[DEPTH] = i
@@ -241,19 +245,13 @@ def may_be_better(
     choice: Array,
     i: int,
     best: int,
-    work: Array,
-    rest: Array,
-    load: Array,
-    after: Array,
-    end: Array,
-    up: Array,
-    head: Array,
-    late: Array,
-    alone: Array,
+    bounds: PrefixBounds,
     sync: Array,
     room: SimulationScratch,
 ) -> bool:
     """Whether a strategy that begins with ``choice[: i + 1]`` may take less than ``best``; decides operation i."""
+    load, after, end, up = bounds.load, bounds.after, bounds.end, bounds.up
+    head, late = bounds.head, bounds.late
     c = choice[i]
     devices = t.kind.size
     # Bound 1, loads: what each resource has to do for the operations decided so far; it can only grow.
@@ -275,7 +273,7 @@ def may_be_better(
             continue  # what its sums take is known once all that read the weights are decided
         if t.member_pointer[g + 1] - t.member_pointer[g] == 1:
             for r in range(sync.shape[1]):
-                sync[g, r] = alone[g, c - first[i], r]
+                sync[g, r] = bounds.alone[g, c - first[i], r]
         else:
             synchronization(t, g, choice, sync, room.holders)
         after[i + 1] += sync[g, own.size]
@@ -291,7 +289,7 @@ def may_be_better(
         if r < devices:
             total += own[r]
     # The operations that follow do at least their least work, at best spread evenly over all devices.
-    if (total + work[i + 1]) // devices >= bound:
+    if (total + bounds.work[i + 1]) // devices >= bound:
         return False
     # Bound 2, paths without any wait: `end` is the earliest end of a part's forward task, `up` the least time from the
     # beginning of its backward task to the end of the step. `rest` lies between them, in operations not yet decided.
@@ -320,7 +318,7 @@ def may_be_better(
                 back = max(back, up[p, room.found[n]] + again)
         end[i, k] = ready + t.time[d, 0, t.kind[x]]
         up[i, k] = back + t.time[d, 1, t.kind[x]]
-        if end[i, k] + rest[i] + up[i, k] >= bound:
+        if end[i, k] + bounds.rest[i] + up[i, k] >= bound:
             return False
         # Bound 3: no task of device x begins before `head`, and at least `late` follows its last one.
         head[i + 1, x] = min(head[i + 1, x], ready)

@@ -16,9 +16,10 @@ from burnish.errors import PlanError
 from burnish.parallel.simulate import core, loads, paths, walk
 from burnish.parallel.simulate.memory import device_bytes
 from burnish.parallel.simulate.memory_peak import peak_bytes
-from burnish.parallel.simulate.state import EXCEEDED, OVERFLOW, Checkpoints, SimulationState, Trace
+from burnish.parallel.simulate.state import EXCEEDED, OVERFLOW, Checkpoints, SimulationArrays, SimulationState, Trace
 from burnish.parallel.simulate.taskgraph import Problem
 from burnish.parallel.simulate.timeline import Timeline, timeline_of
+from burnish.parallel.simulate.walk import MoveLists, WalkArrays
 
 Choice = NDArray[np.int32]
 CHECKPOINTS = 48  # of a step; each a copy of what all tasks wait for
@@ -100,6 +101,11 @@ class Simulator:
             np.zeros((count, heap), integers), np.zeros((count, heap), integers), np.zeros((count, 3), integers),
         )  # fmt: skip
 
+    def arrays(self, checkpoints: Checkpoints | None, trace: Trace | None = None) -> SimulationArrays:
+        """What a compiled simulation works in, of the heap as large as it is now."""
+        assert checkpoints is not None, "a start makes them"
+        return SimulationArrays(self.state, checkpoints, self.no_trace if trace is None else trace, self.room)
+
     def _retried(self, attempt: Any) -> Any:
         """The result of a compiled call, repeated with a larger heap while it overflows."""
         while (result := attempt()) == OVERFLOW:
@@ -124,10 +130,9 @@ class Simulator:
     def _simulate(self, choice: Choice, bound: int, trace: Trace) -> int:
         return int(
             walk.simulate(
-                self.t, choice, self.state, self._changed, self._changed.tail, bound, 0, self.no_checkpoints, trace,
-                self.room,
+                self.t, choice, self._changed, self._changed.tail, bound, 0, self.arrays(self.no_checkpoints, trace)
             )
-        )  # fmt: skip
+        )
 
     def _analyse(self, choice: Choice) -> int:
         """Loads and synchronization of a strategy; returns the nanoseconds that are added after the step."""
@@ -209,9 +214,8 @@ class Simulator:
             return length
         self._prepare(int(self.state.scalars[1]))
         time = walk.simulate(
-            self.t, choice, self.state, self._known, self._changed.tail, walk.UNLIMITED, self._every, self._ck,
-            self.no_trace, self.room,
-        )  # fmt: skip
+            self.t, choice, self._known, self._changed.tail, walk.UNLIMITED, self._every, self.arrays(self._ck)
+        )
         self._first = self.state.first.copy()
         return int(time) + after if time >= 0 else int(time)
 
@@ -247,8 +251,8 @@ class Simulator:
             made[:] = mine
         return int(
             walk.propose(
-                self.t, self._current, new, ops, self.state, self._first, self._known, self._changed, limit,
-                self._every, self._ck, self.no_trace, self.room, self._counters, limit < walk.UNLIMITED,
+                self.t, self._current, new, ops, limit, self._every, limit < walk.UNLIMITED,
+                WalkArrays(self._known, self._changed, self._first, self._counters), self.arrays(self._ck),
             )
         )  # fmt: skip
 
@@ -280,6 +284,7 @@ class Simulator:
         chosen = [[i] for i in range(self._count)] if moves is None else [list(m) for m in moves]
         flat = np.array([i for move in chosen for i in move], np.int64)
         pointer = np.cumsum([0, *map(len, chosen)]).astype(np.int64)
+        lists = MoveLists(self.problem.space.first, self.problem.space.count, flat, pointer)
         best = current.copy()
         result = (OVERFLOW, 0)
         while result[0] == OVERFLOW:
@@ -287,10 +292,9 @@ class Simulator:
             begun = current.copy()
             self.start(begun)
             result = walk.metropolis(
-                self.t, begun, self.problem.space.first, self.problem.space.count, flat, pointer, proposals,
-                temperature, seed, stop, self.state, self._known, self._changed, self._every if resume else 0,
-                self._ck, self.no_trace, self.room, self._counters, best, begun.copy(),
-                np.zeros(len(begun), np.int64),
+                self.t, begun, lists, proposals, temperature, seed, self._every if resume else 0, stop, best,
+                begun.copy(), WalkArrays(self._known, self._changed, np.zeros(len(begun), np.int64), self._counters),
+                self.arrays(self._ck),
             )  # fmt: skip
             if result[0] == OVERFLOW:
                 self.room.inside[:] = False

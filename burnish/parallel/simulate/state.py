@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from burnish.base.jit import njit
-from burnish.parallel.simulate.core import BEFORE, IN, OUT, PARTS, SPLIT, WEIGHT, ProblemArrays
+from burnish.parallel.simulate.core import BEFORE, IN, OUT, PARTS, SPLIT, WEIGHT, ProblemArrays, SimulationScratch
 from burnish.parallel.simulate.sharing import SOURCE, TARGET, Array, count
 
 EXCEEDED, OVERFLOW = -1, -2  # results in place of a time: over the limit; the heap is too small
@@ -53,6 +53,15 @@ class Trace(NamedTuple):
     resource: Array
     start: Array
     end: Array
+
+
+class SimulationArrays(NamedTuple):
+    """Arrays of a simulation: its state, the checkpoints and the trace that it keeps, and scratch."""
+
+    state: SimulationState
+    checkpoints: Checkpoints
+    trace: Trace
+    scratch: SimulationScratch
 
 
 @njit(cache=True, inner=True)

@@ -7,7 +7,7 @@ Source: thesis-jia section 3.5; algorithms 1 and 2 (delta simulation), here by r
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,8 @@ from burnish.parallel.simulate.state import (
     OVERFLOW,
     UNLIMITED,
     Checkpoints,
+    SimulationArrays,
     SimulationState,
-    Trace,
     begin,
     fill,
     gradients_of,
@@ -45,23 +45,42 @@ from burnish.parallel.simulate.state import (
 ACCEPTED, TRIED, SKIPPED, EVENTS = range(4)  # counters of a walk
 
 
+class MoveLists(NamedTuple):
+    """Moves of a walk: move m gives ``operations[pointer[m] : pointer[m + 1]]`` the same of their configurations, which
+    are ``numbers[i]`` from ``first[i]`` on for operation i.
+    """
+
+    first: Array
+    numbers: Array
+    operations: Array
+    pointer: Array
+
+
+class WalkArrays(NamedTuple):
+    """Arrays of a walk: what is known of the current strategy and of the proposed one; when each operation first ran,
+    (operations,); counters.
+    """
+
+    known: Known
+    changed: Known
+    first: Array
+    counters: Array
+
+
 @njit(cache=True, counted=False)
 def simulate(
     t: ProblemArrays,
     choice: Array,
-    s: SimulationState,
     known: Known,
     tail: Array,
     limit: int,
     every: int,
-    ck: Checkpoints,
-    trace: Trace,
-    room: SimulationScratch,
+    w: SimulationArrays,
 ) -> int:
     """A full simulation of a strategy, of which load and sums are ``known``. See :func:`events.drive`."""
-    if not begin(t, choice, s, known.load, room.w):
+    if not begin(t, choice, w.state, known.load, w.scratch.w):
         return OVERFLOW
-    return drive(t, choice, s, known.sync, tail, limit, every, ck, trace, room)
+    return drive(t, choice, w.state, known.sync, tail, limit, every, w.checkpoints, w.trace, w.scratch)
 
 
 @njit(cache=True, inner=True)
@@ -155,23 +174,19 @@ def propose(
     old: Array,
     new: Array,
     ops: Array,
-    s: SimulationState,
-    first: Array,
-    known: Known,
-    changed: Known,
     limit: int,
     every: int,
-    ck: Checkpoints,
-    trace: Trace,
-    room: SimulationScratch,
-    counters: Array,
     stop: bool,
+    own: WalkArrays,
+    w: SimulationArrays,
 ) -> int:
     """The time of ``new``, which is ``old`` but for ``ops``; EXCEEDED over ``limit``.
 
-    ``changed`` comes in as what is known of the old strategy and leaves as that of the new one; ``every`` 0: without
-    resuming; ``stop``: whether the limit is used before the simulation has ended.
+    ``own.changed`` comes in as what is known of the old strategy and leaves as that of the new one; ``every`` 0:
+    without resuming; ``stop``: whether the limit is used before the simulation has ended.
     """
+    s, ck, room = w.state, w.checkpoints, w.scratch
+    known, changed, counters = own.known, own.changed, own.counters
     change_loads(t, old, new, ops, changed, room)
     after = 0
     for g in range(changed.sync.shape[0]):
@@ -192,14 +207,14 @@ def propose(
         changed.tail[:] = 0
     began = 0
     if every > 0 and ck.scalars[0, 0] >= 0:
-        z = resume_point(t, ops, first, every, ck)
+        z = resume_point(t, ops, own.first, every, ck)
         fits = resume(t, old, new, ops, s, changed.load, known.load, ck, z, room)
         began = s.scalars[1]
     else:
         fits = begin(t, new, s, changed.load, room.w)
     if not fits:
         return OVERFLOW
-    time = drive(t, new, s, changed.sync, changed.tail, bound, 0, ck, trace, room)
+    time = drive(t, new, s, changed.sync, changed.tail, bound, 0, ck, w.trace, room)
     counters[EVENTS] += s.scalars[1] - began
     if time < 0:
         return time
@@ -227,33 +242,24 @@ def put_known(to: Known, known: Known) -> None:
 def metropolis(
     t: ProblemArrays,
     choice: Array,
-    first_number: Array,
-    numbers: Array,
-    moves: Array,
-    move_pointer: Array,
+    moves: MoveLists,
     proposals: int,
     temperature: float,
     seed: int,
-    stop: bool,
-    s: SimulationState,
-    known: Known,
-    changed: Known,
     every: int,
-    ck: Checkpoints,
-    trace: Trace,
-    room: SimulationScratch,
-    counters: Array,
+    stop: bool,
     best: Array,
     new: Array,
-    first: Array,
+    own: WalkArrays,
+    w: SimulationArrays,
 ) -> tuple[Any, Any]:
     """Proposals at one temperature, from ``choice``, which becomes the last accepted strategy, ``best`` the best.
 
     A time T is accepted with probability exp((now - T) / (temperature * now)). Returns the times of both, at least
-    one proposal later; OVERFLOW
-    where the heap is too small (nothing is lost: ``choice`` and ``best`` hold the walk so far). ``new``: the same as
-    ``choice``; ``first``: room for when each operation first ran, (operations,).
+    one proposal later; OVERFLOW where the heap is too small (nothing is lost: ``choice`` and ``best`` hold the walk so
+    far). ``new``: the same as ``choice``.
     """
+    known, changed, counters, room = own.known, own.changed, own.counters, w.scratch
     np.random.seed(seed)
     loads(t, choice, known, room)
     put_known(changed, known)
@@ -266,25 +272,25 @@ def metropolis(
         # Checkpoints are those of the current strategy: new ones are taken once it has changed, not at each proposal.
         if moved and (every > 0 or now == UNLIMITED):
             known.tail[:] = 0
-            time = simulate(t, choice, s, known, known.tail, UNLIMITED, every, ck, trace, room)
+            time = simulate(t, choice, known, known.tail, UNLIMITED, every, w)
             if time < 0:
                 return time, least
             for g in range(known.sync.shape[0]):
                 time += known.sync[g, known.sync.shape[1] - 1]
             now, moved = time, False
-            put(first, s.first)
+            put(own.first, w.state.first)
             if now < least:
                 least = now
                 put(best, choice)
         # All three numbers are drawn before anything is simulated: a seed gives the same walk with and without stopping
         # or resuming.
         u = np.random.random()
-        move = np.random.randint(0, move_pointer.size - 1)
-        ops = moves[move_pointer[move] : move_pointer[move + 1]]
-        number = np.random.randint(0, numbers[ops[0]])
+        move = np.random.randint(0, moves.pointer.size - 1)
+        ops = moves.operations[moves.pointer[move] : moves.pointer[move + 1]]
+        number = np.random.randint(0, moves.numbers[ops[0]])
         different = False
         for i in ops:
-            new[i] = first_number[i] + number
+            new[i] = moves.first[i] + number
             different = different or new[i] != choice[i]
         counters[TRIED] += 1
         if not different:
@@ -293,9 +299,7 @@ def metropolis(
         limit = np.int64(now * (1.0 - temperature * np.log(max(u, 1e-300))))
         for i in ops:
             room.inside[i] = True
-        time = propose(
-            t, choice, new, ops, s, first, known, changed, limit, every, ck, trace, room, counters, stop
-        )  # fmt: skip
+        time = propose(t, choice, new, ops, limit, every, stop, own, w)
         for i in ops:
             room.inside[i] = False
         if time == OVERFLOW:
