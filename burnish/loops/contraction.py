@@ -44,7 +44,7 @@ class Contraction:
 
     @property
     def loads(self) -> tuple[Load, Load] | None:
-        """What the factors load, padding or not, if each loads one element."""
+        """Loads of the factors, padded or not, if each has one."""
         a, b = map(loads, self.factors)
         return (a[0], b[0]) if len(a) == len(b) == 1 else None
 

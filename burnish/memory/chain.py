@@ -63,7 +63,7 @@ class ChainTable:
         return ([0] if np.isfinite(seconds[0]) else []) + better
 
     def chosen(self, first: int, last: int, slots: int) -> int:
-        """What the fastest plan of stages ``first`` to ``last`` does at first: KEEP_ALL, or the stage to cut before."""
+        """First choice of the fastest plan of stages ``first`` to ``last``: KEEP_ALL, or the stage to cut before."""
         return int(self._choice[first, min(last - first, self.longest), slots])
 
 
