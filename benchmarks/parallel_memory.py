@@ -25,10 +25,9 @@ from burnish.parallel.model.presets import machine
 from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import splits_of
-from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
-from burnish.parallel.programs.ranks import compile_ranks
+from burnish.parallel.programs.ranks import compile_ranks, kept_bytes, rank_memory
 from burnish.parallel.simulate.baselines import data_parallel
-from burnish.parallel.simulate.memory_programs import program_bytes
+from burnish.parallel.simulate.memory import program_bytes
 from burnish.parallel.simulate.search import PlanObjective, search
 from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.taskgraph import Problem

@@ -104,14 +104,10 @@ def test_modules_of_boosting_import_each_other_in_no_circle() -> None:
 
 
 def test_modules_outside_of_boosting_import_each_other_in_no_circle() -> None:
-    """Also for types alone; but for a package and its own modules, where the package holds their public names, and the
-    executable, which its verifier sees as it is made.
-    """
+    """Also for types alone; but for a package and its own modules, where the package holds their public names."""
     imports = {name: used for name, used in module_imports(HOUSE).items() if not name.startswith("burnish.boost")}
     packages = {name for name in imports if any(other.startswith(name + ".") for other in imports)}
-    assert circles({name: used - packages for name, used in imports.items() if name not in packages}) == {
-        frozenset({"burnish.runtime.executable", "burnish.runtime.verify"})
-    }
+    assert circles({name: used - packages for name, used in imports.items() if name not in packages}) == set()
 
 
 def test_circles_of_imports_are_found() -> None:

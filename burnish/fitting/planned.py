@@ -39,8 +39,7 @@ from burnish.parallel.programs.calibration import LaunchConfig, calibrate, optim
 from burnish.parallel.programs.micro import micro_graph
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.programs.plans import Stages, TensorSplits, splits_of, stages_of
-from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
-from burnish.parallel.programs.ranks import Settings
+from burnish.parallel.programs.ranks import Settings, kept_bytes, plan_memory
 from burnish.parallel.simulate.baselines import data_parallel, expert, model_parallel
 from burnish.parallel.simulate.bound import lower_bound
 from burnish.parallel.simulate.search import PlanObjective

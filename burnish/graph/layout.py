@@ -59,22 +59,7 @@ def choose_layouts(
             ]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
-    written = [group for group in groups if group.outputs[0] in chosen]
-    while rows := {g.outputs[0] for g in written if _adds_ragged_rows(graph, g, chosen, lanes)} & chosen:
-        chosen -= rows
     return {name: blocked(lanes) for name in chosen}
-
-
-def _adds_ragged_rows(graph: Graph, group: Group, chosen: Collection[str], lanes: int) -> bool:
-    """Whether what follows a convolution reads a row-major image whose channels are no whole blocks: a kernel that
-    stores whole blocks would read beyond its end.
-    """
-    anchor, shape = group.anchor, graph.types[group.outputs[0]].shape
-    if anchor is None or not has_pixels(graph, anchor) or not shape[1] % lanes:
-        return False
-    read = {name for node in group.nodes if node is not anchor for name in node.inputs} & {*group.inputs}
-    rows = read - {*chosen} - graph.constants.keys()
-    return any(graph.types[name].shape[1:2] == shape[1:2] and len(graph.types[name].shape) == 4 for name in rows)
 
 
 def _contracts_images(graph: Graph, group: Group) -> bool:

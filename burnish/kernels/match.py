@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from burnish.kernels.task import KernelTask, is_sum_of_products
-from burnish.loops.expr import Call, Const, Load, Reduce, Var
+from burnish.kernels.task import KernelTask
+from burnish.loops.contraction import Contraction, contraction, literal_factor
+from burnish.loops.expr import Const, Load, Reduce, Var
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads
-from burnish.ops.classify import is_literal_map
 
 
 def only_reduction(task: KernelTask) -> Tensor | None:
@@ -19,18 +19,12 @@ def only_reduction(task: KernelTask) -> Tensor | None:
     return found[0] if len(found) == 1 and len(task.outputs) == 1 else None
 
 
-def _factors(anchor: Tensor, weight: Tensor) -> tuple[Load, Load] | None:
-    """The loads of the data and of the weight that ``anchor`` multiplies and sums; None where it reads more."""
-    found = loads(anchor.body.body) if isinstance(anchor.body, Reduce) else []
-    if len(found) != 2 or weight.name not in (found[0].buffer.name, found[1].buffer.name):
+def _factors(found: Contraction | None, weight: Tensor) -> tuple[Load, Load] | None:
+    """The loads of the data and of the weight that a contraction multiplies; None where it reads more."""
+    pair = found.loads if found else None
+    if pair is None or weight.name not in (pair[0].buffer.name, pair[1].buffer.name):
         return None
-    return (found[0], found[1]) if found[1].buffer.name == weight.name else (found[1], found[0])
-
-
-def _vectorizes(anchor: Tensor) -> bool:
-    """Whether a sum is of float32 numbers, or of products of words of four bytes, which are as wide."""
-    words = isinstance(anchor.body, Reduce) and isinstance(anchor.body.body, Call)
-    return anchor.dtype == ("int32" if words else "float32")
+    return pair if pair[1].buffer.name == weight.name else (pair[1], pair[0])
 
 
 class Convolution(NamedTuple):
@@ -64,13 +58,14 @@ def convolution(task: KernelTask, weight: Tensor | None) -> Convolution | None:
     Its weight is indexed by the output channel and the reduction alone: by channel, row and column of the window.
     """
     conv = only_reduction(task)
-    if conv is None or weight is None or conv is not task.anchor() or not isinstance(conv.body, Reduce):
+    found = contraction(conv)
+    if conv is None or weight is None or found is None or not found.in_lanes:
         return None
-    factors = _factors(conv, weight)
-    if factors is None or not _vectorizes(conv) or len(conv.shape) != 4 or len(task.outputs[0].shape) != 4:
+    factors = _factors(found, weight)
+    if factors is None or conv is not task.anchor() or not len(conv.shape) == len(task.outputs[0].shape) == 4:
         return None
     data, taps = factors
-    moved = taps.indices == (conv.axes[1], *(axis.var for axis in conv.body.axes))
+    moved = taps.indices == (conv.axes[1], *(axis.var for axis in found.reduced))
     return Convolution(conv, weight, data) if moved and len(weight.shape) == len(data.indices) == 4 else None
 
 
@@ -103,22 +98,21 @@ def weight_gradient(task: KernelTask) -> WeightGradient | None:
     Rows and columns of the data are affine in those of the adjoint and in those of the window, in one each.
     """
     sums = only_reduction(task)
-    if sums is None or sums is not task.anchor() or not isinstance(sums.body, Reduce):
+    found = contraction(sums)
+    if sums is None or found is None or sums is not task.anchor() or sums.dtype != "float32" or len(sums.shape) != 4:
         return None
-    if sums.dtype != "float32" or len(sums.shape) != 4 or not is_sum_of_products(sums):
-        return None
-    found = loads(sums.body.body)
-    axes = {axis.var: number for number, axis in enumerate(sums.body.axes)}
-    own = (x for x in found if len(x.indices) == 4 and x.indices[1] == sums.axes[0] and _at_positions(x, axes))
+    pair = found.loads or ()
+    axes = {axis.var: number for number, axis in enumerate(found.reduced)}
+    own = (x for x in pair if len(x.indices) == 4 and x.indices[1] == sums.axes[0] and _at_positions(x, axes))
     seed = next(own, None)
-    if len(found) != 2 or seed is None:
+    if not pair or seed is None:
         return None
-    data = found[1] if found[0] is seed else found[0]
+    data = pair[1] if pair[0] is seed else pair[0]
     if len(data.indices) != 4 or data.indices[0] != seed.indices[0] or data.buffer.name == seed.buffer.name:
         return None
     pairs = zip(data.indices[2:], seed.indices[2:], sums.axes[2:], strict=True)
     moved = all(free_vars(i) <= free_vars(position) | {k.name} for i, position, k in pairs)
-    reduced = tuple(next(d for d in (0, 2, 3) if seed.indices[d] == axis.var) for axis in sums.body.axes)
+    reduced = tuple(next(d for d in (0, 2, 3) if seed.indices[d] == axis.var) for axis in found.reduced)
     return WeightGradient(sums, seed, data, reduced) if moved and {0, 2} & {*reduced} else None
 
 
@@ -133,19 +127,21 @@ def _at_positions(load: Load, axes: Mapping[Var, int]) -> bool:
 
 def is_phased(anchor: Tensor, weight: Tensor) -> bool:
     """Whether each phase of a position is convolved with taps of its own: [N, O, SH, SW, QH, QW], [O, SH, SW, D, …]."""
-    factors = _factors(anchor, weight)
-    if factors is None or not isinstance(anchor.body, Reduce) or len(anchor.shape) != 6 or len(weight.shape) != 6:
+    found = contraction(anchor)
+    factors = _factors(found, weight)
+    if found is None or factors is None or len(anchor.shape) != 6 or len(weight.shape) != 6:
         return False
-    return factors[1].indices == (*anchor.axes[1:4], *(axis.var for axis in anchor.body.axes))
+    return factors[1].indices == (*anchor.axes[1:4], *(axis.var for axis in found.reduced))
 
 
 def is_pixel(anchor: Tensor, weight: Tensor) -> bool:
     """Whether one pixel is multiplied with a whole window, each element of which gives a position of the output."""
-    factors = _factors(anchor, weight)
-    if factors is None or not isinstance(anchor.body, Reduce) or len(anchor.shape) != 4 or len(weight.shape) != 4:
+    found = contraction(anchor)
+    factors = _factors(found, weight)
+    if found is None or factors is None or len(anchor.shape) != 4 or len(weight.shape) != 4:
         return False
     data, taps = factors
-    single = len(anchor.body.axes) == 1 and all(isinstance(i, Const) for i in data.indices[2:])
+    single = len(found.reduced) == 1 and all(isinstance(i, Const) for i in data.indices[2:])
     return single and all(v.name in free_vars(i) for v, i in zip(anchor.axes[2:], taps.indices[2:], strict=True))
 
 
@@ -172,9 +168,7 @@ def is_over_neighbours(stage: Tensor) -> bool:
 
 def mapped_from(t: Tensor | None) -> Tensor | None:
     """The tensor that ``t`` multiplies by a matrix of literals; None where it does something else."""
-    if t is None or not isinstance(t.body, Reduce) or not is_literal_map(t) or len(t.inputs) != 1:
-        return None
-    return t.inputs[0]
+    return t.inputs[0] if t is not None and literal_factor(t) is not None and len(t.inputs) == 1 else None
 
 
 def mapped_to(task: KernelTask, t: Tensor | None) -> Tensor | None:

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from burnish.loops.expr import Reduce, Select
+from burnish.loops.contraction import is_sum_of_products
+from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout, row_major
 from burnish.loops.loaded import is_loaded
 from burnish.loops.program import LoopProgram
-from burnish.loops.reduction import factors_of
 from burnish.loops.sizes import Dim
 from burnish.loops.specialize import dims_of_tensors, tensors_at
 from burnish.loops.tensor import Tensor, create_program, stages
-from burnish.loops.traverse import loads
 
 
 @dataclass(frozen=True)
@@ -90,18 +89,6 @@ class KernelTask:
         """The layout of a parameter."""
         tensor = next(t for t in (*self.inputs, *self.outputs) if t.name == name)
         return self.layouts.get(name) or row_major(len(tensor.shape))
-
-
-def is_sum_of_products(t: Tensor) -> bool:
-    """Whether ``t`` sums products of loads from two different tensors."""
-    body = t.body
-    if not isinstance(body, Reduce) or body.kind != "sum" or any(is_loaded(axis.extent) for axis in body.axes):
-        return False
-    factors = factors_of(body.body)
-    if factors is None or any(isinstance(f, Select) and not loads(f) for f in factors):
-        return False
-    sources = [{x.buffer.name for x in loads(f)} for f in factors]
-    return bool(sources[0] and sources[1] and sources[0] != sources[1])
 
 
 Choice = Mapping[str, int | str]

@@ -172,7 +172,7 @@ class Planner:
 
     def _chained(self, slots: int) -> Recomputation:
         if slots not in self._chains:
-            limit = int(slots * self._chain.unit)
+            limit = int(slots * self._chain.table.unit)
             self._chains[slots] = self._polished("chain", self._chain.order(slots), limit)
         return self._chains[slots]
 

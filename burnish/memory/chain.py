@@ -40,37 +40,58 @@ class Profile:
     returning: tuple[int, ...]
 
 
-class ChainPlanner:
-    """The stages of a work, and the table of plans for budgets up to ``most`` bytes."""
+class ChainTable:
+    """Dynamic program over the stages of a chain: plans for all budgets up to ``most`` bytes, in ``slots``.
 
-    def __init__(self, work: Work, most: int, slots: int = SLOTS) -> None:
-        self.work = work
-        self.stages = stages(work, MOST_STAGES)
-        self.parts = backward_parts(work, self.stages) if self.stages else []
-        self.slots, self.unit = slots, max(1.0, most / slots)
+    ``longest``: stages that run at most without keeping anything between them (None: any number of them).
+    """
+
+    def __init__(self, profile: Profile, most: int, slots: int = SLOTS, longest: int | None = None) -> None:
+        self.count, self.slots, self.unit = len(profile.forward), slots, max(1.0, most / slots)
+        self.longest = min(longest or self.count, self.count)
+        sizes = (profile.crossing, profile.kept, profile.passing, profile.keeping, profile.returning)
+        held = [np.ceil(np.array(s, np.float64) / self.unit - 1e-9).astype(np.int64) for s in sizes]
+        times = np.array(profile.forward, np.float64), np.array(profile.backward, np.float64)
+        self._seconds, self._choice = _solve(*times, *held, slots, self.longest)
+        self.crossing, self.kept = held[:2]
 
     @cached_property
-    def _solved(self) -> tuple[Any, Any, Any, Any]:
-        p = profile(self.work, self.stages, self.parts)
-        sizes = [self._slots(s) for s in (p.crossing, p.kept, p.passing, p.keeping, p.returning)]
-        cost, choice = _solve(np.array(p.forward), np.array(p.backward), *sizes, self.slots)
-        return cost, choice, sizes[0], sizes[1]
-
-    def _slots(self, nbytes: Sequence[int]) -> Any:
-        return np.ceil(np.array(nbytes, np.float64) / self.unit - 1e-9).astype(np.int64)
-
-    @property
     def feasible(self) -> list[int]:
         """The slots for which there is a plan, of which each is faster than with fewer, ascending."""
-        if not self.stages:
-            return []
-        seconds = self._solved[0][0, len(self.stages) - 1]
+        seconds = self._seconds[0, min(self.count - 1, self.longest)]
         better = [m for m in range(1, self.slots + 1) if seconds[m] < seconds[m - 1] * (1 - 1e-6)]
         return ([0] if np.isfinite(seconds[0]) else []) + better
 
+    def chosen(self, first: int, last: int, slots: int) -> int:
+        """First choice of the fastest plan of stages ``first`` to ``last``: KEEP_ALL, or the stage to cut before."""
+        return int(self._choice[first, min(last - first, self.longest), slots])
+
+
+class ChainPlanner:
+    """The stages of a work, and the table of plans for budgets up to ``most`` bytes."""
+
+    def __init__(self, work: Work, most: int) -> None:
+        self.work, self.most = work, most
+        self.stages = stages(work, MOST_STAGES)
+
+    @cached_property
+    def parts(self) -> list[list[int]]:
+        """The operations of the backward pass, by stage."""
+        return backward_parts(self.work, self.stages)
+
+    @cached_property
+    def table(self) -> ChainTable:
+        """The plans."""
+        return ChainTable(profile(self.work, self.stages, self.parts), self.most)
+
+    @property
+    def feasible(self) -> list[int]:
+        """See :attr:`ChainTable.feasible`; none without stages."""
+        return self.table.feasible if self.stages else []
+
     def order(self, slots: int) -> list[int]:
         """The order of the fastest plan in ``slots`` slots of memory, which :attr:`feasible` must hold."""
-        _, choice, crossing, kept = self._solved
+        table = self.table
         inside = [[n for n in stage.operations if n in self.work.repeatable] for stage in self.stages]
         begins = [stage.operations[0] for stage in self.stages] + [self.work.boundary]
         # What is in the forward pass and may not run again, or is no part of it, runs with the stage it lies in, once.
@@ -90,18 +111,18 @@ class ChainPlanner:
             if kind == "back":
                 order.extend(self.parts[low])
                 continue
-            chosen = choice[low, high, memory]
+            chosen = table.chosen(low, high, memory)
             assert chosen != NO_PLAN
             if chosen == KEEP_ALL:
                 run(low)
                 pending.append(("back", low, low, 0))
                 if low < high:
-                    pending.append(("plan", low + 1, high, memory - kept[low]))
+                    pending.append(("plan", low + 1, high, memory - table.kept[low]))
                 continue
             for stage in range(low, chosen):
                 run(stage)
             pending.append(("plan", low, chosen - 1, memory))
-            pending.append(("plan", chosen, high, memory - crossing[chosen - 1]))
+            pending.append(("plan", chosen, high, memory - table.crossing[chosen - 1]))
         return order
 
 
@@ -140,25 +161,38 @@ def _forward_live(work: Work) -> Any:
 
 @njit(cache=True, nogil=True)
 def _solve(
-    forward: Any, backward: Any, crossing: Any, kept: Any, passing: Any, keeping: Any, returning: Any, slots: Any
+    forward: Any,
+    backward: Any,
+    crossing: Any,
+    kept: Any,
+    passing: Any,
+    keeping: Any,
+    returning: Any,
+    slots: Any,
+    longest: Any,
 ) -> tuple[Any, Any]:
-    """Least seconds of stages s to t in m slots, and the choice that gives them: KEEP_ALL of s, or where to cut."""
+    """Least seconds of stages s to t in m slots, and the choice that gives them: KEEP_ALL of s, or where to cut.
+
+    At [s, t - s, m]; at [s, longest, m] those of s to the last stage, where these are more than ``longest``.
+    """
     # The recursion of Beaumont et al. 2019 for heterogeneous chains. Slots m do not count the input of s, which whoever
     # asks for the part holds. Parts go by length, since each is made of shorter ones; float32 halves the largest table.
     count = len(forward)
-    cost = np.full((count, count, slots + 1), np.inf, np.float32)
-    choice = np.full((count, count, slots + 1), NO_PLAN, np.int16)
+    cost = np.full((count, longest + 1, slots + 1), np.inf, np.float32)
+    choice = np.full((count, longest + 1, slots + 1), NO_PLAN, np.int16)
     total = np.zeros(count + 1)
     for i in range(count):
         total[i + 1] = total[i] + forward[i]
     for length in range(count):
-        for s in range(count - length):
+        column = min(length, longest)
+        # No plan asks for more than the longest part, but for the rest of the chain.
+        for s in range(0 if length < longest else count - 1 - length, count - length):
             t = s + length
             # Least slots: of the first stage alone if that is kept, since the rest has its own bound; or of all stages
             # that may run without keeping, up to the last cut.
             least_keep = max(keeping[s], returning[s])
             least_pass = 0
-            for k in range(s, t):
+            for k in range(s, min(t, s + longest)):
                 least_pass = max(least_pass, passing[k])
             for m in range(slots + 1):
                 best = np.inf
@@ -168,21 +202,21 @@ def _solve(
                         best = forward[s] + backward[s]
                         chosen = KEEP_ALL
                     # What s keeps stays until its backward part, which comes last: the rest has that much less.
-                    elif m >= kept[s] and cost[s + 1, t, m - kept[s]] < np.inf:
-                        best = forward[s] + backward[s] + cost[s + 1, t, m - kept[s]]
+                    elif m >= kept[s] and cost[s + 1, min(length - 1, longest), m - kept[s]] < np.inf:
+                        best = forward[s] + backward[s] + cost[s + 1, min(length - 1, longest), m - kept[s]]
                         chosen = KEEP_ALL
                 if m >= least_pass:
-                    for k in range(s + 1, t + 1):
+                    for k in range(s + 1, min(t, s + longest) + 1):
                         # Cut before k: s to k - 1 run and keep nothing but the input of k. That takes its slots while k
                         # to t run, and is gone when s to k - 1 run again, which therefore have all of m.
                         rest = m - crossing[k - 1]
                         if rest < 0:
                             continue
-                        seconds = total[k] - total[s] + cost[k, t, rest] + cost[s, k - 1, m]
+                        seconds = total[k] - total[s] + cost[k, min(t - k, longest), rest] + cost[s, k - 1 - s, m]
                         # Strictly less: of equal plans the one that repeats least, as keeping is tried first.
                         if seconds < best:
                             best = seconds
                             chosen = k
-                cost[s, t, m] = best
-                choice[s, t, m] = chosen
+                cost[s, column, m] = best
+                choice[s, column, m] = chosen
     return cost, choice

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from burnish.loops.contraction import is_contraction, literal_factor
 from burnish.loops.expr import (
     ARITHMETIC,
     COMPARISONS,
@@ -22,8 +23,7 @@ from burnish.loops.expr import (
     Select,
 )
 from burnish.loops.loaded import is_loaded
-from burnish.loops.onepoint import padding, scattered_axes
-from burnish.loops.reduction import factors_of
+from burnish.loops.onepoint import scattered_axes
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import free_vars, loads, substitute, transform, walk
@@ -42,36 +42,8 @@ def fusion_class(outputs: Sequence[Tensor]) -> str:
         return "injective"
     if len(outputs) > 1 or any(scattered_axes(t) for t in reductions):
         return "opaque"
-    products = [is_contraction(t) for t in reductions if not is_literal_map(t)]
+    products = [is_contraction(t) for t in reductions if literal_factor(t) is None]
     return "complex" if products == [True] else "reduction"
-
-
-def is_literal_map(t: Tensor) -> bool:
-    """Whether ``t`` multiplies another tensor by a matrix of literals, as the transforms of Winograd's algorithm do."""
-    body = t.body
-    if not (isinstance(body, Reduce) and body.kind == "sum" and isinstance(body.body, Binary) and body.body.op == "*"):
-        return False
-    return not all(loads(factor) for factor in (body.body.a, body.body.b))
-
-
-def is_contraction(t: Tensor) -> bool:
-    """Whether ``t`` is a sum of products of two different loads, each indexed by a reduction axis.
-
-    Stricter than what templates take for an anchor: operands may not be computed within the sum, but for zeros by a
-    condition.
-    """
-    if not isinstance(t.body, Reduce) or t.body.kind != "sum" or any(is_loaded(a.extent) for a in t.body.axes):
-        return False
-    product = factors_of(t.body.body)
-    if product is None:
-        return False
-    reduced = {a.var.name for a in t.body.axes}
-    factors = [_uncast(padding(factor, "sum")[0]) for factor in product]
-    return factors[0] != factors[1] and all(isinstance(f, Load) and free_vars(f) & reduced for f in factors)
-
-
-def _uncast(e: Expr) -> Expr:
-    return _uncast(e.value) if isinstance(e, Cast) else e
 
 
 _ROUNDING = ("floor", "ceil", "round", "trunc", "sign", "fmod")  # functions that jump

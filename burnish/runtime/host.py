@@ -12,6 +12,7 @@ from pathlib import Path
 from burnish.errors import ArtifactError
 from burnish.machines.flags import FLAGS, PERMISSIONS
 
+ENTRY_ALIGNMENT = {"x86_64": 16, "aarch64": 4, "riscv64": 2}  # of functions, in bytes, on machines that run a driver
 _SAME_MACHINE = {"amd64": "x86_64", "arm64": "aarch64"}
 
 

@@ -1,24 +1,29 @@
 """Activation checkpointing of an nn.Module: which blocks to compute again in the backward pass, for a memory budget.
 
-A dynamic program over the blocks in the order of their calls (as Beaumont et al. 2019 for chains), whose memory is
+The dynamic program of :mod:`burnish.memory.chain` over the blocks in the order of their calls, whose memory is
 measured: what each block's forward pass keeps for the backward one, by hooks on saved tensors.
 """
 
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
-from burnish.base.arguments import check_count, refusal
+from burnish.base.arguments import refusal
 from burnish.base.optional import require
+from burnish.base.sizes import parse_budget
 from burnish.errors import ParameterError
+from burnish.memory.chain import KEEP_ALL, ChainTable, Profile
 from burnish.torch.live import live_bytes
 
-SLOTS = 2000  # into which a budget is divided by the dynamic program
+SLOTS = 2000  # into which the memory without any plan is divided by the dynamic program
 TRIES = 6  # plans that are measured, each for less by what the one before took too much
 _LARGE = 0.25  # of what is kept: a block with more is divided into its children
 
@@ -33,7 +38,7 @@ class CheckpointPlan:
     """
 
     blocks: tuple[str, ...]
-    budget: int
+    memory_budget: int
     predicted: int
     measured: int
     baseline: int
@@ -58,20 +63,20 @@ class CheckpointPlan:
         peaks = f"{self.measured / 1e6:.1f} MB measured, {self.predicted / 1e6:.1f} predicted"
         return (
             f"{len(self.blocks)} blocks computed again (+{100 * self.extra:.0f} % of forward): {peaks}, "
-            f"{self.baseline / 1e6:.1f} without, {self.budget / 1e6:.1f} allowed: {', '.join(self.blocks)}"
+            f"{self.baseline / 1e6:.1f} without, {self.memory_budget / 1e6:.1f} allowed: {', '.join(self.blocks)}"
         )
 
 
 def checkpoint_plan(
     module: Any,
     inputs: Any,
-    budget: int,
+    memory_budget: int | str,
     *,
     blocks: Sequence[str] | None = None,
     costs: Mapping[str, float] | None = None,
 ) -> CheckpointPlan:
     """Activation checkpointing: blocks of ``module`` to wrap, at least cost, so that forward and backward take
-    ``budget`` bytes.
+    at most ``memory_budget``: bytes, or as "2GB".
 
     ``inputs``: a tensor, a tuple of arguments, or a mapping by name. ``blocks``: names of submodules that may be
     wrapped, which do not contain each other; by default the children, and those of containers and of large children.
@@ -80,7 +85,7 @@ def checkpoint_plan(
     for a budget that cannot be met, with the smallest that can.
     """
     require("torch", "torch")
-    check_count("budget", budget, 0)
+    budget = parse_budget("memory_budget", memory_budget)
     with _undisturbed(module):
         return _planned(module, _call(module, inputs), budget, blocks, costs)
 
@@ -98,19 +103,20 @@ def _planned(
     overhead = max(baseline - kept, 0)  # what operators need beside what is kept
     if baseline <= budget:
         return CheckpointPlan((), budget, kept + overhead, baseline, baseline, 0.0)
-    allowed, least = budget - overhead, baseline
-    for _ in range(TRIES):
-        chosen = chain.cheapest(allowed)
-        if chosen is None:
-            break
+    allowed, least = budget - overhead - sum(chain.rest.values()), baseline
+    for attempt in range(TRIES if chain.blocks else 0):
+        table, smallest = chain.table, chain.table.feasible[0]
+        slots = max(min(int(allowed / table.unit), table.slots), smallest) if attempt < TRIES - 1 else smallest
+        chosen = chain.planned(slots)
         measured = _measured_peak(module, call, chain.ordered(chosen))
         least = min(least, measured)
         if measured <= budget:
             predicted = chain.peak(chosen) + overhead
             return CheckpointPlan(chain.ordered(chosen), budget, predicted, measured, baseline, chain.extra(chosen))
+        if slots == smallest:
+            break
         allowed -= measured - budget
-    least = min(least, _measured_peak(module, call, chain.ordered(chain.smallest())))
-    raise ParameterError(f"budget: found {budget} bytes; allowed: {least} or more; without any plan {baseline}")
+    raise ParameterError(f"memory_budget: found {budget} bytes; allowed: {least} or more; without any plan {baseline}")
 
 
 @contextmanager
@@ -144,25 +150,6 @@ class _Block:
     gradients: int = 0  # bytes of its parameters' gradients
     cost: float = 0.0
 
-    @property
-    def gain(self) -> int:
-        """Bytes that are freed if it is wrapped and nothing else keeps them."""
-        return sum(self.saved.values()) - sum(self.given.values())
-
-
-@dataclass(frozen=True)
-class _Front:
-    """A choice for the blocks so far: its cost, the bytes that it holds, and the blocks that it wraps."""
-
-    cost: float
-    held: int
-    wrapped: frozenset[str]
-
-
-def _without(storages: Mapping[int, int], others: Mapping[int, int]) -> int:
-    """The bytes of storages that are not among others."""
-    return sum(nbytes for key, nbytes in storages.items() if key not in others)
-
 
 @dataclass(frozen=True)
 class _Chain:
@@ -190,45 +177,43 @@ class _Chain:
         total = sum(b.cost for b in self.blocks)
         return sum(b.cost for b in self.blocks if b.name in wrapped) / total if total else 0.0
 
-    def cheapest(self, budget: int) -> frozenset[str] | None:
-        """The blocks to wrap at least cost; None if no choice is within the budget.
+    @cached_property
+    def table(self) -> ChainTable:
+        """Plans for all budgets beyond the rest, in which each block runs again just before its backward pass.
 
-        A dynamic program over blocks and the bytes held so far, in slots, of which the one of least cost stays.
+        Of storages that several blocks hold, the last one counts that holds them wrapped or not. Gradients of
+        parameters stay from the last block to the first.
         """
-        if budget <= 0:
-            return None
-        size = max(budget / SLOTS, 1.0)
-        later = sum(b.gradients for b in self.blocks)
-        # By slot and whether the block before is wrapped, on which depends what two neighbours share.
-        fronts = {(0, False): _Front(0.0, sum(self.rest.values()), frozenset())}
-        before = _Block("", saved=dict(self.rest), given=dict(self.rest))
-        for block in self.blocks:
-            found: dict[tuple[int, bool], _Front] = {}
-            for (_, wrapped), front in fronts.items():
-                shared = before.given if wrapped else before.saved
-                kept, given = _without(block.saved, shared), _without(block.given, shared)
-                if front.held + kept + later > budget:
-                    continue
-                choices = [(False, _Front(front.cost, front.held + kept, front.wrapped))]
-                if block.gain > 0:
-                    more = front.wrapped | {block.name}
-                    choices.append((True, _Front(front.cost + block.cost, front.held + given, more)))
-                for is_wrapped, choice in choices:
-                    key = int(choice.held / size), is_wrapped
-                    if key not in found or (choice.cost, choice.held) < (found[key].cost, found[key].held):
-                        found[key] = choice
-            fronts, later, before = found, later - block.gradients, block
-        return min(fronts.values(), key=lambda f: (f.cost, f.held)).wrapped if fronts else None
+        counted, kept, crossing, returning, later = dict(self.rest), [], [], [], 0
+        for block in reversed(self.blocks):
+            later += block.gradients
+            returning.append(_without(block.saved, self.rest) + later)
+            kept.append(_without(block.saved, counted))
+            crossing.append(_without(block.given, counted))
+            counted |= {key: nbytes for key, nbytes in block.given.items() if key in block.saved}
+        columns = [tuple(reversed(c)) for c in (crossing, kept, returning)]
+        costs, nothing = tuple(b.cost for b in self.blocks), (0,) * len(kept)
+        profile = Profile(costs, nothing, *columns[:2], nothing, nothing, columns[2])
+        most = max(map(sum, zip(accumulate(columns[1], initial=0), columns[2], strict=False)), default=0)
+        slots = SLOTS + len(kept)  # all that is kept fits, though each block's part is rounded up
+        return ChainTable(profile, math.ceil(most * slots / SLOTS), slots, longest=1)
 
-    def smallest(self) -> frozenset[str]:
-        """The blocks to wrap for the least peak."""
-        low, high = 0, self.peak(frozenset())
-        best = self.cheapest(high) or frozenset()
-        while high - low > max(high // 200, 1):
-            middle = (low + high) // 2
-            found = self.cheapest(middle)
-            low, high, best = (middle, high, best) if found is None else (low, middle, found)
-        return best
+    def planned(self, slots: int) -> frozenset[str]:
+        """The blocks to wrap at least cost in ``slots`` of the table, no fewer than the first feasible."""
+        table = self.table
+        wrapped, last = set(), len(self.blocks) - 1
+        for i, block in enumerate(self.blocks):
+            if table.chosen(i, last, slots) == KEEP_ALL:
+                slots -= int(table.kept[i])
+            else:
+                wrapped.add(block.name)
+                slots -= int(table.crossing[i])
+        return frozenset(wrapped)
+
+
+def _without(storages: Mapping[int, int], others: Mapping[int, int]) -> int:
+    """The bytes of storages that are not among others."""
+    return sum(nbytes for key, nbytes in storages.items() if key not in others)
 
 
 # --- measuring --------------------------------------------------------------------------------------------------------

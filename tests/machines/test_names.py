@@ -20,7 +20,6 @@ FORMATS = {
     "simulators/spike.py",
     "runtime/host.py",
     "runtime/relocate.py",
-    "runtime/verify.py",
 }
 NAME = re.compile(
     r"[\w.+-]*(x86|amd64|i686|arm64|aarch64|riscv|amx|avx|vnni|neon|znver|sapphire|cortex|neoverse)[\w.+-]*"

@@ -75,7 +75,7 @@ def test_the_dynamic_program_gives_orders_that_keep_their_memory(seed: int) -> N
     for slots in found.feasible:
         order = found.order(slots)
         work.check(order)
-        assert work.live(order) <= slots * found.unit + 1
+        assert work.live(order) <= slots * found.table.unit + 1
         seconds.append(work.order_seconds(order))
     assert seconds == sorted(seconds, reverse=True)
 

@@ -23,7 +23,7 @@ from burnish.parallel.model.presets import machine
 from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.parallel_plan import Plan
 from burnish.parallel.programs.plans import Stages, TensorSplits
-from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
+from burnish.parallel.programs.ranks import kept_bytes, plan_memory
 from burnish.train.optimizers import SGD, Adam
 from burnish.train.step import Train
 from tests.parallel.networks import NETWORKS, TRAIN

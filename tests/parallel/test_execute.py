@@ -26,8 +26,7 @@ from burnish.parallel.programs.calibration import LaunchConfig
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.plans import TensorSplits, splits_of
 from burnish.parallel.programs.program import programs
-from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
-from burnish.parallel.programs.ranks import compile_ranks
+from burnish.parallel.programs.ranks import compile_ranks, kept_bytes, rank_memory
 from burnish.runtime import module as modules
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait

@@ -12,9 +12,9 @@ from burnish.parallel.model.operations import OperationGraph, operations
 from burnish.parallel.model.presets import machine
 from burnish.parallel.model.space import StrategySpace
 from burnish.parallel.programs.plans import splits_of
-from burnish.parallel.programs.rank_memory import kept_bytes, rank_memory
+from burnish.parallel.programs.ranks import kept_bytes, rank_memory
 from burnish.parallel.simulate.baselines import data_parallel
-from burnish.parallel.simulate.memory_programs import program_bytes
+from burnish.parallel.simulate.memory import program_bytes
 from burnish.parallel.simulate.simulate import Simulator
 from burnish.parallel.simulate.taskgraph import Problem
 from tests.parallel.networks import step_of, weight

@@ -20,8 +20,7 @@ from burnish.parallel.model.strategy import Configuration, Strategy
 from burnish.parallel.programs.execute import RankStep
 from burnish.parallel.programs.micro import micro_graph
 from burnish.parallel.programs.plans import Stages, TensorSplits, stages_of
-from burnish.parallel.programs.rank_memory import kept_bytes, plan_memory
-from burnish.parallel.programs.ranks import rank_programs
+from burnish.parallel.programs.ranks import kept_bytes, plan_memory, rank_programs
 from burnish.parallel.programs.stages import one_forward_one_backward
 from burnish.parallel.simulate.baselines import pipeline
 from burnish.runtime.executable import Collective, Executable, KernelCall, Wait

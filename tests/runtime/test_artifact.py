@@ -11,8 +11,8 @@ import pytest
 
 from burnish.errors import ArtifactError
 from burnish.runtime import artifact, container
+from burnish.runtime.executable import DRIVER_SYMBOLS
 from burnish.runtime.module import Module, load
-from burnish.runtime.verify import DRIVER_SYMBOLS
 
 X = np.linspace(-1, 1, 1000, dtype=np.float32)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.kernels.task import KernelTask
-from burnish.loops.expr import Call, Cast, Expr, Load, Reduce, Var
+from burnish.loops.contraction import contraction
+from burnish.loops.expr import Expr, Load, Reduce, Var
 from burnish.loops.linear import to_linear
-from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import free_vars, loads, substitute
@@ -84,32 +84,18 @@ def _factors(anchor: Tensor) -> tuple[Load, Load, int] | None:
 
     Halves may be cast to float32.
     """
-    body = anchor.body
-    if not (isinstance(body, Reduce) and len(body.axes) == 1 and anchor.axes):
+    found = contraction(anchor)
+    if found is None or not found.in_lanes or len(found.reduced) != 1 or not anchor.axes:
         return None
-    found = factors_of(body.body)
-    words = isinstance(body.body, Call)  # of four bytes each
-    if found is None or anchor.dtype != ("int32" if words else "float32"):
+    a, b = found.operands
+    stored = ("int32",) if found.words else ("float32", *HALVES)
+    if a is None or b is None or not {a.dtype, b.dtype} <= {*stored}:
         return None
-    a, b = (_word(e) if words else _loaded(e) for e in found)
-    if a is None or b is None:
-        return None
-    n = anchor.axes[-1].name
+    n, depth = anchor.axes[-1].name, found.reduced[0].extent
     inside = [any(n in free_vars(i) for i in x.indices) for x in (a, b)]
     if inside == [False, True]:
-        return a, b, body.axes[0].extent
-    return (b, a, body.axes[0].extent) if inside == [True, False] else None
-
-
-def _word(e: Expr) -> Load | None:
-    return e if isinstance(e, Load) and e.dtype == "int32" else None
-
-
-def _loaded(e: Expr) -> Load | None:
-    """The load of a float32 factor, which may be stored as a half."""
-    if isinstance(e, Cast) and e.dtype == "float32" and e.value.dtype in HALVES:
-        e = e.value
-    return e if isinstance(e, Load) and e.dtype in ("float32", *HALVES) else None
+        return a, b, depth
+    return (b, a, depth) if inside == [True, False] else None
 
 
 def index_maps(task: KernelTask, anchor: Tensor) -> list[dict[int, int]] | None:

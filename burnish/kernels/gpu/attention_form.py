@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
-from burnish.kernels.task import KernelTask, is_sum_of_products
+from burnish.kernels.task import KernelTask
+from burnish.loops.contraction import is_sum_of_products
 from burnish.loops.expr import (
     Axis,
     Binary,

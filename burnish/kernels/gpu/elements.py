@@ -11,8 +11,9 @@ from math import prod
 from burnish.kernels.cpu.generic import inline_cheap
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.gpu.nests import fuse_all
-from burnish.kernels.task import Choice, KernelTask, ScheduleSpace, is_sum_of_products
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
+from burnish.loops.contraction import is_sum_of_products
 from burnish.loops.expr import ITEM_BYTES, Reduce, Select, Var
 from burnish.loops.linear import to_linear
 from burnish.loops.tensor import Tensor

@@ -8,8 +8,8 @@ from functools import cached_property
 from math import prod
 
 from burnish.kernels.task import KernelTask
-from burnish.loops.expr import FLOATS, Axis, Binary, Cast, Const, Expr, Load, Reduce, Var, all_of, select
-from burnish.loops.reduction import factors_of
+from burnish.loops.contraction import Contraction, contraction
+from burnish.loops.expr import FLOATS, Axis, Cast, Const, Expr, Load, Reduce, Var, all_of, select
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, substitute, transform
@@ -121,7 +121,8 @@ class ContractionForm:
 def product(task: KernelTask) -> ContractionForm | None:
     """The sum of products that a task of one output is, with element-wise stages around it; None of others."""
     anchor = task.anchor()
-    if anchor is None or len(task.outputs) != 1 or not isinstance(anchor.body, Reduce):
+    found = contraction(anchor)
+    if anchor is None or found is None or found.words or len(task.outputs) != 1:
         return None
     output = task.outputs[0]
     others = {t.name: t for t in task.stages() if t is not anchor}
@@ -135,36 +136,32 @@ def product(task: KernelTask) -> ContractionForm | None:
     else:
         assert output.body is not None
         value = expanded(output.body, others)
-        found = {x for x in loads(value) if x.buffer.name == anchor.name}
-        if len(found) != 1:
+        read = {x for x in loads(value) if x.buffer.name == anchor.name}
+        if len(read) != 1:
             return None
-        sum_ = found.pop()
+        sum_ = read.pop()
         index = tuple(simplify(i, ranges) for i in sum_.indices)
         if any(i.buffers for i in index):
             return None
-    return _classified(task, anchor, index, value, sum_, others, ranges)
+    return _classified(output, found, index, value, sum_, others, ranges)
 
 
 def _classified(
-    task: KernelTask,
-    anchor: Tensor,
+    output: Tensor,
+    found: Contraction,
     index: tuple[Expr, ...],
     value: Expr,
     sum_: Load,
     others: Mapping[str, Tensor],
     ranges: Mapping[str, int],
-) -> ContractionForm | None:
+) -> ContractionForm:
     """See :func:`product`: the axes of the output by which factor has them."""
-    body, output = anchor.body, task.outputs[0]
-    assert isinstance(body, Reduce)
-    pair = factors_of(body.body)
-    if pair is None or not isinstance(body.body, Binary):
-        return None
-    reduced = tuple(Axis(Var(f"{anchor.name}/{a.var.name}"), a.extent) for a in body.axes)
+    anchor = found.stage
+    reduced = tuple(Axis(Var(f"{anchor.name}/{a.var.name}"), a.extent) for a in found.reduced)
     at: Values = {v.name: i for v, i in zip(anchor.axes, index, strict=True)}
-    at.update({a.var.name: own.var for a, own in zip(body.axes, reduced, strict=True)})
+    at.update({a.var.name: own.var for a, own in zip(found.reduced, reduced, strict=True)})
     known = {**ranges, **{a.var.name: a.extent for a in reduced}}
-    left, right = (simplify(expanded(substitute(expanded(f, others), at), others), known) for f in pair)
+    left, right = (simplify(expanded(substitute(expanded(f, others), at), others), known) for f in found.factors)
     axes = [Axis(v, n) for v, n in zip(output.axes, output.shape, strict=True)]
     wide = [a for a in axes if a.extent > 1]
     if wide and wide[-1].var.name in left.variables and wide[-1].var.name not in right.variables:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 from burnish.kernels.cpu.generic import inline_cheap, row_maps
 from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
-from burnish.kernels.task import KernelTask, is_sum_of_products
+from burnish.kernels.task import KernelTask
 from burnish.loops.bounds import bounds
+from burnish.loops.contraction import is_sum_of_products
 from burnish.loops.expr import Axis, Buffer, Expr, Load, Reduce, Var
 from burnish.loops.layout import row_major
 from burnish.loops.linear import to_linear

@@ -12,8 +12,9 @@ from math import prod
 
 from burnish.kernels.cpu.generic import inline_cheap, row_axes
 from burnish.kernels.gpu.nests import fuse_all
-from burnish.kernels.task import Choice, KernelTask, ScheduleSpace, is_sum_of_products
+from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
+from burnish.loops.contraction import is_sum_of_products
 from burnish.loops.expr import ITEM_BYTES, Reduce
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target

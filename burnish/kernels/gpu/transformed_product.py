@@ -18,9 +18,9 @@ from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template, TemplateMatch
-from burnish.loops.expr import Binary, Const, Expr, Literal, Reduce, Select, Var
+from burnish.loops.contraction import literal_factor
+from burnish.loops.expr import Binary, Const, Reduce, Var
 from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
-from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, walk
 from burnish.machines.target import Target
@@ -50,9 +50,9 @@ def _form(task: KernelTask, target: Target) -> ProductLaunches | None:
     if product is None or len(task.outputs) != 1 or 0 in task.outputs[0].shape or task.dims:
         return None
     (output,) = task.outputs
-    before = [t for t in product.inputs if _is_map(t)]
+    before = [t for t in product.inputs if literal_factor(t) is not None]
     reducing = [t for t in task.stages() if isinstance(t.body, Reduce)]
-    if len(before) != 1 or output is product or any(t is not product and not _is_map(t) for t in reducing):
+    if len(before) != 1 or output is product or any(t is not product and literal_factor(t) is None for t in reducing):
         return None
     (data,) = before
     first, middle, last = parts(task, (data, product, output))
@@ -70,27 +70,9 @@ def _result(task: KernelTask) -> Tensor:
     return next(t for t in reversed(task.stages()) if isinstance(t.body, Reduce))
 
 
-def _literal(t: Tensor) -> Expr | None:
-    """The factor of a sum that is entries of a matrix of literals; None of other stages."""
-    body = t.body
-    pair = factors_of(body.body) if isinstance(body, Reduce) and body.kind == "sum" else None
-    for factor in pair or ():
-        if not factor.buffers and all(isinstance(e, Literal) for e in _leaves(factor)):
-            return factor
-    return None
-
-
-def _leaves(e: Expr) -> list[Expr]:
-    return [*_leaves(e.a), *_leaves(e.b)] if isinstance(e, Select) else [e]
-
-
-def _is_map(t: Tensor) -> bool:
-    return _literal(t) is not None
-
-
 def _points(t: Tensor) -> tuple[int, ...]:
     """The dimensions of a stage that maps by literals go along, its own and those of the stages that it maps."""
-    factor, found = _literal(t), set[int]()
+    factor, found = literal_factor(t), set[int]()
     if factor is None:
         return ()
     found |= {d for d, v in enumerate(t.axes) if v.name in factor.variables}
@@ -144,7 +126,7 @@ def _transformed(task: KernelTask, points: Sequence[int], tile: Sequence[tuple[i
     s = Schedule(task.program())
     (output,) = task.outputs
     stages = [t for t in task.stages() if t is not output]
-    mapped = [t.name for t in (*stages, output) if _is_map(t)]
+    mapped = [t.name for t in (*stages, output) if literal_factor(t) is not None]
     for name in mapped:
         s.expand(name)
     s.compute_inline(*[t.name for t in stages if not isinstance(t.body, Reduce) and not _is_read_by_maps(t, task)])
@@ -175,7 +157,7 @@ def _transformed(task: KernelTask, points: Sequence[int], tile: Sequence[tuple[i
 
 def _is_read_by_maps(t: Tensor, task: KernelTask) -> bool:
     """Whether a stage is what a map by literals reads: each of its elements several times."""
-    return any(t in u.inputs and _is_map(u) for u in task.stages())
+    return any(t in u.inputs and literal_factor(u) is not None for u in task.stages())
 
 
 TRANSFORMED_PRODUCT = Template("transformed_product", _form, _space, _schedule)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from burnish.kernels.match import only_reduction
 from burnish.kernels.task import KernelTask, ScheduleSpace
 from burnish.kernels.vdla.tiling import BlockedConv, space_of
+from burnish.loops.contraction import contraction
 from burnish.loops.expr import Binary, Call, Cast, Const, Expr, Load, Reduce
-from burnish.loops.reduction import factors_of
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
 from burnish.machines.vdla.config import Config
@@ -39,11 +39,12 @@ def int8_sum(task: KernelTask, config: Config) -> tuple[Tensor, Load, Load] | No
     constant weight. None where the task has another form, or computes more than the ALU of integers can.
     """
     sums = only_reduction(task)
-    if sums is None or sums.dtype != "int32" or sums is not task.anchor() or not isinstance(sums.body, Reduce):
+    found = contraction(sums)
+    if sums is None or found is None or sums.dtype != "int32" or sums is not task.anchor():
         return None
-    factors = [_int8(f) for f in factors_of(sums.body.body) or ()]
-    weights = [f for f in factors if f is not None and f.buffer.name in task.constants]
-    data = [f for f in factors if f is not None and f.buffer.name not in task.constants]
+    factors = [f for f in found.operands if f is not None and f.dtype == "int8"]
+    weights = [f for f in factors if f.buffer.name in task.constants]
+    data = [f for f in factors if f.buffer.name not in task.constants]
     if len(weights) != 1 or len(data) != 1 or task.outputs[0].shape != sums.shape:
         return None
     behind = [t.body for t in task.stages() if t is not sums and t.name != data[0].buffer.name and t.body is not None]
@@ -66,13 +67,6 @@ def _computes(e: Expr, known: set[str]) -> bool:
         case _:
             return False
     return found and all(_computes(child, known) for child in e.children)
-
-
-def _int8(factor: Expr) -> Load | None:
-    """The load of an int8 factor in int32."""
-    if isinstance(factor, Cast) and factor.dtype == "int32" and isinstance(factor.value, Load):
-        return factor.value if factor.value.dtype == "int8" else None
-    return None
 
 
 def operations(task: KernelTask, config: Config) -> int:

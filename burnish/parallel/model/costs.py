@@ -5,7 +5,7 @@ A planner receives a :class:`Costs`; ``parallel.calibrate`` makes one of measure
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
@@ -14,10 +14,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.loops.expr import ITEM_BYTES, Reduce
+from burnish.loops.contraction import Contraction, contraction, is_contraction
+from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.tensor import stages
 from burnish.loops.traverse import free_vars
-from burnish.ops.classify import flops, is_contraction
+from burnish.ops.classify import flops
 from burnish.ops.reads import Interval, Ints, ReadMap, touched, volume
 from burnish.parallel.model.machine import Processor
 from burnish.parallel.model.operations import Operation
@@ -153,31 +154,29 @@ def _flops(known: ReadMap) -> tuple[int, int]:
     """Operations of a node, and those of its contractions."""
     if known.opaque:
         return 0, 0
-    points = sum(
-        2 * prod(t.shape) * prod(a.extent for a in t.body.axes)
-        for t in stages(known.outputs)
-        if isinstance(t.body, Reduce) and is_contraction(t)
-    )
+    points = sum(2 * prod(c.stage.shape) * c.depth for c in _contractions(known))
     return max(flops(known.outputs), points), points
 
 
 @lru_cache(maxsize=4096)
 def _product(known: ReadMap) -> tuple[tuple[str, ...], tuple[str, ...], int] | None:
     """Contraction axes: output axes that index its first operand alone (rows), both operands (batch), and its depth."""
-    for t in stages(known.outputs):
-        if not (isinstance(t.body, Reduce) and is_contraction(t)):
-            continue
-        summed = {f"{t.name}.{a.var.name}" for a in t.body.axes}
-        by_operand: dict[int, set[str]] = {}
-        for read in known.accesses:
-            names = set[str]().union(*(free_vars(index) for index in read.indices))
-            if names & summed:
-                by_operand.setdefault(read.operand, set()).update(names)
-        if len(by_operand) != 2:
-            return None
-        first, second = (by_operand[i] for i in sorted(by_operand))
-        axes = known.axes[0]
-        rows = tuple(a for a in axes if a in first and a not in second)
-        both = tuple(a for a in axes if a in first and a in second)
-        return rows, both, prod(int(a.extent) for a in t.body.axes)
-    return None
+    found = next(_contractions(known), None)
+    if found is None:
+        return None
+    summed = {f"{found.stage.name}.{a.var.name}" for a in found.reduced}
+    by_operand: dict[int, set[str]] = {}
+    for read in known.accesses:
+        names = set[str]().union(*(free_vars(index) for index in read.indices))
+        if names & summed:
+            by_operand.setdefault(read.operand, set()).update(names)
+    if len(by_operand) != 2:
+        return None
+    first, second = (by_operand[i] for i in sorted(by_operand))
+    axes = known.axes[0]
+    rows = tuple(a for a in axes if a in first and a not in second)
+    return rows, tuple(a for a in axes if a in first and a in second), found.depth
+
+
+def _contractions(known: ReadMap) -> Iterator[Contraction]:
+    return (c for t in stages(known.outputs) if is_contraction(t) and (c := contraction(t)) is not None)

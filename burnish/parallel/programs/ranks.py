@@ -127,6 +127,29 @@ def compile_ranks(
     return split_programs(graph, plan, devices, target, Settings(bucket=bucket)).executables()
 
 
+def rank_memory(
+    graph: Graph, plan: TensorSplits, devices: int, target: Target, *, bucket: int = BUCKET
+) -> list[dict[str, int]]:
+    """Bytes of each device by use before anything is compiled to machine code: see :attr:`RankPrograms.memory`.
+
+    Programs are made, fused and scheduled, which tells how weights are packed, and their values placed in an arena.
+    The graph, plan and errors are those of :func:`compile_ranks`.
+    """
+    return split_programs(graph, plan, devices, target, Settings(bucket=bucket, make=kernels.outline)).memory
+
+
+def plan_memory(
+    graph: Graph,
+    train: Train | None,
+    plan: TensorSplits | Stages,
+    devices: int,
+    target: Target,
+    settings: Settings = DEFAULT,
+) -> list[dict[str, int]]:
+    """The same of a step, with arguments and errors of :func:`rank_programs`."""
+    return rank_programs(graph, train, plan, devices, target, replace(settings, make=kernels.outline)).memory
+
+
 def device_memory(program: DeviceProgram, made: Compilation) -> dict[str, int]:
     """Bytes of a device's program by use, of which those of the arena are as it will be placed."""
     intervals, pairs, _ = live_values(made)

@@ -61,7 +61,7 @@ def test_plans_keep_their_budgets_and_compute_the_same() -> None:
     for share in (0.8, 0.4):
         torch.random.set_rng_state(random)
         plan = checkpoint_plan(network, x, int(share * whole.baseline), costs={f"blocks.{i}": 1.0 for i in range(8)})
-        assert plan.measured <= plan.budget and len(plan.blocks) >= more
+        assert plan.measured <= plan.memory_budget and len(plan.blocks) >= more
         assert abs(plan.predicted - plan.measured) <= 0.1 * plan.measured
         assert all(name.startswith("blocks.") for name in plan.blocks) and 0 < plan.extra <= 1
         torch.testing.assert_close(dict(network.state_dict()), dict(state), atol=0, rtol=0)
@@ -79,7 +79,7 @@ def test_plans_keep_their_budgets_and_compute_the_same() -> None:
 def test_a_budget_that_cannot_be_met_names_the_smallest() -> None:
     torch.manual_seed(0)
     network, x = Network(), torch.randn(4, 3, 24, 24)
-    with pytest.raises(ParameterError, match=r"budget: found 1000 bytes; allowed: (\d+) or more") as told:
+    with pytest.raises(ParameterError, match=r"memory_budget: found 1000 bytes; allowed: (\d+) or more") as told:
         checkpoint_plan(network, {"x": x}, 1000)
     least = int(str(told.value).split("allowed: ")[1].split()[0])
     plan = checkpoint_plan(network, (x,), least)
@@ -107,7 +107,7 @@ def test_wrong_arguments_are_refused() -> None:
     for blocks, message in ((["bloks.0"], "blocks: found 'bloks.0'"), (["blocks.0", "blocks.0.body"], "contain each")):
         with pytest.raises(ParameterError, match=message):
             checkpoint_plan(network, x, 1 << 20, blocks=blocks)
-    with pytest.raises(ParameterError, match="budget: found -1"):
+    with pytest.raises(ParameterError, match="memory_budget: found -1"):
         checkpoint_plan(network, x, -1)
     for parameter in network.parameters():
         parameter.requires_grad_(False)
