@@ -13,6 +13,7 @@ import pytest
 from hypothesis import settings
 
 from burnish.base.files import cache_folder
+from burnish.base.garbage import collect_rarely
 from burnish.codegen.llvm import KernelCode, emit
 from burnish.codegen.objects import compile_ir
 from burnish.loops.numeric import numpy_dtype
@@ -31,6 +32,11 @@ from burnish.runtime.pool import pool
 settings.register_profile("drawn", deadline=None)
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
 settings.load_profile("fixed")
+
+
+def pytest_collection_finish() -> None:
+    """Thousands of tests and all that they import are here to stay: looking through them took a sixth of the suite."""
+    collect_rarely()
 
 
 @lru_cache(maxsize=8)

@@ -8,14 +8,14 @@ _began: float | None = None
 
 def process_began() -> float:
     """When this process began, on the clock of ``time.monotonic``; now, where the system does not say."""
-    now = time.monotonic()
     try:
         with open("/proc/self/stat", encoding="ascii") as file:
             ticks = int(file.read().rpartition(")")[2].split()[19])
-        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+        # Between reading two clocks another process may run, which makes them seem further apart, never nearer.
+        asleep = min(-time.monotonic() + time.clock_gettime(time.CLOCK_BOOTTIME) for _ in range(5))
     except (OSError, ValueError, IndexError, AttributeError):
-        return now
-    return now - max(age, 0.0)
+        return time.monotonic()
+    return min(ticks / os.sysconf("SC_CLK_TCK") - asleep, time.monotonic())
 
 
 def begin(at: float | None = None) -> None:

@@ -132,6 +132,22 @@ def test_unsigned_beyond_the_signed_range(dtype: str) -> None:
 # --- reductions -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint32", "uint64"])
+def test_reductions_of_integers_are_cut_off_towards_zero(dtype: str) -> None:
+    """As onnxruntime computes those of signed types; it has no unsigned ones."""
+    x, large = i(0, 1, 1, dtype=dtype), i(3, 5, 7, 2**31 - 1, dtype=dtype)
+    for op, small_one, large_one in (
+        ("ReduceL2", 1, 2**31 - 1), ("ReduceLogSumExp", 1, 2**31 - 1), ("ReduceLogSum", 0, 21),
+        ("ReduceSumSquare", 2, None), ("ReduceL1", 2, None), ("ReduceMean", 0, None), ("ReduceProd", 0, None),
+    ):  # fmt: skip
+        check(i(small_one, dtype=dtype), op, x, i(0), known=(1,))
+        if large_one is not None:
+            check(i(large_one, dtype=dtype), op, large, i(0), known=(1,))
+    if dtype.startswith("int"):
+        check(i(-2, dtype=dtype), "ReduceLogSumExp", i(-3, -4, -5, dtype=dtype), i(0), known=(1,))
+        check(i(4, -7, dtype=dtype), "ReduceLogSumExp", i(4, -7, dtype=dtype), known=(1,), noop_with_empty_axes=1)
+
+
 @pytest.mark.parametrize("axes", [None, np.zeros(0, np.int64)])
 @pytest.mark.parametrize(
     ("op", "function"),

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from burnish.frontend.onnx.context import OnnxContext, OnnxNode, Translator
 from burnish.graph.graph import Attribute
+from burnish.loops.expr import FLOATS
 
 
 def _reduce(op: str, c: OnnxContext, n: OnnxNode) -> str:
     """Without axes over all of them; with ``noop_with_empty_axes`` over none."""
-    axes = c.ints_of("axes", 1)
-    keepdims = bool(n.attr("keepdims", 1))
-    if axes is None or axes == ():
-        if n.attr("noop_with_empty_axes", 0):
-            return c.add(_OF_ONE.get(op, op), n.inputs[0], **({} if op in _OF_ONE else {"axes": ()}))
-        return c.add(op, n.inputs[0], keepdims=keepdims)
-    return c.add(op, n.inputs[0], axes=axes, keepdims=keepdims)
+    x, axes = n.inputs[0], c.ints_of("axes", 1) or None
+    if axes is None and n.attr("noop_with_empty_axes", 0):
+        return c.add(_OF_ONE.get(op, op), x, **({} if op in _OF_ONE else {"axes": ()}))
+    real = x if op not in _OF_REALS else _real(c, x)
+    over = {} if axes is None else {"axes": axes}
+    return c.cast(c.add(op, real, **over, keepdims=bool(n.attr("keepdims", 1))), c.dtype(x))
 
 
+def _real(c: OnnxContext, x: str) -> str:
+    """Integers as float64, in which onnxruntime computes roots and logarithms, whose fractions it cuts off."""
+    return x if c.dtype(x) in FLOATS else c.cast(x, "float64")
+
+
+_OF_REALS = ("reduce_l2", "reduce_logsumexp")
 _OF_ONE = {  # what a reduction of a single element is
     "reduce_sum": "identity", "reduce_mean": "identity", "reduce_max": "identity", "reduce_min": "identity",
     "reduce_prod": "identity", "reduce_logsumexp": "identity", "reduce_l1": "abs", "reduce_l2": "abs",
@@ -28,7 +35,9 @@ _OF_ONE = {  # what a reduction of a single element is
 
 
 def _reduce_log_sum(c: OnnxContext, n: OnnxNode) -> str:
-    return c.add("log", _reduce("reduce_sum", c, n))
+    x = n.inputs[0]
+    total = _reduce("reduce_sum", c, replace(n, inputs=(_real(c, x), *n.inputs[1:])))
+    return c.cast(c.add("log", total), c.dtype(x))
 
 
 def _arg(op: str, c: OnnxContext, n: OnnxNode) -> str:
