@@ -15,16 +15,8 @@ from burnish.boost.growth.bins import DenseBins, SparseBins
 from burnish.boost.growth.bundles import bundled
 from burnish.boost.growth.categorical_split import right_of
 from burnish.boost.growth.coarse import too_coarse
-from burnish.boost.growth.nodes import (
-    NODE,
-    Children,
-    plan_children,
-    rules_of,
-    seat_children,
-    send_by_threshold,
-    split_nodes,
-    to_tree,
-)
+from burnish.boost.growth.level import Children, ListedCategories, seat_children, split_nodes
+from burnish.boost.growth.nodes import NODE, rules_of, to_tree
 from burnish.boost.growth.open_nodes import OpenNodes
 from burnish.boost.growth.subtrees import NodeShares, by_level, capacities
 from burnish.boost.params import Params
@@ -120,72 +112,49 @@ class BinnedGrower(OpenNodes):
         size, count = self._size, len(chosen)
         if size + 2 * count > len(self._nodes):
             self._nodes = np.concatenate([self._nodes, np.zeros(size + 2 * count, NODE)])
-        split_nodes(self._nodes, chosen, size, self._layout.feature, self._monotone, self._rules)
-        nodes = self._nodes[chosen]
+        layout, bundle = self._layout, self._layout.bundle
+        right, segments = np.empty((count, layout.codes + 1), np.uint8), np.empty((3, count), np.int64)
+        listed = ListedCategories(self._sets.reshape(-1), self._sets.shape[1]) if self._by_category else None
+        split_nodes(
+            self._nodes, chosen, size, layout.positions, self._monotone, self._rules, listed, bundle, right, segments
+        )  # fmt: skip
         left = size + 2 * np.arange(count)
         if self._interactions:
-            feature = self._layout.feature[nodes["position"]].tolist()
+            feature = layout.feature[self._nodes["position"][chosen]].tolist()
             for node, child, tested in zip(chosen.tolist(), left.tolist(), feature, strict=True):
                 self._interactions.split(node, child, child + 1, tested)
-        begin, end = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
-        position = np.ascontiguousarray(nodes["position"])
-        middle = self._partition.split(
-            begin, end, position, self._goes_right(chosen, nodes), chosen, left.astype(np.int32)
-        )
-        fields = self._nodes
-        fields["begin"][left], fields["end"][left] = begin, middle
-        fields["begin"][left + 1], fields["end"][left + 1] = middle, end
+        middle = self._partition.split(*segments, right, chosen, left.astype(np.int32))
         self._size += 2 * count
         self._leaves += count
-        ids, subtract, done = self._histograms_of_children(chosen, left)
+        ids, subtract, done = self._histograms_of_children(chosen, left, middle)
         self._open(ids, subtract, columns)
         self._histograms.give_back(done)
 
-    def _goes_right(self, chosen: NDArray[np.int64], nodes: NDArray[Any]) -> NDArray[np.uint8]:
-        """Whether each bin goes right at some nodes, (nodes, codes); the code after the last bin is a missing value."""
-        if self._layout.bundle is None and not self._by_category:
-            right = np.empty((len(chosen), len(self._codes)), np.uint8)
-            send_by_threshold(self._nodes, chosen, self._layout.missing_code, right)
-            return right
-        right = (self._codes[None, :] > nodes["bin"][:, None]).astype(np.uint8)
-        listed = np.flatnonzero(nodes["category"] >= 0)
-        if len(listed):
-            width = right.shape[1]
-            found = right_of(self._sets, nodes["category"][listed])[:, :width]
-            right[listed, : found.shape[1]] = found
-        default = nodes["default_left"] == 0
-        if self._layout.bundle is not None:
-            _, base, count = (each[nodes["position"], None] for each in self._layout.bundle)
-            own = (self._codes >= base) & (self._codes < base + count)
-            return np.where(own, self._codes - base > nodes["bin"][:, None], default[:, None]).astype(np.uint8)
-        right[np.arange(len(nodes)), self._layout.missing_code[nodes["position"]]] = default
-        return right
-
     def _histograms_of_children(
-        self, chosen: NDArray[np.int64], left: NDArray[np.int64]
+        self, chosen: NDArray[np.int64], left: NDArray[np.int64], middle: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Builds the histogram of the smaller child of each node; the larger one's is its parent's less that.
 
-        Returns nodes to find splits for, the slots to take off their histograms first (-1: none), and slots that are
-        free after that.
+        middle: where the rows of right children begin. Returns nodes to find splits for, the slots to take off their
+        histograms first (-1: none), and slots that are free after that.
         """
-        params, histograms, count = self._params, self._histograms, len(chosen)
+        params, histograms = self._params, self._histograms
         least = max(2 * params.min_child_weight / self._units[1], 1.0)
         if not histograms.size or (params.max_leaves and self._leaves >= params.max_leaves):
             least = np.inf
-        children = Children.of(count)
+        children = Children.of(len(chosen))
         # Where rows are shared out, workers must agree: they do in Hessians.
-        given = float(least), params.max_depth, self._comm is not None, children
-        needed, freed = plan_children(self._nodes, chosen, *given)
-        histograms.give_back(children.free[:freed])
-        slots, built, found = histograms.take(needed), np.empty(needed, np.int64), np.empty((2, 2 * count), np.int64)
-        size = seat_children(self._nodes, chosen, children, slots, built, found)
-        if needed:
-            self._build(built)
-        only = children.small[children.able == 2]  # those that are built for their siblings alone
-        done = self._nodes["slot"][only]
-        self._nodes["slot"][only] = -1
-        return found[0, :size], found[1, :size], done
+        given = float(least), params.max_depth, self._comm is not None
+        built, found, free, only = seat_children(
+            self._nodes, chosen, middle, histograms.take(len(chosen)), *given, children
+        )
+        histograms.give_back(children.free[:free])
+        if built:
+            self._build(children.built[:built])
+        alone = children.only[:only]
+        done = self._nodes["slot"][alone]
+        self._nodes["slot"][alone] = -1
+        return children.found[:found], children.subtract[:found], done
 
     def _masks(self, columns: ColumnSampler) -> NDArray[np.bool_] | None:
         """The features allowed at each depth, (depths, features), if subtrees can be grown apart from each other."""
@@ -254,8 +223,7 @@ class BinnedGrower(OpenNodes):
         self._numbers = number + int(at[-1])
         grown = NodeShares.of(nodes, at, starts)
         found = self._grow_shares(grown, stop_depth, free, unused, number)
-        for row, some in zip(free, unused.tolist(), strict=True):
-            histograms.give_back(row[:some])
+        histograms.give_back(free[np.arange(free.shape[1]) < unused[:, None]])
         sizes = grown.sizes.tolist()
         parts = [nodes[low : low + size] for low, size in zip(at.tolist(), sizes, strict=False)]
         if self._by_category:

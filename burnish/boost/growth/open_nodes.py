@@ -16,7 +16,7 @@ from burnish.boost.growth.counted import Counted, RowCounts
 from burnish.boost.growth.evaluate import Candidates, find_splits
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.nodes import NODE, SplitLimits
-from burnish.boost.growth.partition import RowPartition
+from burnish.boost.growth.row_partition import RowPartition
 from burnish.boost.growth.subtrees import Dense, GrowthScratch, NodeRows, NodeShares, grow_shares
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
@@ -24,6 +24,11 @@ from burnish.boost.sampling import ColumnSampler
 from burnish.runtime.threads import Workers
 
 _SHARE = 30_000  # bins for which a further thread is worth its start
+
+
+def _used(rows: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The first counts[t] entries of rows[t], of all rows."""
+    return rows[np.arange(rows.shape[1]) < counts[:, None]]
 
 
 class OpenNodes:
@@ -84,9 +89,7 @@ class OpenNodes:
         return able if self._histograms.size else np.zeros(len(ids), np.bool_)
 
     def _build(self, ids: NDArray[np.int64]) -> None:
-        nodes = self._nodes[ids]
-        segments = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
-        self._histograms.build(self._partition.order, *segments, np.ascontiguousarray(nodes["slot"]), self._statistics)
+        self._histograms.build(self._nodes, ids, self._partition.order, self._statistics)
 
     def _open(self, ids: NDArray[np.int64], subtract: NDArray[np.int64], columns: ColumnSampler) -> None:
         """Finds the best splits of nodes that have histograms, and queues those that gain enough."""
@@ -132,8 +135,7 @@ class OpenNodes:
         unused = np.zeros(self._workers.threads, np.int64)
         shares = NodeShares.of(nodes, np.arange(count + 1), np.ones(count, np.int64))
         sets = self._grow_shares(shares, -1, free, unused, 0, self._grain)
-        for row, some in zip(free, unused.tolist(), strict=True):
-            self._histograms.give_back(row[:some])
+        self._histograms.give_back(_used(free, unused))
         return sets
 
     @property
