@@ -339,16 +339,16 @@ def _merge(
             pool[np.uint64(at + whole) + i] += sums[np.uint64(other) + i]
 
 
-class _Rows(NamedTuple):
-    """Scratch of `_build`: rows dealt to threads."""
+class Dealt(NamedTuple):
+    """Scratch of `build_histograms`: rows dealt to threads."""
 
-    segments: NDArray[np.int64]  # (3, nodes): where the rows of nodes begin and end, and the nodes' slots
+    segments: NDArray[np.int64]  # (3, nodes or more): where the rows of nodes begin and end, and the nodes' slots
     pieces: NDArray[np.int64]
     start: NDArray[np.int64]  # (threads + 1,)
     heads: NDArray[np.int64]  # (2, threads)
 
     @classmethod
-    def of(cls, nodes: int, groups: int, threads: int) -> "_Rows":
+    def of(cls, nodes: int, groups: int, threads: int) -> Dealt:
         """Uninitialised arrays."""
         pieces = np.empty((groups * nodes + threads, 5), np.int64)
         return cls(
@@ -356,7 +356,16 @@ class _Rows(NamedTuple):
         )  # fmt: skip
 
 
-@lean
+class HistogramArrays(NamedTuple):
+    """Where histograms of a table are added up."""
+
+    first: NDArray[np.int64]  # (groups + 1,): where a group's sums begin
+    additions: float  # of a row, in a group
+    pool: NDArray[np.int64]  # flat
+    packed: NDArray[np.int64]
+    spare: NDArray[np.int64]
+
+
 def _build(
     native: tuple[int, int],
     threads: int,
@@ -366,21 +375,19 @@ def _build(
     statistics: NDArray[np.int64],
     dense: Any,
     entries: Any,
-    first: NDArray[np.int64],
-    additions: float,
-    pool: NDArray[np.int64],
-    packed: NDArray[np.int64],
-    spare: NDArray[np.int64],
+    tables: Any,
     narrow: Any,
     given: Any,
 ) -> None:
     """Sets the slots of the nodes `ids` to the histograms of their rows, in two regions of at most `threads` threads.
 
     Either `dense` is what `_add_dense` takes of a table, or `entries` what `_add_entries` takes; the other is None.
-    additions: of a row, in a group; given: `_Rows`.
+    tables: `HistogramArrays`; given: `Dealt`.
     """
+    first, additions, pool, packed, spare = tables
     segments, pieces, start, heads = given
-    begin, end, slots = segments[0], segments[1], segments[2]
+    count = len(ids)
+    begin, end, slots = segments[0, :count], segments[1, :count], segments[2, :count]
     groups, whole, widest, total = len(first) - 1, first[len(first) - 1], np.int64(0), np.int64(0)
     for group in range(groups):
         widest = max(widest, first[group + 1] - first[group])
@@ -404,10 +411,13 @@ def _build(
             native, shares, 1, _add_entries,
             (order, statistics, entries[0], entries[1], pieces, start, slots, pool, packed, spare),
         )  # fmt: skip
-    count = _find_heads(pieces, start, shares, heads)
-    if count:
+    found = _find_heads(pieces, start, shares, heads)
+    if found:
         grain = max(_LEAST_SUMS, -(-widest // shares))
-        run_ranges(native, widest, grain, _merge, (pieces, heads, count, first, slots, pool, spare))
+        run_ranges(native, widest, grain, _merge, (pieces, heads, found, first, slots, pool, spare))
+
+
+build_histograms, _enter = inlined(_build), lean(_build)
 
 
 class Histograms:
@@ -420,19 +430,18 @@ class Histograms:
         self._workers = workers
         self._comm = comm
         self._free = np.empty(0, np.int64)  # the first are slots to use: so many
-        self._unused = 0
-        self._dense: tuple[Any, ...] | None = None
-        self._entries: tuple[Any, ...] | None = None
+        self._unused = np.zeros(1, np.int64)
+        self.tables: tuple[Any, Any] = None, None  # of a dense table, of a sparse one
         if isinstance(bins, DenseBins):
-            self._dense = bins.rows.reshape(-1), bins.rows.shape[1], bins.width
+            self.tables = (bins.rows.reshape(-1), bins.rows.shape[1], bins.width), None
             self._edges = bins.layout.first
-            self._groups = len(bins.width)
+            self.groups = len(bins.width)
             widest = int(np.diff(bins.layout.first).max(initial=0))
-            self._additions = float(bins.width.mean()) if self._groups else 1.0
+            self._additions = float(bins.width.mean()) if self.groups else 1.0
         else:
-            self._entries = bins.row_start, bins.row_bins
+            self.tables = None, (bins.row_start, bins.row_bins)
             self._edges = np.array([0, self.size])
-            self._groups = 1
+            self.groups = 1
             widest = self.size
             self._additions = len(bins.row_bins) / max(1, len(bins.row_start) - 1)
         # Where a thread adds up one histogram: packed sums in the first half, or pairs.
@@ -440,24 +449,40 @@ class Histograms:
         self.packed[:] = 0
         self._spare = np.empty((workers.threads, 2 * widest), np.int64)
 
+    @property
+    def arrays(self) -> HistogramArrays:
+        """What kernels take; the pool is another one once it has grown."""
+        sums = self.pool.reshape(-1), self.packed, self._spare
+        return HistogramArrays(self._edges, self._additions, *sums)
+
+    @property
+    def slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Slots, of which the first are free, and how many these are, (1,)."""
+        return self._free, self._unused
+
+    def reserve(self, count: int) -> None:
+        """Makes the pool grow until so many slots are free."""
+        unused = int(self._unused[0])
+        if unused < count:
+            old, free = self.pool, self._free
+            slots = max(4, 2 * len(old), len(old) - unused + count)
+            self.pool, self._free = aligned((slots, 2, self.size), np.int64), np.empty(slots, np.int64)
+            self.pool[: len(old)], self._free[:unused] = old, free[:unused]
+            self._unused[0] += slots - len(old)
+            self._free[unused : self._unused[0]] = np.arange(slots - 1, len(old) - 1, -1)
+
     def take(self, count: int) -> NDArray[np.int64]:
         """Slots for `count` histograms, (count,), from a pool that grows if needed; their contents are undefined."""
-        if self._unused < count:
-            old = self.pool
-            slots = max(4, 2 * len(old), len(old) - self._unused + count)
-            self.pool = aligned((slots, 2, self.size), np.int64)
-            self.pool[: len(old)] = old
-            free, self._free = self._free[: self._unused], np.empty(slots, np.int64)
-            self._free[: self._unused] = free
-            self._unused += slots - len(old)
-            self._free[len(free) : self._unused] = np.arange(slots - 1, len(old) - 1, -1)
-        self._unused -= count
-        return self._free[self._unused : self._unused + count].copy()
+        self.reserve(count)
+        self._unused[0] -= count
+        unused = int(self._unused[0])
+        return self._free[unused : unused + count].copy()
 
     def give_back(self, slots: NDArray[np.int64]) -> None:
         """Frees slots."""
-        self._free[self._unused : self._unused + len(slots)] = slots
-        self._unused += len(slots)
+        unused = int(self._unused[0])
+        self._free[unused : unused + len(slots)] = slots
+        self._unused[0] += len(slots)
 
     def build(
         self, nodes: NDArray[Any], ids: NDArray[np.int64], order: NDArray[np.uint32], statistics: FixedPoint
@@ -467,9 +492,8 @@ class Histograms:
             return
         threads = self._workers.threads
         self._workers.call(
-            _build, threads, nodes, ids, order, statistics.values, self._dense, self._entries, self._edges,
-            self._additions, self.pool.reshape(-1), self.packed, self._spare, self.bins.layout.narrow,
-            _Rows.of(len(ids), self._groups, threads),
+            _enter, threads, nodes, ids, order, statistics.values, *self.tables, self.arrays, self.bins.layout.narrow,
+            Dealt.of(len(ids), self.groups, threads),
         )  # fmt: skip
         if self._comm is not None:
             slots = nodes["slot"][ids]

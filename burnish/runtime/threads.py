@@ -43,9 +43,9 @@ class Workers:
         """
         region(self.region if extent > grain else _ALONE, extent, grain, *arguments)
 
-    def call(self, function: Any, *arguments: Any) -> None:
+    def call(self, function: Any, *arguments: Any) -> Any:
         """Calls a compiled function that enters regions (`base.regions.run_ranges`), with `region` before the rest."""
-        function(self.region, *arguments)
+        return function(self.region, *arguments)
 
     @property
     def region(self) -> tuple[int, int]:

@@ -19,7 +19,7 @@ class ListedCategories(NamedTuple):
 
 
 class Children(NamedTuple):
-    """What becomes of the children of split nodes, written by `seat_children`; (2 · nodes,) each."""
+    """What becomes of the children of split nodes, written by `seat_children`; (2 · nodes or more,) each."""
 
     built: NDArray[np.int64]  # nodes whose histograms are to be built: the smaller children
     found: NDArray[np.int64]  # nodes to find splits of
@@ -48,8 +48,7 @@ def send_codes(node: Any, layout: Any, categories: Any, bundle: Any, right: NDAr
         send_range(bundle, node.position, node.bin, node.default_left, right)
 
 
-@lean
-def split_nodes(
+def _split_nodes(
     nodes: NDArray[Any],
     chosen: NDArray[np.int64],
     size: int,
@@ -78,8 +77,10 @@ def split_nodes(
         segments[2, k] = column
 
 
-@lean
-def seat_children(
+split_nodes, enter_split = inlined(_split_nodes), lean(_split_nodes)
+
+
+def _seat_children(
     nodes: NDArray[Any],
     chosen: NDArray[np.int64],
     middle: NDArray[np.int64],
@@ -139,3 +140,6 @@ def seat_children(
         children.free[free] = slots[k]
         free += 1
     return built, found, free, only
+
+
+seat_children, enter_seat = inlined(_seat_children), lean(_seat_children)

@@ -23,15 +23,14 @@ def split_segment(
     columns: NDArray[np.uint8],
     column: np.uint64,
     right: NDArray[np.uint8],
-    codes: np.uint64,
     begin: np.uint64,
     end: np.uint64,
     alone: bool,
 ) -> int:
     """Moves the rows source[begin:end] that go left to order[begin:], in order, and the others to spare[begin:].
 
-    Returns how many go left. If `alone`, the others are put behind them. `column` and `codes`: where in `columns` and
-    in `right` the feature's bins, and whether each goes right, begin.
+    Returns how many go left. If `alone`, the others are put behind them. column: where in `columns` the feature's bins
+    begin. right: (codes,), whether each bin goes right.
     """
     left_at, right_at = begin, begin
     last = end - _ONE
@@ -39,7 +38,7 @@ def split_segment(
         ahead = i + _AHEAD
         prefetch(columns, column + np.uint64(source[ahead if ahead < last else last]))
         row = source[i]
-        goes = np.uint64(right[codes + columns[column + np.uint64(row)]])
+        goes = np.uint64(right[np.uint64(columns[column + np.uint64(row)])])
         order[left_at] = row
         spare[right_at] = row
         left_at += _ONE - goes
@@ -81,15 +80,14 @@ def split_pieces(
 
     Where a piece is a part of a node, the former go to `kept`, for `place`.
     ``right[node, code]`` says whether a bin goes right. Pieces that are their whole node get their right rows back.
-    columns and right are flat. Share s of the pieces, of shares begin … end, is from start[s] on.
+    columns is flat. Share s of the pieces, of shares begin … end, is from start[s] on.
     """
-    codes = len(right) // len(position)
     for p in range(start[begin], start[end]):
         node = pieces[p, 1]
         left = order if alone[p] else kept
         counts[p] = split_segment(
-            source, left, spare, columns, np.uint64(position[node] * len(order)), right, np.uint64(node * codes),
-            np.uint64(pieces[p, 2]), np.uint64(pieces[p, 3]), alone[p],
+            source, left, spare, columns, np.uint64(position[node] * len(order)), right[node], np.uint64(pieces[p, 2]),
+            np.uint64(pieces[p, 3]), alone[p],
         )  # fmt: skip
 
 

@@ -17,6 +17,15 @@ from burnish.runtime.threads import Workers
 _SHARE = 20_000  # rows for which a further thread is worth its start
 
 
+class RowArrays(NamedTuple):
+    """Row numbers, (rows,) each."""
+
+    identity: NDArray[np.uint32]
+    order: NDArray[np.uint32]
+    spare: NDArray[np.uint32]
+    kept: NDArray[np.uint32]  # empty for one thread
+
+
 class RowPartition:
     """The row numbers of all nodes, each node's in one segment, ascending."""
 
@@ -31,11 +40,17 @@ class RowPartition:
         self._kept = np.empty(rows if workers.threads > 1 else 0, np.uint32)  # left rows of nodes that threads share
         self._leaf = np.empty(rows, np.int32)
         self.order = self._identity
+        self.arrays = RowArrays(self._identity, self._order, self.spare, self._kept)
+        self.columns: NDArray[Any] | None = None  # of a dense table, flat
         self.entries: tuple[Any, ...] | None = None  # of a sparse table, and the node of each row
+        self.routed: tuple[Any, ...] | None = None  # of a sparse table, what `split_sparse` takes
         if isinstance(bins, SparseBins):
             self._node_of = np.zeros(rows, np.int32)
-            arrays = bins.row_start, bins.row_bins, bins.column_start, bins.column_rows, bins.column_bins
-            self.entries = *arrays, self._node_of
+            columns = bins.column_start, bins.column_rows, bins.column_bins
+            self.entries = bins.row_start, bins.row_bins, *columns, self._node_of
+            self.routed = *columns, bins.layout.feature, self._node_of
+        else:
+            self.columns = bins.columns.reshape(-1)
 
     def own(self) -> NDArray[np.uint32]:
         """The row numbers in an array that may be written."""
@@ -65,35 +80,37 @@ class RowPartition:
         `left_child` and the next are the numbers of the children. position: the columns that the nodes are split by.
         """
         count, threads = len(begin), self._workers.threads
-        middle, given = np.empty(count, np.int64), _Pieces.of(count, threads)
-        rows = self.order, self._order, self.spare, self._kept
-        if isinstance(self._bins, DenseBins):
-            columns = self._bins.columns.reshape(-1)
+        middle, given = np.empty(count, np.int64), Pieces.of(count, threads)
+        fresh = self.order is self._identity
+        if self.columns is not None:
             self._workers.call(
-                _split_dense, threads, *rows, columns, begin, end, position, right.reshape(-1), given, middle
+                _enter_dense, threads, fresh, self.arrays, self.columns, begin, end, position, right, given, middle
             )  # fmt: skip
         else:
-            bins = self._bins
-            features = bins.layout.feature
-            number, last = np.full(len(bins.column_start) - 1, -1, np.int32), int(left_child.max()) + 2
-            columns = bins.column_start, bins.column_rows, bins.column_bins, features, self._node_of
-            routes = _Routes(number, *np.empty((2, last), np.int32), *np.empty((2, count), np.int64))
+            routes = self.routes(int(left_child.max()) + 2, count)
             self._workers.call(
-                _split_sparse, threads, *rows, columns, routes, begin, end, position, right, nodes, left_child, given,
-                middle,
+                _enter_sparse, threads, fresh, self.arrays, self.routed, routes, begin, end, position, right, nodes,
+                left_child, given, middle,
             )  # fmt: skip
         self.order = self._order
         return middle
 
+    def routes(self, nodes: int, level: int) -> Routes | None:
+        """Scratch for a tree of so many nodes, and levels of so many; None for a dense table."""
+        if self.routed is None:
+            return None
+        number = np.empty(len(self.routed[0]) - 1, np.int32)
+        return Routes(number, *np.empty((2, nodes), np.int32), *np.empty((2, level), np.int64))
+
     def leaves(self, begin: NDArray[np.int64], end: NDArray[np.int64], nodes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The leaf of every row, given the leaves' segments and numbers; in an array that the next call reuses."""
         threads = self._workers.threads
-        given = _Pieces.of(len(begin), threads)
+        given = Pieces.of(len(begin), threads)
         self._workers.call(_find_leaves, threads, self.order, begin, end, nodes, given.pieces, given.start, self._leaf)
         return self._leaf
 
 
-class _Pieces(NamedTuple):
+class Pieces(NamedTuple):
     """Scratch of a partition: pieces of rows, dealt to threads."""
 
     pieces: NDArray[np.int64]  # (nodes + threads, 5)
@@ -103,14 +120,14 @@ class _Pieces(NamedTuple):
     moves: NDArray[np.int64]  # (pieces, 5): see `place`
 
     @classmethod
-    def of(cls, nodes: int, threads: int) -> _Pieces:
+    def of(cls, nodes: int, threads: int) -> Pieces:
         """Uninitialised arrays."""
         most = nodes + threads
         (pieces, moves), start = np.empty((2, most, 5), np.int64), np.empty(threads + 1, np.int64)
         return cls(pieces, start, np.empty(most, np.bool_), np.empty(most, np.int64), moves)
 
 
-class _Routes(NamedTuple):
+class Routes(NamedTuple):
     """Scratch of the partition of a sparse table."""
 
     number: NDArray[np.int32]  # (features,): those that some node is split on are numbered from 0; -1: none is
@@ -120,14 +137,11 @@ class _Routes(NamedTuple):
     end: NDArray[np.int64]
 
 
-@lean
 def _split_dense(
     native: tuple[int, int],
     threads: int,
-    source: NDArray[np.uint32],
-    order: NDArray[np.uint32],
-    spare: NDArray[np.uint32],
-    kept: NDArray[np.uint32],
+    fresh: bool,
+    rows: Any,
     columns: NDArray[Any],
     begin: NDArray[np.int64],
     end: NDArray[np.int64],
@@ -136,7 +150,12 @@ def _split_dense(
     given: Any,
     middle: NDArray[np.int64],
 ) -> None:
-    """`RowPartition.split` of a dense table, in two regions; middle: written."""
+    """`RowPartition.split` of a dense table, in two regions; middle: written.
+
+    rows: `RowArrays`; fresh: the order is `identity` yet. right: (nodes or more, codes + 1).
+    """
+    identity, order, spare, kept = rows
+    source = identity if fresh else order
     pieces, start, alone, counts, moves = given
     shares = _shares(begin, end, threads)
     size = deal_rows(begin, end, 1, shares, pieces, start)
@@ -150,14 +169,11 @@ def _split_dense(
         run_ranges(native, shared, 1, place, (order, kept, spare, moves))
 
 
-@lean
 def _split_sparse(
     native: tuple[int, int],
     threads: int,
-    source: NDArray[np.uint32],
-    order: NDArray[np.uint32],
-    spare: NDArray[np.uint32],
-    kept: NDArray[np.uint32],
+    fresh: bool,
+    rows: Any,
     columns: Any,
     routes: Any,
     begin: NDArray[np.int64],
@@ -170,10 +186,14 @@ def _split_sparse(
     middle: NDArray[np.int64],
 ) -> None:
     """The same of a sparse table, in three regions: rows that have a value of their node's feature are routed first."""
+    identity, order, spare, kept = rows
+    source = identity if fresh else order
     column_start, column_rows, column_bins, features, node_of = columns
     number, feature_of, place_of, column_begin, column_end = routes
     pieces, start, alone, counts, moves = given
-    for node in range(len(place_of)):
+    for feature in range(len(number)):
+        number[feature] = -1
+    for node in range(left_child[len(left_child) - 1] + 2):
         feature_of[node] = place_of[node] = -1
     found = 0
     for k in range(len(nodes)):
@@ -200,6 +220,10 @@ def _split_sparse(
     shared = _find_moves(given, size, begin, middle)
     if shared:
         run_ranges(native, shared, 1, place, (order, kept, spare, moves))
+
+
+split_dense, _enter_dense = inlined(_split_dense), lean(_split_dense)
+split_sparse, _enter_sparse = inlined(_split_sparse), lean(_split_sparse)
 
 
 @lean

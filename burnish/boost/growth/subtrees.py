@@ -12,11 +12,10 @@ from burnish.boost.growth.level import send_codes
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
 from burnish.boost.growth.partition import split_entries, split_segment
 from burnish.boost.histogram import add_group, add_sparse
-from burnish.boost.kernels import inlined, lean, wide_region
+from burnish.boost.kernels import inlined, lean, loop
 
 _WORDS = NODE.itemsize // 8
 _LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignore[union-attr]
-_NO_ROWS = np.uint64(0)
 _HALVINGS = 66  # of a number of rows: so many larger children wait for their siblings at most, and two more
 
 
@@ -52,6 +51,11 @@ class GrowthScratch(NamedTuple):
     left: NDArray[np.int64]  # the same
     right: NDArray[np.uint8]  # (threads, codes + 1): whether a code goes right
     stack: NDArray[np.int64]  # (threads, starts + `_HALVINGS`)
+
+    @property
+    def starts(self) -> int:
+        """Nodes that a share may start with."""
+        return self.stack.shape[1] - _HALVINGS
 
     @classmethod
     def of(cls, threads: int, positions: int, codes: int, starts: int) -> "GrowthScratch":
@@ -135,7 +139,7 @@ def grow_subtrees(
         middle = node.begin
         if dense is not None:  # what lies below such a test is not compiled if it fails
             middle += split_segment(
-                order, order, spare, dense.columns, np.uint64(column * rows), right, _NO_ROWS, begin, end, whole
+                order, order, spare, dense.columns, np.uint64(column * rows), right, begin, end, whole
             )
         if entries is not None:
             middle += split_entries(
@@ -214,7 +218,7 @@ def _share_of(categories: Any, thread: int, first: int, last: int) -> Any:
     return Categories(positions, counts, masks, sets[first * words : last * words], words, key[thread], order[thread])
 
 
-@wide_region
+@loop
 def grow_shares(
     shares: Any,
     depths: tuple[int, int],
