@@ -32,7 +32,7 @@ _PARALLEL = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_vo
 
 
 class Region(NamedTuple):
-    """A region that ran: the seconds that each thread's part took, and those from its first to its last."""
+    """A region that ran: what Python called, the seconds that each thread's part took, and those that all took."""
 
     name: str
     parts: list[float]
@@ -40,39 +40,41 @@ class Region(NamedTuple):
 
 
 class CountedWorkers(Workers):
-    """Workers that do all parts on the calling thread, one after the other, and note what each takes."""
+    """Workers that do all parts on the calling thread, one after the other, and note what each takes.
+
+    What lies around the parts is not in a region: also what a call from Python takes, and compiled code between two.
+    """
 
     def __init__(self, threads: int) -> None:
         super().__init__(threads)
         self.regions: list[Region] = []
-        self._times: list[float] = []
+        self.calls: list[tuple[str, int]] = []  # what Python called, and how many regions there were before
         self._stand_in = _PARALLEL(self._parts)
+
+    @property
+    def region(self) -> tuple[int, int]:
+        """See `Workers.region`."""
+        return ctypes.cast(self._stand_in, ctypes.c_void_p).value or 0, 0
 
     def each(self, region: Any, extent: int, *arguments: Any, grain: int = 1) -> None:
         """As `Workers.each`; regions of one part count too."""
-        first, address = time.process_time(), ctypes.cast(self._stand_in, ctypes.c_void_p).value
-        region((address, 0), extent, grain, *arguments)
-        self.regions.append(Region(region.py_func.__name__, self._times, time.process_time() - first))
+        self.calls.append((region.py_func.__name__, len(self.regions)))
+        region(self.region, extent, grain, *arguments)
 
-    def run(self, function: Any, parts: Any) -> list[Any]:
-        """As `Workers.run`, in turn."""
-        times, results, first = [], [], time.process_time()
-        for part in parts:
-            begin = time.process_time()
-            results.append(function(*part))
-            times.append(time.process_time() - begin)
-        self.regions.append(Region(getattr(function, "__name__", "?"), times, time.process_time() - first))
-        return results
+    def call(self, function: Any, *arguments: Any) -> Any:
+        """See `Workers.call`."""
+        self.calls.append((function.py_func.__name__, len(self.regions)))
+        return function(self.region, *arguments)
 
     def _parts(self, _pool: int, body: int, context: int, extent: int) -> None:
-        times = []
+        first, times = time.process_time(), []
         function, chunks = _BODY(body), max(1, min(CHUNKS * self.threads, extent))
         for thread in range(self.threads):
             begin = time.process_time()
             for chunk in range(chunks * thread // self.threads, chunks * (thread + 1) // self.threads):
                 function(context, extent * chunk // chunks, extent * (chunk + 1) // chunks, thread)
             times.append(time.process_time() - begin)
-        self._times = times
+        self.regions.append(Region(self.calls[-1][0], times, time.process_time() - first))
 
 
 def _nothing(
@@ -99,21 +101,21 @@ def tree(table: Any, depth: int, threads: int, rounds: int, cost: float) -> dict
     params = Params(max_depth=depth, learning_rate=0.1, objective="logistic")
     training = Training(params, Dataset.of(table.features, table.label), workers)
     training.boost()
-    found: list[tuple[float, list[Region]]] = []
+    found: list[tuple[float, list[Region], list[tuple[str, int]]]] = []
     for _ in range(rounds):
-        workers.regions.clear()
+        workers.regions, workers.calls = [], []
         begin = time.process_time()
         training.boost()
-        found.append((time.process_time() - begin, list(workers.regions)))
-    total, regions = min(found, key=lambda pair: pair[0])
+        found.append((time.process_time() - begin, workers.regions, workers.calls))
+    total, regions, calls = min(found, key=lambda one: one[0])
     inside, instrumented = sum(sum(r.parts) for r in regions), sum(r.seconds for r in regions)
     slowest = sum(max(r.parts) for r in regions)
     serial = total - instrumented
     total = serial + inside
-    levels = max(1, sum(r.name in ("_split_dense", "_split_sparse") for r in regions))
-    names = [r.name for r in regions]
-    first = next((k for k, name in enumerate(names) if name.startswith("_split_")), 0)
-    last = names.index("_assign") if "_assign" in names else len(names)
+    # A level: from its rows' partition to the next one's, or to the leaves.
+    at = [before for name, before in calls if name.startswith("_split_")]
+    last = next((before for name, before in calls if name == "_find_leaves"), len(regions))
+    levels, first = max(1, len(at)), at[0] if at else last
     return {
         "threads": threads,
         "regions": len(regions),

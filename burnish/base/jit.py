@@ -19,10 +19,14 @@ from typing import Any
 
 import llvmlite
 import numba
+from numba._dynfunc import make_function
 from numba.core.caching import NullCache
-from numba.core.compiler import CompileResult
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler, CompilerBase, CompileResult
+from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
+from numba.core.typed_passes import NativeLowering
 from numba.core.types import BooleanLiteral, IntegerLiteral
 from numba.core.types.misc import unliteral
 
@@ -51,6 +55,8 @@ def njit(
         options |= {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     if inner or not counted:
         options["_nrt"] = False
+    if not cache and options.get("no_cpython_wrapper") and options.get("no_cfunc_wrapper"):
+        options["pipeline_class"] = _linked(options.get("pipeline_class", Compiler))
     compiled = numba.njit(**options)
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -71,6 +77,51 @@ def _call_template(found: Callable[..., Any], args: Any, kws: Any) -> Any:
     """
     plain = [unliteral(a) if isinstance(a, _NUMBERS) else a for a in args]
     return found(plain, {name: unliteral(a) if isinstance(a, _NUMBERS) else a for name, a in kws.items()})
+
+
+class _LinkedLibrary(JITCodeLibrary):
+    """Library of a function that only compiled ones call: code to link into theirs, but no machine code of its own."""
+
+    def _optimize_final_module(self) -> None:
+        """Nothing: it is optimized where it is called, and all of it at once."""
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _LinkedLowering(NativeLowering):
+    """Lowering to a `_LinkedLibrary`."""
+
+    _name = "linked_lowering"
+
+    def run_pass(self, state: Any) -> bool:
+        """See numba's."""
+        state.library = _LinkedLibrary(state.targetctx.codegen(), state.func_id.func_qualname)
+        state.flags.no_compile = True
+        done: bool = super().run_pass(state)
+        description, library = state.cr.fndesc, state.library
+        # What callers find it by: a function for Python, but of no code.
+        entry = make_function(description.lookup_module(), description.qualname, "", 0, state.cr.env, (library,))
+        state.targetctx.insert_user_function(entry, description, [library])
+        state.cr = state.cr._replace(cfunc=entry)
+        return done
+
+
+@cache
+def _linked(pipeline: type[CompilerBase]) -> type[CompilerBase]:
+    """The compiler, less the machine code."""
+
+    def define_pipelines(self: CompilerBase) -> list[PassManager]:
+        pipelines: list[PassManager] = pipeline.define_pipelines(self)
+        for each in pipelines:
+            each.passes = [(_LinkedLowering if p is NativeLowering else p, text) for p, text in each.passes]
+            each._finalized = False
+            each.finalize()
+        return pipelines
+
+    return type(f"Linked{pipeline.__name__}", (pipeline,), {"define_pipelines": define_pipelines})
 
 
 class Cache(NullCache):

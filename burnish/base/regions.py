@@ -59,6 +59,7 @@ def run_ranges(_context: Any, pool: Any, extent: Any, grain: Any, loop: Any, arg
         kind = ir.LiteralStructType([_WORD, _WORD, context.get_value_type(arguments)])
         body = ir.Function(builder.module, _BODY, builder.module.get_unique_name(f"{builder.function.name}.ranges"))
         body.linkage = "internal"
+        body.attributes.add("noinline")  # or its loops are there twice: for threads, and for the calling one alone
         made = loop.dispatcher.overloads[called.args]
         context.add_linking_libs([made.library])
         _body(context, body, kind, made.fndesc, called)

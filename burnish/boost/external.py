@@ -89,11 +89,11 @@ class ExternalGrower(BinnedGrower):
         return None if self._counts is None else self._counts.of(ids)
 
     def _histograms_of_children(
-        self, chosen: NDArray[np.int64], left: NDArray[np.int64]
+        self, chosen: NDArray[np.int64], left: NDArray[np.int64], middle: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """As in memory if there is room; else builds all children's, opens these, and forgets their histograms."""
         if (self._nodes["slot"][chosen] >= 0).all() and self._passes.free >= len(chosen):
-            return super()._histograms_of_children(chosen, left)
+            return super()._histograms_of_children(chosen, left, middle)
         self._drop(chosen)
         children = np.concatenate([left, left + 1])
         children = np.sort(children[self._splittable(children)])

@@ -5,15 +5,17 @@ One int64 addition adds gradient and Hessian at once; every so many rows the pac
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from burnish.base.regions import run_ranges
 from burnish.boost.fixed import PACKED_ROWS, FixedPoint
 from burnish.boost.growth.bins import DenseBins, SparseBins, lanes_of
+from burnish.boost.growth.shares import deal_rows
 from burnish.boost.intrinsics import add_pair, aligned, prefetch
-from burnish.boost.kernels import inlined, lean, region
+from burnish.boost.kernels import inlined, lean, loop
 from burnish.runtime.threads import Workers
 
 # Constants of their type: numba takes a millisecond for each conversion it finds in a kernel.
@@ -24,58 +26,6 @@ _LOW, _SHIFT, _NOTHING = np.int64(0xFFFFFFFF), np.int64(32), np.int64(0)
 _PACKED_ROWS = np.uint64(PACKED_ROWS)
 _SHARE = 40_000  # additions for which a further thread is worth its start
 _LEAST_SUMS = 1024  # the same, of sums that are merged
-
-# Columns of a piece: a run of rows of one unit (a node's rows in one group of features) that one thread takes.
-GROUP, NODE, BEGIN, END, TARGET = range(5)  # TARGET: 0 if the piece is its unit's first, 1 if it adds to one
-
-
-def share_rows(
-    begin: NDArray[np.int64], end: NDArray[np.int64], groups: int, threads: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Deals the rows of nodes, in each of several groups, to threads in equal shares.
-
-    Returns pieces (count, 5) in order, and where each thread's begin, (threads + 1,).
-    """
-    pieces, start = np.empty((groups * len(begin) + threads, 5), np.int64), np.empty(threads + 1, np.int64)
-    count = _share_rows(np.ascontiguousarray(begin), np.ascontiguousarray(end), groups, pieces, start)
-    return pieces[:count], start
-
-
-@lean
-def _share_rows(
-    begin: NDArray[np.int64], end: NDArray[np.int64], groups: int, pieces: NDArray[np.int64], start: NDArray[np.int64]
-) -> int:
-    """Writes pieces, and where each share's begin; returns how many pieces there are."""
-    threads, total = len(start) - 1, np.int64(0)
-    for node in range(len(begin)):
-        total += end[node] - begin[node]
-    total *= groups
-    count, share, done = 0, 1, np.int64(0)  # rows of all units that are dealt already
-    start[0] = 0
-    while share < threads and total * share // threads == 0:
-        start[share] = 0
-        share += 1
-    for group in range(groups):
-        for node in range(len(begin)):
-            low, high = begin[node], end[node]
-            while low < high:
-                limit = total * share // threads if share < threads else total
-                stop = min(high, low + limit - done)
-                pieces[count, 0] = group
-                pieces[count, 1] = node
-                pieces[count, 2] = low
-                pieces[count, 3] = stop
-                pieces[count, 4] = low > begin[node]
-                count += 1
-                done += stop - low
-                low = stop
-                while share < threads and done >= total * share // threads:
-                    start[share] = count
-                    share += 1
-    while share <= threads:
-        start[share] = count
-        share += 1
-    return count
 
 
 @inlined
@@ -191,8 +141,8 @@ def add_group(
         low = high
 
 
-@region
-def dense_histograms(
+@loop
+def _add_dense(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
     bins: NDArray[np.uint8],
@@ -319,8 +269,8 @@ def add_sparse(
         _add_sparse_pairs(order, begin, end, statistics, start, bins, out, out_begin, packed)
 
 
-@region
-def sparse_histograms(
+@loop
+def _add_entries(
     order: NDArray[np.uint32],
     statistics: NDArray[np.int64],
     start: NDArray[np.int64],
@@ -335,7 +285,7 @@ def sparse_histograms(
     end: int,
     thread: int,
 ) -> None:
-    """Histograms of shares of pieces, as `dense_histograms`."""
+    """Histograms of shares of pieces, as `_add_dense`."""
     share = begin
     for p in range(share_start[begin], share_start[end]):
         while p >= share_start[share + 1]:
@@ -349,11 +299,11 @@ def sparse_histograms(
         )  # fmt: skip
 
 
-@lean
-def _find_heads(pieces: NDArray[np.int64], start: NDArray[np.int64], heads: NDArray[np.int64]) -> int:
+@inlined
+def _find_heads(pieces: NDArray[np.int64], start: NDArray[np.int64], threads: int, heads: NDArray[np.int64]) -> int:
     """Writes the pieces that shares begin with and that add to a unit, and the shares; returns how many these are."""
     count = 0
-    for share in range(len(start) - 1):
+    for share in range(threads):
         if start[share] < start[share + 1] and pieces[start[share], 4] == 1:
             heads[0, count] = start[share]
             heads[1, count] = share
@@ -361,10 +311,11 @@ def _find_heads(pieces: NDArray[np.int64], start: NDArray[np.int64], heads: NDAr
     return count
 
 
-@region
+@loop
 def _merge(
     pieces: NDArray[np.int64],
     heads: NDArray[np.int64],
+    count: int,
     first: NDArray[np.int64],
     slots: NDArray[np.int64],
     pool: NDArray[np.int64],
@@ -373,16 +324,100 @@ def _merge(
     end: int,
     thread: int,
 ) -> None:
-    """Adds what the first pieces of shares, `heads`, left in `spare` to their histograms: the numbers begin … end."""
+    """Adds what the first pieces of shares, `heads`, left in `spare` to their histograms: the numbers begin … end.
+
+    heads: (2, count or more).
+    """
     whole = first[len(first) - 1]
     other = spare.shape[1] >> 1
-    for k in range(heads.shape[1]):
+    for k in range(count):
         group, slot = pieces[heads[0, k], 0], slots[pieces[heads[0, k], 1]]
         sums, at = spare[heads[1, k]], slot * 2 * whole + first[group]
         last = min(end, first[group + 1] - first[group])
         for i in range(np.uint64(begin), np.uint64(max(begin, last))):
             pool[np.uint64(at) + i] += sums[i]
             pool[np.uint64(at + whole) + i] += sums[np.uint64(other) + i]
+
+
+class Dealt(NamedTuple):
+    """Scratch of `build_histograms`: rows dealt to threads."""
+
+    segments: NDArray[np.int64]  # (3, nodes or more): where the rows of nodes begin and end, and the nodes' slots
+    pieces: NDArray[np.int64]
+    start: NDArray[np.int64]  # (threads + 1,)
+    heads: NDArray[np.int64]  # (2, threads)
+
+    @classmethod
+    def of(cls, nodes: int, groups: int, threads: int) -> Dealt:
+        """Uninitialised arrays."""
+        pieces = np.empty((groups * nodes + threads, 5), np.int64)
+        return cls(
+            np.empty((3, nodes), np.int64), pieces, np.empty(threads + 1, np.int64), np.empty((2, threads), np.int64)
+        )  # fmt: skip
+
+
+class HistogramArrays(NamedTuple):
+    """Where histograms of a table are added up."""
+
+    first: NDArray[np.int64]  # (groups + 1,): where a group's sums begin
+    additions: float  # of a row, in a group
+    pool: NDArray[np.int64]  # flat
+    packed: NDArray[np.int64]
+    spare: NDArray[np.int64]
+
+
+def _build(
+    native: tuple[int, int],
+    threads: int,
+    nodes: NDArray[Any],
+    ids: NDArray[np.int64],
+    order: NDArray[np.uint32],
+    statistics: NDArray[np.int64],
+    dense: Any,
+    entries: Any,
+    tables: Any,
+    narrow: Any,
+    given: Any,
+) -> None:
+    """Sets the slots of the nodes `ids` to the histograms of their rows, in two regions of at most `threads` threads.
+
+    Either `dense` is what `_add_dense` takes of a table, or `entries` what `_add_entries` takes; the other is None.
+    tables: `HistogramArrays`; given: `Dealt`.
+    """
+    first, additions, pool, packed, spare = tables
+    segments, pieces, start, heads = given
+    count = len(ids)
+    begin, end, slots = segments[0, :count], segments[1, :count], segments[2, :count]
+    groups, whole, widest, total = len(first) - 1, first[len(first) - 1], np.int64(0), np.int64(0)
+    for group in range(groups):
+        widest = max(widest, first[group + 1] - first[group])
+    for k in range(len(ids)):
+        node = nodes[ids[k]]
+        begin[k], end[k], slots[k] = node.begin, node.end, node.slot
+        total += node.end - node.begin
+        if node.begin == node.end:
+            at = np.uint64(node.slot * 2 * whole)
+            for i in range(np.uint64(2 * whole)):
+                pool[at + i] = _NOTHING
+    shares = max(1, min(threads, np.int64(total * groups * additions / _SHARE)))
+    deal_rows(begin, end, groups, shares, pieces, start)
+    if dense is not None:
+        run_ranges(
+            native, shares, 1, _add_dense,
+            (order, statistics, dense[0], dense[1], dense[2], first, pieces, start, slots, pool, packed, spare, narrow),
+        )  # fmt: skip
+    if entries is not None:
+        run_ranges(
+            native, shares, 1, _add_entries,
+            (order, statistics, entries[0], entries[1], pieces, start, slots, pool, packed, spare),
+        )  # fmt: skip
+    found = _find_heads(pieces, start, shares, heads)
+    if found:
+        grain = max(_LEAST_SUMS, -(-widest // shares))
+        run_ranges(native, widest, grain, _merge, (pieces, heads, found, first, slots, pool, spare))
+
+
+build_histograms, _enter = inlined(_build), lean(_build)
 
 
 class Histograms:
@@ -394,71 +429,72 @@ class Histograms:
         self.pool = aligned((0, 2, self.size), np.int64)
         self._workers = workers
         self._comm = comm
-        self._free: list[int] = []
+        self._free = np.empty(0, np.int64)  # the first are slots to use: so many
+        self._unused = np.zeros(1, np.int64)
+        self.tables: tuple[Any, Any] = None, None  # of a dense table, of a sparse one
         if isinstance(bins, DenseBins):
-            self._groups = len(bins.width)
+            self.tables = (bins.rows.reshape(-1), bins.rows.shape[1], bins.width), None
+            self._edges = bins.layout.first
+            self.groups = len(bins.width)
             widest = int(np.diff(bins.layout.first).max(initial=0))
-            self._additions = float(bins.width.mean()) if self._groups else 1.0
+            self._additions = float(bins.width.mean()) if self.groups else 1.0
         else:
-            self._groups = 1
+            self.tables = None, (bins.row_start, bins.row_bins)
+            self._edges = np.array([0, self.size])
+            self.groups = 1
             widest = self.size
             self._additions = len(bins.row_bins) / max(1, len(bins.row_start) - 1)
         # Where a thread adds up one histogram: packed sums in the first half, or pairs.
         self.packed = aligned((workers.threads, 2 * widest), np.int64)
         self.packed[:] = 0
-        self._widest = widest
         self._spare = np.empty((workers.threads, 2 * widest), np.int64)
+
+    @property
+    def arrays(self) -> HistogramArrays:
+        """What kernels take; the pool is another one once it has grown."""
+        sums = self.pool.reshape(-1), self.packed, self._spare
+        return HistogramArrays(self._edges, self._additions, *sums)
+
+    @property
+    def slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Slots, of which the first are free, and how many these are, (1,)."""
+        return self._free, self._unused
+
+    def reserve(self, count: int) -> None:
+        """Makes the pool grow until so many slots are free."""
+        unused = int(self._unused[0])
+        if unused < count:
+            old, free = self.pool, self._free
+            slots = max(4, 2 * len(old), len(old) - unused + count)
+            self.pool, self._free = aligned((slots, 2, self.size), np.int64), np.empty(slots, np.int64)
+            self.pool[: len(old)], self._free[:unused] = old, free[:unused]
+            self._unused[0] += slots - len(old)
+            self._free[unused : self._unused[0]] = np.arange(slots - 1, len(old) - 1, -1)
 
     def take(self, count: int) -> NDArray[np.int64]:
         """Slots for `count` histograms, (count,), from a pool that grows if needed; their contents are undefined."""
-        while len(self._free) < count:
-            old = self.pool
-            slots = max(4, 2 * len(old), len(old) - len(self._free) + count)
-            self.pool = aligned((slots, 2, self.size), np.int64)
-            self.pool[: len(old)] = old
-            self._free.extend(range(slots - 1, len(old) - 1, -1))
-        return np.array([self._free.pop() for _ in range(count)], np.int64)
+        self.reserve(count)
+        self._unused[0] -= count
+        unused = int(self._unused[0])
+        return self._free[unused : unused + count].copy()
 
     def give_back(self, slots: NDArray[np.int64]) -> None:
         """Frees slots."""
-        self._free.extend(slots.tolist())
+        unused = int(self._unused[0])
+        self._free[unused : unused + len(slots)] = slots
+        self._unused[0] += len(slots)
 
     def build(
-        self,
-        order: NDArray[np.uint32],
-        begin: NDArray[np.int64],
-        end: NDArray[np.int64],
-        slots: NDArray[np.int64],
-        statistics: FixedPoint,
+        self, nodes: NDArray[Any], ids: NDArray[np.int64], order: NDArray[np.uint32], statistics: FixedPoint
     ) -> None:
-        """Sets a slot for each node, whose rows are ``order[begin:end]``, to the sums over the rows of all workers."""
+        """Sets the slots of the nodes `ids`, of rows ``order[begin:end]``, to sums over the rows of all workers."""
         if not self.size:
             return
-        additions = float((end - begin).sum()) * self._groups * self._additions
-        threads = max(1, min(self._workers.threads, int(additions / _SHARE)))
-        pieces, start = share_rows(begin, end, self._groups, threads)
-        empty = begin == end
-        if empty.any():
-            self.pool[slots[empty]] = 0
-        kernel, arguments, narrow = self._kernel()
-        pool = self.pool.reshape(-1)
-        buffers = slots, pool, self.packed, self._spare
-        self._workers.each(kernel, threads, order, statistics.values, *arguments, pieces, start, *buffers, *narrow)
-        heads = np.empty((2, threads), np.int64)
-        count = _find_heads(pieces, start, heads)
-        if count:
-            edges = self.bins.layout.first if narrow else np.array([0, self.size])
-            grain = max(_LEAST_SUMS, -(-self._widest // threads))
-            heads = np.ascontiguousarray(heads[:, :count])
-            arrays = pieces, heads, edges, slots, pool, self._spare
-            self._workers.each(_merge, self._widest, *arrays, grain=grain)
+        threads = self._workers.threads
+        self._workers.call(
+            _enter, threads, nodes, ids, order, statistics.values, *self.tables, self.arrays, self.bins.layout.narrow,
+            Dealt.of(len(ids), self.groups, threads),
+        )  # fmt: skip
         if self._comm is not None:
+            slots = nodes["slot"][ids]
             self.pool[slots] = self._comm.all_reduce(self.pool[slots], op="sum")
-
-    def _kernel(self) -> tuple[Any, tuple[Any, ...], tuple[Any, ...]]:
-        """The kernel, and what it takes first and last."""
-        bins = self.bins
-        if isinstance(bins, DenseBins):
-            arrays = bins.rows.reshape(-1), bins.rows.shape[1], bins.width, bins.layout.first
-            return dense_histograms, arrays, (bins.layout.narrow,)
-        return sparse_histograms, (bins.row_start, bins.row_bins), ()

@@ -45,7 +45,10 @@ lean = njit(cache=True, **_OPTIONS, _nrt=False)
 # The same, where the widest vectors of a CPU make it faster.
 wide = njit(cache=True, wide=True, **_OPTIONS, _nrt=False)
 
-# A loop that native threads share: see `regions.region`. The other one as `wide`.
+# A loop that native threads share, for `regions.run_ranges` in a compiled function.
+loop = njit(**_OPTIONS, inner=True)
+
+# The same, entered from Python: see `regions.region`. The other one as `wide`.
 region = partial(regions.region, error_model="numpy", pipeline_class=KernelCompiler)
 wide_region = partial(region, wide=True)
 

@@ -43,6 +43,10 @@ class Workers:
         """
         region(self.region if extent > grain else _ALONE, extent, grain, *arguments)
 
+    def call(self, function: Any, *arguments: Any) -> Any:
+        """Calls a compiled function that enters regions (`base.regions.run_ranges`), with `region` before the rest."""
+        return function(self.region, *arguments)
+
     @property
     def region(self) -> tuple[int, int]:
         """The addresses that a region is entered by: of ``burnish_parallel`` and of its pool; zeros for one thread."""

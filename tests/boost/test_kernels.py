@@ -10,7 +10,7 @@ from numba.core.compiler import DefaultPassBuilder, Flags
 from numba.core.registry import cpu_target
 
 from burnish.boost import kernels
-from burnish.boost.histogram import share_rows
+from burnish.boost.growth.shares import deal_rows
 
 _MODULE = """
 import sys
@@ -62,7 +62,8 @@ def test_rows_are_dealt_in_equal_shares(threads: int, groups: int) -> None:
     size[2] = 11
     end = np.cumsum(size + 3)
     begin = end - size
-    pieces, start = share_rows(begin, end, groups, threads)
+    pieces, start = np.empty((groups * 6 + threads, 5), np.int64), np.empty(threads + 1, np.int64)
+    pieces = pieces[: deal_rows.py_func(begin, end, groups, threads, pieces, start)]
     rows = [(g, n, r) for g in range(groups) for n in range(6) for r in range(begin[n], end[n])]
     assert [(g, n, r) for g, n, low, high, _ in pieces.tolist() for r in range(low, high)] == rows
     assert (pieces[:, 2] < pieces[:, 3]).all()

@@ -39,10 +39,11 @@ class RowCounts:
 
     def of(self, nodes: NDArray[Any], order: NDArray[np.uint32]) -> Counted:
         """The counts of nodes, of all workers' rows; to be given back."""
-        begin, end = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
         slots = self._histograms.take(len(nodes))
-        self._histograms.build(order, begin, end, slots, FixedPoint(self._values, 1.0, 1.0, (0, 0)))
-        pairs = zip(begin.tolist(), end.tolist(), strict=True)
+        own = nodes.copy()
+        own["slot"] = slots
+        self._histograms.build(own, np.arange(len(own)), order, FixedPoint(self._values, 1.0, 1.0, (0, 0)))
+        pairs = zip(nodes["begin"].tolist(), nodes["end"].tolist(), strict=True)
         rows = np.array([self._values[order[low:high], 1].sum() for low, high in pairs], np.int64)
         rows = rows if self._comm is None else np.asarray(self._comm.all_reduce(rows))
         return Counted(self._histograms.pool.reshape(-1), slots, rows, self._least)

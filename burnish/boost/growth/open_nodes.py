@@ -16,8 +16,8 @@ from burnish.boost.growth.counted import Counted, RowCounts
 from burnish.boost.growth.evaluate import Candidates, find_splits
 from burnish.boost.growth.interactions import Interactions
 from burnish.boost.growth.nodes import NODE, SplitLimits
-from burnish.boost.growth.partition import RowPartition
-from burnish.boost.growth.subtrees import Dense, GrowthScratch, NodeRows, NodeShares, grow_shares
+from burnish.boost.growth.row_partition import RowPartition
+from burnish.boost.growth.subtrees import Dense, GrowthScratch
 from burnish.boost.histogram import Histograms
 from burnish.boost.params import Params
 from burnish.boost.sampling import ColumnSampler
@@ -59,8 +59,8 @@ class OpenNodes:
         self._counts: RowCounts | None = None
         if params.min_data_in_leaf > 1:
             self._counts = RowCounts(bins, self._partition.rows, params.min_data_in_leaf, workers, comm)
-        self._nodes = np.zeros(256, NODE)
-        self._depth_masks: NDArray[np.bool_] | None = None
+        self._nodes = self._buffer = np.zeros(256, NODE)
+        self._scratch = GrowthScratch.of(workers.threads, len(self._layout.feature), self._layout.codes, 2)
         self._every = np.ones((1, cuts.features), np.bool_)
         self._numeric = ~categorical
         self._interactions = Interactions(params.interaction_constraints, cuts.features)
@@ -70,7 +70,6 @@ class OpenNodes:
         self._monotone = np.zeros(cuts.features, np.int64)
         self._monotone[: len(params.monotone_constraints)] = params.monotone_constraints
         self._plain = not (self._monotone.any() or params.max_delta_step > 0 or params.reg_alpha > 0)
-        self._codes = np.arange(self._layout.codes + 1)
 
     def _splittable(self, ids: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Mask of nodes that may be split by their Hessian, depth and the number of leaves, before any histogram."""
@@ -84,9 +83,7 @@ class OpenNodes:
         return able if self._histograms.size else np.zeros(len(ids), np.bool_)
 
     def _build(self, ids: NDArray[np.int64]) -> None:
-        nodes = self._nodes[ids]
-        segments = np.ascontiguousarray(nodes["begin"]), np.ascontiguousarray(nodes["end"])
-        self._histograms.build(self._partition.order, *segments, np.ascontiguousarray(nodes["slot"]), self._statistics)
+        self._histograms.build(self._nodes, ids, self._partition.order, self._statistics)
 
     def _open(self, ids: NDArray[np.int64], subtract: NDArray[np.int64], columns: ColumnSampler) -> None:
         """Finds the best splits of nodes that have histograms, and queues those that gain enough."""
@@ -95,46 +92,24 @@ class OpenNodes:
             return
         nodes, params = self._nodes[ids], self._params
         nodes["subtract"] = subtract
-        if self._depth_masks is not None:
-            sets = self._evaluate_apart(nodes)
-            if self._by_category:
-                self._keep(nodes, ids, sets)
-            self._nodes[ids] = nodes
-            self._nodes["subtract"][ids] = -1
-            worth = nodes["slot"] >= 0
-        else:
-            allowed = self._allowed(ids, columns)
-            counted = self._count(nodes, ids)
-            self._evaluate(nodes, allowed & self._numeric, counted)
-            if self._by_category:
-                each = np.ascontiguousarray(np.broadcast_to(allowed, (len(ids), allowed.shape[1])))
-                self._keep(nodes, ids, self._evaluate_categories(nodes, each, counted))
-            if self._counts is not None and counted is not None:
-                self._counts.give_back(counted)
-            self._nodes[ids] = nodes
-            self._nodes["subtract"][ids] = -1
-            worth = (nodes["gain"] > 0) & (nodes["gain"] >= params.gamma)
-            self._drop(ids[~worth])
+        allowed = self._allowed(ids, columns)
+        counted = self._count(nodes, ids)
+        self._evaluate(nodes, allowed & self._numeric, counted)
+        if self._by_category:
+            each = np.ascontiguousarray(np.broadcast_to(allowed, (len(ids), allowed.shape[1])))
+            self._keep(nodes, ids, self._evaluate_categories(nodes, each, counted))
+        if self._counts is not None and counted is not None:
+            self._counts.give_back(counted)
+        self._nodes[ids] = nodes
+        self._nodes["subtract"][ids] = -1
+        worth = (nodes["gain"] > 0) & (nodes["gain"] >= params.gamma)
+        self._drop(ids[~worth])
         for node, gain in zip(ids[worth].tolist(), nodes["gain"][worth].tolist(), strict=True):
             heapq.heappush(self._queue, (-gain, node))
 
     def _count(self, nodes: NDArray[Any], ids: NDArray[np.int64]) -> Counted | None:
         """Rows of nodes by bin, if leaves must have a least number of them."""
         return None if self._counts is None else self._counts.of(nodes, self._partition.order)
-
-    def _evaluate_apart(self, nodes: NDArray[Any]) -> NDArray[np.uint64]:
-        """Finds the splits of nodes by the kernel that grows subtrees; frees the slots of those that gain too little.
-
-        Returns their sets of categories. One kernel less to compile.
-        """
-        count = len(nodes)
-        free = np.empty((self._workers.threads, count), np.int64)
-        unused = np.zeros(self._workers.threads, np.int64)
-        shares = NodeShares.of(nodes, np.arange(count + 1), np.ones(count, np.int64))
-        sets = self._grow_shares(shares, -1, free, unused, 0, self._grain)
-        for row, some in zip(free, unused.tolist(), strict=True):
-            self._histograms.give_back(row[:some])
-        return sets
 
     @property
     def _grain(self) -> int:
@@ -164,7 +139,7 @@ class OpenNodes:
         """`find_splits` for nodes."""
         layout = self._layout
         limits = SplitLimits(masks, self._monotone, self._plain, self._rules)
-        scratch = GrowthScratch.of(self._workers.threads, len(layout.feature), layout.codes, 0)
+        scratch = self._scratch
         self._workers.each(
             find_splits, len(nodes), nodes, self._histograms.pool.reshape(-1), layout.positions, limits, scratch.score,
             scratch.left, layout.bundle, self._candidates(), counted, grain=self._grain,
@@ -188,35 +163,3 @@ class OpenNodes:
         if all(mask is None for mask in masks):
             return self._every
         return np.array([self._every[0] if mask is None else mask for mask in masks])
-
-    def _grow_shares(
-        self, shares: NodeShares, stop_depth: int, free: NDArray[np.int64], unused: NDArray[np.int64], number: int,
-        grain: int = 1,
-    ) -> NDArray[np.uint64]:  # fmt: skip
-        """`grow_shares`, where rows are marked by numbers from `number` on; returns the nodes' sets of categories.
-
-        Where nodes have sets already, they are kept.
-        """
-        layout, threads = self._layout, self._workers.threads
-        assert self._depth_masks is not None
-        categories, sets = None, self._sets[:0]
-        if self._by_category:
-            nodes = shares.nodes
-            categories = categories_of(layout, self._depth_masks, ~self._numeric, len(nodes), threads)
-            sets = categories.sets.reshape(-1, categories.words)
-            ahead = np.cumsum(shares.starts) - shares.starts
-            inner = np.arange(int(shares.starts.sum())) - np.repeat(ahead, shares.starts)  # their numbers in the shares
-            places = inner + np.repeat(shares.at[:-1], shares.starts)
-            listed = nodes["category"][places] >= 0
-            sets[places[listed]] = self._sets[nodes["category"][places[listed]]]
-            nodes["category"][places[listed]] = inner[listed]
-        self._workers.each(
-            grow_shares, len(shares.starts), shares, (stop_depth, self._params.max_depth),
-            self._histograms.pool.reshape(-1),
-            self._histograms.packed, free, unused, NodeRows(self._partition.order, self._partition.spare, number),
-            self._statistics.values, self._dense, self._partition.entries, layout.positions,
-            SplitLimits(self._depth_masks & self._numeric, self._monotone, self._plain, self._rules), categories,
-            GrowthScratch.of(threads, len(layout.feature), layout.codes, int(shares.starts.max(initial=0))),
-            layout.bundle, grain=grain,
-        )  # fmt: skip
-        return sets

@@ -6,16 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from burnish.boost.growth.bins import GROUP, lanes_of
-from burnish.boost.growth.categorical_split import Categories, improve_by_category, send_right
+from burnish.boost.growth.categorical_split import Categories, improve_by_category
 from burnish.boost.growth.evaluate import LANES, find_split, take_off
+from burnish.boost.growth.level import send_codes
 from burnish.boost.growth.nodes import GAMMA, HESSIAN_UNIT, MIN_CHILD_WEIGHT, NODE, split_node
-from burnish.boost.growth.partition import send_range, split_entries, split_segment
+from burnish.boost.growth.partition import split_entries, split_segment
 from burnish.boost.histogram import add_group, add_sparse
-from burnish.boost.kernels import inlined, lean, wide_region
+from burnish.boost.kernels import inlined, lean, loop
 
 _WORDS = NODE.itemsize // 8
 _LEFT, _SLOT = NODE.names.index("left"), NODE.names.index("slot")  # type: ignore[union-attr]
-_NO_ROWS = np.uint64(0)
 _HALVINGS = 66  # of a number of rows: so many larger children wait for their siblings at most, and two more
 
 
@@ -51,6 +51,11 @@ class GrowthScratch(NamedTuple):
     left: NDArray[np.int64]  # the same
     right: NDArray[np.uint8]  # (threads, codes + 1): whether a code goes right
     stack: NDArray[np.int64]  # (threads, starts + `_HALVINGS`)
+
+    @property
+    def starts(self) -> int:
+        """Nodes that a share may start with."""
+        return self.stack.shape[1] - _HALVINGS
 
     @classmethod
     def of(cls, threads: int, positions: int, codes: int, starts: int) -> "GrowthScratch":
@@ -92,7 +97,6 @@ def grow_subtrees(
     pool, packed, free, unused = slots
     order, spare, number = given
     feature, first, scan, narrow = layout.feature, layout.first, layout.scan, layout.narrow
-    missing_code, codes = layout.missing_code, layout.codes
     masks, rules = limits.masks, limits.rules
     score, left, right, stack = scratch
     starts, plane, rows = count, np.uint64(first[len(scan)]), np.int64(len(order))
@@ -127,21 +131,15 @@ def grow_subtrees(
         if node.depth >= stop_depth:
             continue
         split_node(nodes, here, count, feature, limits.monotone, rules)
-        # Tests become a table of codes: one loop sends rows by thresholds, sets, bundles and missing values.
-        for code in range(codes + 1):
-            right[code] = code > node.bin
-        if categories is not None:
-            send_right(categories, node.category, codes + 1, right)
-        right[missing_code[node.position]] = node.default_left == 0
+        send_codes(node, layout, categories, bundle, right)
         column = node.position
         if bundle is not None:
             column = bundle[0][node.position]
-            send_range(bundle, node.position, node.bin, node.default_left, right)
         begin, end = np.uint64(node.begin), np.uint64(node.end)
         middle = node.begin
         if dense is not None:  # what lies below such a test is not compiled if it fails
             middle += split_segment(
-                order, order, spare, dense.columns, np.uint64(column * rows), right, _NO_ROWS, begin, end, whole
+                order, order, spare, dense.columns, np.uint64(column * rows), right, begin, end, whole
             )
         if entries is not None:
             middle += split_entries(
@@ -220,7 +218,7 @@ def _share_of(categories: Any, thread: int, first: int, last: int) -> Any:
     return Categories(positions, counts, masks, sets[first * words : last * words], words, key[thread], order[thread])
 
 
-@wide_region
+@loop
 def grow_shares(
     shares: Any,
     depths: tuple[int, int],
