@@ -104,7 +104,7 @@ class ArrayProgram:
 
     def __init__(self, graph: Graph, threads: int | None = None, call: OperatorCall | None = None) -> None:
         """Compiles. ``call``: whose program it is. Raises what compilation raises."""
-        made = compile_kernels(graph, target("cpu"))
+        made = compile_kernels(graph, target("cpu", threads=threads))
         module = Module(assemble(made), threads)
         self.graph, self.module = graph, module
         self.outputs = tuple(array_type(tuple(t.shape), t.dtype) for t in module.outputs)

@@ -144,7 +144,11 @@ def apply_(
     threads, exact = options.threads, options.exact
     check_common(threads=threads, exact=exact, shapes=None, cache_dir=None)
     check_model(model)
-    how: dict[str, Any] = {"target": find_target(options.target), "exact": exact, "seconds": clock.left(seconds)}
+    how: dict[str, Any] = {
+        "target": find_target(options.target, threads=threads),
+        "exact": exact,
+        "seconds": clock.left(seconds),
+    }
     asked = objective(minimize, memory_limit)
     graph, rules = import_graph(model, options.arguments["shapes"]), shipped_rules()
     chosen = rewrite_model(graph, rules, threads=threads, objective=asked, **how)

@@ -66,7 +66,7 @@ def check(
     """
     check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress)
     report = progress or (lambda stage, done, total: None)
-    machine, graph = find_target(target), import_graph(model, shapes)
+    machine, graph = find_target(target, threads=threads), import_graph(model, shapes)
     if graph.dims:
         named = ", ".join(f"'{d}'" for d in graph.dims)
         raise ParameterError(f"check: found open dimensions {named}; allowed: numbers, one size at a time")

@@ -394,7 +394,7 @@ def compile_paged(
     if planner not in PLANNERS:
         raise refusal("planner", planner, ", ".join(PLANNERS))
     capacity = parse_budget("memory_budget", memory_budget)
-    machine = find_target(target)
+    machine = find_target(target, threads=threads)
 
     def paged(graph: Graph) -> PagedModule:
         planned = plan_kernels(optimize(graph, exact, machine), machine, exact, DEFAULTS.decide)

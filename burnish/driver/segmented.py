@@ -297,10 +297,10 @@ def load_segments(container: Container, threads: int | None = None, device: Devi
     """
     try:
         options, model = container.header["options"], bytes(container.sections["model"])
-        machine = find_target(options["target"])
+        asked = options["threads"] if threads is None else threads
+        machine = find_target(options["target"], threads=asked)
         if device is not None:
             machine = replace(machine, machine=machine.machine.with_(device=lambda: device))
-        asked = options["threads"] if threads is None else threads
         made = compile_segments(model, machine, threads=asked, exact=options["exact"], shapes=options["shapes"])
         made.note(**container.header["facts"])
     except (LookupError, TypeError, ValueError, AttributeError, ModelError) as error:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from burnish.machines.target import Target
+
+UNEVEN = 1.15  # what the busiest core may have over an even share, before a less efficient tile is looked for
 
 
 def fits_elements(target: Target, positions: int, vectors: int, shared: int = 1) -> bool:
@@ -21,8 +25,27 @@ def element_step(target: Target, positions: int, vectors: int, shared: int = 1) 
     return max(positions * vectors, 8) + (factors + vectors) / 2 + 3 / target.element_lanes
 
 
+def unevenness(jobs: int, cores: int) -> float:
+    """What the busiest of ``cores`` has over an even share of ``jobs`` equal ones; 1 up to ``UNEVEN``."""
+    most = -(-jobs // cores) * cores / jobs
+    return most if most > UNEVEN else 1.0
+
+
+def most_positions(target: Target, vectors: int) -> int:
+    """Positions of the largest tile of so many vectors."""
+    # Of single vectors: with few registers a broadcast is an instruction, of which LLVM begins several at once.
+    single = max(1, target.vector_registers - (4 if target.vector_registers < 32 else 2))
+    return (target.vector_registers - vectors - 1) // vectors if vectors > 1 else single
+
+
 def register_tile(
-    target: Target, width: int, blocks: int, whole: bool = False, padded: bool = False, shared: int = 1
+    target: Target,
+    width: int,
+    blocks: int,
+    whole: bool = False,
+    padded: bool = False,
+    shared: int = 1,
+    jobs: Callable[[int, int], int] | None = None,
 ) -> tuple[int, int]:
     """(positions, vectors) of the accumulator tile for ``width`` positions and ``blocks`` channel blocks.
 
@@ -31,29 +54,28 @@ def register_tile(
     operand's block and one broadcast must fit the register file, and the tile's channels divide the blocks there are.
     ``whole``: prefer tiles that divide the width, so that they can run in parallel. ``padded``: the last tile of a row
     is computed as a whole. ``shared``: the neighbouring positions whose factors lie in one vector, of a target that
-    multiplies by elements.
+    multiplies by elements. ``jobs``: what the cores of a target share, by positions and vectors of a tile.
     """
     best: tuple[float, int, int] | None = None
-    # Of single vectors: with few registers a broadcast is an instruction, of which LLVM begins several at once.
-    single = max(1, target.vector_registers - (4 if target.vector_registers < 32 else 2))
     for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
-        most = (target.vector_registers - vectors - 1) // vectors if vectors > 1 else single
+        most = most_positions(target, vectors)
         for positions in range(1, min(width, most) + 1):
             if target.element_lanes and positions > 1 and not fits_elements(target, positions, vectors, shared):
                 break
             full, rest = divmod(width, positions)
             if whole and rest and positions > 1 and any(width % p == 0 for p in range(5, most + 1)):
                 continue
-            last = _step(positions if padded else rest, vectors, target, shared) if rest else 0
-            cost = full * _step(positions, vectors, target, shared) + last
-            key = (cost * (blocks // vectors) + 0.01 * abs(vectors - 2), -positions, vectors)
+            last = tile_step(positions if padded else rest, vectors, target, shared) if rest else 0
+            cost = full * tile_step(positions, vectors, target, shared) + last
+            uneven = unevenness(jobs(positions, vectors), target.cores) if jobs else 1.0
+            key = (cost * (blocks // vectors) * uneven + 0.01 * abs(vectors - 2), -positions, vectors)
             if best is None or key < best:
                 best = key
     assert best is not None
     return -best[1], best[2]
 
 
-def _step(positions: int, vectors: int, target: Target, shared: int) -> float:
+def tile_step(positions: int, vectors: int, target: Target, shared: int = 1) -> float:
     """Cycles of one reduction step of a tile: multiply-adds, loads (two a cycle), latency."""
     if target.element_lanes:
         return element_step(target, positions, vectors, shared) / 2

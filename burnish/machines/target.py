@@ -136,15 +136,20 @@ class Target:
         return replace(self, machine=self.machine.with_(intrinsics, scopes))
 
 
-def target(name: str | Target = "cpu", rates: str | Rates | None = None) -> Target:
+def target(name: str | Target = "cpu", rates: str | Rates | None = None, threads: int | None = None) -> Target:
     """The machine called ``name``: ``cpu`` is this one, ``cpu,-amx`` this one without its matrix tiles; a Target, such
     as one of :meth:`Target.using`, is itself.
 
     Behind the name may follow features not to use, each as ``,-feature``; a prefix stands for all features that begin
     with it. ``rates``, by which algorithms are chosen: ``declared`` for a kind of CPU, ``measured`` on this machine
     (once, in about a second, rounded, and kept in the cache folder), or any; by default what ``$BURNISH_RATES`` says,
-    else declared. Raises TargetError naming the known machines, features or rates.
+    else declared. ``threads``: those that kernels of a CPU are split for (default: its cores). Raises TargetError
+    naming the known machines, features or rates.
     """
+    if threads is not None:
+        found = target(name, rates)
+        split = found.machine.dialect.grid is None and not found.machine.offloads
+        return replace(found, cores=int(threads)) if split else found
     if isinstance(name, Target):
         return replace(name, rates=rates) if isinstance(rates, Rates) else name
     if not isinstance(name, str):

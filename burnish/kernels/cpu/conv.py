@@ -63,7 +63,13 @@ def _space(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpac
     conv, weight, _ = found
     batch, channels, height, width = conv.shape
     blocks = -(-channels // target.lanes)
-    positions, vectors = register_tile(target, width, blocks, height == 1, shared=_shared(task, target, found))
+
+    def jobs(positions: int, vectors: int) -> int:
+        pixels = height if height > 1 or width % positions else width // positions
+        return batch * (blocks // vectors) * pixels
+
+    shared = _shared(task, target, found)
+    positions, vectors = register_tile(target, width, blocks, height == 1, shared=shared, jobs=jobs)
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
     rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])

@@ -2,7 +2,7 @@
 
 Two placements of the transformed input. ``tile``: every block of tiles is transformed, multiplied and transformed back
 by one thread in private scratch, with no barrier. ``shared``: all tiles are transformed first, then threads own channel
-groups; for few tiles and many weights, which are then read once.
+groups of blocks of tiles; for few tiles and many weights, which are then read once or seldom.
 """
 
 from __future__ import annotations
@@ -26,9 +26,13 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
-from burnish.machines.register_tile import register_tile
+from burnish.machines.register_tile import fits_elements, most_positions, register_tile, tile_step, unevenness
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
+
+BARRIER = 0.2e-6  # seconds of one more parallel region for each core: two cache lines that move between cores
+
+FROM_SECOND = 0.5  # cycles of a step for each vector of weights, which come out of the second cache
 
 
 class WinogradStages(NamedTuple):
@@ -92,6 +96,9 @@ def _space(task: KernelTask, target: Target, found: WinogradStages) -> ScheduleS
         wide, fitting = min(tiles, 6), target.vector_registers - 5  # beside a weight of each vector and a broadcast
         if blocks % 4 == 0 and groups * blocks // 4 >= target.cores and 4 * wide <= fitting:
             positions, vectors = wide, 4  # wide panels read the shared tiles less often
+    jobs = -(-tiles // size) * (1 if placement == "tile" else -(-outputs // (vectors * target.lanes)))
+    if (placement == "tile" and not private) or unevenness(jobs, target.cores) > 1:
+        placement, size, positions, vectors = _busiest_least(target, found, task, blocks)
     knobs = {
         "placement": ("tile", "shared"),
         "block": _blocks(tiles, -(-task.outputs[0].shape[3] // m)),
@@ -101,6 +108,39 @@ def _space(task: KernelTask, target: Target, found: WinogradStages) -> ScheduleS
     }
     default: Choice = {"placement": placement, "block": size, "positions": positions, "vectors": vectors}
     return ScheduleSpace(knobs, {**default, "prefetch": int(weight_bytes > target.l2_bytes)})
+
+
+def _busiest_least(target: Target, found: WinogradStages, task: KernelTask, blocks: int) -> tuple[str, int, int, int]:
+    """(placement, tiles of a block, positions, vectors) of the least time of the busiest core, where a split by blocks
+    of tiles or by channels alone would leave cores idle: cycles of register tiles, and bytes from behind its caches.
+    """
+    _, products, channels, outputs, groups, tiles = _sizes(task, found)
+    depth = products * (channels // groups)
+    weight_bytes, tile_bytes = 4 * depth * outputs, 4 * products * channels
+    cycles_a_byte = target.core.clock * target.cores / target.cache_bandwidth
+
+    def cost(placement: str, size: int, positions: int, vectors: int) -> float:
+        panels, over = -(-blocks * groups // vectors), -(-tiles // size)
+        private = placement == "tile"
+        rounds = -(-over * (1 if private else panels) // target.cores)
+        step = tile_step(positions, vectors, target) + FROM_SECOND * vectors
+        products_of_panel = depth * -(-size // positions) * step
+        held = weight_bytes <= target.l2_bytes // 2
+        weights = weight_bytes * (1 if held else rounds) if private else min(rounds, panels) * weight_bytes / panels
+        data = 0 if private else min(rounds, over) * size * tile_bytes
+        waited = 0.0 if private else BARRIER * target.cores * target.core.clock
+        return rounds * products_of_panel * (panels if private else 1) + (weights + data) * cycles_a_byte + waited
+
+    sizes = {-(-tiles // count) for count in range(1, tiles + 1)}
+    choices = [
+        (placement, size, positions, vectors)
+        for placement in ("shared", "tile")
+        for vectors in whole_groups(blocks)
+        for size in sorted(sizes)
+        for positions in range(1, min(size, most_positions(target, vectors)) + 1)
+        if not target.element_lanes or fits_elements(target, positions, vectors)
+    ]
+    return min(choices, key=lambda choice: cost(*choice))
 
 
 def _blocks(tiles: int, row: int) -> tuple[int, ...]:
@@ -136,7 +176,12 @@ def _apply(task: KernelTask, target: Target, found: WinogradStages, choice: Choi
     else:
         parallel_over(s, s.loops(data)[:2])
     inputs, _ = s.split(s.loops(accumulator)[-4], lanes)
-    parallel_over(s, [block if private else over])
+    if private:
+        s.parallel(block)
+    else:  # one after the other: that blocks which end in the middle of a row are apart is not seen of both at once
+        s.parallel(over)
+        s.parallel(block)
+        s.fuse(over, block)
     if choice["prefetch"]:
         s.prefetch(weight, inputs, points, 1, register_tiles)
     return s
@@ -248,7 +293,7 @@ def _nests(task: KernelTask, target: Target, found: WinogradStages) -> Describe:
         levels = [
             NestLevel(p, np.where(by_tiles, blocks, 1), block, LoopKind.PARALLEL),
             NestLevel(oc, groups, group, np.where(by_tiles, LoopKind.SERIAL, LoopKind.PARALLEL)),
-            NestLevel(p, np.where(by_tiles, 1, blocks), block),
+            NestLevel(p, np.where(by_tiles, 1, blocks), block, LoopKind.PARALLEL),
             NestLevel(i, points_h),
             NestLevel(j, points_w),
             NestLevel(p, -(-block // positions), positions),

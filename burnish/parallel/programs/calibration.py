@@ -78,7 +78,7 @@ def calibrate(space: StrategySpace, ranks: LaunchConfig, progress: Report = lamb
     or split as asked, keeps its analytic cost. ``progress``: parts compiled so far, and of how many.
     Raises PlanError for a machine whose devices are not this machine's, WorkerError where a rank fails.
     """
-    own, model, machine = find_target(ranks.target), space.model, space.machine
+    own, model, machine = find_target(ranks.target, threads=ranks.threads), space.model, space.machine
     check_here(machine, ranks)
     settings = repr((ranks.worker_kind, ranks.threads, ranks.exact, ranks.clock, machine.size))
     times = Times(ObjectCache(ranks.cache_dir), cache_key(EDITION, code_version(), own.key, settings))
@@ -120,7 +120,9 @@ def check_here(machine: DeviceCluster, ranks: LaunchConfig) -> None:
 
 def _saved(graph: Graph, number: int, ranks: LaunchConfig, folder: Path) -> str:
     """The artifact of a graph."""
-    made = assemble(compile_kernels(graph, find_target(ranks.target), ranks.exact, ranks.cache_dir))
+    made = assemble(
+        compile_kernels(graph, find_target(ranks.target, threads=ranks.threads), ranks.exact, ranks.cache_dir)
+    )
     path = f"{folder}/{number}.bn"
     modules.artifact.save(made, path)
     return path

@@ -165,7 +165,7 @@ class Plan:
         model = ModelToPlace(graph, self.train, self.placement_at, self.machine.size)
         call = None if self.signature is None else TorchCall(self.signature, len(graph.outputs))
         settings = Settings(exact, cache_dir)
-        return PlannedModule(model, find_target(target), settings, threads, timeout, call)
+        return PlannedModule(model, find_target(target, threads=threads), settings, threads, timeout, call)
 
     def text(self) -> str:
         """The strategy as text, which :func:`burnish.fitting.planned.read_plan` and ``burnish train --plan`` read."""

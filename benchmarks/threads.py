@@ -1,0 +1,390 @@
+"""How a model's kernels split over many threads: parts, balance, serial remainder, and the time projected from them.
+
+`python -m benchmarks.threads light_resnet50 bert_base mobilenet_v2 [--threads T] [--target NAME] [--all] [--json]`
+
+A model that is compiled for so many threads runs on one, in CPU time: a stand-in for the native pool calls the chunks
+of each parallel region one after the other and notes what they take, the least of several runs. The pool's rule, a
+thread takes its own chunks from the front and then those of others from the back, gives the region's time with so many
+cores that share no caches or memory; what is left of a step is serial; every region costs what one without work does on
+two real threads. Efficiency is the time for one thread over T times that for T. Of a target that this CPU is not,
+regions are counted: instructions take the place of time, by the scheduled loops.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import heapq
+import json
+import platform
+from collections import Counter, deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import models
+from burnish.base.cache import ObjectCache
+from burnish.driver.compilation import compile_kernels, import_graph, make_module
+from burnish.kernels.task import KernelTask
+from burnish.loops.program import Alloc, For, If, Seq, Stmt
+from burnish.lower.instructions import PER_CYCLE, instructions
+from burnish.lower.pipeline import lower
+from burnish.machines.target import Target
+from burnish.machines.target import target as find_target
+from burnish.pipeline import kernel as kernels
+from burnish.runtime.executable import KernelCall
+
+CHUNKS = 4  # of each thread's part, as `runtime.pool_ir` cuts
+COUNTS = (1, 2, 4, 8, 16)
+ROUNDS = 12
+LINES = 0.2  # microseconds of a region for each thread: two cache lines that move between cores
+SHOWN = 24  # kernels of a table: those that a call waits for longest
+_REGION, _STEP = -1, -2  # marks in the log, which are no times
+_CAPACITY = 1 << 20
+Step = tuple[float, list[list[float]]]  # microseconds beside the regions of a step, and those of their chunks
+
+# The log: threads, clock_gettime, entries used, entries. A region is its mark, the number of its chunks, and a time
+# before the first chunk and after each; a step begins with its mark and a time.
+_STAND_IN = """
+%Log = type { i64, ptr, i64, ptr }
+define internal i64 @now(ptr %log) {
+  %at = alloca { i64, i64 }
+  %clock.at = getelementptr %Log, ptr %log, i64 0, i32 1
+  %clock = load ptr, ptr %clock.at
+  %failed = call i32 %clock(i32 3, ptr %at)
+  %seconds = load i64, ptr %at
+  %rest.at = getelementptr { i64, i64 }, ptr %at, i64 0, i32 1
+  %rest = load i64, ptr %rest.at
+  %whole = mul i64 %seconds, 1000000000
+  %time = add i64 %whole, %rest
+  ret i64 %time
+}
+define internal void @note(ptr %log, i64 %value) {
+  %used.at = getelementptr %Log, ptr %log, i64 0, i32 2
+  %used = load i64, ptr %used.at
+  %entries.at = getelementptr %Log, ptr %log, i64 0, i32 3
+  %entries = load ptr, ptr %entries.at
+  %index = and i64 %used, CAPACITY
+  %at = getelementptr i64, ptr %entries, i64 %index
+  store i64 %value, ptr %at
+  %next = add i64 %used, 1
+  store i64 %next, ptr %used.at
+  ret void
+}
+define i32 @stamp(i32 %id, ptr %time) {
+  %log = load ptr, ptr @the_log
+  call void @note(ptr %log, i64 -2)
+  %now = call i64 @now(ptr %log)
+  call void @note(ptr %log, i64 %now)
+  store { i64, i64 } zeroinitializer, ptr %time
+  ret i32 0
+}
+define void @parallel(ptr %log, ptr %body, ptr %ctx, i64 %extent) {
+entry:
+  %threads = load i64, ptr %log
+  %most = mul i64 %threads, CHUNKS
+  %several = icmp sgt i64 %threads, 1
+  %divisible = icmp sgt i64 %extent, 1
+  %worth = and i1 %several, %divisible
+  br i1 %worth, label %cut, label %alone
+alone:
+  %any = icmp sgt i64 %extent, 0
+  br i1 %any, label %whole, label %exit
+whole:
+  call void %body(ptr %ctx, i64 0, i64 %extent, i64 0)
+  br label %exit
+cut:
+  %fine = icmp ult i64 %most, %extent
+  %chunks = select i1 %fine, i64 %most, i64 %extent
+  call void @note(ptr %log, i64 -1)
+  call void @note(ptr %log, i64 %chunks)
+  %first = call i64 @now(ptr %log)
+  call void @note(ptr %log, i64 %first)
+  br label %chunk
+chunk:
+  %c = phi i64 [ 0, %cut ], [ %c.next, %chunk ]
+  %c.next = add i64 %c, 1
+  %low = mul i64 %c, %extent
+  %begin = udiv i64 %low, %chunks
+  %high = mul i64 %c.next, %extent
+  %end = udiv i64 %high, %chunks
+  %after = mul i64 %c.next, %threads
+  %before = sub i64 %after, 1
+  %thread = udiv i64 %before, %chunks
+  call void %body(ptr %ctx, i64 %begin, i64 %end, i64 %thread)
+  %now = call i64 @now(ptr %log)
+  call void @note(ptr %log, i64 %now)
+  %more = icmp slt i64 %c.next, %chunks
+  br i1 %more, label %chunk, label %exit
+exit:
+  ret void
+}
+define void @nothing(ptr %ctx, i64 %begin, i64 %end, i64 %thread) { ret void }
+@the_log = global ptr null
+"""
+
+
+class _Log(ctypes.Structure):
+    _fields_ = (
+        ("threads", ctypes.c_int64),
+        ("clock", ctypes.c_void_p),
+        ("used", ctypes.c_int64),
+        ("entries", ctypes.c_void_p),
+    )
+
+
+@dataclass(frozen=True)
+class SplitRegion:
+    """A parallel region: chunks that it is cut into, and its microseconds on one thread and on all."""
+
+    chunks: int
+    alone: float
+    together: float
+
+
+@dataclass(frozen=True)
+class SplitKernel:
+    """A step of a model: its node, kernel and template; its regions, and microseconds beside them."""
+
+    node: str
+    kernel: str
+    template: str
+    choice: dict[str, Any]
+    serial: float
+    regions: tuple[SplitRegion, ...]
+
+    @property
+    def alone(self) -> float:
+        """Microseconds on one thread."""
+        return self.serial + sum(r.alone for r in self.regions)
+
+    def together(self, cost: float) -> float:
+        """Microseconds on all threads; ``cost``: of a region without work."""
+        return self.serial + sum(r.together + cost for r in self.regions)
+
+
+class StandIn:
+    """A pool on which regions run on the calling thread, a chunk at a time, each timed in CPU time."""
+
+    def __init__(self) -> None:
+        llvm.initialize_native_target()
+        llvm.initialize_native_asmprinter()
+        text = _STAND_IN.replace("CAPACITY", str(_CAPACITY - 1)).replace("CHUNKS", str(CHUNKS))
+        machine = llvm.Target.from_default_triple().create_target_machine(opt=2)
+        self._engine = llvm.create_mcjit_compiler(llvm.parse_assembly(text), machine)
+        self._engine.finalize_object()
+        self.entries = np.zeros(_CAPACITY, np.int64)
+        clock = ctypes.cast(ctypes.CDLL(None).clock_gettime, ctypes.c_void_p).value
+        self.log = _Log(1, clock, 0, self.entries.ctypes.data)
+        held = ctypes.c_void_p.from_address(self._engine.get_global_value_address("the_log"))
+        held.value = ctypes.addressof(self.log)
+        self.parallel, self.stamp = map(self._engine.get_function_address, ("parallel", "stamp"))
+        self.reading = self._reading()
+
+    def run(self, module: Any, arrays: dict[str, np.ndarray], threads: int) -> list[list[Step]]:
+        """Runs a module several times; the steps of each run. The module keeps the stand-in as its pool."""
+        runner = module._runner
+        runner.runtime.parallel, runner.runtime.pool = self.parallel, ctypes.addressof(self.log)
+        for part in runner._parts:
+            if not isinstance(part, int):
+                part.plan.clock = self.stamp
+        self.log.threads, self.log.used = threads, 0
+        module.profile(repeat=ROUNDS - 1, **arrays)
+        assert self.log.used <= _CAPACITY
+        steps, count = steps_of(self.entries[: self.log.used], self.reading), len(module.executable.steps)
+        return [steps[at : at + count] for at in range(0, len(steps), count + 1)]  # between runs lies one more
+
+    def _reading(self) -> float:
+        """Nanoseconds that a look at the clock takes."""
+        signature = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3, ctypes.c_int64)
+        self.log.threads = 64
+        nothing = self._engine.get_function_address("nothing")
+        for _ in range(20):
+            signature(self.parallel)(ctypes.addressof(self.log), nothing, None, 1 << 20)
+        found, self.log.used = self.entries[: self.log.used], 0
+        return float(np.percentile(np.diff(found[found > 1 << 10]), 20))
+
+
+def makespan(chunks: Sequence[float], threads: int) -> float:
+    """Time of a region whose chunks take so long, by the pool's rule."""
+    count = len(chunks)
+    own = [deque(range(count * t // threads, count * (t + 1) // threads)) for t in range(threads)]
+    waiting, last = [(0.0, t) for t in range(threads)], 0.0
+    while waiting:
+        now, t = heapq.heappop(waiting)
+        chunk = own[t].popleft() if own[t] else None
+        for other in (*range(t + 1, threads), *range(t)) if chunk is None else ():
+            if own[other]:
+                chunk = own[other].pop()
+                break
+        if chunk is not None:
+            last = max(last, now + chunks[chunk])
+            heapq.heappush(waiting, (now + chunks[chunk], t))
+    return last
+
+
+def steps_of(log: np.ndarray, reading: float) -> list[Step]:
+    """Microseconds of each step beside its regions, and those of each chunk of its regions."""
+    found: list[Step] = []
+    at, begun, values = 0, 0, log.tolist()
+    regions: list[list[float]] = []
+    while at < len(values):
+        if values[at] == _STEP:
+            now = values[at + 1]
+            if begun:
+                inside = sum(map(sum, regions)) * 1e3 + reading * (1 + sum(len(r) + 1 for r in regions))
+                found.append((max(0.0, now - begun - inside) / 1e3, regions))
+            begun, regions, at = now, [], at + 2
+        else:
+            count = values[at + 1]
+            times = np.diff(values[at + 2 : at + 3 + count]) - reading
+            regions.append((np.maximum(times, 0) / 1e3).tolist())
+            at += 3 + count
+    return found
+
+
+def measured(graph: Any, arrays: dict[str, np.ndarray], own: Target, threads: int, pool: StandIn) -> list[SplitKernel]:
+    """The kernels of a model on this CPU."""
+    module = make_module(compile_kernels(graph, own), threads)
+    runs = pool.run(module, arrays, threads)
+    templates = {row["kernel"]: row for row in module.info["kernels"]}
+    result = []
+    for number, step in enumerate(module.executable.steps):
+        rounds = [run[number] for run in runs]
+        least = [np.min([r[1][i] for r in rounds], axis=0).tolist() for i in range(len(rounds[0][1]))]
+        known = templates.get(step.kernel, {}) if isinstance(step, KernelCall) else {}
+        regions = tuple(SplitRegion(len(r), sum(r), makespan(r, threads)) for r in least)
+        result.append(
+            SplitKernel(
+                step.node, step.label, known.get("template", ""), known.get("choice", {}),
+                min(r[0] for r in rounds), regions,
+            )
+        )  # fmt: skip
+    return result
+
+
+def counted(graph: Any, own: Target, threads: int) -> list[SplitKernel]:
+    """The kernels of a model on a CPU that this one is not, by instructions that its scheduled loops count."""
+    shapes: dict[str, tuple[float, tuple[SplitRegion, ...]]] = {}
+
+    def make(task: KernelTask, target: Target, store: ObjectCache | None, recipe: Any) -> kernels.CompiledKernel:
+        outlined = kernels.outline(task, target, None, recipe)
+        match = next(m for m in kernels.matches(task.hinted, target) if m.name == outlined.template)
+        program = lower(kernels.scheduled_program(match, task, outlined.choice)[0])
+        serial, regions = 0.0, []
+        for nest in _nests(program.body):
+            microseconds = instructions(replace(program, body=nest), target.lanes)[0] / PER_CYCLE / own.core.clock * 1e6
+            extent = nest.extent if isinstance(nest, For) and nest.kind == "parallel" else 1
+            if extent == 1 or threads == 1:
+                serial += microseconds
+                continue
+            count = min(CHUNKS * threads, extent)
+            sizes = [extent * (c + 1) // count - extent * c // count for c in range(count)]
+            times = [microseconds * size / extent for size in sizes]
+            regions.append(SplitRegion(count, microseconds, makespan(times, threads)))
+        shapes[outlined.symbol] = serial, tuple(regions)
+        return outlined
+
+    made = compile_kernels(graph, own, make=make)
+    return [
+        SplitKernel(str(s.group), s.kernel.symbol, s.kernel.template, dict(s.kernel.choice), *shapes[s.kernel.symbol])
+        for s in made.stages
+    ]
+
+
+def _nests(s: Stmt) -> list[Stmt]:
+    """The outermost nests of a program."""
+    if isinstance(s, (Alloc, If)):
+        return _nests(s.body)
+    return [n for inner in s.stmts for n in _nests(inner)] if isinstance(s, Seq) else [s]
+
+
+def projected(name: str, own: Target, counts: Sequence[int], cost: float, pool: StandIn | None) -> dict[str, Any]:
+    """The times of a model compiled for each number of threads, and its kernels for the last."""
+    graph = import_graph(models.build(name))
+    times: dict[int, float] = {}
+    found: list[SplitKernel] = []
+    for threads in counts:
+        asked = replace(own, cores=threads)
+        found = counted(graph, asked, threads) if pool is None else measured(
+            graph, models.inputs(name, 0), asked, threads, pool
+        )  # fmt: skip
+        times[threads] = sum(k.together(cost * threads) for k in found)
+    last, first = counts[-1], counts[0]
+    serial = sum(k.serial for k in found)
+    return {
+        "model": name,
+        "microseconds": {str(t): round(time, 1) for t, time in times.items()},
+        "efficiency": {str(t): round(times[first] * first / (t * time), 3) for t, time in times.items()},
+        "regions": sum(len(k.regions) for k in found),
+        "serial": round(serial, 1),
+        "serial_share": round(serial / times[last], 4),
+        "kernels": [
+            {
+                "node": k.node, "template": k.template, "choice": k.choice,
+                "alone": round(k.alone, 1), "together": round(k.together(cost * last), 1),
+                "serial": round(k.serial, 2), "chunks": [r.chunks for r in k.regions],
+                "balance": [round(r.alone / last / r.together, 3) if r.together else 1.0 for r in k.regions],
+            }
+            for k in found
+        ],
+    }  # fmt: skip
+
+
+def show(report: dict[str, Any], threads: int) -> None:
+    """Prints a model's projected times, and the kernels that a call waits for longest."""
+    table = Table(title=f"{report['model']}, {threads} threads: what is waited for longest")
+    for heading in ("node", "template", "chunks", "balance", "alone µs", "serial", "projected", "speed-up"):
+        table.add_column(heading, justify="left" if heading in ("node", "template") else "right")
+    for k in sorted(report["kernels"], key=lambda k: -k["together"])[:SHOWN]:
+        speed = f"{k['alone'] / k['together']:.1f}×" if k["together"] else ""
+        listed = " ".join(map(str, k["chunks"])), " ".join(f"{b:.2f}" for b in k["balance"])
+        table.add_row(
+            k["node"][:32], k["template"], *listed, f"{k['alone']:.0f}", f"{k['serial']:.1f}",
+            f"{k['together']:.1f}", speed,
+        )  # fmt: skip
+    Console(width=150).print(table)
+    efficiency = ", ".join(
+        f"{t}: {time / 1e3:.2f} ms ({report['efficiency'][t]:.2f})" for t, time in report["microseconds"].items()
+    )
+    few = Counter(k["template"] for k in report["kernels"] if sum(k["chunks"]) < threads)
+    print(
+        f"{report['model']}: {efficiency}; {report['regions']} regions, serial {report['serial_share']:.1%} of a call"
+    )
+    print(f"  kernels of fewer chunks than threads: {', '.join(f'{n} {t}' for t, n in few.most_common()) or 'none'}\n")
+
+
+def main() -> None:
+    """Prints one table for each model, or JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", default=["light_resnet50", "bert_base", "mobilenet_v2"])
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--target", default="cpu", help="what is compiled for, such as sapphirerapids")
+    parser.add_argument("--cost", type=float, default=LINES, help="microseconds of a region without work, a thread")
+    parser.add_argument("--all", action="store_true", help="1, 2, 4, 8, ... threads, not 1 and the last alone")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    own = find_target(given.target)
+    pool = StandIn() if own.is_host else None
+    counts = [*(t for t in COUNTS if t < given.threads and (given.all or t == 1)), given.threads]
+    reports = [projected(name, own, counts, given.cost, pool) for name in given.names]
+    if given.json:
+        machine = {
+            "cpu": platform.processor() or platform.machine(),
+            "target": given.target,
+            "region_us_a_thread": given.cost,
+        }
+        rows = ",\n".join(json.dumps(report) for report in reports)
+        print(json.dumps({**machine, "threads": given.threads, "models": None}).replace("null", f"[\n{rows}\n]"))
+        return
+    for report in reports:
+        show(report, given.threads)
+
+
+if __name__ == "__main__":
+    main()
