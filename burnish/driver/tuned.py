@@ -9,6 +9,8 @@ from math import isqrt, sqrt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from burnish.boards.leasing import Devices
 from burnish.driver.compilation import Progress, assemble, compile_kernels
 from burnish.driver.stages import HostStage, KernelStage, NestedStage, RepeatStage
@@ -17,11 +19,12 @@ from burnish.graph.domain import input_domains
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
 from burnish.graph.specialize import graph_at
+from burnish.graph.structures import relied_on
 from burnish.machines.target import Target, host
 from burnish.measure.accuracy import scaled_error, tolerance
 from burnish.measure.boards import compare_on_board
 from burnish.measure.comparison import Comparison, time_in_turns
-from burnish.measure.samples import random_inputs
+from burnish.measure.samples import draw_offsets, random_inputs
 from burnish.measure.sandbox import Sandbox
 from burnish.pipeline.kernel import task_key
 from burnish.pipeline.plan import DEFAULTS, Choices
@@ -42,6 +45,7 @@ BUILD_LIMIT = 3.0  # seconds of a core; a schedule that takes as long has unroll
 
 GRID_LIMIT = 20.0  # as BUILD_LIMIT, where a thread's work is written out many times
 TURNS = 2.0  # seconds of a comparison at one size
+FURTHER = 16  # times the hint: the largest size that is compared, where a dimension may be far larger
 
 RUN_LIMIT, BOARD_LIMIT = 5.0, 60.0  # seconds of a kernel with its check, here; of a call on a board
 
@@ -151,12 +155,16 @@ def _over_sizes(plain: Module, tuned: Module, graph: Graph, exact: bool) -> Comp
     allowed = tolerance({t.dtype for t in graph.types.values()}, exact) * sqrt(len(graph.nodes))
     hints = {d.name: d.hint for d in graph.dims}
     smaller = {d.name: isqrt(max(d.low, 1) * d.hint) for d in graph.dims}
-    larger = {d.name: isqrt(d.high * d.hint) for d in graph.dims}
+    larger = {d.name: min(isqrt(d.high * d.hint), FURTHER * max(d.hint, 1)) for d in graph.dims}
     found: list[Comparison] = []
     for sizes in (hints, smaller, larger):
         fixed = graph_at(graph, sizes)
         specs = [TensorSpec(name, fixed.types[name].shape, fixed.types[name].dtype) for name in fixed.inputs]
         feeds = random_inputs(specs, 0, input_domains(fixed))
+        for name, kind, limit in relied_on(fixed):
+            if kind == "offsets" and name in feeds:
+                random = np.random.default_rng(0)
+                feeds[name] = draw_offsets(feeds[name].shape, fixed.types[name].dtype, limit, random)
         one, other = (y if isinstance(y, tuple) else (y,) for y in (plain(**feeds), tuned(**feeds)))
         if (difference := scaled_error(other, one)) > allowed:
             return Comparison(outcome="wrong", error=f"answers at {sizes} differ by {difference:.1e}")

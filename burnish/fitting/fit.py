@@ -70,8 +70,8 @@ def fit(
     labels last; the path of an .npz file of such; a DataLoader or another iterable of batches. Rows are shuffled by
     ``seed`` and epoch; what is left at the end of an epoch is a smaller batch. ``validation_data``: data to evaluate
     with, after each epoch or ``evaluate_every`` calls; ``metrics`` are names of ``burnish.train.evaluation.METRICS``,
-    or functions of output and labels by name. ``patience``: training ends after so many evaluations without a loss
-    that is smaller by ``min_gain``.
+    or functions of output and labels by name. ``patience``: the number of evaluations without a loss that is
+    smaller by ``min_gain`` after which training ends.
 
     A graph network (``burnish.gnn.network``) is trained on a ``burnish.gnn.Graph``, or the path of one, with features,
     labels and a mask of vertices to train on; it is evaluated by its mask of vertices for validation. An epoch is a

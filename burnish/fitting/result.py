@@ -61,8 +61,8 @@ class Fitted:
 
     ``states``: parameters, what the optimizer remembers and what else a step keeps, by name. ``memory``: bytes by use,
     of each device. ``plan``: the plan that it was trained by, None on one device and for data parallelism; ``notes``:
-    what was decided on the way, a line each. ``cuts``: where the vertices of a graph's workers begin and end, at last,
-    after so many ``moves``; none for other models. ``step``: the compiled step, where one device of this process
+    what was decided on the way, a line each. ``cuts``: where the vertices of a graph's workers begin and end at last,
+    after ``moves`` moves; none for other models. ``step``: the compiled step, where one device of this process
     trained; None elsewhere.
     """
 

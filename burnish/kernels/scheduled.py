@@ -31,12 +31,13 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import layout
 from burnish.loops.program import For, Store
+from burnish.loops.sizes import hinted
 from burnish.loops.tensor import Tensor
 from burnish.schedule.loops import fused_name, split_names
 from burnish.schedule.nest import sites
 from burnish.schedule.schedule import Call, Schedule
 
-MOST_CHOICES = 64  # of a space whose schedules are all made: some tenths of a second
+MOST_CHOICES = 80  # of a space whose schedules are all made: some tenths of a second
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,9 @@ class _Loops:
             case "fuse", [outer, inner, *names] if outer in self.parts and inner in self.parts:
                 name = names[0] if names else fused_name(outer, inner)
                 self.parts[name] = [*self.parts.pop(outer), *self.parts.pop(inner)]
+            case "balance", [loop, parts, _] if loop in self.parts:  # of about as many rows each
+                (whole,) = self.parts[loop]
+                self.parts[f"{loop}.part"], self.parts[loop] = _cut([whole], -(-whole.extent // parts))
             case "cache_write", [buffer, scope, *names]:
                 new = names[0] if names else f"{buffer}.{scope}"
                 own = [loop for loop in self.parts if loop.startswith(f"{buffer}.")]
@@ -109,12 +113,13 @@ def loops_of(made: Schedule, task: KernelTask, stage: Tensor) -> ScheduledLoops:
             layouts[call[1][0]] = str(call[1][1])
     reduces = isinstance(stage.body, Reduce)
     stores = [s for s in sites(made.program.body) if isinstance(s.stmt, Store) and bool(s.stmt.reduce) is reduces]
+    stores = [s for s in stores if loops.parts.keys() >= {*s.loops}] or stores  # not what joins pieces of long rows
     *_, main = [s for s in stores if isinstance(s.stmt, Store) and s.stmt.buffer.name.startswith(stage.name)] or stores
     levels: list[tuple[AxisLoop, int]] = []
     for loop in (s for s in main.path if isinstance(s, For)):
         own, kind = loops.parts[loop.var], ANNOTATIONS.index(loop.kind)
         if len(own) == 1:  # computed inside of others it has less to do, and padded more
-            own = [AxisLoop(own[0].axis, loop.extent, own[0].step)]
+            own = [AxisLoop(own[0].axis, hinted(loop.extent), own[0].step)]
         elif prod(part.extent for part in own) != loop.extent:
             raise ScheduleError(f"loop '{loop.var}': its trace says {own}; it has {loop.extent} iterations")
         levels += [(part, kind) for part in own]

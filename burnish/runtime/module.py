@@ -420,8 +420,7 @@ class Module(CompiledBase):
         arrays = self._arguments.arrays(values, known.inputs if known else None)
         self.check_integers(arrays)
         now = known or self._sized(arrays)
-        sizes = {d.name: value for d, value in zip(self.executable.dims, now.values, strict=True)}
-        return self._structures.complete(values, arrays, sizes), now
+        return self._structures.complete(values, arrays, now.values), now
 
     def _sized(self, arrays: Sequence[np.ndarray]) -> Sized:
         """Sizes, offsets and types for the shapes of these inputs, remembered for the last few. Raises InputError."""

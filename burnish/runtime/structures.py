@@ -75,7 +75,7 @@ class Structures:
             self._checks = [
                 (_number(i, self.count), Check(str(kind), parse_extent(str(limit), dims))) for i, kind, limit in checks
             ]
-            self._open = bool(dims)
+            self._dims = tuple(dims)
         except (ValueError, TypeError, ModelError, UnsupportedOperator) as error:
             raise ArtifactError(f"the model's structures are damaged: {error}") from error
         used = {i for d in self._derived for i in d.inputs if i < self.count} | {i for i, _ in self._checks}
@@ -87,19 +87,17 @@ class Structures:
         """The inputs that are checked as offsets of rows, and the most that they may be, at the hints of dimensions."""
         return {self._names[i]: hinted(check.limit) for i, check in self._checks if check.kind == "offsets"}
 
-    def complete(self, given: Sequence[Any], arrays: list[np.ndarray], sizes: Mapping[str, int]) -> list[np.ndarray]:
-        """A call's ``arrays``, made of what was ``given``, and what is derived of them, at these values of dimensions.
-
-        Raises InputError.
+    def complete(self, given: Sequence[Any], arrays: list[np.ndarray], values: Sequence[int]) -> list[np.ndarray]:
+        """A call's ``arrays``, made of what was ``given``, and what is derived of them, at these ``values`` of the
+        executable's dimensions. Raises InputError.
         """
         if not self._numbers:
             return arrays
-        key: tuple[Any, ...] = tuple([id(given[i]) for i in self._numbers])
-        if self._open:
-            key += tuple(sizes.values())
+        key: tuple[Any, ...] = (*[id(given[i]) for i in self._numbers], *values)
         known = self._known.get(key)
         if known is not None and all(r() is given[i] for r, i in zip(known[0], self._numbers, strict=True)):
             return arrays + known[1]
+        sizes = dict(zip(self._dims, values, strict=True))
         for number, check in self._checks:
             check.of(self._names[number], arrays[number], sizes)
         results: list[np.ndarray] = []

@@ -25,9 +25,9 @@ from burnish.base.files import open_regular, refuse_irregular, write_atomic
 from burnish.errors import RecordError
 from burnish.kernels.task import Choice, KernelTask
 from burnish.machines.target import Target
-from burnish.pipeline.kernel import CompiledKernel, compile_program, named, packing, task_key
+from burnish.pipeline.kernel import task_key
 from burnish.runtime.host import fingerprint
-from burnish.schedule.schedule import Call, replay
+from burnish.schedule.schedule import Call
 from burnish.tune.evaluate.building import KernelTrial
 from burnish.tune.evaluate.measurement import OUTCOMES, Measurement
 from burnish.tune.features import EDITION
@@ -131,27 +131,6 @@ def _short(number: float) -> float:
     """To as many decimals as a model can use, and without them where there are none: files hold many of these."""
     rounded = round(float(number), _DECIMALS)
     return int(rounded) if rounded == int(rounded) else rounded
-
-
-def compile_record(found: Record, task: KernelTask, target: Target) -> CompiledKernel:
-    """The kernel that a record is about, from its trace; the same bytes every time.
-
-    Raises RecordError if the record is of another task, compiler or machine, of a candidate that failed, or damaged.
-    """
-    key = task_key(task, target)
-    if found.key != key:
-        raise RecordError(f"record: made for task {found.key[:12]}, this is task {key[:12]}; tune it again")
-    if found.target != machine(target):
-        raise RecordError(f"record: measured on {found.target}, this machine is {machine(target)}; tune it again")
-    if found.outcome != "ok":
-        raise RecordError(f"record: the candidate had the outcome '{found.outcome}' ({found.error}), allowed: ok")
-    try:
-        scheduled = replay(
-            named(task, key).program(), found.trace, target.machine.named_intrinsics.values(), target.machine.scopes
-        )
-    except Exception as error:  # primitives trust the types of their arguments; a file may hold anything
-        raise RecordError(f"record: its trace does not fit the task: {error}") from error
-    return compile_program(scheduled, target, packing(found.trace, task), found.template, found.choice)
 
 
 def parse(text: str) -> Record:

@@ -4,7 +4,7 @@ import lightgbm
 import numpy as np
 import pytest
 
-from burnish.boost.formats.lightgbm_format import loads_lightgbm, read_lightgbm
+from burnish.boost.formats.lightgbm_format import loads_lightgbm
 from burnish.boost.model import Model
 from burnish.boost.prediction import predict
 from burnish.boost.shap import contributions
@@ -109,7 +109,7 @@ def test_linear_leaves_and_unknown_objectives_are_refused_by_name(tmp_path: Path
         loads_lightgbm(text.replace("is_linear=0", "is_linear=1", 1))
     (tmp_path / "m.txt").write_text(text.replace("objective=regression", "objective=new_one", 1))
     with pytest.raises(DataError, match=r"m\.txt.*new_one"):
-        read_lightgbm(tmp_path / "m.txt")
+        Model.load(tmp_path / "m.txt")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 
 from burnish.boost.booster import train
 from burnish.boost.data import Dataset
-from burnish.boost.formats.xgboost_format import dumps_xgboost, loads_xgboost, read_xgboost, write_xgboost
+from burnish.boost.formats.xgboost_format import dumps_xgboost, loads_xgboost
 from burnish.boost.model import Model
 from burnish.boost.prediction import predict
 from burnish.errors import DataError
@@ -59,14 +59,14 @@ def test_models_of_xgboost_predict_the_same_here_and_written_back(name: str, tmp
     params, data, x = case(name)
     booster = xgboost.train(params, xgboost.DMatrix(x, **data), 6)
     booster.save_model(tmp_path / "theirs.json")
-    model = read_xgboost(tmp_path / "theirs.json")
+    model = Model.load(tmp_path / "theirs.json")
     expected = margins(xgboost, booster, x)
     found = model.predict_margin(x)
     assert found.shape == expected.shape
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
     if name in ("regression", "multi-class", "ranking"):
         assert np.array_equal(found, expected)
-    write_xgboost(model, tmp_path / "ours.json")
+    model.save(tmp_path / "ours.json", "xgboost")
     again = xgboost.Booster(model_file=tmp_path / "ours.json")
     np.testing.assert_allclose(margins(xgboost, again, x), expected, rtol=0, atol=1e-6)
     np.testing.assert_allclose(again.predict(xgboost.DMatrix(x)), booster.predict(xgboost.DMatrix(x)), rtol=1e-6)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 import burnish as bn
+from burnish.driver.tuned import _over_sizes
 from burnish.errors import DataError, InputError, ModelError
 from burnish.fitting.graphs import TrainedNetwork
 from burnish.gnn.run.feeds import inputs_of
-from burnish.gnn.run.inference import size_of
+from burnish.gnn.run.inference import open_model, size_of
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import GraphBuilder
 from burnish.train.evaluation import without_dropout
@@ -62,3 +63,11 @@ def test_a_trained_network_compiles_from_a_file_and_of_workers(tmp_path: Path) -
     with pytest.raises(ModelError, match="module: found inputs x; allowed: those of a graph network"):
         b = GraphBuilder()
         bn.gnn.graph_inputs(bn.compile(b.build(b.add("relu", b.input("x", (2, 3))))), graph)
+
+
+def test_open_graph_networks_are_compared_at_several_sizes() -> None:
+    net = bn.gnn.network("sage", 12, 4, hidden=8)
+    model = open_model(net, size_of(random_graph(50, 300, False)))
+    module = bn.compile(model, rewrite=False, threads=1)
+    found = _over_sizes(module, module, model, exact=False)
+    assert (found.outcome, found.error) == ("ok", "")

@@ -85,6 +85,7 @@ def test_graphs_of_networkx(kind: type) -> None:
     assert graph.features.tolist() == np.c_[X, X[:, 1]].tolist() and graph.labels.tolist() == Y
     assert graph.train.tolist() == [False, True, False, True, False]
     assert of(other).features is None and of(other, X).width == 2
+    assert of(other, "age").features.tolist() == X[:, 1:].tolist()
     with pytest.raises(DataError, match=r"found node 'a' without 'z'; allowed: the attribute at every node"):
         of(other, "z")
     with pytest.raises(DataError, match=r"found edge \('a', 'b'\) without 'z'"):

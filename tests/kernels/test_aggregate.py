@@ -160,6 +160,17 @@ def test_what_cannot_be_divided_is_refused() -> None:
         s.divide("y.x")
 
 
+@pytest.mark.parametrize("width", [20, 70])
+def test_nests_of_balanced_rows_are_known_to_tuners(width: int) -> None:
+    offsets, sources = graph(400, 90, [30])
+    arrays = {"x": features(90, width), "o": offsets, "s": sources}
+    match = AGGREGATE.match(applied("aggregate", arrays), replace(host(), cores=2))
+    assert match is not None
+    nests = match.nests({knob: np.array([value]) for knob, value in match.space.default.items()}, 1)
+    rows = [k for k, axis in enumerate(nests.axes) if axis == 0]
+    assert nests.extent[rows].prod(axis=0).tolist() == [400]
+
+
 @pytest.mark.parametrize("ahead", [0, 4, 16])
 def test_what_is_asked_for_ahead_lies_in_the_graph(native: Native, ahead: int) -> None:
     offsets, sources = graph(33, 20, [5])

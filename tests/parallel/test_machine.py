@@ -4,7 +4,7 @@ import pytest
 
 from burnish.errors import PlanError
 from burnish.parallel.model.machine import DeviceCluster, MachineLink, Processor, ring
-from burnish.parallel.model.machine_text import machine_text, parse_machine, read_machine
+from burnish.parallel.model.machine_text import KIND, parse_machine, read_machine
 from burnish.parallel.model.presets import machine
 
 FILE = """
@@ -29,6 +29,34 @@ reach = "machine"
 latency = 5e-6
 bandwidth = 1e9
 """
+
+
+def machine_text(machine: DeviceCluster) -> str:
+    """The machine as a file of it."""
+    kinds: dict[tuple[object, ...], str] = {}
+    lines = [f'name = "{machine.name}"', f"all_reduce = {machine.all_reduce!r}"]
+    lines += [f"copied = {str(machine.copied).lower()}", ""]
+    for d in machine.devices:
+        key = (d.kind, d.flops, d.bandwidth, d.memory, d.launch, d.units)
+        if key not in kinds:
+            kinds[key] = d.kind if d.kind not in kinds.values() else f"{d.kind}.{len(kinds)}"
+            rates = [f"{name} = {getattr(d, name)!r}" for name in KIND]
+            lines += [f'[kinds."{kinds[key]}"]', f'kind = "{d.kind}"', *rates, ""]
+    for node in machine.nodes:
+        names = [
+            kinds[d.kind, d.flops, d.bandwidth, d.memory, d.launch, d.units] for d in (machine.devices[i] for i in node)
+        ]
+        words = ", ".join(f'"{name}"' for name in names)
+        lines += ["[[nodes]]", f"devices = [{words}]", ""]
+    for link in machine.links:
+        lines += [
+            "[[links]]",
+            f'name = "{link.name}"',
+            f"latency = {link.latency!r}",
+            f"bandwidth = {link.bandwidth!r}",
+        ]
+        lines += [f"from = {list(link.sources)}", f"to = {list(link.targets)}", f'side = "{link.side}"', ""]
+    return "\n".join(lines)
 
 
 @pytest.mark.parametrize("name", ["p100", "k80:2x4", "summit:2", "h100:2x8", "host:2"])

@@ -13,7 +13,6 @@ from burnish.machines.vdla.isa import (
     KINDS,
     Instruction,
     decode,
-    disassemble,
     encode,
     formats,
     micro_operation,
@@ -84,4 +83,4 @@ def test_instructions_are_readable_and_belong_to_units() -> None:
         Instruction("sync", {"unit": 2}), Instruction("store", {"memory": 4}),
     ]  # fmt: skip
     assert [unit_of(each) for each in made] == ["load", "compute", "store", "store"]
-    assert disassemble(made[:1]) == "load    load memory=2 rows=1"
+    assert str(made[0]) == "load memory=2 rows=1"

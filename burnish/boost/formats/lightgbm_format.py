@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from burnish.base.files import read_regular
 from burnish.boost.ensemble import MOST_OUTPUTS, Ensemble
 from burnish.boost.formats.lightgbm_trees import tree_from_lightgbm
 from burnish.boost.tree import Tree
@@ -41,11 +39,6 @@ OBJECTIVES = {
     "rank_xendcg": "rank_ndcg",
     "": "custom",
 }
-
-
-def read_lightgbm(path: str | Path) -> Ensemble:
-    """The model in a text file that LightGBM saved. Raises DataError, naming what is wrong; OSError."""
-    return loads_lightgbm(read_regular(path), str(path))
 
 
 def loads_lightgbm(text: str | bytes, source: str = "model") -> Ensemble:

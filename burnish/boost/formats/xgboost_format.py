@@ -6,15 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.files import read_regular
 from burnish.boost.ensemble import MOST_FEATURES, MOST_OUTPUTS, Ensemble
-from burnish.boost.formats.ubjson import dumps_ubjson, loads_ubjson
+from burnish.boost.formats.ubjson import dumps_ubjson
 from burnish.boost.formats.values import float32_array, floats, int32_array, parse_json
 from burnish.boost.formats.xgboost_trees import tree_from_xgboost, tree_to_xgboost, with_lists
 from burnish.boost.tree import Tree
@@ -73,21 +71,6 @@ _KINDS = {
     "offsets": "i4", "feature_segments": "i4", "sorted_idx": "i4",
 }  # fmt: skip
 _CATEGORY_KINDS = {7: "f4", 8: "f8", 9: "i1", 10: "u1", 11: "i2", 13: "i4", 15: "i8"}  # XGBoost's numbers of them
-
-
-def read_xgboost(path: str | Path) -> Ensemble:
-    """The model in a file that XGBoost saved as JSON. Raises DataError, naming what is wrong; OSError."""
-    return loads_xgboost(read_regular(path), str(path))
-
-
-def write_xgboost(model: Ensemble, path: str | Path) -> None:
-    """Writes a file that XGBoost loads, with the same predictions. Raises DataError, OSError."""
-    Path(path).write_text(dumps_xgboost(model), encoding="utf-8")
-
-
-def loads_xgboost_ubj(data: bytes, source: str = "model") -> Ensemble:
-    """The model in the UBJ of XGBoost (``.ubj``, its default since 2.1). Raises DataError."""
-    return model_of_document(loads_ubjson(data, source), source)
 
 
 def dumps_xgboost_ubj(model: Ensemble) -> bytes:

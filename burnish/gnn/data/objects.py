@@ -40,18 +40,15 @@ class EdgeLists:
         """A field that a caller gives, as an array or by the name of an attribute; by default that of the object."""
         if found is None:
             return self.fields.get(name)
-        attributes = self.of_edges if name == "weights" else self.of_vertices
+        names = (found,) if isinstance(found, str) else found
+        if name == "features" and isinstance(names, list | tuple) and names and isinstance(names[0], str):
+            columns = [np.asarray(self.of_vertices(each)) for each in names]
+            return np.hstack([c[:, None] if c.ndim == 1 else c for c in columns])
+        if name == "weights" and isinstance(found, str):
+            array = np.asarray(self.of_edges(found))
+            return array[:, 0] if array.ndim == 2 and array.shape[1] == 1 else array
         if isinstance(found, str):
-            array = attributes(found)
-            return array[:, 0] if name == "weights" and array.ndim == 2 and array.shape[1] == 1 else array
-        if (
-            name == "features"
-            and isinstance(found, list | tuple)
-            and found
-            and all(isinstance(part, str) for part in found)
-        ):
-            columns = [np.asarray(attributes(part)) for part in found]
-            return np.concatenate([c.reshape(len(c), -1) for c in columns], axis=1)
+            return self.of_vertices(found)
         if hasattr(found, "toarray"):
             return found.toarray()  # features as a sparse matrix: rows of words, as those of Cora
         return array_of(found)
@@ -61,7 +58,8 @@ class EdgeLists:
         if self.vertices is not None:
             return self.vertices
         for name in ("features", "labels"):
-            shape = getattr(fields.get(name), "shape", None) or np.shape(fields.get(name))
+            found: Any = fields.get(name)
+            shape = found.shape if hasattr(found, "shape") else np.shape(found)
             if shape:
                 return int(shape[0])
         ends = [np.asarray(ends) for ends in (self.source, self.target)]

@@ -8,7 +8,7 @@ stand in the order load, compute, store. A micro-operation is a word of three ad
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
@@ -149,8 +149,3 @@ def unit_of(instruction: Instruction) -> str:
     if instruction.kind == "sync":
         return UNITS[instruction.values["unit"]]
     return "store" if instruction.kind == "store" else "compute"
-
-
-def disassemble(instructions: Iterable[Instruction]) -> str:
-    """One instruction a line, behind the unit that executes it."""
-    return "\n".join(f"{unit_of(each):8}{each}" for each in instructions)

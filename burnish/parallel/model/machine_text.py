@@ -1,4 +1,4 @@
-"""Machine files (TOML): kinds of devices, nodes and links, read with an error for every unknown key, and written."""
+"""Machine files (TOML): kinds of devices, nodes and links, read with an error for every unknown key."""
 
 from __future__ import annotations
 
@@ -61,34 +61,6 @@ def parse_machine(text: str, source: str = "machine") -> DeviceCluster:
     if not isinstance(copied, bool):
         raise PlanError(f"{source}: copied {copied!r}; allowed: true, false")
     return DeviceCluster(str(said.get("name", source)), tuple(devices), tuple(links), share, copied)
-
-
-def machine_text(machine: DeviceCluster) -> str:
-    """The machine as a file that :func:`parse_machine` reads back equal."""
-    kinds: dict[tuple[object, ...], str] = {}
-    lines = [f'name = "{machine.name}"', f"all_reduce = {machine.all_reduce!r}"]
-    lines += [f"copied = {str(machine.copied).lower()}", ""]
-    for d in machine.devices:
-        key = (d.kind, d.flops, d.bandwidth, d.memory, d.launch, d.units)
-        if key not in kinds:
-            kinds[key] = d.kind if d.kind not in kinds.values() else f"{d.kind}.{len(kinds)}"
-            rates = [f"{name} = {getattr(d, name)!r}" for name in KIND]
-            lines += [f'[kinds."{kinds[key]}"]', f'kind = "{d.kind}"', *rates, ""]
-    for node in machine.nodes:
-        names = [
-            kinds[d.kind, d.flops, d.bandwidth, d.memory, d.launch, d.units] for d in (machine.devices[i] for i in node)
-        ]
-        words = ", ".join(f'"{name}"' for name in names)
-        lines += ["[[nodes]]", f"devices = [{words}]", ""]
-    for link in machine.links:
-        lines += [
-            "[[links]]",
-            f'name = "{link.name}"',
-            f"latency = {link.latency!r}",
-            f"bandwidth = {link.bandwidth!r}",
-        ]
-        lines += [f"from = {list(link.sources)}", f"to = {list(link.targets)}", f'side = "{link.side}"', ""]
-    return "\n".join(lines)
 
 
 def _kinds(tables: Any, source: str) -> dict[str, dict[str, Any]]:

@@ -76,7 +76,7 @@ def best_pipeline(
 ) -> Pipelined:
     """The fastest pipeline found within a budget.
 
-    ``micro``: the model of one of so many micro-batches, each of which so many devices share; None where the batch
+    ``micro``: the model of a micro-batch by the numbers of them and of devices that share each; None where the batch
     cannot be cut so. Every number of stages that divides the devices is tried with every number of micro-batches; then
     the begins of the best one's stages move, one at a time, as long as that makes a step shorter and the budget lasts.
     Memory is that of the simulated step: results are freed after their backward tasks. Raises PlanError where no

@@ -38,7 +38,7 @@ KEPT = 8  # sizes whose programs are kept
 @dataclass(frozen=True, eq=False)
 class ModelToPlace:
     """Model whose programs are made by size: its ``graph``, with open dimensions or without, and how it is trained, if
-    it is. ``place``: the splits, or the stages of a pipeline, of the graph at some sizes, over so many ``devices``.
+    it is. ``place``: the splits, or the stages of a pipeline, of the graph at some sizes, over ``devices`` devices.
     """
 
     graph: Graph

@@ -109,10 +109,11 @@ class _Search:
         groups = len(problem.weights.nbytes)
         sync, hop = np.zeros((groups, resources + 1), integers), np.zeros((len(problem.model.edges), 2), integers)
         self.known = Known(np.zeros(resources, integers), sync, hop, np.zeros((count, 2), integers))
-        self.bounds = PrefixBounds(
-            *_least(simulator), np.zeros((count + 1, resources), integers), np.zeros(count + 1, integers),
-            *np.zeros((2, count, width), integers), *np.full((2, count + 1, devices), _FAR), self._sums_alone(),
-        )  # fmt: skip
+        work, rest = _least(simulator)
+        load, after = np.zeros((count + 1, resources), integers), np.zeros(count + 1, integers)
+        end, up = np.zeros((2, count, width), integers)
+        head, late = np.full((2, count + 1, devices), _FAR)
+        self.bounds = PrefixBounds(work, rest, load, after, end, up, head, late, self._sums_alone())
 
     def _sums_alone(self) -> NDArray[np.int64]:
         """Gradient sums for weights of a single operation, as :func:`synchronization` gives them, by its

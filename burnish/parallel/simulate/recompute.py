@@ -1,6 +1,6 @@
 """Recomputation of results to keep a strategy within the memory of devices: which operations drop theirs.
 
-Every so many operations in order one keeps its results, the others are computed again in the backward pass, segment by
+Of every n operations in order one keeps its results, the others are computed again in the backward pass, segment by
 segment (Chen et al. 2016): the fewest that fit are taken; then those that take longest for the bytes that they free
 keep theirs, as many as fit.
 """

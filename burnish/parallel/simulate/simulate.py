@@ -102,7 +102,7 @@ class Simulator:
         )  # fmt: skip
 
     def arrays(self, checkpoints: Checkpoints | None, trace: Trace | None = None) -> SimulationArrays:
-        """What a compiled simulation works in, of the heap as large as it is now."""
+        """Arrays of a compiled simulation, with the heap as large as it is now."""
         assert checkpoints is not None, "a start makes them"
         return SimulationArrays(self.state, checkpoints, self.no_trace if trace is None else trace, self.room)
 
