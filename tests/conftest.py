@@ -33,6 +33,15 @@ settings.register_profile("drawn", deadline=None)
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
 settings.load_profile("fixed")
 
+# Two processes of tests share two cores, which threads of other libraries take from each other when they wait by
+# spinning. Children inherit this: the processes of pytest-xdist too.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+
+
+def pytest_collection() -> None:
+    collect_rarely()
+
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and all that they import are here to stay: looking through them took a sixth of the suite."""
