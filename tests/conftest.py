@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
@@ -21,17 +20,25 @@ from burnish.loops.program import LoopProgram
 from burnish.loops.specialize import buffer_at
 from burnish.lower.pipeline import lower
 from burnish.machines.target import Target, host
-from burnish.runtime.abi import Runtime
 from burnish.runtime.entry import driver_image
-from burnish.runtime.fenced import Fenced
-from burnish.runtime.image import LoadedImage
+from burnish.runtime.image import Image
 from burnish.runtime.link import link
-from burnish.runtime.pool import pool
+from tests.small_process import Run, SmallProcess
 
 # The same examples at every run; new draws are for `python -m tools.fuzz` and `pytest --hypothesis-profile=drawn`.
 settings.register_profile("drawn", deadline=None)
 settings.register_profile("fixed", deadline=None, derandomize=True, database=None)
 settings.load_profile("fixed")
+
+# Two processes of tests share two cores, which threads of other libraries take from each other when they wait by
+# spinning. Children inherit this: the processes of pytest-xdist too.
+for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(variable, "1")
+SMALL = SmallProcess()  # before tests are imported
+
+
+def pytest_collection() -> None:
+    collect_rarely()
 
 
 def pytest_collection_finish() -> None:
@@ -40,10 +47,10 @@ def pytest_collection_finish() -> None:
 
 
 @lru_cache(maxsize=8)
-def compiled(program: LoopProgram, lowered: bool, machine: Target) -> tuple[KernelCode, LoadedImage]:
-    """A program's code, loaded; remembered because a symbolic one is run at many sizes."""
+def compiled(program: LoopProgram, lowered: bool, machine: Target) -> tuple[KernelCode, Image]:
+    """A program's code; remembered because a symbolic one is run at many sizes."""
     code = emit(program if lowered else lower(program), machine)
-    return code, LoadedImage(link({program.name: compile_ir(code.text, machine)}))
+    return code, link({program.name: compile_ir(code.text, machine)})
 
 
 def run_native(
@@ -62,41 +69,28 @@ def run_native(
     ``sizes``: the values of its dimensions. Fails if the code reads or writes a byte outside its buffers (such an
     access kills the child or shows afterwards), or changes a parameter that it only reads.
     """
-    code, loaded = compiled(program, lowered, machine or host())
+    code, image = compiled(program, lowered, machine or host())
     params = [buffer_at(p, sizes or {}) for p in program.params]
-    workers = pool(driver_image(llvm.get_process_triple()), threads)
-    outputs = program.body.writes & {p.name for p in params}
-    fenced = {p.name: Fenced(p.nbytes, edge, shared=True).fill() for p in params}
+    buffers: dict[str, tuple[int, bytes | None]] = {p.name: (p.nbytes, None) for p in params}
     for p in params:
         if p.name in arrays:
             given = np.ascontiguousarray(arrays[p.name])
             assert (given.shape, given.dtype) == (p.shape, numpy_dtype(p.dtype)), p
-            fenced[p.name].bytes[:] = given.reshape(-1).view(np.uint8)
-    stride = -(-code.scratch_bytes // 64) * 64
-    scratch = Fenced(stride * threads, edge, shared=True).fill()
-    values = [(sizes or {})[name] for name in code.dims]
-    args = (ctypes.c_void_p * (len(fenced) + len(values)))(*(f.address for f in fenced.values()), *values)
-    kernel = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)(loaded.address(program.name))
-    child = os.fork()
-    if child == 0:
-        try:
-            workers.start()
-            runtime = Runtime(workers.parallel, workers.address, scratch.address, stride, threads, None)
-            kernel(ctypes.addressof(args), ctypes.addressof(runtime))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    _, status = os.waitpid(child, 0)
-    assert not os.WIFSIGNALED(status), f"killed by signal {os.WTERMSIG(status)}: memory outside the buffers\n{program}"
-    assert os.WEXITSTATUS(status) == 0
-    results = {}
+            buffers[p.name] = p.nbytes, given.tobytes()
+    values = tuple((sizes or {})[name] for name in code.dims)
+    driver = driver_image(llvm.get_process_triple())
+    done = SMALL.run(Run(image, program.name, driver, buffers, values, code.scratch_bytes, threads, edge))
+    if isinstance(done, int):
+        assert not os.WIFSIGNALED(done), f"killed by signal {os.WTERMSIG(done)}: memory outside the buffers\n{program}"
+        pytest.fail(f"the child that ran it failed with status {done}")
+    results, outputs = {}, program.body.writes & {p.name for p in params}
     for p in params:
-        assert fenced[p.name].untouched_around(), f"bytes next to '{p.name}' were written\n{program}"
-        value = fenced[p.name].bytes.view(numpy_dtype(p.dtype)).reshape(p.shape).copy()
+        found, untouched = done[p.name]
+        assert untouched, f"bytes next to '{p.name}' were written\n{program}"
         if p.name in outputs:
-            results[p.name] = value
+            results[p.name] = np.frombuffer(bytearray(found), numpy_dtype(p.dtype)).reshape(p.shape)
         else:
-            assert value.tobytes() == np.ascontiguousarray(arrays[p.name]).tobytes(), f"'{p.name}' was changed"
+            assert found == buffers[p.name][1], f"'{p.name}' was changed"
     return results
 
 

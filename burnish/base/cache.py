@@ -10,6 +10,7 @@ import os
 import struct
 import warnings
 import zlib
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import cached_property
@@ -20,7 +21,8 @@ from burnish.base.files import PRIVATE_FILE, cache_folder, is_trusted, open_regu
 MAX_BYTES = 1 << 30
 _SUFFIX = ".bnobj"  # no other program's: pruning removes files
 _DIGEST = hashlib.sha256().digest_size
-_PRUNE_EVERY = 256  # entries written between two looks at the size of the directory
+_PRUNE_EVERY = 256  # entries that a process writes between two looks at the size of a directory
+_written = Counter[Path]()  # by directory: every compilation has an ObjectCache of its own
 _READABLE = 0o644  # permissions of an archive, under any umask: what all may write is not taken
 _MAGIC = b"bnlib 1\n"
 _COUNT, _ROW = struct.Struct("<Q"), struct.Struct("<32sQQ")  # entries; of each its key, where it begins, its bytes
@@ -49,7 +51,6 @@ class ObjectCache:
         self.directory = Path(directory) if directory is not None else cache_folder()
         self.max_bytes = max_bytes
         self._memory: dict[str, bytes] = {}  # what could not be written
-        self._written = 0
 
     def get(self, key: str) -> bytes | None:
         """The bytes stored under ``key``, or None."""
@@ -88,9 +89,9 @@ class ObjectCache:
                 warnings.warn(message, RuntimeWarning, stacklevel=2)
             self._memory[key] = data
             return
-        if self._written % _PRUNE_EVERY == 0:
+        if _written[self.directory] % _PRUNE_EVERY == 0:
             self.prune()
-        self._written += 1
+        _written[self.directory] += 1
 
     def entries(self) -> list[tuple[float, int, Path]]:
         """(time of last use, bytes, file) of every entry, with what crashed writers left."""

@@ -63,6 +63,18 @@ def test_writing_prunes(tmp_path) -> None:
     assert len(list(tmp_path.iterdir())) < 100
 
 
+def test_a_process_looks_through_a_directory_once_in_many_writes(tmp_path, monkeypatch) -> None:
+    """Not for every object that writes there: a compilation has one of its own, and users have 10,000s of entries."""
+    looks, prune = [], ObjectCache.prune
+    monkeypatch.setattr(ObjectCache, "prune", lambda cache: (looks.append(cache.directory), prune(cache)))
+    for i in range(300):
+        ObjectCache(tmp_path / str(i % 2)).put(str(i), b"code")
+    assert looks == [tmp_path / "0", tmp_path / "1"]
+    for i in range(300):
+        ObjectCache(tmp_path / "0", max_bytes=100).put(str(i), b"code")
+    assert looks == [tmp_path / "0", tmp_path / "1", tmp_path / "0"]
+
+
 def test_an_unwritable_directory_warns_once_and_keeps_entries_in_memory(tmp_path) -> None:
     (tmp_path / "file").write_bytes(b"")
     cache = ObjectCache(tmp_path / "file" / "cache")

@@ -264,15 +264,49 @@ def _decomposed(program: Any) -> Any:
     """The program in functional ATen; what has a translation of its own is kept whole."""
     import torch
 
-    table = torch.export.default_decompositions()
-    for op in [op for op in table if operator_name(op) in TRANSLATORS]:
-        table.pop(op)
-    with _whole_batches(), warnings.catch_warnings():
+    with _composites_once(), _whole_batches(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        table = torch.export.default_decompositions()
+        for op in [op for op in table if operator_name(op) in TRANSLATORS]:
+            table.pop(op)
         try:
             return program.run_decompositions(table)
         except Exception as error:
             raise ModelError(f"model: torch's decompositions fail: {_brief(error)}") from error
+
+
+@contextlib.contextmanager
+def _composites_once() -> Iterator[None]:
+    """Torch searches all its operators for composite ones, for every namespace and twice a program, half of the time of
+    a small one: here what it has found counts until other operators are registered.
+    """
+    import torch
+    from torch.export import decomp_utils, exported_program
+
+    places = [m for m in (decomp_utils, exported_program) if hasattr(m, "_collect_all_valid_cia_ops")]
+    searches = [m._collect_all_valid_cia_ops for m in places]
+    registered = getattr(torch._C, "_dispatch_get_registrations_for_dispatch_key", None)
+    if not searches or registered is None:
+        yield
+        return
+
+    def found() -> Any:
+        state = tuple(torch.ops._dir), tuple(registered("CompositeImplicitAutograd"))
+        if state not in _composites:
+            _composites.clear()
+            _composites[state] = searches[0]()
+        return _composites[state]
+
+    for module in places:
+        module._collect_all_valid_cia_ops = found
+    try:
+        yield
+    finally:
+        for module, search in zip(places, searches, strict=True):
+            module._collect_all_valid_cia_ops = search
+
+
+_composites: dict[Any, Any] = {}  # by the operators registered when they were searched
 
 
 # --- the program as a graph -------------------------------------------------------------------------------------------
