@@ -1,11 +1,12 @@
 """Parallel regions of boosting: how many a tree takes, what is serial beside them, and what more threads would give.
 
-`python -m benchmarks.regions [--rows N] [--threads T ...] [--quick] [--json]`
+`python -m benchmarks.regions [--rows N] [--threads T ...] [--quick] [--json FILE]`
 
-For each number of threads a tree grows as it does with so many, but on one thread, in CPU time: a stand-in for the
-native pool calls the parts of each region one after the other and notes what they take. The serial remainder is what is
-left of the tree's time; Amdahl's law with the slowest part of each region, and with what a region costs, gives the
-time with so many cores that do not share caches or memory. What a region costs is measured on the real pool.
+A tree is grown as by T threads, but by one, which does the parts of each parallel region in turn. The CPU time of every
+part is measured. Serial is what is left of the tree's time: Python, what a call from Python takes, and compiled code
+between two regions. The projected time of a tree by T cores is the serial time, plus that of the slowest part of each
+region, plus what it costs to begin and end a region, which is measured on the real threads. Not in it: caches and
+memory that the cores share. Times are milliseconds of the tree of least time of several.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import ctypes
 import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,8 +24,10 @@ import numpy as np
 from benchmarks.boosting.datasets import higgs_like
 from burnish.base.regions import region
 from burnish.boost.data import Dataset
+from burnish.boost.growth.trunk import grow_levels
 from burnish.boost.params import Params
 from burnish.boost.training import Training
+from burnish.machines.target import target
 from burnish.runtime.threads import Workers
 
 CHUNKS = 4  # of each thread's part, as `runtime.pool_ir` cuts
@@ -49,6 +53,7 @@ class CountedWorkers(Workers):
         super().__init__(threads)
         self.regions: list[Region] = []
         self.calls: list[tuple[str, int]] = []  # what Python called, and how many regions there were before
+        self.levels, self.level_regions = 0, 0  # grown level by level, and regions of these
         self._stand_in = _PARALLEL(self._parts)
 
     @property
@@ -63,8 +68,13 @@ class CountedWorkers(Workers):
 
     def call(self, function: Any, *arguments: Any) -> Any:
         """See `Workers.call`."""
-        self.calls.append((function.py_func.__name__, len(self.regions)))
-        return function(self.region, *arguments)
+        before = len(self.regions)
+        self.calls.append((function.py_func.__name__, before))
+        found = function(self.region, *arguments)
+        if function is grow_levels and arguments[1]:  # not the subtrees
+            shares = arguments[5]
+            self.levels, self.level_regions = int(shares.nodes["depth"][:found].max()), len(self.regions) - before
+        return found
 
     def _parts(self, _pool: int, body: int, context: int, extent: int) -> None:
         first, times = time.process_time(), []
@@ -101,25 +111,22 @@ def tree(table: Any, depth: int, threads: int, rounds: int, cost: float) -> dict
     params = Params(max_depth=depth, learning_rate=0.1, objective="logistic")
     training = Training(params, Dataset.of(table.features, table.label), workers)
     training.boost()
-    found: list[tuple[float, list[Region], list[tuple[str, int]]]] = []
+    found: list[tuple[float, list[Region], float]] = []
     for _ in range(rounds):
         workers.regions, workers.calls = [], []
         begin = time.process_time()
         training.boost()
-        found.append((time.process_time() - begin, workers.regions, workers.calls))
-    total, regions, calls = min(found, key=lambda one: one[0])
+        seconds = time.process_time() - begin
+        found.append((seconds, workers.regions, workers.level_regions / max(1, workers.levels)))
+    total, regions, of_level = min(found, key=lambda one: one[0])
     inside, instrumented = sum(sum(r.parts) for r in regions), sum(r.seconds for r in regions)
     slowest = sum(max(r.parts) for r in regions)
     serial = total - instrumented
     total = serial + inside
-    # A level: from its rows' partition to the next one's, or to the leaves.
-    at = [before for name, before in calls if name.startswith("_split_")]
-    last = next((before for name, before in calls if name == "_find_leaves"), len(regions))
-    levels, first = max(1, len(at)), at[0] if at else last
     return {
         "threads": threads,
         "regions": len(regions),
-        "regions_a_level": (last - first) / levels,
+        "regions_a_level": of_level,
         "total_ms": total * 1e3,
         "serial_ms": serial * 1e3,
         "serial_share": serial / total,
@@ -134,21 +141,21 @@ def tree(table: Any, depth: int, threads: int, rounds: int, cost: float) -> dict
 
 
 def main() -> None:
-    """Prints one line for each number of threads, or JSON."""
+    """Prints one line for each number of threads."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--depth", type=int, default=8)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2, 4, 8, 16])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--quick", action="store_true", help="small data: whether it runs, not how fast")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--json", type=Path, help="a file to write the results to")
     given = parser.parse_args()
     table = higgs_like(20_000 if given.quick else given.rows)
     cost = statistics.median(lost(2) for _ in range(3))
     rows = [tree(table, given.depth, threads, 2 if given.quick else given.rounds, cost) for threads in given.threads]
     if given.json:
-        print(json.dumps({"rows": len(table.label), "depth": given.depth, "trees": rows}, indent=2))
-        return
+        size = {"rows": len(table.label), "features": table.features.shape[1], "depth": given.depth}
+        given.json.write_text(json.dumps({"machine": target("cpu").cpu, **size, "trees": rows}, indent=1))
     for row in rows:
         print(
             f"{row['threads']:3} threads: {row['regions']} regions, {row['regions_a_level']:.1f} a level, "

@@ -20,7 +20,7 @@ from burnish.boost.params import Params
 from burnish.boost.quantiles import SharedColumns
 from burnish.boost.sampling import ColumnSampler
 from burnish.boost.tree import Tree
-from burnish.runtime.threads import Workers
+from burnish.runtime.threads import GRAIN, Workers
 
 _FINEST, _LEAST_GRID = 8, 1024  # bins of the grid for each local candidate; of coarse ones there are so many at least
 _CELLS = 1 << 17  # bins of all features, unless these are so many that there are two for each candidate
@@ -71,7 +71,6 @@ class GlobalGrower:
         self._dataset, self._params, self._workers, self._comm = dataset, params, workers, comm
         self._block = column_block(dataset, workers)
         self._shared = None if comm is None else SharedColumns(self._block, comm)
-        self._ranges = workers.ranges(dataset.rows, 16384)
         self._weight = np.empty(dataset.rows, np.int32)
         incomplete, self._rows = (~self._block.dense).astype(np.int64), dataset.rows
         if comm is not None:
@@ -142,7 +141,8 @@ class GlobalGrower:
         if sparse:  # binned anew from its entries
             self._grower = HistGrower(self._dataset, self._params, self._workers, self._comm, self._cuts)
         else:
-            self._workers.run(rebin.turn, [(self._dense.columns, self._dense.rows, *part) for part in self._ranges])
+            rows = self._dataset.rows
+            self._workers.each(rebin.turn, rows, self._dense.columns, self._dense.rows, grain=GRAIN)
 
     def _rebin(self, feature: int, codes: NDArray[Any], cuts: dict[int, NDArray[np.float32]] | None) -> None:
         """Writes a feature's cuts, and the bins of its rows."""
@@ -164,5 +164,5 @@ class GlobalGrower:
             largest = np.asarray(self._comm.all_reduce(largest, op="max"))
         bits = min(30, 62 - 9 - self._rows.bit_length())
         scale = math.ldexp(1.0, bits - math.frexp(largest[0])[1]) if largest[0] > 0 else 1.0
-        self._workers.run(rebin.whole, [(hessian, scale, self._weight, *part) for part in self._ranges])
+        self._workers.each(rebin.whole, len(hessian), hessian, scale, self._weight, grain=GRAIN)
         self._total = int(self._weight.sum(dtype=np.int64))

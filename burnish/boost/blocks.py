@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from burnish.base.jit import njit
 from burnish.boost.data import Dataset, Sparse
-from burnish.runtime.threads import Workers
+from burnish.boost.kernels import region
+from burnish.runtime.threads import GRAIN, Workers
 
 # Readable entries beyond the end of a block, so that a scan may look this far ahead without asking where the end is.
 PADDING = 64
@@ -58,9 +59,8 @@ def column_block(dataset: Dataset, workers: Workers, first: int = 0, last: int |
 def _from_dense(table: NDArray[np.float32], workers: Workers) -> ColumnBlock:
     count, features = table.shape
     bits = np.ascontiguousarray(table).view(np.uint32)
-    pieces = workers.ranges(count)
-    present = np.zeros((len(pieces), features), np.int64)
-    workers.run(_count_dense, [(bits[low:high], present[part]) for part, (low, high) in enumerate(pieces)])
+    present = np.zeros((workers.threads, features), np.int64)
+    workers.each(_count_present, count, bits, present, grain=GRAIN)
     start, rows, values = _allocate(present.sum(axis=0))
 
     # A row's neighbouring columns share cache lines, so several columns are copied out at once.
@@ -81,15 +81,12 @@ def _from_dense(table: NDArray[np.float32], workers: Workers) -> ColumnBlock:
 
 def _from_rows(table: Sparse, features: int, first: int, last: int, workers: Workers) -> ColumnBlock:
     """Counts the entries of each column, scatters the rows' entries to their columns, then sorts these."""
-    pieces = [(first + low, first + high) for low, high in workers.ranges(last - first)]
-    place = np.zeros((len(pieces), features), np.int64)
-    workers.run(
-        _count_sparse, [(table.start, table.columns, low, high, place[i]) for i, (low, high) in enumerate(pieces)]
-    )
+    edges = np.array([first, *(first + end for _, end in workers.ranges(last - first))])
+    place = np.zeros((len(edges) - 1, features), np.int64)
+    workers.each(_count_sparse, len(place), table.start, table.columns, edges, place)
     start, rows, values = _allocate(place.sum(axis=0))
     place = start[:-1] + np.cumsum(place, axis=0) - place  # where each piece writes the first of its entries
-    data = (table.start, table.columns, table.values)
-    workers.run(_scatter, [(*data, low, high, first, place[i], rows, values) for i, (low, high) in enumerate(pieces)])
+    workers.each(_scatter, len(place), table.start, table.columns, table.values, edges, place, rows, values)
 
     def sort(columns: list[int]) -> None:
         for feature in columns:
@@ -127,8 +124,7 @@ def sort_values(values: NDArray[np.float32]) -> tuple[NDArray[np.int32], NDArray
     """The places of the values that are not NaN, by value, and these values in order; contiguous (count,) in."""
     keys = np.empty((1, len(values)), np.uint64)
     bits = values.view(np.uint32).reshape(-1, 1)
-    present = np.zeros(1, np.int64)
-    _count_dense(bits, present)
+    present = np.array([np.count_nonzero(values == values)])
     _keys_of_columns(bits, 0, 1, keys)
     order, ascending = np.empty(present[0], np.int32), np.empty(present[0], np.float32)
     _sort(keys[0, : present[0]], order, ascending)
@@ -149,11 +145,12 @@ def _key(bits, row):  # type: ignore[no-untyped-def]
     return np.uint64(ordered) << np.uint64(32) | np.uint64(row)
 
 
-@njit(cache=True, nogil=True)
-def _count_dense(bits, present):  # type: ignore[no-untyped-def]
-    for row in range(bits.shape[0]):
-        for feature in range(bits.shape[1]):
-            present[feature] += not _missing(bits[row, feature])
+@region
+def _count_present(bits, present, begin, end, thread):  # type: ignore[no-untyped-def]
+    own = present[thread]
+    for row in range(np.uint64(begin), np.uint64(end)):
+        for feature in range(np.uint64(bits.shape[1])):
+            own[feature] += not _missing(bits[row, feature])
 
 
 @njit(cache=True, nogil=True)
@@ -189,17 +186,24 @@ def _ascends(values):  # type: ignore[no-untyped-def]
     return ascending
 
 
-@njit(cache=True, nogil=True)
-def _count_sparse(start, columns, low, high, present):  # type: ignore[no-untyped-def]
-    for j in range(start[low], start[high]):
-        present[columns[j]] += 1
+@region
+def _count_sparse(start, columns, edges, present, begin, end, thread):  # type: ignore[no-untyped-def]
+    """Counts in present[part] the entries of each column in the rows edges[part] … edges[part + 1]."""
+    for part in range(begin, end):
+        for j in range(start[edges[part]], start[edges[part + 1]]):
+            present[part, columns[j]] += 1
 
 
-@njit(cache=True, nogil=True)
-def _scatter(start, columns, values, low, high, origin, place, rows_out, values_out):  # type: ignore[no-untyped-def]
-    for row in range(low, high):
-        for j in range(start[row], start[row + 1]):
-            to = place[columns[j]]
-            rows_out[to] = row - origin
-            values_out[to] = values[j] + np.float32(0)  # -0 becomes 0
-            place[columns[j]] = to + 1
+@region
+def _scatter(  # type: ignore[no-untyped-def]
+    start, columns, values, edges, places, rows_out, values_out, begin, end, thread
+):
+    """Writes the entries of these rows to their columns, from places[part] on."""
+    for part in range(begin, end):
+        place = places[part]
+        for row in range(edges[part], edges[part + 1]):
+            for j in range(start[row], start[row + 1]):
+                to = place[columns[j]]
+                rows_out[to] = row - edges[0]
+                values_out[to] = values[j] + np.float32(0)  # -0 becomes 0
+                place[columns[j]] = to + 1

@@ -238,9 +238,7 @@ class BinnedGrower(OpenNodes):
         if shares:
             self._graft(shares, _NO_DEPTH, built)
 
-    def _graft(
-        self, shares: list[NDArray[np.int64]], stop_depth: int, built: NDArray[np.int64], kept: int = 0
-    ) -> None:
+    def _graft(self, shares: list[NDArray[np.int64]], stop_depth: int, built: NDArray[np.int64], kept: int = 0) -> None:
         """Grows the subtrees of some leaves, all in one region, down to a depth and puts them in place.
 
         kept: how many nodes of that depth there may be, which keep their histograms.

@@ -20,10 +20,11 @@ GRAIN = 1 << 14  # rows that are worth handing to a thread
 class Workers:
     """Threads that share the parts of a loop, the calling one among them.
 
-    ``each`` is for loops that numba compiled as regions (`base.regions`): they run on the process's native pool, which
-    kernels use as well, and cost a microsecond or so. ``run`` is for functions of Python's. A fork leaves the child
-    without threads, so they are made anew there. numba's own threading layers are not used: each of them breaks under
-    fork or under concurrent callers.
+    ``each`` is for loops that numba compiled as regions (`base.regions`), ``call`` for functions that enter several:
+    they run on the process's native pool, which kernels use as well, and cost a microsecond or so. ``run`` is for work
+    that needs Python between its loops: NumPy's sorts and copies, blocks that are read from disk, lists of forms of
+    trees. A fork leaves the child without threads, so they are made anew there. numba's own threading layers are not
+    used: each of them breaks under fork or under concurrent callers.
     """
 
     def __init__(self, threads: int | None = None) -> None:

@@ -107,10 +107,23 @@ def test_any_number_of_threads_gives_the_same_tree(form: Any, params: Params, ou
         gradient[11] = 1e7
     first, first_leaf = HistGrower(dataset, params, Workers(1)).grow(gradient, hessian, EVERY_COLUMN)
     assert first.size > 20
-    for threads in (2, 3, 4):
+    for threads in (2, 3, 7, 16):
         tree, leaf = HistGrower(dataset, params, Workers(threads)).grow(gradient, hessian, EVERY_COLUMN)
         assert equal(tree, first)
         assert np.array_equal(leaf, first_leaf)
+
+
+def test_few_rows_of_many_features_are_shared_by_more_threads_than_a_path_has_nodes() -> None:
+    """One thread grows 32 nodes for 16 threads first: each keeps its histogram, more than a descent needs."""
+    dataset, params = data(8, 15_000, 140), Params(max_depth=0, min_child_weight=20)
+    gradient, hessian = statistics(3, dataset.rows)
+    first, first_leaf = HistGrower(dataset, params, Workers(1)).grow(gradient, hessian, EVERY_COLUMN)
+    grower = HistGrower(dataset, params, Workers(16))
+    tree, leaf = grower.grow(gradient, hessian, EVERY_COLUMN)
+    assert equal(tree, first)
+    assert np.array_equal(leaf, first_leaf)
+    free, unused = grower._histograms.slots
+    assert sorted(free[: unused[0]].tolist()) == list(range(len(grower._histograms.pool)))  # all are back, each once
 
 
 @pytest.mark.parametrize("form", [lambda d: d, sparse], ids=["dense", "sparse"])

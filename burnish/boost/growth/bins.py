@@ -12,7 +12,7 @@ from burnish.boost.binning import MOST_BINS, Cuts
 from burnish.boost.data import Sparse
 from burnish.boost.growth.csc import column_offsets
 from burnish.boost.intrinsics import aligned
-from burnish.boost.kernels import inlined, lean
+from burnish.boost.kernels import inlined, region
 from burnish.errors import ParameterError
 from burnish.runtime.threads import Workers
 
@@ -21,6 +21,7 @@ FEW = 8  # the same of a narrow layout
 _NARROW = 16  # so few features of a dense table are laid out narrowly
 _QUAD = 4  # the histogram kernel takes features by fours
 _MOST_BUCKETS = 1 << 14
+_ROWS = 4096  # of a table, that are worth handing to a thread
 _LANES, _FEW, _NOUGHT = np.uint64(GROUP), np.uint64(FEW), np.float32(0.0)
 
 
@@ -132,9 +133,8 @@ class DenseBins:
         """
         rows = len(table)
         counts = np.diff(cuts.start).astype(np.int64)
-        parts = workers.ranges(rows, 4096)
-        found = np.zeros((len(parts), table.shape[1]), np.bool_)
-        workers.run(_any_missing, [(table, *part, row) for part, row in zip(parts, found, strict=True)])
+        found = np.zeros((workers.threads, table.shape[1]), np.bool_)
+        workers.each(_any_missing, rows, table, found, grain=_ROWS)
         missing = np.logical_or.reduce(found).astype(np.int64)
         if comm is not None:  # all workers must lay out their histograms alike
             missing = comm.all_reduce(missing, op="max")
@@ -155,22 +155,16 @@ class DenseBins:
         search = _search_tables(cuts, order)
         block = min(512, max(64, 16384 // max(1, table.shape[1]) // 64 * 64))
         codes = layout.missing_code
-        workers.run(
-            _bin_rows,
-            [
-                (
-                    table, order, search, codes, *part, row_bins.reshape(-1), column_bins.reshape(-1),
-                    np.empty(block, np.float32), np.empty(block, np.int32), layout.narrow,
-                )
-                for part in parts
-            ],
-        )  # fmt: skip
+        values, found = np.empty((workers.threads, block), np.float32), np.empty((workers.threads, block), np.int32)
+        arrays = row_bins.reshape(-1), column_bins.reshape(-1), values, found
+        workers.each(_bin_rows, rows, table, order, search, codes, *arrays, layout.narrow, grain=_ROWS)
         return cls(layout, row_bins, column_bins, width)
 
 
-@lean
-def _any_missing(table: NDArray[np.float32], begin: int, end: int, missing: NDArray[np.bool_]) -> None:
-    """Notes which features have a missing value in some rows."""
+@region
+def _any_missing(table: NDArray[np.float32], found: NDArray[np.bool_], begin: int, end: int, thread: int) -> None:
+    """Notes in found[thread] which features have a missing value in some rows."""
+    missing = found[thread]
     for row in range(np.uint64(begin), np.uint64(end)):
         for feature in range(np.uint64(table.shape[1])):
             value = table[row, feature]
@@ -214,24 +208,26 @@ def _search_tables(cuts: Cuts, features: NDArray[np.int64]) -> _Search:
     return _Search(search, np.ascontiguousarray(guide), np.stack([origin, scale], axis=1), steps)
 
 
-@lean
+@region
 def _bin_rows(
     table: NDArray[np.float32],
     features: NDArray[np.int64],
     search: Any,
     missing_code: NDArray[np.int64],
-    begin: int,
-    end: int,
     row_bins: NDArray[np.uint8],
     column_bins: NDArray[np.uint8],
-    values: NDArray[np.float32],
-    found: NDArray[np.int32],
+    scratch: NDArray[np.float32],
+    scratch_codes: NDArray[np.int32],
     narrow: Any,
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
     """Bins of rows ``begin … end``: in blocks of rows, each feature by a search that all rows make in step.
 
-    search: `_Search`. The bins' arrays are flat; values and found are scratch for the rows of a block.
+    search: `_Search`. The bins' arrays are flat; scratch and scratch_codes are (threads, rows of a block).
     """
+    values, found = scratch[thread], scratch_codes[thread]
     cuts, guide, buckets, steps = search
     block, rows, positions = len(values), len(table), len(features)
     lanes = lanes_of(narrow)
@@ -298,24 +294,18 @@ class SparseBins:
         place[order] = layout.place
         dtype = np.uint16 if layout.size < 1 << 16 else np.uint32
         row_bins: NDArray[Any] = np.empty(len(table.columns), dtype)
-        parts = workers.ranges(len(table.columns), 65536)
         common = table.columns, table.values, cuts.values, cuts.start, place, layout.lanes
-        workers.run(_bin_entries, [(*common, *part, row_bins) for part in parts])
+        workers.each(_bin_entries, len(table.columns), *common, row_bins, grain=65536)
         start = np.ascontiguousarray(table.start, np.int64)
-        column_start, offsets, parts = column_offsets(table, features, workers)
+        column_start, offsets, edges = column_offsets(table, features, workers)
         column_rows = np.empty(len(row_bins), np.uint32)
         column_bins: NDArray[Any] = np.empty(len(row_bins), dtype)
-        workers.run(
-            _scatter_bins,
-            [
-                (start, table.columns, row_bins, place, layout.lanes, *part, offset, column_rows, column_bins)
-                for part, offset in zip(parts, offsets, strict=True)
-            ],
-        )
+        entries = start, table.columns, row_bins, place, layout.lanes
+        workers.each(_scatter_bins, len(offsets), *entries, edges, offsets, column_rows, column_bins)
         return cls(layout, start, row_bins, column_start, column_rows, column_bins)
 
 
-@lean
+@region
 def _bin_entries(
     columns: NDArray[np.int32],
     values: NDArray[np.float32],
@@ -323,9 +313,10 @@ def _bin_entries(
     start: NDArray[np.int32],
     place: NDArray[np.int64],
     lanes: int,
+    bins: NDArray[np.uint16],
     begin: int,
     end: int,
-    bins: NDArray[np.uint16],
+    thread: int,
 ) -> None:
     """The histogram index of every entry's bin, by binary search among the inner cuts of its feature."""
     for j in range(begin, end):
@@ -340,23 +331,28 @@ def _bin_entries(
         bins[j] = place[columns[j]] + (low - first) * lanes
 
 
-@lean
+@region
 def _scatter_bins(
     start: NDArray[np.int64],
     columns: NDArray[np.int32],
     bins: NDArray[np.uint16],
     place: NDArray[np.int64],
     lanes: int,
-    begin: int,
-    end: int,
-    offset: NDArray[np.int64],
+    edges: NDArray[np.int64],
+    offsets: NDArray[np.int64],
     out_rows: NDArray[np.uint32],
     out_bins: NDArray[np.uint16],
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
-    for row in range(begin, end):
-        for j in range(start[row], start[row + 1]):
-            column = columns[j]
-            at = offset[column]
-            out_rows[at] = row
-            out_bins[at] = (bins[j] - place[column]) // lanes
-            offset[column] = at + 1
+    """Writes the entries of ranges begin … end of rows into their columns; see `csc.column_offsets`."""
+    for part in range(begin, end):
+        offset = offsets[part]
+        for row in range(edges[part], edges[part + 1]):
+            for j in range(start[row], start[row + 1]):
+                column = columns[j]
+                at = offset[column]
+                out_rows[at] = row
+                out_bins[at] = (bins[j] - place[column]) // lanes
+                offset[column] = at + 1

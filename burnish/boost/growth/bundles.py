@@ -14,8 +14,8 @@ from burnish.boost.binning import MOST_BINS
 from burnish.boost.growth import requantize as rebin
 from burnish.boost.growth.bins import FEW, DenseBins, HistogramLayout, SparseBins
 from burnish.boost.intrinsics import aligned
-from burnish.boost.kernels import lean
-from burnish.runtime.threads import Workers
+from burnish.boost.kernels import lean, region
+from burnish.runtime.threads import GRAIN, Workers
 
 _MOST = 2 * FEW  # bundles: more are not laid out narrowly, and rows of entries serve as well
 _PER_ENTRY = 2  # bundles for each entry of a row; more would be emptier than the rows of entries
@@ -62,12 +62,13 @@ def _filled(bins: SparseBins, layout: HistogramLayout, sizes: NDArray[np.int64],
     dtype = np.uint8 if layout.codes <= 256 else np.uint16
     column_bins = np.zeros((len(sizes), rows), dtype)
     columns, base, _ = layout.bundle
-    shares = [np.flatnonzero(np.isin(columns, hand)) for hand in workers.over(range(len(sizes)))]
+    by_column = np.argsort(columns, kind="stable")  # no two threads write into a column
+    edges = np.searchsorted(columns[by_column], np.arange(len(sizes) + 1))
     arrays = bins.column_start, bins.column_rows, bins.column_bins, layout.feature, columns, base
-    workers.run(_fill_columns, [(*arrays, share, column_bins) for share in shares])
+    workers.each(_fill_columns, len(sizes), *arrays, by_column, edges, column_bins)
     row_bins = aligned((layout.groups, rows, lanes), dtype)
     row_bins[:] = 0
-    workers.run(rebin.turn, [(column_bins, row_bins, *part) for part in workers.ranges(rows, 16384)])
+    workers.each(rebin.turn, rows, column_bins, row_bins, grain=GRAIN)
     width = np.full(layout.groups, lanes, np.uint64)
     if len(sizes) % lanes:
         width[-1] = -(-(len(sizes) % lanes) // _QUAD) * _QUAD
@@ -116,7 +117,7 @@ def _bundle(
     return count
 
 
-@lean
+@region
 def _fill_columns(
     start: NDArray[np.int64],
     rows: NDArray[np.uint32],
@@ -125,10 +126,15 @@ def _fill_columns(
     columns: NDArray[np.int64],
     base: NDArray[np.int64],
     positions: NDArray[np.int64],
+    edges: NDArray[np.int64],
     out: NDArray[Any],
+    begin: int,
+    end: int,
+    thread: int,
 ) -> None:
-    """Writes the codes of some features into their columns."""
-    for position in positions:
+    """Writes the codes of features into columns begin … end; column c has positions[edges[c] : edges[c + 1]]."""
+    for k in range(edges[begin], edges[end]):
+        position = positions[k]
         f = feature[position]
         for j in range(start[f], start[f + 1]):
             out[columns[position], rows[j]] = base[position] + bins[j]

@@ -4,7 +4,6 @@ Such sums are histograms of one bin, and are made like those: from the rows of a
 for the child of more rows by taking the other's off their parent's. A row's statistics are read once for all entries.
 """
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +17,7 @@ from burnish.boost.data import Dataset, Sparse
 from burnish.boost.growth import scan
 from burnish.boost.growth.scan import kernel
 from burnish.boost.intrinsics import aligned, prefetch
+from burnish.boost.kernels import region
 from burnish.runtime.threads import Workers
 
 _SHARE = 100_000  # entries, or sums to look at, for which a further thread is worth its start
@@ -48,7 +48,7 @@ class PresenceSums:
         features = self.features  # (columns,), their numbers in the table
         self._value = block.values[np.minimum(block.start[features], len(block.values) - 1)].astype(np.float64)
         self._order = np.empty(dataset.rows if len(features) else 0, np.int32)
-        self._ranges = workers.ranges(dataset.rows, 16384)
+        self._edges = np.array([0, *(end for _, end in workers.ranges(dataset.rows, 16384))])  # of ranges of rows
         self._pool = aligned((0, len(features), 2), np.float64)
         self.forget()
 
@@ -70,8 +70,8 @@ class PresenceSums:
         size: number of nodes of the tree. position: (rows,), the node of each row. words: of the records. Returns the
         slot of each node in the pool, and that of its sibling if the node's holds its parent's sums still, else -1.
         """
-        counts = np.zeros((len(self._ranges), size), np.int64)
-        self._workers.run(_count, [(position, row, *part) for row, part in zip(counts, self._ranges, strict=True)])
+        counts = np.zeros((len(self._edges) - 1, size), np.int64)
+        self._workers.each(_count, len(counts), position, self._edges, counts)
         rows = counts.sum(axis=0)
         slot_of, sibling, built = {}, {}, {}  # by node number; built: nodes whose own rows are summed up
         for number, parent in nodes:
@@ -98,12 +98,12 @@ class PresenceSums:
     ) -> NDArray[np.float64]:  # fmt: skip
         """The best splits (nodes, 6) on these columns, as of `scan.scan_columns`; totals: (nodes, 2), sums."""
         best = scan.no_splits(len(own))
-        threads = max(1, min(self._workers.threads, len(own), len(own) * len(self.features) // _SHARE))
-        edges = [len(own) * part // threads for part in range(threads + 1)]
         sums = _Sums(self._pool, own, minus, totals, self.features, self._value)
-        common = sums, rule, bounds, monotone, allowed, best
-        parts = [(*common, np.empty(int(_BLOCK)), begin, end) for begin, end in itertools.pairwise(edges)]
-        self._workers.run(_search, parts)
+        scores = np.empty((self._workers.threads, int(_BLOCK)))
+        grain = max(1, _SHARE // len(self.features))
+        self._workers.each(
+            _search, len(own), sums, rule, bounds, monotone, allowed, best, scores, grain=grain
+        )  # fmt: skip
         return best
 
     def _take(self) -> int:
@@ -124,10 +124,7 @@ class PresenceSums:
         begins = np.concatenate([[0], ends[:-1]])
         offset = np.full(counts.shape, -1)
         offset[:, numbers] = begins + np.cumsum(counts[:, numbers], axis=0) - counts[:, numbers]
-        self._workers.run(
-            _list_rows,
-            [(position, offset[i], self._order, *part) for i, part in enumerate(self._ranges)],
-        )
+        self._workers.each(_list_rows, len(offset), position, self._edges, offset, self._order)
         total = int(ends[-1])
         rows = list(zip(begins.tolist(), ends.tolist(), built.values(), strict=True))
         threads = max(1, min(self._workers.threads, total * len(self.columns) // len(position) // _SHARE))
@@ -143,8 +140,9 @@ class PresenceSums:
                         partial.append((part_of, slot))
                     pieces.append((begin, end, slot))
             parts.append(np.array(pieces, np.int64).reshape(-1, 3))
+        shares = np.cumsum([0, *map(len, parts)])
         common = (self._order, words, self.start, self.columns, self._pool)
-        self._workers.run(_add_rows, [(pieces, *common) for pieces in parts])
+        self._workers.each(_add_rows, threads, np.concatenate(parts), shares, *common)
         for slot, other in partial:
             self._pool[slot] += self._pool[other]
             self._free.append(other)
@@ -182,27 +180,31 @@ def _transpose(column_start, rows, features, start, place, columns):  # type: ig
             place[rows[j]] += 1
 
 
-@kernel
-def _count(position, counts, begin, end):  # type: ignore[no-untyped-def]
-    for row in range(np.uint64(begin), np.uint64(end)):
-        counts[np.uint64(position[row])] += 1
+@region
+def _count(position, edges, counts, begin, end, thread):  # type: ignore[no-untyped-def]
+    """Counts in counts[part] the rows edges[part] … edges[part + 1] of each node."""
+    for part in range(begin, end):
+        for row in range(np.uint64(edges[part]), np.uint64(edges[part + 1])):
+            counts[part, np.uint64(position[row])] += 1
 
 
-@kernel
-def _list_rows(position, offset, order, begin, end):  # type: ignore[no-untyped-def]
-    """Lists rows by node: offset[node] is where the next one's place is, or negative if they are not asked for."""
-    for row in range(np.uint64(begin), np.uint64(end)):
-        node = np.uint64(position[row])
-        at = offset[node]
-        if at >= 0:
-            order[np.uint64(at)] = row
-            offset[node] = at + 1
+@region
+def _list_rows(position, edges, offsets, order, begin, end, thread):  # type: ignore[no-untyped-def]
+    """Lists rows by node: offsets[part, node] is where the next one's place is; negative: they are not asked for."""
+    for part in range(begin, end):
+        offset = offsets[part]
+        for row in range(np.uint64(edges[part]), np.uint64(edges[part + 1])):
+            node = np.uint64(position[row])
+            at = offset[node]
+            if at >= 0:
+                order[np.uint64(at)] = row
+                offset[node] = at + 1
 
 
-@kernel
-def _add_rows(pieces, order, words, start, columns, pool):  # type: ignore[no-untyped-def]
-    """Sets slots of the pool to the sums over rows; pieces: (begin and end in order, slot)."""
-    for piece in range(len(pieces)):
+@region
+def _add_rows(pieces, shares, order, words, start, columns, pool, begin, end, thread):  # type: ignore[no-untyped-def]
+    """Sets slots of the pool to the sums over rows; pieces: (begin, end, slot), share s from shares[s] on."""
+    for piece in range(shares[begin], shares[end]):
         sums = pool[pieces[piece, 2]]
         for k in range(np.uint64(len(sums))):
             sums[k, 0] = 0.0
@@ -220,14 +222,15 @@ def _add_rows(pieces, order, words, start, columns, pool):  # type: ignore[no-un
                 sums[column, np.uint64(1)] += h
 
 
-@kernel
+@region
 def _search(  # type: ignore[no-untyped-def]
-    given, rule, bounds, monotone, allowed, best, scores, begin, end
+    given, rule, bounds, monotone, allowed, best, scratch, begin, end, thread
 ):
     """Best splits of nodes begin … end; takes the siblings' sums off first where the slots hold the parents'.
 
-    given: `_Sums`. scores is scratch, (_BLOCK,).
+    given: `_Sums`; scratch: (threads, _BLOCK).
     """
+    scores = scratch[thread]
     pool, own, minus, totals, features, value = given
     for i in range(begin, end):
         sums = pool[own[i]]

@@ -5,6 +5,7 @@ import numpy as np
 from burnish.base.jit import njit
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.intrinsics import prefetch
+from burnish.boost.kernels import region
 
 _AHEAD = np.uint64(32)  # entries between a prefetch and its use; at most blocks.PADDING
 _BLOCK = 128  # rows that are turned at once from columns into rows
@@ -85,8 +86,8 @@ def assign(rows, values, first, last, cuts, codes):  # type: ignore[no-untyped-d
         codes[np.uint64(rows[j])] = code
 
 
-@kernel
-def turn(columns, rows, begin, end):  # type: ignore[no-untyped-def]
+@region
+def turn(columns, rows, begin, end, thread):  # type: ignore[no-untyped-def]
     """Copies columns of bins (positions, rows) into rows of 32 positions (groups, rows, 32), for rows begin … end."""
     lanes = rows.shape[2]
     for low in range(begin, end, _BLOCK):
@@ -97,8 +98,8 @@ def turn(columns, rows, begin, end):  # type: ignore[no-untyped-def]
                 rows[group, row, lane] = columns[position, row]
 
 
-@kernel
-def whole(weight, scale, out, begin, end):  # type: ignore[no-untyped-def]
+@region
+def whole(weight, scale, out, begin, end, thread):  # type: ignore[no-untyped-def]
     """Weights as multiples of ``1 / scale``; those below 0 count as 0."""
     for row in range(np.uint64(begin), np.uint64(end)):
         out[row] = np.int32(max(0.0, np.rint(weight[row] * scale)))

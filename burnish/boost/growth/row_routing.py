@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.jit import njit
 from burnish.boost.blocks import ColumnBlock
 from burnish.boost.data import Dataset, Sparse
-from burnish.runtime.threads import Workers
+from burnish.boost.kernels import region
+from burnish.runtime.threads import GRAIN, Workers
 
 _SHARE = 100_000  # entries for which further threads are worth their start
 
@@ -40,7 +40,6 @@ class Router:
         self._table = dataset.table
         self._block = block
         self._workers = workers
-        self._ranges = workers.ranges(dataset.rows, 16384)
 
     def route(self, nodes: int) -> Route:
         """An empty level of splits for a tree whose node numbers are below `nodes`."""
@@ -50,20 +49,20 @@ class Router:
         """See `Route.apply`."""
         splits = (route.feature, route.threshold, route.default_left, route.left)
         if not isinstance(self._table, Sparse):
-            self._workers.run(_by_table, [(self._table, position, *splits, *part) for part in self._ranges])
+            self._workers.each(_by_table, len(position), self._table, position, *splits, grain=GRAIN)
             return position
         after = np.empty_like(position)
-        self._workers.run(_by_default, [(position, after, *splits, *part) for part in self._ranges])
+        self._workers.each(_by_default, len(position), position, after, *splits, grain=GRAIN)
         block = (self._block.start, self._block.rows, self._block.values)
         features = np.unique(route.feature[route.feature >= 0])
-        entries = (self._block.start[features + 1] - self._block.start[features]).sum()
-        parts = [np.array(part) for part in self._workers.over(features)] if entries > _SHARE else [features]
-        self._workers.run(_by_columns, [(part, *block, position, after, *splits) for part in parts])
+        entries = int((self._block.start[features + 1] - self._block.start[features]).sum())
+        grain = 1 if entries > _SHARE else len(features)
+        self._workers.each(_by_columns, len(features), features, *block, position, after, *splits, grain=grain)
         return after
 
 
-@njit(cache=True, nogil=True)
-def _by_table(table, position, feature, threshold, default_left, left, begin, end):  # type: ignore[no-untyped-def]
+@region
+def _by_table(table, position, feature, threshold, default_left, left, begin, end, thread):  # type: ignore[no-untyped-def]
     for row in range(np.uint64(begin), np.uint64(end)):
         node = position[row]
         column = feature[node]
@@ -73,17 +72,20 @@ def _by_table(table, position, feature, threshold, default_left, left, begin, en
             position[row] = left[node] + (not goes_left)
 
 
-@njit(cache=True, nogil=True)
-def _by_default(position, after, feature, threshold, default_left, left, begin, end):  # type: ignore[no-untyped-def]
+@region
+def _by_default(position, after, feature, threshold, default_left, left, begin, end, thread):  # type: ignore[no-untyped-def]
     for row in range(np.uint64(begin), np.uint64(end)):
         node = position[row]
         after[row] = left[node] + (not default_left[node]) if feature[node] >= 0 else node
 
 
-@njit(cache=True, nogil=True)
-def _by_columns(columns, start, rows, values, position, after, feature, threshold, default_left, left):  # type: ignore[no-untyped-def]
+@region
+def _by_columns(  # type: ignore[no-untyped-def]
+    columns, start, rows, values, position, after, feature, threshold, default_left, left, begin, end, thread
+):
     """Each row is written for the one column on which its node splits, so threads may share out the columns."""
-    for column in columns:
+    for k in range(begin, end):
+        column = columns[k]
         for j in range(start[column], start[column + 1]):
             row = rows[j]
             node = position[row]

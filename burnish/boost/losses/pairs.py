@@ -3,13 +3,15 @@
 Pairs of one document are worked on together, in vectors; sums run in one order, whatever the number of threads.
 """
 
+from __future__ import annotations
+
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from burnish.base.jit import njit
-from burnish.boost.kernels import always_inlined, inlined
+from burnish.boost.kernels import always_inlined, inlined, region
 from burnish.boost.losses.elementary import sigmoid32
 from burnish.boost.sampling import mix
 
@@ -226,15 +228,15 @@ def listed_pairs(kind: Any, filled: Any, ideal: Any, spread: Any, better: Any, w
 
 @njit(**_OPTIONS)
 def sampled_pairs(
-    kind: Any, pairs: Any, count: Any, ideal: Any, spread: Any, key: Any, by_label: Any, place_rank: Any, ranks: Any
-) -> None:
+    kind: Any, pairs: Any, count: Any, ideal: Any, spread: Any, key: Any, by_label: Any, place_rank: Any, ranks: Any,
+    better: Any, worse: Any,
+) -> None:  # fmt: skip
     """Pairs of each document with `pairs` others, drawn with replacement from those of its query with another label.
 
     by_label: documents by descending label; place_rank: their ranks. `key` belongs to the round and the query. ranks:
-    `_Ranks`.
+    `_Ranks`. better, worse: scratch, (BATCH,).
     """
     label = ranks.label
-    better, worse = np.empty(BATCH, np.int32), np.empty(BATCH, np.int32)
     filled: Any = np.uint64(0)
     one = np.uint64(1)
     begin: Any = np.uint64(0)
@@ -261,18 +263,35 @@ def sampled_pairs(
     listed_pairs(kind, filled, ideal, spread, better, worse, ranks)
 
 
-@njit(**_OPTIONS)
+class PairScratch(NamedTuple):
+    """Scratch of `lambda_gradients`, with a row for each thread."""
+
+    numbers: NDArray[np.float32]  # (threads, 9, places)
+    places: NDArray[np.int32]  # (threads, 5, places)
+
+    @classmethod
+    def of(cls, longest: int, threads: int) -> PairScratch:
+        """Scratch for queries of up to `longest` rows; zeros, as what lies behind a query's last rank is read."""
+        count = max(int(longest) + int(LANES), int(BATCH))
+        return cls(np.zeros((threads, 9, count), np.float32), np.empty((threads, 5, count), np.int32))
+
+
+@region
 def lambda_gradients(
-    score: Any, queries: Any, rule: Any, gradient: Any, hessian: Any, begin: Any, end: Any
+    score: Any, queries: Any, rule: Any, gradient: Any, hessian: Any, edges: Any, given: Any, begin: int, end: int,
+    thread: int,
 ) -> None:  # fmt: skip
-    """Gradient and Hessian of the rows of queries begin … end - 1. queries: `Queries`; rule: `PairRule`."""
-    label, gain, start, by_label, ideal, discounts, first_row, longest = queries
+    """Gradient and Hessian of the rows of queries edges[begin] … edges[end] - 1.
+
+    queries: `Queries`; rule: `PairRule`; given: `PairScratch`.
+    """
+    label, gain, start, by_label, ideal, discounts, first_row, _ = queries
     kind, sampled, normalize, pairs, key = rule
     # What lies behind a query's last rank is computed with, and dropped: it must be finite.
-    scratch = np.zeros((9, max(longest + np.uint64(LANES), np.uint64(BATCH))), np.float32)
-    ranked, rank_of, spare = np.empty(longest, np.int32), np.empty(longest, np.int32), np.empty(longest, np.int32)
+    scratch, places = given.numbers[thread], given.places[thread]
+    ranked, rank_of, spare = places[0], places[1], places[2]
     one = np.uint64(1)
-    for query in range(begin, end):
+    for query in range(edges[begin], edges[end]):
         lo, hi = np.uint64(start[query]), np.uint64(start[query + one])
         count = hi - lo
         gradient[lo:hi] = _ZERO
@@ -304,7 +323,9 @@ def lambda_gradients(
             for place in range(count):
                 spare[place] = rank_of[np.uint64(by_label[lo + place])]
             query_key = mix(key + first_row + lo)
-            sampled_pairs(kind, pairs, count, best, spread, query_key, by_label[lo:hi], spare, ranks)
+            sampled_pairs(
+                kind, pairs, count, best, spread, query_key, by_label[lo:hi], spare, ranks, places[3], places[4]
+            )  # fmt: skip
             scale: Any = 1.0 / np.float64(pairs)
         else:
             total = top_pairs(kind, pairs, count, best, spread, ranks)

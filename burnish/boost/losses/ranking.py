@@ -8,7 +8,16 @@ from numpy.typing import NDArray
 
 from burnish.boost.data import Dataset
 from burnish.boost.losses.base import Floats, Objective, check_values
-from burnish.boost.losses.pairs import MAP, NDCG, PAIRWISE, PairRule, Queries, lambda_gradients, order_queries
+from burnish.boost.losses.pairs import (
+    MAP,
+    NDCG,
+    PAIRWISE,
+    PairRule,
+    PairScratch,
+    Queries,
+    lambda_gradients,
+    order_queries,
+)
 from burnish.boost.losses.reduction import Reduction
 from burnish.boost.params import Params
 from burnish.boost.sampling import PAIRS, stream
@@ -87,14 +96,17 @@ class Ranking(Objective):
         normalize = self.params.lambdarank_normalization
         rule = PairRule(self.kind, self.sampled, normalize, np.uint64(self.pairs), key)
         given = margin[0], queries, rule, gradient[0], hessian[0]
-        workers.run(lambda_gradients, [(*given, begin, end) for begin, end in self._query_ranges(workers)])
+        edges = self._query_edges(workers)
+        workers.each(
+            lambda_gradients, len(edges) - 1, *given, edges, PairScratch.of(int(self._longest), workers.threads)
+        )
         self._weigh(self.weight, gradient, hessian, workers)
 
-    def _query_ranges(self, workers: Workers) -> list[tuple[np.uint64, np.uint64]]:
-        """Ranges of whole queries with about equally many rows."""
+    def _query_edges(self, workers: Workers) -> NDArray[np.uint64]:
+        """Where ranges of whole queries with about equally many rows begin, and the last one's end."""
         rows, queries = int(self._start[-1]), len(self._start) - 1
-        edges = [int(np.searchsorted(self._start, begin)) for begin, _ in workers.ranges(rows, 2048)]
-        return [(np.uint64(a), np.uint64(b)) for a, b in zip(edges, [*edges[1:], queries], strict=True) if a < b]
+        begins = [begin for begin, _ in workers.ranges(rows, 2048)]
+        return np.append(np.searchsorted(self._start, begins), queries).astype(np.uint64)
 
 
 class PairwiseRanking(Ranking):
