@@ -27,7 +27,7 @@ fuzz: $(VENV)/.dev
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(BIN)/mypy --num-workers 2
 
 size: $(VENV)/.bench
 	$(BIN)/python -m tools.size
