@@ -31,7 +31,8 @@ from benchmarks import models
 from burnish.base.cache import ObjectCache
 from burnish.driver.compilation import compile_kernels, import_graph, make_module
 from burnish.kernels.task import KernelTask
-from burnish.loops.program import Alloc, For, If, Seq, Stmt
+from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt
+from burnish.loops.sizes import hinted
 from burnish.lower.instructions import PER_CYCLE, instructions
 from burnish.lower.pipeline import lower
 from burnish.machines.target import Target
@@ -278,7 +279,8 @@ def counted(graph: Any, own: Target, threads: int) -> list[SplitKernel]:
         program = lower(kernels.scheduled_program(match, task, outlined.choice)[0])
         serial, regions = 0.0, []
         for nest in _nests(program.body):
-            microseconds = instructions(replace(program, body=nest), target.lanes)[0] / PER_CYCLE / own.core.clock * 1e6
+            counted = instructions(replace(program, body=nest), target.lanes)[0] / PER_CYCLE / own.core.clock
+            microseconds = 1e6 * (counted + _unit_seconds(nest, own))
             extent = nest.extent if isinstance(nest, For) and nest.kind == "parallel" else 1
             if extent == 1 or threads == 1:
                 serial += microseconds
@@ -295,6 +297,16 @@ def counted(graph: Any, own: Target, threads: int) -> list[SplitKernel]:
         SplitKernel(str(s.group), s.kernel.symbol, s.kernel.template, dict(s.kernel.choice), *shapes[s.kernel.symbol])
         for s in made.stages
     ]
+
+
+def _unit_seconds(s: Stmt, own: Target) -> float:
+    """Seconds that the products of a nest take of a core's matrix unit, which instructions do not count."""
+    if isinstance(s, For):
+        return hinted(s.extent) * _unit_seconds(s.body, own)
+    unit = own.unit
+    if isinstance(s, Intrinsic) and unit is not None and s.name == unit.dot.name:
+        return 2 * unit.rows * unit.columns * unit.depth / unit.operations
+    return sum(_unit_seconds(inner, own) for inner in s.parts)
 
 
 def _nests(s: Stmt) -> list[Stmt]:
