@@ -5,9 +5,10 @@
 A model that is compiled for so many threads runs on one, in CPU time: a stand-in for the native pool calls the chunks
 of each parallel region one after the other and notes what they take, the least of several runs. The pool's rule, a
 thread takes its own chunks from the front and then those of others from the back, gives the region's time with so many
-cores that share no caches or memory; what is left of a step is serial; every region costs what one without work does on
-two real threads. Efficiency is the time for one thread over T times that for T. Of a target that this CPU is not,
-regions are counted: instructions take the place of time, by the scheduled loops.
+cores that share no caches or memory; what is left of a step is serial. A region costs the cache lines that it moves
+between cores, two for each thread, its part and its word that it is done: a declared cost, which two cores cannot show.
+Efficiency is the time for one thread over T times that for T. Of a target that this CPU is not, regions are counted:
+instructions, and what its matrix unit is declared to do, take the place of time.
 """
 
 from __future__ import annotations
