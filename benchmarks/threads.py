@@ -5,9 +5,10 @@
 A model that is compiled for so many threads runs on one, in CPU time: a stand-in for the native pool calls the chunks
 of each parallel region one after the other and notes what they take, the least of several runs. The pool's rule, a
 thread takes its own chunks from the front and then those of others from the back, gives the region's time with so many
-cores that share no caches or memory; what is left of a step is serial; every region costs what one without work does on
-two real threads. Efficiency is the time for one thread over T times that for T. Of a target that this CPU is not,
-regions are counted: instructions take the place of time, by the scheduled loops.
+cores that share no caches or memory; what is left of a step is serial. A region costs the cache lines that it moves
+between cores, two for each thread, its part and its word that it is done: a declared cost, which two cores cannot show.
+Efficiency is the time for one thread over T times that for T. Of a target that this CPU is not, regions are counted:
+instructions, and what its matrix unit is declared to do, take the place of time.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from benchmarks import models
 from burnish.base.cache import ObjectCache
 from burnish.driver.compilation import compile_kernels, import_graph, make_module
 from burnish.kernels.task import KernelTask
-from burnish.loops.program import Alloc, For, If, Seq, Stmt
+from burnish.loops.program import Alloc, For, If, Intrinsic, Seq, Stmt
+from burnish.loops.sizes import hinted
 from burnish.lower.instructions import PER_CYCLE, instructions
 from burnish.lower.pipeline import lower
 from burnish.machines.target import Target
@@ -278,7 +280,8 @@ def counted(graph: Any, own: Target, threads: int) -> list[SplitKernel]:
         program = lower(kernels.scheduled_program(match, task, outlined.choice)[0])
         serial, regions = 0.0, []
         for nest in _nests(program.body):
-            microseconds = instructions(replace(program, body=nest), target.lanes)[0] / PER_CYCLE / own.core.clock * 1e6
+            counted = instructions(replace(program, body=nest), target.lanes)[0] / PER_CYCLE / own.core.clock
+            microseconds = 1e6 * (counted + _unit_seconds(nest, own))
             extent = nest.extent if isinstance(nest, For) and nest.kind == "parallel" else 1
             if extent == 1 or threads == 1:
                 serial += microseconds
@@ -295,6 +298,16 @@ def counted(graph: Any, own: Target, threads: int) -> list[SplitKernel]:
         SplitKernel(str(s.group), s.kernel.symbol, s.kernel.template, dict(s.kernel.choice), *shapes[s.kernel.symbol])
         for s in made.stages
     ]
+
+
+def _unit_seconds(s: Stmt, own: Target) -> float:
+    """Seconds that the products of a nest take of a core's matrix unit, which instructions do not count."""
+    if isinstance(s, For):
+        return hinted(s.extent) * _unit_seconds(s.body, own)
+    unit = own.unit
+    if isinstance(s, Intrinsic) and unit is not None and s.name == unit.dot.name:
+        return 2 * unit.rows * unit.columns * unit.depth / unit.operations
+    return sum(_unit_seconds(inner, own) for inner in s.parts)
 
 
 def _nests(s: Stmt) -> list[Stmt]:

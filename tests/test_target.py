@@ -48,3 +48,10 @@ def test_a_feature_the_machine_does_not_have_may_be_left_out() -> None:
 def test_what_is_refused(name: str, message: str) -> None:
     with pytest.raises(TargetError, match=message):
         target(name)
+
+
+def test_kernels_are_made_for_the_threads_asked_for() -> None:
+    """The number of threads takes the place of the cores of a CPU; a GPU keeps its own."""
+    assert target("x86-64-v4", threads=16).cores == 16
+    assert target(target("cpu"), threads=3).key != target("cpu").key
+    assert target("cuda:sm_90a", threads=16) == target("cuda:sm_90a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -145,6 +146,17 @@ def test_the_tile_of_a_wide_row_hides_latency() -> None:
     positions, vectors = register_tile(target("x86-64-v4"), 56, 4)
     assert positions * vectors >= 10
     assert 56 % positions == 0
+
+
+def test_a_tile_leaves_a_part_for_every_core() -> None:
+    """A row of 49 pixels in whole tiles is shared out; where cores are few, the most efficient tile stays."""
+    sixteen, one = (replace(target("x86-64-v4"), cores=cores) for cores in (16, 1))
+
+    def jobs(positions: int, vectors: int) -> int:
+        return 20 // vectors * (1 if 49 % positions else 49 // positions)
+
+    assert register_tile(sixteen, 49, 20, True, jobs=jobs) == (7, 2)
+    assert register_tile(one, 49, 20, True, jobs=jobs) == register_tile(one, 49, 20, True)
 
 
 @pytest.mark.parametrize("channels", [17, 24, 40])

@@ -13,6 +13,7 @@ from burnish.kernels.task import Choice, KernelTask
 from burnish.kernels.templates import first_match
 from burnish.loops.expr import maximum
 from burnish.loops.layout import layout
+from burnish.loops.program import For, walk_stmt
 from burnish.loops.tensor import Tensor, compute, placeholder, stages
 from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
@@ -104,3 +105,25 @@ def test_it_needs_blocks_of_channels(plain: str) -> None:
     assert first_match(task, machine).template is WINOGRAD_CONV
     rest = {name: tag for name, tag in task.layouts.items() if name != plain}
     assert first_match(replace(task, layouts=rest), machine).template is GENERIC
+
+
+@pytest.mark.parametrize(("size", "channels"), [(14, 256), (28, 128), (7, 384)])
+def test_many_cores_share_channels_and_tiles(size: int, channels: int) -> None:
+    """For sixteen cores no block is of one tile, and there are parts for most of them; they run side by side."""
+    task = task_of(convolution((1, channels, size, size), channels, 4), 16)
+    match = first_match(task, replace(target("x86-64-v4"), cores=16))
+    choice = match.space.default
+    blocks = -(-((-(-size // 4)) ** 2) // int(choice["block"]))
+    assert choice["placement"] == "shared"
+    assert int(choice["positions"]) >= 4
+    parts = blocks * channels // 16 // int(choice["vectors"])
+    assert parts >= 12
+    program = match.apply(choice).program
+    assert parts in [s.extent for s in walk_stmt(program.body) if isinstance(s, For) and s.kind == "parallel"]
+
+
+def test_an_answer_is_the_same_for_any_split(check: Check) -> None:
+    """Blocks that end in the middle of a row of tiles, and more parts than threads."""
+    choice: Choice = {"placement": "shared", "block": 5, "positions": 5, "vectors": 1}
+    out = convolution((1, LANES, 15, 13), 3 * LANES, 4)
+    check(WINOGRAD_CONV, "winograd_conv2d", [out], ["w", "b"], LAYOUTS, choice, threads=16)
