@@ -125,7 +125,7 @@ class BinnedGrower(OpenNodes):
             feature = layout.feature[self._nodes["position"][chosen]].tolist()
             for node, child, tested in zip(chosen.tolist(), left.tolist(), feature, strict=True):
                 self._interactions.split(node, child, child + 1, tested)
-        middle = self._partition.split(*segments, right, chosen, left.astype(np.int32))
+        middle = self._partition.split(segments[0], segments[1], segments[2], right, chosen, left.astype(np.int32))
         self._size += 2 * count
         self._leaves += count
         ids, subtract, done = self._histograms_of_children(chosen, left, middle)
@@ -195,7 +195,7 @@ class BinnedGrower(OpenNodes):
         width = 2 * ripe
         if len(self._nodes) < 4 * width:
             self._nodes = self._buffer = np.concatenate([self._nodes, np.zeros(4 * width - len(self._nodes), NODE)])
-        if self._level is None:
+        if self._level is None or len(self._level.chosen) < width:
             routes = partition.routes(len(self._nodes), width)
             self._level = LevelScratch.of(width, layout.codes, self._histograms.groups, threads, routes)
         self._histograms.reserve(2 * width)
@@ -262,10 +262,10 @@ class BinnedGrower(OpenNodes):
         if self._by_category:  # where nodes have sets already, they are kept
             categories = self._categories(len(nodes))
             found = categories.sets.reshape(-1, categories.words)
-            known = nodes["category"][places]
+            listed = nodes["category"][places]
             inner = np.arange(len(ids)) - np.repeat(first, starts)  # their numbers in the shares
-            found[places[known >= 0]] = self._sets[known[known >= 0]]
-            nodes["category"][places[known >= 0]] = inner[known >= 0]
+            found[places[listed >= 0]] = self._sets[listed[listed >= 0]]
+            nodes["category"][places[listed >= 0]] = inner[listed >= 0]
         self._grow_levels(grown, stop_depth, free, unused, number, built, categories)
         histograms.give_back(free[np.arange(free.shape[1]) < unused[:, None]])
         sizes = grown.sizes.tolist()

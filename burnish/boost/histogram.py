@@ -399,7 +399,7 @@ def _build(
             at = np.uint64(node.slot * 2 * whole)
             for i in range(np.uint64(2 * whole)):
                 pool[at + i] = _NOTHING
-    shares = max(1, min(threads, np.int64(total * groups * additions / _SHARE)))
+    shares: Any = max(1, min(threads, np.int64(total * groups * additions / _SHARE)))
     deal_rows(begin, end, groups, shares, pieces, start)
     if dense is not None:
         run_ranges(

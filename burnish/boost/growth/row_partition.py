@@ -250,7 +250,7 @@ def _shares(begin: NDArray[np.int64], end: NDArray[np.int64], threads: int) -> i
     total = np.int64(0)
     for k in range(len(begin)):
         total += end[k] - begin[k]
-    return max(1, min(threads, total // _SHARE))
+    return max(1, min(threads, total // _SHARE))  # type: ignore[return-value]
 
 
 @inlined
