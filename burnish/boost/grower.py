@@ -19,7 +19,7 @@ from burnish.boost.growth.level import Children, ListedCategories, enter_seat, e
 from burnish.boost.growth.nodes import NODE, SplitLimits, rules_of, to_tree
 from burnish.boost.growth.open_nodes import OpenNodes
 from burnish.boost.growth.subtrees import GrowthScratch, NodeRows, NodeShares, by_level, capacities
-from burnish.boost.growth.trunk import LevelScratch, Table, grow_levels
+from burnish.boost.growth.trunk import GrownRows, LevelScratch, grow_levels
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
@@ -283,7 +283,7 @@ class BinnedGrower(OpenNodes):
         self._size = len(self._nodes)
 
     def _categories(self, nodes: int) -> Categories:
-        """Uninitialised sets of so many nodes."""
+        """Uninitialised bit sets of categories for `nodes` nodes."""
         return categories_of(self._layout, self._allowed_features[1], ~self._numeric, nodes, self._workers.threads)
 
     def _grow_levels(
@@ -297,7 +297,7 @@ class BinnedGrower(OpenNodes):
             self._scratch = GrowthScratch.of(threads, len(layout.feature), layout.codes, most)
         if self._level is None:  # of no level: it is not used
             self._level = LevelScratch.of(2, layout.codes, histograms.groups, threads, partition.routes(2, 2))
-        table = Table(
+        table = GrownRows(
             partition.arrays, NodeRows(partition.order, partition.spare, number), self._statistics.values,
             histograms.arrays, self._dense, partition.entries,
         )  # fmt: skip

@@ -451,17 +451,17 @@ class Histograms:
 
     @property
     def arrays(self) -> HistogramArrays:
-        """What kernels take; the pool is another one once it has grown."""
+        """Arrays as kernels take them; the pool is another one once it has grown."""
         sums = self.pool.reshape(-1), self.packed, self._spare
         return HistogramArrays(self._edges, self._additions, *sums)
 
     @property
     def slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Slots, of which the first are free, and how many these are, (1,)."""
+        """List of slots, of which the first are free, and how many these are, (1,)."""
         return self._free, self._unused
 
     def reserve(self, count: int) -> None:
-        """Makes the pool grow until so many slots are free."""
+        """Growth of the pool until `count` slots are free."""
         unused = int(self._unused[0])
         if unused < count:
             old, free = self.pool, self._free
