@@ -167,25 +167,18 @@ class ExactGrower:
         block = (self.block.start, self.block.rows, self.block.values)
         start = self._state(nodes)
 
-        def work(groups: list[NDArray[np.int64]]) -> NDArray[np.float64]:
-            state = aligned(len(start), np.float64)
-            state[:] = start
-            scratch = np.zeros((3, slots + 1), np.int64)
-            scratch[0] = np.arange(slots + 1)
-            best = scan.no_splits(slots + 1)
-            own = None if counts is None else counts.copy()
-            while groups:
-                try:
-                    group = groups.pop()  # the first that no thread has taken
-                except IndexError:
-                    break
-                scan.scan_columns(
-                    group, block, self._kinds, self._records.words, state, scratch, rule,
-                    bounds, self._monotone, allowed, best, own,
-                )  # fmt: skip
-            return best[:-1]
-
-        return _best_of(self._workers.run(work, [(groups,)] * self._workers.threads))
+        threads = self._workers.threads
+        state = aligned((threads, len(start)), np.float64)
+        state[:] = start
+        scratch = np.zeros((threads, 3, slots + 1), np.int64)
+        scratch[:, 0] = np.arange(slots + 1)
+        best = np.stack([scan.no_splits(slots + 1)] * threads)
+        own = None if counts is None else np.stack([counts] * threads)
+        self._workers.each(
+            scan.scan_groups, len(groups), np.concatenate(groups), np.cumsum([0, *map(len, groups)]), block,
+            self._kinds, self._records.words, state, scratch, rule, bounds, self._monotone, allowed, best, own,
+        )  # fmt: skip
+        return _best_of(list(best[:, :-1]))
 
     def _counts(self, slot: NDArray[np.int64], slots: int) -> NDArray[np.int64] | None:
         """Rows of each slot, as `scan.LEFT_N` tells, if they are counted; slot: (rows,)."""
@@ -227,13 +220,13 @@ class ExactGrower:
         return allowed, features[allowed.any(axis=1)]
 
     def _groups(self, columns: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """The columns in groups of about equal work, last group first: enough for the threads to end together."""
+        """The columns in groups of about equal work: enough for the threads to end together."""
         if len(columns) == 0:
             return []
         entries = np.cumsum(np.diff(self.block.start)[columns])
         count = min(len(columns), 16 * self._workers.threads, 1 + int(entries[-1]) // _SHARE)
         edges = np.searchsorted(entries, entries[-1] * np.arange(1, count) / count)
-        return [group for group in np.split(columns, edges) if len(group)][::-1]
+        return [group for group in np.split(columns, edges) if len(group)]
 
     def _split(self, node: OpenLeaf, found: list[float]) -> BestSplit | None:
         if not math.isfinite(found[scan.FEATURE]):

@@ -19,7 +19,7 @@ from burnish.boost.growth.level import Children, ListedCategories, enter_seat, e
 from burnish.boost.growth.nodes import NODE, SplitLimits, rules_of, to_tree
 from burnish.boost.growth.open_nodes import OpenNodes
 from burnish.boost.growth.subtrees import GrowthScratch, NodeRows, NodeShares, by_level, capacities
-from burnish.boost.growth.trunk import LevelScratch, Table, grow_levels
+from burnish.boost.growth.trunk import GrownRows, LevelScratch, grow_levels
 from burnish.boost.params import Params
 from burnish.boost.quantiles import shared_cuts
 from burnish.boost.sampling import ColumnSampler
@@ -125,7 +125,7 @@ class BinnedGrower(OpenNodes):
             feature = layout.feature[self._nodes["position"][chosen]].tolist()
             for node, child, tested in zip(chosen.tolist(), left.tolist(), feature, strict=True):
                 self._interactions.split(node, child, child + 1, tested)
-        middle = self._partition.split(*segments, right, chosen, left.astype(np.int32))
+        middle = self._partition.split(segments[0], segments[1], segments[2], right, chosen, left.astype(np.int32))
         self._size += 2 * count
         self._leaves += count
         ids, subtract, done = self._histograms_of_children(chosen, left, middle)
@@ -195,7 +195,7 @@ class BinnedGrower(OpenNodes):
         width = 2 * ripe
         if len(self._nodes) < 4 * width:
             self._nodes = self._buffer = np.concatenate([self._nodes, np.zeros(4 * width - len(self._nodes), NODE)])
-        if self._level is None:
+        if self._level is None or len(self._level.chosen) < width:
             routes = partition.routes(len(self._nodes), width)
             self._level = LevelScratch.of(width, layout.codes, self._histograms.groups, threads, routes)
         self._histograms.reserve(2 * width)
@@ -262,10 +262,10 @@ class BinnedGrower(OpenNodes):
         if self._by_category:  # where nodes have sets already, they are kept
             categories = self._categories(len(nodes))
             found = categories.sets.reshape(-1, categories.words)
-            known = nodes["category"][places]
+            listed = nodes["category"][places]
             inner = np.arange(len(ids)) - np.repeat(first, starts)  # their numbers in the shares
-            found[places[known >= 0]] = self._sets[known[known >= 0]]
-            nodes["category"][places[known >= 0]] = inner[known >= 0]
+            found[places[listed >= 0]] = self._sets[listed[listed >= 0]]
+            nodes["category"][places[listed >= 0]] = inner[listed >= 0]
         self._grow_levels(grown, stop_depth, free, unused, number, built, categories)
         histograms.give_back(free[np.arange(free.shape[1]) < unused[:, None]])
         sizes = grown.sizes.tolist()
@@ -283,7 +283,7 @@ class BinnedGrower(OpenNodes):
         self._size = len(self._nodes)
 
     def _categories(self, nodes: int) -> Categories:
-        """Uninitialised sets of so many nodes."""
+        """Uninitialised bit sets of categories for `nodes` nodes."""
         return categories_of(self._layout, self._allowed_features[1], ~self._numeric, nodes, self._workers.threads)
 
     def _grow_levels(
@@ -297,7 +297,7 @@ class BinnedGrower(OpenNodes):
             self._scratch = GrowthScratch.of(threads, len(layout.feature), layout.codes, most)
         if self._level is None:  # of no level: it is not used
             self._level = LevelScratch.of(2, layout.codes, histograms.groups, threads, partition.routes(2, 2))
-        table = Table(
+        table = GrownRows(
             partition.arrays, NodeRows(partition.order, partition.spare, number), self._statistics.values,
             histograms.arrays, self._dense, partition.entries,
         )  # fmt: skip

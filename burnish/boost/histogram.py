@@ -399,7 +399,7 @@ def _build(
             at = np.uint64(node.slot * 2 * whole)
             for i in range(np.uint64(2 * whole)):
                 pool[at + i] = _NOTHING
-    shares = max(1, min(threads, np.int64(total * groups * additions / _SHARE)))
+    shares: Any = max(1, min(threads, np.int64(total * groups * additions / _SHARE)))
     deal_rows(begin, end, groups, shares, pieces, start)
     if dense is not None:
         run_ranges(
@@ -451,17 +451,17 @@ class Histograms:
 
     @property
     def arrays(self) -> HistogramArrays:
-        """What kernels take; the pool is another one once it has grown."""
+        """Arrays as kernels take them; the pool is another one once it has grown."""
         sums = self.pool.reshape(-1), self.packed, self._spare
         return HistogramArrays(self._edges, self._additions, *sums)
 
     @property
     def slots(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Slots, of which the first are free, and how many these are, (1,)."""
+        """List of slots, of which the first are free, and how many these are, (1,)."""
         return self._free, self._unused
 
     def reserve(self, count: int) -> None:
-        """Makes the pool grow until so many slots are free."""
+        """Growth of the pool until `count` slots are free."""
         unused = int(self._unused[0])
         if unused < count:
             old, free = self.pool, self._free

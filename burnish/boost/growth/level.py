@@ -19,7 +19,7 @@ class ListedCategories(NamedTuple):
 
 
 class Children(NamedTuple):
-    """What becomes of the children of split nodes, written by `seat_children`; (2 · nodes or more,) each."""
+    """Lists of the children of split nodes, written by `seat_children`; (2 · nodes or more,) each."""
 
     built: NDArray[np.int64]  # nodes whose histograms are to be built: the smaller children
     found: NDArray[np.int64]  # nodes to find splits of

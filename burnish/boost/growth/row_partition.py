@@ -80,7 +80,7 @@ class RowPartition:
         `left_child` and the next are the numbers of the children. position: the columns that the nodes are split by.
         """
         count, threads = len(begin), self._workers.threads
-        middle, given = np.empty(count, np.int64), Pieces.of(count, threads)
+        middle, given = np.empty(count, np.int64), RowPieces.of(count, threads)
         fresh = self.order is self._identity
         if self.columns is not None:
             self._workers.call(
@@ -96,7 +96,7 @@ class RowPartition:
         return middle
 
     def routes(self, nodes: int, level: int) -> Routes | None:
-        """Scratch for a tree of so many nodes, and levels of so many; None for a dense table."""
+        """Routing scratch for a tree of `nodes` nodes and levels of `level`; None for a dense table."""
         if self.routed is None:
             return None
         number = np.empty(len(self.routed[0]) - 1, np.int32)
@@ -105,12 +105,12 @@ class RowPartition:
     def leaves(self, begin: NDArray[np.int64], end: NDArray[np.int64], nodes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The leaf of every row, given the leaves' segments and numbers; in an array that the next call reuses."""
         threads = self._workers.threads
-        given = Pieces.of(len(begin), threads)
+        given = RowPieces.of(len(begin), threads)
         self._workers.call(_find_leaves, threads, self.order, begin, end, nodes, given.pieces, given.start, self._leaf)
         return self._leaf
 
 
-class Pieces(NamedTuple):
+class RowPieces(NamedTuple):
     """Scratch of a partition: pieces of rows, dealt to threads."""
 
     pieces: NDArray[np.int64]  # (nodes + threads, 5)
@@ -120,7 +120,7 @@ class Pieces(NamedTuple):
     moves: NDArray[np.int64]  # (pieces, 5): see `place`
 
     @classmethod
-    def of(cls, nodes: int, threads: int) -> Pieces:
+    def of(cls, nodes: int, threads: int) -> RowPieces:
         """Uninitialised arrays."""
         most = nodes + threads
         (pieces, moves), start = np.empty((2, most, 5), np.int64), np.empty(threads + 1, np.int64)
@@ -250,7 +250,7 @@ def _shares(begin: NDArray[np.int64], end: NDArray[np.int64], threads: int) -> i
     total = np.int64(0)
     for k in range(len(begin)):
         total += end[k] - begin[k]
-    return max(1, min(threads, total // _SHARE))
+    return max(1, min(threads, total // _SHARE))  # type: ignore[return-value]
 
 
 @inlined

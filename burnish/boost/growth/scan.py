@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from burnish.base.jit import njit
 from burnish.boost.binning import LAST_CUT
 from burnish.boost.intrinsics import prefetch
+from burnish.boost.kernels import region
 from burnish.boost.splitter import split_gain
 
 # Without the option, numba counts references to the arrays at every entry of a column: five times slower.
@@ -254,16 +255,17 @@ def scan_incomplete(rows, values, first, last, words, state, rule, bounds, monot
 
 @kernel
 def harvest(state, slots, feature, allowed, best):  # type: ignore[no-untyped-def]
-    """Keeps the column's best split of each listed slot, if it beats those of earlier columns.
+    """Keeps the column's best split of each listed slot, if it beats those of other columns.
 
-    allowed: (slots,), whether a slot may split on the column. Equal scores leave the earlier column.
+    allowed: (slots,), whether a slot may split on the column. Of equal scores, that of the lowest column is
+    kept: threads take columns in any order.
     """
     for slot in slots:
         s = np.uint64(slot) * WIDTH
         if state[s + DEFAULT] < 0.0 or not allowed[slot]:
             continue
         score = state[s + NUMERATOR] / state[s + DENOMINATOR]
-        if score > best[slot, SCORE]:
+        if score > best[slot, SCORE] or (score == best[slot, SCORE] and feature < best[slot, FEATURE]):
             best[slot, SCORE] = score
             best[slot, FEATURE] = feature
             best[slot, THRESHOLD] = _between(state[s + BEST_LOW], state[s + BEST_HIGH])
@@ -279,14 +281,37 @@ def _between(low, high):  # type: ignore[no-untyped-def]
     return middle if low < middle <= high else high
 
 
-@kernel
+@inlined
+def _own(counts, thread):  # type: ignore[no-untyped-def]
+    if counts is None:
+        return None
+    return counts[thread]
+
+
+@region
+def scan_groups(  # type: ignore[no-untyped-def]
+    columns, edges, block, kinds, words, state, scratch, rule, bounds, monotone, allowed, best, counts, begin, end,
+    thread,
+):  # fmt: skip
+    """`scan_columns` of the groups begin … end of columns, group g from edges[g] on.
+
+    state, scratch, best and counts, unless that is None, have a row for each thread.
+    """
+    for group in range(begin, end):
+        scan_columns(
+            columns[edges[group] : edges[group + 1]], block, kinds, words, state[thread], scratch[thread], rule, bounds,
+            monotone, allowed, best[thread], _own(counts, thread),
+        )  # fmt: skip
+
+
+@inlined
 def scan_columns(columns, block, kinds, words, state, scratch, rule, bounds, monotone, allowed, best, counts):  # type: ignore[no-untyped-def]
     """Scans columns for the best split of each slot; the last slot is of rows in no node.
 
     scratch: (3, slots), in which row 0 counts the slots from 0.
     block: start, rows and values of a `blocks.ColumnBlock`; kinds: (features,), its `dense` + 2 · `constant`.
     bounds: (slots, 2), of the nodes' weights. monotone: (features,). allowed: (features or 1, slots).
-    best: (slots, 6), the best splits of earlier columns, which these must beat. counts: see `LEFT_N`.
+    best: (slots, 6), the best splits of other columns, which these must beat. counts: see `LEFT_N`.
     """
     start, rows, values = block
     every, stamp, touched = scratch[0], scratch[1], scratch[2]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from burnish.base.regions import run_ranges
 from burnish.boost.growth.level import Children, seat_children, split_nodes
 from burnish.boost.growth.nodes import HESSIAN_UNIT, MIN_CHILD_WEIGHT
-from burnish.boost.growth.row_partition import Pieces, split_dense, split_sparse
+from burnish.boost.growth.row_partition import RowPieces, split_dense, split_sparse
 from burnish.boost.growth.subtrees import grow_shares
 from burnish.boost.histogram import Dealt, build_histograms
 from burnish.boost.kernels import wide
@@ -25,7 +25,7 @@ class LevelScratch(NamedTuple):
     segments: NDArray[np.int64]  # (3, width)
     right: NDArray[np.uint8]  # (width, codes + 1)
     children: Any  # `Children`
-    pieces: Any  # `Pieces`
+    pieces: Any  # `RowPieces`
     dealt: Any  # `Dealt`
     routes: Any  # `Routes`, or None for a dense table
 
@@ -35,11 +35,11 @@ class LevelScratch(NamedTuple):
         return cls(
             np.empty(width, np.int64), np.empty(width, np.int64), np.empty(width, np.int32),
             np.empty((3, width), np.int64), np.empty((width, codes + 1), np.uint8), Children.of(width),
-            Pieces.of(width, threads), Dealt.of(width, groups, threads), routes,
+            RowPieces.of(width, threads), Dealt.of(width, groups, threads), routes,
         )  # fmt: skip
 
 
-class Table(NamedTuple):
+class GrownRows(NamedTuple):
     """Rows of nodes and the table that they are of, as `grow_shares` takes it."""
 
     rows: Any  # `RowArrays`
