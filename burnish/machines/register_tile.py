@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from burnish.machines.target import Target
 
-UNEVEN = 1.15  # what the busiest core may have over an even share, before a less efficient tile is looked for
+UNEVEN = 1.25  # what the busiest core may have over an even share, before a less efficient tile is looked for
 
 
 def fits_elements(target: Target, positions: int, vectors: int, shared: int = 1) -> bool:

@@ -32,6 +32,7 @@ from burnish.schedule.schedule import Schedule
 
 BARRIER = 0.2e-6  # seconds of one more parallel region for each core: two cache lines that move between cores
 
+SURELY = 0.8  # of the usual split's time: another must be predicted to take less, since predictions err
 FROM_SECOND = 0.5  # cycles of a step for each vector of weights, which come out of the second cache
 
 
@@ -97,8 +98,9 @@ def _space(task: KernelTask, target: Target, found: WinogradStages) -> ScheduleS
         if blocks % 4 == 0 and groups * blocks // 4 >= target.cores and 4 * wide <= fitting:
             positions, vectors = wide, 4  # wide panels read the shared tiles less often
     jobs = -(-tiles // size) * (1 if placement == "tile" else -(-outputs // (vectors * target.lanes)))
-    if (placement == "tile" and not private) or unevenness(jobs, target.cores) > 1:
-        placement, size, positions, vectors = _busiest_least(target, found, task, blocks)
+    if (placement == "tile" and not block) or unevenness(jobs, target.cores) > 1:
+        usual = placement, size, positions, vectors
+        placement, size, positions, vectors = _busiest_least(target, found, task, blocks, usual)
     knobs = {
         "placement": ("tile", "shared"),
         "block": _blocks(tiles, -(-task.outputs[0].shape[3] // m)),
@@ -110,9 +112,12 @@ def _space(task: KernelTask, target: Target, found: WinogradStages) -> ScheduleS
     return ScheduleSpace(knobs, {**default, "prefetch": int(weight_bytes > target.l2_bytes)})
 
 
-def _busiest_least(target: Target, found: WinogradStages, task: KernelTask, blocks: int) -> tuple[str, int, int, int]:
+def _busiest_least(
+    target: Target, found: WinogradStages, task: KernelTask, blocks: int, usual: tuple[str, int, int, int]
+) -> tuple[str, int, int, int]:
     """(placement, tiles of a block, positions, vectors) of the least time of the busiest core, where a split by blocks
     of tiles or by channels alone would leave cores idle: cycles of register tiles, and bytes from behind its caches.
+    ``usual``: the choice that stays unless another is surely faster.
     """
     _, products, channels, outputs, groups, tiles = _sizes(task, found)
     depth = products * (channels // groups)
@@ -125,7 +130,7 @@ def _busiest_least(target: Target, found: WinogradStages, task: KernelTask, bloc
         rounds = -(-over * (1 if private else panels) // target.cores)
         step = tile_step(positions, vectors, target) + FROM_SECOND * vectors
         products_of_panel = depth * -(-size // positions) * step
-        held = weight_bytes <= target.l2_bytes // 2
+        held = weight_bytes <= target.l2_bytes * 3 // 4  # once it is read, beside the tiles of a block
         weights = weight_bytes * (1 if held else rounds) if private else min(rounds, panels) * weight_bytes / panels
         data = 0 if private else min(rounds, over) * size * tile_bytes
         waited = 0.0 if private else BARRIER * target.cores * target.core.clock
@@ -140,7 +145,8 @@ def _busiest_least(target: Target, found: WinogradStages, task: KernelTask, bloc
         for positions in range(1, min(size, most_positions(target, vectors)) + 1)
         if not target.element_lanes or fits_elements(target, positions, vectors)
     ]
-    return min(choices, key=lambda choice: cost(*choice))
+    best = min(choices, key=lambda choice: cost(*choice))
+    return best if cost(*best) < SURELY * cost(*usual) else usual
 
 
 def _blocks(tiles: int, row: int) -> tuple[int, ...]:
