@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from burnish.errors import ArtifactError
-from burnish.runtime import module
+from burnish.runtime import variants
 from burnish.runtime.artifact import NotExecutableError
 from burnish.runtime.callable import CompiledModel
+from burnish.runtime.module import Module
 
 if TYPE_CHECKING:
     from burnish.comm.protocol import Comm
@@ -49,9 +50,7 @@ def load(
     array([0., 0., 2.], dtype=float32)
     """
     try:
-        return module.load(
-            path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device, variant=variant
-        )
+        executable = variants.read(path, sha256, key, variant, device is not None)
     except NotExecutableError as found:
         # The compiler, which takes a second to import, and LLVM are for such a file alone.
         from burnish.driver.segmented import KIND, load_segments
@@ -59,3 +58,4 @@ def load(
         if found.kind != KIND:
             raise ArtifactError(f"{path} is of a kind that is not known: {found.kind!r}") from None
         return load_segments(found.container, threads, device)
+    return Module(executable, threads, externs=externs, comm=comm, device=device)
