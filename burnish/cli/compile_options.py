@@ -77,7 +77,7 @@ class BoardOptions:
     """Measuring boards of a kind, in a pool.
 
     ``device``: measures on boards of this kind, see `burnish device`. ``pool``: their pool, by default this process's,
-    of the user's table. ``key``: the pool's key, by default beside the table. ``owner``: whose share of the boards it
+    of the user's table. ``key``: the pool's key, by default next to the table. ``owner``: whose share of the boards it
     is, by default user and process. ``priority``: of its leases, of which higher ones come first.
     """
 

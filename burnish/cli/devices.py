@@ -22,7 +22,7 @@ from burnish.machines.target import target as find_target
 Table = Annotated[
     Path | None, typer.Option("--devices", metavar="FILE", help="The table of devices. Default: the user's own.")
 ]
-Key = Annotated[Path | None, typer.Option(metavar="FILE", help="The pool's key. Default: beside the table.")]
+Key = Annotated[Path | None, typer.Option(metavar="FILE", help="The pool's key. Default: next to the table.")]
 Pool = Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Ask the pool that is served there.")]
 
 

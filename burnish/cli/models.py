@@ -89,7 +89,7 @@ def bench(
 ) -> None:
     """Time a model side by side with other libraries, taking turns in one process.
 
-    A .bn file is timed as it is, beside the peers if --onnx names the file that it was made from.
+    A .bn file is timed as it is, alternating with the peers if --onnx names the file that it was made from.
     """
     from burnish.cli import measuring
 

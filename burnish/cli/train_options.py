@@ -15,7 +15,7 @@ class DataOptions:
     """Training and evaluation data.
 
     ``data``: an .npz file with arrays of rows, by the names of the model's inputs and 'label'. ``validation_data``: an
-    .npz file to evaluate with. ``metric``: what is evaluated beside the loss. ``batch``: rows of a batch, where the
+    .npz file to evaluate with. ``metric``: what is evaluated with the loss. ``batch``: rows of a batch, where the
     model leaves it open. ``seed``: of the order of rows. ``shuffle``: whether rows are shuffled.
     """
 

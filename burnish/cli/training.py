@@ -156,7 +156,7 @@ def _is_onnx(path: Path) -> bool:
         return True
     try:
         return bool(onnx.load(path, load_external_data=False).graph.node)
-    except Exception:  # whatever protobuf raises for another file
+    except Exception:  # protobuf raises many kinds for another file
         return False
 
 

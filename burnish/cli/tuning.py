@@ -42,7 +42,7 @@ FIRST = "building the untuned kernels; the first session ever also compiles the 
 SHOWN = 24  # kernels of a model that the table has room for: those that take the most time
 AROUND = 9  # lines of a screen that are not rows of the table
 WIDE = 120  # columns of a terminal that has room for spaces and winners, too
-SHARES, SECONDS = 12, 10.0  # lines of progress where there is no terminal: of the whole time, or one in so many seconds
+SHARES, SECONDS = 12, 10.0  # lines of progress where there is no terminal: of the whole time, or seconds between two
 
 
 def tune(
@@ -110,7 +110,7 @@ def summary(tuned: Tuned) -> str:
     found = f"{tuned.outcome.trials} trials in {tuned.outcome.seconds:.0f} s; {why}, and {rest}."
     gain = tuned.gain
     if gain.outcome != "ok":
-        return f"{found} Beside the untuned model: {gain.outcome}: {gain.error}; the untuned model is kept."
+        return f"{found} Against the untuned model: {gain.outcome}: {gain.error}; the untuned model is kept."
     speed = f"{1 / gain.ratio:.2f}x as fast as untuned ({1 / gain.high:.2f} to {1 / gain.low:.2f})"
     kept = "kept" if gain.second_wins else "not surely faster: the untuned model is kept"
     return f"{found} The model is {speed}: {kept}."

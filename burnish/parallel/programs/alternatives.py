@@ -27,7 +27,7 @@ from burnish.search.budget import Budget, Event
 from burnish.train.step import Train
 
 SPLITS, RECOMPUTED = "splits", "splits, recomputed"
-MIN_SHARE = 0.2  # of the time budget that each search has, whatever is left of it
+MIN_SHARE = 0.2  # of the time budget that each search has, even when less is left of it
 SMALL = 10.0  # decimal logarithm of the strategies of a space that is searched whole, by branch and bound
 
 

@@ -2,8 +2,8 @@
 
 Costs are added up as if tasks of one operation ran on all devices at the same time, and operations one after another:
 of each operation its two tasks and the sum of its gradients, of each tensor the work of the busiest link. That is a
-step in which nothing goes on beside anything else. Where everything does, costs are averages over all devices and links
-(``spread`` 1): operations then run on few devices, where they are efficient.
+step in which nothing overlaps. Where everything does, costs are averages over all devices and links (``spread`` 1):
+operations then run on few devices, where they are efficient.
 
 An operation of two neighbours or fewer is eliminated: for each pair of their configurations its best is kept. That
 leaves nothing of a series-parallel graph; where something is left, the operation with the most neighbours takes the
@@ -44,7 +44,7 @@ class Eliminated:
 def eliminate(simulator: Simulator, spread: float = 0.0, width: int = WIDTH) -> Eliminated:
     """The strategy of the least sum of costs over ``width`` configurations for each block.
 
-    ``spread``: the share of averages over all devices and links in each cost, beside the busiest one's. Operations on
+    ``spread``: the share of averages over all devices and links in each cost, added to the busiest one's. Operations on
     fewer devices than there are lie on the first ones: spread them out.
     """
     blocks = _blocks(simulator)

@@ -67,7 +67,7 @@ def run(
 
     Certain: a resource's free time and the work left for it, or a task's end and the longest path from it.
     """
-    # Invariant: what is in the heap waits for nothing but its resource, and whatever it leads to is ready later than
+    # Invariant: what is in the heap waits for nothing but its resource, and all that it leads to is ready later than
     # it. So entries leave in the order of (time ready, key), `free` of a resource never falls, and each resource serves
     # in order of readiness (algorithm 1).
     while s.scalars[0] > 0 and s.scalars[1] < until:
@@ -171,7 +171,7 @@ def finish(
             p = found[n]
             y = t.places[at, p]
             if y != device and t.copied:
-                # The device copies right after the task, before whatever else is ready there: these halves need no
+                # The device copies right after the task, before all else that is ready there: these halves need no
                 # entry in the heap, but each takes the device's time.
                 nbytes = size[n] * t.nbytes[e, what]
                 time = copying(t, device, y, nbytes, nbytes < t.result[own] if ahead else several > 1)
@@ -216,6 +216,16 @@ def summed(t: ProblemArrays, choice: Array, s: SimulationState, sync: Array, i: 
 
 
 @njit(cache=True, inner=True)
+def moved(t: ProblemArrays, choice: Array, what: int, e: int, k: int) -> tuple[bool, int, int, int, int, int]:
+    """A transfer of part k: whether it is forward, 0 or 1 for that, its reader, both splits, and part k's device."""
+    ahead = what == ACTIVATION
+    i = t.geometry.edges[e, SOURCE] if ahead else t.geometry.edges[e, TARGET]
+    j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
+    x = t.places[t.configurations[choice[i], PLACE], k]
+    return ahead, what - ACTIVATION, j, split_of(t, choice, i), split_of(t, choice, j), x
+
+
+@njit(cache=True, inner=True)
 def send(
     t: ProblemArrays,
     choice: Array,
@@ -233,13 +243,7 @@ def send(
 ) -> int:
     """The transfers of part k's share of a tensor, on their routes; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
     devices = t.kind.size
-    ahead = what == ACTIVATION
-    way = what - ACTIVATION
-    i = t.geometry.edges[e, SOURCE] if ahead else t.geometry.edges[e, TARGET]
-    j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
-    own = split_of(t, choice, i)
-    d = split_of(t, choice, j)
-    x = t.places[t.configurations[choice[i], PLACE], k]
+    ahead, way, j, own, d, x = moved(t, choice, what, e, k)
     at = t.configurations[choice[j], PLACE]
     nbytes = t.nbytes[e, way]
     a, b = (own, d) if ahead else (d, own)
@@ -289,13 +293,7 @@ def receive(
     w: Array,
 ) -> int:
     """The receiver's half of a copied transfer, to part p; EXCEEDED, OVERFLOW (the heap is too small) or 0."""
-    ahead = what == ACTIVATION
-    way = what - ACTIVATION
-    i = t.geometry.edges[e, SOURCE] if ahead else t.geometry.edges[e, TARGET]
-    j = t.geometry.edges[e, TARGET] if ahead else t.geometry.edges[e, SOURCE]
-    own = split_of(t, choice, i)
-    d = split_of(t, choice, j)
-    x = t.places[t.configurations[choice[i], PLACE], k]
+    ahead, way, j, own, d, x = moved(t, choice, what, e, k)
     y = t.places[t.configurations[choice[j], PLACE], p]
     elements = volume(t.geometry, e, own, d, k, p) if ahead else volume(t.geometry, e, d, own, p, k)
     several = count(t.geometry, e, False, own, d, p, w) if ahead else count(t.geometry, e, True, d, own, p, w)
