@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -252,35 +252,25 @@ class _LaunchRun:
 
     def _check(self, found: Accesses, block: Extents) -> None:
         """Raises VerificationError for what no thread may do."""
-        where = f"kernel '{self.launch.name}', block {list(block)}"
-        wrong = found.outside()
-        if wrong is not None:
+        for what, *sites in self._faults(found):
+            at = " and ".join(f"'{self.built.sites[site]}'" for site in sites)
+            raise VerificationError(f"kernel '{self.launch.name}', block {list(block)}: {what}, at {at}")
+
+    def _faults(self, found: Accesses) -> Iterator[tuple[Any, ...]]:
+        """Each kind of fault of a block's threads, and the sites in its code."""
+        if (wrong := found.outside()) is not None:
             site, thread, address = wrong
-            raise VerificationError(
-                f"{where}: thread {thread} touches {self._nearest(address)}, outside of all buffers, at "
-                f"'{self.built.sites[site]}'"
-            )
-        odd = np.flatnonzero(found.address % self.built.aligned[found.site])
-        if len(odd):
-            site = int(found.site[odd[0]])
-            raise VerificationError(
-                f"{where}: thread {found.thread[odd[0]]} is not at a multiple of {self.built.aligned[site]} bytes, at "
-                f"'{self.built.sites[site]}'"
-            )
-        early = found.unfinished()
-        if early is not None:
+            yield f"thread {thread} touches {self._nearest(address)}, outside of all buffers", site
+        aligned = self.built.aligned
+        for odd in np.flatnonzero(found.address % aligned[found.site])[:1]:
+            site = int(found.site[odd])
+            yield f"thread {found.thread[odd]} is not at a multiple of {aligned[site]} bytes", site
+        if (early := found.unfinished()) is not None:
             site, thread, what, other = early
-            raise VerificationError(
-                f"{where}: thread {thread} touches what a {what} of thread {other} has not ended with, at "
-                f"'{self.built.sites[site]}'"
-            )
-        race = found.race()
-        if race is not None:
+            yield f"thread {thread} touches what a {what} of thread {other} has not ended with", site
+        if (race := found.race()) is not None:
             one, first, other, second = race
-            raise VerificationError(
-                f"{where}: threads {first} and {second} touch one place without a barrier between, at "
-                f"'{self.built.sites[one]}' and '{self.built.sites[other]}'"
-            )
+            yield f"threads {first} and {second} touch one place without a barrier between", one, other
 
     def _nearest(self, address: int) -> str:
         near = min(self.regions, key=lambda r: max(r.begin - address, address - r.begin - r.nbytes))
