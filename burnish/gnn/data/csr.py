@@ -162,12 +162,16 @@ class CSR:
         self._check_square("with_self_loops")
         has = np.zeros(self.rows, np.bool_)
         loops.count_self_loops(self.offsets, self.sources, has)
-        missing = int(self.rows - np.count_nonzero(has))
-        if not missing:
+        if has.all():
             return self
-        offsets, sources, weights = self._room(self.edges + missing)
-        loops.insert_self_loops(self.offsets, self.sources, self._weights, has, offsets, sources, weights)
-        return self._like(CSR(offsets, sources, self.columns, None if self.weights is None else weights))
+        return self._like(self.add_loops(has, 0, np.ones(self.rows, np.float32)))
+
+    def add_loops(self, has: NDArray[np.bool_], begin: int, means: Weights) -> CSR:
+        """Adds self loops of the vertices from ``begin`` on that are not in ``has``; ``means``: weights, if edges have any."""
+        offsets, sources, weights = self._room(self.edges + self.rows - int(np.count_nonzero(has)))
+        own = _EMPTY if self.weights is None else means
+        loops.insert_self_loops(self.offsets, self.sources, self._weights, has, begin, own, offsets, sources, weights)
+        return CSR(offsets, sources, self.columns, None if self.weights is None else weights)
 
     def without_self_loops(self) -> CSR:
         """The graph without edges from a vertex to itself."""

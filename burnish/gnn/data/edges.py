@@ -120,27 +120,27 @@ def count_self_loops(offsets, sources, has):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def insert_self_loops(offsets, sources, weights, has, out_offsets, out, out_weights):  # type: ignore[no-untyped-def]
-    """Copies the rows; those without a self loop get one, of weight 1, in its place of the ascending row."""
+def insert_self_loops(  # type: ignore[no-untyped-def]
+    offsets, sources, weights, has, begin, own, out_offsets, out, out_weights
+):
+    """Copies the rows, which are those of the vertices from ``begin`` on; those not in ``has`` get a self loop each, of
+    weight ``own`` (none: (0,)), in its place of the ascending row.
+    """
     kept = 0
     for v in range(offsets.shape[0] - 1):
-        missing = not has[v]
-        for e in range(offsets[v], offsets[v + 1]):
-            if missing and sources[e] > v:
-                out[kept] = v
-                if out_weights.size:
-                    out_weights[kept] = 1
+        missing, end = not has[v], offsets[v + 1]
+        for e in range(offsets[v], end + 1):
+            if missing and (e == end or sources[e] >= begin + v):
+                out[kept] = begin + v
+                if own.size:
+                    out_weights[kept] = own[v]
                 kept += 1
                 missing = False
-            out[kept] = sources[e]
-            if weights.size:
-                out_weights[kept] = weights[e]
-            kept += 1
-        if missing:
-            out[kept] = v
-            if out_weights.size:
-                out_weights[kept] = 1
-            kept += 1
+            if e < end:
+                out[kept] = sources[e]
+                if weights.size:
+                    out_weights[kept] = weights[e]
+                kept += 1
         out_offsets[v + 1] = kept
 
 

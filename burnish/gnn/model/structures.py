@@ -34,7 +34,8 @@ def adapted(structure: str, part: CSR, begin: int, means: Weights | None = None)
     bare = _bare(part, begin)
     if structure == STRUCTURES[1]:
         return bare
-    return _looped(bare, begin, mean_weights(part, begin) if means is None else means)
+    own = mean_weights(part, begin) if means is None else means
+    return bare.add_loops(np.zeros(bare.rows, np.bool_), begin, own)
 
 
 def mean_weights(part: CSR, begin: int = 0) -> Weights:
@@ -58,16 +59,6 @@ def _bare(part: CSR, begin: int) -> CSR:
     before = np.concatenate([np.zeros(1, np.int64), np.cumsum(loops)])
     weights = None if part.weights is None else part.weights[~loops]
     return CSR(part.offsets - before[part.offsets], part.sources[~loops], part.columns, weights)
-
-
-def _looped(bare: CSR, begin: int, means: Weights) -> CSR:
-    """With an edge from each vertex to itself, in its place in the ascending row."""
-    rows = np.arange(bare.rows)
-    targets = np.repeat(rows, bare.degrees)
-    places = bare.offsets[:-1] + np.bincount(targets[bare.sources < targets + begin], minlength=bare.rows)
-    sources = np.insert(bare.sources, places, (rows + begin).astype(np.int32))
-    weights = None if bare.weights is None else np.insert(bare.weights, places, means)
-    return CSR(bare.offsets + np.arange(bare.rows + 1), sources, bare.columns, weights)
 
 
 def _loops(part: CSR, begin: int) -> np.ndarray:

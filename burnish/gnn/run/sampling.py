@@ -15,7 +15,7 @@ import numpy as np
 from burnish.base.arguments import check_count, refusal, typed
 from burnish.base.jit import njit
 from burnish.gnn.data.csr import NO_WEIGHTS
-from burnish.gnn.data.edges import transpose
+from burnish.gnn.data.edges import insert_self_loops, transpose
 from burnish.gnn.data.graph import Graph, TakenRows
 from burnish.gnn.model.models import FEATURES, LOOP, SCALE, Extents, Network, structure_names, weight_names
 from burnish.gnn.run.feeds import LABEL, UNKNOWN, Batch, labels_of, loop_weights, scale_of
@@ -183,31 +183,10 @@ def _looped(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """With one edge from each vertex to itself, in its place in the ascending row; of the weight ``means``, if any."""
     rows = len(offsets) - 1
-    out = np.empty(len(sources) + rows, np.int32)
+    out, out_offsets = np.empty(len(sources) + rows, np.int32), np.zeros_like(offsets)
     out_weights = np.empty(len(out) if weights.size else 0, np.float32)
-    _insert_loops(offsets, sources, weights, means, out, out_weights)
-    return offsets + np.arange(rows + 1), out, out_weights
-
-
-@kernel
-def _insert_loops(offsets, sources, weights, means, out, out_weights):  # type: ignore[no-untyped-def]
-    for v in range(offsets.shape[0] - 1):
-        at, done = offsets[v] + v, False
-        for e in range(offsets[v], offsets[v + 1]):
-            if not done and sources[e] >= v:
-                out[at] = v
-                if weights.size:
-                    out_weights[at] = means[v]
-                at += 1
-                done = True
-            out[at] = sources[e]
-            if weights.size:
-                out_weights[at] = weights[e]
-            at += 1
-        if not done:
-            out[at] = v
-            if weights.size:
-                out_weights[at] = means[v]
+    insert_self_loops(offsets, sources, weights, np.zeros(rows, np.bool_), 0, means, out_offsets, out, out_weights)
+    return out_offsets, out, out_weights
 
 
 @kernel
