@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from burnish.errors import ArtifactError
-from burnish.runtime import variants
+from burnish.runtime import module
 from burnish.runtime.artifact import NotExecutableError
 from burnish.runtime.callable import CompiledModel
-from burnish.runtime.module import Module
 
 if TYPE_CHECKING:
     from burnish.comm.protocol import Comm
@@ -50,7 +49,9 @@ def load(
     array([0., 0., 2.], dtype=float32)
     """
     try:
-        executable = variants.read(path, sha256, key, variant, device is not None)
+        return module.load(
+            path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device, variant=variant
+        )
     except NotExecutableError as found:
         # The compiler, which takes a second to import, and LLVM are for such a file alone.
         from burnish.driver.segmented import KIND, load_segments
@@ -58,4 +59,3 @@ def load(
         if found.kind != KIND:
             raise ArtifactError(f"{path} is of a kind that is not known: {found.kind!r}") from None
         return load_segments(found.container, threads, device)
-    return Module(executable, threads, externs=externs, comm=comm, device=device)

@@ -443,6 +443,22 @@ def slow_text(slow: Mapping[str, str]) -> str:
     return f"slow: {', '.join([*names, *more])}" if slow else ""
 
 
+def load(
+    path: str | Path,
+    threads: int | None = None,
+    *,
+    sha256: str | None = None,
+    key: bytes | None = None,
+    externs: Mapping[str, Operator] | None = None,
+    comm: Comm | None = None,
+    device: Device | None = None,
+    variant: str | None = None,
+) -> Module:
+    """The module saved in ``path``, as :func:`burnish.load` says, but for files of other kinds: ArtifactError."""
+    executable = files.read(path, sha256, key, variant, device is not None)
+    return Module(executable, threads, externs=externs, comm=comm, device=device)
+
+
 def _device_code(executable: Executable, device: Device, threads: int | None) -> DeviceCode:
     """Device kernels, and those that this machine runs for the device. Raises ArtifactError as ``Module``."""
     if isinstance(device, OwnKernels):
