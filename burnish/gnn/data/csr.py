@@ -167,7 +167,7 @@ class CSR:
         return self._like(self.add_loops(has, 0, np.ones(self.rows, np.float32)))
 
     def add_loops(self, has: NDArray[np.bool_], begin: int, means: Weights) -> CSR:
-        """Adds self loops of vertices from ``begin`` on that are not in ``has``, of weights ``means`` where there are any."""
+        """Adds self loops to the vertices from ``begin`` on but those in ``has``; ``means``: their weights, if any."""
         offsets, sources, weights = self._room(self.edges + self.rows - int(np.count_nonzero(has)))
         own = _EMPTY if self.weights is None else means
         loops.insert_self_loops(self.offsets, self.sources, self._weights, has, begin, own, offsets, sources, weights)
