@@ -30,6 +30,7 @@ from burnish.kernels.template import Describe, Template
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor
+from burnish.machines.register_tile import unevenness
 from burnish.machines.target import Target
 from burnish.machines.unit import MatrixUnit
 from burnish.ops.bf16x3 import DEPTH, ROWS, multiplies_parts
@@ -255,18 +256,23 @@ def _space_matmul(task: KernelTask, target: Target, found: Matrices) -> Schedule
     depth = tile.inputs[0].shape[2]
     stays = 4 * rows * depth <= target.l2_bytes // 2  # the input's parts, read again for every column group
     share = -(-rows // (target.cores * 2 * ROWS)) * 2 * ROWS
+    groups = prod(task.outputs[0].shape[d] for d in found.columns[:-1]) * -(-inner // (COLUMNS * (2 if wide else 1)))
     default = {
         "tiles_n": 2 if wide else 1,
         "tiles_m": tiles_m,
-        "block": _nearest(blocks, 128 if stays else min(128, share)),
+        "block": _nearest(blocks, 128 if stays else min(128, share), rows, groups, target),
         "outer": "columns" if stays else "rows",
     }
     return ScheduleSpace(knobs, default)
 
 
-def _nearest(blocks: Sequence[int], wanted: int) -> int:
-    """The block whose ratio to the wanted size is closest to one."""
-    return min(blocks, key=lambda b: max(b / wanted, wanted / b))
+def _nearest(blocks: Sequence[int], wanted: int, rows: int, groups: int, target: Target) -> int:
+    """The block whose ratio to the wanted size is closest to one, of those that share out evenly."""
+
+    def key(block: int) -> tuple[float, float]:
+        return unevenness(groups * -(-rows // block), target.cores), max(block / wanted, wanted / block)
+
+    return min(blocks, key=key)
 
 
 def _whole(extent: int, block: int, tile: int) -> bool:
