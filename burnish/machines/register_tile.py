@@ -26,13 +26,13 @@ def element_step(target: Target, positions: int, vectors: int, shared: int = 1) 
 
 
 def unevenness(jobs: int, cores: int) -> float:
-    """What the busiest of ``cores`` has over an even share of ``jobs`` equal ones; 1 up to ``UNEVEN``."""
+    """Load of the busiest of ``cores`` over an even share of ``jobs`` equal ones; 1 up to ``UNEVEN``."""
     most = -(-jobs // cores) * cores / jobs
     return most if most > UNEVEN else 1.0
 
 
 def most_positions(target: Target, vectors: int) -> int:
-    """Positions of the largest tile of so many vectors."""
+    """Positions of the largest tile of ``vectors`` vectors."""
     # Of single vectors: with few registers a broadcast is an instruction, of which LLVM begins several at once.
     single = max(1, target.vector_registers - (4 if target.vector_registers < 32 else 2))
     return (target.vector_registers - vectors - 1) // vectors if vectors > 1 else single

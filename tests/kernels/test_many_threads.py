@@ -79,7 +79,7 @@ def test_reductions_with_results_for_every_core_are_not_cut() -> None:
 def test_small_layers(
     template: Template[Any], op: str, shapes: list[tuple[int, ...]], attrs: dict[str, Any], check: Check
 ) -> None:
-    """Split over channel groups and blocks of pixels: few threads are without a part, the results are the definition's."""
+    """Split over channel groups and blocks of pixels: few threads have none."""
     y = define(op, *shapes, **{"strides": (1, 1), "pads": (1, 1, 1, 1), **attrs})
     layouts = {"x0": BLOCKED, "y": BLOCKED}
     check(template, op, [y], ["x1"], layouts, threads=CORES, cores=CORES)
