@@ -57,8 +57,9 @@ def test_reductions_to_few_results(op: str, shape: tuple[int, ...], attrs: dict[
     assert int(check(GENERIC, op, [y], threads=CORES, cores=CORES)["chunks"]) > 1
     task = task_of(op, y)
     (found,) = parts(GENERIC, task, replace(host(), cores=CORES))
-    assert found >= CORES
-    assert "chunks" not in GENERIC.on(task, replace(host(), cores=1)).space.knobs
+    assert found > CORES // 2
+    chunks = {GENERIC.on(task, replace(host(), cores=cores)).space.default["chunks"] for cores in (1, 2, CORES)}
+    assert len(chunks) == 1, "the result depends on the number of threads"
 
 
 def test_reductions_with_results_for_every_core_are_not_cut() -> None:

@@ -13,8 +13,6 @@ from burnish.loops.layout import Layout, layout
 from burnish.loops.tensor import Tensor
 from burnish.schedule.schedule import Schedule
 
-BARRIER = 0.2e-6  # seconds of one more parallel region for each core: two cache lines that move between cores
-
 
 def single_output(task: KernelTask) -> str:
     """The name of the task's only output."""

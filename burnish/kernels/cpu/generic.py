@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu.common import BARRIER, apply_layouts
+from burnish.kernels.cpu.common import apply_layouts
 from burnish.kernels.cpu.strides import strides
 from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, main_stage, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
@@ -31,7 +31,7 @@ from burnish.schedule.schedule import Schedule
 
 EXPENSIVE = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "fmod"}
 GRAIN = 1 << 12  # elements of work below which waking the threads costs more than it saves
-CHUNKS = 4  # of a reduction for each core, at most
+CHUNKS = 16  # of a reduction, at most: those of all its vectors of results
 REGISTERS = 24  # vectors an accumulator may take
 
 
@@ -43,24 +43,33 @@ def _space(task: KernelTask, target: Target, form: bool) -> ScheduleSpace:
     chunks = _chunks(task, target)
     if not chunks:
         return space
-    return ScheduleSpace(
-        {**space.knobs, "chunks": (1, *chunks)}, {**space.default, "chunks": _shares(task, target, chunks)}
-    )
+    return ScheduleSpace({**space.knobs, "chunks": (1, *chunks)}, {**space.default, "chunks": chunks[-1]})
 
 
 def _chunks(task: KernelTask, target: Target) -> list[int]:
-    """Into how many parts the only reduction of a task can be cut whose results are too few for all cores."""
+    """Into how many parts the only reduction of a task can be cut, where its results are too few for many cores.
+
+    That does not depend on the number of threads, so that the result does not.
+    """
     kept = _kept(task, target)
-    if len(kept) != 1 or len(task.outputs) != 1 or not _axes(kept[0]) or target.cores == 1:
+    if len(kept) != 1 or len(task.outputs) != 1 or not _axes(kept[0]):
         return []
     sizes = [*kept[0].shape, *(a.extent for a in _axes(kept[0]))]
     if not all(isinstance(size, int) for size in sizes) or any(not o.plain for o in task.layouts.values()):
         return []
-    if prod(kept[0].shape) >= target.cores * target.lanes:
-        return []
-    most = min(CHUNKS * target.cores, _points(kept[0]) // (4 * GRAIN))
+    most = min(-(-CHUNKS // _groups(kept[0], target)), _points(kept[0]) // (4 * GRAIN))
     extent = _axes(kept[0])[_longest(kept[0], target.lanes)].extent
     return [n for n in range(2, most + 1) if extent % n == 0]
+
+
+def _groups(t: Tensor, target: Target) -> int:
+    """Vectors of results of a reduction."""
+    return -(-prod(t.shape) // target.lanes)
+
+
+def _axes(t: Tensor) -> tuple[Axis, ...]:
+    """The axes that a stage reduces."""
+    return t.body.axes if isinstance(t.body, Reduce) else ()
 
 
 def _longest(t: Tensor, lanes: int) -> int:
@@ -68,20 +77,6 @@ def _longest(t: Tensor, lanes: int) -> int:
     extents = [hinted(a.extent) for a in _axes(t)]
     runs = [*extents[:-1], extents[-1] // (4 * lanes)]
     return runs.index(max(runs))
-
-
-def _shares(task: KernelTask, target: Target, chunks: list[int]) -> int:
-    """The parts of the least time of the busiest core; one vector a cycle, and the wait until all parts are there."""
-    (stage,) = _kept(task, target)
-    groups = -(-prod(stage.shape) // target.lanes)
-    cycles = _points(stage) / target.lanes
-
-    def cost(count: int) -> float:
-        jobs = count * groups
-        waited = BARRIER * target.cores * target.core.clock if count > 1 else 0.0
-        return -(-jobs // target.cores) * cycles / jobs + waited
-
-    return min([1, *chunks], key=cost)
 
 
 def _axes(t: Tensor) -> tuple[Axis, ...]:
