@@ -17,7 +17,7 @@ from burnish.graph.costs import (
 )
 from burnish.graph.graph import Attribute, TensorType
 from burnish.loops.sizes import hinted
-from burnish.machines.register_tile import register_tile
+from burnish.machines.register_tile import register_tile, unevenness
 from burnish.machines.target import Target
 from burnish.ops.bf16x3 import DEPTH, ROWS, TERMS, multiplies_parts
 from burnish.ops.interpolation import POINTS
@@ -222,6 +222,7 @@ def _polyphase(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     if not in_blocks and LINE * w.channels * w.strides[0] * w.kernel[0] * along > target.l1_bytes // 2:
         reads += LINES_WORK * LINE * products / (2 * target.lanes * vectors)
     seconds = arithmetic_seconds(products, target, DIRECT_EFFICIENCY) + arithmetic_seconds(reads, target) + transforms
+    seconds *= unevenness(w.batch * -(-w.out[0] // band), target.cores)  # a band is computed by one core
     return Estimate("polyphase_conv2d", {"m": m, "kernel_w": w.kernel[1]}, seconds + traffic)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ Check = Callable[..., Choice]
 def check(native: Callable[..., dict[str, np.ndarray]]) -> Check:
     """``check(template, op, outputs, constants, ...)`` fails unless the template's kernel computes the outputs.
 
-    Returns the choice made: the template's default, with ``choice`` on top.
+    Returns the choice made: the template's default, with ``choice`` on top. ``cores``: of the machine it is made for.
     """
 
     def run(
@@ -37,11 +38,12 @@ def check(native: Callable[..., dict[str, np.ndarray]]) -> Check:
         threads: int = 2,
         edge: str = "end",
         packed_at_call: Sequence[str] = (),
+        cores: int | None = None,
     ) -> Choice:
         inputs = tuple(sorted((t for t in stages(outputs) if t.body is None), key=lambda t: t.name))
         tags = {name: layout(tag) for name, tag in (layouts or {}).items()}
         task = KernelTask("kernel", inputs, tuple(outputs), op, tags, frozenset(constants), frozenset(packed_at_call))
-        machine = host()
+        machine = host() if cores is None else replace(host(), cores=cores)
         assert template.match(task, machine)
         chosen = {**template.on(task, machine).space.default, **(choice or {})}
         made = template.on(task, machine).apply(chosen)

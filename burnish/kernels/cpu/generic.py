@@ -20,7 +20,7 @@ from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, N
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template, stage_nest
 from burnish.loops.dead import drop_dead_stores
-from burnish.loops.expr import Call, Load, Reduce, Var
+from burnish.loops.expr import Axis, Call, Load, Reduce, Var
 from burnish.loops.loaded import is_loaded
 from burnish.loops.program import Alloc, For, If, Seq, Stmt
 from burnish.loops.sizes import hinted
@@ -31,6 +31,7 @@ from burnish.schedule.schedule import Schedule
 
 EXPENSIVE = {"exp", "expm1", "log", "log1p", "tanh", "erf", "sigmoid", "sin", "cos", "pow", "fmod"}
 GRAIN = 1 << 12  # elements of work below which waking the threads costs more than it saves
+CHUNKS = 16  # of a reduction, at most: those of all its vectors of results
 REGISTERS = 24  # vectors an accumulator may take
 
 
@@ -38,7 +39,49 @@ def _space(task: KernelTask, target: Target, form: bool) -> ScheduleSpace:
     """Several vectors at once where they are one run of memory: blocks of one vector each are not."""
     if any(not task.layout(t.name).plain for t in task.outputs):
         return ScheduleSpace({"vectors": (1,)}, {"vectors": 1})
-    return ScheduleSpace({"vectors": (1, 2, 4)}, {"vectors": 4 if _is_map(task) else 1})
+    space = ScheduleSpace({"vectors": (1, 2, 4)}, {"vectors": 4 if _is_map(task) else 1})
+    chunks = _chunks(task, target)
+    if not chunks:
+        return space
+    return ScheduleSpace({**space.knobs, "chunks": (1, *chunks)}, {**space.default, "chunks": chunks[-1]})
+
+
+def _chunks(task: KernelTask, target: Target) -> list[int]:
+    """Into how many parts the only reduction of a task can be cut, where its results are too few for many cores.
+
+    That does not depend on the number of threads, so that the result does not.
+    """
+    kept = _kept(task, target)
+    if len(kept) != 1 or len(task.outputs) != 1 or not _axes(kept[0]):
+        return []
+    sizes = [*kept[0].shape, *(a.extent for a in _axes(kept[0]))]
+    if not all(isinstance(size, int) for size in sizes) or any(not o.plain for o in task.layouts.values()):
+        return []
+    most = min(-(-CHUNKS // _groups(kept[0], target)), _points(kept[0]) // (4 * GRAIN))
+    extent = _axes(kept[0])[_longest(kept[0], target.lanes)].extent
+    return [n for n in range(2, most + 1) if extent % n == 0]
+
+
+def _groups(t: Tensor, target: Target) -> int:
+    """Vectors of results of a reduction."""
+    return -(-prod(t.shape) // target.lanes)
+
+
+def _axes(t: Tensor) -> tuple[Axis, ...]:
+    """The axes that a stage reduces."""
+    return t.body.axes if isinstance(t.body, Reduce) else ()
+
+
+def _longest(t: Tensor, lanes: int) -> int:
+    """The number of the axis that has most to cut, the last one in runs of four vectors."""
+    extents = [hinted(a.extent) for a in _axes(t)]
+    runs = [*extents[:-1], extents[-1] // (4 * lanes)]
+    return runs.index(max(runs))
+
+
+def _axes(t: Tensor) -> tuple[Axis, ...]:
+    """The axes that a stage reduces."""
+    return t.body.axes if isinstance(t.body, Reduce) else ()
 
 
 def _is_map(task: KernelTask) -> bool:
@@ -50,12 +93,26 @@ def _apply(task: KernelTask, target: Target, form: bool, choice: Choice) -> Sche
     kept = inline_cheap(s, task, target)
     caches = {t.name: s.cache_write(t.name, "local") for t in task.outputs if isinstance(t.body, Reduce)}
     apply_layouts(s, task, {})
+    chunks = int(choice.get("chunks", 1))
+    if chunks > 1:
+        _schedule_chunks(s, kept[0], caches.get(kept[0].name, kept[0].name), target.lanes, chunks)
     for out in task.outputs:
         inner = [t for t in kept if t not in task.outputs] if len(task.outputs) == 1 else []
         names = [t.name for t in inner] + ([caches[out.name]] if out.name in caches else [])
         rows, bounds = row_axes(task, out, inner), _bounding(task, out)
-        _schedule_output(s, out.name, names, rows, bounds, target.lanes, int(choice["vectors"]))
+        outer = _schedule_output(s, out.name, names, rows, bounds, target.lanes, int(choice["vectors"]))
+        if chunks == 1:
+            _parallelize(s, outer)
     return s
+
+
+def _schedule_chunks(s: Schedule, reduction: Tensor, stage: str, lanes: int, chunks: int) -> None:
+    """Partial results of each part of the longest axis, side by side; ``stage`` combines them in their order."""
+    rank = len(reduction.shape)
+    chunk, _ = s.split(s.loops(stage)[rank + _longest(reduction, lanes)], parts=chunks)
+    partial = s.rfactor(stage, chunk, 0, f"{stage}.parts")
+    inner = s.cache_write(partial, "local")
+    _parallelize(s, _schedule_output(s, partial, [inner], list(range(rank + 1)), {0}, lanes, 1))
 
 
 def _bounding(task: KernelTask, out: Tensor) -> set[int]:
@@ -71,6 +128,15 @@ def _bounding(task: KernelTask, out: Tensor) -> set[int]:
 
 def inline_cheap(s: Schedule, task: KernelTask, target: Target) -> list[Tensor]:
     """Inlines the stages that cost little to repeat; returns those that stay, producers first, reducing outputs too."""
+    kept = _kept(task, target)
+    for t in task.stages():
+        if t not in kept and t not in task.outputs:
+            s.compute_inline(t.name)
+    return kept
+
+
+def _kept(task: KernelTask, target: Target) -> list[Tensor]:
+    """The stages that are not repeated where they are read."""
     stages = task.stages()
     kept = []
     for t in stages:
@@ -80,8 +146,6 @@ def inline_cheap(s: Schedule, task: KernelTask, target: Target) -> list[Tensor]:
         shared = _is_row_value(t) and any(_points(u) >= target.lanes * t.buffer.size for u in readers)
         if isinstance(t.body, Reduce) or (((dear and repeated) or shared) and t not in task.outputs):
             kept.append(t)
-        elif t not in task.outputs:
-            s.compute_inline(t.name)
     return kept
 
 
@@ -98,8 +162,8 @@ def _points(t: Tensor) -> int:
 
 def _schedule_output(
     s: Schedule, out: str, stages: list[str], rows: list[int], bounds: set[int], lanes: int, vectors: int
-) -> None:
-    """Rows outermost and parallel, ``stages`` computed for each, a vector loop in every nest, none over ``bounds``."""
+) -> list[str]:
+    """Rows outermost, ``stages`` computed for each, a vector loop in every nest, none over ``bounds``; the rows."""
     own = s.loops(out)
     outer = [own[d] for d in rows] if stages else own
     inner = [v for v in own if v not in outer]
@@ -121,7 +185,7 @@ def _schedule_output(
         vectorize_stage(s, stage, lanes)
     if vector is not None and strides(s, out, vector).store == 1:
         s.vectorize(vector)
-    _parallelize(s, outer)
+    return outer
 
 
 def row_axes(task: KernelTask, out: Tensor, kept: list[Tensor]) -> list[int]:

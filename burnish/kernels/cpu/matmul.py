@@ -340,7 +340,8 @@ def _nests(task: KernelTask, target: Target, p: MatrixProduct) -> Describe:
     in_place = statement(task, p.anchor)
     copied = is_copied(task, p, lanes)
     domain = statement(task, p.anchor, (right.name,)) if copied else in_place
-    by_batch = copied and prod(shape[d] for d in p.batch) >= target.cores  # the thread that multiplies also copies
+    # The thread that multiplies also copies.
+    by_batch = copied and bool(p.batch) and prod(shape[d] for d in p.batch) >= target.cores
     parallel = LoopKind.PARALLEL if p.anchor.buffer.size * p.depth > FEW_PRODUCTS else LoopKind.SERIAL
     at = next(d for d, i in enumerate(p.right.indices) if i == p.anchor.axes[-1])
     rest = [d for d in range(len(right.shape)) if d != at]
