@@ -79,11 +79,6 @@ def _longest(t: Tensor, lanes: int) -> int:
     return runs.index(max(runs))
 
 
-def _axes(t: Tensor) -> tuple[Axis, ...]:
-    """The axes that a stage reduces."""
-    return t.body.axes if isinstance(t.body, Reduce) else ()
-
-
 def _is_map(task: KernelTask) -> bool:
     return not any(isinstance(t.body, Reduce) for t in task.stages())
 
