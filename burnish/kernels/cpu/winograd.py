@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish.kernels.cpu.common import (
-    BARRIER,
     apply_layouts,
     channel_constants,
     is_blocked,
@@ -31,6 +30,7 @@ from burnish.machines.register_tile import fits_elements, most_positions, regist
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
+BARRIER = 0.2e-6  # seconds of one more parallel region for each core: two cache lines that move between cores
 SURELY = 0.8  # of the usual split's time: another must be predicted to take less, since predictions err
 FROM_SECOND = 0.5  # cycles of a step for each vector of weights, which come out of the second cache
 
