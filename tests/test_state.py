@@ -164,7 +164,7 @@ def test_a_model_with_state_is_checked_at_its_initial_state() -> None:
 
 def test_a_call_in_the_middle_of_a_call_is_refused() -> None:
     module, x = bn.compile(running_mean()), samples(1)[0]
-    run, errors = module._run, []
+    run, errors = module._quick._native, []
 
     def interrupted(*args: object) -> object:
         with pytest.raises(InputError, match="a model with state is called in the middle of a call") as found:
@@ -172,7 +172,7 @@ def test_a_call_in_the_middle_of_a_call_is_refused() -> None:
         errors.append(found)
         return run(*args)
 
-    module._run = interrupted
+    module._quick._native = interrupted
     module(x)
     assert errors and module.state["count"] == [1]
 

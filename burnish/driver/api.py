@@ -204,7 +204,8 @@ def compile(
             threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records, progress=progress
         )
         _check_rewrite(rewrite)
-        machine = find_target(target, threads=threads)
+        # A step of training has the same kernels, and gives the same bits, for any number of threads.
+        machine = find_target(target, threads=None if train is not None else threads)
         if example_inputs is not None or dynamic is not None:
             raise refusal("example_inputs and dynamic", "some", "None for models that are no network of PyTorch")
         if is_boosted(model):
@@ -351,7 +352,7 @@ def tuned(
         if not isinstance(tune, Tune):
             number = isinstance(tune, (int, float)) and not isinstance(tune, bool)
             raise refusal("tune", tune, f"burnish.Tune(seconds={tune if number else 120}), or None")
-        machine = find_target(target, threads=threads)
+        machine = find_target(target, threads=None if train is not None else threads)
         if _device(machine) is not None and not is_timed(machine.machine) and devices is None:
             raise refusal("tune", tune, f"None for target '{machine.name}', whose device this machine does not time")
         if is_boosted(model):

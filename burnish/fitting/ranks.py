@@ -77,7 +77,7 @@ def train_ranks(
         raise refusal("memory_budget", train.memory_budget, "None where a plan says what each device keeps")
     if isinstance(loop.metrics, Mapping):
         raise refusal("metrics", [*loop.metrics], f"names of {', '.join(METRICS)} with several workers")
-    machine = find_target(launch.target, threads=launch.threads)
+    machine = find_target(launch.target)
     guarded = replace(train, skip_nonfinite=True)
     settings = Settings(launch.exact, launch.cache_dir)
     made = rank_programs(graph, guarded, plan, ranks, machine, settings).executables()
@@ -208,7 +208,7 @@ def faster_plan(
     ``launch``: the devices, how they train, how many steps are timed and by which clock. Nothing of what is trained
     meanwhile is kept.
     """
-    machine, settings = find_target(launch.target, threads=launch.threads), Settings(launch.exact, launch.cache_dir)
+    machine, settings = find_target(launch.target), Settings(launch.exact, launch.cache_dir)
     guarded = None if launch.train is None else replace(launch.train, skip_nonfinite=True)
     with tempfile.TemporaryDirectory() as folder:
         paths: list[list[str]] = [[] for _ in range(ranks)]

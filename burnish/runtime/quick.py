@@ -158,6 +158,8 @@ class QuickCall:
 
     def _new_results(self) -> tuple[np.ndarray, ...]:
         """New arrays for the outputs; small ones are cut from a block, for several calls."""
+        if not self._outputs:
+            return ()
         if self._stride > SMALL:
             return tuple([aligned_array(shape, dtype)[0] for shape, dtype in self._outputs])
         block, _ = aligned_array((BLOCK,), np.dtype(np.uint8))

@@ -24,6 +24,13 @@ def evaluator() -> Iterator[Evaluator]:
 
 
 @pytest.fixture
+def doubling() -> KernelTask:
+    """``y[i] = 2 x[i]`` for 1000 floats, not a multiple of a cache line."""
+    x = placeholder((1000,), "float32", "x")
+    return KernelTask("double", (x,), (compute((1000,), lambda i: x[i] * 2.0, "y"),), "mul", {}, frozenset())
+
+
+@pytest.fixture
 def product() -> KernelTask:
     """A matrix product with constant weights: its template has knobs, and packs the weights."""
     x, w = placeholder((48, 64), "float32", "x"), placeholder((64, 96), "float32", "w")

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from burnish.graph.costs import cache_seconds
 from burnish.kernels.cpu.common import (
     apply_layouts,
     channel_constants,
@@ -121,7 +122,7 @@ def _busiest_least(
     _, products, channels, outputs, groups, tiles = _sizes(task, found)
     depth = products * (channels // groups)
     weight_bytes, tile_bytes = 4 * depth * outputs, 4 * products * channels
-    cycles_a_byte = target.core.clock * target.cores / target.cache_bandwidth
+    cycles_a_byte = target.core.clock * target.cores * cache_seconds(1.0, target)
 
     def cost(placement: str, size: int, positions: int, vectors: int) -> float:
         panels, over = -(-blocks * groups // vectors), -(-tiles // size)
