@@ -55,6 +55,19 @@ class CpuModel:
     rates: Rates | None = None
 
 
+@dataclass(frozen=True, eq=False)
+class Warps:
+    """Warps of a grid's threads: ``size`` of them go on together, and combine what each holds without a barrier.
+
+    ``reduce``: the intrinsic that does, by the kind and dtype of a reduction. ``shared_bytes``: the most memory that
+    the warps of a block share.
+    """
+
+    size: int
+    reduce: Mapping[tuple[str, str], TensorIntrinsic]
+    shared_bytes: int
+
+
 @dataclass(frozen=True)
 class System:
     """Linux on the machine: system call numbers by name, and the LLVM intrinsic that tells a core it is spinning.
@@ -86,6 +99,7 @@ class Machine:
     its ``compile`` have gone through its ``passes``, and through the lowering of virtual threads, which inserts tokens.
     ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``offloads``: it is driven by a
     CPU, which runs what none of its own templates takes. ``config``: what its templates know of it beyond this.
+    ``warps``: how the threads of its grid go on, if it has one.
 
     ``import_path``, as ``module:name``, is where worker processes import it; without one it is sent to them by its
     parts, whose functions must be those of modules.
@@ -114,6 +128,7 @@ class Machine:
     blocked: tuple[str, ...] = ("float32",)
     offloads: bool = False
     config: Any = None
+    warps: Warps = Warps(1, {}, 0)
     import_path: str = ""
     system_of_triple: str = "unknown-linux-gnu"
 

@@ -19,8 +19,7 @@ from burnish.kernels.template import Template
 from burnish.loops.expr import SHARED, Buffer, Const, Expr, Load, Var, all_of, cast, math
 from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
 from burnish.loops.traverse import substitute, transform
-from burnish.machines.nvptx.threads import SHARED_BYTES
-from burnish.machines.nvptx.warp import REDUCE, WARP
+from burnish.machines.machine import Warps
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -39,28 +38,25 @@ ISSUED, FETCHED, BUSY = 4, 24, 8
 def _form(task: KernelTask, target: Target) -> Attention | None:
     """Attention in floats that a block's memory holds."""
     found = attention(task)
-    if found is None or not all(t.name in target.machine.named_intrinsics for t in REDUCE.values()):
+    if found is None or not target.machine.warps.reduce:
         return None
     batch, _, _, depth, columns = found.sizes
     fits = max(depth, columns) <= MOST_COLUMNS and batch <= MOST_BLOCKS["blockIdx.y"]
     floats = all("float" in e.dtype for e in (found.query, found.key, found.value))
-    return found if fits and floats and _fitting(found) else None
+    return found if fits and floats and _fitting(found, target.machine.warps) else None
 
 
-def _fitting(form: Attention) -> list[tuple[int, int]]:
+def _fitting(form: Attention, own: Warps) -> list[tuple[int, int]]:
     """Warps of a block and rows of a warp for which there is shared memory."""
-    return [(w, r) for w in WARPS for r in ROWS if shared_bytes(form, w, r) <= SHARED_BYTES and _sums(form, r)]
+    few = [r for r in ROWS if r * -(-form.columns.extent // own.size) <= MOST_SUMS]
+    return [(w, r) for w in WARPS for r in few if shared_bytes(form, own.size, w, r) <= own.shared_bytes]
 
 
-def _sums(form: Attention, rows: int) -> bool:
-    return rows * -(-form.columns.extent // WARP) <= MOST_SUMS
-
-
-def shared_bytes(form: Attention, warps: int, rows: int) -> int:
+def shared_bytes(form: Attention, size: int, warps: int, rows: int) -> int:
     """Bytes of shared memory of a block: queries, keys, values and exponentials, in float32."""
     _, _, _, depth, columns = form.sizes
-    wide, block = -(-columns // WARP) * WARP, warps * rows
-    return 4 * ((block + WARP) * _pitch(depth) + WARP * wide + block * WARP)
+    wide, block = -(-columns // size) * size, warps * rows
+    return 4 * ((block + size) * _pitch(depth) + size * wide + block * size)
 
 
 def _pitch(depth: int) -> int:
@@ -71,22 +67,24 @@ def _pitch(depth: int) -> int:
 def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     del task
     batch, rows, keys, depth, columns = form.sizes
+    there = target.machine.warps
+    size = there.size
 
     def cycles(pair: tuple[int, int]) -> tuple[float, int]:
         """Modelled cycles of a multiprocessor, for a block of keys of each of its blocks; ties go to larger tiles."""
         warps, own = pair
         blocks = -(-batch * -(-rows // (warps * own)) // target.cores)
-        resident = min(blocks, 32, 4 * SHARED_BYTES // shared_bytes(form, warps, own))
-        both, loads = depth + columns, (own + 4) * depth / UNROLL + WARP / UNROLL * (own + columns / WARP * UNROLL)
-        slowest = max(warps * own * both / ISSUED, warps * loads, WARP * both * 4 / FETCHED)
+        resident = min(blocks, 32, 4 * there.shared_bytes // shared_bytes(form, size, warps, own))
+        both, loads = depth + columns, (own + 4) * depth / UNROLL + size / UNROLL * (own + columns / size * UNROLL)
+        slowest = max(warps * own * both / ISSUED, warps * loads, size * both * 4 / FETCHED)
         return blocks * slowest / min(1.0, max(resident, 1) * warps / BUSY), -warps * own
 
-    warps, own = min(_fitting(form), key=cycles)
+    warps, own = min(_fitting(form, there), key=cycles)
     if rows == 1:
         warps, own = 1, 1
     blocks, splits = batch * -(-rows // (warps * own)), 1
     enough = target.cores * max(1, BUSY // warps)
-    while 2 * blocks * splits <= enough and keys >= 2 * splits * FEWEST_KEYS * WARP and splits < SPLITS[-1]:
+    while 2 * blocks * splits <= enough and keys >= 2 * splits * FEWEST_KEYS * size and splits < SPLITS[-1]:
         splits *= 2
     knobs = {"warps": WARPS, "rows": ROWS, "splits": SPLITS}
     return ScheduleSpace(knobs, {"warps": warps, "rows": own, "splits": splits})
@@ -94,16 +92,16 @@ def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
 
 def _schedule(task: KernelTask, target: Target, form: Attention, choice: Choice) -> Schedule:
     """``blocks(batch, rows, splits) -> blocks of keys -> [fetch] -> scores, exponentials, sums``."""
-    del target
-    k = _Kernel(task, form, int(choice["warps"]), int(choice["rows"]), int(choice["splits"]))
-    return Schedule(program_of(task, k.body()), intrinsics=REDUCE.values())
+    own = target.machine.warps
+    k = _Kernel(task, form, own, int(choice["warps"]), int(choice["rows"]), int(choice["splits"]))
+    return Schedule(program_of(task, k.body()), intrinsics=own.reduce.values())
 
 
 class _Kernel(SplitAttention):
     """The program of one attention."""
 
-    def __init__(self, task: KernelTask, form: Attention, warps: int, rows: int, splits: int) -> None:
-        super().__init__(task, form, warps, rows, splits)
+    def __init__(self, task: KernelTask, form: Attention, own: Warps, warps: int, rows: int, splits: int) -> None:
+        super().__init__(task, form, own, warps, rows, splits)
         depth = form.depth.extent
         self.pitch, self.deep = _pitch(depth), -(-depth // UNROLL) * UNROLL
 
@@ -115,17 +113,17 @@ class _Kernel(SplitAttention):
 
     def body(self) -> Stmt:
         """Both launches, or the only one."""
-        f32 = (self.warps, self.own_rows, WARP)
+        f32 = (self.warps, self.own_rows, self.size)
         own = OwnBuffers(
             self.buffer("top", f32[:2]), self.buffer("total", f32), self.buffer("sums", (*f32, self.wide)),
             self.buffer("scores", f32), self.buffer("part", f32), self.buffer("new", f32[:2]),
             self.buffer("grown", f32[:2]), self.buffer("left", (*f32, UNROLL)),
-            self.buffer("right", (self.warps, WARP, UNROLL)),
+            self.buffer("right", (self.warps, self.size, UNROLL)),
         )  # fmt: skip
         query = self.buffer("query", (self.block_rows, self.pitch), SHARED)
-        key = self.buffer("key", (WARP, self.pitch), SHARED)
-        value = self.buffer("value", (WARP, self.wide * WARP), SHARED)
-        power = self.buffer("power", (self.block_rows, WARP), SHARED)
+        key = self.buffer("key", (self.size, self.pitch), SHARED)
+        value = self.buffer("value", (self.size, self.wide * self.size), SHARED)
+        power = self.buffer("power", (self.block_rows, self.size), SHARED)
         steps = For(self.step.name, self.steps, "serial", self.keyed(own, query, key, value, power))
         begin = seq(self.fetched_queries(query), self.cleared(own))
         whole = self.buffer("whole", f32[:2])
@@ -137,7 +135,7 @@ class _Kernel(SplitAttention):
             return self.launch(seq(begin, steps, summed, self.output(own, whole)))
         found = [
             self.buffer(name, (self.splits, self.batch, self.count, *rest), "global")
-            for name, rest in (("split_top", ()), ("split_total", ()), ("split_sums", (self.wide * WARP,)))
+            for name, rest in (("split_top", ()), ("split_total", ()), ("split_sums", (self.wide * self.size,)))
         ]
         stmt = seq(self.launch(seq(begin, steps, summed, self.kept(own, whole, found))), self.combined(found))
         for buffer in reversed(found):
@@ -146,10 +144,10 @@ class _Kernel(SplitAttention):
 
     def moved(self, name: str, buffer: Buffer, rows: int, width: int, value: Expr, row: Var, column: Var) -> Stmt:
         """A tile that all threads of the block copy, neighbours four elements of a row each."""
-        threads = self.warps * WARP
+        threads = self.warps * self.size
         pieces = rows * width // UNROLL
         turn = self.var(f"{name}.turn")
-        piece = (turn * self.warps + self.w) * WARP + self.x
+        piece = (turn * self.warps + self.w) * self.size + self.x
         lane = self.var(f"{name}.lane")
         per_row = width // UNROLL
         values = {row.name: piece // per_row, column.name: piece % per_row * UNROLL + lane}
@@ -182,19 +180,19 @@ class _Kernel(SplitAttention):
     def together(self, kind: str, number: Buffer, part: Buffer) -> Stmt:
         """A number of each row, combined with what the threads of its warp hold."""
         operands = (Load(number, (self.w, self.i)), Load(part, (self.w, self.i, Const(0))))
-        return Intrinsic(REDUCE[kind, "float32"].name, operands)
+        return Intrinsic(self.own.reduce[kind, "float32"].name, operands)
 
     def keyed(self, own: OwnBuffers, query: Buffer, key: Buffer, value: Buffer, power: Buffer) -> Stmt:
         """One block of keys."""
         j, c, d = self.var("key.j"), self.var("key.depth"), self.var("value.column")
         place, there = self.key_at(j)
         e = single(substitute(self.form.key, self.values_at(key=place, depth=c)))
-        keys = self.moved("key", key, WARP, self.deep, padded(e, *there, *self.within(c)), j, c)
+        keys = self.moved("key", key, self.size, self.deep, padded(e, *there, *self.within(c)), j, c)
         v = self.var("value.j")
         place, there = self.key_at(v)
         e = single(substitute(self.form.value, self.values_at(key=place, column=d)))
-        exists = self.inside(d, self.form.columns.extent, WARP)
-        values = self.moved("value", value, WARP, self.wide * WARP, padded(e, *there, *exists), v, d)
+        exists = self.inside(d, self.form.columns.extent, self.size)
+        values = self.moved("value", value, self.size, self.wide * self.size, padded(e, *there, *exists), v, d)
         return seq(keys, values, self.scored(own, query, key), self.grown(own, power), self.weighed(own, value, power))
 
     def scored(self, own: OwnBuffers, query: Buffer, key: Buffer) -> Stmt:
@@ -254,22 +252,22 @@ class _Kernel(SplitAttention):
         index = (self.w, self.i, self.x, self.d)
         held = (self.w, self.i, self.x, inner)
         next_ = self.each("i", self.own_rows, self.vector(inner, own.left, held, Load(power, (self.row, j))))
-        product = Load(own.left, held) * Load(value, (j, self.d * WARP + self.x))
+        product = Load(own.left, held) * Load(value, (j, self.d * self.size + self.x))
         rows = self.each("d", self.wide, self.each("i", self.own_rows, Store(own.sums, index, product, "sum")))
         steps = seq(next_, For(inner.name, UNROLL, "unroll", rows))
-        return self.of_threads(For(outer.name, WARP // UNROLL, "serial", steps))
+        return self.of_threads(For(outer.name, self.size // UNROLL, "serial", steps))
 
     # --- results ------------------------------------------------------------------------------------------------------
 
     def output(self, own: OwnBuffers, whole: Buffer) -> Stmt:
         """The output's elements, of rows and columns that there are."""
-        column = self.d * WARP + self.x
+        column = self.d * self.size + self.x
         s = self.stored(
             self.whole_row, column, Load(own.sums, (self.w, self.i, self.x, self.d)), Load(whole, (self.w, self.i))
         )
         there = [
             *self.inside(self.whole_row, self.count, self.block_rows),
-            *self.inside(column, self.form.columns.extent, WARP),
+            *self.inside(column, self.form.columns.extent, self.size),
         ]
         s = If(all_of(*there), s) if there else s
         return self.of_threads(self.each("i", self.own_rows, self.each("d", self.wide, s)))

@@ -13,7 +13,7 @@ from burnish.kernels.gpu.attention_form import Attention
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, math, maximum
 from burnish.loops.program import For, If, Stmt, Store, seq
-from burnish.machines.nvptx.warp import WARP
+from burnish.machines.machine import Warps
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,10 @@ class OwnBuffers:
 class SplitAttention(AttentionBlocks):
     """A warp computes ``rows`` rows of queries; a thread has one key of a block, and each 32nd column of the values."""
 
-    def __init__(self, task: KernelTask, form: Attention, warps: int, rows: int, splits: int) -> None:
-        super().__init__(task, form, warps * rows, WARP, splits)
-        self.warps, self.own_rows, self.wide = warps, rows, -(-form.columns.extent // WARP)
+    def __init__(self, task: KernelTask, form: Attention, own: Warps, warps: int, rows: int, splits: int) -> None:
+        super().__init__(task, form, warps * rows, own.size, splits)
+        self.own, self.size = own, own.size
+        self.warps, self.own_rows, self.wide = warps, rows, -(-form.columns.extent // own.size)
         self.w, self.x, self.i, self.d = (self.var(n) for n in ("warp", "thread", "i", "d"))
 
     def of_warps(self, *stmts: Stmt) -> Stmt:
@@ -45,7 +46,7 @@ class SplitAttention(AttentionBlocks):
 
     def of_threads(self, *stmts: Stmt) -> Stmt:
         """For each thread."""
-        return For(self.w.name, self.warps, "threadIdx.y", For(self.x.name, WARP, "threadIdx.x", seq(*stmts)))
+        return For(self.w.name, self.warps, "threadIdx.y", For(self.x.name, self.size, "threadIdx.x", seq(*stmts)))
 
     @property
     def row(self) -> Expr:
@@ -65,7 +66,7 @@ class SplitAttention(AttentionBlocks):
         row = seq(
             Store(top, place, Load(own.top, (self.w, self.i))), Store(total, place, Load(whole, (self.w, self.i)))
         )
-        column = Store(sums, (*place, self.d * WARP + self.x), Load(own.sums, (self.w, self.i, self.x, self.d)))
+        column = Store(sums, (*place, self.d * self.size + self.x), Load(own.sums, (self.w, self.i, self.x, self.d)))
         columns = self.each("d", self.wide, column)
         guarded = [If(all_of(*there), s) if there else s for s in (row, columns)]
         return seq(self.of_warps(guarded[0]), self.of_threads(self.each("i", self.own_rows, guarded[1])))
@@ -74,22 +75,22 @@ class SplitAttention(AttentionBlocks):
         """The second launch: a warp for a row, a thread for some of its columns."""
         top, total, sums = found
         most, whole = self.buffer("most", (1,)), self.buffer("all", (1,))
-        own = self.buffer("mixed", (WARP, self.wide))
+        own = self.buffer("mixed", (self.size, self.wide))
         row, at = self.var("row"), (Const(0),)
         other = self.var("other")
         place = (other, self.b, row)
         factor = math("exp", Load(top, place) - Load(most, at))
-        each = Store(own, (self.x, self.d), Load(sums, (*place, self.d * WARP + self.x)) * factor, "sum")
+        each = Store(own, (self.x, self.d), Load(sums, (*place, self.d * self.size + self.x)) * factor, "sum")
         zero = Const(0.0, "float32")
-        column = self.d * WARP + self.x
-        there = self.inside(column, self.form.columns.extent, WARP)
+        column = self.d * self.size + self.x
+        there = self.inside(column, self.form.columns.extent, self.size)
         last = self.stored(row, column, Load(own, (self.x, self.d)), Load(whole, at))
         body = seq(
             Store(most, at, Const(LOWEST, "float32")),
             For(other.name, self.splits, "unroll", Store(most, at, maximum(Load(most, at), Load(top, place)))),
             Store(whole, at, zero),
             For(other.name, self.splits, "unroll", Store(whole, at, Load(total, place) * factor, "sum")),
-            For(self.x.name, WARP, "threadIdx.x", seq(
+            For(self.x.name, self.size, "threadIdx.x", seq(
                 self.each("d", self.wide, Store(own, (self.x, self.d), zero)),
                 For(other.name, self.splits, "unroll", self.each("d", self.wide, each)),
                 self.each("d", self.wide, If(all_of(*there), last) if there else last),

@@ -17,7 +17,7 @@ from burnish.loops.expr import ITEM_BYTES, PRIVATE, SHARED, Binary, Buffer, Cons
 from burnish.loops.program import MOST_BLOCKS, Alloc, For, If, Intrinsic, Stmt, Store, seq
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import substitute, transform
-from burnish.machines.nvptx.warp import REDUCE, WARP
+from burnish.machines.machine import Warps
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -36,10 +36,9 @@ def _form(task: KernelTask, target: Target) -> RowForm | None:
     if found is None or found.count > MOST_BLOCKS["blockIdx.x"]:
         return None
     reduced = [s for s in found.stages if s.kind is not None]
-    known = all((s.kind, s.buffer.dtype) in REDUCE for s in reduced)
+    known = all((s.kind, s.buffer.dtype) in target.machine.warps.reduce for s in reduced)
     worth = max(s.extent for s in reduced) >= FEWEST
-    intrinsics = target.machine.named_intrinsics
-    return found if known and worth and all(t.name in intrinsics for t in REDUCE.values()) else None
+    return found if known and worth else None
 
 
 def vector_of(form: RowForm, extent: int) -> int:
@@ -54,7 +53,7 @@ def vector_of(form: RowForm, extent: int) -> int:
 def _space(task: KernelTask, target: Target, form: RowForm) -> ScheduleSpace:
     del task
     most = max(-(-n // vector_of(form, n)) for n in form.extents)
-    each = WARP * (STEPS if form.count >= target.cores else 1)
+    each = target.machine.warps.size * (STEPS if form.count >= target.cores else 1)
     warps = next((w for w in WARPS if w * each >= most), WARPS[-1])
     rows = max((r for r in BLOCK_ROWS if r * warps <= BLOCK_ROWS[-1] and form.count >= 2 * r * target.cores), default=1)
     return ScheduleSpace({"warps": WARPS, "rows": BLOCK_ROWS}, {"warps": warps, "rows": rows})
@@ -62,22 +61,21 @@ def _space(task: KernelTask, target: Target, form: RowForm) -> ScheduleSpace:
 
 def _schedule(task: KernelTask, target: Target, form: RowForm, choice: Choice) -> Schedule:
     """``blocks(rows) -> rows of a block (z), warps of a row (y), threads (x): each stage``."""
-    del target
-    warps, rows = int(choice["warps"]), int(choice["rows"])
-    block = _Block(task, form, warps, min(rows, MOST_WARPS // warps))
-    return Schedule(program_of(task, block.body()), intrinsics=REDUCE.values())
+    own, warps, rows = target.machine.warps, int(choice["warps"]), int(choice["rows"])
+    block = _Block(task, form, own, warps, min(rows, MOST_WARPS // warps))
+    return Schedule(program_of(task, block.body()), intrinsics=own.reduce.values())
 
 
 @dataclass(frozen=True)
 class Cut:
-    """``extent`` elements of a row as ``steps`` x ``warps`` x 32 vectors; ``name`` begins the names of its loops.
+    """``extent`` elements of a row as ``steps`` x ``threads`` vectors; ``name`` begins the names of its loops.
 
     ``held``: a thread's part fits into registers.
     """
 
     extent: int
     vector: int
-    warps: int
+    threads: int
     name: str
 
     @property
@@ -88,7 +86,7 @@ class Cut:
     @property
     def steps(self) -> int:
         """Vectors of one thread."""
-        return -(-self.vectors // (self.warps * WARP))
+        return -(-self.vectors // self.threads)
 
     @property
     def held(self) -> bool:
@@ -109,9 +107,10 @@ class Cut:
 class _Block:
     """The program of a block's rows."""
 
-    def __init__(self, task: KernelTask, form: RowForm, warps: int, rows: int) -> None:
+    def __init__(self, task: KernelTask, form: RowForm, own: Warps, warps: int, rows: int) -> None:
+        self.own, self.size = own, own.size
         self.form, self.warps, self.rows, self.name = form, warps, rows, task.outputs[0].name
-        self.cuts = {n: Cut(n, vector_of(form, n), warps, f"{self.name}.of{n}") for n in form.extents}
+        self.cuts = {n: Cut(n, vector_of(form, n), warps * own.size, f"{self.name}.of{n}") for n in form.extents}
         self.buffers: list[Buffer] = []
         self.z, self.w, self.x = (Var(f"{self.name}.{n}") for n in ("row", "warp", "thread"))
         self.numbers: dict[str, Buffer] = {}
@@ -160,20 +159,20 @@ class _Block:
 
     def of_threads(self, *stmts: Stmt) -> Stmt:
         """For each thread of each warp."""
-        return self.of_warps(For(self.x.name, WARP, "threadIdx.x", seq(*stmts)))
+        return self.of_warps(For(self.x.name, self.size, "threadIdx.x", seq(*stmts)))
 
     def of_elements(self, cut: Cut, s: Stmt) -> Stmt:
         """For each element of one thread."""
         if cut.vector > 1:
             s = For(f"{cut.name}.lane", cut.vector, "vectorize", s)
         place = self.vector_at(cut)
-        if cut.steps * self.warps * WARP != cut.vectors:
+        if cut.steps * cut.threads != cut.vectors:
             s = If(place < cut.vectors, s)
         return For(cut.step.name, cut.steps, "unroll" if cut.held else "serial", s)
 
     def vector_at(self, cut: Cut) -> Expr:
         """The number of a vector in its row."""
-        return (cut.step * self.warps + self.w) * WARP + self.x
+        return (cut.step * self.warps + self.w) * self.size + self.x
 
     def part(self, cut: Cut) -> tuple[Expr, ...]:
         """Where a thread's element is in what threads hold."""
@@ -181,7 +180,7 @@ class _Block:
 
     def held(self, name: str, cut: Cut, dtype: str) -> Buffer:
         """A row of which each thread holds its elements."""
-        return self.buffer(name, (self.rows, self.warps, WARP, cut.steps, cut.vector), dtype)
+        return self.buffer(name, (self.rows, self.warps, self.size, cut.steps, cut.vector), dtype)
 
     def at(self, e: Expr, cut: Cut | None) -> Expr:
         """An expression of a row and an element at those of a thread, with what is held instead of what is loaded."""
@@ -233,7 +232,7 @@ class _Block:
         """One number of a row: by threads, by warps, by all warps of the row."""
         name, dtype, cut = stage.buffer.name, stage.buffer.dtype, self.cuts[stage.extent]
         neutral = identity(kind, dtype)
-        part = self.buffer(f"{name}.part", (self.rows, self.warps, WARP), dtype)
+        part = self.buffer(f"{name}.part", (self.rows, self.warps, self.size), dtype)
         own = (self.z, self.w, self.x)
         value = self.at(stage.value, cut)
         summed = self.of_elements(cut, Store(part, own, value, kind))
@@ -243,7 +242,9 @@ class _Block:
         if self.warps > 1:
             of_warp = self.buffer(f"{name}.warp", (self.rows, self.warps), dtype)
             index = (self.z, self.w)  # type: ignore[assignment]
-        together = Intrinsic(REDUCE[kind, dtype].name, (Load(of_warp, index), Load(part, (self.z, self.w, Const(0)))))
+        together = Intrinsic(
+            self.own.reduce[kind, dtype].name, (Load(of_warp, index), Load(part, (self.z, self.w, Const(0))))
+        )
         stmts.append(self.of_warps(Store(of_warp, index, neutral), together))
         if self.warps > 1:
             shared = self.buffer(f"{name}.warps", (self.rows, self.warps), dtype, SHARED)

@@ -18,7 +18,6 @@ from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.program import MOST_BLOCKS
 from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, SIDE, row_elements
-from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import QUAD_REDUCE
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
@@ -41,7 +40,7 @@ def halves_form(task: KernelTask, target: Target) -> Attention | None:
     batch, rows, _, depth, columns = found.sizes
     kinds = {narrow(e).dtype for e in (found.query, found.key, found.value)}
     fits = max(depth, columns) <= MOST_COLUMNS and batch <= MOST_BLOCKS["blockIdx.y"] and rows >= FEWEST_ROWS
-    return found if fits and len(kinds) == 1 and kinds <= {*HALVES} and _fitting(found) else None
+    return found if fits and len(kinds) == 1 and kinds <= {*HALVES} and _fitting(found, target) else None
 
 
 def registers(form: Attention, tiles: int, keys: int) -> int:
@@ -49,14 +48,15 @@ def registers(form: Attention, tiles: int, keys: int) -> int:
     return tiles * (keys * 3 // 4 + -(-form.columns.extent // SIDE) * SIDE // 2)
 
 
-def _fitting(form: Attention) -> list[tuple[int, int, int]]:
+def _fitting(form: Attention, target: Target) -> list[tuple[int, int, int]]:
     """Warps, tiles of a warp and keys of a block for which there are registers and memory."""
+    most = target.machine.warps.shared_bytes
     return [
         (w, t, k)
         for w in WARPS
         for t in TILES
         for k in KEYS
-        if registers(form, t, k) <= MOST_SUMS and shared_bytes(form, w, t, k, STAGES[0]) <= SHARED_BYTES
+        if registers(form, t, k) <= MOST_SUMS and shared_bytes(form, w, t, k, STAGES[0]) <= most
     ]
 
 
@@ -79,7 +79,7 @@ def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
         waste = -(-keys // own) * own / keys
         return -(-blocks // target.cores) * (block + OVERHEAD) * waste * (1.0 if tiles > 1 else 1.15), -own * warps
 
-    allowed = [c for c in _fitting(form) if c[2] <= 64]
+    allowed = [c for c in _fitting(form, target) if c[2] <= 64]
     warps, tiles, own = min(allowed, key=cost)
     knobs = {"warps": WARPS, "tiles": TILES, "keys": KEYS, "stages": STAGES}
     return ScheduleSpace(knobs, {"warps": warps, "tiles": tiles, "keys": own, "stages": 2})

@@ -19,7 +19,6 @@ from burnish.loops.expr import Buffer, Const, Expr, Load, cast
 from burnish.loops.program import COMMIT_PRODUCTS, START_PRODUCTS, WAIT_PRODUCTS, For, Intrinsic, Stmt, Store, seq
 from burnish.loops.traverse import substitute
 from burnish.machines.nvptx.mma import SIDE
-from burnish.machines.nvptx.threads import SHARED_BYTES
 from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA_HELD, WgmmaShape
 from burnish.machines.target import Target
@@ -34,7 +33,9 @@ FEWEST_BLOCKS = 0.3  # a multiprocessor: with fewer of 64 rows, smaller ones kee
 
 def _form(task: KernelTask, target: Target) -> Attention | None:
     found = halves_form(task, target) if FEATURE in target.features else None
-    if found is None or registers(found, 1, KEYS[0]) > MOST_REGISTERS or _bytes(found, KEYS[0], 2) > SHARED_BYTES:
+    if found is None or registers(found, 1, KEYS[0]) > MOST_REGISTERS:
+        return None
+    if _bytes(found, KEYS[0], 2) > target.machine.warps.shared_bytes:
         return None
     return found if found.sizes[0] * -(-found.sizes[1] // ROWS) >= FEWEST_BLOCKS * target.cores else None
 
@@ -46,8 +47,8 @@ def _bytes(form: Attention, keys: int, stages: int) -> int:
 
 def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     """By default one group: of the choices for 512 to 4096 rows on an H100 within 8 % of the best."""
-    del task, target
-    stages = max(n for n in (2, 3) if _bytes(form, KEYS[0], n) <= SHARED_BYTES)
+    del task
+    stages = max(n for n in (2, 3) if _bytes(form, KEYS[0], n) <= target.machine.warps.shared_bytes)
     return ScheduleSpace(
         {"groups": GROUPS, "keys": KEYS, "stages": STAGES}, {"groups": 1, "keys": KEYS[0], "stages": stages}
     )

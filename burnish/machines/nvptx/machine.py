@@ -8,12 +8,20 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from burnish.machines.dialect import Dialect, LaunchGrid
-from burnish.machines.machine import Core, CpuModel, Machine, Rates
+from burnish.machines.machine import Core, CpuModel, Machine, Rates, Warps
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, EXP_PRELUDE
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
-from burnish.machines.nvptx.threads import BOUND_LOOPS, HINTS, LOCAL, SHARED, SWIZZLED_SHARED, THREAD_PRELUDE
-from burnish.machines.nvptx.warp import SHUFFLE_PRELUDE, THREAD, WARP_INTRINSICS
+from burnish.machines.nvptx.threads import (
+    BOUND_LOOPS,
+    HINTS,
+    LOCAL,
+    SHARED,
+    SHARED_BYTES,
+    SWIZZLED_SHARED,
+    THREAD_PRELUDE,
+)
+from burnish.machines.nvptx.warp import REDUCE, SHUFFLE_PRELUDE, THREAD, WARP, WARP_INTRINSICS
 from burnish.machines.nvptx.wgmma import FEATURE, PRODUCT_HINTS, WGMMA_INTRINSICS, WGMMA_PRELUDE
 from burnish.machines.scopes import GLOBAL, REGISTER
 
@@ -67,5 +75,6 @@ NVPTX = Machine(
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
     intrinsics=(*WARP_INTRINSICS, EXP_DIFFERENCE, EXP2_DIFFERENCE, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
+    warps=Warps(WARP, REDUCE, SHARED_BYTES),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )
