@@ -191,10 +191,10 @@ class _Chain:
             kept.append(_without(block.saved, counted))
             crossing.append(_without(block.given, counted))
             counted |= {key: nbytes for key, nbytes in block.given.items() if key in block.saved}
-        crossings, holds, returns = (tuple(reversed(c)) for c in (crossing, kept, returning))
+        crossed, held, returned = (tuple(reversed(c)) for c in (crossing, kept, returning))
         costs, nothing = tuple(b.cost for b in self.blocks), (0,) * len(kept)
-        profile = Profile(costs, nothing, crossings, holds, nothing, nothing, returns)
-        most = max(map(sum, zip(accumulate(holds, initial=0), returns, strict=False)), default=0)
+        profile = Profile(costs, nothing, crossed, held, nothing, nothing, returned)
+        most = max(map(sum, zip(accumulate(held, initial=0), returned, strict=False)), default=0)
         slots = SLOTS + len(kept)  # all that is kept fits, though each block's part is rounded up
         return ChainTable(profile, math.ceil(most * slots / SLOTS), slots, longest=1)
 
