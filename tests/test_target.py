@@ -55,3 +55,8 @@ def test_kernels_are_made_for_the_threads_asked_for() -> None:
     assert target("x86-64-v4", threads=16).cores == 16
     assert target(target("cpu"), threads=3).key != target("cpu").key
     assert target("cuda:sm_90a", threads=16) == target("cuda:sm_90a")
+
+
+@pytest.mark.parametrize(("name", "kilobytes"), [("cuda:sm_80", 163), ("cuda:sm_90a", 227)])
+def test_shared_memory_of_a_block_is_the_targets(name: str, kilobytes: int) -> None:
+    assert target(name).shared_bytes == kilobytes << 10

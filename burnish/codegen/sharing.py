@@ -17,7 +17,6 @@ from burnish.machines.nvptx.threads import SHARED_ALIGNMENT, SHARED_SPACE, share
 from burnish.machines.target import Target
 
 STATIC = 48 << 10  # bytes that need not be asked for
-RESERVED = 29 << 10  # of a multiprocessor's L1, which shared memory is a part of, that no block can have
 DYNAMIC = "gpu_shared"
 _ARRAY = re.compile(rf"^@([\w.]+) = internal addrspace\({SHARED_SPACE}\) global .*\n", re.MULTILINE)
 
@@ -32,7 +31,7 @@ def shared_places(launch: Launch, target: Target) -> tuple[Mapping[str, int], in
         if alloc.buffer.scope in BLOCK_SCOPES:
             places[shared_name(alloc.buffer)] = end
             end += -(-alloc.buffer.nbytes // SHARED_ALIGNMENT) * SHARED_ALIGNMENT
-    most = target.l1_bytes - RESERVED
+    most = target.shared_bytes
     if end > most:
         raise ScheduleError(f"target '{target.name}': {end} bytes of shared memory; allowed: {most} of a block")
     return places, end if end > STATIC else 0

@@ -59,13 +59,13 @@ class CpuModel:
 class Warps:
     """Warps of a grid's threads: ``size`` of them go on together, and combine what each holds without a barrier.
 
-    ``reduce``: the intrinsic that does, by the kind and dtype of a reduction. ``shared_bytes``: the most memory that
-    the warps of a block share.
+    ``reduce``: the intrinsic that does, by the kind and dtype of a reduction. ``reserved``: bytes of a
+    multiprocessor's L1, which shared memory is a part of, that no block can have (``Target.shared_bytes``).
     """
 
     size: int
     reduce: Mapping[tuple[str, str], TensorIntrinsic]
-    shared_bytes: int
+    reserved: int
 
 
 @dataclass(frozen=True)

@@ -74,6 +74,11 @@ class Target:
         return self.machine.cores.get(self.cpu, self.machine.core)
 
     @property
+    def shared_bytes(self) -> int:
+        """The most shared memory that a block of threads can have, on a machine with a grid of them."""
+        return self.l1_bytes - self.machine.warps.reserved
+
+    @property
     def unit(self) -> MatrixUnit | None:
         """The matrix unit of its cores, if it may be used."""
         return next((unit for unit in self.machine.units if self.has(unit.feature)), None)

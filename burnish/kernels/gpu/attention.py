@@ -43,13 +43,14 @@ def _form(task: KernelTask, target: Target) -> Attention | None:
     batch, _, _, depth, columns = found.sizes
     fits = max(depth, columns) <= MOST_COLUMNS and batch <= MOST_BLOCKS["blockIdx.y"]
     floats = all("float" in e.dtype for e in (found.query, found.key, found.value))
-    return found if fits and floats and _fitting(found, target.machine.warps) else None
+    return found if fits and floats and _fitting(found, target) else None
 
 
-def _fitting(form: Attention, own: Warps) -> list[tuple[int, int]]:
+def _fitting(form: Attention, target: Target) -> list[tuple[int, int]]:
     """Warps of a block and rows of a warp for which there is shared memory."""
-    few = [r for r in ROWS if r * -(-form.columns.extent // own.size) <= MOST_SUMS]
-    return [(w, r) for w in WARPS for r in few if shared_bytes(form, own.size, w, r) <= own.shared_bytes]
+    size = target.machine.warps.size
+    few = [r for r in ROWS if r * -(-form.columns.extent // size) <= MOST_SUMS]
+    return [(w, r) for w in WARPS for r in few if shared_bytes(form, size, w, r) <= target.shared_bytes]
 
 
 def shared_bytes(form: Attention, size: int, warps: int, rows: int) -> int:
@@ -67,19 +68,18 @@ def _pitch(depth: int) -> int:
 def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     del task
     batch, rows, keys, depth, columns = form.sizes
-    there = target.machine.warps
-    size = there.size
+    size = target.machine.warps.size
 
     def cycles(pair: tuple[int, int]) -> tuple[float, int]:
         """Modelled cycles of a multiprocessor, for a block of keys of each of its blocks; ties go to larger tiles."""
         warps, own = pair
         blocks = -(-batch * -(-rows // (warps * own)) // target.cores)
-        resident = min(blocks, 32, 4 * there.shared_bytes // shared_bytes(form, size, warps, own))
+        resident = min(blocks, 32, 4 * target.shared_bytes // shared_bytes(form, size, warps, own))
         both, loads = depth + columns, (own + 4) * depth / UNROLL + size / UNROLL * (own + columns / size * UNROLL)
         slowest = max(warps * own * both / ISSUED, warps * loads, size * both * 4 / FETCHED)
         return blocks * slowest / min(1.0, max(resident, 1) * warps / BUSY), -warps * own
 
-    warps, own = min(_fitting(form, there), key=cycles)
+    warps, own = min(_fitting(form, target), key=cycles)
     if rows == 1:
         warps, own = 1, 1
     blocks, splits = batch * -(-rows // (warps * own)), 1

@@ -50,7 +50,7 @@ def registers(form: Attention, tiles: int, keys: int) -> int:
 
 def _fitting(form: Attention, target: Target) -> list[tuple[int, int, int]]:
     """Warps, tiles of a warp and keys of a block for which there are registers and memory."""
-    most = target.machine.warps.shared_bytes
+    most = target.shared_bytes
     return [
         (w, t, k)
         for w in WARPS

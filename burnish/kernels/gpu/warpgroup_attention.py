@@ -35,7 +35,7 @@ def _form(task: KernelTask, target: Target) -> Attention | None:
     found = halves_form(task, target) if FEATURE in target.features else None
     if found is None or registers(found, 1, KEYS[0]) > MOST_REGISTERS:
         return None
-    if _bytes(found, KEYS[0], 2) > target.machine.warps.shared_bytes:
+    if _bytes(found, KEYS[0], 2) > target.shared_bytes:
         return None
     return found if found.sizes[0] * -(-found.sizes[1] // ROWS) >= FEWEST_BLOCKS * target.cores else None
 
@@ -48,7 +48,7 @@ def _bytes(form: Attention, keys: int, stages: int) -> int:
 def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     """By default one group: of the choices for 512 to 4096 rows on an H100 within 8 % of the best."""
     del task
-    stages = max(n for n in (2, 3) if _bytes(form, KEYS[0], n) <= target.machine.warps.shared_bytes)
+    stages = max(n for n in (2, 3) if _bytes(form, KEYS[0], n) <= target.shared_bytes)
     return ScheduleSpace(
         {"groups": GROUPS, "keys": KEYS, "stages": STAGES}, {"groups": 1, "keys": KEYS[0], "stages": stages}
     )

@@ -16,8 +16,8 @@ from burnish.machines.nvptx.threads import (
     BOUND_LOOPS,
     HINTS,
     LOCAL,
+    RESERVED,
     SHARED,
-    SHARED_BYTES,
     SWIZZLED_SHARED,
     THREAD_PRELUDE,
 )
@@ -75,6 +75,6 @@ NVPTX = Machine(
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
     intrinsics=(*WARP_INTRINSICS, EXP_DIFFERENCE, EXP2_DIFFERENCE, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
-    warps=Warps(WARP, REDUCE, SHARED_BYTES),
+    warps=Warps(WARP, REDUCE, RESERVED),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )
