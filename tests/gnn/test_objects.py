@@ -107,7 +107,8 @@ def test_weights_of_networkx() -> None:
 
 
 def test_data_of_pyg() -> None:
-    from torch_geometric.data import Data, HeteroData
+    pyg = pytest.importorskip("torch_geometric.data")
+    Data, HeteroData = pyg.Data, pyg.HeteroData  # noqa: N806
 
     attributes = {"edge_attr": torch.tensor([[1.0], [2], [3], [4]]), "train_mask": torch.tensor(Y) == 1}
     data = Data(torch.tensor(X), torch.tensor(ENDS), y=torch.tensor(Y), **attributes)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from burnish.errors import ModelError, ScheduleError
@@ -32,6 +32,15 @@ class Bounds:
         unit = self.multiple
         hint = None if self.hint is None else self.hint // unit
         return dim(name, -(-self.low // unit), self.high // unit, hint=hint)
+
+    def is_open(self) -> bool:
+        """Whether several numbers lie between the bounds."""
+        return -(-self.low // self.multiple) < self.high // self.multiple
+
+    def hinted(self, found: int) -> Bounds:
+        """The same with ``found`` for a hint, where there is none and it lies within the bounds."""
+        fits = self.hint is None and self.low <= found <= self.high and found % self.multiple == 0
+        return replace(self, hint=found) if fits else self
 
     def example(self, found: int) -> int:
         """``found``, or an extent near it with which torch leaves the dimension open: it takes 0 and 1 as special.
@@ -74,6 +83,11 @@ class Dynamic:
 
         return {name: {axis: torch_dim(b) for axis, b in self.dims.get(name, {}).items()} or None for name in arguments}
 
+    def hinted(self, shapes: Mapping[str, Sequence[int]]) -> Dynamic:
+        """Dimensions without a hint get the extents of these shapes of arguments."""
+        hinted = {n: {a: b.hinted(shapes[n][a]) for a, b in axes.items()} for n, axes in self.dims.items()}
+        return replace(self, dims=hinted)
+
     def bounds(self) -> Iterator[Bounds]:
         """All dimensions, each once."""
         yield from {b.name: b for axes in self.dims.values() for b in axes.values()}.values()
@@ -104,7 +118,7 @@ def read_dynamic(given: Any, tensors: Mapping[str, int]) -> Dynamic:
         raise ModelError(f"dynamic: dimensions {spare} are of no input; arguments are {[*tensors]}; allowed: {ALLOWED}")
     if spare:
         dims = {name: {0: named[spare[0]]} for name, rank in tensors.items() if rank}
-    return Dynamic({name: {a: b for a, b in axes.items() if b.low < b.high} for name, axes in dims.items()})
+    return Dynamic({name: {a: b for a, b in axes.items() if b.is_open()} for name, axes in dims.items()})
 
 
 def _is_bounds(value: Any) -> bool:

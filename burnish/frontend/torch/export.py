@@ -70,7 +70,8 @@ def import_torch(
     """Import of a PyTorch network as a graph of its inference; the network's own mode is left as it is.
 
     ``example_inputs``: a tensor, a tuple of positional arguments, or a mapping of arguments by name; an
-    ``ExportedProgram`` needs none. ``dynamic``: extents that stay open; see :func:`burnish.compile`. Buffers that the
+    ``ExportedProgram`` needs none. ``dynamic``: extents that stay open; see :func:`burnish.compile`; those of training
+    suit the example inputs best unless it says otherwise. Buffers that the
     network changes become states of the graph. ``training``: nothing is computed of parameters that require a gradient
     but in the graph, where those that are one tensor are one constant, and every module is in its mode of training, see
     :mod:`burnish.frontend.torch.training`; with ``inference``, in that of inference. Raises
@@ -89,6 +90,8 @@ def import_torch(
     names = _names(model, args, kwargs)
     ranks = {name: value.dim() for name, value in names.items() if hasattr(value, "dim")}
     opened = read_dynamic(dynamic, ranks)
+    if training:  # the example is a batch of what will be trained on; of inference it is often one row
+        opened = opened.hinted({name: value.shape for name, value in names.items() if name in ranks})
     args, kwargs = _apart(*_enlarged(names, args, kwargs, opened))
     program = _exported(model, args, kwargs, opened.shapes([*names]), training and not inference)
     return _imported(program, tuple(names), opened, training, not inference)

@@ -212,6 +212,22 @@ def test_multiples_stay_open() -> None:
         module(torch.zeros(6, 3))
 
 
+def test_bounds_with_one_multiple_between_are_a_number() -> None:
+    module = compiled(nn.Linear(3, 2), torch.randn(8, 3), dynamic={"batch": (1, 8, 8)})
+    assert [spec.shape for spec in module.inputs] == [(8, 3)]
+
+
+def test_training_suits_the_batch_of_the_example() -> None:
+    """Inference, whose example is often one row, the mean of the bounds; both what the user says."""
+
+    def hint(training: bool, *bounds: int) -> int:
+        graph = import_torch(nn.Linear(3, 2), torch.randn(16, 3), {"batch": bounds}, training=training).graph
+        (dimension,) = graph.dims
+        return dimension.hint
+
+    assert hint(True, 1, 64) == 16 and hint(False, 1, 64) == 8 and hint(True, 1, 64, 1, 32) == 32
+
+
 @pytest.mark.parametrize(
     ("dynamic", "message"),
     [
