@@ -179,7 +179,9 @@ def test_training_takes_all_sizes_by_splits_and_by_a_pipeline(tmp_path: Path) ->
 
 def test_a_plan_of_an_open_batch_trains_by_the_loop(tmp_path: Path) -> None:
     example, train = (torch.zeros(4, 6),), bn.Train(bn.CrossEntropy(), bn.SGD(0.2))
-    found = bn.plan(network(), example, train, dynamic={"rows": (1, 8)}, seconds=0.1, bound=False, pipelines=False)
+    found = bn.plan(
+        network(), example, train, dynamic={"rows": (1, 8, 1, 2)}, seconds=0.1, bound=False, pipelines=False
+    )
     assert found.graph.types[found.graph.inputs[0]].shape == (2, 6)  # the hint
     data = tuple(
         np.concatenate(arrays) for arrays in zip(*(rows_of(n, k) for k, n in enumerate((4, 4, 2))), strict=True)
