@@ -2,11 +2,11 @@
 
 `python -m benchmarks.threads light_resnet50 bert_base mobilenet_v2 [--threads T] [--target NAME] [--all] [--json]`
 
-A model that is compiled for so many threads runs on one, in CPU time: a stand-in for the native pool calls the chunks
-of each parallel region one after the other and notes what they take, the least of several runs. The pool's rule, a
-thread takes its own chunks from the front and then those of others from the back, gives the region's time with so many
-cores that share no caches or memory; what is left of a step is serial. A region costs the cache lines that it moves
-between cores, two for each thread, its part and its word that it is done: a declared cost, which two cores cannot show.
+A model compiled for T threads runs on one, in CPU time: a replacement of the native thread pool runs the chunks of each
+parallel region in sequence and logs the time of each, the minimum of several runs. Simulated work stealing (a thread
+takes its own chunks from the front, then those of others from the back) gives the makespan of a region on T cores that
+share no caches or memory; the rest of a step is serial. Synchronization costs two cache lines a thread and region: a
+declared cost, which two cores cannot show.
 Efficiency is the time for one thread over T times that for T. Of a target that this CPU is not, regions are counted:
 instructions, and what its matrix unit is declared to do, take the place of time.
 """

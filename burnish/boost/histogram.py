@@ -429,8 +429,8 @@ class Histograms:
         self.pool = aligned((0, 2, self.size), np.int64)
         self._workers = workers
         self._comm = comm
-        self._free = np.empty(0, np.int64)  # the first are slots to use: so many
-        self._unused = np.zeros(1, np.int64)
+        self._free = np.empty(0, np.int64)  # slots of nodes to use again: the first of it
+        self._unused = np.zeros(1, np.int64)  # the number of those
         self.tables: tuple[Any, Any] = None, None  # of a dense table, of a sparse one
         if isinstance(bins, DenseBins):
             self.tables = (bins.rows.reshape(-1), bins.rows.shape[1], bins.width), None

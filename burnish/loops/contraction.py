@@ -28,7 +28,7 @@ class Contraction:
 
     @property
     def depth(self) -> int:
-        """How many products an element sums."""
+        """Length of the reduction: products summed for each element."""
         return prod(axis.extent for axis in self.reduced)
 
     @property

@@ -255,7 +255,7 @@ def _shares(begin: NDArray[np.int64], end: NDArray[np.int64], threads: int) -> i
 
 @inlined
 def _find_alone(pieces: NDArray[np.int64], size: int, alone: NDArray[np.bool_]) -> None:
-    """Tells which pieces are their whole node."""
+    """Marks pieces that cover all rows of their node."""
     for p in range(size):
         alone[p] = pieces[p, 4] == 0 and not (p + 1 < size and pieces[p + 1, 4] == 1)
 
