@@ -1,16 +1,19 @@
 """Measured rates of this machine's cores: multiply-adds, reads from the caches and from memory, tiles of a matrix unit.
 
-Measured once, rounded to steps of a quarter of an octave, so that noise seldom changes what is chosen by them, and kept
-in the cache of compiled kernels.
+Each is the best of repetitions in CPU time that take turns over some tenths of a second, so that neither another
+process nor a pause of the machine falls on one rate alone. They are rounded to steps of a quarter of an octave, so that
+noise seldom changes what is chosen by them, and kept in the cache of compiled kernels where most repetitions agree:
+rates of a machine that is busy are used, and measured again by the next process.
 """
 
 from __future__ import annotations
 
 import ctypes
 import json
+import statistics
 import time
-from collections.abc import Callable
-from dataclasses import astuple
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from functools import cache
 from math import isfinite, log2
 
@@ -21,9 +24,10 @@ from burnish.base.cache import ObjectCache, cache_key
 from burnish.machines.machine import Rates
 from burnish.machines.unit import MatrixUnit
 
-EDITION = "1"  # of the measurement: raise it when its meaning changes
+EDITION = "2"  # of the measurement: raise it when its meaning changes
 STEPS_PER_OCTAVE = 4  # of the rounding: 19 % from one to the next
-REPEATS, SECONDS = 7, 0.01  # the best of so many runs of about so long
+REPEATS, SECONDS = 12, 0.008  # the best of so many runs of about so long
+AGREE = 0.8  # of the best rate, which the median of its repetitions reaches on a machine that nobody else uses
 ACCUMULATORS, STREAMS = 12, 8  # independent multiply-adds, and vectors read at a time: more than hide the latency
 OUTER_CACHES = 4  # times the second cache: bytes read to measure what lies behind it
 MEMORY_BYTES = 256 << 20  # read to measure memory: more than a core keeps of a last-level cache that others use, too
@@ -36,8 +40,9 @@ def measured_rates(
     store, key = ObjectCache(), rates_key(triple, cpu, features, vector_bytes, l2_bytes)
     found = _parsed(store.get(key))
     if found is None:
-        found = _measure(triple, cpu, features, vector_bytes, l2_bytes, unit)
-        store.put(key, json.dumps(astuple(found)).encode())
+        found, steady = _measure(triple, cpu, features, vector_bytes, l2_bytes, unit)
+        if steady:
+            store.put(key, json.dumps(astuple(found)).encode())
     return found
 
 
@@ -57,7 +62,10 @@ def _parsed(kept: bytes | None) -> Rates | None:
 
 
 @cache
-def _measure(triple: str, cpu: str, features: str, vector_bytes: int, l2_bytes: int, unit: MatrixUnit | None) -> Rates:
+def _measure(
+    triple: str, cpu: str, features: str, vector_bytes: int, l2_bytes: int, unit: MatrixUnit | None
+) -> tuple[Rates, bool]:
+    """The rates, and whether repetitions agreed."""
     lanes = vector_bytes // 4
     text = multiply_ir(lanes, ACCUMULATORS) + read_ir(lanes) + (unit.probe if unit else "")
     llvm.initialize_native_target()
@@ -73,19 +81,21 @@ def _measure(triple: str, cpu: str, features: str, vector_bytes: int, l2_bytes: 
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     data = np.ones(4 * vector_bytes, np.float32)
     multiply, read = function("multiply", pointer, integer), function("read", pointer, integer, integer, pointer)
-    flops = _rate(lambda n: multiply(data.ctypes.data, n), 2.0 * ACCUMULATORS * lanes)
 
-    def bandwidth(nbytes: int) -> float:
+    def reading(nbytes: int) -> _Probe:
         source = np.ones(nbytes // 4, np.float32)
         blocks = source.nbytes // (STREAMS * vector_bytes)
-        return _rate(lambda n: read(source.ctypes.data, blocks, n, data.ctypes.data), blocks * STREAMS * vector_bytes)
+        return _Probe(lambda n: read(source.ctypes.data, blocks, n, data.ctypes.data), blocks * STREAMS * vector_bytes)
 
-    caches, memory = bandwidth(OUTER_CACHES * l2_bytes), bandwidth(MEMORY_BYTES)
-    tiles = 0.0
+    probes = [
+        _Probe(lambda n: multiply(data.ctypes.data, n), 2.0 * ACCUMULATORS * lanes),
+        reading(OUTER_CACHES * l2_bytes),
+        reading(MEMORY_BYTES),
+    ]
     if unit and unit.probe:
-        products = function(f"{unit.name}_probe", integer)
-        tiles = _rate(products, unit.probe_operations)
-    return Rates(*(rounded(each) for each in (flops, caches, memory, tiles)))
+        probes.append(_Probe(function(f"{unit.name}_probe", integer), unit.probe_operations))
+    rates, steady = _rates(probes)
+    return Rates(*(rounded(each) for each in rates), *[0.0] * (4 - len(rates))), steady
 
 
 def rounded(rate: float) -> float:
@@ -93,20 +103,32 @@ def rounded(rate: float) -> float:
     return 2.0 ** (round(log2(rate) * STEPS_PER_OCTAVE) / STEPS_PER_OCTAVE) if rate else 0.0
 
 
-def _rate(run: Callable[[int], None], work: float) -> float:
-    """Work a second of the fastest of several runs; ``run(n)`` does it n times."""
-    count, took = 1, 0.0
-    while took < SECONDS and count < 1 << 40:
-        start = time.perf_counter()
-        run(count)
-        took = time.perf_counter() - start
-        count = count * 2 if took < SECONDS else count
-    best = took
-    for _ in range(REPEATS):
-        start = time.perf_counter()
-        run(count)
-        best = min(best, time.perf_counter() - start)
-    return work * count / best
+@dataclass(frozen=True)
+class _Probe:
+    """``run(n)`` does ``work`` n times."""
+
+    run: Callable[[int], object]
+    work: float
+
+    def seconds(self, count: int) -> float:
+        """CPU time of ``count`` runs."""
+        start = time.thread_time()
+        self.run(count)
+        return time.thread_time() - start
+
+
+def _rates(probes: Sequence[_Probe]) -> tuple[list[float], bool]:
+    """Work a second of each probe's fastest repetition, in turns, and whether the medians are close to these."""
+    counts = []
+    for probe in probes:
+        count = 1
+        while probe.seconds(count) < SECONDS and count < 1 << 40:
+            count *= 2
+        counts.append(count)
+    turns = [[probe.seconds(n) for probe, n in zip(probes, counts, strict=True)] for _ in range(REPEATS)]
+    times = list(zip(*turns, strict=True))
+    steady = all(min(each) >= AGREE * statistics.median(each) for each in times)
+    return [p.work * n / min(each) for p, n, each in zip(probes, counts, times, strict=True)], steady
 
 
 def multiply_ir(lanes: int, accumulators: int) -> str:

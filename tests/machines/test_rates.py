@@ -66,11 +66,34 @@ def test_an_entry_that_says_something_else_is_measured_again(
     folder: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     good = Rates(1e11, 2e10, 1e10)
-    monkeypatch.setattr(measure, "_measure", lambda *machine: good)
+    monkeypatch.setattr(measure, "_measure", lambda *machine: (good, True))
     machine = ("x86_64-unknown-linux-gnu", "mine", "+avx2", 32, 1 << 20)
     ObjectCache().put(measure.rates_key(*machine), text.encode())
     assert measure.measured_rates(*machine, None) == good
     assert tuple(json.loads(ObjectCache().get(measure.rates_key(*machine)) or b"")) == astuple(good)
+
+
+def test_rates_of_a_busy_machine_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, good = ("x86_64-unknown-linux-gnu", "mine", "+avx2", 32, 1 << 20), Rates(1e11, 2e10, 1e10)
+    monkeypatch.setattr(measure, "_measure", lambda *machine: (good, False))
+    assert measure.measured_rates(*machine, None) == good
+    assert ObjectCache().get(measure.rates_key(*machine)) is None
+
+
+def test_repetitions_take_turns_and_the_fastest_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    spans = {"a": [1.0, 4.0, 2.0], "b": [3.0, 3.0, 3.0]}
+
+    class Clocked(measure._Probe):
+        def seconds(self, count: int) -> float:
+            name = self.run(0)
+            asked.append(str(name))
+            return spans[str(name)][asked.count(str(name)) - 2] if asked.count(str(name)) > 1 else 1.0
+
+    monkeypatch.setattr(measure, "REPEATS", 3)
+    rates, steady = measure._rates([Clocked(lambda n: "a", 2.0), Clocked(lambda n: "b", 6.0)])
+    assert (rates, steady) == ([2.0, 2.0], False), "the median of the first is half as fast as its best"
+    assert "".join(asked) == "ab" + "ab" * 3
 
 
 def test_the_environment_chooses_and_named_targets_keep_declared_rates(
