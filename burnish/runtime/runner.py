@@ -83,8 +83,9 @@ class CpuRunner:
         stride = round_up(executable.scratch_bytes, SCRATCH_STRIDE)
         self.runtime = Runtime(workers.parallel, workers.address, None, stride, workers.threads, None)
         self.reseed()
-        tables = StepTables(executable, self._entry, address_of(instance.params), address_of(instance.state))
-        self._begins, self._table, self.args = tables.begins, tables.calls, tables.args
+        tables = StepTables(executable)
+        self._table = tables.bind(self._entry, address_of(instance.params), address_of(instance.state))
+        self._begins, self.args = tables.begins, tables.args
         self.patches, self.places, self.extents = tables.patches, tables.places, tables.extents
         self._counts = tables.counts
         self._given = tables.zero  # how many addresses a call has

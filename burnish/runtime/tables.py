@@ -17,30 +17,30 @@ NATIVE = (KernelCall, CopyStep, Repeat, Branch, While)
 
 @dataclass
 class StepTables:
-    """The steps as tables of numbers. ``entry``: the address of a function of the driver ("burnish_…") or a kernel.
+    """The steps as tables of numbers, whose words are addresses where ``relocations`` say so.
 
-    ``args`` holds the arguments of all calls; those of step ``i`` begin at ``begins[i]``. ``calls`` holds an address
-    and where its arguments are, of each native step in order, then of the steps that steps hold. ``patches`` are
-    entered by each call of the model: where, number in ``io``, offset; ``places`` says of each which buffer of the
-    arena it is in (-1: none) and at what offset, ``extents`` which are no addresses but sizes. ``counts``: which
-    argument holds the value of each dimension that a step counts.
+    ``args`` holds the arguments of all calls; those of step ``i`` begin at ``begins[i]``. ``calls`` holds a function
+    ("burnish_…": of the driver, else a kernel) and where its arguments are, of each native step in order, then of the
+    steps that steps hold. ``patches`` are entered by each call of the model: where, number in ``io``, offset;
+    ``places`` says of each which buffer of the arena it is in (-1: none) and at what offset, ``extents`` which are no
+    addresses but sizes. ``counts``: which argument holds the value of each dimension that a step counts.
+
+    ``relocations``: of ``args``, the number of the word, and what it is relative to: "param", "state", "args" (words of
+    eight bytes) or "calls" (entries of 16).
     """
 
     executable: Executable
-    entry: Callable[[str], int]
-    params: int
-    state: int
     begins: list[int] = field(default_factory=list)
     extents: list[tuple[int, int]] = field(default_factory=list)
     counts: dict[Dim, int] = field(default_factory=dict)
+    relocations: list[tuple[int, str]] = field(default_factory=list)
     _args: list[int] = field(default_factory=list)
-    _calls: list[tuple[int, int]] = field(default_factory=list)
-    _repeated: list[tuple[int, int]] = field(default_factory=list)
+    _calls: list[tuple[str, int]] = field(default_factory=list)
+    _repeated: list[tuple[str, int]] = field(default_factory=list)
     _patches: list[tuple[int, int, int]] = field(default_factory=list)
     _places: list[tuple[int, int]] = field(default_factory=list)
     _uses: dict[Dim, list[int]] = field(default_factory=dict)  # arguments that are values of counted dimensions
-    _to_args: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of others
-    _to_repeated: list[tuple[int, int]] = field(default_factory=list)  # arguments that are addresses of steps held
+    _to_repeated: list[int] = field(default_factory=list)  # arguments that are addresses of steps held
 
     def __post_init__(self) -> None:
         own = self.executable
@@ -56,7 +56,7 @@ class StepTables:
                 continue
             self.begins.append(len(self._args))
             if isinstance(step, Count):
-                self._calls.append((self.entry("burnish_count"), len(self._args)))
+                self._calls.append(("burnish_count", len(self._args)))
             for slot in step.slots:
                 self._enter(slot)
             if isinstance(step, Count):
@@ -64,26 +64,42 @@ class StepTables:
                 self.counts[step.dim] = len(self._args)
                 self._args.append(0)
         self._enter_uses()
+        for at in self._to_repeated:
+            self._args[at] += len(self._calls)
         self.args = np.array(self._args, np.uint64)
-        begin = address_of(self.args)
-        self.calls = np.array([(k, begin + 8 * at) for k, at in self._calls + self._repeated], np.uint64).reshape(-1, 2)
-        self.patches = np.array([(begin + 8 * at, i, o) for at, i, o in self._patches], np.uint64).reshape(-1, 3)
+        self.calls = self._calls + self._repeated
+        self.patches = np.array(self._patches, np.uint64).reshape(-1, 3)
         self.places = np.array(self._places, np.int64).reshape(-1, 2)
-        for at, other in self._to_args:
-            self.args[at] = begin + 8 * other
-        for at, number in self._to_repeated:
-            self.args[at] = address_of(self.calls) + 16 * (len(self._calls) + number)
+
+    def bind(self, entry: Callable[[str], int], params: int, state: int) -> np.ndarray:
+        """Makes words of ``args`` and ``patches`` addresses, once; the table of calls. ``entry``: the address of a
+        function; parameters and state are at ``params`` and ``state``.
+        """
+        begin = address_of(self.args)
+        calls = np.array([(entry(name), begin + 8 * at) for name, at in self.calls], np.uint64).reshape(-1, 2)
+        bases = {"param": (params, 1), "state": (state, 1), "args": (begin, 8), "calls": (address_of(calls), 16)}
+        for at, relative in self.relocations:
+            base, size = bases[relative]
+            self.args[at] = base + size * self._args[at]
+        if len(self.patches):
+            self.patches[:, 0] = begin + 8 * self.patches[:, 0]
+        return calls
 
     def _enter_uses(self) -> None:
         """Tells the steps that count where the values go."""
         for d, own in self.counts.items():
             self._args[own - 2] = 1 + len(self._uses[d])
-            self._to_args.append((own - 1, len(self._args)))
+            self._args[own - 1] = len(self._args)
+            self.relocations.append((own - 1, "args"))
             for at in (own, *self._uses[d]):
-                self._to_args.append((len(self._args), at))
-                self._args.append(0)
+                self._relative("args", at)
 
-    def _native(self, step: Native) -> tuple[int, int]:
+    def _relative(self, base: str, value: int) -> None:
+        """Appends an argument that is relative to ``base``."""
+        self.relocations.append((len(self._args), base))
+        self._args.append(value)
+
+    def _native(self, step: Native) -> tuple[str, int]:
         """Appends the arguments of a step behind those of the steps that it holds; its function, and where they are."""
         if isinstance(step, Repeat):
             return self._repeat(step)
@@ -93,11 +109,11 @@ class StepTables:
         for slot in step.slots:
             self._enter(slot)
         if isinstance(step, KernelCall):
-            return self.entry(step.kernel), begin
+            return step.kernel, begin
         self._enter_extent(step.amount)
-        return self.entry("burnish_copy" if step.round is None else "burnish_place"), begin
+        return "burnish_copy" if step.round is None else "burnish_place", begin
 
-    def _flow(self, step: Branch | While) -> tuple[int, int]:
+    def _flow(self, step: Branch | While) -> tuple[str, int]:
         """The arguments of ``burnish_branch`` or ``burnish_while``: places, then lists of steps with their lengths."""
         firsts = []
         for steps in step.lists:
@@ -108,20 +124,21 @@ class StepTables:
         for slot in step.places:
             self._enter(slot)
         for first, steps in zip(firsts, step.lists, strict=True):
-            self._to_repeated.append((len(self._args), first))
-            self._args += [0, len(steps)]
-        return self.entry("burnish_branch" if isinstance(step, Branch) else "burnish_while"), begin
+            self._to_repeated.append(len(self._args))
+            self._relative("calls", first)
+            self._args.append(len(steps))
+        return "burnish_branch" if isinstance(step, Branch) else "burnish_while", begin
 
     def _enter(self, slot: Slot, offset: int = 0) -> None:
-        """Appends the address of ``slot``, ``offset`` bytes on. That of parameters and state is final."""
+        """Appends the address of ``slot``, ``offset`` bytes on. That of parameters and state never changes."""
         offset += slot.offset
         if slot.memory == "size" and self.executable.dims[slot.index] in self._uses:
             self._uses[self.executable.dims[slot.index]].append(len(self._args))
             self._args.append(0)
             return
         if slot.memory in ("param", "state"):
-            base = self.params if slot.memory == "param" else self.state + self.executable.state_offsets[slot.index]
-            self._args.append(base + offset)
+            first = self.executable.state_offsets[slot.index] if slot.memory == "state" else 0
+            self._relative(slot.memory, first + offset)
             return
         placed = bool(self.executable.buffers) and slot.memory == "arena"  # its place depends on dimensions
         self._patch(self._first_io[slot.memory] + (0 if placed else slot.index), slot.index if placed else -1, offset)
@@ -139,12 +156,12 @@ class StepTables:
         else:
             self._args.append(extent)
 
-    def _repeat(self, step: Repeat) -> tuple[int, int]:
+    def _repeat(self, step: Repeat) -> tuple[str, int]:
         """The arguments of ``burnish_repeat``, behind those of the calls that it makes."""
         moved: list[tuple[int, Pointer, int]] = []  # which argument, by which pointer, bytes behind it
         first = len(self._repeated)
         for call in step.all_calls:
-            self._repeated.append((self.entry(call.kernel), len(self._args)))
+            self._repeated.append((call.kernel, len(self._args)))
             for slot in call.args:
                 if slot.memory == "repeat":
                     moved.append((len(self._args), step.pointers[slot.index], slot.offset))
@@ -154,14 +171,14 @@ class StepTables:
         begin = len(self._args)
         self._enter_extent(step.count)
         self._args.append(len(step.once))
-        self._to_repeated.append((len(self._args), first))
+        self._to_repeated.append(len(self._args))
         even, every = len(step.once) + len(step.calls), len(step.all_calls)
-        self._args += [0, even, even if step.odd else len(step.once), every, len(moved)]
+        self._relative("calls", first)
+        self._args += [even, even if step.odd else len(step.once), every, len(moved)]
         for argument, pointer, offset in moved:
-            self._to_args.append((len(self._args), argument))
-            self._args.append(0)
+            self._relative("args", argument)
             for slot in pointer.slots:
                 self._enter(slot, offset)
             self._enter_extent(pointer.stride)
             self._args += [int(pointer.before is not None), int(pointer.backwards)]
-        return self.entry("burnish_repeat"), begin
+        return "burnish_repeat", begin
