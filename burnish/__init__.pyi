@@ -7,6 +7,7 @@ from burnish import torch as torch
 from burnish import train as train
 from burnish.array import nd as nd
 from burnish.array import sym as sym
+from burnish.clib.export import export_c as export_c
 from burnish.driver.api import compile as compile
 from burnish.driver.loading import load as load
 from burnish.driver.paged import compile_paged as compile_paged

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 import burnish as bn
 from burnish.cli.compile_options import CompileOptions
-from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_json
+from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_answer, print_json
 from burnish.cli.rewriting import rewriting_text
 from burnish.errors import ModelError
 from burnish.loops.size_text import extent_text
@@ -92,6 +92,22 @@ def recorded_kernels(module: bn.Module) -> tuple[int, int]:
     """Kernel calls whose recipe came from records, and all."""
     calls = module.executable.info.get("kernels", ())
     return sum(bool(call.get("recorded")) for call in calls), len(calls)
+
+
+def export(model: Path, folder: Path, name: str | None, variant: str | None, options: CompileOptions) -> None:
+    """Writes the C library of a compiled file, or of an ONNX file that is compiled first."""
+    check_input(model, "model")
+    if model.suffix == ".bn":
+        options.without_compiling(model)
+        files = bn.export_c(model, folder, name, variant=variant)
+    else:
+        files = bn.export_c(compiled(model, options), folder, name, variant=variant)
+    sizes = {role: path.stat().st_size for role, path in files.items()}
+    lines = [f"{role:8} {path}: {sizes[role] / 1e6:.2f} MB" for role, path in files.items()]
+    if "shared" not in files:
+        lines.append("no shared library: neither ld.lld nor an ld for this machine is installed")
+    found = {role: {"path": str(path), "bytes": sizes[role]} for role, path in files.items()}
+    print_answer(options.as_json, {"files": found}, *lines)
 
 
 def inspect(model: Path, options: CompileOptions) -> None:

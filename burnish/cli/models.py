@@ -118,3 +118,23 @@ def inspect(model: Model, options: CompileOptions) -> None:
     from burnish.cli import compiling
 
     compiling.inspect(model, options)
+
+
+def export(
+    model: Model,
+    options: CompileOptions,
+    c: Annotated[Path, typer.Option("--c", metavar="FOLDER", help="The folder of the C library.", show_default=False)],
+    name: Annotated[
+        str | None, typer.Option(help="What all symbols of the library begin with. Default: the folder's name.")
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Of a .bn file with code for several CPUs: which.", show_default=False)
+    ] = None,
+) -> None:
+    """Write a C library of a model: an archive, a shared library, a C header and a C++ wrapper.
+
+    A program that links it needs neither Python nor LLVM. A .bn file may be of another CPU than this one.
+    """
+    from burnish.cli import compiling
+
+    compiling.export(model, c, name, variant, options)

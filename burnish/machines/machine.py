@@ -69,14 +69,34 @@ class Warps:
 
 
 @dataclass(frozen=True)
+class CpuCheck:
+    """LLVM IR of ``i1 @{p}_able()``, whether a program's CPU runs some code, and machine code that it calls by name:
+    ``{p}_NAME``, where ``{p}`` is whatever the program's symbols begin with.
+    """
+
+    text: str
+    code: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def unchecked(features: Collection[str]) -> CpuCheck:
+    """Nothing is asked of the CPU."""
+    del features
+    return CpuCheck("define internal i1 @{p}_able() nounwind {\n  ret i1 true\n}\n")
+
+
+@dataclass(frozen=True)
 class System:
     """Linux on the machine: system call numbers by name, and the LLVM intrinsic that tells a core it is spinning.
-    ``features``: LLVM's, as +a,+b, that every such system has beyond what LLVM takes for granted.
+    ``features``: LLVM's, as +a,+b, that every such system has beyond what LLVM takes for granted. ``emulation``: GNU's
+    linkers' name of it; ``elf_flags``: in the head of its objects. ``check``: of the CPU that a program runs on.
     """
 
     calls: Mapping[str, int]
     pause: str
     features: str = ""
+    emulation: str = ""
+    elf_flags: int = 0
+    check: Callable[[Collection[str]], CpuCheck] = unchecked
 
 
 @dataclass(frozen=True, eq=False)

@@ -337,6 +337,11 @@ class Module(CompiledBase):
             return
         artifact.save(replace(self.executable, state=now) if self.executable.states else self.executable, path, key)
 
+    def current_executable(self) -> Executable:
+        """The executable with the state as it is now."""
+        with self._lock:
+            return replace(self.executable, state=self._state_bytes.copy())
+
     def close(self) -> None:
         """Frees parameters, state and code, unless copies share them; waits for calls of other threads. Later calls
         raise ClosedError. Raises InputError in the middle of a call of the same thread.
