@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,22 @@ def test_the_shared_library_shows_its_own_functions_alone(tmp_path: Path) -> Non
     loaded.net_error.restype = ctypes.c_char_p
     assert [loaded.net_error(code).decode() for code in CODES] == [words for _, words in CODES.values()]
     assert loaded.net_error(99) == b"unknown code" and loaded.net_create(-1, None) == 1
+
+
+def test_code_that_holds_addresses_of_its_own(tmp_path: Path) -> None:
+    """Kernels that are reached through a table of addresses, as compilers write for jumps."""
+    module = bn.compile(dense())
+    code = module.executable.code
+    at = len(code.data) + -len(code.data) % 16
+    jump = b"\xff\x25\x02\x00\x00\x00\x90\x90"  # jmp [rip + 2], and padding up to the address
+    if code.machine != "x86_64":
+        pytest.skip("machine code of x86-64")
+    (name, entry), *others = code.symbols.items()
+    data = code.data.ljust(at, b"\0") + jump + bytes(8)
+    table = Image(code.machine, data, {name: at, **dict(others)}, ((at + 8, entry),))
+    twin = bn.Module(replace(module.executable, code=table))
+    program = Program(twin, tmp_path)
+    check(program, [[rows(5)]], module, rounds=3)
 
 
 def test_contexts_of_two_threads_at_once(tmp_path: Path) -> None:
