@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.codegen.grid import compile_grid
 from burnish.codegen.gridcode import GridCode
@@ -247,7 +248,7 @@ def main() -> None:
         torch: Any = require("torch", extra="torch")
         rows = run(args.folder, args.data, args.only)
         if args.json:
-            args.json.write_text(json.dumps({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
+            args.json.write_text(stored({"device": torch.cuda.get_device_name(), "rows": rows}, indent=1))
         print(shown(rows))
 
 

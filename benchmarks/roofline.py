@@ -12,7 +12,6 @@ on this machine; `reached` its share of the kernel's median time, in a profile o
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,6 +21,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.driver.compilation import compile_kernels, import_graph, make_module
 from burnish.driver.stages import KernelStage
@@ -170,7 +170,7 @@ def main() -> None:
         kernels = [asdict(k) | {"reached": round(k.reached, 3)} for k in found[: given.rows]]
         reports.append(summary(name, found) | {"kernels": kernels})
     if given.json:
-        print(json.dumps({"threads": given.threads, "models": reports}, indent=1))
+        print(stored({"threads": given.threads, "models": reports}, indent=1))
 
 
 if __name__ == "__main__":
