@@ -15,7 +15,8 @@ from typing import Any
 from burnish.machines.target import host
 
 LIBRARIES = (
-    "numpy", "llvmlite", "numba", "onnx", "onnxruntime", "openvino", "torch", "xgboost", "xgboost-cpu", "lightgbm", "torch_geometric",
+    "numpy", "llvmlite", "numba", "onnx", "onnxruntime", "openvino", "torch", "xgboost", "xgboost-cpu", "lightgbm",
+    "torch_geometric",
 )  # fmt: skip
 
 
