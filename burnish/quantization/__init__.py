@@ -1,1 +1,1 @@
-"""Quantization: a float model and data → layers in integers where these are faster and near enough, as standard ONNX."""
+"""Quantization: a float model and data → its layers in integers where these are faster and near enough, as ONNX."""

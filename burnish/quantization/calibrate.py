@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from burnish.errors import DataError
-from burnish.frontend.onnx.export.quantized import QuantizedWeight, Quantizer
+from burnish.frontend.onnx.export.quantized import AffineQuantizer, QuantizedWeight
 
 BINS = 2048
 LEVELS = 128  # of magnitudes in the distribution that entropy compares with
@@ -120,13 +120,13 @@ def observe(
     return found
 
 
-def quantizer_of(low: float, high: float, dtype: str) -> Quantizer:
+def quantizer_of(low: float, high: float, dtype: str) -> AffineQuantizer:
     """The quantizer whose integers reach from ``low`` to ``high``, with 0 as one of them."""
     least, most = BYTES[dtype]
     if dtype == "int8":
-        return Quantizer(np.float32(max(max(-low, high) / most, LEAST_SCALE)), np.array(0, np.int8))
+        return AffineQuantizer(np.float32(max(max(-low, high) / most, LEAST_SCALE)), np.array(0, np.int8))
     scale = np.float32(max((high - low) / (most - least), LEAST_SCALE))
-    return Quantizer(scale, np.array(np.clip(np.rint(-low / scale), least, most), np.uint8))
+    return AffineQuantizer(scale, np.array(np.clip(np.rint(-low / scale), least, most), np.uint8))
 
 
 def quantized_weight(weight: np.ndarray, axis: int) -> QuantizedWeight:
@@ -160,7 +160,7 @@ def noise_of(value: np.ndarray, weight: QuantizedWeight) -> float:
     return float(np.vdot(error, error)) / power if power else 0.0
 
 
-def activation_noise(observed: Observed, quantizer: Quantizer) -> float:
+def activation_noise(observed: Observed, quantizer: AffineQuantizer) -> float:
     """Noise of a quantized activation: the mean square of rounding over that of the values."""
     power = observed.mean_square
     return float(quantizer.scale) ** 2 / 12 / power if power else 0.0

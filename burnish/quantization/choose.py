@@ -15,7 +15,7 @@ from burnish.frontend.onnx.export.quantized import Quantizers, to_qdq
 from burnish.graph.graph import Graph
 from burnish.measure.comparison import Comparison, time_in_turns
 from burnish.measure.samples import module_inputs
-from burnish.quantization.layers import Layer, Network, alone, signature
+from burnish.quantization.layers import LayeredGraph, QuantizableLayer, alone, signature
 
 LAYER_SECONDS = 0.5  # of the comparison of a layer
 MODEL_SECONDS = 10.0  # and of the whole model
@@ -36,11 +36,11 @@ class Timing:
 class LayerTimes:
     """Comparisons of layers with their float selves; layers of the same shapes are compared once."""
 
-    def __init__(self, network: Network, timing: Timing) -> None:
+    def __init__(self, network: LayeredGraph, timing: Timing) -> None:
         self._network, self._timing = network, timing
         self._known: dict[str, Comparison] = {}
 
-    def compare(self, layer: Layer, quantizers: Quantizers) -> Comparison:
+    def compare(self, layer: QuantizableLayer, quantizers: Quantizers) -> Comparison:
         """The layer's time as ``quantizers`` have it, over that in floats; both begin and end as in the network: with
         bytes where a quantized neighbour gives or takes them.
         """
@@ -68,7 +68,7 @@ class LayerTimes:
 
 
 def quantized_alone(
-    graph: Graph, layer: Layer, quantizers: Quantizers, inner: Sequence[str], gives: bool
+    graph: Graph, layer: QuantizableLayer, quantizers: Quantizers, inner: Sequence[str], gives: bool
 ) -> onnx.ModelProto:
     """A quantized layer as a model, which takes the integers of ``inner`` operands, and gives its result's if so."""
     part = alone(graph, layer)
@@ -84,7 +84,10 @@ def quantized_alone(
         value.type.tensor_type.elem_type = _element_type(own[name].zero)
     if gives:
         quantizer = quantizers.activations[layer.result]
-        parameters = {f"{layer.result}.own_scale": np.asarray(quantizer.scale), f"{layer.result}.own_zero": quantizer.zero}
+        parameters = {
+            f"{layer.result}.own_scale": np.asarray(quantizer.scale),
+            f"{layer.result}.own_zero": quantizer.zero,
+        }
         proto.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in parameters.items())
         whole = f"{layer.result}.integers"
         proto.node.append(onnx.helper.make_node("QuantizeLinear", [layer.result, *parameters], [whole]))
@@ -106,7 +109,9 @@ def relative_error(found: Sequence[Sequence[np.ndarray]], expected: Sequence[Seq
     for mine, right in zip(zip(*found, strict=True), zip(*expected, strict=True), strict=True):
         if not np.issubdtype(right[0].dtype, np.floating):
             continue
-        error = math.sqrt(sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in zip(mine, right, strict=True)))
+        error = math.sqrt(
+            sum(float(np.square(a.astype(np.float64) - b).sum()) for a, b in zip(mine, right, strict=True))
+        )
         norm = math.sqrt(sum(float(np.square(b.astype(np.float64)).sum()) for b in right))
         share = error / norm if norm else (0.0 if not error else math.inf)
         worst = max(worst, share if math.isfinite(share) else math.inf)
@@ -114,8 +119,8 @@ def relative_error(found: Sequence[Sequence[np.ndarray]], expected: Sequence[Seq
 
 
 def within_error(
-    ranked: Sequence[Layer], error_of: Callable[[Sequence[Layer]], float], allowed: float
-) -> tuple[list[Layer], float]:
+    ranked: Sequence[QuantizableLayer], error_of: Callable[[Sequence[QuantizableLayer]], float], allowed: float
+) -> tuple[list[QuantizableLayer], float]:
     """The layers, without as many of the first of ``ranked`` as must go for the error to be allowed, and their error.
 
     The number is found by halving: leaving out more is taken to err less.
@@ -134,7 +139,9 @@ def within_error(
     return [*ranked[high:]], best
 
 
-def restricted(quantizers: Quantizers, network: Network, layers: Sequence[Layer], activations: bool) -> Quantizers:
+def restricted(
+    quantizers: Quantizers, network: LayeredGraph, layers: Sequence[QuantizableLayer], activations: bool
+) -> Quantizers:
     """The quantizers of some of the layers."""
     tensors, readers = network.quantized_tensors(layers, activations)
     kept = {layer.key for layer in layers}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from burnish.graph.graph import Graph, Node
-from burnish.quantization.layers import Network
+from burnish.quantization.layers import LayeredGraph
 
 MOST_ROUNDS = 20
 SETTLED = 1e-3  # a round that scales no channel by more ends them
@@ -17,7 +17,7 @@ SETTLED = 1e-3  # a round that scales no channel by more ends them
 
 def equalized(graph: Graph) -> tuple[Graph, int]:
     """A prepared graph with equalized weights, and the number of pairs of layers that this is about."""
-    network = Network(graph)
+    network = LayeredGraph(graph)
     readers = [name for node in graph.nodes for name in node.inputs]
     pairs = [
         pair
@@ -34,7 +34,7 @@ def equalized(graph: Graph) -> tuple[Graph, int]:
     return graph.with_nodes(graph.nodes, constants=same), len(pairs)
 
 
-def _pair(network: Network, first: Node) -> tuple[Node, list[str], Node] | None:
+def _pair(network: LayeredGraph, first: Node) -> tuple[Node, list[str], Node] | None:
     """A layer, the biases behind it, and the layer that alone reads its result; None where there is no such."""
     graph, biases = network.graph, [*first.inputs[2:]]
     if first.op == "conv2d" and not _is_plain(graph, first):

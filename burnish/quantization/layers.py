@@ -17,7 +17,7 @@ POOLS = ("max_pool2d", "avg_pool2d", "reduce_mean", "concat")
 
 
 @dataclass(frozen=True)
-class Layer:
+class QuantizableLayer:
     """A convolution or product. ``result``: the tensor behind its bias and its limits, which is quantized next."""
 
     node: Node
@@ -55,7 +55,7 @@ def _with_bias(new: Rewrite, node: Node) -> Sequence[str] | None:
     return new.replace(node, "conv2d", *before.inputs, vector, **before.attrs)
 
 
-class Network:
+class LayeredGraph:
     """A prepared graph and its layers."""
 
     def __init__(self, graph: Graph) -> None:
@@ -63,11 +63,11 @@ class Network:
         self.producers, self.consumers = graph.producers(), graph.consumers()
 
     @cached_property
-    def layers(self) -> list[Layer]:
+    def layers(self) -> list[QuantizableLayer]:
         """Products of float32 numbers: with constant weights, and matrix products of two computed tensors."""
         return [*self._layers()]
 
-    def _layers(self) -> Iterator[Layer]:
+    def _layers(self) -> Iterator[QuantizableLayer]:
         for node in self.graph.nodes:
             if node.op not in ("conv2d", "matmul"):
                 continue
@@ -81,7 +81,7 @@ class Network:
                 continue
             if constant and node.op == "matmul" and (len(w.shape) != 2 or node.attrs.get("transpose_b")):
                 continue
-            yield Layer(node, self._behind(node), constant)
+            yield QuantizableLayer(node, self._behind(node), constant)
 
     def _behind(self, node: Node) -> str:
         """The tensor behind a product's bias and limits, as far as only these read what is before them."""
@@ -98,7 +98,9 @@ class Network:
         readers = self.consumers[name]
         return readers[0] if len(readers) == 1 and name not in self.graph.outputs else None
 
-    def quantized_tensors(self, layers: Iterable[Layer], activations: bool) -> tuple[dict[str, str], frozenset[str]]:
+    def quantized_tensors(
+        self, layers: Iterable[QuantizableLayer], activations: bool
+    ) -> tuple[dict[str, str], frozenset[str]]:
         """The tensors that are quantized if ``layers`` are, each with the tensor whose scale it has; and the results of
         nodes that read the dequantized values.
 
@@ -140,7 +142,7 @@ class Network:
         return node is not None and node.op == "add"
 
 
-def alone(graph: Graph, layer: Layer) -> Graph:
+def alone(graph: Graph, layer: QuantizableLayer) -> Graph:
     """A layer with its bias and limits, from its operands to its result."""
     nodes, wanted = [], {layer.result}
     for node in reversed(graph.nodes):
@@ -154,7 +156,7 @@ def alone(graph: Graph, layer: Layer) -> Graph:
     return replace(graph, inputs=tuple(read), states={}, limits={}).with_nodes(nodes[::-1], outputs=(layer.result,))
 
 
-def signature(graph: Graph, layer: Layer) -> str:
+def signature(graph: Graph, layer: QuantizableLayer) -> str:
     """A text that layers of the same shapes, attributes and surroundings have in common."""
     part = alone(graph, layer)
     names: dict[str, str] = {}

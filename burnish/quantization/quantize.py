@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
-from burnish.base.arguments import check_count, check_flag, check_number, refusal, typed
+from burnish.base.arguments import check_flag, check_number, refusal, typed
 from burnish.driver.api import compile as compile_model
 from burnish.driver.checks import check_common, check_model
 from burnish.driver.importing import import_model
 from burnish.driver.torch_module import TorchModule
 from burnish.errors import DataError, ModelError, ParameterError
-from burnish.fitting.data import bound, source
-from burnish.frontend.onnx.export.quantized import Quantizers, to_qdq
+from burnish.fitting.data import Loader, bound, source
+from burnish.frontend.onnx.export.quantized import QDQ_OPSET, Quantizers, to_qdq
 from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.graph import Graph
 from burnish.machines.target import host
@@ -41,7 +41,7 @@ from burnish.quantization.choose import (
     within_error,
 )
 from burnish.quantization.equalize import equalized
-from burnish.quantization.layers import Layer, Network, prepared
+from burnish.quantization.layers import LayeredGraph, QuantizableLayer, prepared
 from burnish.quantization.report import LayerChoice, QuantizationReport
 from burnish.runtime.module import Module
 from burnish.runtime.steps import TensorSpec
@@ -133,8 +133,8 @@ def quantize(
 
     ``model`` is an ONNX file or ``ModelProto``, a :class:`Graph`, or an ``nn.Module`` with ``example_inputs``.
     ``calibration_data``: inputs, as ``burnish.fit`` takes data, without labels: arrays of rows by name, the path of an
-    .npz file, or an iterable of batches of the model's own size. The last quarter of the batches is held out: on it the
-    error is found, ``|quantized - float| / |float|`` of each output over all of these batches.
+    .npz file, or an iterable (a list, a DataLoader) of batches of the model's own size. The last quarter of the batches
+    is held out: on it the error is found, ``|quantized - float| / |float|`` of each output over all of these batches.
 
     Activations and weights have 8 bits (weights a scale for each output channel), or, with ``activations=None``,
     weights of matrix products alone have 8 or 4, and a scale for every ``block`` elements. The range of an activation
@@ -183,8 +183,8 @@ def _batches(data: Any, graph: Graph) -> list[dict[str, np.ndarray]]:
     specs = [TensorSpec(name, graph.types[name].shape, graph.types[name].dtype) for name in graph.inputs]
     if isinstance(data, np.ndarray):
         data = (data,)
-    elif isinstance(data, Iterable) and not isinstance(data, (str, Mapping)) and iter(data) is data:
-        data = [*data]  # an iterator is read once
+    elif isinstance(data, list) or (isinstance(data, Iterable) and iter(data) is data):
+        data = Loader([*data])  # an iterator is read once
     given = source(data, specs, shuffle=False)
     found = [bound(batch, specs) for batch in given.epoch(0)]
     whole = [b for b in found if all(a.shape == tuple(s.shape) for a, s in zip(b, specs, strict=True))]
@@ -205,7 +205,7 @@ class _Work:
         self.graph, ready, self.pairs = graph, prepared(graph), 0
         if options.equalize and self.activations:
             ready, self.pairs = equalized(ready)
-        self.network = Network(ready)
+        self.network = LayeredGraph(ready)
         self.reasons: dict[str, str] = {}
         self.ratios: dict[str, float] = {}
         self.noises: dict[str, float] = {}
@@ -230,10 +230,14 @@ class _Work:
                 gain = self._gain(model)
                 ratio = gain.ratio
                 if not self._wins(gain):
-                    why = f"the model takes {gain.ratio:.2f} ({gain.low:.2f} to {gain.high:.2f}) of the float one's time"
+                    why = (
+                        f"the model takes {gain.ratio:.2f} ({gain.low:.2f} to {gain.high:.2f}) of the float one's time"
+                    )
                     fallback, layers = f"{why}, which is not surely less", []
         elif not fallback:
-            fallback = "no layer is faster and near enough in integers" if self.options.measure else "no layer is near enough"
+            fallback = (
+                "no layer is faster and near enough in integers" if self.options.measure else "no layer is near enough"
+            )
         if not layers:
             model, error = to_qdq(prepared(self.graph), Quantizers()), 0.0
         kept = {layer.key for layer in layers}
@@ -243,13 +247,13 @@ class _Work:
         report = QuantizationReport(rows, error, self.options.error, ratio, fallback, self.pairs, counts, sizes)
         return model, report
 
-    def _row(self, layer: Layer, kept: set[str], fallback: str) -> LayerChoice:
+    def _row(self, layer: QuantizableLayer, kept: set[str], fallback: str) -> LayerChoice:
         quantized = layer.key in kept
         reason = "" if quantized else self.reasons.get(layer.key, fallback)
         ratio, noise = self.ratios.get(layer.key, math.nan), self.noises.get(layer.key, math.nan)
         return LayerChoice(layer.name, layer.node.op, quantized, reason, ratio, noise)
 
-    def _is_candidate(self, layer: Layer) -> bool:
+    def _is_candidate(self, layer: QuantizableLayer) -> bool:
         if self.activations:
             return True
         if layer.node.op == "matmul" and layer.constant:
@@ -258,7 +262,7 @@ class _Work:
         self.reasons[layer.key] = f"{kind}: weights alone are quantized of matrix products"
         return False
 
-    def _calibrated(self, layers: Sequence[Layer]) -> Quantizers:
+    def _calibrated(self, layers: Sequence[QuantizableLayer]) -> Quantizers:
         """Quantizers of all layers, and the noise of each layer."""
         graph = self.network.graph
         tensors, readers = self.network.quantized_tensors(layers, self.activations)
@@ -284,12 +288,12 @@ class _Work:
             self.noises[layer.key] = noise
         return Quantizers(found, weights, readers)
 
-    def _weight(self, layer: Layer, value: np.ndarray) -> Any:
+    def _weight(self, layer: QuantizableLayer, value: np.ndarray) -> Any:
         if not self.activations:
             return blocked_weight(value, self.options.weights, self.options.block)
         return quantized_weight(value, 0 if layer.node.op == "conv2d" else 1)
 
-    def _faster(self, layers: Sequence[Layer]) -> list[Layer]:
+    def _faster(self, layers: Sequence[QuantizableLayer]) -> list[QuantizableLayer]:
         """The layers that are faster in integers; of weights alone, that are not slower."""
         times, kept = LayerTimes(self.network, self.timing), []
         for layer in layers:
@@ -298,14 +302,16 @@ class _Work:
             if self._wins(found):
                 kept.append(layer)
             else:
-                self.reasons[layer.key] = f"takes {found.ratio:.2f} ({found.low:.2f} to {found.high:.2f}) of its float time"
+                self.reasons[layer.key] = (
+                    f"takes {found.ratio:.2f} ({found.low:.2f} to {found.high:.2f}) of its float time"
+                )
         return kept
 
     def _wins(self, found: Comparison) -> bool:
         """Whether integers are faster; weights alone, which take less memory, must not be slower."""
         return found.second_wins if self.activations else found.outcome == "ok" and found.low <= 1.0
 
-    def _near(self, layers: Sequence[Layer]) -> tuple[list[Layer], float]:
+    def _near(self, layers: Sequence[QuantizableLayer]) -> tuple[list[QuantizableLayer], float]:
         """As many layers as the error allows, those of most noise left out first."""
         ranked = sorted(layers, key=lambda layer: -self.noises[layer.key])
         kept, error = within_error(ranked, self._error, self.options.error)
@@ -313,11 +319,11 @@ class _Work:
             self.reasons[layer.key] = f"with it the outputs err by more than {self.options.error:g}"
         return kept, error
 
-    def _error(self, layers: Sequence[Layer]) -> float:
+    def _error(self, layers: Sequence[QuantizableLayer]) -> float:
         module = self.timing.compiled(self._model(layers))
         return relative_error([_answers(module, batch) for batch in self.unseen], self.expected)
 
-    def _model(self, layers: Sequence[Layer]) -> onnx.ModelProto:
+    def _model(self, layers: Sequence[QuantizableLayer]) -> onnx.ModelProto:
         return to_qdq(self.network.graph, restricted(self.quantizers, self.network, layers, self.activations))
 
     def _gain(self, model: onnx.ModelProto) -> Comparison:
@@ -334,10 +340,16 @@ def _constant_bytes(model: onnx.ModelProto) -> int:
     return sum(len(t.raw_data) or onnx.numpy_helper.to_array(t).nbytes for t in model.graph.initializer)
 
 
-OPTIONS = tuple(each.name for each in fields(Quantization))
-
-
 def check_file_name(path: Path) -> None:
     """Raises ParameterError for the name of a file that other runtimes would not take as ONNX."""
     if path.suffix != ".onnx":
         raise ParameterError(f"--output: found '{path}'; allowed: a name that ends with .onnx")
+
+
+def is_quantized(path: Path) -> bool:
+    """Whether a file is a model that :meth:`QuantizedModel.save` has written."""
+    try:
+        model = onnx.load(str(path))
+    except Exception:  # of a file that is no model
+        return False
+    return bool(model.producer_name == "burnish" and model.opset_import[0].version == QDQ_OPSET)

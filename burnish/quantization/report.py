@@ -52,8 +52,8 @@ class QuantizationReport:
             lines.append(f"nothing is quantized: {self.fallback}")
         else:
             lines.append(
-                f"error {self.error:.2g} of the outputs' norm ({decibels(self.error):.1f} dB), allowed {self.allowed:g}, "
-                f"on {self.batches[1]} batches"
+                f"error {self.error:.2g} of the outputs' norm ({decibels(self.error):.1f} dB), "
+                f"allowed {self.allowed:g}, on {self.batches[1]} batches"
             )
         if math.isfinite(self.ratio):
             lines.append(f"time {self.ratio:.2f} of the float model's")

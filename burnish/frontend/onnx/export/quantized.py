@@ -1,4 +1,4 @@
-"""Quantized export: QuantizeLinear and DequantizeLinear (QDQ) put into the model that a Graph of floats is written as."""
+"""Quantized export: QuantizeLinear and DequantizeLinear (QDQ) in the model that a Graph of floats is written as."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ QDQ_OPSET, QDQ_IR_VERSION = 21, 10  # the first with int4 and blocks; the format
 
 
 @dataclass(frozen=True)
-class Quantizer:
+class AffineQuantizer:
     """The integers of a tensor: ``round(x / scale) + zero`` in the dtype of ``zero``."""
 
     scale: np.float32
@@ -51,7 +51,7 @@ class Quantizers:
     ``readers``: results of nodes that read the dequantized values of those activations; others read the floats.
     """
 
-    activations: Mapping[str, Quantizer] = field(default_factory=dict)
+    activations: Mapping[str, AffineQuantizer] = field(default_factory=dict)
     weights: Mapping[str, QuantizedWeight] = field(default_factory=dict)
     readers: frozenset[str] = frozenset()
 
