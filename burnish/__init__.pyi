@@ -18,6 +18,7 @@ from burnish.graph.graph import Graph as Graph
 from burnish.machines.target import Target as Target
 from burnish.parallel.programs.parallel_plan import Plan as Plan
 from burnish.parallel.simulate.search import PlanObjective as PlanObjective
+from burnish.quantization.quantize import quantize as quantize
 from burnish.rewrite.search.objective import RewriteObjective as RewriteObjective
 from burnish.runtime.callable import CompiledModel as CompiledModel
 from burnish.runtime.module import Module as Module

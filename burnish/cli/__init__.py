@@ -32,6 +32,7 @@ COMMANDS: Mapping[str, str | CommandGroup] = {
         "Plan memory, parallel execution or paging of a model before it runs.",
         {name: f"planning:{name}" for name in ("memory", "devices", "paging")},
     ),
+    "quantize": "quantizing:quantize",
     "train": "train:train",
     "boost": CommandGroup(
         "Train boosted trees on files, predict with them, look into them.",
