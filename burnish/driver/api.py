@@ -380,8 +380,8 @@ def tuned(
             )  # fmt: skip
             graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
         result = tune_model(
-            graph_at(graph, hints(graph.dims)) if opened else graph, tune, records, target=machine, threads=threads, exact=exact, cache_dir=cache_dir, progress=progress,
-            watch=watch, devices=devices,
+            graph_at(graph, hints(graph.dims)) if opened else graph, tune, records, target=machine, threads=threads,
+            exact=exact, cache_dir=cache_dir, progress=progress, watch=watch, devices=devices,
         )  # fmt: skip
         if rewrite and chosen.module.rewrites is not None:
             result.module.note(rewrites=chosen.module.rewrites)

@@ -130,7 +130,7 @@ def described(path: str | Path, key: bytes | None = None) -> list[dict[str, Any]
 
 
 def executables(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> list[Executable]:
-    """All that :func:`parts` took apart, in order. Raises what :func:`artifact.consistent` makes an ArtifactError of."""
+    """All that :func:`parts` took apart, in order. Raises as :func:`artifact.assembled`."""
     return [_executable(variant, sections) for variant in header["variants"]]
 
 
