@@ -45,7 +45,10 @@ def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
     size = output.stat().st_size
     if options.as_json:
         inputs, outputs = (
-            [{"name": s.name, "kind": s.kind, "dtype": s.dtype, "shape": s.shape} for s in specs]
+            [
+                {"name": s.name, "kind": getattr(s, "kind", "tensor"), "dtype": s.dtype, "shape": _extents(s)}
+                for s in specs
+            ]
             for specs in (module.inputs, module.outputs)
         )
         print_json({"output": str(output), "bytes": size, "segments": True, "inputs": inputs, "outputs": outputs})
@@ -55,6 +58,10 @@ def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
             print(f"{role:6}  {spec}")
     why = f"; segments run in Python: {module.in_python}" if module.in_python else ""
     print(f"{output}: {size / 1e6:.1f} MB; compiled at its calls, for the sizes and values that they bring{why}")
+
+
+def _extents(spec: Any) -> list[Any] | None:
+    return None if spec.shape is None else list(map(extent_text, spec.shape))
 
 
 def facts(module: bn.Module) -> dict[str, Any]:

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 from burnish.base import dump
 from burnish.base.arguments import check_flag, refusal
 from burnish.base.garbage import rarely_collected
-from burnish.driver.assembly import make_module
 from burnish.driver.checks import algorithms_are_measured, check_common, check_model
-from burnish.driver.compilation import Progress, compile_kernels
+from burnish.driver.compilation import Progress
 from burnish.driver.importing import import_model, open_extents
+from burnish.driver.module_by_size import ModuleBySize, compile_by_size, compile_one, needs_sizes
 from burnish.driver.nested import PythonStep
 from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
@@ -29,6 +29,7 @@ from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.graph.specialize import graph_at
 from burnish.graph.weights import HALVES, store_weights
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
@@ -38,6 +39,7 @@ from burnish.runtime.callable import CompiledModel
 from burnish.runtime.devices import device_for, is_timed, usual_threads
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
+from burnish.runtime.sized import hints
 from burnish.train.step import Train, noted_indices, noted_labels, training_graph
 
 if TYPE_CHECKING:
@@ -170,13 +172,15 @@ def compile(
             if train is not None:
                 _check_train(train, weights)
                 train = replace(train, parameters=train.parameters or network.parameters)
-            made = compile(
+            made: CompiledModel = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
                 progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
                 memory_budget=memory_budget, choose=choose,
             )  # fmt: skip
             if isinstance(made, Module):
                 return made if train is not None else TorchModule.called_as(made, network.signature)
+            if isinstance(made, ModuleBySize):
+                return made if train is not None else made.called_as(network.signature)
             # The planners take a second to import, which no other compilation should wait for.
             from burnish.driver.paged import PagedBySize, PagedModule
 
@@ -271,25 +275,22 @@ def compile(
         if weights is not None:
             graph, stored = store_weights(optimize(found.graph, exact, machine), weights)
 
-        def plain() -> Module:
-            ready = stored is not None
-            compiled = compile_kernels(graph, machine, exact, cache_dir, progress, choices, ready)
-            if train is not None:
-                # The planners take a second to import, which no other compilation should wait for.
-                from burnish.driver.recompute import trained_within
-
-                return trained_within(compiled, train.memory_budget, choices, threads)
-            return make_module(compiled, threads)
-
+        how: dict[str, Any] = {
+            "exact": exact, "threads": threads, "cache_dir": cache_dir, "progress": progress, "choices": choices,
+            "optimized": stored is not None, "trains": train is not None,
+            "memory_budget": None if train is None else train.memory_budget,
+        }  # fmt: skip
         changed = rewrite and fuse and not (found.graph.dims or found.graph.states or stored) and not _device(machine)
         try:
             if changed:
-                made = rewrite_model(
+                made: Module | ModuleBySize = rewrite_model(
                     found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                     progress=progress, choices=choices, objective=_objective(rewrite),
                 ).module  # fmt: skip
+            elif needs_sizes(graph, machine):
+                made = compile_by_size(graph, machine, **how)
             else:
-                made = plain()
+                made = compile_one(graph, machine, **how)
         except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
             counts = bool(found.graph.counts)  # which parts of the model may do with once they are numbers
             if train is not None or isinstance(model, Graph) or not fuse:
@@ -311,7 +312,7 @@ def compile(
             parts = {"weights": stored.weights, "elements": stored.elements}
             made.note(stored={"dtype": weights, **parts, "error": stored.error})
         _kept(made, threads, found.assumed)
-        if not (found.assumed and sized):
+        if not (found.assumed and sized) or isinstance(made, ModuleBySize):
             return made
         return OpenModule.of(
             made, lambda: compile_segments(
@@ -364,7 +365,8 @@ def tuned(
             _check_train(train, None)
             step = training_graph(found.graph, train, found.weights)
             graph, rewrite = replace(step, states={}), False
-        if graph.dims and devices is None and not machine.is_host:
+        opened = needs_sizes(graph, machine)
+        if graph.dims and devices is None and not (machine.is_host or opened):
             named = ", ".join(f"'{d}'" for d in graph.dims)
             raise ParameterError(f"tune: found open dimensions {named}; allowed on another device: numbers")
         if graph.states:
@@ -378,18 +380,20 @@ def tuned(
             )  # fmt: skip
             graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
         result = tune_model(
-            graph, tune, records, target=machine, threads=threads, exact=exact, cache_dir=cache_dir, progress=progress,
-            watch=watch, devices=devices,
+            graph_at(graph, hints(graph.dims)) if opened else graph, tune, records, target=machine, threads=threads,
+            exact=exact, cache_dir=cache_dir, progress=progress, watch=watch, devices=devices,
         )  # fmt: skip
         if rewrite and chosen.module.rewrites is not None:
             result.module.note(rewrites=chosen.module.rewrites)
-        if train is not None and step is not None:
-            from burnish.driver.recompute import trained_within
-
+        if step is not None or opened:
             choices = read_choices(graph, records, machine, threads) if result.gain.second_wins else DEFAULTS
-            compiled = compile_kernels(step, machine, exact, cache_dir, progress, choices)
-            module = trained_within(compiled, train.memory_budget, choices, threads)
-            if labels := noted_labels(found.graph, train):
+            how: dict[str, Any] = {
+                "exact": exact, "threads": threads, "cache_dir": cache_dir, "progress": progress, "choices": choices,
+                "trains": train is not None, "memory_budget": None if train is None else train.memory_budget,
+            }  # fmt: skip
+            whole = graph if step is None else step
+            module: Module | ModuleBySize = (compile_by_size if opened else compile_one)(whole, machine, **how)
+            if train is not None and (labels := noted_labels(found.graph, train)):
                 module.note(labels=labels)
             result = replace(result, module=module)
         if limits := noted_indices(found.graph):
@@ -439,7 +443,7 @@ def _check_unused(kind: str, **unused: Any) -> None:
             raise refusal(argument, found, f"{not found} for {kind}" if isinstance(found, bool) else f"None for {kind}")
 
 
-def _kept(module: Module, threads: int | None, assumed: Mapping[str, str]) -> Module:
+def _kept(module: Module | ModuleBySize, threads: int | None, assumed: Mapping[str, str]) -> Module | ModuleBySize:
     """The module with what its artifact shall remember: threads that were asked for, and extents that were assumed."""
     if threads is not None:
         module.note(threads=int(threads))

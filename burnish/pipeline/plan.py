@@ -37,6 +37,7 @@ from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
+from burnish.pipeline.bundles import bundle_groups
 from burnish.pipeline.joined import join_groups
 from burnish.pipeline.kernel import KernelConfig
 
@@ -126,6 +127,12 @@ def plan_kernels(
     aligned = max(grid.aligned, 1) if grid else 1
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
+    if grid is not None and fused:
+        planned = KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
+        plain = {*layouts, *pieces, *views}
+        groups = bundle_groups(
+            graph, groups, lambda g: planned.computes(g) and plain.isdisjoint((*g.inputs, *g.outputs))
+        )
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
     return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
 

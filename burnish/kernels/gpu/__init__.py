@@ -3,6 +3,7 @@
 from typing import Any
 
 from burnish.kernels.gpu.attention import ATTENTION
+from burnish.kernels.gpu.bundle import BUNDLE
 from burnish.kernels.gpu.elements import ELEMENTS
 from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
@@ -30,6 +31,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     ROWS,
     SHARED_ROWS,
     ELEMENTS,
+    BUNDLE,
     TRANSFORMED_PRODUCT,
     LAUNCHES,
 )
