@@ -14,7 +14,7 @@ from burnish.graph.costs import product_in_parts
 from burnish.graph.estimates import Estimate, estimates, packing_seconds, window_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
 from burnish.machines.target import Target
-from burnish.ops import infer
+from burnish.ops import OPERATORS, infer
 from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
 from burnish.ops.convolution import band, band_depth
 from burnish.ops.polyphase import transform_phases
@@ -147,6 +147,25 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found if e.steady]
 
 
+def suits_rows(graph: Graph, node: Node, lanes: int) -> bool:
+    """Whether a convolution in groups that fill no vectors has only element-wise nodes between graph input and output.
+
+    It is then faster on rows than a conversion to blocks and back.
+    """
+    outputs, depth = graph.types[node.inputs[1]].shape[:2]
+    groups = graph.types[node.inputs[0]].shape[1] // depth
+    small = depth < lanes or outputs // groups % lanes != 0
+    if node.inputs[0] not in graph.inputs or groups == 1 or not small:
+        return False
+    consumers, value = graph.consumers(), node.outputs[0]
+    while value not in graph.outputs or consumers[value]:
+        readers = consumers[value]
+        if len(readers) != 1 or OPERATORS[readers[0].op].traits.layout_affinity:
+            return False
+        value = readers[0].outputs[0]
+    return True
+
+
 def _band_block(graph: Graph, node: Node, target: Target) -> int:
     """Output channels of a block of a banded convolution, where groups do not fit vectors; 0 for other nodes.
 
@@ -160,7 +179,7 @@ def _band_block(graph: Graph, node: Node, target: Target) -> int:
     per_group = outputs // groups
     if graph.types[node.inputs[0]].dtype != "float32" or per_group % target.lanes == 0 or outputs < target.lanes:
         return 0
-    if target.lanes % (4 * per_group) == 0:
+    if target.lanes % (4 * per_group) == 0 or suits_rows(graph, node, target.lanes):
         return 0
 
     def work(block: int) -> tuple[int, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from burnish.graph.algorithms import TRANSFORMS
+from burnish.graph.algorithms import TRANSFORMS, suits_rows
 from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
@@ -149,26 +149,8 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
         return False
     channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major
     if when == "dense":
-        return channels == graph.types[node.inputs[1]].shape[1] or _stands_alone(graph, node)
+        return channels == graph.types[node.inputs[1]].shape[1] or suits_rows(graph, node, lanes)
     return when == "always" or (when == "ragged" and channels % lanes != 0)
-
-
-def _stands_alone(graph: Graph, node: Node) -> bool:
-    """Whether a depthwise convolution has nothing but element-wise nodes between a graph input and a graph output.
-
-    It is then faster on rows than a conversion to blocks and back.
-    """
-    if graph.types[node.inputs[1]].shape[1] != 1 or node.inputs[0] not in graph.inputs:
-        return False
-    if graph.types[node.inputs[0]].shape[1] != graph.types[node.inputs[1]].shape[0]:
-        return False
-    consumers, value = graph.consumers(), node.outputs[0]
-    while value not in graph.outputs or consumers[value]:
-        readers = consumers[value]
-        if len(readers) != 1 or _affinity(readers[0]):
-            return False
-        value = readers[0].outputs[0]
-    return True
 
 
 def separate_outputs(

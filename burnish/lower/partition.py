@@ -65,6 +65,8 @@ class _Partition:
                     return self._inside(whole, ranges)
                 ends = ((0, low), (low, high), (high, s.extent))
                 return seq(*(self._piece(s, begin, end, ranges) for begin, end in ends if begin < end))
+        if s.kind == "parallel" and not is_size(s.extent) and _main_range(s, ranges) != (0, s.extent):
+            return self._inside(self._whole(s, ranges) or s, ranges)
         if s.kind == "parallel" and is_size(s.extent):
             return self._inside(versions_inside(s, ranges) or s, ranges)
         return self._inside(s, ranges)
