@@ -97,7 +97,8 @@ class Machine:
 
     ``decoupled``: the units of a machine that run at the same time, and wait for each other by tokens; programs for
     its ``compile`` have gone through its ``passes``, and through the lowering of virtual threads, which inserts tokens.
-    ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``offloads``: it is driven by a
+    ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``channels_last``: those of images
+    that are stored with their channels next to each other, as its products take them. ``offloads``: it is driven by a
     CPU, which runs what none of its own templates takes. ``config``: what its templates know of it beyond this.
     ``warps``: how the threads of its grid go on, if it has one.
 
@@ -126,6 +127,7 @@ class Machine:
     passes: tuple[Callable[[Any], Any], ...] = ()
     decoupled: Decoupled | None = None
     blocked: tuple[str, ...] = ("float32",)
+    channels_last: tuple[str, ...] = ()
     offloads: bool = False
     config: Any = None
     warps: Warps = Warps(1, {}, 0)

@@ -94,6 +94,11 @@ class Target:
         return self.machine.dialect.element_bytes // 4
 
     @property
+    def channels_last(self) -> tuple[str, ...]:
+        """Dtypes of images that its kernels want channels last."""
+        return self.machine.channels_last
+
+    @property
     def multiply_bytes(self) -> int:
         """Bytes of the vectors two of which are multiplied and added in a cycle: of some cores, half a register."""
         return min(self.vector_bytes, self.core.multiply_bytes or self.vector_bytes)

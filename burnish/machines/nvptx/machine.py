@@ -75,6 +75,7 @@ NVPTX = Machine(
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
     intrinsics=(*WARP_INTRINSICS, EXP_DIFFERENCE, EXP2_DIFFERENCE, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
+    channels_last=("float16", "bfloat16", "int8"),
     warps=Warps(WARP, REDUCE, RESERVED),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )
