@@ -15,7 +15,9 @@ from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads, substitute, transform
 
 Values = dict[str, Expr]
-MOST_FILLING = 1.1  # times the blocks of the depth that would hold all of it, because each value of its outer axes ends one
+MOST_FILLING = (
+    1.1  # times the blocks of the depth that would hold all of it, because each value of its outer axes ends one
+)
 
 
 def expanded(e: Expr, stages: Mapping[str, Tensor]) -> Expr:
@@ -109,7 +111,9 @@ class ContractionForm:
     @property
     def _last_is_nearest(self) -> bool:
         """Whether both factors have neighbours along the last of the reduced axes next to each other."""
-        return bool(self.reduced) and all(_nearest(f, self.reduced) is self.reduced[-1] for f in (self.left, self.right))
+        return bool(self.reduced) and all(
+            _nearest(f, self.reduced) is self.reduced[-1] for f in (self.left, self.right)
+        )
 
     @property
     def is_plain(self) -> bool:
