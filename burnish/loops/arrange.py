@@ -53,8 +53,8 @@ def in_memory_order(
 
 
 def with_rows(inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-    """A sum of products over pixels as one over rows: tensors whose dimensions but the last are those of the output have
-    one in their place, so that neighbours in memory are neighbours of a matrix. Others are as they were::
+    """A sum of products over pixels as one over rows: tensors whose dimensions but the last are those of the output
+    have one in their place, so that neighbours in memory are neighbours of a matrix. Others are as they were::
 
         y[n, h, w, oc] = sum(x[n, h, w, ic] * weight[oc, ic])   ->   y[row, oc] = sum(x[row, ic] * weight[oc, ic])
     """

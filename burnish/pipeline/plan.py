@@ -15,6 +15,7 @@ from burnish.base import dump
 from burnish.graph.aggregation import block_aggregations
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
+from burnish.graph.channels import pad_channels
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Fusion, Group, fuse, renamed_everywhere
@@ -124,7 +125,7 @@ def plan_kernels(
     (lanes, dtypes), driver = image_blocks(target), target.driver
     own = offloaded(reference, target, fused)
     graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
-    graph = choose_algorithms(graph, driver, exact, decide)
+    graph = pad_channels(choose_algorithms(graph, driver, exact, decide), driver)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, dtypes)), lanes)
     graph = block_aggregations(graph, driver)
     found = offload(graph, grouped(graph, lanes, fused), target)
