@@ -3,6 +3,7 @@
 from typing import Any
 
 from burnish.kernels.gpu.attention import ATTENTION
+from burnish.kernels.gpu.columns import COLUMNS
 from burnish.kernels.gpu.elements import ELEMENTS
 from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
@@ -27,6 +28,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     PRODUCT,
     VECTOR_PRODUCT,
     TF32_PRODUCT,
+    COLUMNS,
     ROWS,
     SHARED_ROWS,
     ELEMENTS,
