@@ -39,7 +39,7 @@ from burnish.kernels.constants import split_constants
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
 from burnish.kernels.templates import is_general, templates
-from burnish.loops.arrange import factor_orders, in_memory_order, with_rows
+from burnish.loops.arrange import factor_orders, in_memory_order, with_digits, with_rows
 from burnish.loops.evaluate import evaluate
 from burnish.loops.expr import DTYPES
 from burnish.loops.layout import Layout
@@ -340,7 +340,7 @@ def _in_memory_order(
         if fresh not in constants:
             constants[fresh] = order.pack(constants[values[name]])
         values[name] = fresh
-    inputs, outputs = with_rows(*in_memory_order(inputs, outputs, orders, between=False))
+    inputs, outputs = with_rows(*with_digits(*in_memory_order(inputs, outputs, orders, between=False)))
     return inputs, outputs, {name: own for name, own in layouts.items() if not own.permutation}
 
 

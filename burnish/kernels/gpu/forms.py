@@ -11,27 +11,13 @@ from burnish.kernels.task import KernelTask
 from burnish.loops.contraction import Contraction, contraction
 from burnish.loops.expr import FLOATS, Axis, Cast, Const, Expr, Load, Reduce, Var, all_of, select
 from burnish.loops.simplify import simplify
-from burnish.loops.tensor import Tensor
-from burnish.loops.traverse import loads, substitute, transform
+from burnish.loops.tensor import Tensor, expanded
+from burnish.loops.traverse import loads, substitute
 
 Values = dict[str, Expr]
 MOST_FILLING = (
     1.1  # times the blocks of the depth that would hold all of it, because each value of its outer axes ends one
 )
-
-
-def expanded(e: Expr, stages: Mapping[str, Tensor]) -> Expr:
-    """``e`` with every load of one of ``stages`` replaced by what that computes there."""
-
-    def inlined(part: Expr) -> Expr:
-        if not isinstance(part, Load) or part.buffer.name not in stages:
-            return part
-        stage = stages[part.buffer.name]
-        assert stage.body is not None
-        values = {axis.name: index for axis, index in zip(stage.axes, part.indices, strict=True)}
-        return expanded(substitute(stage.body, values), stages)
-
-    return transform(e, inlined, lambda part: not part.buffers.isdisjoint(stages))
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from burnish.kernels.gpu.product import FEWEST, output_store
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast
-from burnish.loops.program import MOST_BLOCKS, Alloc, LoopProgram, Stmt, seq
+from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.machines.nvptx.mma import CORES, DOT, DOT_COLUMNS, FRAGMENT, HALVES, SIDE, WARP, depth_of, row_elements
 from burnish.machines.target import Target
@@ -38,9 +38,7 @@ def product_form(task: KernelTask, target: Target, floats: bool = False) -> Cont
     intrinsics = target.machine.named_intrinsics
     if DOT[left].name not in intrinsics or not DOT[left].needs <= target.features:
         return None
-    batch, rows, columns, depth = found.sizes
-    worth = min(rows, columns, depth) >= FEWEST
-    return found if worth and max(batch, -(-rows // TILES_M[0])) <= MOST_BLOCKS["blockIdx.y"] else None
+    return found if min(found.sizes[1:]) >= FEWEST else None
 
 
 def best_tile(
