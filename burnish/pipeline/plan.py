@@ -41,7 +41,7 @@ from burnish.kernels.template import Template
 from burnish.kernels.templates import is_general, templates
 from burnish.loops.arrange import factor_orders, in_memory_order, with_digits, with_rows
 from burnish.loops.evaluate import evaluate
-from burnish.loops.expr import DTYPES
+from burnish.loops.expr import DTYPES, ITEM_BYTES
 from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
@@ -78,8 +78,8 @@ class KernelPlan:
     computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
     lie in their outputs, ``views`` where slices without copies lie in what they are cut from. ``repeated``: it is the
     body of rounds, in which what is packed stays as it is.
-    ``exact``: algorithms that change rounding were not considered. ``permuted``: layouts that permute dimensions are
-    resolved in kernel tasks.
+    ``exact``: algorithms that change rounding were not considered. ``channels_last``: dtypes of images that are
+    stored so, whose layouts kernel tasks do not know: their tensors have the dimensions in the order of memory.
     """
 
     reference: Graph
@@ -90,7 +90,7 @@ class KernelPlan:
     views: Mapping[str, Place]
     exact: bool = False
     repeated: bool = False
-    permuted: bool = False
+    channels_last: tuple[str, ...] = ()
 
     @cached_property
     def _containers(self) -> frozenset[str]:
@@ -139,8 +139,8 @@ def plan_kernels(
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
-    permuted = bool(target.channels_last)
-    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, permuted=permuted)
+    own = target.channels_last
+    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=own)
 
 
 def within(made: KernelPlan, prefix: str) -> KernelPlan:
@@ -174,7 +174,7 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
 
     def general_in(found: Sequence[Group]) -> Callable[[Group], bool]:
         layouts = choose_layouts(graph, found, *image_blocks(target))
-        made = KernelPlan(graph, graph, tuple(found), layouts, {}, {}, permuted=bool(target.channels_last))
+        made = KernelPlan(graph, graph, tuple(found), layouts, {}, {}, channels_last=target.channels_last)
         return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], target.driver)
 
     general = general_in(groups)
@@ -331,17 +331,26 @@ def _in_memory_order(
     """A task's tensors with those that are stored in another order of dimensions in that order, and the layouts of the
     rest. Constant factors of products are stored as their products read them, under names of their own.
     """
-    if not made.permuted or not any(own.permutation for own in layouts.values()):
+    if not made.channels_last:
         return inputs, outputs, layouts
+    images = any(own.permutation for own in layouts.values())
     inputs, outputs = in_memory_order(inputs, outputs, layouts)
-    orders = factor_orders(outputs, {t.name for t in inputs if values[t.name] in constants})
+    factors = [t for t in inputs if t.dtype in made.channels_last and values[t.name] in constants]
+    orders = factor_orders(outputs, {t.name for t in factors if images or not _runs_well(t)})
     for name, order in orders.items():
         fresh = f"{values[name]}@{order}"
         if fresh not in constants:
             constants[fresh] = order.pack(constants[values[name]])
         values[name] = fresh
-    inputs, outputs = with_rows(*with_digits(*in_memory_order(inputs, outputs, orders, between=False)))
+    inputs, outputs = in_memory_order(inputs, outputs, orders, between=False)
+    if images:
+        inputs, outputs = with_rows(*with_digits(inputs, outputs))
     return inputs, outputs, {name: own for name, own in layouts.items() if not own.permutation}
+
+
+def _runs_well(factor: Tensor) -> bool:
+    """Whether a matrix may be copied by columns, as halves in whole pieces of 16 bytes may."""
+    return ITEM_BYTES[factor.dtype] == 2 and factor.shape[-1] % 8 == 0
 
 
 def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:

@@ -101,8 +101,8 @@ def _divide_loop(
 ) -> tuple[str, set[str], list[BufferAccess], dict[str, int]] | None:
     """A loop that is read as quotient and remainder by a size only, as two: its name, theirs, and what follows.
 
-    Its extent is a multiple of the size: two loops fused, of which the inner one's extent is not a number. Or it is, and
-    quotient or remainder are parts of a sum that is divided once more, as in ``(i * 8 + lane // 4) // 7``.
+    Its extent is a multiple of the size: two loops fused, of which the inner one's extent is not a number. Or it is,
+    and quotient or remainder are parts of a sum that is divided once more, as in ``(i * 8 + lane // 4) // 7``.
     """
     values: dict[Expr, Expr]
     for name, extent in loops.items():

@@ -1,7 +1,7 @@
 """Products on tensor cores: tiles fetched ahead into shared memory, fragments multiplied by warps, sums in registers.
 
 Halves and bytes are multiplied exactly, and summed in float32 or int32. Products of float32 lose digits there (19 bits
-of each factor count), and are such a kernel only where a search is asked for and rounding may change.
+of each factor count), and are such a kernel only where the target's precision allows it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ STAGES = (2, 3, 4)
 PANEL = 64  # columns that a warp computes at a time
 
 
-def product_form(task: KernelTask, target: Target, floats: bool = False) -> ContractionForm | None:
+def product_form(task: KernelTask, target: Target) -> ContractionForm | None:
     """A product whose stored factors are of one type that tensor cores multiply."""
     found = product(task)
     if found is None:
         return None
     left, right = narrow(found.left).dtype, narrow(found.right).dtype
     known = left == right and left in CORES and CORES[left][1] == found.anchor.dtype
-    if not known or (left == "float32") != floats:
+    if not known or (left == "float32" and left not in target.rounded):
         return None
     intrinsics = target.machine.named_intrinsics
     if DOT[left].name not in intrinsics or not DOT[left].needs <= target.features:
@@ -181,6 +181,3 @@ def output(t: Fragments) -> Stmt:
 
 
 TENSOR_PRODUCT = Template("tensor_product", product_form, _space, _schedule)
-TF32_PRODUCT = Template(
-    "tf32_product", lambda task, target: product_form(task, target, floats=True), _space, _schedule, searched=True
-)
