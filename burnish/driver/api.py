@@ -69,6 +69,7 @@ class CompileArguments(TypedDict, total=False):
     train: Train | None
     fuse: bool
     choose: str | None
+    precision: str | None
 
 
 @overload
@@ -106,6 +107,7 @@ def compile(
     train: Train | None = None,
     fuse: bool = True,
     choose: str | None = None,
+    precision: str | None = None,
 ) -> CompiledModel:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a network of PyTorch, a
     :class:`Graph`, or boosted trees.
@@ -145,6 +147,9 @@ def compile(
     ``choose``: how the algorithm of a convolution is chosen, "predicted" by a model of the machine or "measured", where
     predictions are close, by timing both once here, for at most three seconds a model; what was found is kept in the
     cache. None: the environment variable ``BURNISH_CHOOSE``, or else "predicted".
+    ``precision``: what products and convolutions may round. "tf32", on GPUs, takes float32 to tensor cores, where 19
+    bits of each factor count, as PyTorch's convolutions do by default; with "strict" all count. None: as the target
+    says, such as "cuda:sm_90a,tf32", else strict. The module's ``repr`` and ``info`` name it.
     ``memory_budget``: main memory for a call's tensors, weights among them, in bytes or as in "200MB"; what does not
     fit moves to a file and back as ``burnish.compile_paged``, which says more, plans it. The budget of a step of
     training is ``Train(memory_budget=)``.
@@ -165,6 +170,8 @@ def compile(
     tensor([0., 2.])
     """
     with dump.compilation(), rarely_collected():
+        if precision is not None:
+            target = _with_precision(target, precision)
         if is_network(model):
             check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
             _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
@@ -319,6 +326,17 @@ def compile(
                 again(), machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix, ahead=False
             ), open_extents(found),
         )  # fmt: skip
+
+
+def _with_precision(target: str | Target | Sequence[str | Target], precision: str) -> Any:
+    """The target, or each of several, with a precision. Raises ParameterError for one that it does not have."""
+    if isinstance(target, Sequence) and not isinstance(target, str):
+        return [_with_precision(each, precision) for each in target]
+    machine = find_target(target)
+    if not isinstance(precision, str) or precision not in machine.machine.precisions:
+        allowed = " or ".join(map(repr, machine.machine.precisions))
+        raise refusal("precision", precision, f"{allowed} for target '{machine.name}', or None")
+    return machine.with_precision(precision)
 
 
 def tuned(

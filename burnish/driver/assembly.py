@@ -41,6 +41,7 @@ from burnish.graph.structures import relied_on
 from burnish.loops.layout import Layout, layout
 from burnish.loops.size_text import extent_text
 from burnish.loops.sizes import dims_of, greatest, hinted, is_size, least
+from burnish.machines.machine import STRICT
 from burnish.machines.target import Target
 from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
@@ -134,6 +135,7 @@ def assemble(made: Compilation) -> Executable:
             "domains": plain_domains(domains),
             **({STRUCTURES: structures} if structures else {}),
             **({"driven_by": driver} if made.target.machine.offloads else {}),
+            **({"precision": made.target.precision} if made.target.precision != STRICT else {}),
             "live": list(live_bytes(at_hint, memory.in_place)),
         },
         buffers=intervals if symbolic else (),

@@ -129,7 +129,7 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     algorithms that round about as the definition does are considered: such weights are trained, by gradients that
     thousands of steps add up.
     """
-    if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32":
+    if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32" or "float32" in target.rounded:
         return []
     constant = node.inputs[1] in graph.constants
     if node.op == "matmul":

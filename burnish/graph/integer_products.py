@@ -35,7 +35,7 @@ RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of 
 
 def multiply_integers(graph: Graph, target: Target) -> Graph:
     """``graph`` with dequantized operands of products in bytes, where ``target`` multiplies bytes fast."""
-    if not target.driver.has(target.driver.machine.dialect.dots_bytes):
+    if not target.driver.multiplies_bytes:
         return graph
     return rewrite(graph, _rule)
 

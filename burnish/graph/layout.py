@@ -11,15 +11,28 @@ from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted
+from burnish.machines.target import Target
 from burnish.ops import OPERATORS, is_opaque
 
 BLOCKED = ("float32",)  # dtypes of images in blocks that CPUs compute with
 CONVOLUTION = 4.0  # affinity from which on images are worth a conversion of their own
 
 
+CHANNELS_LAST = layout("ACDB")
+
+
 def blocked(lanes: int) -> Layout:
-    """NCHW with the channels in blocks of one vector."""
-    return layout(f"ABCD{lanes}b")
+    """NCHW with the channels in blocks of one vector; of one element, channels last."""
+    return layout(f"ABCD{lanes}b") if lanes > 1 else CHANNELS_LAST
+
+
+def image_blocks(target: Target) -> tuple[int, tuple[str, ...]]:
+    """Channels of a block of images for a target's kernels, and the dtypes of images that are stored so; blocks of one
+    are channels last, on machines that want this of some.
+    """
+    if target.channels_last:
+        return 1, target.channels_last
+    return target.lanes, target.machine.blocked if target.lanes > 1 else ()
 
 
 def choose_layouts(
@@ -32,7 +45,7 @@ def choose_layouts(
     block. Graph inputs and outputs are row-major: that is their contract. So are operands and results of opaque
     operators.
     """
-    if lanes == 1:  # blocks of one are row-major
+    if not dtypes:
         return {}
     fixed = {*graph.inputs, *graph.outputs, *graph.constants, *weights_of(graph, groups)}
     for node in graph.nodes:
@@ -94,7 +107,7 @@ def _affinity(node: Node) -> float:
 
 def separate_inputs(graph: Graph, lanes: int, dtypes: Collection[str] = BLOCKED) -> Graph:
     """Gives a graph input that convolutions read a copy of its own, which may be stored in blocks."""
-    if lanes == 1:
+    if not dtypes:
         return graph
     types = dict(graph.types)
     copies: list[Node] = []
@@ -143,8 +156,10 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
 
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache. One
     on matrix tiles copies its input in any case, and transposes likewise. One of bytes that has stayed one is for an
-    accelerator, which reads whole blocks.
+    accelerator, which reads whole blocks. Products of a machine that stores channels last want them so.
     """
+    if lanes == 1:
+        return _stands_alone(graph, node)
     if graph.types[node.inputs[0]].dtype == "int8":
         return False
     channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major

@@ -13,6 +13,8 @@ from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.scopes import MemoryScope
 from burnish.machines.unit import MatrixUnit
 
+STRICT = "strict"  # the precision of products whose factors count with all their bits
+
 
 @dataclass(frozen=True)
 class Core:
@@ -117,9 +119,11 @@ class Machine:
 
     ``decoupled``: the units of a machine that run at the same time, and wait for each other by tokens; programs for
     its ``compile`` have gone through its ``passes``, and through the lowering of virtual threads, which inserts tokens.
-    ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``offloads``: it is driven by a
+    ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``channels_last``: those of images
+    that are stored with their channels next to each other, as its products take them. ``offloads``: it is driven by a
     CPU, which runs what none of its own templates takes. ``config``: what its templates know of it beyond this.
-    ``warps``: how the threads of its grid go on, if it has one.
+    ``warps``: how the threads of its grid go on, if it has one. ``precisions``: those that may be asked for, and the
+    dtypes whose products each rounds the factors of, to be as fast as those of narrower types.
 
     ``import_path``, as ``module:name``, is where worker processes import it; without one it is sent to them by its
     parts, whose functions must be those of modules.
@@ -146,6 +150,8 @@ class Machine:
     passes: tuple[Callable[[Any], Any], ...] = ()
     decoupled: Decoupled | None = None
     blocked: tuple[str, ...] = ("float32",)
+    channels_last: tuple[str, ...] = ()
+    precisions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {STRICT: ()})
     offloads: bool = False
     config: Any = None
     warps: Warps = Warps(1, {}, 0)

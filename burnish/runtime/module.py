@@ -367,7 +367,8 @@ class Module(CompiledBase):
     def _facts(self) -> list[str]:
         """Facts for ``repr``."""
         kernels = f"{len(self.executable.calls)} kernels, {self.threads} threads"
-        return [kernels, slow_text(self.slow)]
+        precision = self.executable.info.get("precision")
+        return [kernels, f"precision {precision}" if precision else "", slow_text(self.slow)]
 
     def _run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""

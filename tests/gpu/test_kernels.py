@@ -11,7 +11,7 @@ from burnish.codegen.gridcode import GridCode
 from burnish.codegen.ptxas import find_ptxas, resources
 from burnish.errors import ArtifactError, TargetError
 from burnish.machines.target import target
-from tests.gpu.cases import SM80, Case, check
+from tests.gpu.cases import SM80, TF32, Case, check
 
 WINDOW = {"pads": (1, 1, 1, 1), "strides": (1, 1)}
 CASES = {
@@ -50,7 +50,7 @@ CASES = {
     "halves": (Case("matmul", [(40, 50), (50, 36)], {}, ("float16", "float16")), "tensor_product"),
     "bfloats": (Case("matmul", [(32, 32), (32, 32)], {}, ("bfloat16", "bfloat16")), "tensor_product"),
     "bytes": (Case("matmul", [(33, 40), (40, 35)], {}, ("int8", "int8")), "tensor_product"),
-    "tf32": (Case("matmul", [(32, 16), (16, 32)], {}, template="tf32_product"), "tf32_product"),
+    "tf32": (Case("matmul", [(32, 16), (16, 32)], {}, template="tensor_product", machine=TF32), "tensor_product"),
 }
 ROUNDED = {"halves": 2e-3, "half_vector": 2e-3, "bfloats": 1e-2, "tf32": 4e-3}
 

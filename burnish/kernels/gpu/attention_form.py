@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
+from burnish.kernels.gpu.forms import FusedAxes, Values
 from burnish.kernels.task import KernelTask
 from burnish.loops.contraction import is_sum_of_products
 from burnish.loops.expr import (
@@ -36,7 +36,7 @@ from burnish.loops.layout import row_major
 from burnish.loops.linear import to_linear
 from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
-from burnish.loops.tensor import Tensor
+from burnish.loops.tensor import Tensor, expanded
 from burnish.loops.traverse import conjuncts, loads, substitute, transform
 
 HALF_FLOATS = ("float16", "bfloat16")

@@ -1,7 +1,7 @@
 """Products on tensor cores: tiles fetched ahead into shared memory, fragments multiplied by warps, sums in registers.
 
 Halves and bytes are multiplied exactly, and summed in float32 or int32. Products of float32 lose digits there (19 bits
-of each factor count), and are such a kernel only where a search is asked for and rounding may change.
+of each factor count), and are such a kernel only where the target's precision allows it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from burnish.kernels.gpu.product import FEWEST, output_store
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast
-from burnish.loops.program import MOST_BLOCKS, Alloc, LoopProgram, Stmt, seq
+from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.machines.nvptx.mma import CORES, DOT, DOT_COLUMNS, FRAGMENT, HALVES, SIDE, WARP, depth_of, row_elements
 from burnish.machines.target import Target
@@ -26,21 +26,19 @@ STAGES = (2, 3, 4)
 PANEL = 64  # columns that a warp computes at a time
 
 
-def product_form(task: KernelTask, target: Target, floats: bool = False) -> ContractionForm | None:
+def product_form(task: KernelTask, target: Target) -> ContractionForm | None:
     """A product whose stored factors are of one type that tensor cores multiply."""
     found = product(task)
     if found is None:
         return None
     left, right = narrow(found.left).dtype, narrow(found.right).dtype
     known = left == right and left in CORES and CORES[left][1] == found.anchor.dtype
-    if not known or (left == "float32") != floats:
+    if not known or (left == "float32" and left not in target.rounded):
         return None
     intrinsics = target.machine.named_intrinsics
     if DOT[left].name not in intrinsics or not DOT[left].needs <= target.features:
         return None
-    batch, rows, columns, depth = found.sizes
-    worth = min(rows, columns, depth) >= FEWEST
-    return found if worth and max(batch, -(-rows // TILES_M[0])) <= MOST_BLOCKS["blockIdx.y"] else None
+    return found if min(found.sizes[1:]) >= FEWEST else None
 
 
 def best_tile(
@@ -183,6 +181,3 @@ def output(t: Fragments) -> Stmt:
 
 
 TENSOR_PRODUCT = Template("tensor_product", product_form, _space, _schedule)
-TF32_PRODUCT = Template(
-    "tf32_product", lambda task, target: product_form(task, target, floats=True), _space, _schedule, searched=True
-)

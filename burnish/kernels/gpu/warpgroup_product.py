@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.kernels.gpu.forms import ContractionForm, narrow
+from burnish.kernels.gpu.forms import ContractionForm
 from burnish.kernels.gpu.nests import var
 from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, place_product, product_form
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Expr
-from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES
-from burnish.machines.nvptx.wgmma import DEPTH, FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
+from burnish.machines.nvptx.mma import FRAGMENT, ROW_BYTES
+from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -25,8 +25,7 @@ STAGE_BYTES = 226 << 10  # of all stages
 
 
 def _form(task: KernelTask, target: Target) -> ContractionForm | None:
-    found = product_form(task, target) if FEATURE in target.features else None
-    return found if found is not None and narrow(found.left).dtype in HALVES else None
+    return product_form(task, target) if FEATURE in target.features else None
 
 
 def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
@@ -71,7 +70,6 @@ class _Groups(Fragments):
     """
 
     def _divide(self) -> None:
-        self.core = DEPTH
         self.warps_m, self.warps_n = min(2, self.tile_m // ROWS), GROUP_WARPS
         self.own_m = self.tile_m // self.warps_m
         self.tiles = [("mt", self.own_m // ROWS), ("p", self.tile_n // PANEL)]

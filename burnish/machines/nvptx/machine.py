@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from burnish.machines.dialect import Dialect, LaunchGrid
-from burnish.machines.machine import Core, CpuModel, Machine, Rates, Warps
+from burnish.machines.machine import STRICT, Core, CpuModel, Machine, Rates, Warps
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, EXP_PRELUDE
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
@@ -75,6 +75,8 @@ NVPTX = Machine(
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
     intrinsics=(*WARP_INTRINSICS, EXP_DIFFERENCE, EXP2_DIFFERENCE, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
+    channels_last=("float16", "bfloat16", "int8", "uint8", "int32"),
+    precisions={STRICT: (), "tf32": ("float32",)},
     warps=Warps(WARP, REDUCE, RESERVED),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )
