@@ -8,14 +8,9 @@ import burnish
 
 FLOORS = (
     "errors", "base", "workers", "comm", "search", "loops", "machines", "schedule", "ops", "graph", "kernels",
-<<<<<<< HEAD
     "lower", "codegen", "memory", "runtime", "clib", "boost", "simulators", "boards", "measure", "frontend", "rewrite",
-    "pipeline", "tune", "train", "driver", "parallel", "torch", "array", "gnn", "fitting", "ahead", "cli", "__main__",
-=======
-    "lower", "codegen", "memory", "runtime", "boost", "simulators", "boards", "measure", "frontend", "rewrite",
     "pipeline", "tune", "train", "driver", "parallel", "torch", "array", "gnn", "fitting", "quantization",
     "ahead", "cli", "__main__",
->>>>>>> h2
 )  # fmt: skip
 WALLS = {  # rooms within a package, each of which imports only from those before it
     "parallel": ("model", "simulate", "programs"),

@@ -159,7 +159,7 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
     accelerator, which reads whole blocks. Products of a machine that stores channels last want them so.
     """
     if lanes == 1:
-        return _stands_alone(graph, node)
+        return suits_rows(graph, node, 2)
     if graph.types[node.inputs[0]].dtype == "int8":
         return False
     channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major
