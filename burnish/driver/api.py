@@ -139,7 +139,8 @@ def compile(
     updates the parameters, which are its ``state``, and returns the loss. Trained are, unless ``train`` names them, the
     parameters of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX
     model the initializers of several floating-point numbers that are no running statistics. See docs/training.md.
-    ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
+    ``target``: "cpu", "cuda" (the GPU of this machine, as is "cpu" for a network whose example inputs lie on one),
+    another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
     (``examples/toy``); substitutions, which are measured on this machine, are not looked for there. Several CPUs, such
     as ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-cortex-a53"], make one artifact with code for each, of which
     ``load`` takes the one that uses most of what the CPU there has and the system allows.
@@ -170,6 +171,7 @@ def compile(
     tensor([0., 2.])
     """
     with dump.compilation(), rarely_collected():
+        target = _placed(target, example_inputs)
         if precision is not None:
             target = _with_precision(target, precision)
         if is_network(model):
@@ -326,6 +328,27 @@ def compile(
                 again(), machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix, ahead=False
             ), open_extents(found),
         )  # fmt: skip
+
+
+def _placed(target: Any, example_inputs: Any) -> Any:
+    """The target, of which "cuda" is the GPU of this machine, as is "cpu" for example inputs that lie on one. Raises
+    TargetError without a GPU.
+    """
+    there = isinstance(target, str) and target == "cpu" and _on_gpu(example_inputs)
+    if not there and not (isinstance(target, str) and target == "cuda"):
+        return target
+    from burnish.runtime.gpu.driver import gpu_target  # the driver's package, which CPUs do without
+
+    return gpu_target()
+
+
+def _on_gpu(value: Any) -> bool:
+    """Whether a tensor lies on a GPU, or one in tuples, lists and dicts."""
+    if isinstance(value, Mapping):
+        return any(map(_on_gpu, value.values()))
+    if isinstance(value, (tuple, list)):
+        return any(map(_on_gpu, value))
+    return bool(getattr(value, "is_cuda", False))
 
 
 def _with_precision(target: str | Target | Sequence[str | Target], precision: str) -> Any:

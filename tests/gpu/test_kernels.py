@@ -125,5 +125,5 @@ def test_what_ptxas_reports_is_read() -> None:
 
 def test_targets_are_known_by_name() -> None:
     assert target("cuda:sm_80").kind == "gpu" and target("cuda:sm_90a").cpu == "sm_90a"
-    with pytest.raises(TargetError, match=r"'cuda:sm_12' is unknown; known: cpu, .*cuda:sm_80, cuda:sm_90a"):
+    with pytest.raises(TargetError, match=r"'cuda:sm_12' is unknown; known: cpu, .*cuda:sm_80, .*cuda:sm_90a"):
         target("cuda:sm_12")

@@ -17,7 +17,18 @@ from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast
 from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
-from burnish.machines.nvptx.mma import CORES, DOT, DOT_COLUMNS, FRAGMENT, HALVES, SIDE, WARP, depth_of, row_elements
+from burnish.machines.nvptx.mma import (
+    CORES,
+    DOT,
+    DOT_COLUMNS,
+    FRAGMENT,
+    HALVES,
+    ROW_BYTES,
+    SIDE,
+    WARP,
+    depth_of,
+    row_elements,
+)
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
@@ -65,7 +76,6 @@ def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleS
 
 def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> warps -> threads -> depth in blocks -> [fetch] -> instructions``, then the output."""
-    del target
     t = Fragments(task, form, int(choice["tile_m"]), int(choice["tile_n"]))
     s = Schedule(t.program(), intrinsics=(*DOT.values(), *DOT_COLUMNS.values()), scopes=(FRAGMENT,))
     out, acc = place_product(s, form, t)
@@ -75,7 +85,8 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     s.unroll(f"{acc}.ks")
     finish_thread(s, out, acc, "jhe", form.columns.extent % t.tile_n == 0)
     s.tensorize(f"{acc}.j", (DOT_COLUMNS if t.columns else DOT)[t.left.buffer.dtype])
-    s.pipeline(f"{acc}.ko", int(choice["stages"]))
+    fitting = target.shared_bytes // ((t.tile_m + t.tile_n) * ROW_BYTES)
+    s.pipeline(f"{acc}.ko", min(int(choice["stages"]), fitting))
     return s
 
 
