@@ -82,3 +82,47 @@ def _product_flops(task: KernelTask) -> float:
         if isinstance(t.body, Reduce) and is_sum_of_products(t):
             found += 2.0 * prod(t.shape) * prod(a.extent for a in t.body.axes)
     return found
+
+
+NAMES = ("gpt", "bert", "resnet18")
+
+
+def training_steps(name: str, layers: int, precision: str | None) -> LaunchTotals:
+    """Totals of a step of training on an H100: a GPT of 768 and a BERT of 768 with so many layers, by AdamW, 16 times
+    512 and 64 times 128 tokens; ResNet-18 by SGD, 64 images.
+    """
+    import torch
+
+    import burnish as bn
+    from benchmarks import networks
+    from benchmarks.architectures.trained import Gpt
+    from burnish.driver.compilation import compile_kernels
+    from burnish.frontend.torch.export import import_torch
+    from burnish.machines.target import target
+    from burnish.train.step import training_graph
+
+    torch.manual_seed(0)
+    if name == "gpt":
+        net, x = Gpt(8192, 512, 768, layers, 12), torch.zeros(16, 512, dtype=torch.int64)
+    elif name == "bert":
+        encoder = (networks.EncoderLayer(768, 12, 3072) for _ in range(layers))
+        net, x = torch.nn.Sequential(*encoder, torch.nn.Linear(768, 2)), torch.zeros(64, 128, 768)
+    else:
+        net, x = networks.resnet18(), torch.zeros(64, 3, 224, 224)
+    found = import_torch(net.train(), (x,), training=True)
+    optimizer = bn.SGD(0.1, momentum=0.9) if name == "resnet18" else bn.AdamW(1e-3)
+    recipe = bn.Train(optimizer=optimizer, precision=precision, parameters=tuple(found.parameters))
+    noted: dict[str, KernelWork] = {}
+    step = training_graph(found.graph, recipe)
+    return totals(compile_kernels(step, target("cuda:sm_90a"), make=counted(noted)), noted)
+
+
+def main() -> None:
+    """Prints a table of steps of training."""
+    for name in NAMES:
+        for precision in ("bfloat16", None):
+            print(name, precision or "float32", training_steps(name, 4, precision), flush=True)
+
+
+if __name__ == "__main__":
+    main()

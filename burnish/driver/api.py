@@ -172,21 +172,21 @@ def compile(
             if train is not None:
                 _check_train(train, weights)
                 train = replace(train, parameters=train.parameters or network.parameters)
-            made: CompiledModel = compile(
+            whole: CompiledModel = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
                 progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
                 memory_budget=memory_budget, choose=choose,
             )  # fmt: skip
-            if isinstance(made, Module):
-                return made if train is not None else TorchModule.called_as(made, network.signature)
-            if isinstance(made, ModuleBySize):
-                return made if train is not None else made.called_as(network.signature)
+            if isinstance(whole, Module):
+                return whole if train is not None else TorchModule.called_as(whole, network.signature)
+            if isinstance(whole, ModuleBySize):
+                return whole if train is not None else whole.called_as(network.signature)
             # The planners take a second to import, which no other compilation should wait for.
             from burnish.driver.paged import PagedBySize, PagedModule
 
-            assert isinstance(made, (PagedModule, PagedBySize))
-            made.call = TorchCall(network.signature, len(made.outputs))
-            return made
+            assert isinstance(whole, (PagedModule, PagedBySize))
+            whole.call = TorchCall(network.signature, len(whole.outputs))
+            return whole
         if isinstance(target, Sequence) and not isinstance(target, str):
             _check_unused("several targets", tune=tune, memory_budget=memory_budget)
             one = partial(
@@ -391,8 +391,8 @@ def tuned(
                 "exact": exact, "threads": threads, "cache_dir": cache_dir, "progress": progress, "choices": choices,
                 "trains": train is not None, "memory_budget": None if train is None else train.memory_budget,
             }  # fmt: skip
-            whole = graph if step is None else step
-            module: Module | ModuleBySize = (compile_by_size if opened else compile_one)(whole, machine, **how)
+            compiler: Callable[..., Module | ModuleBySize] = compile_by_size if opened else compile_one
+            module = compiler(graph if step is None else step, machine, **how)
             if train is not None and (labels := noted_labels(found.graph, train)):
                 module.note(labels=labels)
             result = replace(result, module=module)

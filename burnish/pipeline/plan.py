@@ -26,6 +26,7 @@ from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
 from burnish.graph.rewrite import renamed_tensors
+from burnish.graph.scale_gradients import sum_columns
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
@@ -113,7 +114,9 @@ def plan_kernels(
     """
     lanes, blocks, driver = target.lanes, target.machine.blocked, target.driver
     own = offloaded(reference, target, fused)
-    graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
+    grid = target.machine.dialect.grid
+    graph = reference if grid is None else sum_columns(reference)
+    graph = multiply_bytes(graph, driver, lambda node: node.outputs in own)
     graph = choose_algorithms(graph, driver, exact, decide)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
     graph = block_aggregations(graph, driver)
@@ -123,7 +126,6 @@ def plan_kernels(
     graph, groups = separate_outputs(graph, found, lanes, blocks)
     groups = with_views_apart(graph, groups, target)
     layouts = choose_layouts(graph, groups, lanes, blocks)
-    grid = target.machine.dialect.grid
     aligned = max(grid.aligned, 1) if grid else 1
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
