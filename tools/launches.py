@@ -98,6 +98,7 @@ def training_steps(name: str, layers: int, precision: str | None) -> LaunchTotal
     from benchmarks.architectures.trained import Gpt
     from burnish.driver.compilation import compile_kernels
     from burnish.frontend.torch.export import import_torch
+    from burnish.graph.row_attention import gather_attention
     from burnish.machines.target import target
     from burnish.train.step import training_graph
 
@@ -113,7 +114,7 @@ def training_steps(name: str, layers: int, precision: str | None) -> LaunchTotal
     optimizer = bn.SGD(0.1, momentum=0.9) if name == "resnet18" else bn.AdamW(1e-3)
     recipe = bn.Train(optimizer=optimizer, precision=precision, parameters=tuple(found.parameters))
     noted: dict[str, KernelWork] = {}
-    step = training_graph(found.graph, recipe)
+    step = training_graph(gather_attention(found.graph), recipe)
     return totals(compile_kernels(step, target("cuda:sm_90a"), make=counted(noted)), noted)
 
 

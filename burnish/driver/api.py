@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.graph.row_attention import gather_attention
 from burnish.graph.specialize import graph_at
 from burnish.graph.weights import HALVES, store_weights
 from burnish.machines.target import Target
@@ -245,7 +246,7 @@ def compile(
             limits = noted_indices(found.graph)
             if train is not None:
                 labels = noted_labels(found.graph, train)
-                found = replace(found, graph=training_graph(found.graph, train, found.weights))
+                found = replace(found, graph=_step_graph(found.graph, train, found.weights, machine))
         except (UnsupportedOperator, OpenDimensions) as error:
             if (
                 train is not None
@@ -363,7 +364,7 @@ def tuned(
         graph, step = found.graph, None
         if train is not None:
             _check_train(train, None)
-            step = training_graph(found.graph, train, found.weights)
+            step = _step_graph(found.graph, train, found.weights, machine)
             graph, rewrite = replace(step, states={}), False
         opened = needs_sizes(graph, machine)
         if graph.dims and devices is None and not (machine.is_host or opened):
@@ -423,6 +424,12 @@ def _check_rewrite(rewrite: Any) -> None:
             check_flag("rewrite", rewrite)
         except ParameterError:
             raise refusal("rewrite", rewrite, "True, False or a burnish.RewriteObjective") from None
+
+
+def _step_graph(graph: Graph, train: Train, weights: Collection[str] | None, machine: Target) -> Graph:
+    """The step of training of a model as it is compiled for a machine."""
+    gathers = machine.machine.dialect.grid is not None  # its templates keep scores of attention in registers
+    return training_graph(gather_attention(graph) if gathers else graph, train, weights)
 
 
 def _device(machine: Target) -> Any | None:

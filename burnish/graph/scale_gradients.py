@@ -27,9 +27,8 @@ def _columns(new: Rewrite, node: Node) -> Sequence[str] | None:
     if not count:
         return None
     x, seed = node.inputs
-    operator: Any = node.attrs["operator"]
-    own = {name: value for name, value in node.attrs["attributes"]}  # type: ignore[union-attr, str-unpack, misc]
-    scaled = new.add(operator, x, **own)
+    attrs: Any = node.attrs
+    scaled = new.add(attrs["operator"], x, **dict(attrs["attributes"]))
     product = new.add("mul", seed, scaled)
     return new.replace(node, "reduce_sum", product, axes=tuple(range(count)), keepdims=False)
 
