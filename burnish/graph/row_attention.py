@@ -1,7 +1,7 @@
 """Attention in a graph as one node: what a step of training then computes again instead of keeping it.
 
-``softmax(f(Q K')) V``, ``f`` being scales and a causal mask, whatever operators wrote it. Used where a target's templates
-keep scores and shares in registers.
+``softmax(f(Q K')) V``, ``f`` being scales and a causal mask, whatever operators wrote it. Used where a target's
+templates keep scores and shares in registers.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _attention(new: Rewrite, node: Node) -> Sequence[str] | None:
         return None
     query, key, value = (*first.inputs, node.inputs[1])
     types = [new.types[n] for n in (query, key, value)]
-    if len({t.dtype for t in types}) != 1 or types[0].dtype not in FLOATS or causal and shape[-1] < shape[-2]:
+    if len({t.dtype for t in types}) != 1 or types[0].dtype not in FLOATS or (causal and shape[-1] < shape[-2]):
         return None
     lead = shape[:-2]
     if any(t.shape[:-2] != lead for t in types):
