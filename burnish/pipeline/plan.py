@@ -114,18 +114,19 @@ def plan_kernels(
     """
     lanes, blocks, driver = target.lanes, target.machine.blocked, target.driver
     own = offloaded(reference, target, fused)
-    grid = target.machine.dialect.grid
-    graph = reference if grid is None else sum_columns(reference)
-    graph = multiply_bytes(graph, driver, lambda node: node.outputs in own)
+    graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
     graph = choose_algorithms(graph, driver, exact, decide)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
     graph = block_aggregations(graph, driver)
+    if target.machine.dialect.grid is not None:
+        graph = sum_columns(graph)
     found = offload(graph, grouped(graph, lanes, fused), target)
     if fused and not exact:
         found = _joined(graph, found, target)
     graph, groups = separate_outputs(graph, found, lanes, blocks)
     groups = with_views_apart(graph, groups, target)
     layouts = choose_layouts(graph, groups, lanes, blocks)
+    grid = target.machine.dialect.grid
     aligned = max(grid.aligned, 1) if grid else 1
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
