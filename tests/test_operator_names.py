@@ -28,6 +28,8 @@ RULES = {
         "halves",
         "integer_products",
         "join",
+        "row_attention",
+        "scale_gradients",
         "sums",
     )
 } | {"array/operators.py"}  # what NumPy's names and Python's signs stand for

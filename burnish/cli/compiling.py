@@ -64,7 +64,7 @@ def _extents(spec: Any) -> list[Any] | None:
     return None if spec.shape is None else list(map(extent_text, spec.shape))
 
 
-def facts(module: bn.Module) -> dict[str, Any]:
+def facts(module: Any) -> dict[str, Any]:
     """JSON summary of a compiled model. ``assumed``: names of open extents, taken as 1, by input."""
     inputs, outputs = (
         [{"name": spec.name, "dtype": spec.dtype, "shape": list(map(extent_text, spec.shape))} for spec in specs]
@@ -77,7 +77,7 @@ def facts(module: bn.Module) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def signature_text(module: bn.Module) -> str:
+def signature_text(module: Any) -> str:
     """Inputs and outputs with their names, types and shapes; what was assumed of them."""
     lines = []
     for role, specs in (("input", module.inputs), ("output", module.outputs)):
@@ -90,14 +90,14 @@ def signature_text(module: bn.Module) -> str:
     return "\n".join(lines)
 
 
-def records_text(module: bn.Module, records: Path) -> str:
+def records_text(module: Any, records: Path) -> str:
     """Share of kernels that are the best of the records, as text."""
     return "{} of {} kernels from {}".format(*recorded_kernels(module), records)
 
 
-def recorded_kernels(module: bn.Module) -> tuple[int, int]:
+def recorded_kernels(module: Any) -> tuple[int, int]:
     """Kernel calls whose recipe came from records, and all."""
-    calls = module.executable.info.get("kernels", ())
+    calls = module.info.get("kernels", ())
     return sum(bool(call.get("recorded")) for call in calls), len(calls)
 
 
@@ -151,7 +151,7 @@ def print_variants(held: Sequence[Mapping[str, Any]], taken: str = "") -> None:
         print(f"variant {v['name']}: {v['bytes'] / 1e6:.1f} MB; {'taken' if v['name'] == taken else state}")
 
 
-def memory_text(module: bn.Module) -> str:
+def memory_text(module: Any) -> str:
     """The module's memory in one line."""
     return ", ".join(f"{part} {nbytes / 1e6:.2f} MB" for part, nbytes in module.memory.items())
 

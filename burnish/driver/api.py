@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,6 +29,7 @@ from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.graph.row_attention import gather_attention
 from burnish.graph.specialize import graph_at
 from burnish.graph.weights import HALVES, store_weights
 from burnish.machines.target import Target
@@ -181,21 +182,21 @@ def compile(
             if train is not None:
                 _check_train(train, weights)
                 train = replace(train, parameters=train.parameters or network.parameters)
-            made: CompiledModel = compile(
+            whole: CompiledModel = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
                 progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
                 memory_budget=memory_budget, choose=choose,
             )  # fmt: skip
-            if isinstance(made, Module):
-                return made if train is not None else TorchModule.called_as(made, network.signature)
-            if isinstance(made, ModuleBySize):
-                return made if train is not None else made.called_as(network.signature)
+            if isinstance(whole, Module):
+                return whole if train is not None else TorchModule.called_as(whole, network.signature)
+            if isinstance(whole, ModuleBySize):
+                return whole if train is not None else whole.called_as(network.signature)
             # The planners take a second to import, which no other compilation should wait for.
             from burnish.driver.paged import PagedBySize, PagedModule
 
-            assert isinstance(made, (PagedModule, PagedBySize))
-            made.call = TorchCall(network.signature, len(made.outputs))
-            return made
+            assert isinstance(whole, (PagedModule, PagedBySize))
+            whole.call = TorchCall(network.signature, len(whole.outputs))
+            return whole
         if isinstance(target, Sequence) and not isinstance(target, str):
             _check_unused("several targets", tune=tune, memory_budget=memory_budget)
             one = partial(
@@ -254,7 +255,7 @@ def compile(
             limits = noted_indices(found.graph)
             if train is not None:
                 labels = noted_labels(found.graph, train)
-                found = replace(found, graph=training_graph(found.graph, train, found.weights))
+                found = replace(found, graph=_step_graph(found.graph, train, found.weights, machine))
         except (UnsupportedOperator, OpenDimensions) as error:
             if (
                 train is not None
@@ -404,7 +405,7 @@ def tuned(
         graph, step = found.graph, None
         if train is not None:
             _check_train(train, None)
-            step = training_graph(found.graph, train, found.weights)
+            step = _step_graph(found.graph, train, found.weights, machine)
             graph, rewrite = replace(step, states={}), False
         opened = needs_sizes(graph, machine)
         if graph.dims and devices is None and not (machine.is_host or opened):
@@ -432,8 +433,8 @@ def tuned(
                 "exact": exact, "threads": threads, "cache_dir": cache_dir, "progress": progress, "choices": choices,
                 "trains": train is not None, "memory_budget": None if train is None else train.memory_budget,
             }  # fmt: skip
-            whole = graph if step is None else step
-            module: Module | ModuleBySize = (compile_by_size if opened else compile_one)(whole, machine, **how)
+            compiler: Callable[..., Module | ModuleBySize] = compile_by_size if opened else compile_one
+            module = compiler(graph if step is None else step, machine, **how)
             if train is not None and (labels := noted_labels(found.graph, train)):
                 module.note(labels=labels)
             result = replace(result, module=module)
@@ -464,6 +465,12 @@ def _check_rewrite(rewrite: Any) -> None:
             check_flag("rewrite", rewrite)
         except ParameterError:
             raise refusal("rewrite", rewrite, "True, False or a burnish.RewriteObjective") from None
+
+
+def _step_graph(graph: Graph, train: Train, weights: Collection[str] | None, machine: Target) -> Graph:
+    """The step of training of a model as it is compiled for a machine."""
+    gathers = machine.machine.dialect.grid is not None  # its templates keep scores of attention in registers
+    return training_graph(gather_attention(graph) if gathers else graph, train, weights)
 
 
 def _device(machine: Target) -> Any | None:

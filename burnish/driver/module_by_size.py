@@ -101,6 +101,16 @@ class ModuleBySize(CompiledBase):
         return self.latest.states
 
     @property
+    def assumed(self) -> dict[str, str]:
+        """As of :class:`Module`."""
+        return self.latest.assumed
+
+    @property
+    def rewrites(self) -> None:
+        """Substitutions are not looked for where extents are open."""
+        return None
+
+    @property
     def in_python(self) -> str:
         """Empty: each size is compiled as a whole."""
         return ""

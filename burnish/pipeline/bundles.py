@@ -54,7 +54,10 @@ class _Bundles:
             (name,) = group.outputs
             late = all(id(user) in found for user in users.get(name, ()))
             last = late and (name in self.after or (name in users and name not in graph.outputs))
-            short = all(graph.types[n].nbytes <= SHORT for n in (*group.inputs, name))
+            own = {name, self.after.get(name, name)}  # a state is written where it is
+            short = all(
+                graph.types[n].nbytes <= SHORT for n in {*group.inputs, name} - (own if len(own) > 1 else set())
+            )
             if last or short or given.issuperset(group.inputs):
                 found.add(id(group))
         return found
