@@ -40,6 +40,9 @@ HALO_WORK = 0.15  # what the transform of an input row takes, as a share of a ro
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
 STEADY_TILE = 2  # of Winograd's algorithm: errors 1.1 times those of direct convolutions, of 4 x 4 tiles 1.8
+FAR_POINTS = 4  # times the second cache: more points of strided windows are written and read behind it
+# Share of peak that the rows of a window inside of the image reach in a direct convolution; others are skipped.
+ROWS_EFFICIENCY = 0.7
 # On a grid of threads: another launch, in seconds, and the share of peak of a batch of products. Not measured.
 LAUNCH_SECONDS, BATCHED_EFFICIENCY = 3e-6, 0.7
 STEM_CHANNELS = 4
@@ -137,12 +140,12 @@ def label_of(estimate: Estimate) -> str:
     return estimate.op + (f" m={estimate.attrs['m']}" if "m" in estimate.attrs else "")
 
 
-def _direct(w: ConvSizes, target: Target, pads: tuple[int, ...] = (0, 0, 0, 0)) -> Estimate:
+def _direct(w: ConvSizes, target: Target, pads: tuple[int, ...]) -> Estimate:
     traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
-    flops = w.flops / w.outputs * _multiplied(w, target)
+    flops, efficiency = w.flops / w.outputs * _multiplied(w, target), DIRECT_EFFICIENCY
     if target.machine.dialect.grid is None:
-        flops *= _rows_inside(w, pads[0])
-    return Estimate("conv2d", {}, arithmetic_seconds(flops, target, DIRECT_EFFICIENCY) + traffic)
+        flops, efficiency = flops * _rows_inside(w, pads[0]), ROWS_EFFICIENCY
+    return Estimate("conv2d", {}, arithmetic_seconds(flops, target, efficiency) + traffic)
 
 
 def _rows_inside(w: ConvSizes, pad: int) -> float:
@@ -185,7 +188,7 @@ def _winograd(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     transforms = arithmetic_seconds(work * tiles * (data + results) * 2, target)
     traffic = cache_seconds(PHASED_TRAFFIC * (w.input_bytes + w.output_bytes), target)
     points_bytes = 4 * products * tiles * w.channels
-    if prod(w.strides) > 1 and points_bytes > target.cores * target.l2_bytes:
+    if prod(w.strides) > 1 and points_bytes > FAR_POINTS * target.l2_bytes:
         traffic += cache_seconds(2 * points_bytes, target)
     return Estimate("winograd_conv2d", {"m": m}, seconds + transforms + traffic, m <= STEADY_TILE)
 
@@ -214,7 +217,7 @@ def _polyphase(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     stride, taps = w.strides[1], taps_of(w.kernel[1], w.strides[1])
     points = m + taps - 1
     columns, in_blocks = points * stride, w.channels % target.lanes == 0
-    outputs, along = _multiplied(w, target), -(-w.out[1] // m)
+    outputs, along = (_whole_vectors if in_blocks else _multiplied)(w, target), -(-w.out[1] // m)
     weight_bytes = 4 * columns * w.kernel[0] * w.channels * outputs
     if points not in POINTS or taps == 1 or weight_bytes > target.l2_bytes * 3 // 4:
         return None
