@@ -13,6 +13,7 @@ import numpy as np
 from burnish.graph.costs import product_in_parts
 from burnish.graph.estimates import Estimate, estimates, packing_seconds, window_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
+from burnish.loops.sizes import hinted
 from burnish.machines.target import Target
 from burnish.ops import OPERATORS, infer
 from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
@@ -29,6 +30,8 @@ TRANSFORMS = {
     "split_stem": "split_stem_parts",
     "split_matmul": "split_matrix_parts",
 }
+
+FILLED = 0.75  # of the lanes that columns are computed in: of fewer, whole vectors of channels are faster
 
 Decide = Callable[[Graph, Node, Sequence[Estimate]], Estimate]
 
@@ -150,12 +153,14 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
 def suits_rows(graph: Graph, node: Node, lanes: int) -> bool:
     """Whether a convolution in groups that fill no vectors has only element-wise nodes between graph input and output.
 
-    It is then faster on rows than a conversion to blocks and back.
+    It is then faster on rows than a conversion to blocks and back, if its columns fill vectors, or half ones, better.
     """
     outputs, depth = graph.types[node.inputs[1]].shape[:2]
     groups = graph.types[node.inputs[0]].shape[1] // depth
+    width, half = hinted(graph.types[node.outputs[0]].shape[3]), max(lanes // 2, 1)
     small = depth < lanes or outputs // groups % lanes != 0
-    if node.inputs[0] not in graph.inputs or groups == 1 or not small:
+    filled = depth == 1 or width >= FILLED * -(-width // half) * half
+    if node.inputs[0] not in graph.inputs or groups == 1 or not small or not filled:
         return False
     consumers, value = graph.consumers(), node.outputs[0]
     while value not in graph.outputs or consumers[value]:

@@ -129,7 +129,10 @@ def row_tile(target: Target, rows: Rows) -> tuple[RowTile, float]:
     for length in lengths(target):
         across = -(-rows.width // length)
         for vectors in range(1, min(across, MOST_ACROSS) + 1):
-            for high in (n for n in range(1, MOST_HIGH + 1) if rows.height % n == 0):
+            most_high = (
+                MOST_HIGH if vectors == across else 1
+            )  # of parts of rows, runs of memory are longer than of several
+            for high in (n for n in range(1, most_high + 1) if rows.height % n == 0):
                 step, pixels = partial(_row_step, target, rows.stride, high * vectors, length), high * vectors
                 most = (target.vector_registers - pixels - 1) // pixels
                 tiles = -(-across // vectors) * (rows.height // high)
@@ -147,7 +150,7 @@ def row_tile(target: Target, rows: Rows) -> tuple[RowTile, float]:
 
 
 def lengths(target: Target) -> tuple[int, ...]:
-    """Of vectors of columns: whole ones and, of registers of more than four elements, half ones."""
+    """Lengths of vectors of columns: whole registers, and half ones of more than four elements."""
     return tuple(dict.fromkeys((target.lanes, max(target.lanes // 2, 4))))
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from burnish.kernels.cpu.common import narrowed
+from burnish.kernels.cpu.conv import DIRECT_CONV
 from burnish.kernels.cpu.row_conv import ROW_CONV
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import maximum
+from burnish.loops.layout import layout
 from burnish.loops.tensor import Tensor, compute, placeholder
 from burnish.machines.register_tile import Rows, direct_cycles, row_tile
 from burnish.machines.target import target
@@ -20,7 +24,7 @@ Check = Callable[..., object]
 FORMS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((1, 32, 9, 21), (3, 32, 3, 3), {"pads": (1, 1, 1, 1)}),
     ((2, 16, 5, 37), (1, 16, 3, 3), {"pads": (0, 2, 2, 0)}),
-    ((1, 48, 11, 40), (2, 48, 5, 1), {"strides": (2, 2), "pads": (2, 0, 2, 0)}),
+    ((1, 48, 11, 40), (2, 24, 5, 1), {"groups": 2, "strides": (2, 2), "pads": (2, 0, 2, 0)}),
     ((1, 32, 7, 33), (4, 32, 3, 5), {"dilations": (1, 2), "pads": (1, 3, 1, 3)}),
     ((1, 64, 1, 157), (3, 64, 1, 1), {}),
     ((2, 24, 5, 36), (8, 3, 3, 1), {"groups": 8, "pads": (1, 0, 1, 0)}),
@@ -81,3 +85,24 @@ def test_tiles_fit_the_register_file(machine: str, rows: Rows) -> None:
     least = rows.channels * rows.height * rows.width / there.lanes / 2
     assert least <= cycles <= 70 * least + rows.far * 140 * rows.width
     assert direct_cycles(there, rows.width, rows.height, -(-rows.channels // there.lanes)) >= least
+
+
+def test_ragged_channels_take_the_vectors_that_are_multiplied_at_once() -> None:
+    """Cores that multiply half a register at once lose nothing by half vectors, of which fewer lanes are left over."""
+    wide = target("x86-64-v4")
+    halves = replace(wide, cpu="znver4")
+    for outputs, length in ((64, 16), (67, 8), (72, 8), (80, 16)):
+        x, w, out = parts((1, 256, 32, 32), (outputs, 256, 3, 3), {"pads": (1, 1, 1, 1)})
+        task = KernelTask("kernel", (x, w, out.inputs[1]), (out,), "conv2d", {}, frozenset({"w", "b"}))
+        assert narrowed(task, halves, outputs).lanes == length
+        assert narrowed(task, wide, outputs).lanes == 16
+        group = DIRECT_CONV.on(task, halves).space.default["vectors"] * length
+        assert -(-outputs // group) * group < outputs + length
+    blocked = replace(task, layouts={"out": layout("ABCD16b")})
+    assert narrowed(blocked, halves, 67).lanes == 16
+
+
+@pytest.mark.parametrize("outputs", [8, 67])
+def test_half_vectors_agree_with_the_definition(check: Check, outputs: int) -> None:
+    _, _, out = parts((1, 40, 9, 11), (outputs, 40, 3, 3), {"pads": (1, 1, 1, 1), "strides": (2, 1)})
+    check(DIRECT_CONV, "conv2d", [out], ["w", "b"], edge="start")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
+from dataclasses import replace
 
 from burnish.errors import ScheduleError
 from burnish.kernels.nest import Arrangement, Size
@@ -11,6 +12,7 @@ from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout, layout
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
@@ -126,6 +128,16 @@ def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
         fused = s.fuse(fused, loop)
     s.parallel(fused)
     return fused
+
+
+def narrowed(task: KernelTask, target: Target, channels: int) -> Target:
+    """The target with the vectors that its cores multiply at once, where fewer of their lanes are left over.
+
+    Only for a task between row-major images: blocks of channels are whole vectors.
+    """
+    half = replace(target, vector_bytes=target.multiply_bytes)
+    plain = all(layout.plain for layout in task.layouts.values())
+    return half if plain and -channels % half.lanes < -channels % target.lanes else target
 
 
 def whole_groups(blocks: int) -> tuple[int, ...]:

@@ -14,7 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from burnish.errors import ScheduleError
-from burnish.kernels.cpu.common import apply_layouts, inline_around, mark, packed_weight, parallel_over, single_output
+from burnish.kernels.cpu.common import (
+    apply_layouts,
+    inline_around,
+    mark,
+    narrowed,
+    packed_weight,
+    parallel_over,
+    single_output,
+)
 from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
@@ -57,8 +65,9 @@ def _form(task: KernelTask, target: Target) -> RowConv | None:
     stride = max(1, round(data.buffer.shape[3] / width))
     far = weight.shape[2:] == (1, 1) and 4 * data.buffer.size > target.l2_bytes
     tile, cycles = row_tile(target, Rows(outputs, height, width, stride, groups > 1, far))
-    blocks = -(-outputs // target.lanes)
-    faster = groups > 1 or cycles < GAIN * direct_cycles(target, width, height, blocks, far)
+    by_channels = narrowed(task, target, outputs)
+    blocks = -(-outputs // by_channels.lanes)
+    faster = groups > 1 or cycles < GAIN * direct_cycles(by_channels, width, height, blocks, far)
     return RowConv(found, tile) if faster else None
 
 
