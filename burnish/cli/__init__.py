@@ -27,6 +27,7 @@ COMMANDS: Mapping[str, str | CommandGroup] = {
     "bench": "models:bench",
     "check": "models:check",
     "inspect": "models:inspect",
+    "serve": "serving:serve",
     "plan": CommandGroup(
         "Plan memory, parallel execution or paging of a model before it runs.",
         {name: f"planning:{name}" for name in ("memory", "devices", "paging")},
