@@ -43,7 +43,7 @@ $(VENV)/.bench: pyproject.toml | $(BIN)/python
 # One pinned torch keeps the seeded models of benchmarks/networks.py the same everywhere.
 $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet torch==2.13.0
-	$(BIN)/python -m pip install --quiet --editable '.[bench,boost,boost-bench,dev,rewrite,torch]'
+	$(BIN)/python -m pip install --quiet --editable '.[bench,boost,boost-bench,dev,rewrite,serve,torch]'
 	touch $(VENV)/.bench $@
 
 clean:

@@ -3,6 +3,7 @@
 from burnish import boost as boost
 from burnish import errors as errors
 from burnish import gnn as gnn
+from burnish import serve as serve
 from burnish import torch as torch
 from burnish import train as train
 from burnish.array import nd as nd

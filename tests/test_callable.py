@@ -174,13 +174,18 @@ def ask(model: bn.CompiledModel, args: list[np.ndarray], path: Path, load: Calla
     with kept_state(model):
         by_name = results(model(**{spec.name: array for spec, array in zip(model.inputs, args, strict=True)}))
     with kept_state(model):
+        later = results(model.run_async(*args).result(60))
+    with kept_state(model):
         into = [np.empty_like(array) for array in wanted]
         model.run_into(args, into)
-    for a, b, c in zip(wanted, by_name, into, strict=True):
-        np.testing.assert_array_equal(a, b)
-        np.testing.assert_array_equal(a, c)
+    for a, *others in zip(wanted, by_name, later, into, strict=True):
+        for b in others:
+            np.testing.assert_array_equal(a, b)
     with pytest.raises(InputError):
         model(*args, *args)
+    with pytest.raises(InputError):
+        model.run_async(*args, *args).result(60)
+    assert model.calls_at_once == 1 or not dict(model.state)
     with pytest.raises(InputError):
         model.run_into(args, [*into, *into])
     with kept_state(model):
@@ -202,7 +207,9 @@ def ask(model: bn.CompiledModel, args: list[np.ndarray], path: Path, load: Calla
     model.close()  # again
     assert model.closed and repr(model) == f"{kind}(closed)"
     questions: dict[str, Callable[[], Any]] = {
-        "call": lambda: model(*args), "run_into": lambda: model.run_into(args, into), "state": lambda: model.state,
+        "call": lambda: model(*args),
+        "run_async": lambda: model.run_async(*args).result(60),
+        "run_into": lambda: model.run_into(args, into), "state": lambda: model.state,
         "profile": lambda: model.profile(*args), "memory": lambda: model.memory,
     }  # fmt: skip
     for question in questions.values():
@@ -236,6 +243,14 @@ def test_every_rank_answers_every_question(tmp_path: Path) -> None:
     made = compile_ranks(graph, splits, 2, target("cpu"))
     orders = [(executable, batch_of(graph), tmp_path) for executable in made]
     assert launch(ask_rank, orders) == [True, True]
+
+
+def test_calls_with_state_that_are_made_later_keep_their_order() -> None:
+    step, args = training()
+    with kept_state(step):
+        wanted = [results(step(*args))[0] for _ in range(20)]
+    found = [later.result(60) for later in [step.run_async(*args) for _ in range(20)]]
+    np.testing.assert_array_equal([results(each)[0] for each in found], wanted)
 
 
 def test_copies_outlive_the_module_that_was_closed() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 import burnish as bn
 
-ROOMS = ["boost", "errors", "gnn", "nd", "sym", "torch", "train"]
+ROOMS = ["boost", "errors", "gnn", "nd", "serve", "sym", "torch", "train"]
 CALLABLES = [
     "Adam", "AdamW", "CompiledModel", "CosineDecay", "CrossEntropy", "Graph", "Huber", "LinearDecay", "MixedPrecision",
     "Module", "Plan", "PlanObjective", "RewriteObjective", "SGD", "Squared", "StepDecay", "Target", "Train", "Tune",

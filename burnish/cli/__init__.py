@@ -28,6 +28,7 @@ COMMANDS: Mapping[str, str | CommandGroup] = {
     "check": "models:check",
     "inspect": "models:inspect",
     "export": "models:export",
+    "serve": "serving:serve",
     "plan": CommandGroup(
         "Plan memory, parallel execution or paging of a model before it runs.",
         {name: f"planning:{name}" for name in ("memory", "devices", "paging")},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -84,11 +86,20 @@ class CompiledModel(Protocol):
     def closed(self) -> bool:
         """Whether ``close`` was called."""
 
+    @property
+    def calls_at_once(self) -> int:
+        """Calls that run at the same time at most; others wait."""
+
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The result, or the tuple of several, as new arrays. Raises InputError for arguments that do not fit."""
 
     def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """As a call, but writes to existing arrays. Raises InputError for arrays that do not fit."""
+
+    def run_async(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The result of a call that another thread makes: the arguments must not change until then. Calls that take
+        turns, as those of a model with state do, are made in the order in which they are asked for.
+        """
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of each step in such a call, in order: medians over ``repeat`` runs, after one that is not counted."""
@@ -142,6 +153,24 @@ class CompiledBase:
                 raise InputError(f"output '{spec.name}' is {described(array)}, allowed: {type(result).__name__}")
             check_output(spec.name, array, result.shape, result.dtype)
             array[...] = result
+
+    def run_async(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """The result of a call that another thread makes: the arguments must not change until then. Calls that take
+        turns are made in the order in which they are asked for.
+
+        What the call raises, the future's ``result`` raises; after ``close`` that is ClosedError.
+        """
+        own = f"_executor_{os.getpid()}"  # threads do not outlive a fork
+        threads = self.__dict__.get(own)
+        if threads is None:
+            threads = self.__dict__.setdefault(own, ThreadPoolExecutor(self.calls_at_once, "burnish"))
+        future: Future[Any] = threads.submit(self, *args, **kwargs)
+        return future
+
+    @property
+    def calls_at_once(self) -> int:
+        """Calls that run at the same time at most; others wait."""
+        return 1
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Refused by kinds that have no steps to time: raises UnsupportedMethod."""

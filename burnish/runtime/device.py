@@ -17,10 +17,11 @@ from burnish.runtime.abi import SCRATCH_STRIDE, Runtime
 from burnish.runtime.buffers import address_of, numpy_dtype, round_up
 from burnish.runtime.collectives import Collectives
 from burnish.runtime.elf import is_elf
-from burnish.runtime.executable import CopyStep, Host, KernelCall, Pointer, Slot
+from burnish.runtime.executable import CopyStep, Executable, Host, KernelCall, Pointer, Slot
+from burnish.runtime.host import check_host
 from burnish.runtime.image import Image, LoadedImage
 from burnish.runtime.link import link
-from burnish.runtime.pool import ThreadPool
+from burnish.runtime.pool import ThreadPool, asked_threads, pool
 from burnish.runtime.runner import ExecutableInstance, call_extern, stamp
 from burnish.runtime.sized import Sized
 from burnish.runtime.steps import Repeat, array_at
@@ -287,3 +288,15 @@ def bytes_at(address: int, nbytes: int) -> np.ndarray:
         return np.zeros(0, np.uint8)
     memory: Any = (ctypes.c_char * nbytes).from_address(address)
     return np.frombuffer(memory, np.uint8)
+
+
+def device_code(executable: Executable, device: Device, threads: int | None) -> DeviceCode:
+    """Device kernels, and those that this machine runs for the device. Raises ArtifactError as ``module.Module``."""
+    if isinstance(device, OwnKernels):
+        return DeviceCode(device, device.kernels(executable.code))
+    kernels, native = divided(executable.code)
+    if native is None:
+        return DeviceCode(device, kernels)
+    check_host(str(executable.info.get("driven_by", "")))
+    workers = pool(executable.driver, asked_threads(executable.info) if threads is None else threads)
+    return DeviceCode(device, kernels, workers, LoadedImage(native))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
-from weakref import WeakSet
 
 import numpy as np
 
@@ -23,14 +20,15 @@ from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.arguments import Arguments
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, round_up
 from burnish.runtime.callable import CompiledBase, ProfileRow, check_output
-from burnish.runtime.device import Device, DeviceCode, OwnKernels, divided
+from burnish.runtime.contexts import Contexts, unwatch_forks, watch_forks
+from burnish.runtime.device import Device, DeviceCode, device_code
 from burnish.runtime.devices import device_of
 from burnish.runtime.executable import Executable, Host, TensorSpec
 from burnish.runtime.gpu.arrays import is_on_gpu
 from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.integers import check_integers, known_integers
-from burnish.runtime.pool import available_cores, pool
+from burnish.runtime.pool import asked_threads, pool
 from burnish.runtime.quick import QuickCall
 from burnish.runtime.runner import CpuCode, CpuRunner, ExecutableInstance
 from burnish.runtime.sized import KEPT, ArenaPlanner, Beginnings, Sized, bind, hints, sized
@@ -44,7 +42,9 @@ NAMED_SLOW = 3  # slow steps that a ``repr`` names
 
 
 class Module(CompiledBase):
-    """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads take turns.
+    """A compiled model as a function from NumPy arrays to NumPy arrays. Calls from several threads run at the same
+    time, as many as there are cores: one on all of its threads, others on their own. Calls of a model with state, with
+    collectives or on a device take turns.
 
     A call that comes in the middle of another one in the same thread, from a signal handler or a finalizer, runs on a
     copy; a model with state, which a copy would not change, refuses it. Copies, by ``copy.copy`` or ``copy.deepcopy``,
@@ -78,10 +78,10 @@ class Module(CompiledBase):
         self._externs, self._comm, self._all = dict(externs or {}), comm, tuple[Variant, ...]()
         device = device if device is not None else device_of(executable.target)
         if device is not None:
-            code: CpuCode | DeviceCode = _device_code(executable, device, threads)
+            code: CpuCode | DeviceCode = device_code(executable, device, threads)
         else:
             check_host(executable.target)
-            workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
+            workers = pool(executable.driver, asked_threads(executable.info) if threads is None else threads)
             code = CpuCode(workers, LoadedImage(executable.code))
         self._set_up(executable, code, aligned(executable.params), executable.state)
 
@@ -115,14 +115,26 @@ class Module(CompiledBase):
             give_back(workspace)
         self._lock = threading.RLock()
         self._caller = 0  # the thread whose call uses the state above
+        self._in_turn = bool(executable.states) or self._comm is not None or not isinstance(self._runner, CpuRunner)
+        self._contexts = self._new_contexts()
         self._quick = QuickCall.of(self)
-        _watch_forks()
-        _modules.add(self)
+        watch_forks(self)
 
     def __copy__(self) -> Module:
         twin = object.__new__(type(self))
         twin._externs, twin._comm, twin._all = self._externs, self._comm, self._all
         twin._set_up(self.executable, self._code, self._params, self._state_bytes)
+        return twin
+
+    def _new_contexts(self) -> Contexts:
+        return Contexts(self, None if self._in_turn else self._context, self._workspace_bytes)
+
+    def _context(self) -> Module:
+        """Another of the contexts of this module."""
+        twin = object.__new__(Module)
+        twin._externs, twin._comm, twin._all = self._externs, None, ()
+        twin._set_up(self.executable, self._code, self._params, self._state_bytes)
+        twin._seen, twin._contexts = self._seen, self._contexts
         return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Module:
@@ -188,6 +200,11 @@ class Module(CompiledBase):
         return self._pool.threads
 
     @property
+    def calls_at_once(self) -> int:
+        """Calls that run at the same time at most: 1 of a model with state, with collectives or on a device."""
+        return self._contexts.most
+
+    @property
     def graph(self) -> str:
         """The compiled graph as text."""
         return self.executable.graph
@@ -222,6 +239,7 @@ class Module(CompiledBase):
         self._integers = known_integers(self.executable.info, len(self.inputs))
         self._arguments = Arguments(self.inputs, self.executable.info)
         self._quick = QuickCall.of(self)
+        self._contexts = self._new_contexts()
 
     @property
     def assumed(self) -> dict[str, str]:
@@ -361,7 +379,9 @@ class Module(CompiledBase):
         with self._lock:
             if self._caller:
                 raise InputError("a model is closed in the middle of a call of it; allowed: after it")
-            _modules.discard(self)
+            if self._contexts.first is self:
+                self._contexts.close()
+            unwatch_forks(self)
             super().close()
 
     def _facts(self) -> list[str]:
@@ -395,27 +415,38 @@ class Module(CompiledBase):
         """Runs all steps; the dimensions that they have counted."""
         # Python runs handlers of signals and finalizers between any two steps, also here: they find the lock their own,
         # and the state in use. None of them runs within the native code.
-        with self._lock:
-            if self._caller:
-                if self.executable.states:
-                    raise InputError("a model with state is called in the middle of a call of it; allowed: after it")
-                return self.__copy__()._execute(addresses, now, profile)
-            workspace = None
-            try:
-                self._caller = threading.get_ident()
-                if not self._pool.running:
-                    self._pool.start()
-                if now is not self._now:
-                    self._for(now)
-                workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
-                if workspace and workspace is not self._workspace:
-                    self._work_in(workspace)
-                self._run(addresses, now, profile)
-                return self._runner.counted() if self.executable.counted else {}
-            finally:
-                self._caller = 0
-                if workspace:
-                    give_back(workspace)
+        contexts = self._contexts
+        fair = self._in_turn or not contexts.waiting
+        context = self if fair and self._lock.acquire(self._in_turn) else contexts.take()
+        try:
+            return context._execute_here(addresses, now, profile)
+        finally:
+            context._lock.release()
+            if contexts.waiting:
+                contexts.released()
+
+    def _execute_here(self, addresses: list[int], now: Sized, profile: int | None) -> dict[str, int]:
+        """As ``_execute``, in this context, whose lock is held."""
+        if self._caller:
+            if self.executable.states:
+                raise InputError("a model with state is called in the middle of a call of it; allowed: after it")
+            return self.__copy__()._execute(addresses, now, profile)
+        workspace = None
+        try:
+            self._caller = threading.get_ident()
+            if not self._pool.running:
+                self._pool.start()
+            if now is not self._now:
+                self._for(now)
+            workspace = borrow(self._workspace_bytes) if self._workspace_bytes else None
+            if workspace and workspace is not self._workspace:
+                self._work_in(workspace)
+            self._run(addresses, now, profile)
+            return self._runner.counted() if self.executable.counted else {}
+        finally:
+            self._caller = 0
+            if workspace:
+                give_back(workspace)
 
     def _for(self, now: Sized) -> None:
         """Makes calls find their arguments where they are for the sizes of this one."""
@@ -473,38 +504,3 @@ def load(
     """The module saved in ``path``, as :func:`burnish.load` says, but for files of other kinds: ArtifactError."""
     executable = files.read(path, sha256, key, variant, device is not None)
     return Module(executable, threads, externs=externs, comm=comm, device=device)
-
-
-def _device_code(executable: Executable, device: Device, threads: int | None) -> DeviceCode:
-    """Device kernels, and those that this machine runs for the device. Raises ArtifactError as ``Module``."""
-    if isinstance(device, OwnKernels):
-        return DeviceCode(device, device.kernels(executable.code))
-    kernels, native = divided(executable.code)
-    if native is None:
-        return DeviceCode(device, kernels)
-    check_host(str(executable.info.get("driven_by", "")))
-    workers = pool(executable.driver, _asked_threads(executable) if threads is None else threads)
-    return DeviceCode(device, kernels, workers, LoadedImage(native))
-
-
-def _asked_threads(executable: Executable) -> int | None:
-    """The threads that the model was compiled for, or as many cores as there are."""
-    asked = executable.info.get("threads")
-    return min(asked, available_cores()) if isinstance(asked, int) and asked > 0 else None
-
-
-_modules: WeakSet[Module] = WeakSet()
-
-
-@cache
-def _watch_forks() -> None:
-    os.register_at_fork(after_in_child=_after_fork)
-
-
-def _after_fork() -> None:
-    """Fork handler of the child: no other thread is left to release a lock; the forking one, in a handler, can."""
-    for module in _modules:
-        if isinstance(module._runner, CpuRunner):
-            module._runner.reseed()
-        if module._caller != threading.get_ident():
-            module._lock, module._caller = threading.RLock(), 0

@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import warnings
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -124,6 +125,12 @@ def check_threads(threads: Any) -> None:
     if threads is not None and not (integer and 1 <= threads <= most):
         allowed = f"an integer from 1 to {most}, or None for one on each of {cores} cores"
         raise ParameterError(f"threads: found {threads!r}; allowed: {allowed}")
+
+
+def asked_threads(info: Mapping[str, Any]) -> int | None:
+    """The threads that a model was compiled for, by what its artifact says, or as many cores as there are."""
+    asked = info.get("threads")
+    return min(asked, available_cores()) if isinstance(asked, int) and asked > 0 else None
 
 
 def _never_free(value: object) -> None:

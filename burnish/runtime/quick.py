@@ -5,15 +5,17 @@ from __future__ import annotations
 import ctypes
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from threading import get_ident
+from time import thread_time
 from typing import Any
 
 import numpy as np
 
 from burnish.runtime.abi import ArgumentStruct, ArrayStruct, QuickStruct
 from burnish.runtime.buffers import ALIGNMENT, aligned_array, round_up
+from burnish.runtime.executable import CopyStep, KernelCall
 from burnish.runtime.runner import CpuRunner
 from burnish.runtime.sized import Sized
 from burnish.runtime.workspace import borrow, give_back
@@ -23,7 +25,11 @@ SMALL = BLOCK // 8  # bytes of all outputs of a call that are small
 MOST_PAIRS = 1024  # of arrays, of which no result may share memory with another
 SYMBOL = "burnish_quick"
 _READABLE, _WRITABLE = 0x1 | 0x100, 0x400  # NPY_ARRAY_C_CONTIGUOUS, NPY_ARRAY_ALIGNED; NPY_ARRAY_WRITEABLE
-_NATIVE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+_SIGNATURE = (ctypes.c_int64, ctypes.py_object, ctypes.py_object, ctypes.c_void_p)
+_NATIVE = ctypes.CFUNCTYPE(*_SIGNATURE)
+_BRIEF = ctypes.PYFUNCTYPE(*_SIGNATURE)  # keeps the interpreter's lock, which takes longer to get back than BRIEF
+BRIEF = 20e-6  # seconds
+TRIALS = 8  # calls that are timed
 
 
 class QuickCalls:
@@ -47,28 +53,32 @@ class QuickCalls:
         call = self._of(args)
         return call is not None and call.into(args, results)
 
-    def _of(self, args: Sequence[Any]) -> QuickCall | None:
-        """The quick call for these sizes; None where the module does not remember them."""
-        try:
-            key = tuple([value.shape for value in args])
-        except AttributeError:
-            return None
-        now = self._module._seen.get(key)
-        if now is None:
-            return None
+    def of_sizes(self, now: Sized) -> QuickCall:
+        """The quick call for sizes that the module remembers, or did."""
+        key = tuple([shape for shape, _ in now.inputs])
         call = self._calls.get(key)
         if call is None or call.now is not now:
             if len(self._calls) > 4 * len(self._module._seen):
                 self._calls.clear()
             call = self._calls[key] = QuickCall(self._module, now)
-        self._last = call
+        return call
+
+    def _of(self, args: Sequence[Any]) -> QuickCall | None:
+        """The quick call for these sizes; None where the module does not remember them."""
+        try:
+            now = self._module._seen.get(tuple([value.shape for value in args]))
+        except AttributeError:
+            return None
+        if now is None:
+            return None
+        call = self._last = self.of_sizes(now)
         return call
 
 
 class QuickCall:
     """The steps of a ``module.Module`` as one native call, which checks arrays by what lies in their objects and enters
-    their addresses; None instead of a result where a call takes more. Calls hold the module's lock. ``now``: what the
-    sizes decide that it is for.
+    their addresses; None instead of a result where a call takes more. A call holds the lock of its context. ``now``:
+    what the sizes decide that it is for.
     """
 
     def __init__(self, module: Any, now: Sized) -> None:
@@ -83,7 +93,11 @@ class QuickCall:
         self._ready: list[tuple[np.ndarray, ...]] = []  # results of next calls
         self._pool, self._counted = module._pool, runner.counted if module.executable.counted else None
         reads, writes = len(self._inputs), len(self._outputs)
-        self._native = _NATIVE(self._pool.driver.address(SYMBOL))
+        self._address = self._pool.driver.address(SYMBOL)
+        self._native: Callable[..., int] = _NATIVE(self._address)
+        if all(isinstance(step, (KernelCall, CopyStep)) for step in module.executable.steps):  # as long each time
+            self._times: list[float] = []
+            self._native = self._timed
         types, flags = (*self._inputs, *self._outputs), [_READABLE] * reads + [_READABLE | _WRITABLE] * writes
         self._shapes = [(ctypes.c_int64 * len(shape))(*shape) for shape, _ in types]
         self._specs = (ArgumentStruct * len(types))(*[
@@ -97,7 +111,7 @@ class QuickCall:
             QuickStruct(runner._only, io, runtime, id(np.ndarray), reads, writes, specs, values, len(now.values), apart)
             for apart in (0, 1)
         ]
-        self._call, self._call_apart = map(ctypes.addressof, self._structs)
+        self._calls = tuple(map(ctypes.addressof, self._structs))
         self._into = self._counted is None and writes * (reads + writes) <= MOST_PAIRS
 
     @staticmethod
@@ -111,13 +125,17 @@ class QuickCall:
             return None
         return QuickCalls(module) if len(own.dims) > len(own.counted) else QuickCall(module, module._now)
 
+    def of_sizes(self, now: Sized) -> QuickCall:
+        """Itself: its sizes are fixed."""
+        return self
+
     def __call__(self, args: Sequence[Any]) -> Any:
         """The output or the tuple of outputs; None where a call takes more."""
         try:
             results = self._ready.pop()
         except IndexError:
             results = self._new_results()
-        found = self._run(args if type(args) is tuple else tuple(args), results, self._call)
+        found = self._run(args if type(args) is tuple else tuple(args), results, False)
         if found is None:
             self._ready.append(results)
             return None
@@ -127,34 +145,58 @@ class QuickCall:
         """Whether the call was made, with ``results`` for outputs: else it takes more, or they do not fit."""
         if not self._into or len(args) != len(self._inputs) or len(results) != len(self._outputs):
             return False
-        return self._run(tuple(args), tuple(results), self._call_apart) is not None
+        return self._run(tuple(args), tuple(results), True) is not None
 
-    def _run(self, args: tuple[Any, ...], results: tuple[Any, ...], call: int) -> tuple[Any, ...] | None:
-        """The results, as long as dimensions that the call counts say; None if it was not made."""
+    def _run(self, args: tuple[Any, ...], results: tuple[Any, ...], apart: bool) -> tuple[Any, ...] | None:
+        """The results, as long as dimensions that the call counts say; None if it was not made. ``apart``: whether
+        results must be checked to share no memory.
+        """
         module = self._module
         if module._integers:
             if any(type(value) is not np.ndarray for value in args):
                 return None
             module.check_integers(args)
-        with module._lock:
-            if module._caller or not self._pool.running:  # in a signal handler or a finalizer; after a fork
+        contexts = module._contexts
+        if contexts.waiting or not module._lock.acquire(module._in_turn):
+            module = contexts.take()
+        try:
+            own = self if module is self._module else module._quick.of_sizes(self.now)
+            return own._run_here(args, results, apart)
+        finally:
+            module._lock.release()
+            if contexts.waiting:
+                contexts.released()
+
+    def _run_here(self, args: tuple[Any, ...], results: tuple[Any, ...], apart: bool) -> tuple[Any, ...] | None:
+        """As ``_run``, in this context, whose lock is held."""
+        module = self._module
+        if module._caller or not self._pool.running:  # in a signal handler or a finalizer; after a fork
+            return None
+        workspace = None
+        try:
+            module._caller = get_ident()
+            if module._now is not self.now:
+                module._for(self.now)
+            if module._workspace_bytes:
+                workspace = borrow(module._workspace_bytes)
+                if workspace is not module._workspace:
+                    module._work_in(workspace)
+            if self._native(args, results, self._calls[apart]):
                 return None
-            workspace = None
-            try:
-                module._caller = get_ident()
-                if module._now is not self.now:
-                    module._for(self.now)
-                if module._workspace_bytes:
-                    workspace = borrow(module._workspace_bytes)
-                    if workspace is not module._workspace:
-                        module._work_in(workspace)
-                if self._native(args, results, call):
-                    return None
-                return results if self._counted is None else tuple(module._beginnings(results, self._counted()))
-            finally:
-                module._caller = 0
-                if workspace is not None:
-                    give_back(workspace)
+            return results if self._counted is None else tuple(module._beginnings(results, self._counted()))
+        finally:
+            module._caller = 0
+            if workspace is not None:
+                give_back(workspace)
+
+    def _timed(self, args: tuple[Any, ...], results: tuple[Any, ...], call: int) -> int:
+        """One of the first calls, of whose time it depends how further ones are made."""
+        began = thread_time()
+        found = _NATIVE(self._address)(args, results, call)
+        self._times.append(thread_time() - began)
+        if len(self._times) == TRIALS:
+            self._native = (_BRIEF if min(self._times) < BRIEF else _NATIVE)(self._address)
+        return found
 
     def _new_results(self) -> tuple[np.ndarray, ...]:
         """New arrays for the outputs; small ones are cut from a block, for several calls."""

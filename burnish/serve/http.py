@@ -1,0 +1,101 @@
+"""HTTP server of an application: uvicorn, with a time for heads of requests, and a drain that loses no request."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from burnish.serve.app import Application
+
+LINGER = 0.25  # seconds that connections without a request stay open in a drain: one may be on its way
+
+
+class TimedProtocol(H11Protocol):
+    """Connection that is closed where the head of a request takes longer than ``read_seconds``."""
+
+    read_seconds = 30.0
+    _deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        """As of its base."""
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        """As of its base."""
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._heard()
+        elif self._deadline is None:
+            self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """As of its base."""
+        self._heard()
+        super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        self._deadline = self.loop.call_later(self.read_seconds, self._give_up)
+
+    def _heard(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _give_up(self) -> None:
+        self._deadline = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.close()
+
+
+class DrainingServer(uvicorn.Server):
+    """Server that ends by a drain: it answers what it has accepted, each answer closing its connection, and no more."""
+
+    def __init__(self, app: Application, listener: socket.socket, read_seconds: float, drain_seconds: float) -> None:
+        protocol = type("Protocol", (TimedProtocol,), {"read_seconds": read_seconds})
+        super().__init__(
+            uvicorn.Config(
+                app, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
+                loop="asyncio", timeout_graceful_shutdown=max(1, round(drain_seconds)),
+            )
+        )  # fmt: skip
+        self._app, self._listener = app, listener
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """As of its base, after connections that are open or wait to be accepted have had their answers."""
+        self._app.draining = True
+        await self._accept_rest()
+        loop = asyncio.get_running_loop()
+        end = loop.time() + LINGER
+        while self.server_state.connections and loop.time() < end:
+            await asyncio.sleep(0.01)
+        await super().shutdown(sockets)
+
+    async def _accept_rest(self) -> None:
+        """Accepts the connections that the system has made already, and no more."""
+        accepted = []
+        with suppress(OSError):  # none is left
+            while True:
+                accepted.append(self._listener.accept()[0])
+        for server in self.servers:
+            server.close()
+        loop = asyncio.get_running_loop()
+        for each in accepted:
+            each.setblocking(False)
+            await loop.connect_accepted_socket(self._protocol, each)
+
+    def _protocol(self) -> Any:
+        config: Any = self.config
+        return config.http_protocol_class(config=config, server_state=self.server_state, app_state={})
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Nothing: who runs the server handles signals."""
+        yield
