@@ -215,20 +215,30 @@ def _weight(new: Rewrite, q: Quantized, axis: int, swap: bool = False) -> tuple[
 
 def _scaled(new: Rewrite, node: Node, total: str, factor: np.ndarray, bias: str = "") -> list[str]:
     """An int32 total as float32 times a factor, plus a bias; it takes the name of the node's result."""
-    scale = new.constant(factor.astype(np.float32), new.fresh(f"{node.outputs[0]}.scale"))
-    value = new.add("cast", total, to="float32", node=node.name)
     out = node.outputs[0]
-    if not bias:
+    scale = new.constant(factor.astype(np.float32), new.fresh(f"{out}.scale"))
+    known = new.value(bias) if bias else np.zeros(1, np.float32)
+    total, moved = _without_shift(new, total) if known is not None else (total, None)
+    value = new.add("cast", total, to="float32", node=node.name)
+    if not bias and moved is None:
         return [new.add("mul", value, scale, name=out, node=node.name)]
     value = new.add("mul", value, scale, node=node.name)
-    (count,) = new.types[bias].shape
-    known = new.value(bias)
-    column = (count, 1, 1)
-    if known is not None:
-        shift = new.constant(known.reshape(column), new.fresh(f"{out}.bias"))
+    if known is None:
+        (count,) = new.types[bias].shape
+        shift = new.add("reshape", bias, shape=(count, 1, 1))
     else:
-        shift = new.add("reshape", bias, shape=column)
+        whole = known.reshape(-1, 1, 1).astype(np.float64) if bias else np.zeros(())
+        if moved is not None:
+            whole = whole + moved.astype(np.float64) * factor
+        shift = new.constant(whole.astype(np.float32), new.fresh(f"{out}.bias"))
     return [new.add("add", value, shift, name=out, node=node.name)]
+
+
+def _without_shift(new: Rewrite, total: str) -> tuple[str, np.ndarray | None]:
+    """An int32 total without the constant that is added to it last, which floats then add with the bias."""
+    node = new.producer(total)
+    moved = new.value(node.inputs[1]) if node is not None and node.op == "add" else None
+    return (total, None) if node is None or moved is None else (node.inputs[0], moved)
 
 
 def _convolution(new: Rewrite, node: Node) -> Sequence[str] | None:
@@ -314,17 +324,38 @@ def _requantized(new: Rewrite, node: Node) -> Sequence[str] | None:
         name = before.inputs[0]
     found = _scaled_sums(new, name)
     if found is None:
-        return None
-    sums, factor, shift = found
-    value = new.add("mul", sums, new.constant((factor / scale).astype(np.float32)), node=node.name)
-    if shift is not None:
-        value = new.add("add", value, new.constant((shift / scale).astype(np.float32)), node=node.name)
+        value = _sum_of_two(new, node, name, scale)
+        if value is None:
+            return None
+    else:
+        sums, factor, shift = found
+        value = new.add("mul", sums, new.constant((factor / scale).astype(np.float32)), node=node.name)
+        if shift is not None:
+            value = new.add("add", value, new.constant((shift / scale).astype(np.float32)), node=node.name)
     for step in reversed(between):
         attrs = _attributes(step)
         bounds = {key: attrs[key] / scale for key in ("min", "max") if attrs.get(key) is not None}
         bounds = {key: max(-GREATEST, min(bound, GREATEST)) for key, bound in bounds.items()}
         value = new.add(step.op, value, *step.inputs[1:], node=step.name, **{**attrs, **bounds})
     return [value]
+
+
+def _sum_of_two(new: Rewrite, node: Node, name: str, scale: float) -> str | None:
+    """The sum of two dequantized tensors over a scale, as one of their bytes times factors, and a number."""
+    total = _before(new, name, "add", "float32")
+    parts = [_dequantized(new, each) for each in total.inputs] if total is not None else []
+    if len(parts) != 2 or not new.used_once(name):
+        return None
+    terms, shift = [], 0.0
+    for part in parts:
+        if part is None or not part.single or new.types[part.integers].shape != new.types[name].shape:
+            return None
+        factor = part.scale.item() / scale
+        number = new.add("cast", new.add("cast", part.integers, to="int32", node=node.name), to="float32", node=node.name)
+        terms.append(new.add("mul", number, new.constant(np.float32(factor)), node=node.name))
+        shift -= part.zero.item() * factor
+    value = new.add("add", *terms, node=node.name)
+    return new.add("add", value, new.constant(np.float32(shift)), node=node.name)
 
 
 def _scaled_sums(new: Rewrite, name: str) -> tuple[str, np.ndarray, np.ndarray | None] | None:
