@@ -10,7 +10,7 @@ FLOORS = (
     "errors", "base", "workers", "comm", "search", "loops", "machines", "schedule", "ops", "graph", "kernels",
     "lower", "codegen", "memory", "runtime", "clib", "boost", "simulators", "boards", "measure", "frontend", "rewrite",
     "pipeline", "tune", "train", "driver", "parallel", "torch", "array", "gnn", "fitting", "quantization",
-    "ahead", "serve", "cli", "__main__",
+    "ahead", "serve", "report", "cli", "__main__",
 )  # fmt: skip
 WALLS = {  # rooms within a package, each of which imports only from those before it
     "parallel": ("model", "simulate", "programs"),

@@ -28,6 +28,9 @@ COMMANDS: Mapping[str, str | CommandGroup] = {
     "check": "models:check",
     "inspect": "models:inspect",
     "export": "models:export",
+    "run": "models:run",
+    "profile": "models:profile",
+    "report": "models:report",
     "serve": "serving:serve",
     "plan": CommandGroup(
         "Plan memory, parallel execution or paging of a model before it runs.",
