@@ -8,6 +8,8 @@ from dataclasses import replace
 from burnish.graph.graph import Graph, Node
 from burnish.loops.expr import FLOATS, ITEM_BYTES
 
+IMAGE = 4  # dimensions
+
 
 def widen_readers(graph: Graph) -> Graph:
     """``graph`` in which every reader of a tensor that several read, and that is one of halves made wider, has a
@@ -33,10 +35,12 @@ def widen_readers(graph: Graph) -> Graph:
 
 
 def _widens(graph: Graph, node: Node, readers: Sequence[Node]) -> bool:
-    """Whether a node is such a conversion of what a kernel computes."""
+    """Whether a node is such a conversion of what a kernel computes: of images, or of matrices of several heads."""
     if node.op != "cast" or len(readers) < 2 or node.outputs[0] in graph.outputs or node.inputs[0] in graph.constants:
         return False
     before, after = graph.types[node.inputs[0]].dtype, graph.types[node.outputs[0]].dtype
+    if len(graph.types[node.outputs[0]].shape) < IMAGE:
+        return False
     return before in FLOATS and after in FLOATS and ITEM_BYTES[before] < ITEM_BYTES[after]
 
 

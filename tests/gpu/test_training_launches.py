@@ -35,7 +35,7 @@ def test_launches_of_whole_steps(name: str, launches: int, share: float) -> None
 
 def test_readers_of_what_is_made_wider_have_conversions_of_their_own() -> None:
     b = GraphBuilder()
-    wide = b.add("cast", b.add("relu", b.input("x", (4,), "float16")), to="float32")
+    wide = b.add("cast", b.add("relu", b.input("x", (1, 2, 2, 4), "float16")), to="float32")
     graph = b.build(b.add("mul", wide, b.add("exp", wide)), b.add("abs", wide))
     spread = widen_readers(graph)
     assert [n.op for n in spread.nodes].count("cast") == 3
