@@ -31,6 +31,7 @@ RULES = {
         "row_attention",
         "scale_gradients",
         "sums",
+        "wide_reads",
     )
 } | {"array/operators.py"}  # what NumPy's names and Python's signs stand for
 KNOBS = {"tile"}  # of templates

@@ -80,7 +80,7 @@ def _plain(value: Any) -> Any:
     """An attribute as JSON has it: a list for a tuple, an object for a size."""
     if isinstance(value, tuple):
         return [_plain(v) for v in value]
-    return {SIZE: extent_text(value)} if is_size(value) else value
+    return {SIZE: str(value)} if is_size(value) else value
 
 
 def _value(found: Any, dims: Mapping[str, Dim]) -> Any:

@@ -80,7 +80,7 @@ def _step(new: Rewrite, name: str) -> tuple[str, float, bool] | None:
         shape = new.types[name].shape
         if mask is None or low is None or low.size != 1 or new.types[node.inputs[1]] != new.types[name]:
             return None
-        wanted = np.tri(*shape[-2:], dtype=bool)
+        wanted = np.tri(shape[-2], shape[-1], dtype=np.bool_)
         if low.reshape(-1)[0] == -np.inf and mask.size == wanted.size and (mask.reshape(wanted.shape) == wanted).all():
             return node.inputs[1], 1.0, True
     return None

@@ -50,7 +50,7 @@ def _gradient(a: Application) -> list[str | None]:
         own, back = block(q, begin, count, depth), block(seed, begin, count, width)
         scores = a.add("mul", as_(a.add("matmul", own, k, transpose_b=True), "float32", dtype), factor)
         if a.attrs["causal"]:
-            seen = a.emit.constant(np.tri(count, keys, begin, dtype=bool), dtype="bool")
+            seen = a.emit.constant(np.tri(count, keys, begin, dtype=np.bool_), dtype="bool")
             scores = a.add("where", seen, scores, a.emit.constant(-inf, dtype="float32"))
         shares = a.add("softmax", scores)
         by_shares = as_(a.add("matmul", back, v, transpose_b=True), "float32", dtype)

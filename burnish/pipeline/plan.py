@@ -36,6 +36,7 @@ from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
 from burnish.graph.rewrite import renamed_tensors
 from burnish.graph.scale_gradients import sum_columns
+from burnish.graph.wide_reads import widen_readers
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
@@ -131,7 +132,7 @@ def plan_kernels(
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, dtypes)), lanes)
     graph = block_aggregations(graph, driver)
     if target.machine.dialect.grid is not None:
-        graph = sum_columns(graph)
+        graph = widen_readers(sum_columns(graph))
     found = offload(graph, grouped(graph, lanes, fused), target)
     if fused and not exact:
         found = _joined(graph, found, target)
