@@ -124,7 +124,8 @@ class _Kernel(SplitAttention):
         key = self.buffer("key", (self.size, self.pitch), SHARED)
         value = self.buffer("value", (self.size, self.wide * self.size), SHARED)
         power = self.buffer("power", (self.block_rows, self.size), SHARED)
-        steps = For(self.step.name, self.steps, "serial", self.keyed(own, query, key, value, power))
+        keyed = self.keyed(own, query, key, value, power)
+        steps = For(self.step.name, self.steps, "serial", keyed if self.seen is None else If(self.seen, keyed))
         begin = seq(self.fetched_queries(query), self.cleared(own))
         whole = self.buffer("whole", f32[:2])
         summed = self.of_warps(
@@ -161,7 +162,7 @@ class _Kernel(SplitAttention):
     def fetched_queries(self, query: Buffer) -> Stmt:
         """The block's rows of queries, as float32; zeros where there are none."""
         r, c = self.var("query.row"), self.var("query.depth")
-        place = self.m * self.block_rows + r
+        place = self.first_row + r
         e = substitute(self.form.query, self.values_at(row=place, depth=c))
         value = padded(single(e), *self.inside(place, self.count, self.block_rows), *self.within(c))
         return self.moved("query", query, self.block_rows, self.deep, value, r, c)

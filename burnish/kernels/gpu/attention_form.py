@@ -115,11 +115,16 @@ class _Finder:
         values = [e for e in pair if self.total.name not in e.buffers]
         if len(shares) != 1 or any(self._computed(e) for e in values):
             return None
-        share = self._share(shares[0], keys)
+        whole, some = shares[0], None
+        if isinstance(_uncast(whole), Select) and _is_zero(_uncast(whole).b):
+            whole, some = _uncast(whole).a, _uncast(whole).cond  # where no key counts, the result is zero
+        share = self._share(whole, keys)
         if share is None:
             return None
+        if some is not None and (some.variables & {a.var.name for a in keys.axes} or self._computed(some)):
+            return None
         score, scale, total, product = share
-        return self._classified(value, weighted, keys, values[0], score, scale, total, product)
+        return self._classified(value, weighted, keys, values[0], score, scale, total, product, some)
 
     def _axes(self, t: Tensor) -> FusedAxes:
         """The axes of a reduction, under names of their own."""
@@ -191,6 +196,7 @@ class _Finder:
         scale: Expr,
         total: Load,
         product: Load,
+        some: Expr | None,
     ) -> Attention | None:
         """The axes by who has them."""
         depth = self._axes(self.first)
@@ -202,12 +208,22 @@ class _Finder:
         right = [e for e in pair if not e.variables.isdisjoint(named)]
         if len(left) != 1 or len(right) != 1 or self._computed(left[0]) or self._computed(right[0]):
             return None
+        (query, factor), (key, other) = _unscaled(left[0]), _unscaled(right[0])
+        if factor * other != 1.0:
+            wide = "float32" if product.dtype in HALF_FLOATS else product.dtype
+            scaled = cast(product.dtype, cast(wide, product) * Const(factor * other, wide))
+            score = transform(score, lambda e: scaled if e == product else e)
+        left, right = [query], [key]
         axes = [Axis(v, n) for v, n in zip(self.output.axes, self.output.shape, strict=True) if n > 1]
-        scored = score.variables | left[0].variables | right[0].variables | total.variables
+        parts = [score, left[0], right[0], total, *([some] if some is not None else [])]
+        scored = frozenset[str]().union(*(part.variables for part in parts))
         columns = tuple(a for a in axes if a.var.name in values.variables and a.var.name not in scored)
         rows = tuple(a for a in axes if a not in columns and a.var.name not in values.variables | right[0].variables)
         batch = tuple(a for a in axes if a not in columns and a not in rows)
-        result = _replaced(value, weighted, weighted * scale if weighted.dtype == scale.dtype else None)
+        share = weighted * scale if weighted.dtype == scale.dtype else None
+        if some is not None and share is not None:
+            share = select(some, share, Const(0.0, share.dtype))
+        result = _replaced(value, weighted, share)
         if result is None or not columns:
             return None
         return Attention(
@@ -218,6 +234,22 @@ class _Finder:
 
 def _replaced(e: Expr, load: Load, by: Expr | None) -> Expr | None:
     return None if by is None else transform(e, lambda part: by if part == load else part)
+
+
+def _unscaled(e: Expr) -> tuple[Expr, float]:
+    """A factor of a product without the constant that its elements are multiplied by, and that."""
+    plain = _uncast(e)
+    if isinstance(plain, Binary) and plain.op == "*":
+        for number, rest in ((plain.a, plain.b), (plain.b, plain.a)):
+            number = _uncast(number)
+            if isinstance(number, Const) and "float" in number.dtype:
+                inner, factor = _unscaled(rest)
+                return cast(e.dtype, inner), factor * float(number.value)
+    return e, 1.0
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 0
 
 
 def _uncast(e: Expr) -> Expr:
@@ -252,7 +284,7 @@ def hides(score: Expr, ranges: Mapping[str, int]) -> Expr | None:
     Known are masks: ``select(a <= b, score, -inf)`` whose two sides are linear in these variables.
     """
     e = _uncast(score)
-    if not isinstance(e, Select) or e.b != Const(float("-inf"), e.dtype) or e.cond.buffers:
+    if not isinstance(e, Select) or e.b != Const(float("-inf"), e.dtype):
         return None
     found = []
     for part in conjuncts(e.cond):
