@@ -41,7 +41,7 @@ def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 
 def _masked(new: Rewrite, node: Node) -> tuple[str, np.ndarray] | None:
-    """What a constant mask is put on, and where that counts."""
+    """Scores that a constant mask is put on, and where they count."""
     if node.op == "where":
         cond, chosen, other = node.inputs
         mask, fill = new.value(cond), new.value(other)

@@ -10,6 +10,7 @@ import pytest
 
 import burnish as bn
 from burnish.driver.compilation import compile_kernels
+from burnish.kernels.gpu.attention_form import attention
 from burnish.kernels.task import KernelTask
 from burnish.machines.target import target
 from burnish.pipeline.kernel import outline
@@ -77,6 +78,8 @@ def test_attention_is_one_kernel_of_its_operands(name: str) -> None:
     assert len(attentions) == 1 and len(found) == 1
     task, template = attentions[0]
     assert template == FORMS[name][2] and len(task.inputs) == 3  # queries, keys, values
+    form = attention(task)
+    assert form is not None and form.sizes[:2] == ((2, 2) if name == "decoded" else (4, 96))  # heads that share keys
 
 
 @pytest.mark.parametrize("name", FORMS)

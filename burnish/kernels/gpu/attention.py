@@ -9,6 +9,8 @@ Source: Milakov and Gimelshein 2018 (online softmax); Dao et al. 2022, algorithm
 
 from __future__ import annotations
 
+from math import prod
+
 from burnish.kernels.gpu.attention_blocks import LOWEST, padded_with, single
 from burnish.kernels.gpu.attention_form import Attention, attention
 from burnish.kernels.gpu.attention_split import OwnBuffers, SplitAttention
@@ -79,9 +81,8 @@ def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
         slowest = max(warps * own * both / ISSUED, warps * loads, size * both * 4 / FETCHED)
         return blocks * slowest / min(1.0, max(resident, 1) * warps / BUSY), -warps * own
 
-    warps, own = min(_fitting(form, target), key=cycles)
-    if rows == 1:
-        warps, own = 1, 1
+    few = [pair for pair in _fitting(form, target) if prod(pair) <= 1 << (rows - 1).bit_length()]
+    warps, own = min(few, key=cycles)
     blocks, splits = batch * -(-rows // (warps * own)), 1
     enough = target.cores * max(1, BUSY // warps)
     while 2 * blocks * splits <= enough and keys >= 2 * splits * FEWEST_KEYS * size and splits < SPLITS[-1]:

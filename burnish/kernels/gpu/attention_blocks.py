@@ -66,6 +66,9 @@ class AttentionBlocks:
         for group, at in groups:
             if at is not None:
                 found.update(group.at(at))
+        for axis in form.divided:
+            if axis.own.var.name in found:
+                found[axis.axis.var.name] = axis.whole(*(found[part.var.name] for part in (axis.shared, axis.own)))
         return found
 
     def inside(self, place: Expr, extent: int, block: int) -> list[Expr]:

@@ -8,8 +8,9 @@ Source: Vaswani et al. 2017, section 3.2.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
 from burnish.kernels.task import KernelTask
@@ -37,9 +38,33 @@ from burnish.loops.linear import to_linear
 from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
 from burnish.loops.tensor import Tensor
-from burnish.loops.traverse import conjuncts, loads, substitute, transform
+from burnish.loops.traverse import conjuncts, loads, substitute, transform, walk
 
+MOST_GROUPED = 8  # rows of all heads that share keys, up to which they are rows of one block
 HALF_FLOATS = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class DividedAxis:
+    """Heads that share keys: an axis of the output as ``shared``, of keys, and ``own``, of rows with the same keys.
+
+    Keys are those of ``axis // group``, which is a multiple of what ``own`` has.
+    """
+
+    axis: Axis
+    shared: Axis
+    own: Axis
+    group: int
+
+    def whole(self, shared: Expr, own: Expr) -> Expr:
+        """The axis by its parts."""
+        return shared * self.own.extent + own
+
+    def of_keys(self, e: Expr) -> Expr:
+        """A factor that keys have, by the part that they have."""
+        each = self.group // self.own.extent
+        part: Expr = self.shared.var // each if each > 1 else self.shared.var
+        return transform(e, lambda x: part if _quotient(x, self.axis) else x)
 
 
 @dataclass(frozen=True)
@@ -49,7 +74,7 @@ class Attention:
 
     ``score`` is what softmax is taken of, in which ``product`` stands for the sum over the depth. ``result`` is the
     output's element, in which ``weighted`` stands for the sum of values by the exponentials, and ``total`` for the sum
-    of these.
+    of these. ``divided``: axes of the output whose parts are in ``batch`` and in ``rows``.
     """
 
     output: Tensor
@@ -66,6 +91,7 @@ class Attention:
     result: Expr
     weighted: Load
     total: Load
+    divided: tuple[DividedAxis, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
@@ -220,6 +246,13 @@ class _Finder:
         columns = tuple(a for a in axes if a.var.name in values.variables and a.var.name not in scored)
         rows = tuple(a for a in axes if a not in columns and a.var.name not in values.variables | right[0].variables)
         batch = tuple(a for a in axes if a not in columns and a not in rows)
+        divided: tuple[DividedAxis, ...] = ()
+        found = next((d for a in batch if (d := _shared_keys(a, rows, right[0], values)) is not None), None)
+        if found is not None:
+            divided = (found,)
+            batch = tuple(found.shared if a is found.axis else a for a in batch)
+            rows = (found.own, *rows)
+            right, values = [found.of_keys(right[0])], found.of_keys(values)
         share = weighted * scale if weighted.dtype == scale.dtype else None
         if some is not None and share is not None:
             share = select(some, share, Const(0.0, share.dtype))
@@ -228,8 +261,29 @@ class _Finder:
             return None
         return Attention(
             self.output, FusedAxes(batch), FusedAxes(rows), FusedAxes(columns), keys, depth, left[0], right[0], values,
-            score, product, result, weighted, total,
+            score, product, result, weighted, total, divided,
         )  # fmt: skip
+
+
+def _quotient(e: Expr, axis: Axis) -> int:
+    """The number by which an expression divides an axis; 0 where it is no such quotient."""
+    divides = isinstance(e, Binary) and e.op == "//" and e.a == axis.var and isinstance(e.b, Const)
+    return int(e.b.value) if divides else 0  # type: ignore[attr-defined]
+
+
+def _shared_keys(axis: Axis, rows: Sequence[Axis], key: Expr, value: Expr) -> DividedAxis | None:
+    """Parts of an axis whose neighbours read the same keys and values, where there are few rows."""
+    found = {n for e in (key, value) for x in walk(e) if (n := _quotient(x, axis))}
+    rest = [transform(e, lambda x: Const(0) if _quotient(x, axis) else x) for e in (key, value)]
+    if len(found) != 1 or any(axis.var.name in e.variables for e in rest):
+        return None
+    (group,) = found
+    most = MOST_GROUPED // prod(a.extent for a in rows)
+    own = max((n for n in range(2, most + 1) if group % n == 0 and axis.extent % n == 0), default=1)
+    if own == 1:
+        return None
+    name = axis.var.name
+    return DividedAxis(axis, Axis(Var(f"{name}/keys"), axis.extent // own), Axis(Var(f"{name}/own"), own), group)
 
 
 def _replaced(e: Expr, load: Load, by: Expr | None) -> Expr | None:
