@@ -103,7 +103,7 @@ def test_ptx_has_barriers_tensor_cores_and_shared_memory() -> None:
     ptx = compile_grid(CASES["halves"][0].program()[0], SM80, assembled=False).ptx
     for instruction in ("bar.sync", "ldmatrix.sync.aligned.m8n8.x4", "mma.sync.aligned.m16n8k16", "cp.async"):
         assert instruction in ptx
-    assert re.search(r"st\.global", ptx) and ".target sm_80" in ptx and ".maxntid 32, 1, 2" in ptx
+    assert re.search(r"st\.global", ptx) and ".target sm_80" in ptx and ".maxntid 32, 1" in ptx
 
 
 def test_code_is_packed_and_unpacked() -> None:

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,8 @@ def test_a_profile_knows_what_kernels_do(model: Path, tmp_path: Path) -> None:
         assert sum(work.values()) >= 2 * 2 * 32 * 64 * 64
         events = json.loads(chrome_trace(found, "m"))["traceEvents"]
         steps = [e for e in events if e.get("tid") == 2 and e["ph"] == "X"]
-        assert len(steps) == len(found.kernels) and all(
-            a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in zip(steps, steps[1:], strict=False)
-        )
+        assert len(steps) == len(found.kernels)
+        assert all(a["ts"] + a["dur"] <= b["ts"] + 1e-6 for a, b in pairwise(steps))
 
 
 def test_the_page_needs_nothing_and_trusts_nothing(model: Path, tmp_path: Path) -> None:

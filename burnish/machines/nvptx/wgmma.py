@@ -169,7 +169,7 @@ HELD_FORMS = tuple(
     form
     for d in HALVES
     for form in (
-        WgmmaShape(d, PANEL, columns=True, held=True),
+        *(WgmmaShape(d, PANEL, columns=True, held=True, first=first) for first in (False, True)),
         *(WgmmaShape(d, n, held=True, first=first) for n in (PANEL, 2 * PANEL) for first in (False, True)),
     )
 )
