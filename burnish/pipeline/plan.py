@@ -21,7 +21,7 @@ from burnish.graph.fuse import Fusion, Group, fuse, renamed_everywhere
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.join import find_pieces, find_views
-from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
+from burnish.graph.layout import blocked, choose_layouts, has_pixels, packs_channels, separate_inputs, separate_outputs, weights_of
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
@@ -271,7 +271,11 @@ def _lines(layouts: Mapping[str, Layout]) -> list[str]:
 
 
 def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
-    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's."""
+    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's; or
+    words of bytes that lie as the words do.
+    """
+    if len(group.nodes) == 1 and packs_channels(graph, group.nodes[0]) and group.outputs[0] in layouts:
+        return group.inputs[0] in layouts
     if not group.alias or group.outputs[0] in graph.outputs or group.inputs[0] in graph.constants:
         return False
     source = layouts.get(group.inputs[0])

@@ -48,5 +48,6 @@ X86 = Machine(
         "llvm.x86.sse2.pause()",
     ),
     flush=_flush,
+    blocked=("float32", "uint8", "int8"),
     import_path="burnish.machines.x86.machine:X86",
 )
