@@ -4,6 +4,7 @@ What quantizers write, in the standard's QuantizeLinear and DequantizeLinear (QD
 
     conv2d((x - z) * s, (w - v) * t)      →  conv2d(x, w) in int32, corrected by z and v, * (s * t)
     (sums * f + b) / q                    →  sums * (f / q) + b / q              in front of a rounding, also of clips
+    (x * s + y * t) / q                   →  x * (s / q) + y * (t / q)           the same, of bytes x and y
     quantized(view((x - z) * s))          →  view(x)                             of the same z and s: exact; also of
                                                                                  maxima, and of limits
 
@@ -28,6 +29,7 @@ from burnish.machines.target import Target
 from burnish.ops.byte_words import BYTES
 
 INTEGERS = ("uint8", "int8")
+EXACT = 1 << 24  # integers below are all float32 numbers
 GREATEST = float(np.finfo(np.float32).max)
 VIEWS = ("reshape", "transpose", "slice", "expand")
 RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of what stands for them, in their order
@@ -214,12 +216,12 @@ def _weight(new: Rewrite, q: Quantized, axis: int, swap: bool = False) -> tuple[
 
 
 def _scaled(new: Rewrite, node: Node, total: str, factor: np.ndarray, bias: str = "") -> list[str]:
-    """An int32 total as float32 times a factor, plus a bias; it takes the name of the node's result."""
+    """A total of integers as float32 times a factor, plus a bias; it takes the name of the node's result."""
     out = node.outputs[0]
     scale = new.constant(factor.astype(np.float32), new.fresh(f"{out}.scale"))
     known = new.value(bias) if bias else np.zeros(1, np.float32)
     total, moved = _without_shift(new, total) if known is not None else (total, None)
-    value = new.add("cast", total, to="float32", node=node.name)
+    value = total if new.types[total].dtype == "float32" else new.add("cast", total, to="float32", node=node.name)
     if not bias and moved is None:
         return [new.add("mul", value, scale, name=out, node=node.name)]
     value = new.add("mul", value, scale, node=node.name)
@@ -242,17 +244,29 @@ def _without_shift(new: Rewrite, total: str) -> tuple[str, np.ndarray | None]:
 
 
 def _convolution(new: Rewrite, node: Node) -> Sequence[str] | None:
-    """Dense ones, and those in groups of whole words; the bytes of others are not multiplied fast."""
+    """Dense ones, and those in groups of whole words; of one channel a group, whose numbers are then integers, too."""
     x, w = (_dequantized(new, name) for name in node.inputs[:2])
     if x is None or w is None or not x.single or dims_of(new.types[x.integers].shape[1:]):
         return None
     groups, depth = node.attrs.get("groups", 1), new.types[w.integers].shape[1]
     found = _weight(new, w, 0)
-    if found is None or (groups != 1 and depth % BYTES):
+    if found is None:
         return None
     weight, factor = found
+    if groups != 1 and depth % BYTES:
+        return None if depth != 1 or x.zero.item() or weight.moved.any() else _by_channel(new, node, x, weight, factor)
     image = x.integers, new.types[x.integers].shape
     total = byte_convolution(_adds(new, node), _constants(new, node), image, weight, int(x.zero.item()), {**node.attrs})
+    return _scaled(new, node, total, (factor * x.scale.item()).reshape(1, -1, 1, 1), *node.inputs[2:])
+
+
+def _by_channel(new: Rewrite, node: Node, x: Quantized, weight: Weight, factor: np.ndarray) -> Sequence[str] | None:
+    """A convolution of one channel a group: of integers as float32, whose sums these hold without rounding."""
+    if np.abs(weight.integers.astype(np.int64)).sum((1, 2, 3)).max() * 255 >= EXACT:
+        return None
+    image = new.add("cast", x.integers, to="float32", node=node.name)
+    taps = new.constant(weight.integers.astype(np.float32), new.fresh(f"{node.outputs[0]}.integers"))
+    total = new.add("conv2d", image, taps, node=node.name, **node.attrs)
     return _scaled(new, node, total, (factor * x.scale.item()).reshape(1, -1, 1, 1), *node.inputs[2:])
 
 
@@ -374,6 +388,7 @@ def _scaled_sums(new: Rewrite, name: str) -> tuple[str, np.ndarray, np.ndarray |
         return None
     cast = _before(new, operands[0], "cast", "float32")
     whole = cast is not None and new.types[cast.inputs[0]].dtype == "int32"
+    whole = whole or _before(new, operands[0], "conv2d", "float32") is not None
     return (operands[0], operands[1].astype(np.float64), shift) if whole else None
 
 

@@ -72,7 +72,25 @@ def choose_layouts(
             ]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
-    return {name: blocked(lanes) for name in chosen}
+    return {name: blocked(lanes) for name in chosen} | _words_in_place(graph, groups, chosen - fixed, lanes)
+
+
+def _words_in_place(graph: Graph, groups: Sequence[Group], images: Collection[str], lanes: int) -> dict[str, Layout]:
+    """Words of the channels of images in blocks, as they lie there: of whole blocks, read by convolutions alone."""
+    found, readers = {}, graph.consumers()
+    for group in groups:
+        (node, *others), result = group.nodes, group.outputs[0]
+        whole = not others and packs_channels(graph, node) and node.inputs[0] in images and result not in graph.outputs
+        full = whole and graph.types[node.inputs[0]].shape[1] % lanes == 0
+        if full and all(has_pixels(graph, r) and r.inputs[0] == result for r in readers[result]):
+            found[result] = blocked(lanes * graph.types[result].shape[1] // graph.types[node.inputs[0]].shape[1])
+    return found
+
+
+def packs_channels(graph: Graph, node: Node) -> bool:
+    """Whether a node takes successive channels of bytes as one word each, as they are."""
+    packs = OPERATORS[node.op].traits.packs and not node.attrs.get("flip", False)
+    return packs and len(graph.types[node.inputs[0]].shape) == 4 and node.attrs.get("axis") in (1, -3)
 
 
 def _contracts_images(graph: Graph, group: Group) -> bool:

@@ -27,6 +27,7 @@ from burnish.graph.layout import (
     choose_layouts,
     has_pixels,
     image_blocks,
+    packs_channels,
     separate_inputs,
     separate_outputs,
     weights_of,
@@ -296,7 +297,11 @@ def _lines(layouts: Mapping[str, Layout]) -> list[str]:
 
 
 def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
-    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's."""
+    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's; or
+    words of bytes that lie as the words do.
+    """
+    if len(group.nodes) == 1 and packs_channels(graph, group.nodes[0]) and group.outputs[0] in layouts:
+        return group.inputs[0] in layouts
     if not group.alias or group.outputs[0] in graph.outputs or group.inputs[0] in graph.constants:
         return False
     source = layouts.get(group.inputs[0])

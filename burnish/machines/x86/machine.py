@@ -51,5 +51,6 @@ X86 = Machine(
         check=cpu_check,
     ),
     flush=_flush,
+    blocked=("float32", "uint8", "int8"),
     import_path="burnish.machines.x86.machine:X86",
 )
