@@ -159,20 +159,27 @@ def _row_step(target: Target, stride: int, pixels: int, length: int, channels: i
     registers straddle cache lines, shuffles of strided ones, latency.
     """
     multiply = max(1.0, 4 * length / target.multiply_bytes) / 2
-    broadcasts = -(-channels // target.element_lanes) if target.element_lanes else channels
     loads = pixels * (2 if 4 * length >= LINE_BYTES else 1) * stride
+    if target.element_lanes:  # whose instructions begin in order
+        whole, rest = divmod(channels, target.element_lanes)
+        return (max(channels * pixels, 8) + whole + rest + loads + pixels * (stride - 1) * SHUFFLE) / 2 + 0.5
     shuffles = pixels * (stride - 1) * SHUFFLE
-    return max(channels * pixels * multiply + shuffles, (broadcasts + loads) / 2, 4.0) + 0.5
+    return max(channels * pixels * multiply + shuffles, (channels + loads) / 2, 4.0) + 0.5
 
 
-def direct_cycles(target: Target, width: int, height: int, blocks: int, far: bool = False) -> float:
-    """Cycles of one reduction step of all elements of an image in tiles of channel vectors."""
+def direct_cycles(target: Target, width: int, height: int, blocks: int, arriving: float = 0.0) -> float:
+    """Cycles of one reduction step of all elements of an image in tiles of channel vectors.
+
+    ``arriving``: those until a tile's run of memory is there, which each group of channels reads.
+    """
     positions, vectors = register_tile(target, width, blocks)
     slower = target.vector_bytes / target.multiply_bytes
 
     def step(pixels: int) -> float:
+        if target.element_lanes:
+            return tile_step(pixels, vectors, target)
         return max(pixels * vectors * slower / 2, (pixels + vectors) / 2, 4.0) + 0.5
 
     full, rest = divmod(width, positions)
-    arriving = FAR * far * -(-width // positions)
-    return height * ((blocks // vectors) * (full * step(positions) + (step(rest) if rest else 0.0)) + arriving)
+    row = full * step(positions) + (step(rest) if rest else 0.0) + arriving * -(-width // positions)
+    return height * (blocks // vectors) * row

@@ -127,6 +127,11 @@ class Target:
         """Bytes of the vectors two of which are multiplied and added in a cycle: of some cores, half a register."""
         return min(self.vector_bytes, self.core.multiply_bytes or self.vector_bytes)
 
+    def filled(self, channels: int) -> Target:
+        """The same target with the vectors that are multiplied at once, where channels leave fewer lanes over."""
+        half = replace(self, vector_bytes=self.multiply_bytes)
+        return half if -channels % half.lanes < -channels % self.lanes else self
+
     @property
     def flops(self) -> float:
         """float32 operations a second of all cores."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import replace
 
 from burnish.errors import ScheduleError
 from burnish.kernels.nest import Arrangement, Size
@@ -131,13 +130,11 @@ def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
 
 
 def narrowed(task: KernelTask, target: Target, channels: int) -> Target:
-    """The target with the vectors that its cores multiply at once, where fewer of their lanes are left over.
+    """The target with vectors that the channels fill better, for a task between row-major images.
 
-    Only for a task between row-major images: blocks of channels are whole vectors.
+    Blocks of channels are whole vectors.
     """
-    half = replace(target, vector_bytes=target.multiply_bytes)
-    plain = all(layout.plain for layout in task.layouts.values())
-    return half if plain and -channels % half.lanes < -channels % target.lanes else target
+    return target.filled(channels) if all(layout.plain for layout in task.layouts.values()) else target
 
 
 def whole_groups(blocks: int) -> tuple[int, ...]:

@@ -28,6 +28,7 @@ from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, N
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
 from burnish.machines.register_tile import (
+    FAR,
     MOST_ACROSS,
     MOST_HIGH,
     Rows,
@@ -41,6 +42,7 @@ from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 GAIN = 0.9  # of the time of vectors of output channels: what is left must be less
+STREAMED = 10.0  # cycles until a run of memory arrives that follows another
 N, OC, OH, OW, IC, KH, KW = range(7)  # axes of a convolution
 
 
@@ -63,11 +65,14 @@ def _form(task: KernelTask, target: Target) -> RowConv | None:
         return None
     outputs, (height, width) = weight.shape[0] // groups, conv.shape[2:]
     stride = max(1, round(data.buffer.shape[3] / width))
-    far = weight.shape[2:] == (1, 1) and 4 * data.buffer.size > target.l2_bytes
+    nbytes = 4 * data.buffer.size if weight.shape[2:] == (1, 1) else 0
+    far = nbytes > max(target.l2_bytes, target.l3_bytes // 4)
     tile, cycles = row_tile(target, Rows(outputs, height, width, stride, groups > 1, far))
     by_channels = narrowed(task, target, outputs)
     blocks = -(-outputs // by_channels.lanes)
-    faster = groups > 1 or cycles < GAIN * direct_cycles(by_channels, width, height, blocks, far)
+    streams = height > 1 or width % by_channels.lanes == 0  # of which bands can be cut, to read them in passes
+    arriving = 0.0 if nbytes <= target.l2_bytes else STREAMED if streams else FAR
+    faster = groups > 1 or cycles < GAIN * direct_cycles(by_channels, width, height, blocks, arriving)
     return RowConv(found, tile) if faster else None
 
 
