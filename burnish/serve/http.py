@@ -8,20 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import h11
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from burnish.serve.app import Application
 
+MOST_HEAD = 1 << 16  # bytes of a request's first line and headers
+KEEP_ALIVE = 75  # seconds that a connection without a request stays open
 LINGER = 0.25  # seconds that connections without a request stay open in a drain: one may be on its way
 
 
-class TimedProtocol(H11Protocol):
-    """Connection that is closed where the head of a request takes longer than ``read_seconds``."""
+class TimedProtocol(HttpToolsProtocol):
+    """Connection that ends where the head of a request takes longer than ``read_seconds``, or is too long."""
 
     read_seconds = 30.0
     _deadline: asyncio.TimerHandle | None = None
+    _head_bytes = 0
 
     def connection_made(self, transport: Any) -> None:
         """As of its base."""
@@ -31,10 +33,20 @@ class TimedProtocol(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """As of its base."""
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._heard()
-        elif self._deadline is None:
-            self._await_head()
+        if self._deadline is not None:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD and not self.transport.is_closing():
+                self.send_400_response(f"Found a head of more than {MOST_HEAD} bytes.")
+
+    def on_message_begin(self) -> None:
+        """As of its base."""
+        super().on_message_begin()
+        self._await_head()
+
+    def on_headers_complete(self) -> None:
+        """As of its base."""
+        self._heard()
+        super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """As of its base."""
@@ -42,7 +54,9 @@ class TimedProtocol(H11Protocol):
         super().connection_lost(exc)
 
     def _await_head(self) -> None:
-        self._deadline = self.loop.call_later(self.read_seconds, self._give_up)
+        if self._deadline is None:
+            self._head_bytes = 0
+            self._deadline = self.loop.call_later(self.read_seconds, self._give_up)
 
     def _heard(self) -> None:
         if self._deadline is not None:
@@ -51,8 +65,7 @@ class TimedProtocol(H11Protocol):
 
     def _give_up(self) -> None:
         self._deadline = None
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self.transport.close()
+        self.transport.close()
 
 
 class DrainingServer(uvicorn.Server):
@@ -63,7 +76,8 @@ class DrainingServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app, http=protocol, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-                loop="asyncio", timeout_graceful_shutdown=max(1, round(drain_seconds)),
+                loop="asyncio", timeout_keep_alive=KEEP_ALIVE,
+                timeout_graceful_shutdown=max(1, round(drain_seconds)),
             )
         )  # fmt: skip
         self._app, self._listener = app, listener

@@ -151,13 +151,14 @@ class Signature:
 
     def answer(self, request: InferRequest, results: Sequence[np.ndarray]) -> tuple[bytes, dict[str, str]]:
         """The body of a response, and its headers."""
-        tensors, parts = [], []
+        tensors: list[dict[str, Any]] = []
+        parts: list[Any] = []
         for number, binary in request.outputs:
             spec, array = self.outputs[number], results[number]
             tensor: dict[str, Any] = {"name": spec.name, "datatype": DATATYPES[spec.dtype], "shape": [*array.shape]}
             if binary:
-                parts.append(np.ascontiguousarray(array).tobytes())
-                tensor["parameters"] = {"binary_data_size": len(parts[-1])}
+                parts.append(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+                tensor["parameters"] = {"binary_data_size": array.nbytes}
             else:
                 wide = array.astype(np.float32) if spec.dtype == "bfloat16" else array
                 tensor["data"] = wide.ravel().tolist()

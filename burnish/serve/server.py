@@ -34,7 +34,7 @@ class Server:
         """Listens, but answers nothing yet. Raises ParameterError, MissingDependencyError, and OSError for an address
         that cannot be had.
         """
-        for package in ("starlette", "uvicorn", "prometheus_client"):
+        for package in ("starlette", "uvicorn", "httptools", "prometheus_client"):
             require(package, "serve")
         from burnish.serve.app import Application
         from burnish.serve.http import DrainingServer
