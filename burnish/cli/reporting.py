@@ -37,7 +37,7 @@ def run(model: Path, inputs: Path | None, output: Path | None, seed: int, force:
     outputs = dict(zip((s.name for s in module.outputs), found if isinstance(found, tuple) else (found,), strict=True))
     if output is not None:
         with output.open("wb") as file:
-            np.savez(file, **outputs)  # type: ignore[arg-type]
+            np.savez(file, **outputs)
     rows = {name: {"shape": list(value.shape), "dtype": str(value.dtype)} for name, value in outputs.items()}
     lines = [f"{name}: {value.dtype}{list(value.shape)} {_few(value)}" for name, value in outputs.items()]
     if inputs is None:

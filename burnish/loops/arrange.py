@@ -27,7 +27,8 @@ def in_memory_order(
 
         y[n, c, h, w] = x[n, c, h, w] * s[c]   ->   y[n, h, w, c] = x[n, h, w, c] * s[c]
     """
-    usual = {own.rank: own for t in (*inputs, *outputs) if (own := layouts.get(t.name)) is not None and own.permutation}
+    given = [layouts[t.name] for t in (*inputs, *outputs) if t.name in layouts]
+    usual = {each.rank: each for each in given if each.permutation}
     own: dict[str, Layout] = {}
     for t in stages(outputs):
         inner = between and t.body is not None and t not in outputs

@@ -151,8 +151,8 @@ def plan_kernels(
             graph, groups, lambda g: planned.computes(g) and plain.isdisjoint((*g.inputs, *g.outputs))
         )
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
-    own = target.channels_last
-    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=own)
+    halves = target.channels_last
+    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=halves)
 
 
 def within(made: KernelPlan, prefix: str) -> KernelPlan:

@@ -74,7 +74,7 @@ def profile(module: Module, inputs: Mapping[str, np.ndarray]) -> ModelProfile:
         rows.append(
             ProfiledKernel(
                 row.kernel, row.node, str(own.get("group", row.node)), str(own.get("template", "")), row.microseconds,
-                least and least.resource, least and least.microseconds,
+                least.resource if least else None, least.microseconds if least else None,
             )
         )  # fmt: skip
     return ModelProfile(tuple(rows), 1e6 * statistics.median(seconds))

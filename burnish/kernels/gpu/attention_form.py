@@ -142,8 +142,9 @@ class _Finder:
         if len(shares) != 1 or any(self._computed(e) for e in values):
             return None
         whole, some = shares[0], None
-        if isinstance(_uncast(whole), Select) and _is_zero(_uncast(whole).b):
-            whole, some = _uncast(whole).a, _uncast(whole).cond  # where no key counts, the result is zero
+        plain = _uncast(whole)
+        if isinstance(plain, Select) and _is_zero(plain.b):
+            whole, some = plain.a, plain.cond  # where no key counts, the result is zero
         share = self._share(whole, keys)
         if share is None:
             return None

@@ -167,7 +167,8 @@ def _classified(
     left, right = (simplify(expanded(substitute(expanded(f, others), at), others), known) for f in found.factors)
     for factor in (left, right):
         if _nearest(factor, reduced) is not None:
-            reduced = tuple(sorted(reduced, key=lambda a, f=factor: -_step(f, a.var.name)))
+            steps = {a.var.name: _step(factor, a.var.name) for a in reduced}
+            reduced = tuple(sorted(reduced, key=lambda a: -steps[a.var.name]))
             break
     axes = [Axis(v, n) for v, n in zip(output.axes, output.shape, strict=True)]
     wide = [a for a in axes if a.extent > 1]
