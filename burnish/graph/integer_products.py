@@ -266,7 +266,7 @@ def _by_channel(new: Rewrite, node: Node, x: Quantized, weight: Weight, factor: 
         return None
     image = new.add("cast", x.integers, to="float32", node=node.name)
     taps = new.constant(weight.integers.astype(np.float32), new.fresh(f"{node.outputs[0]}.integers"))
-    (total,) = new.add_many("conv2d", image, taps, node=node.name, **node.attrs)
+    (total,) = new.add_many("conv2d", image, taps, names=None, node=node.name, **node.attrs)
     return _scaled(new, node, total, (factor * x.scale.item()).reshape(1, -1, 1, 1), *node.inputs[2:])
 
 
