@@ -1,21 +1,26 @@
 """Kernels and models on a GPU beside those of PyTorch (cuBLAS, cuDNN, torch.compile); without a GPU it says so.
 
-`python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--profile] [--processes N] [--json FILE]`: sections and rows
-are those of `benchmarks.gpu_rows`. Each row is a process of its own: all prepare at once, then they measure one after
-another. Times are the GPU's own, of graphs that are replayed, median of CALLS each; inputs and outputs stay on the GPU
-on both sides. `--compile` adds torch.compile. Float32 is float32 on both sides: TF32 is off.
+`python -m benchmarks.gpu [SECTION or ROW ...] [--compile] [--tf32] [--profile] [--processes N] [--json FILE]`:
+sections and rows are those of `benchmarks.gpu_rows`. Each row is a process of its own: all prepare at once, then they
+measure one after another. Times are the GPU's own, of graphs that are replayed, on one clock: on both sides all replays
+are queued, each between two events, before any is waited for, so that no side pays for an idle GPU; the least of two
+medians of CALLS, taken in opposite orders. Inputs and outputs stay on the GPU. `--compile` adds torch.compile with
+constants frozen and kernels tuned (of whole networks and of operators). Float32 is float32 on both sides; `--tf32` adds
+a row `NAME@tf32` for each of float32, with TF32 allowed on both.
 """
 
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import math
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from threading import Timer
 from typing import Any
@@ -26,9 +31,10 @@ import burnish
 from benchmarks.gpu_rows import SECTIONS, work
 from benchmarks.provenance import stored
 from burnish.base.optional import require
-from burnish.errors import MissingDependencyError
+from burnish.errors import MissingDependencyError, ParameterError
 
 CALLS, WARM = 30, 5
+TF32, TF32_ERROR = "@tf32", 1e-2  # what names of rows with TF32 end with, and their tolerance
 LONGEST = 8  # kernels of a profile
 CAPABILITIES = {(8, 0): "cuda:sm_80", (9, 0): "cuda:sm_90a"}
 SECONDS = 180.0  # of one row, its preparation with it
@@ -68,16 +74,33 @@ def captured(torch: Any, peer: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def seconds(torch: Any, call: Callable[[], Any]) -> float:
-    """Median of CALLS calls by the GPU's clock."""
-    found = []
-    for _ in range(WARM + CALLS):
-        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    """Median of CALLS calls by the GPU's clock; all are queued before any is waited for, as ``Module.replays`` does."""
+    marks = [tuple(torch.cuda.Event(enable_timing=True) for _ in range(2)) for _ in range(WARM + CALLS)]
+    for first, last in marks:
         first.record()
         call()
         last.record()
-        torch.cuda.synchronize()
-        found.append(1e-3 * first.elapsed_time(last))
-    return float(np.median(found[WARM:]))
+    torch.cuda.synchronize()
+    return float(np.median([1e-3 * first.elapsed_time(last) for first, last in marks[WARM:]]))
+
+
+def least(sides: Mapping[str, Callable[[], float]]) -> dict[str, float]:
+    """Seconds of each side, the least of two measurements: in order, and in the opposite one."""
+    found: dict[str, float] = {}
+    for order in (list(sides), list(sides)[::-1]):
+        for side in order:
+            found[side] = min(found.get(side, math.inf), sides[side]())
+    return {side: found[side] for side in sides}
+
+
+def compiled_peer(torch: Any, peer: Callable[[], Any]) -> Callable[[], Any]:
+    """What torch.compile makes of a call, with constants folded and laid out anew, and kernels chosen by measuring."""
+    torch._dynamo.reset()
+    with torch._inductor.config.patch(freezing=True):
+        fast: Callable[[], Any] = torch.compile(peer, mode="max-autotune-no-cudagraphs")
+        fast()
+    torch.cuda.synchronize()
+    return fast
 
 
 def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]) -> dict[str, Any]:
@@ -88,21 +111,19 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
     if found is None:
         return {"name": name, "failed": "no device"}
     torch, target = found
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    precision = {"precision": "tf32"} if name.endswith(TF32) else {}
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(precision)
     torch.backends.cudnn.benchmark = True
-    row = work(name, torch)
+    row = work(name.removesuffix(TF32), torch)
     began = time.perf_counter()
     arguments = [row.example] if row.example else []
-    ours: Any = burnish.compile(row.source, *arguments, target=target, **row.options)
+    ours: Any = burnish.compile(row.source, *arguments, target=target, **row.options, **precision)
     took = time.perf_counter() - began
     peers = {"torch": row.peer}
     with torch.no_grad():
         if compiled:
             try:
-                fast = torch.compile(row.peer)
-                fast()
-                torch.cuda.synchronize()
-                peers["compiled"] = fast
+                peers["compiled"] = compiled_peer(torch, row.peer)
             except Exception as problem:
                 print(f"{name}: torch.compile: {type(problem).__name__}", file=sys.stderr)
         turn()
@@ -110,8 +131,8 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
         outcomes = [ours(*row.inputs) for _ in range(2)]
         got = [np.asarray(o[0] if isinstance(o, tuple) else o).astype(np.float64) for o in outcomes]
         error = float(np.linalg.norm(got[0] - expected) / max(float(np.linalg.norm(expected)), 1e-30))
-        times = {side: seconds(torch, captured(torch, peer)) for side, peer in peers.items()}
-        times = {"ours": float(np.median(ours.replays(WARM + CALLS)[WARM:])), **times}
+        sides = {side: partial(seconds, torch, captured(torch, peer)) for side, peer in peers.items()}
+        times = least({"ours": lambda: float(np.median(ours.replays(WARM + CALLS)[WARM:])), **sides})
     steps = sorted(ours.profile(*row.inputs, repeat=5), key=lambda r: -r.microseconds)[:LONGEST] if profiled else []
     return {
         "name": name,
@@ -119,7 +140,7 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
         "kernels": len(ours.executable.calls),
         "compile_seconds": round(took, 2),
         "error": error,
-        "right": bool(error <= row.tolerance and np.array_equal(got[0], got[1])),
+        "right": bool(error <= (TF32_ERROR if precision else row.tolerance) and np.array_equal(got[0], got[1])),
         "microseconds": {side: round(1e6 * t, 2) for side, t in times.items()},
         "speedup": round(min(t for side, t in times.items() if side != "ours") / times["ours"], 3),
         "teraflops": round(row.flops / times["ours"] / 1e12, 1) if row.flops else None,
@@ -213,11 +234,20 @@ def means(found: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {group: math.exp(sum(map(math.log, values)) / len(values)) for group, values in groups.items()}
 
 
+def with_tf32(names: Sequence[str]) -> list[str]:
+    """Names of rows, those of float32 also with TF32. Raises ParameterError where this version has no TF32."""
+    if "precision" not in inspect.signature(burnish.compile).parameters:
+        raise ParameterError("--tf32: found a version of burnish.compile without 'precision'; allowed: one with it")
+    halves = ("float16", "bfloat16", "operator:")
+    return [row for name in names for row in ([name] if any(h in name for h in halves) else [name, name + TF32])]
+
+
 def main() -> None:
     """Compares what is asked for, by default everything."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", default=list(SECTIONS), help=f"rows, or of {', '.join(SECTIONS)}")
     parser.add_argument("--compile", action="store_true", help="beside torch.compile, too")
+    parser.add_argument("--tf32", action="store_true", help="rows of float32 with TF32 allowed on both sides, too")
     parser.add_argument("--profile", action="store_true", help=f"the {LONGEST} longest kernels of each row, too")
     parser.add_argument("--processes", type=int, default=4, help="rows that are prepared at once")
     parser.add_argument("--json", type=Path)
@@ -234,7 +264,8 @@ def main() -> None:
         if args.json:
             args.json.write_text(stored({"rows": found, "means": means(found)}, indent=1))
 
-    found = rows([row for name in args.names for row in SECTIONS.get(name, [name])], args.processes, options, keep)
+    names = [row for name in args.names for row in SECTIONS.get(name, [name])]
+    found = rows(with_tf32(names) if args.tf32 else names, args.processes, options, keep)
     for group, value in means(found).items():
         print(f"{group}: {value:.2f}x the fastest of PyTorch's (geometric mean)")
 

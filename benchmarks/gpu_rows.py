@@ -2,7 +2,7 @@
 
 Names of rows: ``product:DTYPE:M:N:K``, ``convolution:C1:BATCH`` (a layer of `benchmarks.layers`, ReLU and bias in it),
 ``unfused:C1:BATCH`` (the same with every operator a kernel), ``operator:NAME:AxBxC``,
-``attention:DTYPE:BATCH:HEADS:QUERIES:KEYS`` (64 wide), ``model:NAME`` (of `benchmarks.models`) and
+``attention:DTYPE:BATCH:HEADS:QUERIES:KEYS[:causal]`` (64 wide), ``model:NAME`` (of `benchmarks.models`) and
 ``decode:LAYERS:WIDTH:PAST`` (one token of the decoder of `examples/generate.py`).
 """
 
@@ -20,17 +20,26 @@ from benchmarks import layers, models
 from burnish.graph import GraphBuilder
 
 PRODUCTS = [
-    *(f"product:bfloat16:{n}:{n}:{n}" for n in (1024, 4096, 8192)),
+    *(f"product:bfloat16:{n}:{n}:{n}" for n in (1024, 2048, 4096, 8192)),
     *(f"product:float32:{n}:{n}:{n}" for n in (512, 1024, 4096)),
     "product:float16:1000:1000:1000",
     "product:float32:1:4096:4096",
     "product:bfloat16:1:4096:11008",
+    *(f"product:bfloat16:{sizes}" for sizes in ("16:4096:4096", "64:11008:4096", "64:4096:11008")),
+    *(f"product:float16:128:{sizes}" for sizes in ("768:768", "3072:768", "768:3072")),
 ]
 CONVOLUTIONS = [f"convolution:{layer.name}:{batch}" for batch in (1, 64) for layer in layers.CONVOLUTIONS]
 ATTENTIONS = [
     f"attention:{dtype}:{sizes}"
     for dtype in ("float32", "float16")
-    for sizes in ("1:12:128:128", "8:12:512:512", "1:16:4096:4096", "1:12:1:1024", "16:12:1:4096")
+    for sizes in (
+        "1:12:128:128",
+        "8:12:512:512",
+        "1:16:4096:4096",
+        "1:16:4096:4096:causal",
+        "1:12:1:1024",
+        "16:12:1:4096",
+    )
 ]
 OPERATORS = [
     "operator:softmax:1536x128", "operator:softmax:2048x16384", "operator:softmax:64x50257",
@@ -143,23 +152,30 @@ def _operator(torch: Any, name: str, shape: str) -> Work:
 
 
 def _attention(torch: Any, dtype: str, *sizes: str) -> Work:
-    batch, heads, queries, keys = map(int, sizes)
+    causal = sizes[-1] == "causal"
+    batch, heads, queries, keys = map(int, sizes[:4])
     shapes = ((batch, heads, queries, 64), *((batch, heads, keys, 64),) * 2)
     factors = [torch.randn(*shape).to(getattr(torch, dtype)) for shape in shapes]
     builder = GraphBuilder()
     q, k, v = (builder.input(f"x{i}", shape, dtype) for i, shape in enumerate(shapes))
     scale = builder.constant(np.array(0.125, dtype))
     scores = builder.add("mul", builder.add("matmul", q, k, transpose_b=True), scale)
+    seen = np.tri(queries, keys, dtype=bool)
+    if causal:
+        scores = builder.add("where", builder.constant(seen), scores, builder.constant(np.array(-np.inf, dtype)))
     graph = builder.build(builder.add("matmul", builder.add("softmax", scores, axis=-1), v))
     there, attend = [f.cuda() for f in factors], torch.nn.functional.scaled_dot_product_attention
 
     def right() -> Any:
         a, b, c = (t.double() for t in there)
-        return (a @ b.transpose(-1, -2) / 8).softmax(-1) @ c
+        scores = a @ b.transpose(-1, -2) / 8
+        if causal:
+            scores = scores.masked_fill(~torch.from_numpy(seen).cuda(), -np.inf)
+        return scores.softmax(-1) @ c
 
     tolerance = 1e-5 if dtype == "float32" else 1e-2
-    flops = 4.0 * batch * heads * queries * keys * 64
-    return Work(graph, factors, lambda: attend(*there), right, tolerance, flops)
+    flops = 4.0 * batch * heads * 64 * (np.count_nonzero(seen) if causal else queries * keys)
+    return Work(graph, factors, lambda: attend(*there, is_causal=causal), right, tolerance, flops)
 
 
 def _model(torch: Any, name: str) -> Work:

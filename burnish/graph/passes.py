@@ -16,6 +16,7 @@ from burnish.graph.halves import widen_images
 from burnish.graph.integer_products import multiply_integers
 from burnish.graph.outputs import own_outputs
 from burnish.graph.share import share_constants
+from burnish.graph.siblings import merge_products
 from burnish.machines.target import Target
 
 
@@ -29,4 +30,4 @@ def optimize(graph: Graph, exact: bool = False, target: Target | None = None) ->
         graph = widen_images(multiply_integers(graph, target), target)
     steps = (fold, decompose, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
     graph = dump.through(graph, steps)
-    return graph if target is None else compute_masks(graph, target)
+    return graph if target is None else merge_products(compute_masks(graph, target), target)

@@ -39,8 +39,56 @@ def join_groups(graph: Graph, groups: Sequence[Group], takes: Takes) -> list[Gro
                 gone.update({id(group): None for group in (*chain, *fronts)})
                 gone[id(last)] = whole
                 break
-    found = (gone.get(id(group), group) for group in groups)
-    return [group for group in found if group is not None]
+    kept = [group for group in (gone.get(id(group), group) for group in groups) if group is not None]
+    return _join_rows(graph, kept, place, takes)
+
+
+def _join_rows(graph: Graph, groups: list[Group], place: dict[tuple[str, ...], int], takes: Takes) -> list[Group]:
+    """Groups without products, as one with what only they read, where a reduction is in front: a normalization that is
+    written out, for one.
+    """
+    producers = {name: group for group in groups for name in group.outputs}
+    readers: dict[str, list[Group]] = {}
+    for group in groups:
+        for name in group.inputs:
+            readers.setdefault(name, []).append(group)
+    gone: dict[int, Group | None] = {}
+    for last in reversed(groups):
+        if id(last) in gone or _is_product(graph, last):
+            continue
+        parts, whole, refused = [last], last, list[Group]()
+        while len(parts) < LONGEST:
+            fronts = (producers.get(name) for name in whole.inputs)
+            front = next(
+                (
+                    f
+                    for f in fronts
+                    if f is not None
+                    and f not in refused
+                    and len(f.outputs) == 1
+                    and not f.alias
+                    and not _is_product(graph, f)
+                    and f.outputs[0] not in graph.outputs
+                    and all(reader in parts for reader in readers[f.outputs[0]])
+                    and (len(parts) > 1 or _reduces(graph, f))
+                ),
+                None,
+            )
+            if front is None:
+                break
+            more = _together((whole, front), place)
+            if takes(graph, more):
+                whole, parts = more, [*parts, front]
+            else:
+                refused.append(front)
+        if len(parts) > 1:
+            gone.update({id(part): None for part in parts})
+            gone[id(last)] = whole
+    return [group for group in (gone.get(id(group), group) for group in groups) if group is not None]
+
+
+def _reduces(graph: Graph, group: Group) -> bool:
+    return any(facts_of(graph, node).kind == "reduction" for node in group.nodes)
 
 
 def _is_product(graph: Graph, group: Group) -> bool:

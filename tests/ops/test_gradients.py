@@ -334,7 +334,7 @@ INTEGER = set(
 )
 # The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
 SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
-# Forms that the compiler chooses, of operators that are here: on parts of numbers in half precision, or infinities.
+# Forms that the compiler chooses, of operators that are here: of parts of halves, or with infinities.
 CHOSEN = set(
     words(
         "polyphase_conv2d split_conv2d split_stem split_matmul polyphase_weight split_weight_parts split_stem_parts "

@@ -141,10 +141,9 @@ class _Finder:
         values = [e for e in pair if self.total.name not in e.buffers]
         if len(shares) != 1 or any(self._computed(e) for e in values):
             return None
-        whole, some = shares[0], None
-        plain = _uncast(whole)
-        if isinstance(plain, Select) and _is_zero(plain.b):
-            whole, some = plain.a, plain.cond  # where no key counts, the result is zero
+        whole, some = _uncast(shares[0]), None
+        if isinstance(whole, Select) and _is_zero(whole.b):
+            whole, some = whole.a, whole.cond  # where no key counts, the result is zero
         share = self._share(whole, keys)
         if share is None:
             return None

@@ -249,12 +249,16 @@ def axes_of_one(form: ContractionForm) -> list[Var]:
     return [axis for axis, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1][:sides]
 
 
-def output_store(form: ContractionForm, sum_: Load, b: Expr, m: Expr, n: Expr, tile_m: int, tile_n: int) -> Stmt:
-    """The output's element at a batch, a row and a column of the product, whose sum is in ``sum_``."""
+def output_store(
+    form: ContractionForm, sum_: Load, b: Expr, m: Expr, n: Expr, tile_m: int, tile_n: int, first: Expr | None = None
+) -> Stmt:
+    """The output's element at a batch, a row and a column of the product, whose sum is in ``sum_``. ``first``: a column
+    that there is wherever there is column ``n``.
+    """
     values = {**form.batch.at(b), **form.rows.at(m), **form.columns.at(n)}
     conds = [
         place < group.extent
-        for place, group, tile in ((m, form.rows, tile_m), (n, form.columns, tile_n))
+        for place, group, tile in ((m, form.rows, tile_m), (n if first is None else first, form.columns, tile_n))
         if group.extent % tile
     ]
     single = iter([place for place, group in ((m, form.rows), (n, form.columns)) if not group.axes])

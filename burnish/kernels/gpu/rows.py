@@ -27,7 +27,8 @@ MOST_WARPS = 32  # of a block
 VECTOR_BYTES = 16
 FEWEST = 32  # elements below which a warp would mostly wait
 MOST_HELD = 32  # elements of one kind that a thread holds in registers, and twice as many of all kinds
-STEPS = 4  # vectors of a row that a thread has by default
+STEPS = 4  # vectors of a row that a thread has by default; of many rows as many as registers hold
+MANY = 16  # rows for each multiprocessor: one warp for each keeps them busy, and waits for no other
 
 
 def _form(task: KernelTask, target: Target) -> RowForm | None:
@@ -53,7 +54,9 @@ def vector_of(form: RowForm, extent: int) -> int:
 def _space(task: KernelTask, target: Target, form: RowForm) -> ScheduleSpace:
     del task
     most = max(-(-n // vector_of(form, n)) for n in form.extents)
-    each = target.machine.warps.size * (STEPS if form.count >= target.cores else 1)
+    held = max(STEPS, MOST_HELD // max(vector_of(form, n) for n in form.extents))
+    steps = held if form.count >= MANY * target.cores else STEPS if form.count >= target.cores else 1
+    each = target.machine.warps.size * steps
     warps = next((w for w in WARPS if w * each >= most), WARPS[-1])
     rows = max((r for r in BLOCK_ROWS if r * warps <= BLOCK_ROWS[-1] and form.count >= 2 * r * target.cores), default=1)
     return ScheduleSpace({"warps": WARPS, "rows": BLOCK_ROWS}, {"warps": warps, "rows": rows})
@@ -269,4 +272,4 @@ class _Block:
         return self.of_threads(s) if cut is not None else self.of_rows(s)
 
 
-ROWS = Template("rows", _form, _space, _schedule)
+ROWS = Template("rows", _form, _space, _schedule, joins=True)

@@ -130,7 +130,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
         for stage in (out, acc, f"{acc}.init"):
             s.unroll(f"{stage}.{loop}")
     s.unroll(f"{acc}.ks")
-    finish_thread(s, out, acc, "jhe", form.columns.extent % t.tile_n == 0)
+    finish_thread(s, out, acc, "jhe", in_pairs(form))
     s.tensorize(f"{acc}.j", (DOT_COLUMNS if t.columns else DOT)[t.left.buffer.dtype])
     fitting = target.shared_bytes // ((t.tile_m + t.tile_n) * ROW_BYTES)
     s.pipeline(f"{acc}.ko", min(int(choice["stages"]), fitting))
@@ -234,7 +234,13 @@ def output(t: Fragments) -> Stmt:
     b, mo, no = index[:3]
     row, panel, column = t.place(stage)
     m, n = mo * t.tile_m + row, no * t.tile_n + panel * PANEL + column
-    return nest(stage, whole, output_store(t.form, Load(t.acc, tuple(index)), b, m, n, t.tile_m, t.tile_n))
+    first = n - var(stage, "e") if in_pairs(t.form) else None
+    return nest(stage, whole, output_store(t.form, Load(t.acc, tuple(index)), b, m, n, t.tile_m, t.tile_n, first))
+
+
+def in_pairs(form: ContractionForm) -> bool:
+    """Whether the two neighbours that a thread has of a row of the output exist both or not at all."""
+    return bool(form.columns.axes) and form.columns.axes[-1].extent % 2 == 0
 
 
 TENSOR_PRODUCT = Template("tensor_product", product_form, _space, _schedule, seconds=_seconds)

@@ -11,7 +11,14 @@ from collections.abc import Sequence
 from burnish.kernels.gpu.forms import ContractionForm
 from burnish.kernels.gpu.nests import var
 from burnish.kernels.gpu.product_time import TileBlock, matrix_rate, small_copies
-from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, place_product, product_form
+from burnish.kernels.gpu.tensor_product import (
+    Fragments,
+    best_tile,
+    finish_thread,
+    in_pairs,
+    place_product,
+    product_form,
+)
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Expr
@@ -89,7 +96,7 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     s.unroll(f"{acc}.ks")
     s.unroll(f"{out}.p")
     s.unroll(f"{acc}.init.p")
-    finish_thread(s, out, acc, "jhe", form.columns.extent % n == 0)
+    finish_thread(s, out, acc, "jhe", in_pairs(form))
     s.tensorize(f"{acc}.p", WGMMA[t.left.buffer.dtype, n, t.columns])
     s.pipeline(f"{acc}.ko", min(int(choice["stages"]), _most_stages((m, n))), 1)
     return s
