@@ -365,7 +365,9 @@ def _sum_of_two(new: Rewrite, node: Node, name: str, scale: float) -> str | None
         if part is None or not part.single or new.types[part.integers].shape != new.types[name].shape:
             return None
         factor = part.scale.item() / scale
-        number = new.add("cast", new.add("cast", part.integers, to="int32", node=node.name), to="float32", node=node.name)
+        number = new.add(
+            "cast", new.add("cast", part.integers, to="int32", node=node.name), to="float32", node=node.name
+        )
         terms.append(new.add("mul", number, new.constant(np.float32(factor)), node=node.name))
         shift -= part.zero.item() * factor
     value = new.add("add", *terms, node=node.name)

@@ -21,7 +21,15 @@ from burnish.graph.fuse import Fusion, Group, fuse, renamed_everywhere
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.join import find_pieces, find_views
-from burnish.graph.layout import blocked, choose_layouts, has_pixels, packs_channels, separate_inputs, separate_outputs, weights_of
+from burnish.graph.layout import (
+    blocked,
+    choose_layouts,
+    has_pixels,
+    packs_channels,
+    separate_inputs,
+    separate_outputs,
+    weights_of,
+)
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
