@@ -150,7 +150,7 @@ def run_alone(
 
 
 def pack(made: Compilation, name: str, value: np.ndarray) -> np.ndarray:
-    """A value in the dtype and layout in which kernels find it; lanes that only pad hold NaN, or the largest integer."""
+    """A value in the dtype and layout in which kernels find it; lanes that only pad hold NaN, or the most."""
     array = value.astype(numpy_dtype(made.graph.types[name].dtype))
     if name not in made.layouts:
         return np.ascontiguousarray(array).reshape(array.shape)  # which it is not of a number
