@@ -233,7 +233,7 @@ def live_values(made: Compilation) -> tuple[list[Interval], list[tuple[str, str]
     intervals = [i for i in intervals if i.name not in elsewhere]
     shared = {*pieces, *(place.buffer for place in pieces.values())}
     alone = {i.name for i in intervals} - shared
-    return intervals, in_place_pairs(graph, made.steps, layouts, alone), home
+    return intervals, in_place_pairs(graph, made.steps, layouts, alone, home), home
 
 
 def states_by_copy(made: Compilation, home: Mapping[str, Place]) -> list[str]:
@@ -299,14 +299,22 @@ def replaceable_inputs(made: Compilation) -> list[tuple[int, int]]:
 
 
 def in_place_pairs(
-    graph: Graph, steps: Sequence[Built], layouts: Mapping[str, Layout], buffers: Collection[str]
+    graph: Graph,
+    steps: Sequence[Built],
+    layouts: Mapping[str, Layout],
+    buffers: Collection[str],
+    home: Mapping[str, Place],
 ) -> list[tuple[str, str]]:
-    """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike."""
+    """(input, output) of kernels whose result may take an input's memory: both whole ``buffers``, laid out alike, and
+    no other input lies there.
+    """
     pairs = []
     for group in (step.group for step in steps if isinstance(step, KernelStage)):
         out = group.outputs[0]
         alike = [n for n in group.inputs if n in buffers and graph.types[n] == graph.types[out]]
         alike = [n for n in alike if layouts.get(n) == layouts.get(out)]
+        lie = [home.get(n, Place(n)).buffer for n in group.inputs]
+        alike = [n for n in alike if lie.count(n) == 1]
         if out in buffers and alike:
             allowed = overwritable(graph, group)
             pairs += [(n, out) for n in alike if n in allowed]

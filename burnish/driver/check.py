@@ -150,13 +150,14 @@ def run_alone(
 
 
 def pack(made: Compilation, name: str, value: np.ndarray) -> np.ndarray:
-    """A value in the dtype and layout in which kernels find it; lanes that only pad hold NaN."""
+    """A value in the dtype and layout in which kernels find it; lanes that only pad hold NaN, or the most."""
     array = value.astype(numpy_dtype(made.graph.types[name].dtype))
     if name not in made.layouts:
         return np.ascontiguousarray(array).reshape(array.shape)  # which it is not of a number
     layout = made.layouts[name]
     packed = layout.pack(array)
-    packed[layout.pack(np.ones(array.shape, bool)) == 0] = np.nan
+    worst = np.iinfo(array.dtype).max if array.dtype.kind in "iu" else np.nan
+    packed[layout.pack(np.ones(array.shape, bool)) == 0] = worst
     return packed
 
 

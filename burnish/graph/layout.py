@@ -80,10 +80,11 @@ def _words_in_place(graph: Graph, groups: Sequence[Group], images: Collection[st
     found, readers = {}, graph.consumers()
     for group in groups:
         (node, *others), result = group.nodes, group.outputs[0]
-        whole = not others and packs_channels(graph, node) and node.inputs[0] in images and result not in graph.outputs
-        full = whole and graph.types[node.inputs[0]].shape[1] % lanes == 0
-        if full and all(has_pixels(graph, r) and r.inputs[0] == result for r in readers[result]):
-            found[result] = blocked(lanes * graph.types[result].shape[1] // graph.types[node.inputs[0]].shape[1])
+        if others or not packs_channels(graph, node) or node.inputs[0] not in images or result in graph.outputs:
+            continue
+        channels, words = (graph.types[name].shape[1] for name in (node.inputs[0], result))
+        if channels % lanes == 0 and all(has_pixels(graph, r) and r.inputs[0] == result for r in readers[result]):
+            found[result] = blocked(lanes * words // channels)
     return found
 
 
