@@ -14,7 +14,9 @@ from burnish.errors import ParameterError
 
 Models = Annotated[
     list[str],
-    typer.Argument(metavar="[NAME=]FILE...", help="Compiled .bn files. Default name: FILE without .bn.", show_default=False),
+    typer.Argument(
+        metavar="[NAME=]FILE...", help="Compiled .bn files. Default name: FILE without .bn.", show_default=False
+    ),
 ]
 
 
@@ -23,7 +25,9 @@ def serve(
     server: Annotated[dict[str, Any], OptionsOf(Declaration("burnish.serve.options:ServeOptions"), omit=("token",))],
     token: Annotated[
         str | None,
-        typer.Option(envvar="BURNISH_TOKEN", help="What requests must show as a bearer token, except probes of health."),
+        typer.Option(
+            envvar="BURNISH_TOKEN", help="What requests must show as a bearer token, but for probes of health."
+        ),
     ] = None,
     threads: Threads = None,
     as_json: Json = False,
