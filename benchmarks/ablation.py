@@ -21,7 +21,6 @@ measured.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -38,6 +37,7 @@ from benchmarks.harness import check_names
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
+from benchmarks.provenance import stored
 from benchmarks.study import MACHINE, SEARCH, first_below, kernel, search
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.machines.target import host
@@ -234,7 +234,7 @@ def main() -> int:
     if arguments.section == "default":
         chosen = unmeasured(arguments.records)
         if arguments.json:
-            print(json.dumps({"machine": machine(host()), "choices": [asdict(each) for each in chosen]}))
+            print(stored({"machine": machine(host()), "choices": [asdict(each) for each in chosen]}))
         else:
             show_choices(chosen)
         return 0
@@ -246,7 +246,7 @@ def main() -> int:
             results += transfer(target, known, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
         settings = {"machine": machine(MACHINE), **{k: vars(arguments)[k] for k in ("trials", "known", "seeds")}}
-        print(json.dumps({**settings, "results": [{**asdict(each), "fewer": each.fewer} for each in results]}))
+        print(stored({**settings, "results": [{**asdict(each), "fewer": each.fewer} for each in results]}))
     else:
         show(results, arguments.seeds)
     return 0

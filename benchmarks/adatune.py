@@ -19,7 +19,6 @@ the first one was, seed by seed; `by medians`: the same of the medians of the se
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -34,6 +33,7 @@ from rich.table import Table
 from benchmarks.harness import check_names
 from benchmarks.operators import operators
 from benchmarks.oracle import Apart, Oracle
+from benchmarks.provenance import stored
 from benchmarks.study import MACHINE, SEARCH, Search, first_below, kernel, middle, search
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.tune.evaluate import Evaluator
@@ -140,7 +140,7 @@ def main() -> int:
             rows += ablation(layer, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
         settings = {"machine": machine(MACHINE), "trials": arguments.trials, "seeds": arguments.seeds}
-        print(json.dumps({**settings, "rows": [asdict(each) for each in rows]}))
+        print(stored({**settings, "rows": [asdict(each) for each in rows]}))
     else:
         show(rows, arguments.trials, arguments.seeds)
     return 0

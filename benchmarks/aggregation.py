@@ -16,7 +16,6 @@ DGL takes part only if it is installed, with an empty module in place of `dgl.gr
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 import warnings
@@ -30,6 +29,7 @@ from numpy.typing import NDArray
 
 import burnish as bn
 from benchmarks.graph_peers import dgl_graph, stubbed_dgl
+from benchmarks.provenance import stored
 from burnish.base.jit import njit
 from burnish.base.optional import require
 from burnish.errors import MissingDependencyError
@@ -246,9 +246,7 @@ def main() -> None:
     if args.json:
         facts = {"graph": args.graph, "scale": args.scale, "order": args.order, "vertices": vertices}
         facts |= {"edges": len(graph[1]), "threads": args.threads, "clock": "wall" if args.wall else "cpu"}
-        args.json.write_text(
-            json.dumps({**facts, "cpu": host().cpu, "rows": [asdict(r) for r in rows]}, indent=1) + "\n"
-        )
+        args.json.write_text(stored({**facts, "cpu": host().cpu, "rows": [asdict(r) for r in rows]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ one process; medians, and medians of the ratios of neighbours.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import platform
 import random
@@ -24,6 +23,7 @@ import numpy as np
 import torch
 
 import burnish as bn
+from benchmarks.provenance import stored
 from burnish.array import lazy
 from burnish.array.engine import Engine, Resource
 from burnish.graph.graph import GraphBuilder
@@ -270,7 +270,7 @@ def main() -> None:
         "microseconds an operation of the engine": engine(arguments.rounds),
         "training": training(arguments.rounds),
     }
-    text = json.dumps(report, indent=1)
+    text = stored(report, indent=1)
     print(text)
     if arguments.json is not None:
         arguments.json.write_text(text + "\n", encoding="utf-8")

@@ -8,7 +8,6 @@ in the extra `boost-bench`.
 
 import argparse
 import importlib
-import json
 import os
 import platform
 import sys
@@ -16,6 +15,8 @@ from typing import Any
 
 from rich.console import Console
 from rich.table import Table
+
+from benchmarks.provenance import stored
 
 SECTIONS = ("first", "hist", "airline", "exact", "ranking", "tuner", "prediction", "external", "distributed")
 COLUMNS = ("ours", "peers", "ratio", "asked", "note")
@@ -48,7 +49,7 @@ def main() -> int:
             Console(width=None if sys.stdout.isatty() else 150).print(table)
     if arguments.json:
         machine = {"machine": platform.machine(), "cores": len(os.sched_getaffinity(0))}
-        print(json.dumps({**machine, "sections": report}, indent=2, default=float))
+        print(stored({**machine, "sections": report}, indent=2, default=float))
     return 0
 
 

@@ -8,7 +8,6 @@ limit of their own.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -23,6 +22,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
+from benchmarks.provenance import stored
 from burnish.machines.target import target
 
 ALLOWED = 2.2  # times as long for twice the model
@@ -182,7 +182,7 @@ def main() -> None:
         print(f"{kind:9s} {times}   growth {ratios}{'' if row.holds else f'   MORE THAN {ALLOWED}'}", flush=True)
     if args.json:
         measured = {kind: asdict(row) for kind, row in found.items()}
-        args.json.write_text(json.dumps({"machine": target("cpu").cpu, "growth": measured}, indent=1))
+        args.json.write_text(stored({"machine": target("cpu").cpu, "growth": measured}, indent=1))
     if not all(row.holds for row in found.values()):
         sys.exit(1)
 

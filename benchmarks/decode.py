@@ -9,7 +9,6 @@ that is measured.
 from __future__ import annotations
 
 import argparse
-import json
 import runpy
 import statistics
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "generate.py"
@@ -86,7 +86,7 @@ def main() -> None:
         "weights_mb": read / 1e6, "compile_seconds": compiled, "bfloat16": steps["burnish bfloat16"].stored,
     }  # fmt: skip
     if options.json:
-        print(json.dumps(told, indent=2))
+        print(stored(told, indent=2))
         return
     for name, rate in found.items():
         print(f"{name:18} {rate:7.1f} tokens a second")

@@ -7,12 +7,12 @@ of the block that most instructions are of, the innermost loop. Needs unicorn (`
 """
 
 import argparse
-import json
 import sys
 from dataclasses import asdict, dataclass, replace
 
 import burnish as bn
 from benchmarks import harness, layers
+from benchmarks.provenance import stored
 from burnish.frontend.onnx import from_onnx
 from burnish.graph.evaluate import evaluate
 from burnish.measure.accuracy import scaled_error
@@ -76,7 +76,7 @@ def main() -> int:
                 flush=True,
             )
     if arguments.json:
-        print(json.dumps({"target": arguments.target, "size": arguments.size, "rows": [asdict(r) for r in rows]}))
+        print(stored({"target": arguments.target, "size": arguments.size, "rows": [asdict(r) for r in rows]}))
     return int(any(row.error > 1e-4 for row in rows))
 
 

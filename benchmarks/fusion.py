@@ -10,7 +10,6 @@ fusion keeps from memory. The paper has 1.2 to 2 times on a GPU.
 """
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from rich.table import Table
 
 import burnish as bn
 from benchmarks import harness
+from benchmarks.provenance import stored
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.machines.target import target as find_target
@@ -164,7 +164,7 @@ def main() -> int:
     rows = [measure(name, arguments.target, arguments.threads, arguments.seconds) for name in names]
     machine = find_target(arguments.target)
     said = {"cpu": fingerprint(machine.triple, machine.cpu, machine.features), "threads": arguments.threads}
-    report = json.dumps({**said, "rows": [asdict(row) for row in rows]}, indent=2)
+    report = stored({**said, "rows": [asdict(row) for row in rows]}, indent=2)
     if arguments.json == "-":
         print(report)
     elif arguments.json is not None:

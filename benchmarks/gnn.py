@@ -30,6 +30,7 @@ from rich.table import Table
 import burnish as bn
 from benchmarks import gnn_memory
 from benchmarks.graph_peers import dgl_step, pyg_step, torch_step
+from benchmarks.provenance import stored
 from benchmarks.resident import forget_peak, resident
 from burnish.fitting.fit import fit
 from burnish.gnn.data.generators import block_model, dataset
@@ -80,7 +81,7 @@ def main() -> None:
     found = {name: makers[name](arguments) for name in arguments.names or WHAT}
     missed = [f"{name}: {what}" for name, rows in found.items() for what in BARS.get(name, lambda _: [])(rows)]
     if arguments.json:
-        print(json.dumps({**found, "missed": missed}, indent=1))
+        print(stored({**found, "missed": missed}, indent=1))
     else:
         for name, rows in found.items():
             show(name, rows)

@@ -24,6 +24,7 @@ import numpy as np
 
 import burnish
 from benchmarks.gpu_rows import SECTIONS, work
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.errors import MissingDependencyError
 
@@ -231,7 +232,7 @@ def main() -> None:
 
     def keep(found: list[dict[str, Any]]) -> None:
         if args.json:
-            args.json.write_text(json.dumps({"rows": found, "means": means(found)}, indent=1))
+            args.json.write_text(stored({"rows": found, "means": means(found)}, indent=1))
 
     found = rows([row for name in args.names for row in SECTIONS.get(name, [name])], args.processes, options, keep)
     for group, value in means(found).items():

@@ -10,13 +10,13 @@ memory (thesis-chen section 4.3.2, figure 4.7; loads per multiply-add do not dep
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import stored
 from burnish.codegen.grid import compile_grid
 from burnish.kernels.task import KernelTask
 from burnish.kernels.templates import template_called
@@ -116,7 +116,7 @@ def main() -> None:
         )
     if args.json:
         args.json.write_text(
-            json.dumps({"rows": rows, "others": beside, "ratio": ratio, "bar": BAR, "met": ratio >= BAR}, indent=1)
+            stored({"rows": rows, "others": beside, "ratio": ratio, "bar": BAR, "met": ratio >= BAR}, indent=1)
         )
 
 

@@ -18,6 +18,7 @@ import numpy as np
 import burnish
 from benchmarks import models
 from benchmarks.gpu import CALLS, device
+from benchmarks.provenance import stored
 from burnish.driver.api import tuned
 from burnish.driver.tuned import described
 from burnish.measure.samples import module_inputs
@@ -62,7 +63,7 @@ def main() -> None:
         rows.append(measured(name, target, args.seconds, torch.cuda.get_device_name()))
         print(json.dumps(rows[-1]), flush=True)
         if args.json:
-            args.json.write_text(json.dumps({"rows": rows}, indent=1))
+            args.json.write_text(stored({"rows": rows}, indent=1))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ where a curve differs by more than 1e-3 of the first loss, or test accuracy is l
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 import burnish as bn
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.fitting.fit import fit
 from burnish.gnn.data.generators import block_model
@@ -111,7 +111,7 @@ def main() -> int:
     Console(width=130).print(table)
     failures = missed(rows)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": rows, "missed": failures}, indent=1))
+        arguments.json.write_text(stored({"rows": rows, "missed": failures}, indent=1))
     for failure in failures:
         print(f"missed: {failure}")
     return int(bool(failures))

@@ -1,7 +1,6 @@
 """What the benchmark programs share: options, contenders, one result row, its table and its JSON."""
 
 import argparse
-import json
 import math
 import platform
 import sys
@@ -14,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import burnish as bn
+from benchmarks.provenance import stored
 from burnish.measure import peers
 
 ORACLE = "onnxruntime"
@@ -111,7 +111,7 @@ def show(
     mean = geometric_mean(speedups) if speedups else None
     if as_json:
         report = {"cpu": platform.processor() or platform.machine(), **(extra or {}), "geometric_mean": mean}
-        print(json.dumps({**report, "rows": [asdict(row) for row in rows]}, indent=2))
+        print(stored({**report, "rows": [asdict(row) for row in rows]}, indent=2))
     else:
         scale = {"µs": 1.0, "ms": 1e-3}[unit]
         # A pipe has no width of its own, and rich would assume too narrow a one for these tables.

@@ -21,6 +21,7 @@ import numpy as np
 import burnish as bn
 from benchmarks.memory_networks import NETWORKS, residual, resnet, unrolled
 from benchmarks.memory_steps import contract, cpu, deep
+from benchmarks.provenance import stored
 from burnish.driver.recompute import StepWork, call_seconds, outline, training_step
 from burnish.errors import ParameterError
 from burnish.graph.graph import Graph
@@ -246,7 +247,7 @@ def main() -> int:
             report[part].append(row)
             print(part, json.dumps({k: v for k, v in row.items() if k != "plans"}), flush=True)
             if args.json:
-                args.json.write_text(json.dumps(report, indent=1) + "\n")
+                args.json.write_text(stored(report, indent=1) + "\n")
     wrong = missed({part: report[part] for part in chosen})
     print("\n".join(wrong) or "all bars are met")
     return int(bool(wrong))

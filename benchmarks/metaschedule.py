@@ -12,7 +12,6 @@ the definition a second, of kernels called from native code, hot.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import statistics
 import sys
@@ -33,6 +32,7 @@ from benchmarks import harness
 from benchmarks.gather import main_kernel
 from benchmarks.layers import LAYERS, Convolution, Layer, Product
 from benchmarks.operators import SQUARE, operators
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.machines.target import Target, host
@@ -183,7 +183,7 @@ def main() -> int:
         rows = [measure(name) for name in track(arguments.layers, disable=arguments.json, transient=True)]
     if arguments.json:
         report = {"machine": machine(host()), "seconds": arguments.seconds, "rows": [asdict(row) for row in rows]}
-        print(json.dumps(report, indent=2))
+        print(stored(report, indent=2))
     else:
         show(rows, arguments.seconds)
     return 0

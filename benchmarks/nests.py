@@ -9,7 +9,6 @@ template gives (a thousand at once), milliseconds by the schedule. CPU seconds o
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import stored
 from burnish.errors import ScheduleError
 from burnish.graph import Graph, GraphBuilder
 from burnish.graph.passes import optimize
@@ -96,7 +96,7 @@ def main() -> None:
             )
         )
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        options.json.write_text(stored(rows, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,6 @@ order, read once more.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper, shape_inference
 import burnish as bn
 from benchmarks import models
 from benchmarks.paired import paired
+from benchmarks.provenance import stored
 from burnish.machines.target import target
 from burnish.measure import peers
 
@@ -208,7 +208,7 @@ def main() -> None:
         )
     if args.json:
         measured = {name: asdict(row) for name, row in rows.items()}
-        args.json.write_text(json.dumps({"machine": target("cpu").cpu, "networks": measured}, indent=1))
+        args.json.write_text(stored({"machine": target("cpu").cpu, "networks": measured}, indent=1))
     if any(row.error > ALLOWED_ERROR or row.extra > COPIES for row in rows.values()):
         sys.exit(1)
 

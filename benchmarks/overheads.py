@@ -6,7 +6,6 @@ one parallel region.
 
 import argparse
 import ctypes
-import json
 import statistics
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from onnx import helper
 
 import burnish as bn
 from benchmarks import models
+from benchmarks.provenance import stored
 from burnish.machines.target import target
 from burnish.measure import peers
 from burnish.runtime.entry import driver_image
@@ -121,7 +121,7 @@ def main() -> None:
     seconds["one call"] = call_seconds(arguments.threads)
     seconds["one parallel region"] = region_seconds(arguments.threads)
     if arguments.json:
-        print(json.dumps(seconds, indent=2))
+        print(stored(seconds, indent=2))
         return
     for name, value in seconds.items():
         print(f"{name:32} {value * 1e3:12.4f} ms")

@@ -7,7 +7,6 @@ constant weights over that with weights as inputs, packing included; C2, C6 and 
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -16,6 +15,7 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from benchmarks import layers
+from benchmarks.provenance import stored
 from burnish.driver.compilation import Compilation, assemble, compile_kernels
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
@@ -111,7 +111,7 @@ def main() -> None:
         parser.error(f"unknown layers {', '.join(unknown)}; known: {', '.join(known)}")
     rows = [measure(known[name], args.calls, args.threads, args.target) for name in args.layers or DEFAULT]
     if args.json:
-        print(json.dumps([asdict(row) for row in rows], indent=1))
+        print(stored([asdict(row) for row in rows], indent=1))
         return
     for row in rows:
         word = "same algorithm" if row.same else "ANOTHER ALGORITHM"

@@ -14,7 +14,6 @@ RNNLM in < 10 s.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -23,6 +22,7 @@ from typing import Any
 
 from benchmarks.parallel_networks import NETWORKS, lenet, rnnlm
 from benchmarks.parallel_quality import GAPS, cpu, networks, show, simulated, starts_of
+from benchmarks.provenance import stored
 from burnish.parallel.simulate.exact import optimum
 from burnish.parallel.simulate.search import search
 
@@ -74,7 +74,7 @@ def main() -> None:
         sys.exit(f"parallel: found {unknown}; allowed: {', '.join(parts)}")
     found = {part: parts[part]() for part in given.parts}
     if given.json is not None:
-        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        given.json.write_text(stored(found, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,6 @@ that nobody else uses; `--clock cpu` compares the seconds that the busiest rank 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import tempfile
@@ -32,6 +31,7 @@ import numpy as np
 
 import burnish as bn
 from benchmarks.parallel_memory import memory
+from benchmarks.provenance import stored
 from burnish.comm import launch
 from burnish.errors import WorkerError
 from burnish.fitting.fit import fit
@@ -280,7 +280,7 @@ def main() -> None:
         sys.exit(f"parallel_execution: found {unknown}; allowed: {', '.join(parts)}")
     found = {part: parts[part]() for part in given.parts}
     if given.json is not None:
-        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        given.json.write_text(stored(found, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

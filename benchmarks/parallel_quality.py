@@ -16,7 +16,6 @@ roofline model of the devices (`burnish.parallel.model.costs`), none is a measur
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -27,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.parallel_networks import NETWORKS
+from benchmarks.provenance import stored
 from burnish.errors import PlanError
 from burnish.parallel.model.costs import Roofline
 from burnish.parallel.model.operations import OperationGraph
@@ -237,7 +237,7 @@ def main() -> None:
         sys.exit(f"parallel_quality: found {unknown}; allowed: {', '.join([*PARTS, *NETWORKS])}")
     found = {word: make(given.seconds) for word, make in asked.items() if make is not None}
     if given.json is not None:
-        given.json.write_text(json.dumps(found, indent=1), encoding="utf-8")
+        given.json.write_text(stored(found, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ networks at 64 devices, >= 2 times on recurrent ones.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -23,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.parallel_networks import NETWORKS
+from benchmarks.provenance import stored
 from burnish.parallel.model.costs import Roofline
 from burnish.parallel.model.presets import machine
 from burnish.parallel.model.space import StrategySpace
@@ -166,7 +166,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print(_line(row), flush=True)
     wrong = failed(rows)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"rows": rows, "failed": wrong}, indent=1) + "\n")
+        arguments.json.write_text(stored({"rows": rows, "failed": wrong}, indent=1) + "\n")
     print(*wrong, sep="\n")
     return bool(wrong)
 

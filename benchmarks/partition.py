@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import statistics
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -26,6 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.provenance import stored
 from benchmarks.shares import ROUNDS, Work, in_turns
 from benchmarks.yardsticks.clusters import clusters
 from benchmarks.yardsticks.reorder import grouped
@@ -251,7 +251,7 @@ def main() -> int:
         rows.append(row)
         print(f"{row['graph']}, {row['parts']} workers", file=sys.stderr)
         if arguments.json:
-            arguments.json.write_text(json.dumps({"rows": rows, "missed": missed(rows)}, indent=1))
+            arguments.json.write_text(stored({"rows": rows, "missed": missed(rows)}, indent=1))
     console = Console(width=None if sys.stdout.isatty() else 170)
     console.print(table(rows))
     if any("by graph" in row for row in rows):

@@ -9,7 +9,6 @@ hardware threads take turns in decoding, and loads take slots of it.
 
 import argparse
 import ctypes
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from typing import Self
 import llvmlite.binding as llvm
 import numpy as np
 
+from benchmarks.provenance import stored
 from burnish.machines.measure import STREAMS, multiply_ir, read_ir
 from burnish.machines.target import target
 
@@ -215,7 +215,7 @@ def main() -> None:
     if arguments.json:
         rates = {"fma_gflops": fma, "tile_gflops": tile, "read_gbytes": read}
         report = {name: [asdict(rate) for rate in found] for name, found in rates.items()}
-        print(json.dumps({"cpu": target("cpu").cpu, **report}, indent=2))
+        print(stored({"cpu": target("cpu").cpu, **report}, indent=2))
         return
     for compute, cached, memory in zip(fma, tile, read, strict=True):
         print(

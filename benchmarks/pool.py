@@ -24,6 +24,7 @@ import numpy as np
 
 from benchmarks import layers
 from benchmarks.emulated import smaller
+from benchmarks.provenance import stored
 from burnish.boards.client import RemotePool
 from burnish.boards.leasing import Devices
 from burnish.boards.pool import DevicePool
@@ -165,7 +166,7 @@ def main() -> int:
     arguments = parser.parse_args()
     np.seterr(all="ignore")
     report = measure(arguments.seconds, not arguments.no_kill)
-    text = json.dumps(report, indent=2)
+    text = stored(report, indent=2)
     if arguments.json:
         arguments.json.write_text(text + "\n", encoding="utf-8")
     print(text)

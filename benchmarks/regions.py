@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import time
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.boosting.datasets import higgs_like
+from benchmarks.provenance import stored
 from burnish.base.regions import region
 from burnish.boost.data import Dataset
 from burnish.boost.growth.trunk import grow_levels
@@ -155,7 +155,7 @@ def main() -> None:
     rows = [tree(table, given.depth, threads, 2 if given.quick else given.rounds, cost) for threads in given.threads]
     if given.json:
         size = {"rows": len(table.label), "features": table.features.shape[1], "depth": given.depth}
-        given.json.write_text(json.dumps({"machine": target("cpu").cpu, **size, "trees": rows}, indent=1))
+        given.json.write_text(stored({"machine": target("cpu").cpu, **size, "trees": rows}, indent=1))
     for row in rows:
         print(
             f"{row['threads']:3} threads: {row['regions']} regions, {row['regions_a_level']:.1f} a level, "

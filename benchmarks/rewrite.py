@@ -6,10 +6,10 @@
 
 import argparse
 import importlib
-import json
 import sys
 
 from benchmarks.harness import check_names
+from benchmarks.provenance import stored
 from benchmarks.rewriting import speed
 
 SECTIONS = ("generator", "verifier", "search", "speed")
@@ -32,7 +32,7 @@ def main() -> int:
         if not arguments.json:
             print(f"{name}\n{section.table(report[name])}")
     if arguments.json:
-        print(json.dumps(report, indent=2))
+        print(stored(report, indent=2))
     return 0
 
 

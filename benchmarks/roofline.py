@@ -12,7 +12,6 @@ on this machine; `reached` its share of the kernel's median time, in a profile o
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -22,14 +21,14 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.driver.compilation import compile_kernels, import_graph, make_module
 from burnish.driver.stages import KernelStage
 from burnish.frontend.torch.export import import_torch
-from burnish.graph.costs import arithmetic_seconds, cache_seconds, matrix_seconds, memory_seconds
 from burnish.graph.graph import Graph
-from burnish.machines.target import Target, target
-from burnish.ops.classify import flops, traffic
+from burnish.machines.target import target
+from burnish.measure.roofline import bound, work_of
 from burnish.tune.choices import runs_cold
 
 DEFAULT = (
@@ -80,21 +79,6 @@ def graph_of(name: str) -> tuple[Graph, dict[str, np.ndarray]]:
     return graph, {graph.inputs[0]: value}
 
 
-def bounds(stage: KernelStage, own: Target, cold: bool) -> dict[str, float]:
-    """Seconds that each resource of the machine needs for a kernel."""
-    task = stage.task.hinted
-    operations, moved = flops(task.outputs), traffic(task.outputs)
-    held = sum(t.buffer.nbytes for t in task.inputs if t.name in task.constants)
-    weights = min(held, moved) if cold else 0  # of a table only the rows that are read
-    unit = own.unit is not None and stage.kernel.template.startswith("split_")
-    arithmetic = matrix_seconds(operations, own, 1.0) if unit else arithmetic_seconds(operations, own)
-    return {
-        "matrix tiles" if unit else "arithmetic": arithmetic,
-        "caches": cache_seconds(moved, own),
-        "memory": memory_seconds(weights, own),
-    }
-
-
 def measured(name: str, threads: int) -> list[KernelBound]:
     """The distinct kernels of a model, those that lose most first."""
     graph, arrays = graph_of(name)
@@ -119,12 +103,12 @@ def measured(name: str, threads: int) -> list[KernelBound]:
         stage = stages.get(kernel)
         if stage is None:
             continue
-        needed, task = bounds(stage, rated, cold), stage.task.hinted
-        resource = max(needed, key=lambda r: needed[r])
+        work = work_of(stage.task)
+        least = bound(work, stage.kernel.template, rated, cold)
         found.append(
             KernelBound(
-                str(stage.group), stage.kernel.template, calls[kernel], float(flops(task.outputs)),
-                traffic(task.outputs), resource, 1e6 * needed[resource] * calls[kernel], statistics.median(spans),
+                str(stage.group), stage.kernel.template, calls[kernel], float(work["flops"]), work["moved"],
+                least.resource, least.microseconds * calls[kernel], statistics.median(spans),
             )
         )  # fmt: skip
     return sorted(found, key=lambda k: -k.lost)
@@ -170,7 +154,7 @@ def main() -> None:
         kernels = [asdict(k) | {"reached": round(k.reached, 3)} for k in found[: given.rows]]
         reports.append(summary(name, found) | {"kernels": kernels})
     if given.json:
-        print(json.dumps({"threads": given.threads, "models": reports}, indent=1))
+        print(stored({"threads": given.threads, "models": reports}, indent=1))
 
 
 if __name__ == "__main__":

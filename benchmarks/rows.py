@@ -9,7 +9,6 @@ against NumPy. `first call` is how much longer the first call at a number of row
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import tempfile
@@ -24,6 +23,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import burnish as bn
+from benchmarks.provenance import stored
 from burnish.measure import peers
 from burnish.runtime.module import Module
 
@@ -156,7 +156,7 @@ def main() -> None:
     means = {name: statistics.geometric_mean(row.ratio for row in table if row.model == name) for name in MODELS}
     if arguments.json:
         report = {"target": arguments.target, "threads": arguments.threads, "means": means, "compile_seconds": compiled}
-        print(json.dumps({**report, "rows": [asdict(row) for row in table]}, indent=2))
+        print(stored({**report, "rows": [asdict(row) for row in table]}, indent=2))
     else:
         for row in table:
             print(

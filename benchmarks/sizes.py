@@ -10,7 +10,6 @@ milliseconds. `memory`: what the process grew by over 200 calls at random sizes,
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import statistics
 import sys
@@ -27,6 +26,7 @@ import numpy as np
 
 import burnish as bn
 from benchmarks import models
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
@@ -143,7 +143,7 @@ def main() -> None:
             sizes = arguments.sizes or list(CASES[name].sizes)
             found[name] = measure(name, path, CASES[name], sizes, options, arguments.seconds)
     if arguments.json:
-        print(json.dumps({**options, "models": found}, indent=2))
+        print(stored({**options, "models": found}, indent=2))
     else:
         for name, told in found.items():
             for row in told["rows"]:

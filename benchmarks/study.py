@@ -17,7 +17,6 @@ a search needs to be as good as `random` at its end.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -35,6 +34,7 @@ from rich.table import Table
 from benchmarks.harness import check_names
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
+from benchmarks.provenance import stored
 from burnish.driver.compilation import import_graph
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.graph.passes import optimize
@@ -231,7 +231,7 @@ def main() -> int:
             rows += study(sections, layer, evaluator, arguments.trials, arguments.seeds)
     if arguments.json:
         settings = {"machine": machine(MACHINE), "trials": arguments.trials, "seeds": arguments.seeds}
-        print(json.dumps({**settings, "rows": [asdict(row) for row in rows]}))
+        print(stored({**settings, "rows": [asdict(row) for row in rows]}))
         return 0
     for section in sections:
         show(section, [row for row in rows if row.section == section], arguments.trials, arguments.seeds)

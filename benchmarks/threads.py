@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import heapq
-import json
-import platform
 from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +27,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import models
+from benchmarks.provenance import stored
 from burnish.base.cache import ObjectCache
 from burnish.driver.compilation import compile_kernels, import_graph, make_module
 from burnish.kernels.task import KernelTask
@@ -387,13 +386,10 @@ def main() -> None:
     counts = [*(t for t in COUNTS if t < given.threads and (given.all or t == 1)), given.threads]
     reports = [projected(name, own, counts, given.cost, pool) for name in given.names]
     if given.json:
-        machine = {
-            "cpu": platform.processor() or platform.machine(),
-            "target": given.target,
-            "region_us_a_thread": given.cost,
-        }
-        rows = ",\n".join(json.dumps(report) for report in reports)
-        print(json.dumps({**machine, "threads": given.threads, "models": None}).replace("null", f"[\n{rows}\n]"))
+        report = {
+            "target": given.target, "region_us_a_thread": given.cost, "threads": given.threads, "models": reports,
+        }  # fmt: skip
+        print(stored(report, indent=1))
         return
     for report in reports:
         show(report, given.threads)

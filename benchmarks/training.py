@@ -16,7 +16,6 @@ of all threads: on a machine that others use too it says what a step takes, not 
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import statistics
 import sys
@@ -33,6 +32,7 @@ import burnish as bn
 from benchmarks import harness
 from benchmarks.architectures.trained import WORKLOADS, workload
 from benchmarks.backward import KERNELS, backward_calls
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 from burnish.machines.target import target
 from burnish.measure.peers import SETTLE_SECONDS
@@ -162,7 +162,7 @@ def write(path: Path, rows: list[Row], arguments: argparse.Namespace, clock: str
     own = target("cpu")
     head = {"cpu": own.cpu, "threads": arguments.threads, "rounds": arguments.rounds, "clock": clock}
     head |= {"torch": require("torch", extra="torch").__version__, "note": arguments.note}
-    path.write_text(json.dumps({**head, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
+    path.write_text(stored({**head, "rows": [asdict(row) for row in rows]}, indent=2) + "\n")
 
 
 def main() -> int:

@@ -21,7 +21,6 @@ searches after 64, … too; and what they brought.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -39,6 +38,7 @@ from benchmarks.harness import check_names
 from benchmarks.layers import LAYERS
 from benchmarks.operators import operators
 from benchmarks.oracle import Oracle
+from benchmarks.provenance import stored
 from benchmarks.study import first_below, middle
 from burnish.driver.tuned import BUILD_LIMIT
 from burnish.machines.target import host
@@ -279,7 +279,7 @@ def main() -> int:
     if arguments.json:
         settings = {"machine": machine(host()), **asdict(sizes)}
         rows = {"kernels": [asdict(each) for each in found], "stop rule": [asdict(each) for each in calibrated]}
-        print(json.dumps({**settings, **rows}))
+        print(stored({**settings, **rows}))
     else:
         show(found, calibrated, arguments.seeds)
     return 0

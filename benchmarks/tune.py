@@ -15,7 +15,6 @@ second. Times within a search are free of the machine's drift as far as the sear
 """
 
 import argparse
-import json
 import platform
 import sys
 import tempfile
@@ -32,6 +31,7 @@ from rich.table import Table
 from benchmarks import harness, layers, models, throughput
 from benchmarks.gather import main_kernel
 from benchmarks.operators import operators
+from benchmarks.provenance import stored
 from burnish.driver.compilation import import_graph
 from burnish.driver.tuned import BUILD_LIMIT, tune_model
 from burnish.machines.target import host
@@ -128,7 +128,7 @@ def show_throughput(names: Sequence[str], trials: int, as_json: bool) -> int:
     if as_json:
         cpu = platform.processor() or platform.machine()
         sessions = [{**asdict(each), "candidates_per_second": each.rate} for each in found]
-        print(json.dumps({"cpu": cpu, "trials": trials, "sessions": sessions}))
+        print(stored({"cpu": cpu, "trials": trials, "sessions": sessions}))
     else:
         throughput.show(found)
     return 0
@@ -159,7 +159,7 @@ def main() -> int:
     found = search_layers(names, strategies, arguments.seeds, arguments.trials, arguments.json)
     if arguments.json:
         cpu = platform.processor() or platform.machine()
-        print(json.dumps({"cpu": cpu, "trials": arguments.trials, "searches": [asdict(s) for s in found]}))
+        print(stored({"cpu": cpu, "trials": arguments.trials, "searches": [asdict(s) for s in found]}))
     else:
         show_searches(found, arguments.trials)
     return 0

@@ -9,7 +9,6 @@ file. Fails if a plan of a fixed order takes more than 5 s or moves more than a 
 from __future__ import annotations
 
 import argparse
-import json
 import resource
 import sys
 import tempfile
@@ -21,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.provenance import stored
 from benchmarks.two_memories_networks import GRAPHS, chain, resnet, small_step
 from benchmarks.yardsticks.swap_choice import MOST_EXACT, Rates, choose
 from benchmarks.yardsticks.swap_exact import exact
@@ -189,7 +189,7 @@ def main() -> None:
         for row in parts[name]:
             print(name, " ".join(f"{key} {value}" for key, value in row.items()), flush=True)
     if arguments.json:
-        arguments.json.write_text(json.dumps(parts, indent=1) + "\n", encoding="utf-8")
+        arguments.json.write_text(stored(parts, indent=1) + "\n", encoding="utf-8")
     if missed := failures(parts):
         sys.exit("\n".join(missed))
 

@@ -12,7 +12,6 @@ as fast.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import sys
 import time
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 
 import burnish as bn
+from benchmarks.provenance import stored
 from benchmarks.quantized import (
     Layer,
     Weights,
@@ -188,7 +188,7 @@ def main() -> None:
         )
     if arguments.json:
         facts = {"config": str(CONFIG), "cortex_a9": asdict(cpu), "peaks": peaks, "means": means}
-        arguments.json.write_text(json.dumps({**facts, "layers": rows, "network": whole}, indent=1) + "\n", "utf-8")
+        arguments.json.write_text(stored({**facts, "layers": rows, "network": whole}, indent=1) + "\n", "utf-8")
     bars = {
         "a layer differs": all(row[kind]["exact"] for row in rows for kind in THREADS),
         "the network differs": all(whole["exact"]) and whole["same"] and whole["error"] < 1e-5,

@@ -8,6 +8,7 @@ from burnish import torch as torch
 from burnish import train as train
 from burnish.array import nd as nd
 from burnish.array import sym as sym
+from burnish.clib.export import export_c as export_c
 from burnish.driver.api import compile as compile
 from burnish.driver.loading import load as load
 from burnish.driver.paged import compile_paged as compile_paged
@@ -18,6 +19,7 @@ from burnish.graph.graph import Graph as Graph
 from burnish.machines.target import Target as Target
 from burnish.parallel.programs.parallel_plan import Plan as Plan
 from burnish.parallel.simulate.search import PlanObjective as PlanObjective
+from burnish.quantization.quantize import quantize as quantize
 from burnish.rewrite.search.objective import RewriteObjective as RewriteObjective
 from burnish.runtime.callable import CompiledModel as CompiledModel
 from burnish.runtime.module import Module as Module

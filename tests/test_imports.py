@@ -8,9 +8,9 @@ import burnish
 
 FLOORS = (
     "errors", "base", "workers", "comm", "search", "loops", "machines", "schedule", "ops", "graph", "kernels",
-    "lower", "codegen", "memory", "runtime", "boost", "simulators", "boards", "measure", "frontend", "rewrite",
-    "pipeline", "tune", "train", "driver", "parallel", "torch", "array", "gnn", "fitting", "ahead",
-    "clib", "serve", "cli", "__main__",
+    "lower", "codegen", "memory", "runtime", "clib", "boost", "simulators", "boards", "measure", "frontend", "rewrite",
+    "pipeline", "tune", "train", "driver", "parallel", "torch", "array", "gnn", "fitting", "quantization",
+    "ahead", "serve", "report", "cli", "__main__",
 )  # fmt: skip
 WALLS = {  # rooms within a package, each of which imports only from those before it
     "parallel": ("model", "simulate", "programs"),

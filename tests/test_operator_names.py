@@ -28,7 +28,10 @@ RULES = {
         "halves",
         "integer_products",
         "join",
+        "row_attention",
+        "scale_gradients",
         "sums",
+        "wide_reads",
     )
 } | {"array/operators.py"}  # what NumPy's names and Python's signs stand for
 KNOBS = {"tile"}  # of templates

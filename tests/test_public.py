@@ -15,7 +15,7 @@ ROOMS = ["boost", "errors", "gnn", "nd", "serve", "sym", "torch", "train"]
 CALLABLES = [
     "Adam", "AdamW", "CompiledModel", "CosineDecay", "CrossEntropy", "Graph", "Huber", "LinearDecay", "MixedPrecision",
     "Module", "Plan", "PlanObjective", "RewriteObjective", "SGD", "Squared", "StepDecay", "Target", "Train", "Tune",
-    "WarmUp", "compile", "compile_paged", "fit", "gradients", "load", "plan",
+    "WarmUp", "compile", "compile_paged", "export_c", "fit", "gradients", "load", "plan", "quantize",
 ]  # fmt: skip
 METHODS = ["gnn.Graph.of"]  # of rooms, with an example
 

@@ -20,9 +20,7 @@ from burnish.errors import InputError, ModelError, ParameterError
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import dim
-from burnish.machines.target import target
 from burnish.measure.samples import module_inputs
-from burnish.simulators.gpu.emulator import emulated
 from tools.fuzz.pages import FencedModule
 
 ROWS = (1, 7, 32, 100, 512)
@@ -287,8 +285,6 @@ def test_what_needs_numbers_is_compiled_for_each_size() -> None:
         assert np.array_equal(module(x), x[: (batch + 1) // 2])
     with pytest.raises(InputError, match="dimension 'batch': found 10 of input 'x'; allowed: 2 to 9"):
         module(np.zeros((10, 24), np.float32))
-    with pytest.raises(ParameterError, match="tune: found open dimensions 'rows'; allowed on another device: numbers"):
-        bn.compile(mlp(dim("rows", 1, 512)), target=emulated(target("cuda:sm_80")), tune=bn.Tune(seconds=1))
 
 
 def graph_of(nodes: list[Any], constants: dict[str, np.ndarray], inputs: dict[str, Any], dtype: int) -> onnx.ModelProto:

@@ -9,7 +9,6 @@ each other say little; --cpu tells CPU seconds of one thread.
 """
 
 import argparse
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -21,6 +20,7 @@ from numpy.typing import NDArray
 from benchmarks.boosting.datasets import FIELDS, Flights, flights
 from benchmarks.boosting.hist import area
 from benchmarks.boosting.report import Row, row
+from benchmarks.provenance import stored
 from burnish.base.optional import require
 
 THREADS, DEPTH, TREES, FEW = 2, 10, 100, 20
@@ -132,7 +132,7 @@ def main() -> None:
     forms, size = arguments.form or FORMS, (arguments.rows, arguments.repeats)
     found = [r for form in forms for r in compare(form, *size, cpu=arguments.cpu)]
     if arguments.json:
-        print(json.dumps(found, indent=2, default=float))
+        print(stored(found, indent=2, default=float))
         return
     for r in found:
         ratio = "" if r["ratio"] is None else f"ratio {r['ratio']:.2f}"

@@ -17,6 +17,7 @@ import benchmarks.brought as package
 from benchmarks.brought import build, report
 from benchmarks.brought.judge import Verdict
 from benchmarks.brought.recipe import Recipe, Store
+from benchmarks.provenance import stored
 
 LIMIT = 600  # seconds for one model
 
@@ -53,7 +54,7 @@ def main() -> int:
         verdicts.append(verdict)
         if arguments.json:
             rows = [asdict(verdict) for verdict in verdicts]
-            arguments.json.write_text(json.dumps({"summary": report.summary(verdicts), "rows": rows}, indent=1))
+            arguments.json.write_text(stored({"summary": report.summary(verdicts), "rows": rows}, indent=1))
     print(report.text(verdicts))
     return int(any(verdict.status not in ("right", "refused", "bad") for verdict in verdicts))
 

@@ -18,6 +18,7 @@ from burnish.boost.growth.counted import Counted
 from burnish.boost.model import Model
 from burnish.boost.outofcore.accumulate import Accumulator, BlockQuantizer, Routing, Statistics, Targets
 from burnish.boost.outofcore.budget import DEPTH, OVERHEAD, BufferPlan, plan, state_of_row
+from burnish.boost.outofcore.codec import AUTO
 from burnish.boost.outofcore.ingest import ingest
 from burnish.boost.outofcore.layout import ColumnLayout
 from burnish.boost.outofcore.prefetch import BlockReader, Prefetcher
@@ -286,7 +287,7 @@ def train_external(
     *,
     folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
     memory_budget: str | int | None = None,
-    compression: str = "zlib",
+    compression: str = AUTO,
     block_rows: int | None = None,
     keep: bool = False,
     threads: int | None = None,
@@ -297,8 +298,9 @@ def train_external(
 
     source: a finished store, a file or folder that `readers` read (with the options `read`), or chunks, which are taken
     once: Datasets, arrays, or tuples of what Dataset.of takes. folders: where the store is written, on as many disks;
-    it is removed after training unless `keep`. training: what else `booster.train` takes (validation_data,
-    callbacks, …).
+    it is removed after training unless `keep`. compression: "none", "lz4", "zstd" or "zlib"; "auto" takes what
+    blocks are read soonest by, as the disk and the codecs are measured. training: what else `booster.train` takes
+    (validation_data, callbacks, …).
 
     memory_budget: bytes, or as in "2GB", for all buffers, beside what the interpreter with its libraries takes, one
     chunk of the source, and the sets of `validation_data`. The state of the rows (`budget.state_of_row`: 20 bytes of a

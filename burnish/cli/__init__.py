@@ -27,11 +27,16 @@ COMMANDS: Mapping[str, str | CommandGroup] = {
     "bench": "models:bench",
     "check": "models:check",
     "inspect": "models:inspect",
+    "export": "models:export",
+    "run": "models:run",
+    "profile": "models:profile",
+    "report": "models:report",
     "serve": "serving:serve",
     "plan": CommandGroup(
         "Plan memory, parallel execution or paging of a model before it runs.",
         {name: f"planning:{name}" for name in ("memory", "devices", "paging")},
     ),
+    "quantize": "quantizing:quantize",
     "train": "train:train",
     "boost": CommandGroup(
         "Train boosted trees on files, predict with them, look into them.",

@@ -28,7 +28,8 @@ class CompileOptions:
     open, its size, or bounds and the size to suit best. ``fixed``: an input that never changes, such as sr=16000.
     ``rewrite``: whether to look for an equal, faster graph. ``fuse``: whether several operators may become one kernel.
     ``records``: tuning records, whose winning kernels are used. ``choose``: how the algorithms of convolutions are
-    chosen, predicted (the default) or measured where predictions are close.
+    chosen, predicted (the default) or measured where predictions are close. ``precision``: what products may round,
+    strict or, on GPUs, tf32.
     """
 
     target: Annotated[Any, typer.Option(parser=str, metavar="TEXT")] = "cpu"
@@ -41,6 +42,7 @@ class CompileOptions:
     fuse: bool = True
     records: Path | None = None
     choose: str | None = None
+    precision: str | None = None
     cache_dir: CacheDir = None
     as_json: Json = False
 
@@ -54,7 +56,8 @@ class CompileOptions:
         tuning has no such choices.
         """
         return {
-            "target": self.target, "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
+            "target": self.target if self.precision is None else f"{self.target},{self.precision}",
+            "threads": self.threads, "exact": self.exact, "cache_dir": self.cache_dir,
             "shapes": parse_dims(self.dims or (), parse_shapes(self.shapes or ())), "rewrite": self.rewrite,
             "fix": parse_fixed(self.fixed or ()), **({} if self.fuse else {"fuse": False}),
             **({} if self.choose is None else {"choose": self.choose}),
@@ -66,6 +69,7 @@ class CompileOptions:
             "--target": self.target != "cpu", "--exact": self.exact, "--records": self.records is not None,
             "--shape": bool(self.shapes), "--dim": bool(self.dims), "--fix": bool(self.fixed),
             "--no-rewrite": not self.rewrite, "--no-fuse": not self.fuse, "--choose": self.choose is not None,
+            "--precision": self.precision is not None,
         }  # fmt: skip
         for option, is_given in given.items():
             if is_given:

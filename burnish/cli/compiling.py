@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 import burnish as bn
 from burnish.cli.compile_options import CompileOptions
-from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_json
+from burnish.cli.output import check_input, check_output, is_artifact, on_terminal, print_answer, print_json
 from burnish.cli.rewriting import rewriting_text
 from burnish.errors import ModelError
 from burnish.loops.size_text import extent_text
@@ -45,7 +45,10 @@ def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
     size = output.stat().st_size
     if options.as_json:
         inputs, outputs = (
-            [{"name": s.name, "kind": s.kind, "dtype": s.dtype, "shape": s.shape} for s in specs]
+            [
+                {"name": s.name, "kind": getattr(s, "kind", "tensor"), "dtype": s.dtype, "shape": _extents(s)}
+                for s in specs
+            ]
             for specs in (module.inputs, module.outputs)
         )
         print_json({"output": str(output), "bytes": size, "segments": True, "inputs": inputs, "outputs": outputs})
@@ -57,7 +60,11 @@ def tell_segments(module: Any, output: Path, options: CompileOptions) -> None:
     print(f"{output}: {size / 1e6:.1f} MB; compiled at its calls, for the sizes and values that they bring{why}")
 
 
-def facts(module: bn.Module) -> dict[str, Any]:
+def _extents(spec: Any) -> list[Any] | None:
+    return None if spec.shape is None else list(map(extent_text, spec.shape))
+
+
+def facts(module: Any) -> dict[str, Any]:
     """JSON summary of a compiled model. ``assumed``: names of open extents, taken as 1, by input."""
     inputs, outputs = (
         [{"name": spec.name, "dtype": spec.dtype, "shape": list(map(extent_text, spec.shape))} for spec in specs]
@@ -70,7 +77,7 @@ def facts(module: bn.Module) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def signature_text(module: bn.Module) -> str:
+def signature_text(module: Any) -> str:
     """Inputs and outputs with their names, types and shapes; what was assumed of them."""
     lines = []
     for role, specs in (("input", module.inputs), ("output", module.outputs)):
@@ -83,15 +90,31 @@ def signature_text(module: bn.Module) -> str:
     return "\n".join(lines)
 
 
-def records_text(module: bn.Module, records: Path) -> str:
+def records_text(module: Any, records: Path) -> str:
     """Share of kernels that are the best of the records, as text."""
     return "{} of {} kernels from {}".format(*recorded_kernels(module), records)
 
 
-def recorded_kernels(module: bn.Module) -> tuple[int, int]:
+def recorded_kernels(module: Any) -> tuple[int, int]:
     """Kernel calls whose recipe came from records, and all."""
-    calls = module.executable.info.get("kernels", ())
+    calls = module.info.get("kernels", ())
     return sum(bool(call.get("recorded")) for call in calls), len(calls)
+
+
+def export(model: Path, folder: Path, name: str | None, variant: str | None, options: CompileOptions) -> None:
+    """Writes the C library of a compiled file, or of an ONNX file that is compiled first."""
+    check_input(model, "model")
+    if model.suffix == ".bn":
+        options.without_compiling(model)
+        files = bn.export_c(model, folder, name, variant=variant)
+    else:
+        files = bn.export_c(compiled(model, options), folder, name, variant=variant)
+    sizes = {role: path.stat().st_size for role, path in files.items()}
+    lines = [f"{role:8} {path}: {sizes[role] / 1e6:.2f} MB" for role, path in files.items()]
+    if "shared" not in files:
+        lines.append("no shared library: neither ld.lld nor an ld for this machine is installed")
+    found = {role: {"path": str(path), "bytes": sizes[role]} for role, path in files.items()}
+    print_answer(options.as_json, {"files": found}, *lines)
 
 
 def inspect(model: Path, options: CompileOptions) -> None:
@@ -128,7 +151,7 @@ def print_variants(held: Sequence[Mapping[str, Any]], taken: str = "") -> None:
         print(f"variant {v['name']}: {v['bytes'] / 1e6:.1f} MB; {'taken' if v['name'] == taken else state}")
 
 
-def memory_text(module: bn.Module) -> str:
+def memory_text(module: Any) -> str:
     """The module's memory in one line."""
     return ", ".join(f"{part} {nbytes / 1e6:.2f} MB" for part, nbytes in module.memory.items())
 

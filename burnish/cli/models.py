@@ -118,3 +118,74 @@ def inspect(model: Model, options: CompileOptions) -> None:
     from burnish.cli import compiling
 
     compiling.inspect(model, options)
+
+
+def export(
+    model: Model,
+    options: CompileOptions,
+    c: Annotated[Path, typer.Option("--c", metavar="FOLDER", help="The folder of the C library.", show_default=False)],
+    name: Annotated[
+        str | None, typer.Option(help="What all symbols of the library begin with. Default: the folder's name.")
+    ] = None,
+    variant: Annotated[
+        str | None, typer.Option(help="Of a .bn file with code for several CPUs: which.", show_default=False)
+    ] = None,
+) -> None:
+    """Write a C library of a model: an archive, a shared library, a C header and a C++ wrapper.
+
+    A program that links it needs neither Python nor LLVM. A .bn file may be of another CPU than this one.
+    """
+    from burnish.cli import compiling
+
+    compiling.export(model, c, name, variant, options)
+
+
+def run(
+    model: Model,
+    options: CompileOptions,
+    inputs: Inputs = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="An .npz file for the outputs by name.", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Compute a model's outputs on the arrays of an .npz file, else on random ones."""
+    from burnish.cli import reporting
+
+    reporting.run(model, inputs, output, seed, force, options)
+
+
+def profile(
+    model: Model,
+    options: CompileOptions,
+    inputs: Inputs = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="A file of Chrome trace events, for Perfetto.", show_default=False)
+    ] = None,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Time each kernel of a model beside its roofline bound, at rates measured on this machine."""
+    from burnish.cli import reporting
+
+    reporting.show_profile(model, inputs, trace, seed, force, options)
+
+
+def report(
+    model: OnnxModel,
+    options: CompileOptions,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: MODEL with the suffix .html.")] = None,
+    inputs: Inputs = None,
+    check: Annotated[bool, typer.Option("--check", help="Compare every kernel with the reference, too.")] = False,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Write one page of HTML about how a model was compiled, and how long its kernels take.
+
+    It shows the graph after every pass, kernels beside their roofline bounds, memory over time, substitutions, and
+    errors. It needs nothing from elsewhere, and works offline.
+    """
+    from burnish.cli import reporting
+
+    reporting.report(model, output or model.with_suffix(".html"), inputs, check, seed, force, options)

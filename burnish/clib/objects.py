@@ -15,7 +15,6 @@ from burnish.runtime.elf import MACHINES, SHF_ALLOC, SHF_EXECINSTR, SHT_PROGBITS
 _SHT_STRTAB = 3
 _GLOBAL_OBJECT, _HIDDEN = 0x11, 2  # st_info: STB_GLOBAL and STT_OBJECT; st_other: STV_HIDDEN
 _HEADER, _ENTRY = 64, 64  # bytes of the file's header and of a section's
-_DOUBLE_FLOAT = 0x5  # e_flags of RISC-V: RVC, and the double-float ABI
 
 
 @dataclass(frozen=True)
@@ -28,8 +27,10 @@ class DataSection:
     is_code: bool = False
 
 
-def elf_object(machine: str, sections: Sequence[DataSection]) -> bytes:
-    """The bytes of an object for a ``machine`` of ``runtime.elf.MACHINES``; no section refers to another."""
+def elf_object(machine: str, sections: Sequence[DataSection], flags: int = 0) -> bytes:
+    """The bytes of an object for a ``machine`` of ``runtime.elf.MACHINES``, with ``flags`` in its head; no section
+    refers to another.
+    """
     number = next(number for number, name in MACHINES.items() if name == machine)
     strings, symbols = bytearray(b"\0"), bytearray(24)
     headers = [bytes(_ENTRY)]
@@ -44,18 +45,16 @@ def elf_object(machine: str, sections: Sequence[DataSection]) -> bytes:
         at = begin + len(data)
         return begin
 
-    def section(name: str, kind: int, flags: int, data: bytes | memoryview, align: int, rest: tuple[int, ...]) -> None:
+    def section(name: str, kind: int, what: int, data: bytes | memoryview, align: int, rest: tuple[int, ...]) -> None:
         begin = put(data, align)
         link, info, size = rest
-        headers.append(
-            struct.pack("<IIQQQQIIQQ", len(names), kind, flags, 0, begin, len(data), link, info, align, size)
-        )
+        headers.append(struct.pack("<IIQQQQIIQQ", len(names), kind, what, 0, begin, len(data), link, info, align, size))
         names.extend(name.encode() + b"\0")
 
     for index, own in enumerate(sections, 1):
-        flags = SHF_ALLOC | (SHF_EXECINSTR if own.is_code else 0)
+        what = SHF_ALLOC | (SHF_EXECINSTR if own.is_code else 0)
         name = f"{'.text' if own.is_code else '.rodata'}.{own.symbol}"
-        section(name, SHT_PROGBITS, flags, own.data, own.align, (0, 0, 0))
+        section(name, SHT_PROGBITS, what, own.data, own.align, (0, 0, 0))
         symbols += struct.pack("<IBBHQQ", len(strings), _GLOBAL_OBJECT, _HIDDEN, index, 0, len(own.data))
         strings += own.symbol.encode() + b"\0"
     count = len(sections)
@@ -65,7 +64,6 @@ def elf_object(machine: str, sections: Sequence[DataSection]) -> bytes:
     names_at = len(headers)
     section(".shstrtab", _SHT_STRTAB, 0, bytes(names) + b".shstrtab\0", 1, (0, 0, 0))
     table = put(b"".join(headers), 8)
-    flags = _DOUBLE_FLOAT if machine == "riscv64" else 0
     ident = b"\x7fELF\x02\x01\x01".ljust(16, b"\0")
     header = ident + struct.pack(
         "<HHIQQQIHHHHHH", 1, number, 1, 0, 0, table, flags, _HEADER, 0, 0, _ENTRY, len(headers), names_at

@@ -83,8 +83,9 @@ class AccessEmitter(Shuffles):
             return column
         if not _loaded(address):
             picked = self.picked(memory, [self._at_lane(address, lane) for lane in range(self.lanes)], guards)
-            if picked is not None:
-                return picked
+            found = picked or self.strided(memory, address, guards)
+            if found is not None:
+                return found
         vector = IRValue("poison", dtype, self.lanes)
         for lane, pointer in enumerate(self._pointers(memory, address)):
             own = tuple(self.lane(g, lane) for g in guards)

@@ -368,6 +368,16 @@ class IRBuilder:
             found = self.select(self.compare("!=", a, a), self.const(0, wide), found)
         return self.cast(found, dtype)
 
+    def quantized(self, a: IRValue, zero: int, dtype: str) -> IRValue:
+        """The bytes nearest to vectors of float32 plus ``zero``, ties to even, saturated; the least one for NaN."""
+        info = np.iinfo(dtype)
+        low, high = (self.const(float(int(limit) - zero), a.dtype) for limit in (info.min, info.max))
+        kept = self.select(self.compare(">", a, low), a, low)
+        kept = self.select(self.compare("<", kept, high), kept, high)
+        name = f"llvm.lrint.{mangle('int32', a.lanes)}.{mangle(a.dtype, a.lanes)}"
+        whole = self.intrinsic(name, "int32", a.lanes, (kept,))
+        return self.cast(self.binary("+", whole, self.const(zero, "int32")) if zero else whole, dtype)
+
     def _narrow(self, a: IRValue) -> IRValue:
         """float64 to float32 rounding to odd, so that one more rounding gives the nearest 2-byte float."""
         bits = self.bitcast(a, "int64")

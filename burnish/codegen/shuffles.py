@@ -14,6 +14,7 @@ from burnish.loops.expr import ITEM_BYTES, Expr, Load
 from burnish.loops.linear import to_linear
 from burnish.loops.sizes import is_size
 
+MOST_APART = 4  # elements from lane to lane: of more, most of what lies between would be read for nothing
 UNIT_BYTES = 16  # vector units shuffle fastest within so many, or exchange them whole
 
 Terms = tuple[tuple[Expr, int], ...]
@@ -188,6 +189,54 @@ class Shuffles(Addressing):
             result = self.shuffle(result or vector, vector, own)
         return result
 
+    def strided(self, memory: BufferPlace, address: Address, guards: Sequence[IRValue]) -> IRValue | None:
+        """Elements a few apart from each other, out of the vectors that all of memory between them is; else None.
+
+        What lies between two elements of a buffer is inside, but where lanes are masked: those that are not are read by
+        masked loads, of targets that have them. Accesses that begin a few elements further share the vectors.
+        """
+        step, lanes, masks = address.lane_step, self.lanes, [g for g in guards if g.lanes > 1]
+        if step is None or not 1 < step <= MOST_APART or memory.buffer.dtype == "bool":
+            return None
+        if any(atom.buffers for atom, _ in address.terms) or (masks and not self.masks):
+            return None
+        terms, first, end = address.terms, address.const, address.const + (lanes - 1) * step + 1
+        for back in range(1, 1 if masks else step):
+            key = self._vector_key(memory, terms, first - back, lanes, lanes, guards)
+            if key in self.local and self._reaches(memory, terms, first - back + step * lanes):
+                first -= back
+                break
+        result: IRValue | None = None
+        for begin in range(first, end, lanes):
+            start = begin
+            if masks:
+                vector = self._lanes_on(memory, terms, begin, step, begin - first, masks[0], guards)
+            else:
+                inside = begin + lanes <= end or self._reaches(memory, terms, begin + lanes)
+                start = begin if inside else end - lanes
+                vector = self._vector(memory, terms, start, lanes, guards)
+            places = [address.const + lane * step for lane in range(lanes)]
+            picks = [p - start + lanes if begin <= p < begin + lanes else lane for lane, p in enumerate(places)]
+            result = self.shuffle(result or vector, vector, picks)
+        return result
+
+    def _lanes_on(
+        self,
+        memory: BufferPlace,
+        terms: Terms,
+        begin: int,
+        step: int,
+        passed: int,
+        mask: IRValue,
+        guards: Sequence[IRValue],
+    ) -> IRValue:
+        """The vector at ``begin``, ``passed`` elements behind the first lane's: what lanes read that are on."""
+        elements = range(passed, passed + mask.lanes)
+        picks = [e // step if e % step == 0 and e // step < mask.lanes else mask.lanes for e in elements]
+        off = IRValue("zeroinitializer", "bool", mask.lanes)
+        pointer = self.guarded(self.pointer(memory, terms, begin), guards)
+        return self.masked_load(memory.buffer.dtype, mask.lanes, pointer, self.shuffle(mask, off, picks).text)
+
     def _aligned(self, memory: BufferPlace, terms: Terms, lanes: int) -> bool:
         """Whether ``terms`` are multiples of ``lanes``: an aligned vector with one element inside is all inside."""
         return prod(memory.buffer.shape) % lanes == 0 and all(c % lanes == 0 and not atom.buffers for atom, c in terms)
@@ -213,7 +262,7 @@ class Shuffles(Addressing):
         """A contiguous vector, loaded once a basic block; with ``columns``, only its first lanes, then zeros."""
         dtype = memory.buffer.dtype
         count = lanes if columns is None else columns
-        key = (memory.buffer.name, "vector", terms, const, lanes, count, tuple(g.text for g in guards))
+        key = self._vector_key(memory, terms, const, lanes, count, guards)
         if key not in self.local:
             pointer = self.guarded(self.pointer(memory, terms, const), guards)
             if count < lanes:
@@ -222,6 +271,12 @@ class Shuffles(Addressing):
                 self.local[key] = self.contiguous(memory, terms, const, pointer, lanes)
             self.loaded.add(memory.buffer.name)
         return self.local[key]
+
+    def _vector_key(
+        self, memory: BufferPlace, terms: Terms, const: int, lanes: int, count: int, guards: Sequence[IRValue]
+    ) -> tuple[object, ...]:
+        """By which a vector of a basic block is found again."""
+        return (memory.buffer.name, "vector", terms, const, lanes, count, tuple(g.text for g in guards))
 
     def contiguous(self, memory: BufferPlace, terms: Terms, const: int, pointer: str, lanes: int) -> IRValue:
         """The vector at ``pointer``, which is that to ``terms + const``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from math import copysign
+from typing import Any
 
 from burnish.codegen.builder import IRValue, mangle, vector_type
 from burnish.codegen.padding import Padding
@@ -26,6 +27,45 @@ from burnish.loops.expr import (
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import SymbolicSize
 from burnish.loops.traverse import index_only, loads, repeated
+
+
+def quantum_of(e: Cast) -> tuple[Expr, int] | None:
+    """``x`` and ``zero``, where ``e`` is the byte nearest to ``x`` plus ``zero``, saturated, the least one for NaN.
+
+    Limits of ``x`` beyond those of the byte are left out.
+    """
+    if e.dtype not in ("uint8", "int8") or e.value.dtype != "float32":
+        return None
+    low, high = (0, 255) if e.dtype == "uint8" else (-128, 127)
+    inner: Any = e.value
+    zero = 0.0
+    if isinstance(inner, Binary) and inner.op == "+" and isinstance(inner.b, Const):
+        inner, zero = inner.a, float(inner.b.value)
+    guarded = isinstance(inner, Select) and _is_guard(inner)
+    inner = inner.a if isinstance(inner, Select) and guarded else inner
+    if not isinstance(inner, Call) or inner.fn != "round" or zero != int(zero) or not low <= zero <= high:
+        return None
+    if low and not guarded:  # a cast makes 0 of NaN
+        return None
+    x = inner.args[0]
+    while isinstance(x, Binary) and x.op in ("min", "max"):
+        limit, rest = (x.a, x.b) if isinstance(x.a, Const) else (x.b, x.a)
+        if not isinstance(limit, Const):
+            break
+        reached = round(float(limit.value)) + zero
+        if not (reached >= high if x.op == "min" else reached <= low):
+            break
+        x = rest
+    return x, int(zero)
+
+
+def _is_guard(e: Select) -> bool:
+    """Whether a choice is ``x if x > least else least``, with a number below all bytes."""
+    test, least = e.cond, e.b
+    if not isinstance(test, Binary) or test.op not in (">", "<") or not isinstance(least, Const):
+        return False
+    pair = (test.a, test.b) if test.op == ">" else (test.b, test.a)
+    return pair == (e.a, e.b) and float(least.value) <= -(2.0**31)
 
 
 class ValueEmitter(Padding):
@@ -73,6 +113,9 @@ class ValueEmitter(Padding):
                 chosen = self.resolver.chosen(e)
                 return self._select_value(chosen) if isinstance(chosen, Select) else self.value(chosen)
             case Cast(dtype, inner):
+                quantum = None if self.saturating_casts else quantum_of(e)
+                if quantum is not None and (x := self.value(quantum[0])).lanes > 1:
+                    return self.quantized(x, quantum[1], dtype)
                 return self.cast(self.value(inner), dtype)
             case Call(fn, args):
                 return self._call(fn, tuple(self.value(a) for a in args))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack, overload
 from burnish.base import dump
 from burnish.base.arguments import check_flag, refusal
 from burnish.base.garbage import rarely_collected
-from burnish.driver.assembly import make_module
 from burnish.driver.checks import algorithms_are_measured, check_common, check_model
-from burnish.driver.compilation import Progress, compile_kernels
+from burnish.driver.compilation import Progress
 from burnish.driver.importing import import_model, open_extents
+from burnish.driver.module_by_size import ModuleBySize, compile_by_size, compile_one, needs_sizes
 from burnish.driver.nested import PythonStep
 from burnish.driver.open_module import OpenModule, unchanged
 from burnish.driver.rewritten import rewrite_model, shipped_rules
@@ -29,6 +29,8 @@ from burnish.frontend.torch.export import import_torch, is_network
 from burnish.graph.align import align_parts
 from burnish.graph.graph import Graph
 from burnish.graph.passes import optimize
+from burnish.graph.row_attention import gather_attention
+from burnish.graph.specialize import graph_at
 from burnish.graph.weights import HALVES, store_weights
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
@@ -38,6 +40,7 @@ from burnish.runtime.callable import CompiledModel
 from burnish.runtime.devices import device_for, is_timed, usual_threads
 from burnish.runtime.host import fingerprint
 from burnish.runtime.module import Module
+from burnish.runtime.sized import hints
 from burnish.train.step import Train, noted_indices, noted_labels, training_graph
 
 if TYPE_CHECKING:
@@ -67,6 +70,7 @@ class CompileArguments(TypedDict, total=False):
     train: Train | None
     fuse: bool
     choose: str | None
+    precision: str | None
 
 
 @overload
@@ -104,6 +108,7 @@ def compile(
     train: Train | None = None,
     fuse: bool = True,
     choose: str | None = None,
+    precision: str | None = None,
 ) -> CompiledModel:
     """Compiles ``model`` into a callable module: an ONNX file or ``ModelProto``, a network of PyTorch, a
     :class:`Graph`, or boosted trees.
@@ -135,7 +140,8 @@ def compile(
     updates the parameters, which are its ``state``, and returns the loss. Trained are, unless ``train`` names them, the
     parameters of a network of PyTorch that require a gradient (the network itself stays what it is), and of an ONNX
     model the initializers of several floating-point numbers that are no running statistics. See docs/training.md.
-    ``target``: "cpu", another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
+    ``target``: "cpu", "cuda" (the GPU of this machine, as is "cpu" for a network whose example inputs lie on one),
+    another by name, or a :class:`Target` of a machine of one's own, whose device then runs the model
     (``examples/toy``); substitutions, which are measured on this machine, are not looked for there. Several CPUs, such
     as ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64-cortex-a53"], make one artifact with code for each, of which
     ``load`` takes the one that uses most of what the CPU there has and the system allows.
@@ -143,6 +149,9 @@ def compile(
     ``choose``: how the algorithm of a convolution is chosen, "predicted" by a model of the machine or "measured", where
     predictions are close, by timing both once here, for at most three seconds a model; what was found is kept in the
     cache. None: the environment variable ``BURNISH_CHOOSE``, or else "predicted".
+    ``precision``: what products and convolutions may round. "tf32", on GPUs, takes float32 to tensor cores, where 19
+    bits of each factor count, as PyTorch's convolutions do by default; with "strict" all count. None: as the target
+    says, such as "cuda:sm_90a,tf32", else strict. The module's ``repr`` and ``info`` name it.
     ``memory_budget``: main memory for a call's tensors, weights among them, in bytes or as in "200MB"; what does not
     fit moves to a file and back as ``burnish.compile_paged``, which says more, plans it. The budget of a step of
     training is ``Train(memory_budget=)``.
@@ -163,6 +172,9 @@ def compile(
     tensor([0., 2.])
     """
     with dump.compilation(), rarely_collected():
+        target = _placed(target, example_inputs)
+        if precision is not None:
+            target = _with_precision(target, precision)
         if is_network(model):
             check_common(threads=threads, exact=exact, shapes=shapes, cache_dir=cache_dir, records=records)
             _check_unused("networks of PyTorch", shapes=shapes, fix=fix, output=output)
@@ -170,19 +182,21 @@ def compile(
             if train is not None:
                 _check_train(train, weights)
                 train = replace(train, parameters=train.parameters or network.parameters)
-            made = compile(
+            whole: CompiledModel = compile(
                 network.graph, target=target, threads=threads, exact=exact, rewrite=rewrite, cache_dir=cache_dir,
                 progress=progress, tune=tune, records=records, weights=weights, train=train, fuse=fuse,
                 memory_budget=memory_budget, choose=choose,
             )  # fmt: skip
-            if isinstance(made, Module):
-                return made if train is not None else TorchModule.called_as(made, network.signature)
+            if isinstance(whole, Module):
+                return whole if train is not None else TorchModule.called_as(whole, network.signature)
+            if isinstance(whole, ModuleBySize):
+                return whole if train is not None else whole.called_as(network.signature)
             # The planners take a second to import, which no other compilation should wait for.
             from burnish.driver.paged import PagedBySize, PagedModule
 
-            assert isinstance(made, (PagedModule, PagedBySize))
-            made.call = TorchCall(network.signature, len(made.outputs))
-            return made
+            assert isinstance(whole, (PagedModule, PagedBySize))
+            whole.call = TorchCall(network.signature, len(whole.outputs))
+            return whole
         if isinstance(target, Sequence) and not isinstance(target, str):
             _check_unused("several targets", tune=tune, memory_budget=memory_budget)
             one = partial(
@@ -241,7 +255,7 @@ def compile(
             limits = noted_indices(found.graph)
             if train is not None:
                 labels = noted_labels(found.graph, train)
-                found = replace(found, graph=training_graph(found.graph, train, found.weights))
+                found = replace(found, graph=_step_graph(found.graph, train, found.weights, machine))
         except (UnsupportedOperator, OpenDimensions) as error:
             if (
                 train is not None
@@ -271,25 +285,22 @@ def compile(
         if weights is not None:
             graph, stored = store_weights(optimize(found.graph, exact, machine), weights)
 
-        def plain() -> Module:
-            ready = stored is not None
-            compiled = compile_kernels(graph, machine, exact, cache_dir, progress, choices, ready)
-            if train is not None:
-                # The planners take a second to import, which no other compilation should wait for.
-                from burnish.driver.recompute import trained_within
-
-                return trained_within(compiled, train.memory_budget, choices, threads)
-            return make_module(compiled, threads)
-
+        how: dict[str, Any] = {
+            "exact": exact, "threads": threads, "cache_dir": cache_dir, "progress": progress, "choices": choices,
+            "optimized": stored is not None, "trains": train is not None,
+            "memory_budget": None if train is None else train.memory_budget,
+        }  # fmt: skip
         changed = rewrite and fuse and not (found.graph.dims or found.graph.states or stored) and not _device(machine)
         try:
             if changed:
-                made = rewrite_model(
+                made: Module | ModuleBySize = rewrite_model(
                     found.graph, shipped_rules(), target=machine, threads=threads, exact=exact, cache_dir=cache_dir,
                     progress=progress, choices=choices, objective=_objective(rewrite),
                 ).module  # fmt: skip
+            elif needs_sizes(graph, machine):
+                made = compile_by_size(graph, machine, **how)
             else:
-                made = plain()
+                made = compile_one(graph, machine, **how)
         except (UnsupportedOperator, VerificationError, ArtifactError, TargetError) as error:
             counts = bool(found.graph.counts)  # which parts of the model may do with once they are numbers
             if train is not None or isinstance(model, Graph) or not fuse:
@@ -311,13 +322,45 @@ def compile(
             parts = {"weights": stored.weights, "elements": stored.elements}
             made.note(stored={"dtype": weights, **parts, "error": stored.error})
         _kept(made, threads, found.assumed)
-        if not (found.assumed and sized):
+        if not (found.assumed and sized) or isinstance(made, ModuleBySize):
             return made
         return OpenModule.of(
             made, lambda: compile_segments(
                 again(), machine, threads=threads, exact=exact, cache_dir=cache_dir, shapes=shapes, fix=fix, ahead=False
             ), open_extents(found),
         )  # fmt: skip
+
+
+def _placed(target: Any, example_inputs: Any) -> Any:
+    """The target, of which "cuda" is the GPU of this machine, as is "cpu" for example inputs that lie on one. Raises
+    TargetError without a GPU.
+    """
+    there = isinstance(target, str) and target == "cpu" and _on_gpu(example_inputs)
+    if not there and not (isinstance(target, str) and target == "cuda"):
+        return target
+    from burnish.runtime.gpu.driver import gpu_target  # the driver's package, which CPUs do without
+
+    return gpu_target()
+
+
+def _on_gpu(value: Any) -> bool:
+    """Whether a tensor lies on a GPU, or one in tuples, lists and dicts."""
+    if isinstance(value, Mapping):
+        return any(map(_on_gpu, value.values()))
+    if isinstance(value, (tuple, list)):
+        return any(map(_on_gpu, value))
+    return bool(getattr(value, "is_cuda", False))
+
+
+def _with_precision(target: str | Target | Sequence[str | Target], precision: str) -> Any:
+    """The target, or each of several, with a precision. Raises ParameterError for one that it does not have."""
+    if isinstance(target, Sequence) and not isinstance(target, str):
+        return [_with_precision(each, precision) for each in target]
+    machine = find_target(target)
+    if not isinstance(precision, str) or precision not in machine.machine.precisions:
+        allowed = " or ".join(map(repr, machine.machine.precisions))
+        raise refusal("precision", precision, f"{allowed} for target '{machine.name}', or None")
+    return machine.with_precision(precision)
 
 
 def tuned(
@@ -362,9 +405,10 @@ def tuned(
         graph, step = found.graph, None
         if train is not None:
             _check_train(train, None)
-            step = training_graph(found.graph, train, found.weights)
+            step = _step_graph(found.graph, train, found.weights, machine)
             graph, rewrite = replace(step, states={}), False
-        if graph.dims and devices is None and not machine.is_host:
+        opened = needs_sizes(graph, machine)
+        if graph.dims and devices is None and not (machine.is_host or opened):
             named = ", ".join(f"'{d}'" for d in graph.dims)
             raise ParameterError(f"tune: found open dimensions {named}; allowed on another device: numbers")
         if graph.states:
@@ -378,18 +422,20 @@ def tuned(
             )  # fmt: skip
             graph = chosen.graph if chosen.graph is graph else align_parts(chosen.graph, machine.lanes)
         result = tune_model(
-            graph, tune, records, target=machine, threads=threads, exact=exact, cache_dir=cache_dir, progress=progress,
-            watch=watch, devices=devices,
+            graph_at(graph, hints(graph.dims)) if opened else graph, tune, records, target=machine, threads=threads,
+            exact=exact, cache_dir=cache_dir, progress=progress, watch=watch, devices=devices,
         )  # fmt: skip
         if rewrite and chosen.module.rewrites is not None:
             result.module.note(rewrites=chosen.module.rewrites)
-        if train is not None and step is not None:
-            from burnish.driver.recompute import trained_within
-
+        if step is not None or opened:
             choices = read_choices(graph, records, machine, threads) if result.gain.second_wins else DEFAULTS
-            compiled = compile_kernels(step, machine, exact, cache_dir, progress, choices)
-            module = trained_within(compiled, train.memory_budget, choices, threads)
-            if labels := noted_labels(found.graph, train):
+            how: dict[str, Any] = {
+                "exact": exact, "threads": threads, "cache_dir": cache_dir, "progress": progress, "choices": choices,
+                "trains": train is not None, "memory_budget": None if train is None else train.memory_budget,
+            }  # fmt: skip
+            compiler: Callable[..., Module | ModuleBySize] = compile_by_size if opened else compile_one
+            module = compiler(graph if step is None else step, machine, **how)
+            if train is not None and (labels := noted_labels(found.graph, train)):
                 module.note(labels=labels)
             result = replace(result, module=module)
         if limits := noted_indices(found.graph):
@@ -421,6 +467,12 @@ def _check_rewrite(rewrite: Any) -> None:
             raise refusal("rewrite", rewrite, "True, False or a burnish.RewriteObjective") from None
 
 
+def _step_graph(graph: Graph, train: Train, weights: Collection[str] | None, machine: Target) -> Graph:
+    """The step of training of a model as it is compiled for a machine."""
+    gathers = machine.machine.dialect.grid is not None  # its templates keep scores of attention in registers
+    return training_graph(gather_attention(graph) if gathers else graph, train, weights)
+
+
 def _device(machine: Target) -> Any | None:
     """Device that runs a target's code in this CPU's place; None where this CPU runs it."""
     return device_for(machine.machine, fingerprint(machine.triple, machine.cpu, machine.features))
@@ -439,7 +491,7 @@ def _check_unused(kind: str, **unused: Any) -> None:
             raise refusal(argument, found, f"{not found} for {kind}" if isinstance(found, bool) else f"None for {kind}")
 
 
-def _kept(module: Module, threads: int | None, assumed: Mapping[str, str]) -> Module:
+def _kept(module: Module | ModuleBySize, threads: int | None, assumed: Mapping[str, str]) -> Module | ModuleBySize:
     """The module with what its artifact shall remember: threads that were asked for, and extents that were assumed."""
     if threads is not None:
         module.note(threads=int(threads))

@@ -41,7 +41,9 @@ from burnish.graph.structures import relied_on
 from burnish.loops.layout import Layout, layout
 from burnish.loops.size_text import extent_text
 from burnish.loops.sizes import dims_of, greatest, hinted, is_size, least
+from burnish.machines.machine import STRICT
 from burnish.machines.target import Target
+from burnish.measure.roofline import work_of
 from burnish.measure.samples import plain_domains
 from burnish.memory.lifetimes import Interval, lifetimes, live_bytes
 from burnish.memory.lifetimes import LifetimeStep as Access
@@ -134,6 +136,7 @@ def assemble(made: Compilation) -> Executable:
             "domains": plain_domains(domains),
             **({STRUCTURES: structures} if structures else {}),
             **({"driven_by": driver} if made.target.machine.offloads else {}),
+            **({"precision": made.target.precision} if made.target.precision != STRICT else {}),
             "live": list(live_bytes(at_hint, memory.in_place)),
         },
         buffers=intervals if symbolic else (),
@@ -344,8 +347,8 @@ def pack_parameters(
 
 
 def describe(stages: Sequence[KernelStage], layouts: Mapping[str, Layout], target: Target) -> list[dict[str, Any]]:
-    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts, and why
-    it is slow, if it is expected to be.
+    """One row per kernel call, for people: what it computes, by which template, with which choices and layouts, what it
+    does and moves (see :func:`burnish.measure.roofline.work_of`), and why it is slow, if it is expected to be.
     """
     return [
         {
@@ -354,6 +357,7 @@ def describe(stages: Sequence[KernelStage], layouts: Mapping[str, Layout], targe
             "template": s.kernel.template,
             "choice": dict(s.kernel.choice),
             "recorded": s.recorded,
+            **work_of(s.task),
             "layouts": {n: str(layouts[n]) for n in (*s.group.inputs, *s.group.outputs) if n in layouts},
             **slowness(s.task, s.kernel, target.driver),
         }

@@ -36,7 +36,7 @@ def load(
     holds none of their code. ``comm``: the worker whose collectives the model takes part in. ``device``:
     what runs the code of a model that was compiled for a machine with a device of its own. ``variant``: the one to take
     of a file that holds code for several CPUs; by default the one that uses most of what this CPU and the system allow.
-    A model that is compiled at its calls (``SegmentedModule``) needs the compiler.
+    A model that is compiled at its calls (``SegmentedModule``, ``ModuleBySize``) needs the compiler.
     Raises ArtifactError for a damaged, inconsistent or refused file and one that this machine cannot run; OSError if it
     cannot be read or is no regular file.
 
@@ -53,9 +53,11 @@ def load(
             path, threads, sha256=sha256, key=key, externs=externs, comm=comm, device=device, variant=variant
         )
     except NotExecutableError as found:
-        # The compiler, which takes a second to import, and LLVM are for such a file alone.
-        from burnish.driver.segmented import KIND, load_segments
+        # The compiler, which takes a second to import, and LLVM are for such files alone.
+        from burnish.driver import module_by_size, segmented
 
-        if found.kind != KIND:
+        if found.kind == module_by_size.KIND:
+            return module_by_size.load_sizes(found.container, Path(path), threads, device)
+        if found.kind != segmented.KIND:
             raise ArtifactError(f"{path} is of a kind that is not known: {found.kind!r}") from None
-        return load_segments(found.container, threads, device)
+        return segmented.load_segments(found.container, threads, device)

@@ -21,6 +21,7 @@ from burnish.base.cache import ObjectCache
 from burnish.base.sizes import parse_budget, text_of
 from burnish.driver.assembly import live_values
 from burnish.driver.compilation import Progress, build_kernels, import_graph
+from burnish.driver.kept_sizes import KeptSizes
 from burnish.driver.open_inputs import OpenInputs, OpenSpec
 from burnish.driver.stages import (
     Compilation,
@@ -186,10 +187,10 @@ class PagedBySize(CompiledBase):
         types = graph.types
         self.inputs = tuple(TensorSpec(name, types[name].shape, types[name].dtype) for name in graph.inputs)
         self.outputs = tuple(TensorSpec(name, types[name].shape, types[name].dtype) for name in graph.outputs)
-        self._graph, self._make, self._arguments = graph, make, Arguments(self.inputs, {})
+        self._arguments = Arguments(self.inputs, {})
         self._lock = threading.RLock()
-        self._known: dict[tuple[int, ...], PagedModule] = {}  # by values of the dimensions; the last was used last
-        self._latest = self._at(upper_ends(graph.dims))
+        self._known = KeptSizes(graph.dims, lambda sizes: make(graph_at(graph, sizes)), PagedModule.close, KEPT)
+        self._latest = self._known.at(upper_ends(graph.dims))
         self.problem: SwapProblem = self._latest.problem
         self.plan: SwapPlan = self._latest.plan
         self.workspace = self._latest.workspace
@@ -212,18 +213,8 @@ class PagedBySize(CompiledBase):
     def _chosen(self, given: Sequence[Any]) -> list[np.ndarray]:
         """The arguments as arrays, for whose sizes the latest module is. Raises InputError."""
         arrays = self._arguments.arrays(given, None)
-        self._latest = self._at(bind(self.inputs, [array.shape for array in arrays]))
+        self._latest = self._known.at(bind(self.inputs, [array.shape for array in arrays]))
         return arrays
-
-    def _at(self, sizes: Mapping[str, int]) -> PagedModule:
-        key = tuple(sizes[d.name] for d in self._graph.dims)
-        found = self._known.pop(key, None)
-        if found is None:
-            found = self._make(graph_at(self._graph, sizes))
-        self._known[key] = found
-        while len(self._known) > KEPT:
-            self._known.pop(next(iter(self._known))).close()
-        return found
 
     @property
     def moved(self) -> Executed | None:
@@ -233,7 +224,7 @@ class PagedBySize(CompiledBase):
     @property
     def memory(self) -> dict[str, int]:
         """Bytes as of :class:`PagedModule`, for the sizes called last; ``file``: of all sizes that are kept."""
-        return {**self._latest.memory, "file": sum(each.memory["file"] for each in self._known.values())}
+        return {**self._latest.memory, "file": sum(each.memory["file"] for each in self._known)}
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """As of :class:`PagedModule`."""
@@ -249,8 +240,7 @@ class PagedBySize(CompiledBase):
                 super().close()
 
     def _release(self) -> None:
-        for each in self._known.values():
-            each.close()
+        self._known.close()
 
     def _facts(self) -> list[str]:
         """Facts for ``repr``."""

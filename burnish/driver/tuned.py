@@ -13,6 +13,7 @@ import numpy as np
 
 from burnish.boards.leasing import Devices
 from burnish.driver.compilation import Progress, assemble, compile_kernels
+from burnish.driver.module_by_size import ModuleBySize
 from burnish.driver.stages import HostStage, KernelStage, NestedStage, RepeatStage
 from burnish.errors import TargetError
 from burnish.graph.domain import input_domains
@@ -56,7 +57,7 @@ class Tuned:
     or one of them crashes, ``module`` is the untuned one.
     """
 
-    module: Module
+    module: Module | ModuleBySize
     outcome: SessionOutcome
     gain: Comparison
 

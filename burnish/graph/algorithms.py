@@ -13,8 +13,9 @@ import numpy as np
 from burnish.graph.costs import product_in_parts
 from burnish.graph.estimates import Estimate, estimates, packing_seconds, window_of
 from burnish.graph.graph import Attribute, Graph, Node, TensorType
+from burnish.loops.sizes import hinted
 from burnish.machines.target import Target
-from burnish.ops import infer
+from burnish.ops import OPERATORS, infer
 from burnish.ops.bf16x3 import split_matrix, split_stem_weight, split_weight
 from burnish.ops.convolution import band, band_depth
 from burnish.ops.polyphase import transform_phases
@@ -29,6 +30,8 @@ TRANSFORMS = {
     "split_stem": "split_stem_parts",
     "split_matmul": "split_matrix_parts",
 }
+
+FILLED = 0.75  # of the lanes that columns are computed in: of fewer, whole vectors of channels are faster
 
 Decide = Callable[[Graph, Node, Sequence[Estimate]], Estimate]
 
@@ -129,7 +132,7 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     algorithms that round about as the definition does are considered: such weights are trained, by gradients that
     thousands of steps add up.
     """
-    if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32":
+    if len(node.inputs) != 2 or graph.types[node.inputs[0]].dtype != "float32" or "float32" in target.rounded:
         return []
     constant = node.inputs[1] in graph.constants
     if node.op == "matmul":
@@ -147,6 +150,27 @@ def alternatives(graph: Graph, node: Node, target: Target) -> list[Estimate]:
     return [replace(e, seconds=e.seconds + packing_seconds(e, window, target)) for e in found if e.steady]
 
 
+def suits_rows(graph: Graph, node: Node, lanes: int) -> bool:
+    """Whether a convolution in groups that fill no vectors has only element-wise nodes between graph input and output.
+
+    It is then faster on rows than a conversion to blocks and back, if its columns fill vectors, or half ones, better.
+    """
+    outputs, depth = graph.types[node.inputs[1]].shape[:2]
+    groups = graph.types[node.inputs[0]].shape[1] // depth
+    width, half = hinted(graph.types[node.outputs[0]].shape[3]), max(lanes // 2, 1)
+    small = depth < lanes or outputs // groups % lanes != 0
+    filled = depth == 1 or width >= FILLED * -(-width // half) * half
+    if node.inputs[0] not in graph.inputs or groups == 1 or not small or not filled:
+        return False
+    consumers, value = graph.consumers(), node.outputs[0]
+    while value not in graph.outputs or consumers[value]:
+        readers = consumers[value]
+        if len(readers) != 1 or OPERATORS[readers[0].op].traits.layout_affinity:
+            return False
+        value = readers[0].outputs[0]
+    return True
+
+
 def _band_block(graph: Graph, node: Node, target: Target) -> int:
     """Output channels of a block of a banded convolution, where groups do not fit vectors; 0 for other nodes.
 
@@ -160,7 +184,7 @@ def _band_block(graph: Graph, node: Node, target: Target) -> int:
     per_group = outputs // groups
     if graph.types[node.inputs[0]].dtype != "float32" or per_group % target.lanes == 0 or outputs < target.lanes:
         return 0
-    if target.lanes % (4 * per_group) == 0:
+    if target.lanes % (4 * per_group) == 0 or suits_rows(graph, node, target.lanes):
         return 0
 
     def work(block: int) -> tuple[int, int]:

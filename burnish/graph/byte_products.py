@@ -1,7 +1,8 @@
 """Products and convolutions of 8-bit integers by what a target multiplies fast, with exact sums.
 
-Words of four bytes where the machine adds their dot products in one instruction (:mod:`burnish.ops.byte_words`); else
-float32 products over parts of the depth, or single taps of a window, whose sums float32 holds without rounding.
+Words of four bytes where the machine adds their dot products in one instruction (:mod:`burnish.ops.byte_words`); as
+signed bytes where its products take those; else float32 products over parts of the depth, or single taps of a window,
+whose sums float32 holds without rounding.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from burnish.graph.eliminate import eliminate
 from burnish.graph.graph import Graph, Node
+from burnish.graph.integer_products import Weight, byte_convolution
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.sizes import dims_of
 from burnish.machines.target import Target
@@ -34,6 +36,8 @@ def multiply_bytes(graph: Graph, target: Target, keep: Callable[[Node], bool] = 
     if len(kept) == len(products):
         return graph
     rule = _by_words if target.has(target.machine.dialect.dots_bytes) else _by_floats
+    if "int8" in target.channels_last:
+        rule = _signed
     made = rewrite(graph, lambda new, node: None if node.outputs in kept else rule(new, node))
     return eliminate(made)  # products of one operand read the same words of it
 
@@ -49,6 +53,41 @@ def _is_byte_product(graph: Graph | Rewrite, node: Node) -> bool:
         return node.inputs[1] in graph.constants and not dims_of(types[0].shape[1:])
     depth, columns = types[1].shape[-2:]
     return not any(node.attrs.values()) and not dims_of((depth, columns)) and types[0].shape[-1] == depth
+
+
+# --- signed bytes -----------------------------------------------------------------------------------------------------
+
+
+def _signed(new: Rewrite, node: Node) -> Sequence[str] | None:
+    """``sum((a' + p) (b' + q))`` with signed ``a' = a - p`` and ``b' = b - q``; a product of such stays as it is."""
+    if not _is_byte_product(new, node):
+        return None
+    a, b = node.inputs
+    left, right = new.types[a], new.types[b]
+    if left.dtype == right.dtype == "int8":
+        return None
+    moved = [_less_middle(new, name) if new.types[name].dtype == "uint8" else name for name in (a, b)]
+    if node.op == "conv2d":
+        weight = Weight.of(new.constants[b].astype(np.int64), 0, 0)
+        zero = -MIDDLE if left.dtype == "uint8" else 0
+        image = (moved[0], tuple(left.shape))
+        return [byte_convolution(new.add, new.constant, image, weight, zero, dict(node.attrs))]
+    terms = [new.add("matmul", *moved)]
+    depth = right.shape[-2]
+    if left.dtype == "uint8":
+        both = MIDDLE * MIDDLE * depth if right.dtype == "uint8" else 0
+        terms.append(_sum(new, moved[1], len(right.shape) - 2, MIDDLE, both))
+    if right.dtype == "uint8":
+        terms.append(_sum(new, moved[0], -1, MIDDLE))
+    return [_total(new, terms)]
+
+
+def _less_middle(new: Rewrite, name: str) -> str:
+    """Unsigned bytes as signed ones, each less by half of their range."""
+    if new.value(name) is not None:
+        return new.derived(name, "signed", lambda value: (value ^ np.uint8(MIDDLE)).view(np.int8))
+    middle = new.constant(np.int32(MIDDLE), new.fresh("middle"))
+    return new.add("cast", new.add("sub", new.add("cast", name, to="int32"), middle), to="int8")
 
 
 # --- words of four bytes ----------------------------------------------------------------------------------------------

@@ -40,6 +40,10 @@ HALO_WORK = 0.15  # what the transform of an input row takes, as a share of a ro
 PARTS_WORK = 24.0  # vector operations to make both parts of one input element
 POLYPHASE_TILES = (2, 4)
 STEADY_TILE = 2  # of Winograd's algorithm: errors 1.1 times those of direct convolutions, of 4 x 4 tiles 1.8
+SINGLE_EFFICIENCY = 0.7  # of products of the polyphase algorithm in register tiles of one vector
+FAR_POINTS = 4  # times the second cache: more points of strided windows are written and read behind it
+# Share of peak that the rows of a window inside of the image reach in a direct convolution; others are skipped.
+ROWS_EFFICIENCY = 0.7
 # On a grid of threads: another launch, in seconds, and the share of peak of a batch of products. Not measured.
 LAUNCH_SECONDS, BATCHED_EFFICIENCY = 3e-6, 0.7
 STEM_CHANNELS = 4
@@ -137,10 +141,18 @@ def label_of(estimate: Estimate) -> str:
     return estimate.op + (f" m={estimate.attrs['m']}" if "m" in estimate.attrs else "")
 
 
-def _direct(w: ConvSizes, target: Target) -> Estimate:
+def _direct(w: ConvSizes, target: Target, pads: tuple[int, ...]) -> Estimate:
     traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
-    flops = w.flops / w.outputs * _whole_vectors(w, target)
-    return Estimate("conv2d", {}, arithmetic_seconds(flops, target, DIRECT_EFFICIENCY) + traffic)
+    flops, efficiency = w.flops / w.outputs * _whole_vectors(w, target.filled(w.outputs)), DIRECT_EFFICIENCY
+    if target.machine.dialect.grid is None:
+        flops, efficiency = flops * _rows_inside(w, pads[0]), ROWS_EFFICIENCY
+    return Estimate("conv2d", {}, arithmetic_seconds(flops, target, efficiency) + traffic)
+
+
+def _rows_inside(w: ConvSizes, pad: int) -> float:
+    """The share of the window's rows that lie in the image, with ``pad`` rows above it; the others are skipped."""
+    inside = [0 <= i * w.strides[0] + row - pad < w.size[0] for i in range(w.out[0]) for row in range(w.kernel[0])]
+    return sum(inside) / max(len(inside), 1)
 
 
 def _whole_vectors(w: ConvSizes, target: Target) -> int:
@@ -171,6 +183,9 @@ def _winograd(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     work = TRANSFORM_WORK if products <= FITTING_TILE else costs.large_tile
     transforms = arithmetic_seconds(work * tiles * (data + results) * 2, target)
     traffic = cache_seconds(PHASED_TRAFFIC * (w.input_bytes + w.output_bytes), target)
+    points_bytes = 4 * products * tiles * w.channels
+    if prod(w.strides) > 1 and points_bytes > FAR_POINTS * target.l2_bytes:
+        traffic += cache_seconds(2 * points_bytes, target)
     return Estimate("winograd_conv2d", {"m": m}, seconds + transforms + traffic, m <= STEADY_TILE)
 
 
@@ -198,7 +213,8 @@ def _polyphase(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     stride, taps = w.strides[1], taps_of(w.kernel[1], w.strides[1])
     points = m + taps - 1
     columns, in_blocks = points * stride, w.channels % target.lanes == 0
-    outputs, along = _whole_vectors(w, target), -(-w.out[1] // m)
+    own = target if in_blocks else target.filled(w.outputs)  # whose images are row-major
+    outputs, along = _whole_vectors(w, own), -(-w.out[1] // m)
     weight_bytes = 4 * columns * w.kernel[0] * w.channels * outputs
     if points not in POINTS or taps == 1 or weight_bytes > target.l2_bytes * 3 // 4:
         return None
@@ -206,8 +222,8 @@ def _polyphase(w: ConvSizes, m: int, target: Target) -> Estimate | None:
         return None
     tiles = w.batch * w.out[0] * along
     products = 2 * columns * w.kernel[0] * w.channels * outputs * tiles
-    lanes = columns if in_blocks else -(-columns // target.lanes) * target.lanes
-    row_bytes = 4 * w.channels * along * -(-columns // target.lanes) * target.lanes * w.strides[0]
+    lanes = columns if in_blocks else -(-columns // own.lanes) * own.lanes
+    row_bytes = 4 * w.channels * along * -(-columns // own.lanes) * own.lanes * w.strides[0]
     band = band_rows(w.batch, w.out[0], w.kernel[0], row_bytes, target)
     rows = (band - 1) * w.strides[0] + w.kernel[0]  # transformed for each band of output rows
     data = 2 * w.channels * rows / band * tiles * columns * lanes
@@ -215,13 +231,14 @@ def _polyphase(w: ConvSizes, m: int, target: Target) -> Estimate | None:
     traffic = cache_seconds(DIRECT_TRAFFIC * (w.input_bytes + w.output_bytes), target)
     transforms = arithmetic_seconds(data, target, DATA_EFFICIENCY if in_blocks else POINTS_EFFICIENCY)
     transforms += arithmetic_seconds(results, target, RESULT_EFFICIENCY)
-    positions, vectors = register_tile(target, along, outputs // target.lanes)
+    positions, vectors = register_tile(own, along, outputs // own.lanes if outputs >= own.lanes else 1)
     reads = 0.0
     if weight_bytes > target.l1_bytes // 2:
         reads = WEIGHTS_WORK * weight_bytes * w.batch * w.out[0] * -(-along // positions)
     if not in_blocks and LINE * w.channels * w.strides[0] * w.kernel[0] * along > target.l1_bytes // 2:
-        reads += LINES_WORK * LINE * products / (2 * target.lanes * vectors)
-    seconds = arithmetic_seconds(products, target, DIRECT_EFFICIENCY) + arithmetic_seconds(reads, target) + transforms
+        reads += LINES_WORK * LINE * products / (2 * own.lanes * vectors)
+    efficiency = DIRECT_EFFICIENCY if vectors > 1 else SINGLE_EFFICIENCY
+    seconds = arithmetic_seconds(products, target, efficiency) + arithmetic_seconds(reads, target) + transforms
     seconds *= unevenness(w.batch * -(-w.out[0] // band), target.cores)  # a band is computed by one core
     return Estimate("polyphase_conv2d", {"m": m, "kernel_w": w.kernel[1]}, seconds + traffic)
 
@@ -301,7 +318,7 @@ def estimates(w: ConvSizes, pads: tuple[int, ...], target: Target) -> list[Estim
 
     Of one in groups, a block of channels that fills a vector must belong to one group.
     """
-    grouped, found = w.groups > 1, [_direct(w, target)]
+    grouped, found = w.groups > 1, [_direct(w, target, pads)]
     if target.machine.dialect.grid is not None:
         tiles = [] if grouped else [_in_launches(w, m, target) for m in TILES]
         return found + [replace(e, attrs={**e.attrs, "pads": pads, "strides": w.strides}) for e in tiles if e]

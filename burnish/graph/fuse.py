@@ -267,16 +267,24 @@ class Fusion:
         that reads the narrow numbers, or those that are the same for all channels, needs no others in memory.
         """
         taken: set[int] = set()
-        for name in (name for p in members if p != anchor for name in self.graph.nodes[p].inputs):
-            p = self._sole_producer(name, members | taken)
-            source = self.graph.nodes[p].inputs if p is not None else ()
-            computed = [self.graph.types[s] for s in source if s not in self.graph.constants]
-            if p is None or len(computed) != 1 or not self.facts[p].elementwise:
-                continue
-            narrow, wide = computed[0], self.graph.types[name]
-            few = narrow.nbytes < wide.nbytes and (narrow.shape == wide.shape or self.facts[anchor].pixels)
-            if few and self._is_small({*members, *taken, p}):
-                taken.add(p)
+        for name in [name for p in members if p != anchor for name in self.graph.nodes[p].inputs]:
+            taken |= self._widened_chain(anchor, name, members | taken)
+        return taken
+
+    def _widened_chain(self, anchor: int, name: str, members: set[int]) -> set[int]:
+        """The chain of element-wise nodes that alone make ``name`` of the fewest bytes."""
+        wide, least = self.graph.types[name], self.graph.types[name].nbytes
+        chain: list[int] = []
+        taken: set[int] = set()
+        while (p := self._sole_producer(name, {*members, *chain})) is not None and self.facts[p].elementwise:
+            computed = [s for s in self.graph.nodes[p].inputs if s not in self.graph.constants]
+            if len(computed) != 1 or not self._is_small({*members, *chain, p}):
+                break
+            chain.append(p)
+            (name,) = computed
+            narrow = self.graph.types[name]
+            if narrow.nbytes < least and (narrow.shape == wide.shape or self.facts[anchor].pixels):
+                least, taken = narrow.nbytes, {*chain}
         return taken
 
     def _is_moved(self, position: int) -> bool:

@@ -33,6 +33,7 @@ class FusionProperties:
     sets hold positions of operands.
 
     ``elementwise``: injective, and all operands are read at the output's own index up to broadcasting.
+    ``moves``: every element is one of the only operand. ``scales``: every element is a product of two operands'.
     ``view``: pure movement of one operand's elements, none used twice. ``bijection``: a view that uses them all.
     ``alias``: one that also keeps their order. ``channels``: an alias that splits or joins the channels of images.
     ``once``: of an injective node, operands of which no element is read by two output elements.
@@ -48,6 +49,8 @@ class FusionProperties:
 
     kind: str
     elementwise: bool = False
+    moves: bool = False
+    scales: bool = False
     view: bool = False
     bijection: bool = False
     alias: bool = False
@@ -111,12 +114,23 @@ def _injective_facts(inputs: Sequence[Tensor], output: Tensor) -> FusionProperti
         read.setdefault(access.source.name, []).append(access)
     moving = {v.name for v, extent in zip(output.axes, output.shape, strict=True) if greatest(extent) > 1}
     once = frozenset(i for i, t in enumerate(inputs) if all(moving <= _index_vars(a) for a in read.get(t.name, ())))
-    view = len(inputs) == 1 and is_view([output]) and 0 in once
+    moves = len(inputs) == 1 and is_view([output])
+    view = moves and 0 in once
     bijection = view and prod(inputs[0].shape) == prod(output.shape)
     alias = bijection and _keeps_order(inputs[0], output)
     channels = alias and _splits_channels(inputs[0].shape, output.shape)
-    facts = FusionProperties("injective", is_elementwise([output]), view, bijection, alias, channels, once)
+    facts = FusionProperties(
+        "injective", is_elementwise([output]), moves, _is_scaling(output), view, bijection, alias, channels, once
+    )
     return replace(facts, pixelwise=_is_pixelwise(output))
+
+
+def _is_scaling(output: Tensor) -> bool:
+    return (
+        isinstance(output.body, Binary)
+        and output.body.op == "*"
+        and all(isinstance(e, Load) for e in (output.body.a, output.body.b))
+    )
 
 
 def _is_pixelwise(output: Tensor) -> bool:

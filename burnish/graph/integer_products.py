@@ -4,6 +4,7 @@ What quantizers write, in the standard's QuantizeLinear and DequantizeLinear (QD
 
     conv2d((x - z) * s, (w - v) * t)      →  conv2d(x, w) in int32, corrected by z and v, * (s * t)
     (sums * f + b) / q                    →  sums * (f / q) + b / q              in front of a rounding, also of clips
+    (x * s + y * t) / q                   →  x * (s / q) + y * (t / q)           the same, of bytes x and y
     quantized(view((x - z) * s))          →  view(x)                             of the same z and s: exact; also of
                                                                                  maxima, and of limits
 
@@ -28,6 +29,7 @@ from burnish.machines.target import Target
 from burnish.ops.byte_words import BYTES
 
 INTEGERS = ("uint8", "int8")
+EXACT = 1 << 24  # integers below are all float32 numbers
 GREATEST = float(np.finfo(np.float32).max)
 VIEWS = ("reshape", "transpose", "slice", "expand")
 RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of what stands for them, in their order
@@ -35,7 +37,7 @@ RISING = ("max_pool2d", "relu", "clip")  # which are the same of numbers and of 
 
 def multiply_integers(graph: Graph, target: Target) -> Graph:
     """``graph`` with dequantized operands of products in bytes, where ``target`` multiplies bytes fast."""
-    if not target.driver.has(target.driver.machine.dialect.dots_bytes):
+    if not target.driver.multiplies_bytes:
         return graph
     return rewrite(graph, _rule)
 
@@ -214,35 +216,57 @@ def _weight(new: Rewrite, q: Quantized, axis: int, swap: bool = False) -> tuple[
 
 
 def _scaled(new: Rewrite, node: Node, total: str, factor: np.ndarray, bias: str = "") -> list[str]:
-    """An int32 total as float32 times a factor, plus a bias; it takes the name of the node's result."""
-    scale = new.constant(factor.astype(np.float32), new.fresh(f"{node.outputs[0]}.scale"))
-    value = new.add("cast", total, to="float32", node=node.name)
+    """A total of integers as float32 times a factor, plus a bias; it takes the name of the node's result."""
     out = node.outputs[0]
-    if not bias:
+    scale = new.constant(factor.astype(np.float32), new.fresh(f"{out}.scale"))
+    known = new.value(bias) if bias else np.zeros(1, np.float32)
+    total, moved = _without_shift(new, total) if known is not None else (total, None)
+    value = total if new.types[total].dtype == "float32" else new.add("cast", total, to="float32", node=node.name)
+    if not bias and moved is None:
         return [new.add("mul", value, scale, name=out, node=node.name)]
     value = new.add("mul", value, scale, node=node.name)
-    (count,) = new.types[bias].shape
-    known = new.value(bias)
-    column = (count, 1, 1)
-    if known is not None:
-        shift = new.constant(known.reshape(column), new.fresh(f"{out}.bias"))
+    if known is None:
+        (count,) = new.types[bias].shape
+        shift = new.add("reshape", bias, shape=(count, 1, 1))
     else:
-        shift = new.add("reshape", bias, shape=column)
+        whole = known.reshape(-1, 1, 1).astype(np.float64) if bias else np.zeros(())
+        if moved is not None:
+            whole = whole + moved.astype(np.float64) * factor
+        shift = new.constant(whole.astype(np.float32), new.fresh(f"{out}.bias"))
     return [new.add("add", value, shift, name=out, node=node.name)]
 
 
+def _without_shift(new: Rewrite, total: str) -> tuple[str, np.ndarray | None]:
+    """An int32 total without the constant that is added to it last, which floats then add with the bias."""
+    node = new.producer(total)
+    moved = new.value(node.inputs[1]) if node is not None and node.op == "add" else None
+    return (total, None) if node is None or moved is None else (node.inputs[0], moved)
+
+
 def _convolution(new: Rewrite, node: Node) -> Sequence[str] | None:
-    """Dense ones, and those in groups of whole words; the bytes of others are not multiplied fast."""
+    """Dense ones, and those in groups of whole words; of one channel a group, whose numbers are then integers, too."""
     x, w = (_dequantized(new, name) for name in node.inputs[:2])
     if x is None or w is None or not x.single or dims_of(new.types[x.integers].shape[1:]):
         return None
     groups, depth = node.attrs.get("groups", 1), new.types[w.integers].shape[1]
     found = _weight(new, w, 0)
-    if found is None or (groups != 1 and depth % BYTES):
+    if found is None:
         return None
     weight, factor = found
+    if groups != 1 and depth % BYTES:
+        return None if depth != 1 or x.zero.item() or weight.moved.any() else _by_channel(new, node, x, weight, factor)
     image = x.integers, new.types[x.integers].shape
     total = byte_convolution(_adds(new, node), _constants(new, node), image, weight, int(x.zero.item()), {**node.attrs})
+    return _scaled(new, node, total, (factor * x.scale.item()).reshape(1, -1, 1, 1), *node.inputs[2:])
+
+
+def _by_channel(new: Rewrite, node: Node, x: Quantized, weight: Weight, factor: np.ndarray) -> Sequence[str] | None:
+    """A convolution of one channel a group: of integers as float32, whose sums these hold without rounding."""
+    if np.abs(weight.integers.astype(np.int64)).sum((1, 2, 3)).max() * 255 >= EXACT:
+        return None
+    image = new.add("cast", x.integers, to="float32", node=node.name)
+    taps = new.constant(weight.integers.astype(np.float32), new.fresh(f"{node.outputs[0]}.integers"))
+    (total,) = new.add_many("conv2d", image, taps, names=None, node=node.name, **node.attrs)
     return _scaled(new, node, total, (factor * x.scale.item()).reshape(1, -1, 1, 1), *node.inputs[2:])
 
 
@@ -314,17 +338,40 @@ def _requantized(new: Rewrite, node: Node) -> Sequence[str] | None:
         name = before.inputs[0]
     found = _scaled_sums(new, name)
     if found is None:
-        return None
-    sums, factor, shift = found
-    value = new.add("mul", sums, new.constant((factor / scale).astype(np.float32)), node=node.name)
-    if shift is not None:
-        value = new.add("add", value, new.constant((shift / scale).astype(np.float32)), node=node.name)
+        value = _sum_of_two(new, node, name, scale)
+        if value is None:
+            return None
+    else:
+        sums, factor, shift = found
+        value = new.add("mul", sums, new.constant((factor / scale).astype(np.float32)), node=node.name)
+        if shift is not None:
+            value = new.add("add", value, new.constant((shift / scale).astype(np.float32)), node=node.name)
     for step in reversed(between):
         attrs = _attributes(step)
         bounds = {key: attrs[key] / scale for key in ("min", "max") if attrs.get(key) is not None}
         bounds = {key: max(-GREATEST, min(bound, GREATEST)) for key, bound in bounds.items()}
         value = new.add(step.op, value, *step.inputs[1:], node=step.name, **{**attrs, **bounds})
     return [value]
+
+
+def _sum_of_two(new: Rewrite, node: Node, name: str, scale: float) -> str | None:
+    """The sum of two dequantized tensors over a scale, as one of their bytes times factors, and a number."""
+    total = _before(new, name, "add", "float32")
+    parts = [_dequantized(new, each) for each in total.inputs] if total is not None else []
+    if len(parts) != 2 or not new.used_once(name):
+        return None
+    terms, shift = [], 0.0
+    for part in parts:
+        if part is None or not part.single or new.types[part.integers].shape != new.types[name].shape:
+            return None
+        factor = part.scale.item() / scale
+        number = new.add(
+            "cast", new.add("cast", part.integers, to="int32", node=node.name), to="float32", node=node.name
+        )
+        terms.append(new.add("mul", number, new.constant(np.float32(factor)), node=node.name))
+        shift -= part.zero.item() * factor
+    value = new.add("add", *terms, node=node.name)
+    return new.add("add", value, new.constant(np.float32(shift)), node=node.name)
 
 
 def _scaled_sums(new: Rewrite, name: str) -> tuple[str, np.ndarray, np.ndarray | None] | None:
@@ -341,6 +388,7 @@ def _scaled_sums(new: Rewrite, name: str) -> tuple[str, np.ndarray, np.ndarray |
         return None
     cast = _before(new, operands[0], "cast", "float32")
     whole = cast is not None and new.types[cast.inputs[0]].dtype == "int32"
+    whole = whole or _before(new, operands[0], "conv2d", "float32") is not None
     return (operands[0], operands[1].astype(np.float64), shift) if whole else None
 
 

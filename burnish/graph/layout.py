@@ -5,21 +5,34 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from burnish.graph.algorithms import TRANSFORMS
+from burnish.graph.algorithms import TRANSFORMS, suits_rows
 from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Graph, Node
 from burnish.loops.layout import Layout, layout
 from burnish.loops.sizes import hinted
+from burnish.machines.target import Target
 from burnish.ops import OPERATORS, is_opaque
 
 BLOCKED = ("float32",)  # dtypes of images in blocks that CPUs compute with
 CONVOLUTION = 4.0  # affinity from which on images are worth a conversion of their own
 
 
+CHANNELS_LAST = layout("ACDB")
+
+
 def blocked(lanes: int) -> Layout:
-    """NCHW with the channels in blocks of one vector."""
-    return layout(f"ABCD{lanes}b")
+    """NCHW with the channels in blocks of one vector; of one element, channels last."""
+    return layout(f"ABCD{lanes}b") if lanes > 1 else CHANNELS_LAST
+
+
+def image_blocks(target: Target) -> tuple[int, tuple[str, ...]]:
+    """Channels of a block of images for a target's kernels, and the dtypes of images that are stored so; blocks of one
+    are channels last, on machines that want this of some.
+    """
+    if target.channels_last:
+        return 1, target.channels_last
+    return target.lanes, target.machine.blocked if target.lanes > 1 else ()
 
 
 def choose_layouts(
@@ -32,7 +45,7 @@ def choose_layouts(
     block. Graph inputs and outputs are row-major: that is their contract. So are operands and results of opaque
     operators.
     """
-    if lanes == 1:  # blocks of one are row-major
+    if not dtypes:
         return {}
     fixed = {*graph.inputs, *graph.outputs, *graph.constants, *weights_of(graph, groups)}
     for node in graph.nodes:
@@ -59,7 +72,25 @@ def choose_layouts(
             ]
             if all(score.get(n, 0.0) == 0.0 or n in chosen for n in values) and any(n in chosen for n in values):
                 chosen.update(values)
-    return {name: blocked(lanes) for name in chosen}
+    return {name: blocked(lanes) for name in chosen} | _words_in_place(graph, groups, chosen - fixed, lanes)
+
+
+def _words_in_place(graph: Graph, groups: Sequence[Group], images: Collection[str], lanes: int) -> dict[str, Layout]:
+    """Words of the channels of images in blocks, as they lie there: of whole blocks, read by convolutions alone."""
+    found, readers = {}, graph.consumers()
+    for group in groups:
+        (node, *others), result = group.nodes, group.outputs[0]
+        whole = not others and packs_channels(graph, node) and node.inputs[0] in images and result not in graph.outputs
+        full = whole and graph.types[node.inputs[0]].shape[1] % lanes == 0
+        if full and all(has_pixels(graph, r) and r.inputs[0] == result for r in readers[result]):
+            found[result] = blocked(lanes * graph.types[result].shape[1] // graph.types[node.inputs[0]].shape[1])
+    return found
+
+
+def packs_channels(graph: Graph, node: Node) -> bool:
+    """Whether a node takes successive channels of bytes as one word each, as they are."""
+    packs = OPERATORS[node.op].traits.packs and not node.attrs.get("flip", False)
+    return packs and len(graph.types[node.inputs[0]].shape) == 4 and node.attrs.get("axis") in (1, -3)
 
 
 def _contracts_images(graph: Graph, group: Group) -> bool:
@@ -94,7 +125,7 @@ def _affinity(node: Node) -> float:
 
 def separate_inputs(graph: Graph, lanes: int, dtypes: Collection[str] = BLOCKED) -> Graph:
     """Gives a graph input that convolutions read a copy of its own, which may be stored in blocks."""
-    if lanes == 1:
+    if not dtypes:
         return graph
     types = dict(graph.types)
     copies: list[Node] = []
@@ -143,32 +174,16 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
 
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache. One
     on matrix tiles copies its input in any case, and transposes likewise. One of bytes that has stayed one is for an
-    accelerator, which reads whole blocks.
+    accelerator, which reads whole blocks. Products of a machine that stores channels last want them so.
     """
+    if lanes == 1:
+        return suits_rows(graph, node, 2)
     if graph.types[node.inputs[0]].dtype == "int8":
         return False
     channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major
     if when == "dense":
-        return channels == graph.types[node.inputs[1]].shape[1] or _stands_alone(graph, node)
+        return channels == graph.types[node.inputs[1]].shape[1] or suits_rows(graph, node, lanes)
     return when == "always" or (when == "ragged" and channels % lanes != 0)
-
-
-def _stands_alone(graph: Graph, node: Node) -> bool:
-    """Whether a depthwise convolution has nothing but element-wise nodes between a graph input and a graph output.
-
-    It is then faster on rows than a conversion to blocks and back.
-    """
-    if graph.types[node.inputs[1]].shape[1] != 1 or node.inputs[0] not in graph.inputs:
-        return False
-    if graph.types[node.inputs[0]].shape[1] != graph.types[node.inputs[1]].shape[0]:
-        return False
-    consumers, value = graph.consumers(), node.outputs[0]
-    while value not in graph.outputs or consumers[value]:
-        readers = consumers[value]
-        if len(readers) != 1 or _affinity(readers[0]):
-            return False
-        value = readers[0].outputs[0]
-    return True
 
 
 def separate_outputs(

@@ -6,6 +6,7 @@ from functools import partial
 
 from burnish.base import dump
 from burnish.graph.affine import fold_affine
+from burnish.graph.bands import compute_masks
 from burnish.graph.canonical import canonicalize
 from burnish.graph.decompose import decompose
 from burnish.graph.eliminate import eliminate
@@ -27,4 +28,5 @@ def optimize(graph: Graph, exact: bool = False, target: Target | None = None) ->
     if target is not None and not exact:
         graph = widen_images(multiply_integers(graph, target), target)
     steps = (fold, decompose, eliminate, canonical, fold, fold_affine, share_constants, eliminate, own_outputs)
-    return dump.through(graph, steps)
+    graph = dump.through(graph, steps)
+    return graph if target is None else compute_masks(graph, target)

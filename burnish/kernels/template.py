@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -36,7 +36,8 @@ class Template(Generic[Form]):
     statement for many choices at once; None takes them from the schedules of all choices, which must be few
     (``scheduled.py``). ``searched``: good only where its knobs are tuned, so never a default. ``loaded``: it is asked
     about tasks that reduce over loaded extents, whose number of iterations is not known. ``joins``: it schedules what
-    would else be several kernels, as one that keeps nothing between them in memory.
+    would else be several kernels, as one that keeps nothing between them in memory. ``seconds``: predicted ones of the
+    default choice, by which templates that have them stand in the order of :func:`by_prediction`.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Template(Generic[Form]):
     searched: bool = False
     loaded: bool = False
     joins: bool = False
+    seconds: Callable[[KernelTask, Target, Form], float] | None = None
 
     def match(self, task: KernelTask, target: Target) -> TemplateMatch | None:
         """The template on a task; None where it cannot schedule it."""
@@ -85,8 +87,23 @@ class TemplateMatch:
         return self.template.schedule(self.task, self.target, self.form, choice)
 
     @cached_property
+    def seconds(self) -> float | None:
+        """Predicted seconds of the default choice; None where nothing predicts them."""
+        predict = self.template.seconds
+        return None if predict is None else predict(self.task, self.target, self.form)
+
+    @cached_property
     def nests(self) -> Describe:
         """Function from knobs to the loop nests of candidates."""
         if self.template.nests is None:
             return ScheduledNests(self.task, self.space, self.apply)
         return self.template.nests(self.task, self.target, self.form)
+
+
+def by_prediction(found: Sequence[TemplateMatch]) -> list[TemplateMatch]:
+    """Matches in their order, but those with a prediction by it, where the first of all has one."""
+    if not found or found[0].template.seconds is None or len(found) == 1:
+        return [*found]
+    timed = [(match.seconds, match) for match in found if match.template.seconds is not None]
+    first = [match for _, match in sorted(timed, key=lambda pair: pair[0] or 0.0)]
+    return [*first, *(match for match in found if match.template.seconds is None)]

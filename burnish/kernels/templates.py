@@ -8,7 +8,7 @@ from typing import Any
 from burnish.errors import ScheduleError
 from burnish.kernels import cpu, gpu, vdla
 from burnish.kernels.task import KernelTask
-from burnish.kernels.template import Template, TemplateMatch
+from burnish.kernels.template import Template, TemplateMatch, by_prediction
 from burnish.machines.target import Target
 
 BY_KIND: Mapping[str, tuple[Template[Any], ...]] = {
@@ -39,7 +39,7 @@ def tunable_matches(task: KernelTask, target: Target) -> list[TemplateMatch]:
     if not found:
         names = ", ".join(template.name for template, _ in ways)
         raise ScheduleError(f"task '{task.name}': no template of target '{target.name}' matches; there are {names}")
-    return found
+    return by_prediction(found)
 
 
 def matches(task: KernelTask, target: Target) -> list[TemplateMatch]:

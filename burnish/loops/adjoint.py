@@ -11,13 +11,29 @@ from math import prod
 
 from burnish.loops.bounds import prove
 from burnish.loops.derivative import partials, times
-from burnish.loops.expr import FLOATS, Axis, Buffer, Expr, Load, Reduce, Var, all_of, cast, equal, select, wrap
+from burnish.loops.expr import (
+    FLOATS,
+    ITEM_BYTES,
+    Axis,
+    Buffer,
+    Expr,
+    Load,
+    Reduce,
+    Var,
+    all_of,
+    cast,
+    equal,
+    select,
+    wrap,
+)
 from burnish.loops.onepoint import demanded
 from burnish.loops.preimage import preimage
 from burnish.loops.simplify import simplify
 from burnish.loops.sizes import greatest
 from burnish.loops.tensor import Tensor, stages
 from burnish.loops.traverse import substitute, transform
+
+SUMMED = {"float16": "float32", "bfloat16": "float32"}  # in which sums of a dtype are, where that is another one
 
 
 def gradients(
@@ -77,6 +93,7 @@ class _Reverse:
             if t.dtype in FLOATS and any(i.name in self.reached for i in t.inputs):
                 self.reached.add(t.name)
         self.parts: dict[str, list[Tensor]] = {}  # what adds up to the adjoint of a stage
+        self.dtypes = {t.name: t.dtype for t in self.order}
         self.count = 0
 
     def run(self, seeds: Sequence[Tensor | None]) -> Tensor | None:
@@ -89,9 +106,11 @@ class _Reverse:
         return self.total(self.wrt.name) if self.wrt.name in self.parts else None
 
     def total(self, name: str) -> Tensor:
-        """The sum of the contributions to one adjoint; those that are no reductions are computed as they are read."""
-        parts = self.parts[name]
-        if len(parts) == 1:
+        """The sum of the contributions to one adjoint, in the dtype of what it is by; those that are no reductions are
+        computed as they are read.
+        """
+        parts, dtype = self.parts[name], self.dtypes.get(name, self.wrt.dtype)
+        if len(parts) == 1 and parts[0].dtype == dtype:
             return parts[0]
         axes = _positions(parts[0].shape)
         body: Expr | None = None
@@ -103,9 +122,10 @@ class _Reverse:
             else:
                 value = substitute(t.body, {v.name: x for v, x in zip(t.axes, axes, strict=True)})
                 inputs.update({i.name: i for i in t.inputs})
-            body = value if body is None else body + value
+            wide = value.dtype if body is None else _wider(body.dtype, value.dtype)
+            body = cast(wide, value) if body is None else cast(wide, body) + cast(wide, value)
         assert body is not None
-        return Tensor(self.buffer(parts[0].shape, body.dtype), axes, body, tuple(inputs.values()))
+        return Tensor(self.buffer(parts[0].shape, dtype), axes, cast(dtype, body), tuple(inputs.values()))
 
     def buffer(self, shape: tuple[int, ...], dtype: str) -> Buffer:
         """The buffer of another stage."""
@@ -168,9 +188,9 @@ class _Reverse:
             value = select(all_of(*conditions), value, 0.0)
         value = simplify(value, ranges)
         free = tuple(Axis(Var(v), n) for v, n in left.items())
-        body = Reduce("sum", value, free) if free else value
+        body = Reduce("sum", cast(SUMMED.get(value.dtype, value.dtype), value), free) if free else value
         inputs = {sources[name].name: sources[name] for name in sorted(value.buffers)}
-        stage = Tensor(self.buffer(shape, value.dtype), axes, body, tuple(inputs.values()))
+        stage = Tensor(self.buffer(shape, body.dtype), axes, body, tuple(inputs.values()))
         self.parts.setdefault(load.buffer.name, []).append(stage)
 
     # --- reductions that are no sums ----------------------------------------------------------------------------------
@@ -198,6 +218,13 @@ class _Reverse:
         sources = {self.values[i.name].name: self.values[i.name] for i in t.inputs}
         inputs = tuple(sources[n] for n in sorted(body.buffers))
         return Tensor(self.buffer(shape, body.dtype), (*t.axes, *own), body, inputs)
+
+
+def _wider(a: str, b: str) -> str:
+    """The dtype of two floating-point ones that holds more; of two halves float32."""
+    if a == b or ITEM_BYTES[a] != ITEM_BYTES[b]:
+        return max(a, b, key=lambda dtype: ITEM_BYTES[dtype])
+    return SUMMED[a]
 
 
 def _positions(shape: Sequence[int]) -> tuple[Var, ...]:

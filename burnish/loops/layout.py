@@ -41,6 +41,11 @@ class Layout:
         """Row-major, nothing permuted, blocked or padded."""
         return self.parts == tuple(LayoutPart(d, 1, 0) for d in range(self.rank))
 
+    @property
+    def permutation(self) -> bool:
+        """Whether dimensions are in another order, and nothing else."""
+        return not self.plain and all(not p.block and p.step == 1 for p in self.parts)
+
     def block(self, dim: int) -> int:
         """Product of the blocks of logical dimension ``dim``; 1 when it is not blocked."""
         product = 1

@@ -6,7 +6,7 @@ Source: thesis-chen section 4.3.1 (the tensor expression language).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -39,7 +39,7 @@ from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.program import Alloc, For, LoopProgram, Stmt, Store, seq
 from burnish.loops.reduction import identity
 from burnish.loops.sizes import extent_of, greatest, least
-from burnish.loops.traverse import substitute, walk
+from burnish.loops.traverse import substitute, transform, walk
 
 HALVES = ("float16", "bfloat16")
 _VARIADIC = inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
@@ -275,3 +275,17 @@ def _loops(t: Tensor, prefix: str, axes: tuple[Axis, ...], value: Expr, reduce: 
         own = extent.mapped(lambda e: substitute(e, dict(renamed))) if is_loaded(extent) else extent
         nest = For(renamed[n].name, own, "serial", nest)  # type: ignore[arg-type]
     return nest
+
+
+def expanded(e: Expr, stages: Mapping[str, Tensor]) -> Expr:
+    """``e`` with every load of one of ``stages`` replaced by what that computes there."""
+
+    def inlined(part: Expr) -> Expr:
+        if not isinstance(part, Load) or part.buffer.name not in stages:
+            return part
+        stage = stages[part.buffer.name]
+        assert stage.body is not None
+        values = {axis.name: index for axis, index in zip(stage.axes, part.indices, strict=True)}
+        return expanded(substitute(stage.body, values), stages)
+
+    return transform(e, inlined, lambda part: not part.buffers.isdisjoint(stages))

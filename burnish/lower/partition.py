@@ -36,7 +36,8 @@ def partition_loops(program: LoopProgram) -> LoopProgram:
     is padding of few numbers in a tile: each is read, or zero, without a branch. Where other conditions are not always
     true, the last tile is moved back to where it is whole. If some are left then, the loop is cut into first, main and
     last parts, and conditions of inner loops on it become conditions on those alone, by which they can be cut in turn.
-    That is done in parts with more than a quarter of the iterations; in others less code is worth more.
+    That is done in parts with more than a quarter of the iterations; in others less code is worth more. Of parallel
+    loops only the last tile is moved, and runs behind the others.
     """
     return LoopProgram(program.name, program.params, _Partition(program.params).of(program.body, {}))
 
@@ -65,9 +66,20 @@ class _Partition:
                     return self._inside(whole, ranges)
                 ends = ((0, low), (low, high), (high, s.extent))
                 return seq(*(self._piece(s, begin, end, ranges) for begin, end in ends if begin < end))
+        if s.kind == "parallel" and not is_size(s.extent) and _main_range(s, ranges) != (0, s.extent):
+            return self._behind(s, ranges)
         if s.kind == "parallel" and is_size(s.extent):
             return self._inside(versions_inside(s, ranges) or s, ranges)
         return self._inside(s, ranges)
+
+    def _behind(self, loop: For, ranges: Ranges) -> Stmt:
+        """A parallel loop whose last tile, moved back to where it is whole, runs behind the others."""
+        whole = self._whole(loop, ranges)
+        if whole is None or loop.extent < 2:
+            return self._inside(loop, ranges)
+        last = loop.extent - 1
+        alone = For(whole.var, whole.extent, "serial", whole.body)
+        return seq(self._piece(whole, 0, last, ranges), self._piece(alone, last, loop.extent, ranges))
 
     def _symbolic(self, loop: For, low: int, high: int, ranges: Ranges) -> Stmt:
         """A loop whose main range is symbolic, or is part of a symbolic one: whole tiles, then what is left."""

@@ -13,6 +13,8 @@ from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.scopes import MemoryScope
 from burnish.machines.unit import MatrixUnit
 
+STRICT = "strict"  # the precision of products whose factors count with all their bits
+
 
 @dataclass(frozen=True)
 class Core:
@@ -69,14 +71,34 @@ class Warps:
 
 
 @dataclass(frozen=True)
+class CpuCheck:
+    """LLVM IR of ``i1 @{p}_able()``, whether a program's CPU runs some code, and machine code that it calls by name:
+    ``{p}_NAME``, where ``{p}`` is whatever the program's symbols begin with.
+    """
+
+    text: str
+    code: Mapping[str, bytes] = field(default_factory=dict)
+
+
+def unchecked(features: Collection[str]) -> CpuCheck:
+    """Nothing is asked of the CPU."""
+    del features
+    return CpuCheck("define internal i1 @{p}_able() nounwind {\n  ret i1 true\n}\n")
+
+
+@dataclass(frozen=True)
 class System:
     """Linux on the machine: system call numbers by name, and the LLVM intrinsic that tells a core it is spinning.
-    ``features``: LLVM's, as +a,+b, that every such system has beyond what LLVM takes for granted.
+    ``features``: LLVM's, as +a,+b, that every such system has beyond what LLVM takes for granted. ``emulation``: GNU's
+    linkers' name of it; ``elf_flags``: in the head of its objects. ``check``: of the CPU that a program runs on.
     """
 
     calls: Mapping[str, int]
     pause: str
     features: str = ""
+    emulation: str = ""
+    elf_flags: int = 0
+    check: Callable[[Collection[str]], CpuCheck] = unchecked
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +119,11 @@ class Machine:
 
     ``decoupled``: the units of a machine that run at the same time, and wait for each other by tokens; programs for
     its ``compile`` have gone through its ``passes``, and through the lowering of virtual threads, which inserts tokens.
-    ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``offloads``: it is driven by a
+    ``blocked``: dtypes of images that kernels read and write in blocks of channels. ``channels_last``: those of images
+    that are stored with their channels next to each other, as its products take them. ``offloads``: it is driven by a
     CPU, which runs what none of its own templates takes. ``config``: what its templates know of it beyond this.
-    ``warps``: how the threads of its grid go on, if it has one.
+    ``warps``: how the threads of its grid go on, if it has one. ``precisions``: those that may be asked for, and the
+    dtypes whose products each rounds the factors of, to be as fast as those of narrower types.
 
     ``import_path``, as ``module:name``, is where worker processes import it; without one it is sent to them by its
     parts, whose functions must be those of modules.
@@ -126,6 +150,8 @@ class Machine:
     passes: tuple[Callable[[Any], Any], ...] = ()
     decoupled: Decoupled | None = None
     blocked: tuple[str, ...] = ("float32",)
+    channels_last: tuple[str, ...] = ()
+    precisions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {STRICT: ()})
     offloads: bool = False
     config: Any = None
     warps: Warps = Warps(1, {}, 0)

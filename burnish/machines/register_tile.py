@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 from burnish.machines.target import Target
 
+MOST_ACROSS, MOST_HIGH = 6, 8  # vectors of a row and rows of a register tile of columns
+LINE_BYTES = 64  # of a cache line
+FAR = 140.0  # cycles until a run of memory arrives that nobody fetches ahead
+SHUFFLE = 3.0  # cycles to gather a vector of strided columns out of whole ones
 UNEVEN = 1.25  # what the busiest core may have over an even share, before a less efficient tile is looked for
 
 
@@ -80,3 +86,100 @@ def tile_step(positions: int, vectors: int, target: Target, shared: int = 1) -> 
     if target.element_lanes:
         return element_step(target, positions, vectors, shared) / 2
     return max(positions * vectors / 2, (positions + vectors) / 2, 4.0) + 0.5
+
+
+@dataclass(frozen=True)
+class RowTile:
+    """A register tile of ``channels`` times ``rows`` times ``vectors`` of ``length`` neighbouring columns."""
+
+    channels: int
+    rows: int
+    vectors: int
+    length: int
+
+    @property
+    def columns(self) -> int:
+        """Columns of a row."""
+        return self.vectors * self.length
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Row-major images that a convolution writes: ``channels`` of a group, ``height``, ``width``.
+
+    ``stride``: that of its columns; ``whole``: tiles of channels must be equal, so that none reaches into two groups;
+    ``far``: each step reads a run of memory of its own, from behind the second cache.
+    """
+
+    channels: int
+    height: int
+    width: int
+    stride: int = 1
+    whole: bool = False
+    far: bool = False
+
+
+def row_tile(target: Target, rows: Rows) -> tuple[RowTile, float]:
+    """(the register tile of vectors of columns, its cycles for one reduction step of all elements of an image).
+
+    Whole and half vectors are considered: few columns fill the latter better, and cores that multiply half a register
+    at once lose nothing by them. The last tile of a row is a whole one, that of the channels has those that are left.
+    """
+    best: tuple[float, int, RowTile] | None = None
+    for length in lengths(target):
+        across = -(-rows.width // length)
+        for vectors in range(1, min(across, MOST_ACROSS) + 1):
+            most_high = (
+                MOST_HIGH if vectors == across else 1
+            )  # of parts of rows, runs of memory are longer than of several
+            for high in (n for n in range(1, most_high + 1) if rows.height % n == 0):
+                step, pixels = partial(_row_step, target, rows.stride, high * vectors, length), high * vectors
+                most = (target.vector_registers - pixels - 1) // pixels
+                tiles = -(-across // vectors) * (rows.height // high)
+                for channels in range(1, min(most, rows.channels) + 1):
+                    full, rest = divmod(rows.channels, channels)
+                    if rest and rows.whole:
+                        continue
+                    own = full * step(channels) + (step(rest) if rest else 0.0)
+                    cycles = tiles * (own + high * FAR * rows.far)
+                    key = (cycles, -length * vectors, RowTile(channels, high, vectors, length))
+                    if best is None or key[:2] < best[:2]:
+                        best = key
+    assert best is not None
+    return best[2], best[0]
+
+
+def lengths(target: Target) -> tuple[int, ...]:
+    """Lengths of vectors of columns: whole registers, and half ones of more than four elements."""
+    return tuple(dict.fromkeys((target.lanes, max(target.lanes // 2, 4))))
+
+
+def _row_step(target: Target, stride: int, pixels: int, length: int, channels: int) -> float:
+    """Cycles of one reduction step of a tile with ``pixels`` vectors: multiply-adds, loads, of which those of whole
+    registers straddle cache lines, shuffles of strided ones, latency.
+    """
+    multiply = max(1.0, 4 * length / target.multiply_bytes) / 2
+    loads = pixels * (2 if 4 * length >= LINE_BYTES else 1) * stride
+    if target.element_lanes:  # whose instructions begin in order
+        whole, rest = divmod(channels, target.element_lanes)
+        return (max(channels * pixels, 8) + whole + rest + loads + pixels * (stride - 1) * SHUFFLE) / 2 + 0.5
+    shuffles = pixels * (stride - 1) * SHUFFLE
+    return max(channels * pixels * multiply + shuffles, (channels + loads) / 2, 4.0) + 0.5
+
+
+def direct_cycles(target: Target, width: int, height: int, blocks: int, arriving: float = 0.0) -> float:
+    """Cycles of one reduction step of all elements of an image in tiles of channel vectors.
+
+    ``arriving``: those until a tile's run of memory is there, which each group of channels reads.
+    """
+    positions, vectors = register_tile(target, width, blocks)
+    slower = target.vector_bytes / target.multiply_bytes
+
+    def step(pixels: int) -> float:
+        if target.element_lanes:
+            return tile_step(pixels, vectors, target)
+        return max(pixels * vectors * slower / 2, (pixels + vectors) / 2, 4.0) + 0.5
+
+    full, rest = divmod(width, positions)
+    row = full * step(positions) + (step(rest) if rest else 0.0) + arriving * -(-width // positions)
+    return height * (blocks // vectors) * row

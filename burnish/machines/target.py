@@ -11,7 +11,7 @@ from functools import cache
 from burnish.errors import TargetError
 from burnish.machines.intrinsics import TensorIntrinsic
 from burnish.machines.known import ACCELERATORS, FEATURES, MODELS, machine_for
-from burnish.machines.machine import Core, Machine, Rates
+from burnish.machines.machine import STRICT, Core, Machine, Rates
 from burnish.machines.measure import measured_rates
 from burnish.machines.probe import host_caches, host_cores, host_cpu, host_features, host_triple
 from burnish.machines.scopes import MemoryScope
@@ -25,7 +25,8 @@ class Target:
     """One machine. Sizes in bytes; ``features`` are LLVM's names of the instruction sets code may use.
 
     ``machine`` is the package that describes it. ``rates``: measured ones of a core (None: those that the package
-    declares, which are the same everywhere, so that choices by cost can be repeated).
+    declares, which are the same everywhere, so that choices by cost can be repeated). ``precision``: what products may
+    round, one of the machine's ``precisions``.
 
     >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
     >>> model = bn.compile(graph, target="aarch64-cortex-a53")  # to save here, and load there
@@ -45,6 +46,7 @@ class Target:
     cores: int
     machine: Machine
     rates: Rates | None = None
+    precision: str = STRICT
 
     @property
     def kind(self) -> str:
@@ -56,7 +58,8 @@ class Target:
         """Names everything of the machine that decides which code is made for it."""
         own = f"{self.triple} {self.cpu} {self.feature_string} {self.cores}"
         driver = [self.driver.key] if self.machine.offloads else []
-        return " ".join([own, *([self.machine.version] if self.machine.version else []), *driver])
+        rounding = [] if self.precision == STRICT else [self.precision]
+        return " ".join([own, *rounding, *([self.machine.version] if self.machine.version else []), *driver])
 
     @property
     def driver(self) -> Target:
@@ -94,9 +97,40 @@ class Target:
         return self.machine.dialect.element_bytes // 4
 
     @property
+    def channels_last(self) -> tuple[str, ...]:
+        """Dtypes of images that its kernels want channels last."""
+        return (*self.machine.channels_last, *self.rounded) if self.machine.channels_last else ()
+
+    @property
+    def multiplies_bytes(self) -> bool:
+        """Whether it has instructions for products of bytes, whose sums are exact."""
+        return self.has(self.machine.dialect.dots_bytes) or "int8" in self.channels_last
+
+    @property
+    def rounded(self) -> tuple[str, ...]:
+        """Dtypes whose products round their factors, by the precision asked for."""
+        return self.machine.precisions[self.precision]
+
+    def with_precision(self, precision: str) -> Target:
+        """The same target with what products may round. Raises TargetError for what its machine does not have."""
+        known = self.machine.precisions
+        if precision not in known:
+            allowed = ", ".join(map(repr, known))
+            raise TargetError(f"target '{self.name}': found precision {precision!r}; allowed: {allowed}")
+        if precision == self.precision:
+            return self
+        base = ",".join(part for part in self.name.split(",") if part != self.precision)
+        return replace(self, name=base if precision == STRICT else f"{base},{precision}", precision=precision)
+
+    @property
     def multiply_bytes(self) -> int:
         """Bytes of the vectors two of which are multiplied and added in a cycle: of some cores, half a register."""
         return min(self.vector_bytes, self.core.multiply_bytes or self.vector_bytes)
+
+    def filled(self, channels: int) -> Target:
+        """The same target with the vectors that are multiplied at once, where channels leave fewer lanes over."""
+        half = replace(self, vector_bytes=self.multiply_bytes)
+        return half if -channels % half.lanes < -channels % self.lanes else self
 
     @property
     def flops(self) -> float:
@@ -146,10 +180,10 @@ def target(name: str | Target = "cpu", rates: str | Rates | None = None, threads
     as one of :meth:`Target.using`, is itself.
 
     Behind the name may follow features not to use, each as ``,-feature``; a prefix stands for all features that begin
-    with it. ``rates``, by which algorithms are chosen: ``declared`` for a kind of CPU, ``measured`` on this machine
-    (once, in about a second, rounded, and kept in the cache folder), or any; by default what ``$BURNISH_RATES`` says,
-    else declared. ``threads``: those that kernels of a CPU are split for (default: its cores). Raises TargetError
-    naming the known machines, features or rates.
+    with it; or a precision, as in ``cuda:sm_90a,tf32``. ``rates``, by which algorithms are chosen: ``declared`` for a
+    kind of CPU, ``measured`` on this machine (once, in about a second, rounded, and kept in the cache folder), or any;
+    by default what ``$BURNISH_RATES`` says, else declared. ``threads``: those that kernels of a CPU are split for
+    (default: its cores). Raises TargetError naming the known machines, features or rates.
     """
     if threads is not None:
         found = target(name, rates)
@@ -159,7 +193,10 @@ def target(name: str | Target = "cpu", rates: str | Rates | None = None, threads
         return replace(name, rates=rates) if isinstance(rates, Rates) else name
     if not isinstance(name, str):
         raise TargetError(f"target: found {name!r}; allowed: a name: {_names()}")
-    base, *changes = name.split(",")
+    base, *parts = name.split(",")
+    changes, precisions = [p for p in parts if p[:1] == "-"], [p for p in parts if p[:1] != "-"]
+    if precisions:
+        return target(",".join([base, *changes]), rates).with_precision(*precisions[:1])
     if base in ACCELERATORS:
         if changes:
             raise TargetError(f"target {name!r}: found features to leave out; allowed for an accelerator: {base}")

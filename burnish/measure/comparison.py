@@ -66,22 +66,24 @@ def time_in_turns(
     feeds: Mapping[str, np.ndarray],
     alive: Callable[[], None] = lambda: None,
     most_seconds: float = MOST_SECONDS,
+    others: Mapping[str, np.ndarray] | None = None,
 ) -> Comparison:
-    """Two modules with the same inputs, timed in turns, each the first in every other round; by a GPU's own clock where
-    it runs all of them.
+    """Two modules with the same inputs, or the second with ``others``, timed in turns, each the first in every other
+    round; by a GPU's own clock where it runs all of them.
 
     ``alive`` is called between their turns. It ends after ``most_seconds``, if `FEW` rounds are through.
     """
 
     def seconds(module: Module, calls: int) -> float:
+        given = feeds if module is first or others is None else others
         if module.has_clock:
-            module(**feeds)
+            module(**given)
             took = sum(module.replays(calls))
             alive()
             return took / calls
         began = time.perf_counter()
         for _ in range(calls):
-            module(**feeds)
+            module(**given)
         took = time.perf_counter() - began
         alive()
         return took / calls

@@ -18,7 +18,7 @@ from burnish.ops.operator import Ints, declare, internal, normal_axis, operator,
 BYTES = 4  # of a word
 
 
-@declare(layout_affinity=-4.0)
+@declare(layout_affinity=-4.0, packs=True)
 @operator
 def byte_words(name: str, x: Tensor, *, axis: int, flip: bool = False) -> Tensor:
     """int32 words of four successive elements of ``x``, uint8 or int8, along ``axis``; the lowest byte comes first.

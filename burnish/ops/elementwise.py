@@ -238,6 +238,7 @@ def clip(name: str, x: Tensor, *, min: Number | None = None, max: Number | None 
     return _map(name, x, element)
 
 
+@differentiated(lambda a: [a.add("cast", str(a.seeds[0]), to=a.types[0][1])])
 @operator
 def cast(name: str, x: Tensor, *, to: str) -> Tensor:
     """``x`` converted to dtype ``to``: float to integer truncates, number to bool tests for non-zero."""

@@ -165,4 +165,34 @@ def reverse_sequence(name: str, x: Tensor, lengths: Tensor, *, batch_axis: int =
     return compute(x.shape, element, name)
 
 
-OPERATORS = (reverse_sequence, gather, gather_elements, gather_nd, one_hot)
+def _put_slice_gradient(a: Application) -> list[str | None]:
+    """Gradient of put_slice: the adjoint with zeros in the place of the slice, and the slice of it."""
+    seed, axis = a.seeds[0], a.attrs["axis"]
+    assert seed is not None
+    shape, dtype = a.types[2]
+    zeros = a.add("expand", a.emit.constant(0.0, dtype=dtype), shape=shape) if a.wanted[0] else ""
+    kept = a.add("put_slice", seed, a.inputs[1], zeros, axis=axis) if a.wanted[0] else None
+    return [kept, None, a.add("gather", seed, a.inputs[1], axis=axis) if a.wanted[2] else None]
+
+
+@differentiated(_put_slice_gradient)
+@operator
+def put_slice(name: str, data: Tensor, index: Tensor, values: Tensor, *, axis: int) -> Tensor:
+    """``data`` with ``values`` in the place of its slice along ``axis`` at ``index`` [1] (negative: from the end).
+
+    An index out of range writes the nearer end. A cache of keys or values is one whose slice is that of a token.
+    """
+    require_input(index, "index", shape=(1,), dtype=INDEX_DTYPES)
+    dim = normal_axis(axis, len(data.shape))
+    extent = data.shape[dim]
+    require_input(values, "values", shape=(*data.shape[:dim], 1, *data.shape[dim + 1 :]), dtype=(data.dtype,))
+    _require_elements(data, (dim,), values.shape)
+
+    def element(*i: Expr) -> Expr:
+        slice_ = values[(*i[:dim], 0, *i[dim + 1 :])]
+        return select(equal(cast(INDEX, i[dim]), _inside(index[0], extent)), slice_, data[i])
+
+    return compute(data.shape, element, name)
+
+
+OPERATORS = (reverse_sequence, gather, put_slice, gather_elements, gather_nd, one_hot)

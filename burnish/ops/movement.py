@@ -10,6 +10,7 @@ from burnish.loops.expr import Expr, all_of, cast, equal, maximum, minimum, sele
 from burnish.loops.sizes import at_least, greatest, hinted, is_size, least
 from burnish.loops.tensor import Tensor, compute
 from burnish.ops.operator import (
+    FLOATS,
     NUMBERS,
     Application,
     Composed,
@@ -311,7 +312,22 @@ def trilu(name: str, x: Tensor, *, upper: bool = True, diagonal: int = 0) -> Ten
     return compute(x.shape, element, name)
 
 
+@operator
+def band(name: str, x: Tensor, *, lower: int, upper: int) -> Tensor:
+    """Band of the two last dimensions: ``x`` where column - row is in ``lower`` to ``upper``, else minus infinity."""
+    require(len(x.shape) >= 2, "input 'x'", f"shape {list(x.shape)}", "at least 2 dimensions")
+    require_input(x, "x", dtype=FLOATS)
+    rows, columns = (greatest(extent) for extent in x.shape[-2:])
+
+    def element(*i: Expr) -> Expr:
+        row, column = i[-2:]
+        within = [column <= row + upper] * (upper < columns - 1) + [row + lower <= column] * (lower > 1 - rows)
+        return select(all_of(*within), x[i], wrap(float("-inf"), x.dtype)) if within else x[i]
+
+    return compute(x.shape, element, name)
+
+
 OPERATORS = (
-    reshape, transpose, *internal(shape_of), iota, expand, slice_, concat, pad, tile, depth_to_space, space_to_depth,
-    trilu,
+    reshape, transpose, *internal(shape_of, band), iota, expand, slice_, concat, pad, tile, depth_to_space,
+    space_to_depth, trilu,
 )  # fmt: skip

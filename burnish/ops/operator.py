@@ -36,6 +36,7 @@ class Traits:
     """Declared properties of an operator, which graph passes ask in place of its name; undeclared ones are absent.
 
     ``layout_affinity``: what its images gain in channel blocks, relative to moving them once; what they lose, negative.
+    ``packs``: its results are words of successive bytes of its operand along ``axis``.
     ``row_major``: when it is about as fast on row-major images: never, where every output channel reads all inputs
     (dense), where the channels fill no whole blocks (ragged), or always.
     ``weight_channel``: the dimension of its second operand, in which it is linear, that is the output's channel; -1 is
@@ -48,6 +49,7 @@ class Traits:
 
     layout_affinity: float = 0.0
     row_major: RowMajor = "never"
+    packs: bool = False
     weight_channel: int | None = None
     finite: bool = False
     recurrent: bool = False

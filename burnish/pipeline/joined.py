@@ -1,7 +1,8 @@
 """Joined groups: several kernels as one, where a template schedules all that they compute together (attention).
 
 A chain of groups, each of which has one result that only the next one reads, becomes one group if a template of the
-target that joins groups takes it: what was between them is then never in memory.
+target that joins groups takes it: what was between them is then never in memory. In front of it the joined group takes
+in what only moves or scales elements of one tensor.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from burnish.graph.fuse import Group
 from burnish.graph.fusion_properties import facts_of
-from burnish.graph.graph import Graph
+from burnish.graph.graph import Graph, Node
 
 LONGEST = 4  # groups of a chain: two products, a softmax, and what may be between them
 
@@ -34,7 +35,8 @@ def join_groups(graph: Graph, groups: Sequence[Group], takes: Takes) -> list[Gro
                 continue
             whole = _together(chain, place)
             if _is_product(graph, chain[-1]) and takes(graph, whole):
-                gone.update({id(group): None for group in chain})
+                whole, fronts = _with_fronts(graph, whole, producers, readers, place, takes)
+                gone.update({id(group): None for group in (*chain, *fronts)})
                 gone[id(last)] = whole
                 break
     found = (gone.get(id(group), group) for group in groups)
@@ -62,6 +64,40 @@ def _chains(
                 continue
             if readers[name] == 1 and name not in graph.outputs:
                 paths.append((*path, before))
+
+
+def _with_fronts(
+    graph: Graph,
+    whole: Group,
+    producers: dict[str, Group],
+    readers: dict[str, int],
+    place: dict[tuple[str, ...], int],
+    takes: Takes,
+) -> tuple[Group, list[Group]]:
+    """A group with those in front of it that only it reads, and that only move or scale, where ``takes`` agrees."""
+    fronts: list[Group] = []
+    waiting = [*whole.inputs]
+    while waiting:
+        name = waiting.pop()
+        front = producers.get(name)
+        if front is None or readers[name] != 1 or name in graph.outputs or front in fronts:
+            continue
+        if len(front.outputs) != 1 or not all(_moves_or_scales(graph, node) for node in front.nodes):
+            continue
+        more = _together((whole, front), place)
+        if takes(graph, more):
+            whole, fronts = more, [*fronts, front]
+            waiting += front.inputs
+    return whole, fronts
+
+
+def _moves_or_scales(graph: Graph, node: Node) -> bool:
+    """Whether each element of a node's result is one of an operand, perhaps times a constant."""
+    facts = facts_of(graph, node)
+    if facts.kind != "injective":
+        return False
+    varying = [name for name in node.inputs if name not in graph.constants or graph.types[name].size > 1]
+    return len(varying) == 1 and (facts.moves or (facts.scales and len(node.inputs) == 2))
 
 
 def _together(chain: Sequence[Group], place: dict[tuple[str, ...], int]) -> Group:

@@ -15,28 +15,42 @@ from burnish.base import dump
 from burnish.graph.aggregation import block_aggregations
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
 from burnish.graph.byte_products import multiply_bytes
+from burnish.graph.channels import pad_channels
 from burnish.graph.compose import tensors
 from burnish.graph.divide import divide_joins
 from burnish.graph.fuse import Fusion, Group, fuse, renamed_everywhere
 from burnish.graph.fusion_properties import facts_of
 from burnish.graph.graph import Attribute, Graph, Node
 from burnish.graph.join import find_pieces, find_views
-from burnish.graph.layout import blocked, choose_layouts, has_pixels, separate_inputs, separate_outputs, weights_of
+from burnish.graph.layout import (
+    blocked,
+    choose_layouts,
+    has_pixels,
+    image_blocks,
+    packs_channels,
+    separate_inputs,
+    separate_outputs,
+    weights_of,
+)
 from burnish.graph.outline import isolate
 from burnish.graph.recurrent_windows import pair_steps
 from burnish.graph.regroup import detached, divided, fall_apart, fronts
 from burnish.graph.rewrite import renamed_tensors
+from burnish.graph.scale_gradients import sum_columns
+from burnish.graph.wide_reads import widen_readers
 from burnish.kernels.constants import split_constants
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import Template
 from burnish.kernels.templates import is_general, templates
+from burnish.loops.arrange import factor_orders, in_memory_order, with_digits, with_rows
 from burnish.loops.evaluate import evaluate
-from burnish.loops.expr import DTYPES
+from burnish.loops.expr import DTYPES, ITEM_BYTES
 from burnish.loops.layout import Layout
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
 from burnish.memory.pieces import Place
 from burnish.ops import OPERATORS
+from burnish.pipeline.bundles import bundle_groups
 from burnish.pipeline.joined import join_groups
 from burnish.pipeline.kernel import KernelConfig
 
@@ -68,7 +82,8 @@ class KernelPlan:
     computed. ``layouts`` holds the values that are not row-major, ``pieces`` where the inputs of joins without copies
     lie in their outputs, ``views`` where slices without copies lie in what they are cut from. ``repeated``: it is the
     body of rounds, in which what is packed stays as it is.
-    ``exact``: algorithms that change rounding were not considered.
+    ``exact``: algorithms that change rounding were not considered. ``channels_last``: dtypes of images that are
+    stored so, whose layouts kernel tasks do not know: their tensors have the dimensions in the order of memory.
     """
 
     reference: Graph
@@ -79,6 +94,7 @@ class KernelPlan:
     views: Mapping[str, Place]
     exact: bool = False
     repeated: bool = False
+    channels_last: tuple[str, ...] = ()
 
     @cached_property
     def _containers(self) -> frozenset[str]:
@@ -110,24 +126,33 @@ def plan_kernels(
     """An optimized graph as groups of nodes with algorithms and layouts, before any kernel is made. Not ``fused``:
     every node is a group.
     """
-    lanes, blocks, driver = target.lanes, target.machine.blocked, target.driver
+    (lanes, dtypes), driver = image_blocks(target), target.driver
     own = offloaded(reference, target, fused)
     graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
-    graph = choose_algorithms(graph, driver, exact, decide)
-    graph = divide_joins(pair_steps(separate_inputs(graph, lanes, blocks)), lanes)
+    graph = pad_channels(choose_algorithms(graph, driver, exact, decide), driver)
+    graph = divide_joins(pair_steps(separate_inputs(graph, lanes, dtypes)), lanes)
     graph = block_aggregations(graph, driver)
+    if target.machine.dialect.grid is not None:
+        graph = widen_readers(sum_columns(graph))
     found = offload(graph, grouped(graph, lanes, fused), target)
     if fused and not exact:
         found = _joined(graph, found, target)
-    graph, groups = separate_outputs(graph, found, lanes, blocks)
+    graph, groups = separate_outputs(graph, found, lanes, dtypes)
     groups = with_views_apart(graph, groups, target)
-    layouts = choose_layouts(graph, groups, lanes, blocks)
+    layouts = choose_layouts(graph, groups, lanes, dtypes)
     grid = target.machine.dialect.grid
     aligned = max(grid.aligned, 1) if grid else 1
     pieces = {name: Place(*place) for name, place in find_pieces(graph, groups, layouts, aligned).items()}
     views = {name: Place(*place) for name, place in find_views(graph, groups, layouts, pieces, aligned).items()}
+    if grid is not None and fused:
+        planned = KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
+        plain = {*layouts, *pieces, *views}
+        groups = bundle_groups(
+            graph, groups, lambda g: planned.computes(g) and plain.isdisjoint((*g.inputs, *g.outputs))
+        )
     dump.form("arrange", "\n".join([str(graph), "groups", *map(str, groups), "layouts", *_lines(layouts)]))
-    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact)
+    halves = target.channels_last
+    return KernelPlan(reference, graph, tuple(groups), layouts, pieces, views, exact, channels_last=halves)
 
 
 def within(made: KernelPlan, prefix: str) -> KernelPlan:
@@ -160,8 +185,8 @@ def with_views_apart(graph: Graph, groups: Sequence[Group], target: Target) -> l
     """
 
     def general_in(found: Sequence[Group]) -> Callable[[Group], bool]:
-        layouts = choose_layouts(graph, found, target.lanes, target.machine.blocked)
-        made = KernelPlan(graph, graph, tuple(found), layouts, {}, {})
+        layouts = choose_layouts(graph, found, *image_blocks(target))
+        made = KernelPlan(graph, graph, tuple(found), layouts, {}, {}, channels_last=target.channels_last)
         return lambda group: is_general(make_task(made, group, dict(graph.constants))[0], target.driver)
 
     general = general_in(groups)
@@ -240,9 +265,10 @@ def takes(
     alone, own, names = isolate(graph, group)
     inputs, outputs = tensors(alone, own)
     known = frozenset(t.name for t in inputs if names[t.name] in graph.constants)
-    kinds = target.machine.blocked if dtypes is None else dtypes
+    lanes, own_dtypes = image_blocks(target)
+    kinds = own_dtypes if dtypes is None else dtypes
     images = [t for t in (*inputs, *outputs) if len(t.shape) == 4 and t.name not in known]
-    layouts = {t.name: blocked(target.lanes) for t in images if t.dtype in kinds}
+    layouts = {t.name: blocked(lanes) for t in images if t.dtype in kinds}
     task = KernelTask("kernel", tuple(inputs), tuple(outputs), "", layouts, known)
     return any(template.match(task, target) is not None for template in among or templates(target))
 
@@ -271,7 +297,11 @@ def _lines(layouts: Mapping[str, Layout]) -> list[str]:
 
 
 def is_alias(graph: Graph, group: Group, layouts: Mapping[str, Layout]) -> bool:
-    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's."""
+    """Whether a group's output can be its input's memory: same elements in the same order, neither the user's; or
+    words of bytes that lie as the words do.
+    """
+    if len(group.nodes) == 1 and packs_channels(graph, group.nodes[0]) and group.outputs[0] in layouts:
+        return group.inputs[0] in layouts
     if not group.alias or group.outputs[0] in graph.outputs or group.inputs[0] in graph.constants:
         return False
     source = layouts.get(group.inputs[0])
@@ -299,10 +329,44 @@ def make_task(made: KernelPlan, group: Group, constants: dict[str, np.ndarray]) 
             constants[values[t.name]] = array
     own_layouts = {name: made.layouts[value] for name, value in values.items() if value in made.layouts}
     known = frozenset(t.name for t in inputs if values[t.name] in constants)
+    inputs, outputs, own_layouts = _in_memory_order(inputs, outputs, own_layouts, made, values, constants)
     label = own.anchor.op if own.anchor else ""
     packed = frozenset(t.name for t in inputs if t.name not in own_layouts and _is_packed(alone, own, t)) - known
     shared = frozenset(name for name in packed if own.anchor and made.is_shared(group.anchor, values[name]))
     return KernelTask("kernel", tuple(inputs), tuple(outputs), label, own_layouts, known, packed, shared=shared), values
+
+
+def _in_memory_order(
+    inputs: list[Tensor],
+    outputs: list[Tensor],
+    layouts: dict[str, Layout],
+    made: KernelPlan,
+    values: dict[str, str],
+    constants: dict[str, np.ndarray],
+) -> tuple[list[Tensor], list[Tensor], dict[str, Layout]]:
+    """A task's tensors with those that are stored in another order of dimensions in that order, and the layouts of the
+    rest. Constant factors of products are stored as their products read them, under names of their own.
+    """
+    if not made.channels_last:
+        return inputs, outputs, layouts
+    images = any(own.permutation for own in layouts.values())
+    inputs, outputs = in_memory_order(inputs, outputs, layouts)
+    factors = [t for t in inputs if t.dtype in made.channels_last and values[t.name] in constants]
+    orders = factor_orders(outputs, {t.name for t in factors if images or not _runs_well(t)})
+    for name, order in orders.items():
+        fresh = f"{values[name]}@{order}"
+        if fresh not in constants:
+            constants[fresh] = order.pack(constants[values[name]])
+        values[name] = fresh
+    inputs, outputs = in_memory_order(inputs, outputs, orders, between=False)
+    if images:
+        inputs, outputs = with_rows(*with_digits(inputs, outputs))
+    return inputs, outputs, {name: own for name, own in layouts.items() if not own.permutation}
+
+
+def _runs_well(factor: Tensor) -> bool:
+    """Whether a matrix may be copied by columns, as halves in whole pieces of 16 bytes may."""
+    return ITEM_BYTES[factor.dtype] == 2 and factor.shape[-1] % 8 == 0
 
 
 def _is_packed(graph: Graph, group: Group, t: Tensor) -> bool:

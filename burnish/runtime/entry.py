@@ -9,6 +9,7 @@ import llvmlite.binding as llvm
 
 from burnish.errors import TargetError
 from burnish.machines.known import MACHINES
+from burnish.machines.machine import System
 from burnish.runtime.image import Image
 from burnish.runtime.link import link
 from burnish.runtime.pool_ir import pool_ir
@@ -426,24 +427,45 @@ def _loads(found: re.Match[str]) -> str:
     return text
 
 
-@cache
-def driver_image(triple: str) -> Image:
-    """The linked driver for the machine of ``triple``, any CPU of it. Raises TargetError for other machines."""
+def system_of(triple: str) -> System:
+    """Linux on the machine of ``triple``. Raises TargetError for machines without a driver."""
     systems = {machine.architectures[0]: machine.system for machine in MACHINES}
     system = systems.get(triple.partition("-")[0])
     if system is None:
         known = ", ".join(name for name, own in systems.items() if own)
         raise TargetError(f"runtime: no driver for {triple!r}, allowed: {known}")
+    return system
+
+
+def driver_ir(triple: str) -> tuple[str, str]:
+    """The driver as LLVM IR for the machine of ``triple``, any CPU of it, and the features that it is compiled with.
+    Raises TargetError for other machines.
+    """
+    system = system_of(triple)
     pause = system.pause.partition("(")[0]
     parameters = "(i32)" if "i32" in system.pause else "()"
-    own = _FIELDS.sub(_loads, _TYPES + _RUN + _QUICK + _COPY + _COUNT + _FLOW + _REPEAT)
-    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n{own}'
-    text += pool_ir(system.calls, system.pause)
+    text = f'target triple = "{triple}"\ndeclare void @{pause}{parameters}\n'
+    text += with_fields(_TYPES + _RUN + _QUICK + _COPY + _COUNT + _FLOW + _REPEAT)
+    return text + pool_ir(system.calls, system.pause), system.features
+
+
+def with_fields(text: str) -> str:
+    """LLVM IR in which each line ``fields`` has become loads."""
+    return _FIELDS.sub(_loads, text)
+
+
+def driver_object(triple: str, text: str, features: str) -> bytes:
+    """The object file of LLVM IR for the machine of ``triple``, any CPU of it."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     module = llvm.parse_assembly(text)
     module.verify()
-    compiler = llvm.Target.from_triple(triple).create_target_machine(
-        features=system.features, opt=2, reloc="pic", codemodel="small"
-    )
-    return link({"burnish driver": compiler.emit_object(module)})
+    chosen = llvm.Target.from_triple(triple)
+    compiler = chosen.create_target_machine(features=features, opt=2, reloc="pic", codemodel="small")
+    return bytes(compiler.emit_object(module))
+
+
+@cache
+def driver_image(triple: str) -> Image:
+    """The linked driver for the machine of ``triple``, any CPU of it. Raises TargetError for other machines."""
+    return link({"burnish driver": driver_object(triple, *driver_ir(triple))})

@@ -143,6 +143,16 @@ class Module(CompiledBase):
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Module cannot be pickled: write it with m.save(path), and read it with burnish.load(path)")
 
+    def sharing(self, other: Module) -> Module:
+        """Itself with the parameters of another module in the place of its own, where they are the same bytes."""
+        if self._params is other._params or not np.array_equal(self._params, other._params):
+            return self
+        twin = object.__new__(type(self))
+        twin._externs, twin._comm, twin._all = self._externs, self._comm, self._all
+        executable = replace(self.executable, params=other._params)
+        twin._set_up(executable, self._code, other._params, self._state_bytes)
+        return twin
+
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
         """Names, shapes and dtypes of the inputs, in the order of a call."""
@@ -355,6 +365,11 @@ class Module(CompiledBase):
             return
         artifact.save(replace(self.executable, state=now) if self.executable.states else self.executable, path, key)
 
+    def current_executable(self) -> Executable:
+        """The executable with the state as it is now."""
+        with self._lock:
+            return replace(self.executable, state=self._state_bytes.copy())
+
     def close(self) -> None:
         """Frees parameters, state and code, unless copies share them; waits for calls of other threads. Later calls
         raise ClosedError. Raises InputError in the middle of a call of the same thread.
@@ -372,7 +387,8 @@ class Module(CompiledBase):
     def _facts(self) -> list[str]:
         """Facts for ``repr``."""
         kernels = f"{len(self.executable.calls)} kernels, {self.threads} threads"
-        return [kernels, slow_text(self.slow)]
+        precision = self.executable.info.get("precision")
+        return [kernels, f"precision {precision}" if precision else "", slow_text(self.slow)]
 
     def _run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
         """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""

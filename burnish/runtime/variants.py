@@ -104,8 +104,7 @@ def read(
             )
         return artifact.executable_of(Path(path), container)
     with artifact.consistent(Path(path)):
-        own = {name: _gathered(size, pieces, container.sections) for name, (size, pieces) in taken["sections"].items()}
-        executable = artifact.assembled(taken["header"], own)
+        executable = _executable(taken, container.sections)
         if executable.target != taken["target"]:
             raise ValueError(f"variant {taken['name']!r} is for {executable.target!r}, not for {taken['target']!r}")
         return executable
@@ -128,6 +127,16 @@ def described(path: str | Path, key: bytes | None = None) -> list[dict[str, Any]
             }
             for v in header["variants"]
         ]
+
+
+def executables(header: Mapping[str, Any], sections: Mapping[str, memoryview]) -> list[Executable]:
+    """All that :func:`parts` took apart, in order. Raises as :func:`artifact.assembled`."""
+    return [_executable(variant, sections) for variant in header["variants"]]
+
+
+def _executable(variant: Mapping[str, Any], sections: Mapping[str, memoryview]) -> Executable:
+    own = {name: _gathered(size, pieces, sections) for name, (size, pieces) in variant["sections"].items()}
+    return artifact.assembled(variant["header"], own)
 
 
 def with_state(variants: Sequence[Variant], state: np.ndarray) -> list[Variant]:

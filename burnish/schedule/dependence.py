@@ -101,10 +101,21 @@ def _divide_loop(
 ) -> tuple[str, set[str], list[BufferAccess], dict[str, int]] | None:
     """A loop that is read as quotient and remainder by a size only, as two: its name, theirs, and what follows.
 
-    Its extent is a multiple of the size: two loops fused, of which the inner one's extent is not a number.
+    Its extent is a multiple of the size: two loops fused, of which the inner one's extent is not a number. Or it is,
+    and quotient or remainder are parts of a sum that is divided once more, as in ``(i * 8 + lane // 4) // 7``.
     """
+    values: dict[Expr, Expr]
     for name, extent in loops.items():
         if not is_size(extent):
+            found = _divide_within_sum(name, touching)
+            if found is not None and extent % found == 0:
+                over, under = f"{name}/", f"{name}%"
+                own = {over: extent // found, under: found}
+                by = Const(found)
+                values = {Binary("//", Var(name), by): Var(over), Binary("%", Var(name), by): Var(under)}
+                parted = [_with_parts(a, name, own, values) for a in touching]
+                if not any(name in i.variables for a in parted for i in a.indices):
+                    return name, set(own), parted, _in_place(loops, name, own)
             continue
         indices = [simplify(i, a.ranges) for a in touching for i in a.indices if name in i.variables]
         sizes = {x.b for i in indices for x in walk(i) if isinstance(x, Binary) and x.a == Var(name) and x.b.symbolic}
@@ -115,11 +126,29 @@ def _divide_loop(
             continue
         over, under = f"{name}/", f"{name}%"
         parts = {over: count, under: extent_of(size)}
-        values: dict[Expr, Expr] = {Binary("//", Var(name), size): Var(over), Binary("%", Var(name), size): Var(under)}
+        values = {Binary("//", Var(name), size): Var(over), Binary("%", Var(name), size): Var(under)}
         divided_touching = [_with_parts(a, name, parts, values) for a in touching]
         if not any(name in i.variables for a in divided_touching for i in a.indices):
             return name, set(parts), divided_touching, _in_place(loops, name, parts)
     return None
+
+
+def _divide_within_sum(name: str, touching: Sequence[BufferAccess]) -> int | None:
+    """The one number that a variable is divided by within sums of several terms that are divided again."""
+    sizes: set[int] = set()
+    within = False
+    for a in touching:
+        for index in a.indices:
+            if name not in index.variables:
+                continue
+            for e in walk(simplify(index, a.ranges)):
+                if not isinstance(e, Binary) or e.op not in ("//", "%") or not isinstance(e.b, Const):
+                    continue
+                if e.a == Var(name):
+                    sizes.add(int(e.b.value))
+                elif name in e.a.variables:
+                    within = within or any(isinstance(t, Binary) and t.a == Var(name) for t in to_linear(e.a)[0])
+    return sizes.pop() if within and len(sizes) == 1 else None
 
 
 def _with_parts(a: BufferAccess, name: str, parts: Mapping[str, int], values: Mapping[Expr, Expr]) -> BufferAccess:

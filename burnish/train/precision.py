@@ -17,6 +17,8 @@ FULL = "float32"
 WIDE = frozenset(
     ("exp", "log", "pow", "div", "reciprocal", "sqrt", "rsqrt", "softplus", "sinh", "cosh", "cast", "batch_norm")
 )
+# Functions that are computed in float32, and rounded where the first operand is a half: what is kept stays narrow.
+ROUNDED = frozenset(("batch_norm",))
 
 
 @dataclass(frozen=True)
@@ -85,9 +87,14 @@ class _Halved:
             self._full[name] = b.constant(value, name)
         for node in graph.nodes:
             if not (self._wants_half(node) and self._add_half(node)):
+                narrow = node.op in ROUNDED and node.inputs[0] in self._half
                 operands = [self._as_full(name) for name in node.inputs]
-                made = b.add_many(node.op, *operands, names=node.outputs, node=node.name, **node.attrs)
-                self._full.update(zip(node.outputs, made, strict=True))
+                names = [b.fresh(f"{n}.wide") for n in node.outputs] if narrow else node.outputs
+                made = b.add_many(node.op, *operands, names=names, node=node.name, **node.attrs)
+                if narrow:
+                    self._half[node.outputs[0]] = b.add("cast", made[0], to=self._dtype)
+                else:
+                    self._full.update(zip(node.outputs, made, strict=True))
         return b.build(*[self._as_full(name) for name in graph.outputs])
 
     def _as_full(self, name: str) -> str:

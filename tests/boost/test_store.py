@@ -1,14 +1,18 @@
 """Stores on disk: pieces come back as they were, anything altered is refused by name, nothing half-written is left."""
 
 import os
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from burnish.boost.outofcore import store as files
+from burnish.boost.data import Dataset
+from burnish.boost.outofcore.codec import Codec, codec, disk_rate, suited_codec
+from burnish.boost.outofcore.ingest import ingest
 from burnish.boost.outofcore.store import BLOCKS, INDEX, PARTIAL, ColumnStore, StoreWriter, remove
 from burnish.errors import DataError, MissingDependencyError, ParameterError
+from burnish.runtime.threads import Workers
 
 PIECES = [
     [np.zeros(5000, np.uint8), np.arange(300, dtype=np.uint16)],
@@ -187,4 +191,48 @@ def test_remove(tmp_path):
 def test_compressible_data_shrinks(tmp_path):
     write([tmp_path / "a"])
     assert (tmp_path / "a" / BLOCKS).stat().st_size < 5000 + sum(p.nbytes for q in PIECES for p in q) / 2
-    assert files.codec("none") is None
+    assert codec("none") is None
+
+
+def paced(seconds_a_byte):
+    """A codec that makes a quarter of everything, and takes its time to unpack."""
+
+    def decompress(data, size):
+        end = time.thread_time() + size * seconds_a_byte
+        while time.thread_time() < end:
+            pass
+        return bytes(size)
+
+    return Codec(lambda data: bytes(len(data) // 4), decompress)
+
+
+@pytest.mark.parametrize(
+    ("disk", "expected"), [(1e8, "dense"), (float("inf"), "none"), (4e9, "none")], ids=["slow", "cached", "fast"]
+)
+def test_the_codec_suits_the_disk(disk, expected):
+    """At 100 MB/s a quarter of the bytes is worth 1 ns a byte of unpacking, not 20; at 4 GB/s nothing is."""
+    sample = [bytes(1 << 18)] * 2
+    assert suited_codec(sample, disk, {"slow": paced(2e-8), "dense": paced(1e-9)}) == expected
+
+
+def test_what_does_not_compress_is_stored_as_it_is():
+    noise = [np.random.default_rng(0).bytes(1 << 16)]
+    assert suited_codec(noise, 1e6) == "none"
+    assert suited_codec([bytes(1 << 20)], 1e5) != "none"
+
+
+def test_the_disk_is_measured_unless_the_data_stay_in_memory(tmp_path):
+    with open(tmp_path / "blocks", "w+b") as file:
+        file.write(bytes(1 << 20))
+        file.flush()
+        assert disk_rate(file.fileno(), 1 << 20) == float("inf")
+        assert 0 < disk_rate(file.fileno(), 1 << 60) < float("inf")
+
+
+def test_an_ingest_chooses_its_codec(tmp_path, monkeypatch):
+    data = np.repeat(np.arange(4096, dtype=np.float32)[:, None] // 64, 8, axis=1)
+    for disk, compressed in ((1e5, True), (float("inf"), False)):
+        monkeypatch.setattr("burnish.boost.outofcore.spool.disk_rate", lambda file, again, disk=disk: disk)
+        folder = tmp_path / str(compressed)
+        with ingest([Dataset.of(data, label=data[:, 0])], folder, 64, Workers(1), memory=1 << 26) as found:
+            assert bool(found.pieces["compressed"].any()) == compressed

@@ -237,6 +237,21 @@ def test_a_transposed_block(native: Native, unrolled: bool) -> None:
     check(native, s.program, {"x": sample((8, 8), F)})
 
 
+@pytest.mark.parametrize(("step", "lanes", "inside"), [(2, 16, 16), (3, 8, 8), (2, 16, 5), (4, 7, 7), (3, 8, 6)])
+def test_neighbours_a_few_apart_are_whole_vectors(native: Native, step: int, lanes: int, inside: int) -> None:
+    """Of rows of an odd length, none of them aligned: also of those that reach both ends of the buffer."""
+    length = (inside - 1) * step + 3
+    x, y = Buffer("x", (5, length)), Buffer("y", (3, 5, lanes))
+    k, i, j = (Var(n) for n in "kij")
+    copy = store(y, (k, i, j), Load(x, (i, j * step + k)))
+    copy = If(all_of(j < inside, j + k >= 1), copy) if inside < lanes else copy
+    nest = For("i", 5, "serial", For("k", 3, "unroll", For("j", lanes, "vectorize", copy)))
+    program = lower(LoopProgram("kernel", (x, y), nest))
+    assert "insertelement" not in emit(program, MASKED).text
+    assert inside < lanes or "insertelement" not in emit(program, PLAIN).text
+    check(native, program, {"x": sample(x.shape, F), "y": sample(y.shape, F, 1)})
+
+
 @pytest.mark.parametrize("columns", [4, 7, 16])
 def test_a_transposed_part_of_rows(native: Native, columns: int) -> None:
     """Vectors of whole columns out of as much of rows as there is, of which only some lie in the buffer."""

@@ -22,13 +22,15 @@ def applied(op: str, name: str, *inputs: Tensor, **attrs: object) -> Tensor:
 
 @dataclass(frozen=True)
 class Attended(Case):
-    """Attention of ``shapes`` [B, H, S, D], [B, H, L, D] and [B, H, L, V]; ``attrs``: scale, causal, masked."""
+    """Attention of ``shapes`` [B, H, S, D], [B, H, L, D] and [B, H, L, V]; ``attrs``: scale, causal, masked, across."""
 
     def task(self) -> KernelTask:
         dtype = self.dtypes[0] if self.dtypes else "float32"
-        q, k, v = (placeholder(s, dtype, n) for s, n in zip(self.shapes, "qkv", strict=True))
+        across = bool(self.attrs.get("across"))  # keys next to each other in memory
+        shapes = [(*s[:2], s[3], s[2]) if across and n == "k" else s for s, n in zip(self.shapes, "qkv", strict=True)]
+        q, k, v = (placeholder(s, dtype, n) for s, n in zip(shapes, "qkv", strict=True))
         inputs = [q, k, v]
-        scores = applied("matmul", "scores", q, k, transpose_b=True)
+        scores = applied("matmul", "scores", q, k, transpose_b=not across)
         scale = self.attrs.get("scale", 1.0)
         e = compute(scores.shape, lambda *i: scores[i] * scale, "scaled")
         if self.attrs.get("causal"):

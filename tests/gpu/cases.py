@@ -16,12 +16,12 @@ from burnish.loops.evaluate import evaluate
 from burnish.loops.numeric import numpy_dtype
 from burnish.loops.program import LoopProgram
 from burnish.loops.tensor import placeholder
-from burnish.machines.target import target
+from burnish.machines.target import Target, target
 from burnish.ops import OPERATORS
 from burnish.runtime.gpu.records import LaunchCounts
 from burnish.simulators.gpu.emulator import GridEmulator
 
-SM80 = target("cuda:sm_80")
+SM80, TF32 = target("cuda:sm_80"), target("cuda:sm_80,tf32")
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Case:
     dtypes: Sequence[str] = ()
     template: str | None = None
     choice: Mapping[str, Any] | None = None
+    machine: Target = SM80
 
     def task(self) -> KernelTask:
         """What the kernel computes."""
@@ -44,7 +45,7 @@ class Case:
 
     def program(self) -> tuple[LoopProgram, str]:
         """The scheduled program, and the template's name."""
-        matches = tunable_matches(self.task(), SM80)
+        matches = tunable_matches(self.task(), self.machine)
         match = matches[0] if self.template is None else next(m for m in matches if m.name == self.template)
         return match.apply({**match.space.default, **(self.choice or {})}).program, match.name
 

@@ -163,7 +163,7 @@ def test_the_stream_of_a_library_is_waited_for_once_a_call(running: Running, mon
 
     y, _ = m(Tensor(), Tensor())
     np.testing.assert_array_equal(y.numpy(), np.maximum(X, 0) + X)
-    assert asked == [int(gpu.stream), -1]
+    assert asked == [int(m._runner._loaded.gpu.stream), -1]  # type: ignore[union-attr]
     monkeypatch.setattr(Tensor, "__dlpack_device__", lambda self: (2, 1))
     with pytest.raises(InputError, match="input 'x': array of GPU 1, allowed: of the first one"):
         m(Tensor(), X)

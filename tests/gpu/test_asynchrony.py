@@ -47,7 +47,7 @@ def checked(
 ) -> LaunchCounts:
     """Runs a case, compares, and gives its counts."""
     monkeypatch.setattr("tests.gpu.cases.SM80", machine)
-    return check(replace(case, template=template), tolerance)
+    return check(replace(case, template=template, machine=machine), tolerance)
 
 
 GROUPS = {
@@ -148,7 +148,9 @@ def test_ptxas_takes_groups_of_warps_and_spills_nothing() -> None:
     if find_ptxas() is None:
         pytest.skip("ptxas is not installed")
     for tile in ("128x256", "256x128"):
-        case = Case("matmul", [(512, 512), (512, 512)], {}, ("bfloat16", "bfloat16"), choice={"tile": tile})
+        case = Case(
+            "matmul", [(512, 512), (512, 512)], {}, ("bfloat16", "bfloat16"), choice={"tile": tile, "stages": 4}
+        )
         code = compile_grid(program_of(case, SM90, "warpgroup_product"), SM90)
         (launch,) = code.launches
         assert launch.resources is not None and launch.resources.spilled == launch.resources.stack == 0

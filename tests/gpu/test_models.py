@@ -19,7 +19,7 @@ from burnish.graph import Graph
 from burnish.runtime.device import unpacked
 from tests.gpu.test_networks import Net, attention
 
-MACHINES = ("cuda:sm_80", "cuda:sm_90a")
+MACHINES = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90a")
 pytestmark = pytest.mark.skipif(find_ptxas() is None, reason="ptxas is not installed")
 
 

@@ -9,6 +9,7 @@ from burnish.codegen.grid import compile_grid
 from burnish.codegen.ptxas import find_ptxas
 from burnish.errors import ScheduleError
 from burnish.kernels.gpu.forms import product
+from burnish.kernels.gpu.product import PRODUCT
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT, SplitProduct
 from burnish.kernels.task import KernelTask
 from burnish.kernels.template import TemplateMatch
@@ -36,7 +37,7 @@ def split(task: KernelTask, parts: int) -> TemplateMatch:
     """The template on a task, for which its model need not take it."""
     form = product(task)
     assert form is not None
-    return TemplateMatch(SPLIT_PRODUCT, task, SM80, SplitProduct(task, SM80, form, parts))
+    return TemplateMatch(SPLIT_PRODUCT, task, SM80, SplitProduct(task, SM80, form, parts, PRODUCT, 0.0))
 
 
 def test_parts_add_up() -> None:
@@ -54,9 +55,9 @@ def test_parts_add_up() -> None:
 
 
 def test_a_depth_without_such_parts_is_refused() -> None:
-    match = split(convolution(12, 3, 8), 2)
-    assert match.space.knobs["splits"] == (2, 4)
-    with pytest.raises(ScheduleError, match=r"its depth is not split by 8; allowed: \[2, 4\]"):
+    match = split(convolution(60, 3, 8), 2)
+    assert match.space.knobs["splits"] == (2, 3, 4)
+    with pytest.raises(ScheduleError, match=r"its depth is not split by 8; allowed: \[2, 3, 4\]"):
         match.apply({**match.space.default, "splits": 8})
 
 

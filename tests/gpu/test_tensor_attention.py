@@ -37,6 +37,10 @@ CASES: Mapping[str, tuple[str, Attended, Mapping[str, int]]] = {
     ),
     "masked": ("tensor_attention", attended(16, 40, 16, heads=1, dtype="bfloat16", masked=True, joined=True), SMALL),
     "wide": ("tensor_attention", attended(33, 65, 80, 72, heads=1, dtype="float16"), {**SMALL, "warps": 2}),
+    "across": ("tensor_attention", attended(20, 56, 24, heads=1, dtype="float16", across=True), SMALL),
+    "across_groups": (
+        "warpgroup_attention", attended(40, 104, 72, heads=45, dtype="float16", across=True, causal=True), {"keys": 64}
+    ),
     "groups": ("warpgroup_attention", attended(80, 100, 64, heads=45, dtype="float16"), {"groups": 2}),
     "panels": ("warpgroup_attention", attended(70, 130, 128, heads=45, dtype="bfloat16", causal=True), {"stages": 3}),
     "long": ("warpgroup_attention", attended(40, 130, 40, heads=45, dtype="float16"), {"keys": 128}),
@@ -58,7 +62,7 @@ def programmed(name: str, heads: int | None = None) -> tuple[LoopProgram, Attend
 
 def checked(name: str) -> LaunchCounts:
     """Runs a case on coroutines and compares; its counts."""
-    program, case, machine = programmed(name, 1 if name in ("groups", "panels", "long") else None)
+    program, case, machine = programmed(name, 1 if CASES[name][0] == "warpgroup_attention" else None)
     (result,), _, counts = execute(compile_grid(program, machine, assembled=False), case)
     (wanted,) = evaluate(case.task().outputs, case.arrays(), "float64")  # scores are not rounded to halves here either
     allowed = 1e-2 if case.dtypes[0] == "bfloat16" else 1.5e-3
@@ -66,13 +70,13 @@ def checked(name: str) -> LaunchCounts:
     return counts
 
 
-@pytest.mark.parametrize("name", ["plain", "tails", "causal", "masked", "wide"])
+@pytest.mark.parametrize("name", ["plain", "tails", "causal", "masked", "wide", "across"])
 def test_attention_by_warps_is_right(name: str) -> None:
     counts = checked(name)
     assert counts.conflicts_per_ideal == 1.0 or name in ("tails", "wide")
 
 
-@pytest.mark.parametrize("name", ["groups", "panels", "long"])
+@pytest.mark.parametrize("name", ["groups", "panels", "long", "across_groups"])
 def test_attention_by_groups_of_warps_is_right(name: str) -> None:
     assert checked(name).conflicts_per_ideal == 1.0
 

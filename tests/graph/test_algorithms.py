@@ -207,6 +207,13 @@ def test_estimates_follow_the_work() -> None:
     assert w.flops == 2 * 9 * 64 * 64 * 56 * 56
 
 
+def test_rows_of_a_window_outside_of_the_image_are_no_work() -> None:
+    """Of 5 rows with a window of 7, 23 of 35 are inside."""
+    w = ConvSizes(1, 512, 512, (7, 7), (1, 1), (5, 5), (5, 5))
+    padded, inside = (estimates(w, (pad,) * 4, AVX512)[0].seconds for pad in (3, 0))
+    assert padded / inside == pytest.approx(23 / 35 / (15 / 35), rel=0.05)
+
+
 @pytest.mark.parametrize(("out_h", "pitch", "groups"), [(56, 58, 2), (14, 16, 8), (7, 9, 16), (1, 3, 1), (112, 115, 1)])
 def test_blocks_of_rows_cover_the_output(out_h: int, pitch: int, groups: int) -> None:
     rows, pixels = split_rows(out_h, pitch, groups, TILES)

@@ -54,11 +54,14 @@ BY_TABLE = {
 CASES = {  # by the template's name
     "depthwise_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 1, 3, 3)}, {"groups": 32}, IMAGES),
     "grouped_conv2d": Case("conv2d", {"x": (1, 32, 9, 9), "w": (32, 4, 3, 3)}, {"groups": 8}, IMAGES),
-    "few_outputs": Case("conv2d", {"x": (1, 32, 20, 20), "w": (3, 32, 3, 3)}),
+    "few_outputs": Case("conv2d", {"x": (1, 32, 20, 20), "w": (3, 32, 3, 3)}, {}, {"x": BLOCKED}),
     "pointwise_conv2d": Case("conv2d", {"x": (1, 64, 1, 3136), "w": (64, 64, 1, 1)}),
+    "row_conv2d": Case("conv2d", {"x": (1, 8, 20, 20), "w": (8, 4, 3, 3)}, {"groups": 2}),
     "direct_conv2d": Case("conv2d", IMAGE, {}, IMAGES),
     "depthwise_rows": Case("conv2d", {"x": (1, 8, 32, 32), "w": (8, 1, 3, 3)}, {"groups": 8}),
-    "plain_conv2d": Case("conv2d", {"x": (1, 8, 20, 20), "w": (8, 4, 3, 3)}, {"groups": 2}),
+    "plain_conv2d": Case(
+        "banded_conv2d", {"x": (1, 30, 20, 20), "w": (30, 18, 3, 3)}, {"outputs": 3, "depth": 3, "block": 16}
+    ),
     "weight_gradient": Case(
         "adjoint", {"x": (2, 16, 9, 11), "dy": (2, 32, 9, 11)}, BY_WEIGHT, {"x": BLOCKED, "dy": BLOCKED}
     ),

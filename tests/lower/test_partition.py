@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from burnish.loops.expr import Buffer, Load, Var, select
+from burnish.loops.expr import Buffer, Const, Load, Var, select
 from burnish.loops.program import For, If, LoopProgram, Store
 from burnish.loops.tensor import compute, create_program, placeholder
 from burnish.lower.guards import hoist_guards
@@ -61,6 +61,17 @@ def test_parallel_loops_stay_whole() -> None:
     body = For("j", 4, "vectorize", If(at < 10, Store(y, (at,), Load(x, (at,)))))
     before = LoopProgram("p", (x, y), For("i", 3, "parallel", body))
     assert partition_loops(before) == before
+
+
+def test_the_last_of_many_parallel_tiles_is_moved_back(same: Same) -> None:
+    x, y = Buffer("x", (2, 199)), Buffer("y", (199,))
+    at = I * 4 + J
+    body = For("j", 4, "vectorize", If(at < 199, Store(y, (at,), Load(x, (Const(1), at)))))
+    before = LoopProgram("p", (x, y), For("i", 50, "parallel", body))
+    after = partition_loops(before)
+    assert "parallel" in str(after)
+    assert "if" not in str(after)
+    same(before, after)
 
 
 def test_a_condition_that_holds_nowhere_leaves_one_part(same: Same) -> None:

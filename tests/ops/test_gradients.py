@@ -334,11 +334,11 @@ INTEGER = set(
 )
 # The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
 SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
-# Forms that the compiler chooses, of operators that are here; they work on parts of numbers in half precision.
+# Forms that the compiler chooses, of operators that are here: on parts of numbers in half precision, or infinities.
 CHOSEN = set(
     words(
         "polyphase_conv2d split_conv2d split_stem split_matmul polyphase_weight split_weight_parts split_stem_parts "
-        "split_matrix_parts"
+        "split_matrix_parts band"
     )
 )
 # Reductions over loaded extents, and what their structures are made by: in test_sparse.py.

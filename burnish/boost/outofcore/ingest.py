@@ -12,6 +12,7 @@ from burnish.base.jit import njit
 from burnish.boost.binning import Cuts, category_cuts, column_cuts, integer_weights
 from burnish.boost.data import Dataset, Sparse
 from burnish.boost.outofcore import store as files
+from burnish.boost.outofcore.codec import AUTO, SAMPLE, suited_codec
 from burnish.boost.outofcore.layout import ColumnLayout, encode_dense, encode_sparse, plan_columns
 from burnish.boost.outofcore.spool import ROW_ARRAYS, RawBlock, Spool
 from burnish.boost.outofcore.store import ColumnStore, Packed, StoreWriter
@@ -33,7 +34,7 @@ def ingest(
     *,
     memory: int,
     block_rows: int | None = None,
-    compression: str = "zlib",
+    compression: str = AUTO,
     check: Callable[[Spool], None] | None = None,
 ) -> ColumnStore:
     """Writes the bins of a source's rows to the folders, and opens them as a store.
@@ -41,7 +42,8 @@ def ingest(
     source: chunks, each a Dataset, an array, or a tuple of what Dataset.of takes. The first folder needs room for the
     values as float32 while this runs. memory: bytes to take, beside the chunk that the source holds: a few blocks, or
     the columns whose cuts are found together, of which one is the least (5 bytes a row, or 40 with weights). Cuts are
-    those of `Cuts.of` for the whole data, exactly. block_rows: by default as many as 16 bits number, or as there is
+    those of `Cuts.of` for the whole data, exactly.
+    compression: a codec's name, or "auto". block_rows: by default as many as 16 bits number, or as there is
     memory for. check: is called once the number of rows is known, before most of the work.
     Raises DataError or ParameterError, and then leaves nothing behind.
     """
@@ -64,6 +66,10 @@ def ingest(
         sparse = spool.present < SPARSE_BELOW * spool.rows
         layout = plan_columns(sparse, spool.present, spool.rows, block_rows, dtype)
         writer.shape(spool.blocks, layout.groups + len(spool.row_widths))
+        if compression == AUTO:
+            raw = spool.block(0)
+            sample = [encoded(raw, group, cuts, layout)[:SAMPLE] for group in range(layout.groups)[: workers.threads]]
+            writer.use(suited_codec(sample, spool.disk_rate()))
         for number in range(spool.blocks):
             write_block(writer, spool, number, cuts, layout, workers)
         writer.finish(header_of(spool, layout, max_bin), arrays_of(spool, cuts, layout))
@@ -141,14 +147,7 @@ def write_block(
     raw = spool.block(number)
 
     def encode(group: int) -> Packed:
-        members = layout.members(group)
-        if layout.sparse[members[0]]:
-            return writer.pack(
-                encode_sparse([sparse_bins(raw, f, cuts, layout.bin_dtype) for f in members], layout.bin_dtype)
-            )
-        return writer.pack(
-            encode_dense([dense_bins(raw, f, cuts, layout.bin_dtype) for f in members], layout.bin_dtype)
-        )
+        return writer.pack(encoded(raw, group, cuts, layout))
 
     for begin in range(0, layout.groups, workers.threads):
         lot = range(begin, min(begin + workers.threads, layout.groups))
@@ -156,6 +155,14 @@ def write_block(
             writer.append(number, group, packed)
     for offset, name in enumerate(spool.row_widths):
         writer.write(number, layout.groups + offset, spool.row_array(number, name))
+
+
+def encoded(raw: RawBlock, group: int, cuts: Cuts, layout: ColumnLayout) -> bytes:
+    """The bins of a group of columns of a block as a piece holds them."""
+    members, dtype = layout.members(group), layout.bin_dtype
+    if layout.sparse[members[0]]:
+        return encode_sparse([sparse_bins(raw, f, cuts, dtype) for f in members], dtype)
+    return encode_dense([dense_bins(raw, f, cuts, dtype) for f in members], dtype)
 
 
 def dense_bins(raw: RawBlock, feature: int, cuts: Cuts, dtype: np.dtype[Any]) -> NDArray[Any]:

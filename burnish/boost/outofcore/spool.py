@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from burnish.base.jit import njit
 from burnish.boost.data import Dataset, Sparse
+from burnish.boost.outofcore.codec import disk_rate
 from burnish.boost.outofcore.store import SPOOL
 from burnish.errors import DataError
 
@@ -56,6 +57,11 @@ class Spool:
     def blocks(self) -> int:
         """Number of blocks that are complete."""
         return len(self._blocks)
+
+    def disk_rate(self) -> float:
+        """Bytes a second at which blocks of the store will be read, pass after pass: measured on this file."""
+        self._file.flush()
+        return disk_rate(self._file.fileno(), self._file.tell() // 4)  # a bin takes a byte where a value takes four
 
     def fill(self, chunks: Iterable[Dataset]) -> None:
         """Reads a source to its end; DataError if chunks do not fit together, or there is no row."""

@@ -7,7 +7,7 @@ import os
 import secrets
 import struct
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from burnish.base.optional import require
+from burnish.boost.outofcore.codec import AUTO, KEEP_COMPRESSED, NONE, codec
 from burnish.errors import DataError, ParameterError
 
 # A folder holds BLOCKS: the header MAGIC, identity (16 bytes), folder number, number of folders; then pieces, end to
@@ -29,44 +29,7 @@ PARTIAL = ".partial"
 MAGIC = b"BURNISH STORE 1\n"
 BLOCKS_HEADER = struct.Struct("<16s16sII")
 BLOCK_ROWS = 1 << 16  # most rows of a block: row numbers inside of it fit 16 bits
-# A piece that compresses worse is stored as it is: zlib decodes what is mostly Huffman codes at 140 MB/s (measured),
-# slower than disks read today; what compresses to a third, at 600 MB/s.
-KEEP_COMPRESSED = 0.5
-
 PIECE = np.dtype([("offset", "<u8"), ("stored", "<u4"), ("raw", "<u4"), ("checksum", "<u4"), ("compressed", "<u4")])
-
-
-@dataclass(frozen=True)
-class Codec:
-    """A general-purpose compressor; both functions map bytes to bytes and release the interpreter's lock."""
-
-    compress: Callable[[Any], bytes]
-    decompress: Callable[[Any, int], bytes]  # (compressed, bytes of the answer)
-
-
-def codec(name: str) -> Codec | None:
-    """The compressor of a name: "none", "zlib" (always there), "zstd" or "lz4" (optional packages).
-
-    Raises ParameterError for another name, MissingDependencyError if its package is not installed.
-    """
-    if name == "none":
-        return None
-    if name == "zlib":
-        return Codec(lambda data: zlib.compress(data, 1), lambda data, size: zlib.decompress(data, bufsize=size))
-    if name == "zstd":
-        zstandard = require("zstandard", "boost")
-        # A context may serve one thread at a time: one for each call costs microseconds beside a piece's hundreds.
-        return Codec(
-            lambda data: zstandard.ZstdCompressor(level=1).compress(data),
-            lambda data, size: zstandard.ZstdDecompressor().decompress(data, max_output_size=size),
-        )
-    if name == "lz4":
-        block = require("lz4.block", "boost")
-        return Codec(
-            lambda data: block.compress(data, store_size=False),
-            lambda data, size: block.decompress(data, uncompressed_size=size),
-        )
-    raise ParameterError(f'compression is {name!r}, must be one of "none", "zlib", "zstd", "lz4"')
 
 
 def folder_paths(folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> tuple[Path, ...]:
@@ -98,11 +61,11 @@ class StoreWriter:
     """
 
     def __init__(
-        self, folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], compression: str = "zlib"
+        self, folders: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], compression: str = AUTO
     ) -> None:
+        """``compression``: a codec's name; "auto" is none until :meth:`use` names one."""
         self.folders = folder_paths(folders)
-        self.compression = compression
-        self._codec = codec(compression)
+        self.compression, self._codec = compression, None if compression == AUTO else codec(compression)
         self._index = np.zeros((0, 0), PIECE)
         self._identity = secrets.token_bytes(16)
         self._files: list[Any] = []
@@ -142,6 +105,10 @@ class StoreWriter:
         """Says how many blocks and pieces of each there will be; before the first piece."""
         self._index = np.zeros((blocks, pieces), PIECE)
 
+    def use(self, compression: str) -> None:
+        """Names the codec of the pieces that are packed from now on."""
+        self.compression, self._codec = compression, codec(compression)
+
     def pack(self, data: Any) -> "Packed":
         """Compresses a piece if that pays; `data` is bytes or a C-contiguous array. Any thread may call this."""
         raw = memoryview(data).cast("B") if len(data) else memoryview(b"")
@@ -175,7 +142,11 @@ class StoreWriter:
                 os.replace(folder / (BLOCKS + PARTIAL), folder / BLOCKS)
                 self._written.append(folder / BLOCKS)
             sizes = [file.tell() for file in self._files]
-            own = {"identity": self._identity.hex(), "sizes": sizes, "compression": self.compression}
+            own = {
+                "identity": self._identity.hex(),
+                "sizes": sizes,
+                "compression": NONE if self.compression == AUTO else self.compression,
+            }
             path = self.folders[0] / (INDEX + PARTIAL)
             self._written.append(path)
             with open(path, "wb") as index:

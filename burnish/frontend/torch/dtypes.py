@@ -19,6 +19,15 @@ def dtype_name(dtype: Any, where: str) -> str:
     return name
 
 
+DEVICES = ("cpu", "cuda", "meta")  # of tensors that are read: the target decides where a model runs
+
+
+def require_device(tensor: Any, where: str) -> None:
+    """Raises UnsupportedOperator, naming ``where``, for a tensor on another kind of device than ``DEVICES``."""
+    if tensor.device.type not in DEVICES:
+        raise UnsupportedOperator(f"{where}: found device {tensor.device}; allowed: {', '.join(DEVICES)}")
+
+
 def to_numpy(tensor: Any, where: str) -> np.ndarray:
     """A tensor's memory as an array, with the strides it has. Raises InputError for one that is not in CPU memory."""
     found = tensor.detach()

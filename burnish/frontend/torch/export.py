@@ -18,7 +18,7 @@ from burnish.errors import ModelError, UnsupportedOperator
 from burnish.frontend.torch.context import Ref, TorchContext
 from burnish.frontend.torch.detached import detached_regions
 from burnish.frontend.torch.dropout import kept_dropout
-from burnish.frontend.torch.dtypes import dtype_name, to_numpy, to_torch
+from burnish.frontend.torch.dtypes import dtype_name, require_device, to_numpy, to_torch
 from burnish.frontend.torch.dynamic import Bounds, Dynamic, read_dynamic
 from burnish.frontend.torch.functions import own_backward
 from burnish.frontend.torch.program import TRANSLATORS, Translation, operator_name, refusal, translate
@@ -405,7 +405,7 @@ def _given(program: Any, spec: Any, node: Any) -> Any:
     found = program.constants.get(spec.target) if found is None else found
     if not hasattr(found, "detach"):
         raise UnsupportedOperator(f"'{node.name}': found {spec.kind.name.lower()}; allowed: parameters and buffers")
-    return found.detach()
+    return found.detach().cpu()  # the same memory where that is the CPU's
 
 
 def _input(work: Translation, node: Any) -> Ref:
@@ -413,8 +413,7 @@ def _input(work: Translation, node: Any) -> Ref:
     if not hasattr(value, "detach"):
         allowed = "tensors, and numbers that stay what they are"
         raise UnsupportedOperator(f"input '{node.name}': found a number that changes; allowed: {allowed}")
-    if value.device.type != "cpu":
-        raise UnsupportedOperator(f"input '{node.name}': found device {value.device}; allowed: cpu")
+    require_device(value, f"input '{node.name}'")
     where = f"input '{node.name}'"
     shape, dtype = work.context.symbols.shape(value, where), dtype_name(value.dtype, where)
     return Ref(work.builder.input(node.name, shape, dtype))

@@ -203,6 +203,12 @@ def _put(c: TorchContext, x: Ref, indices: Sequence[Ref | None], values: Ref, ac
     taken = zip((i for i in indices if i is not None), extents, strict=True)
     given = [_integers(c, index, n, 0 if is_open(n) else -n) for index, n in taken]
     shape = _broadcast(c, given)
+    if len(used) == 1 and not accumulate and all(n == 1 for n in shape):
+        whole = c.shape(x)
+        kept = [n for d, n in enumerate(whole) if d != used[0]]
+        values = c.expand(values, (*kept[: used[0]], *shape, *kept[used[0] :]))
+        values = c.reshape(values, [1 if d == used[0] else n for d, n in enumerate(whole)])
+        return c.add("put_slice", x, c.reshape(given[0], (1,)), values, axis=used[0])
     columns = [c.reshape(c.expand(c.cast(i, "int64"), shape), (*shape, 1)) for i in given]
     lead = used[0] if used == list(range(used[0], used[-1] + 1)) else 0  # where the dimensions of positions stand
     kept = [c.shape(x)[d] for d in rest]

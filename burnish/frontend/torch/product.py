@@ -92,10 +92,9 @@ def _attention(
         heads = c.shape(query)[-3]
         key, value = (repeated_heads(c, t, heads) for t in (key, value))
     scores = attention_scores(c, query, key, attn_mask, is_causal, scale)
-    weights = c.add("softmax", scores, axis=-1)
-    if attn_mask is not None:
-        weights = zero_where_none(c, weights, attn_mask)
-    return c.add("matmul", c.dropout(weights, dropout_p), value)
+    weights = c.dropout(c.add("softmax", scores, axis=-1), dropout_p)
+    result = c.add("matmul", weights, value)
+    return result if attn_mask is None else zero_where_none(c, result, attn_mask)
 
 
 def attention_scores(
@@ -115,7 +114,7 @@ def attention_scores(
 
 
 def zero_where_none(c: TorchContext, weights: Ref, mask: Ref) -> Ref:
-    """``weights`` with 0 in rows that nothing takes part in: the softmax of nothing but -inf is NaN."""
+    """``weights``, or what they weigh, with 0 in rows that nothing takes part in: the softmax of nothing is NaN."""
     bool_ = c.dtype(mask) == "bool"
     known = c.known(mask)
     if known is not None and (known.any(-1) if bool_ else known.max(-1, initial=-np.inf) > -np.inf).all():

@@ -27,7 +27,7 @@ from burnish.frontend.torch import (
     window,
 )
 from burnish.frontend.torch.context import Ref, TorchContext, Translator
-from burnish.frontend.torch.dtypes import dtype_name
+from burnish.frontend.torch.dtypes import dtype_name, require_device
 from burnish.graph.graph import GraphBuilder
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -228,8 +228,7 @@ def _require_types(result: Any, where: str) -> None:
     for tensor in result if isinstance(result, (list, tuple)) else [result]:
         if hasattr(tensor, "detach"):
             dtype_name(tensor.dtype, where)
-            if tensor.device.type not in ("cpu", "meta"):
-                raise UnsupportedOperator(f"{where}: found device {tensor.device}; allowed: cpu")
+            require_device(tensor, where)
 
 
 def _check(c: TorchContext, outputs: Any, result: Any) -> None:

@@ -16,6 +16,7 @@ from burnish.kernels.cpu.pointwise import POINTWISE_CONV
 from burnish.kernels.cpu.polyphase import POLYPHASE_CONV
 from burnish.kernels.cpu.pool import LRN, POOL
 from burnish.kernels.cpu.recurrent import RECURRENT
+from burnish.kernels.cpu.row_conv import ROW_CONV
 from burnish.kernels.cpu.scatter import SCATTER
 from burnish.kernels.cpu.split import SPLIT_CONV, SPLIT_MATMUL
 from burnish.kernels.cpu.tiled_nests import TILED
@@ -31,6 +32,7 @@ TEMPLATES: tuple[Template[Any], ...] = (
     GROUPED_CONV,
     FEW_OUTPUTS,
     POINTWISE_CONV,
+    ROW_CONV,
     DIRECT_CONV,
     DEPTHWISE_ROWS,
     PLAIN_CONV,

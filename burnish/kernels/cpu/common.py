@@ -11,6 +11,7 @@ from burnish.kernels.task import KernelTask
 from burnish.loops.expr import Reduce
 from burnish.loops.layout import Layout, layout
 from burnish.loops.tensor import Tensor
+from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 
@@ -126,6 +127,14 @@ def parallel_over(s: Schedule, loops: Sequence[str]) -> str:
         fused = s.fuse(fused, loop)
     s.parallel(fused)
     return fused
+
+
+def narrowed(task: KernelTask, target: Target, channels: int) -> Target:
+    """The target with vectors that the channels fill better, for a task between row-major images.
+
+    Blocks of channels are whole vectors.
+    """
+    return target.filled(channels) if all(layout.plain for layout in task.layouts.values()) else target
 
 
 def whole_groups(blocks: int) -> tuple[int, ...]:

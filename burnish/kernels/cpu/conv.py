@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from burnish.kernels.cpu.common import (
     inline_around,
     is_blocked,
     mark,
+    narrowed,
     packed_weight,
     pad_channels,
     parallel_over,
@@ -38,14 +40,22 @@ STREAMS = 8  # runs of memory that a core fetches ahead at once
 N, OC, OH, OW, IC, KH, KW = range(7)  # axes of a convolution
 
 
-def _direct(task: KernelTask, target: Target) -> Convolution | None:
+class DirectConv(NamedTuple):
+    """A convolution, and the machine with the vectors that its channels are computed in."""
+
+    convolution: Convolution
+    machine: Target
+
+
+def _direct(task: KernelTask, target: Target) -> DirectConv | None:
     """A dense convolution that is written row-major, or any in channel blocks."""
     found = convolution(task, packed_weight(task))
     if found is None or found.conv.shape != task.outputs[0].shape:
         return None
+    own = DirectConv(found, narrowed(task, target, found.weight.shape[0]))
     if _is_plain(task):
-        return found if all(t.shape[1] == found.weight.shape[1] for t in found.conv.inputs) else None
-    return found if is_blocked(task.layout(single_output(task)), 1, target.lanes) else None
+        return own if all(t.shape[1] == found.weight.shape[1] for t in found.conv.inputs) else None
+    return own if is_blocked(task.layout(single_output(task)), 1, target.lanes) else None
 
 
 def _is_plain(task: KernelTask) -> bool:
@@ -53,14 +63,14 @@ def _is_plain(task: KernelTask) -> bool:
     return task.layout(single_output(task)).plain
 
 
-def _rows(task: KernelTask, target: Target) -> Convolution | None:
+def _rows(task: KernelTask, target: Target) -> DirectConv | None:
     """Any whose output is row-major or in channel blocks, also one that is read at other indices, as phases are."""
-    own = task.layout(task.outputs[0].name)
-    return convolution(task, packed_weight(task)) if own.plain or is_blocked(own, 1, target.lanes) else None
+    own, found = task.layout(task.outputs[0].name), convolution(task, packed_weight(task))
+    return DirectConv(found, target) if found and (own.plain or is_blocked(own, 1, target.lanes)) else None
 
 
-def _space(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpace:
-    conv, weight, _ = found
+def _space(task: KernelTask, target: Target, found: DirectConv) -> ScheduleSpace:
+    (conv, weight, _), target = found
     batch, channels, height, width = conv.shape
     blocks = -(-channels // target.lanes)
 
@@ -68,7 +78,7 @@ def _space(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpac
         pixels = height if height > 1 or width % positions else width // positions
         return batch * (blocks // vectors) * pixels
 
-    shared = _shared(task, target, found)
+    shared = _shared(task, target, found.convolution)
     positions, vectors = register_tile(target, width, blocks, height == 1, shared=shared, jobs=jobs)
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
@@ -90,7 +100,7 @@ def _space(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpac
     unroll = 4 if positions * vectors <= target.vector_registers // 2 or target.element_lanes else 2
     unroll = unroll if _depth_block(weight, target.lanes) % unroll == 0 else 1
     unroll = weight.shape[1] if weight.shape[1] <= 4 else unroll
-    depth, band = _passes(task, target, found, vectors)
+    depth, band = _passes(task, target, found.convolution, vectors)
     prefetch = int(depth > 0 and weight.shape[2] > 1 and band > 1)
     return ScheduleSpace(knobs, {**default, "unroll_ic": unroll, "depth": depth, "band": band, "prefetch": prefetch})
 
@@ -103,7 +113,7 @@ def _shared(task: KernelTask, target: Target, found: Convolution) -> int:
     return max(1, target.element_lanes // stride)
 
 
-def _space_rows(task: KernelTask, target: Target, found: Convolution) -> ScheduleSpace:
+def _space_rows(task: KernelTask, target: Target, found: DirectConv) -> ScheduleSpace:
     """The knobs that single rows have: they are not cut into bands and passes."""
     own, bands = _space(task, target, found), ("prefetch", "band", "depth")
     knobs = {knob: choices for knob, choices in own.knobs.items() if knob not in bands}
@@ -182,14 +192,15 @@ def _has_many_streams(weight: Tensor, target: Target) -> bool:
     return weight.shape[1] > 2 * STREAMS * target.lanes
 
 
-def _apply(task: KernelTask, target: Target, found: Convolution, choice: Choice) -> Schedule:
+def _apply(task: KernelTask, target: Target, found: DirectConv, choice: Choice) -> Schedule:
+    weight, target = found.convolution.weight, found.machine
     s = Schedule(task.program())
     acc = inline_around(s, task, ())
-    _lay_out(s, task, target, found.weight, choice)
+    _lay_out(s, task, target, weight, choice)
     nest = _schedule_bands if choice["depth"] or _is_plain(task) else _schedule_nest
-    parallel_over(s, nest(s, task, target, found.weight, choice, acc))
+    parallel_over(s, nest(s, task, target, weight, choice, acc))
     if choice["prefetch"] and choice["depth"]:
-        _prefetch_next_pass(s, found.weight, acc)
+        _prefetch_next_pass(s, weight, acc)
     return s
 
 
@@ -204,10 +215,10 @@ def _prefetch_next_pass(s: Schedule, weight: Tensor, acc: str) -> None:
     s.prefetch(weight.name, kw, part, 1, row)
 
 
-def _apply_rows(task: KernelTask, target: Target, found: Convolution, choice: Choice) -> Schedule:
+def _apply_rows(task: KernelTask, target: Target, found: DirectConv, choice: Choice) -> Schedule:
     """All rows of the convolution in channel blocks in a buffer of its own, then the output row by row."""
     s = Schedule(task.program())
-    out, (conv, weight, _) = single_output(task), found
+    out, (conv, weight, _) = single_output(task), found.convolution
     s.compute_inline(*[t.name for t in task.stages() if t.name not in (out, conv.name)])
     result = s.cache_write(out, "global") if conv.name == out else conv.name
     acc = s.cache_write(result, "register")
@@ -345,22 +356,20 @@ def _tile_sums(s: Schedule, target: Target, weight: Tensor, choice: Choice, acc:
 # --- what cost models see ---------------------------------------------------------------------------------------------
 
 
-def _direct_nests(task: KernelTask, target: Target, found: Convolution) -> Describe:
+def _direct_nests(task: KernelTask, target: Target, found: DirectConv) -> Describe:
     """Bands of passes where ``depth`` is not 0 or the output is row-major; else single rows, in either order."""
     rows = task.layout(single_output(task)).plain
-    return _register_tiles(task, target, found, lambda knobs: np.asarray(rows) | (knobs["depth"] > 0))
+    return _register_tiles(task, found, lambda knobs: np.asarray(rows) | (knobs["depth"] > 0))
 
 
-def _rows_nests(task: KernelTask, target: Target, found: Convolution) -> Describe:
+def _rows_nests(task: KernelTask, target: Target, found: DirectConv) -> Describe:
     """As the direct convolution without bands, in a buffer of its own."""
-    describe, none = _register_tiles(task, target, found, lambda knobs: np.asarray(False)), np.asarray(0)
+    describe, none = _register_tiles(task, found, lambda knobs: np.asarray(False)), np.asarray(0)
     return lambda knobs, count: describe({**knobs, "band": none, "depth": none}, count)
 
 
-def _register_tiles(
-    task: KernelTask, target: Target, found: Convolution, bands: Callable[[Knobs], np.ndarray]
-) -> Describe:
-    conv, weight, _ = found
+def _register_tiles(task: KernelTask, found: DirectConv, bands: Callable[[Knobs], np.ndarray]) -> Describe:
+    (conv, weight, _), target = found
     domain, lanes = statement(task, conv), target.lanes
     batch, outputs, height, width = conv.shape
     inputs, kernel_h, kernel_w = domain.extents[IC], domain.extents[KH], domain.extents[KW]

@@ -15,6 +15,7 @@ from burnish.kernels.cpu.common import (
     channel_constants,
     is_blocked,
     mark,
+    narrowed,
     pad_channels,
     parallel_over,
     single_output,
@@ -32,13 +33,16 @@ from burnish.schedule.schedule import Schedule
 
 
 class PolyphaseStages(NamedTuple):
-    """The algorithm: padded rows, transformed along the row, multiplied, and transformed back."""
+    """The algorithm: padded rows, transformed along the row, multiplied, and transformed back; and the machine with the
+    vectors that its channels are computed in.
+    """
 
     rows: Tensor
     data: Tensor
     weight: Tensor
     product: Tensor
     conv: Tensor
+    machine: Target
 
 
 def _chain(task: KernelTask, target: Target) -> PolyphaseStages | None:
@@ -56,10 +60,12 @@ def _chain(task: KernelTask, target: Target) -> PolyphaseStages | None:
         and sum(isinstance(t.body, Reduce) for t in task.stages()) == 3
         and (layout.plain or is_blocked(layout, 1, target.lanes))
     )
-    return PolyphaseStages(rows, data, weight, product, conv) if fits else None
+    machine = narrowed(task, target, product.shape[2])
+    return PolyphaseStages(rows, data, weight, product, conv, machine) if fits else None
 
 
 def _space(task: KernelTask, target: Target, found: PolyphaseStages) -> ScheduleSpace:
+    target = found.machine
     _, batch, outputs, height, tiles = found.product.shape
     _, channels, _, _, lines = found.data.shape
     positions, vectors = register_tile(target, tiles, -(-outputs // target.lanes))
@@ -76,8 +82,8 @@ def _space(task: KernelTask, target: Target, found: PolyphaseStages) -> Schedule
 
 
 def _apply(task: KernelTask, target: Target, found: PolyphaseStages, choice: Choice) -> Schedule:
-    lanes, group = target.lanes, int(choice["vectors"]) * target.lanes
-    rows, data, weight, product, conv = (t.name for t in found)
+    lanes, group = found.machine.lanes, int(choice["vectors"]) * found.machine.lanes
+    rows, data, weight, product, conv = (t.name for t in found[:5])
     out = single_output(task)
     s = Schedule(task.program())
     s.compute_inline(*[t.name for t in task.stages() if not isinstance(t.body, Reduce) and t.name not in (out, rows)])
@@ -237,7 +243,7 @@ def _schedule_points(s: Schedule, data: str, rows: str, band: str, lanes: int) -
 
 def _nests(task: KernelTask, target: Target, found: PolyphaseStages) -> Describe:
     """Bands of rows in parallel; for every channel group, row and block of tiles the products of all points."""
-    stage, lanes = found.product, target.lanes
+    stage, lanes = found.product, found.machine.lanes
     domain = statement(task, stage)
     points, batch, outputs, height, tiles, kernel, inputs, phases = domain.extents
     i, b, oc, oh, t, kh, ic, phase = range(8)

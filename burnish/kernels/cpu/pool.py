@@ -18,6 +18,7 @@ from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
+DTYPES = ("float32", "uint8", "int8")
 MOST_UNROLLED = 256  # elements of a row of a window, and neighbours of a channel
 
 
@@ -31,7 +32,7 @@ def _reduction(task: KernelTask, target: Target) -> Tensor | None:
     body = found[0].body
     if not isinstance(body, Reduce) or body.axes[-1].extent > MOST_UNROLLED:
         return None
-    return found[0] if found[0].shape == task.outputs[0].shape and found[0].dtype == "float32" else None
+    return found[0] if found[0].shape == task.outputs[0].shape and found[0].dtype in DTYPES else None
 
 
 def accumulator(s: Schedule, task: KernelTask, reduction: Tensor) -> str:

@@ -3,6 +3,8 @@
 from typing import Any
 
 from burnish.kernels.gpu.attention import ATTENTION
+from burnish.kernels.gpu.bundle import BUNDLE
+from burnish.kernels.gpu.columns import COLUMNS
 from burnish.kernels.gpu.elements import ELEMENTS
 from burnish.kernels.gpu.launches import LAUNCHES
 from burnish.kernels.gpu.product import PRODUCT
@@ -10,7 +12,7 @@ from burnish.kernels.gpu.rows import ROWS
 from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_attention import TENSOR_ATTENTION
-from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, TF32_PRODUCT
+from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
 from burnish.kernels.gpu.transformed_product import TRANSFORMED_PRODUCT
 from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
 from burnish.kernels.gpu.warpgroup_attention import WARPGROUP_ATTENTION
@@ -26,10 +28,11 @@ TEMPLATES: tuple[Template[Any], ...] = (
     TENSOR_PRODUCT,
     PRODUCT,
     VECTOR_PRODUCT,
-    TF32_PRODUCT,
+    COLUMNS,
     ROWS,
     SHARED_ROWS,
     ELEMENTS,
+    BUNDLE,
     TRANSFORMED_PRODUCT,
     LAUNCHES,
 )

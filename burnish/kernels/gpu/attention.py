@@ -9,6 +9,8 @@ Source: Milakov and Gimelshein 2018 (online softmax); Dao et al. 2022, algorithm
 
 from __future__ import annotations
 
+from math import prod
+
 from burnish.kernels.gpu.attention_blocks import LOWEST, padded_with, single
 from burnish.kernels.gpu.attention_form import Attention, attention
 from burnish.kernels.gpu.attention_split import OwnBuffers, SplitAttention
@@ -79,9 +81,8 @@ def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
         slowest = max(warps * own * both / ISSUED, warps * loads, size * both * 4 / FETCHED)
         return blocks * slowest / min(1.0, max(resident, 1) * warps / BUSY), -warps * own
 
-    warps, own = min(_fitting(form, target), key=cycles)
-    if rows == 1:
-        warps, own = 1, 1
+    few = [pair for pair in _fitting(form, target) if prod(pair) <= 1 << (rows - 1).bit_length()]
+    warps, own = min(few, key=cycles)
     blocks, splits = batch * -(-rows // (warps * own)), 1
     enough = target.cores * max(1, BUSY // warps)
     while 2 * blocks * splits <= enough and keys >= 2 * splits * FEWEST_KEYS * size and splits < SPLITS[-1]:
@@ -124,7 +125,8 @@ class _Kernel(SplitAttention):
         key = self.buffer("key", (self.size, self.pitch), SHARED)
         value = self.buffer("value", (self.size, self.wide * self.size), SHARED)
         power = self.buffer("power", (self.block_rows, self.size), SHARED)
-        steps = For(self.step.name, self.steps, "serial", self.keyed(own, query, key, value, power))
+        keyed = self.keyed(own, query, key, value, power)
+        steps = For(self.step.name, self.steps, "serial", keyed if self.seen is None else If(self.seen, keyed))
         begin = seq(self.fetched_queries(query), self.cleared(own))
         whole = self.buffer("whole", f32[:2])
         summed = self.of_warps(
@@ -161,7 +163,7 @@ class _Kernel(SplitAttention):
     def fetched_queries(self, query: Buffer) -> Stmt:
         """The block's rows of queries, as float32; zeros where there are none."""
         r, c = self.var("query.row"), self.var("query.depth")
-        place = self.m * self.block_rows + r
+        place = self.first_row + r
         e = substitute(self.form.query, self.values_at(row=place, depth=c))
         value = padded(single(e), *self.inside(place, self.count, self.block_rows), *self.within(c))
         return self.moved("query", query, self.block_rows, self.deep, value, r, c)

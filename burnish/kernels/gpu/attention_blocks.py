@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
-from burnish.kernels.gpu.attention_form import Attention
+from burnish.kernels.gpu.attention_form import Attention, hides
 from burnish.kernels.gpu.forms import FusedAxes
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import PRIVATE, Buffer, Const, Expr, Var, all_of, cast, select
@@ -65,6 +66,9 @@ class AttentionBlocks:
         for group, at in groups:
             if at is not None:
                 found.update(group.at(at))
+        for axis in form.divided:
+            if axis.own.var.name in found:
+                found[axis.axis.var.name] = axis.whole(*(found[part.var.name] for part in (axis.shared, axis.own)))
         return found
 
     def inside(self, place: Expr, extent: int, block: int) -> list[Expr]:
@@ -75,6 +79,21 @@ class AttentionBlocks:
         """The number of a key of the block of keys, and the condition that there is such."""
         place = (self.split * self.steps + self.step) * self.block_keys + j
         return place, [place < self.keys] if self.keys != self.splits * self.steps * self.block_keys else []
+
+    @property
+    def first_row(self) -> Expr:
+        """First row of queries of the block. Those of the last rows, which see most keys, begin first."""
+        return (-(-self.count // self.block_rows) - 1 - self.m) * self.block_rows
+
+    @cached_property
+    def seen(self) -> Expr | None:
+        """Condition that a block of keys has a score that counts for one of the rows; None: always."""
+        row, key = self.var("any.row"), self.var("any.key")
+        values = self.values_at(
+            row=self.first_row + row, key=(self.split * self.steps + self.step) * self.block_keys + key
+        )
+        ranges = {row.name: self.block_rows, key.name: self.block_keys}
+        return hides(substitute(self.form.score, values), ranges)
 
     def stored(self, row: Expr, column: Expr, sum_: Expr, total: Expr) -> Stmt:
         """One element of the output from a sum of values and one of exponentials."""

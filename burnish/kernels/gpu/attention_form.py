@@ -8,10 +8,11 @@ Source: Vaswani et al. 2017, section 3.2.1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
-from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
+from burnish.kernels.gpu.forms import FusedAxes, Values
 from burnish.kernels.task import KernelTask
 from burnish.loops.contraction import is_sum_of_products
 from burnish.loops.expr import (
@@ -36,10 +37,34 @@ from burnish.loops.layout import row_major
 from burnish.loops.linear import to_linear
 from burnish.loops.reduction import factors_of
 from burnish.loops.simplify import simplify
-from burnish.loops.tensor import Tensor
-from burnish.loops.traverse import conjuncts, loads, substitute, transform
+from burnish.loops.tensor import Tensor, expanded
+from burnish.loops.traverse import conjuncts, loads, substitute, transform, walk
 
+MOST_GROUPED = 8  # rows of all heads that share keys, up to which they are rows of one block
 HALF_FLOATS = ("float16", "bfloat16")
+
+
+@dataclass(frozen=True)
+class DividedAxis:
+    """Heads that share keys: an axis of the output as ``shared``, of keys, and ``own``, of rows with the same keys.
+
+    Keys are those of ``axis // group``, which is a multiple of what ``own`` has.
+    """
+
+    axis: Axis
+    shared: Axis
+    own: Axis
+    group: int
+
+    def whole(self, shared: Expr, own: Expr) -> Expr:
+        """The axis by its parts."""
+        return shared * self.own.extent + own
+
+    def of_keys(self, e: Expr) -> Expr:
+        """A factor that keys have, by the part that they have."""
+        each = self.group // self.own.extent
+        part: Expr = self.shared.var // each if each > 1 else self.shared.var
+        return transform(e, lambda x: part if _quotient(x, self.axis) else x)
 
 
 @dataclass(frozen=True)
@@ -49,7 +74,7 @@ class Attention:
 
     ``score`` is what softmax is taken of, in which ``product`` stands for the sum over the depth. ``result`` is the
     output's element, in which ``weighted`` stands for the sum of values by the exponentials, and ``total`` for the sum
-    of these.
+    of these. ``divided``: axes of the output whose parts are in ``batch`` and in ``rows``.
     """
 
     output: Tensor
@@ -66,6 +91,7 @@ class Attention:
     result: Expr
     weighted: Load
     total: Load
+    divided: tuple[DividedAxis, ...] = ()
 
     @property
     def sizes(self) -> tuple[int, int, int, int, int]:
@@ -115,11 +141,17 @@ class _Finder:
         values = [e for e in pair if self.total.name not in e.buffers]
         if len(shares) != 1 or any(self._computed(e) for e in values):
             return None
-        share = self._share(shares[0], keys)
+        whole, some = shares[0], None
+        plain = _uncast(whole)
+        if isinstance(plain, Select) and _is_zero(plain.b):
+            whole, some = plain.a, plain.cond  # where no key counts, the result is zero
+        share = self._share(whole, keys)
         if share is None:
             return None
+        if some is not None and (some.variables & {a.var.name for a in keys.axes} or self._computed(some)):
+            return None
         score, scale, total, product = share
-        return self._classified(value, weighted, keys, values[0], score, scale, total, product)
+        return self._classified(value, weighted, keys, values[0], score, scale, total, product, some)
 
     def _axes(self, t: Tensor) -> FusedAxes:
         """The axes of a reduction, under names of their own."""
@@ -191,6 +223,7 @@ class _Finder:
         scale: Expr,
         total: Load,
         product: Load,
+        some: Expr | None,
     ) -> Attention | None:
         """The axes by who has them."""
         depth = self._axes(self.first)
@@ -202,22 +235,76 @@ class _Finder:
         right = [e for e in pair if not e.variables.isdisjoint(named)]
         if len(left) != 1 or len(right) != 1 or self._computed(left[0]) or self._computed(right[0]):
             return None
+        (query, factor), (key, other) = _unscaled(left[0]), _unscaled(right[0])
+        if factor * other != 1.0:
+            wide = "float32" if product.dtype in HALF_FLOATS else product.dtype
+            scaled = cast(product.dtype, cast(wide, product) * Const(factor * other, wide))
+            score = transform(score, lambda e: scaled if e == product else e)
+        left, right = [query], [key]
         axes = [Axis(v, n) for v, n in zip(self.output.axes, self.output.shape, strict=True) if n > 1]
-        scored = score.variables | left[0].variables | right[0].variables | total.variables
+        parts = [score, left[0], right[0], total, *([some] if some is not None else [])]
+        scored = frozenset[str]().union(*(part.variables for part in parts))
         columns = tuple(a for a in axes if a.var.name in values.variables and a.var.name not in scored)
         rows = tuple(a for a in axes if a not in columns and a.var.name not in values.variables | right[0].variables)
         batch = tuple(a for a in axes if a not in columns and a not in rows)
-        result = _replaced(value, weighted, weighted * scale if weighted.dtype == scale.dtype else None)
+        divided: tuple[DividedAxis, ...] = ()
+        found = next((d for a in batch if (d := _shared_keys(a, rows, right[0], values)) is not None), None)
+        if found is not None:
+            divided = (found,)
+            batch = tuple(found.shared if a is found.axis else a for a in batch)
+            rows = (found.own, *rows)
+            right, values = [found.of_keys(right[0])], found.of_keys(values)
+        share = weighted * scale if weighted.dtype == scale.dtype else None
+        if some is not None and share is not None:
+            share = select(some, share, Const(0.0, share.dtype))
+        result = _replaced(value, weighted, share)
         if result is None or not columns:
             return None
         return Attention(
             self.output, FusedAxes(batch), FusedAxes(rows), FusedAxes(columns), keys, depth, left[0], right[0], values,
-            score, product, result, weighted, total,
+            score, product, result, weighted, total, divided,
         )  # fmt: skip
+
+
+def _quotient(e: Expr, axis: Axis) -> int:
+    """The number by which an expression divides an axis; 0 where it is no such quotient."""
+    divides = isinstance(e, Binary) and e.op == "//" and e.a == axis.var and isinstance(e.b, Const)
+    return int(e.b.value) if divides else 0  # type: ignore[attr-defined]
+
+
+def _shared_keys(axis: Axis, rows: Sequence[Axis], key: Expr, value: Expr) -> DividedAxis | None:
+    """Parts of an axis whose neighbours read the same keys and values, where there are few rows."""
+    found = {n for e in (key, value) for x in walk(e) if (n := _quotient(x, axis))}
+    rest = [transform(e, lambda x: Const(0) if _quotient(x, axis) else x) for e in (key, value)]
+    if len(found) != 1 or any(axis.var.name in e.variables for e in rest):
+        return None
+    (group,) = found
+    most = MOST_GROUPED // prod(a.extent for a in rows)
+    own = max((n for n in range(2, most + 1) if group % n == 0 and axis.extent % n == 0), default=1)
+    if own == 1:
+        return None
+    name = axis.var.name
+    return DividedAxis(axis, Axis(Var(f"{name}/keys"), axis.extent // own), Axis(Var(f"{name}/own"), own), group)
 
 
 def _replaced(e: Expr, load: Load, by: Expr | None) -> Expr | None:
     return None if by is None else transform(e, lambda part: by if part == load else part)
+
+
+def _unscaled(e: Expr) -> tuple[Expr, float]:
+    """A factor of a product without the constant that its elements are multiplied by, and that."""
+    plain = _uncast(e)
+    if isinstance(plain, Binary) and plain.op == "*":
+        for number, rest in ((plain.a, plain.b), (plain.b, plain.a)):
+            number = _uncast(number)
+            if isinstance(number, Const) and "float" in number.dtype:
+                inner, factor = _unscaled(rest)
+                return cast(e.dtype, inner), factor * float(number.value)
+    return e, 1.0
+
+
+def _is_zero(e: Expr) -> bool:
+    return isinstance(e, Const) and e.value == 0
 
 
 def _uncast(e: Expr) -> Expr:
@@ -252,7 +339,7 @@ def hides(score: Expr, ranges: Mapping[str, int]) -> Expr | None:
     Known are masks: ``select(a <= b, score, -inf)`` whose two sides are linear in these variables.
     """
     e = _uncast(score)
-    if not isinstance(e, Select) or e.b != Const(float("-inf"), e.dtype) or e.cond.buffers:
+    if not isinstance(e, Select) or e.b != Const(float("-inf"), e.dtype):
         return None
     found = []
     for part in conjuncts(e.cond):

@@ -56,7 +56,7 @@ class SplitAttention(AttentionBlocks):
     @property
     def whole_row(self) -> Expr:
         """The number of a row of queries."""
-        return self.m * self.block_rows + self.row
+        return self.first_row + self.row
 
     def kept(self, own: OwnBuffers, whole: Buffer, found: Sequence[Buffer]) -> Stmt:
         """Stores the partial maximum, total and sums of one split, for the second launch."""

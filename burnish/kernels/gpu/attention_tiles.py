@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cached_property
 from math import inf
 
 from burnish.kernels.gpu.attention_blocks import LOWEST, AttentionBlocks, padded_with
-from burnish.kernels.gpu.attention_form import Attention, hides, widened
+from burnish.kernels.gpu.attention_form import Attention, widened
 from burnish.kernels.gpu.fetching import vector_of
-from burnish.kernels.gpu.forms import FusedAxes, narrow, padded
+from burnish.kernels.gpu.forms import FusedAxes, moves_fastest, narrow, padded
 from burnish.kernels.task import KernelTask
 from burnish.loops.expr import SWIZZLED, Binary, Buffer, Const, Expr, Load, Select, all_of, cast, maximum, select
 from burnish.loops.program import Alloc, For, If, Intrinsic, Stmt, Store, seq
@@ -22,6 +21,7 @@ from burnish.machines.nvptx.warp import QUAD, QUAD_REDUCE
 ROWS_OF_QUADS = 8  # of a warp: groups of four threads
 PART = 8  # columns of which four threads hold two each
 Rows = Callable[[Expr], tuple[dict[str, Expr], list[Expr]]]
+Places = Callable[[Expr], tuple[Expr, list[Expr]]]
 
 
 class AttentionTiles(AttentionBlocks):
@@ -55,6 +55,7 @@ class AttentionTiles(AttentionBlocks):
         self.part, self.total = (self.buffer(name, (*per_row, QUAD)) for name in ("part", "total"))
         self.score, self.power = _in_base_2(widened(form.score, form.product), form.product)
         self.query = self.query_buffer()
+        self.by_keys = keys_across(form)
 
     def query_buffer(self) -> Buffer:
         """Where the block's queries are kept."""
@@ -113,11 +114,6 @@ class AttentionTiles(AttentionBlocks):
         """The number of a row in its block."""
         return (self.w * self.tiles + self.tile) * SIDE + self.g + self.h * 8
 
-    @property
-    def first_row(self) -> Expr:
-        """The block's first row of queries. Those of the last rows, which see most keys, begin first."""
-        return (-(-self.count // self.block_rows) - 1 - self.m) * self.block_rows
-
     # --- the launch ---------------------------------------------------------------------------------------------------
 
     def body(self) -> Stmt:
@@ -131,12 +127,17 @@ class AttentionTiles(AttentionBlocks):
                 self.fragment("clear", self.wide, Store(self.sums, (*self.own, *self.at("clear")), zero)),
             ),
         )
-        key = Buffer(f"{self.name}.keys", self.tile_shape(self.deep, self.block_keys), self.dtype, SWIZZLED)
+        shape = self.tile_shape(self.deep, self.block_keys)
+        if self.by_keys:
+            shape = self.tile_shape(self.key_tiles, self.deep * SIDE)
+        key = Buffer(f"{self.name}.keys", shape, self.dtype, SWIZZLED)
         value = Buffer(f"{self.name}.values", self.tile_shape(self.wide, self.block_keys), self.dtype, SWIZZLED)
         work = seq(self.scored(key), self.softmax(), self.weighed(value))
         there = self.seen
         fetches = [
-            self.fetched("key", key, self.form.key, self.form.depth, self.rows_of_keys),
+            self.fetched_by_keys(key)
+            if self.by_keys
+            else self.fetched("key", key, self.form.key, self.form.depth, self.rows_of_keys),
             self.fetched("value", value, self.form.value, self.form.columns, self.rows_of_keys),
         ]
         step = seq(*(If(there, s) if there is not None else s for s in (*fetches, work)))
@@ -154,7 +155,18 @@ class AttentionTiles(AttentionBlocks):
         place, there = self.key_at(r)
         return self.values_at(key=place), there
 
-    def fetched(self, name: str, buffer: Buffer, factor: Expr, along: FusedAxes, rows: Rows) -> Stmt:
+    def fetched_by_keys(self, buffer: Buffer) -> Stmt:
+        """Keys, of which those next to each other in memory go into a row."""
+        depth = self.form.depth
+
+        def rows(r: Expr) -> tuple[dict[str, Expr], list[Expr]]:
+            return {**self.values_at(), **depth.at(r)}, self.inside(r, depth.extent, self.deep * SIDE)
+
+        return self.fetched("key", buffer, self.form.key, self.form.keys, rows, self.key_at)
+
+    def fetched(
+        self, name: str, buffer: Buffer, factor: Expr, along: FusedAxes, rows: Rows, places: Places | None = None
+    ) -> Stmt:
         """Rows of a factor into shared memory, by all threads of the block: neighbours neighbouring pieces of a row."""
         panels, count, width = buffer.shape
         vector = vector_of(narrow(factor), along)
@@ -166,23 +178,13 @@ class AttentionTiles(AttentionBlocks):
         inner = piece % per_row * vector + lane
         at = panel * width + inner
         values, there = rows(r)
-        there = [*there, *([at < along.extent] if panels * width != along.extent else [])]
-        value = padded(substitute(narrow(factor), {**values, **along.at(at)}), *there)
+        place, exists = places(at) if places else (at, [at < along.extent] if panels * width != along.extent else [])
+        value = padded(substitute(narrow(factor), {**values, **along.at(place)}), *there, *exists)
         s: Stmt = For(lane.name, vector, "serial", Store(buffer, (panel, r, inner), value))
         turns = -(-pieces // threads)
         if turns * threads != pieces:
             s = If(piece < pieces, s)
         return self.of_threads(For(turn.name, turns, "unroll" if turns <= 16 else "serial", s))
-
-    @cached_property
-    def seen(self) -> Expr | None:
-        """The condition that a block of keys has a score that counts for one of the rows; None: always."""
-        row, key = self.var("any.row"), self.var("any.key")
-        values = self.values_at(
-            row=self.first_row + row, key=(self.split * self.steps + self.step) * self.block_keys + key
-        )
-        ranges = {row.name: self.block_rows, key.name: self.block_keys}
-        return hides(substitute(self.form.score, values), ranges)
 
     def together(self, kind: str, number: Buffer, part: Buffer) -> Stmt:
         """A number of each row, combined with what its threads hold."""
@@ -204,6 +206,10 @@ class AttentionTiles(AttentionBlocks):
         ks, k = self.var("score.ks"), self.var("score.k")
         panel, inside = ks // (self.panel // SIDE), ks % (self.panel // SIDE) * SIDE + k
         left, right = Load(self.query, (panel, self.row, inside)), Load(key, (panel, self.column("score"), inside))
+        if self.by_keys:
+            n, j, e = (self.var(f"score.{name}") for name in "nje")
+            per = self.panel // SIDE
+            right = Load(key, (n // per, ks * SIDE + k, n % per * SIDE + j * 8 + self.t * 2 + e))
         product = cast("float32", left) * cast("float32", right)
         store = Store(self.scores, (*self.own, *self.at("score")), product, "sum")
         nest = self.product("score", self.key_tiles, store, [("score.k", SIDE)])
@@ -276,6 +282,11 @@ class AttentionTiles(AttentionBlocks):
             return self.of_threads(self.fragment("out", self.wide, If(all_of(*there), s)))
         nest = self.fragment("out", self.wide, If(all_of(*there), s) if there else s, "vectorize")
         return self.of_threads(nest)
+
+
+def keys_across(form: Attention) -> bool:
+    """Whether elements of the next keys are neighbours in memory: a row in shared memory then is of many keys."""
+    return moves_fastest(form.key, (form.depth, form.keys)) == 1 and vector_of(narrow(form.key), form.keys) > 1
 
 
 def _in_base_2(score: Expr, product: Load) -> tuple[Expr, TensorIntrinsic]:

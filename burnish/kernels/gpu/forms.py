@@ -11,24 +11,13 @@ from burnish.kernels.task import KernelTask
 from burnish.loops.contraction import Contraction, contraction
 from burnish.loops.expr import FLOATS, Axis, Cast, Const, Expr, Load, Reduce, Var, all_of, select
 from burnish.loops.simplify import simplify
-from burnish.loops.tensor import Tensor
-from burnish.loops.traverse import loads, substitute, transform
+from burnish.loops.tensor import Tensor, expanded
+from burnish.loops.traverse import loads, substitute
 
 Values = dict[str, Expr]
-
-
-def expanded(e: Expr, stages: Mapping[str, Tensor]) -> Expr:
-    """``e`` with every load of one of ``stages`` replaced by what that computes there."""
-
-    def inlined(part: Expr) -> Expr:
-        if not isinstance(part, Load) or part.buffer.name not in stages:
-            return part
-        stage = stages[part.buffer.name]
-        assert stage.body is not None
-        values = {axis.name: index for axis, index in zip(stage.axes, part.indices, strict=True)}
-        return expanded(substitute(stage.body, values), stages)
-
-    return transform(e, inlined, lambda part: not part.buffers.isdisjoint(stages))
+MOST_FILLING = (
+    1.1  # times the blocks of the depth that would hold all of it, because each value of its outer axes ends one
+)
 
 
 @dataclass(frozen=True)
@@ -106,13 +95,27 @@ class ContractionForm:
         return self.batch.extent, self.rows.extent, self.columns.extent, depth
 
     @property
+    def _last_is_nearest(self) -> bool:
+        """Whether both factors have neighbours along the last of the reduced axes next to each other."""
+        return bool(self.reduced) and all(
+            _nearest(f, self.reduced) is self.reduced[-1] for f in (self.left, self.right)
+        )
+
+    @property
     def is_plain(self) -> bool:
         """Whether rows and columns are an axis each, so that no index of the output is a quotient or a remainder."""
         return all(sum(a.extent > 1 for a in group.axes) <= 1 for group in (self.rows, self.columns))
 
     def depth(self, block: int) -> Depth:
-        """The reduction in blocks: of its longest axis, where that fills one, so that others need no division."""
+        """The reduction in blocks: of its longest axis, where that fills one, so that others need no division. Of all
+        axes together where neighbours in memory are too few to fill blocks.
+        """
         longest = max(self.reduced, key=lambda a: a.extent, default=None)
+        if self._last_is_nearest and longest is not None:
+            longest = self.reduced[-1]
+            whole, parts = prod(a.extent for a in self.reduced), prod(a.extent for a in self.reduced[:-1])
+            if parts * -(-longest.extent // block) > MOST_FILLING * -(-whole // block):
+                longest = None
         if longest is None or longest.extent < block or len(self.reduced) == 1:
             return Depth(FusedAxes(()), FusedAxes(self.reduced), block)
         return Depth(FusedAxes(tuple(a for a in self.reduced if a is not longest)), FusedAxes((longest,)), block)
@@ -162,6 +165,11 @@ def _classified(
     at.update({a.var.name: own.var for a, own in zip(found.reduced, reduced, strict=True)})
     known = {**ranges, **{a.var.name: a.extent for a in reduced}}
     left, right = (simplify(expanded(substitute(expanded(f, others), at), others), known) for f in found.factors)
+    for factor in (left, right):
+        if _nearest(factor, reduced) is not None:
+            steps = {a.var.name: _step(factor, a.var.name) for a in reduced}
+            reduced = tuple(sorted(reduced, key=lambda a: -steps[a.var.name]))
+            break
     axes = [Axis(v, n) for v, n in zip(output.axes, output.shape, strict=True)]
     wide = [a for a in axes if a.extent > 1]
     if wide and wide[-1].var.name in left.variables and wide[-1].var.name not in right.variables:
@@ -195,6 +203,14 @@ def moves_fastest(e: Expr, groups: Sequence[FusedAxes | Depth]) -> int:
             if axis.extent > 1 and 0 < step < nearest:
                 best, nearest = number, step
     return best
+
+
+def _nearest(factor: Expr, axes: Sequence[Axis]) -> Axis | None:
+    """The axis that alone is the last index of what a factor loads; None where there is no such."""
+    found = loads(factor)
+    if len(found) != 1 or not found[0].indices:
+        return None
+    return next((a for a in axes if found[0].indices[-1] == a.var), None)
 
 
 def _step(e: Expr, name: str) -> int:

@@ -19,8 +19,9 @@ from burnish.kernels.gpu.shared_rows import SHARED_ROWS
 from burnish.kernels.gpu.split_product import SPLIT_PRODUCT
 from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
 from burnish.kernels.gpu.vector_product import VECTOR_PRODUCT
+from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
-from burnish.kernels.template import Template
+from burnish.kernels.template import Template, by_prediction
 from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.tensor import Tensor
 from burnish.machines.target import Target
@@ -28,6 +29,7 @@ from burnish.schedule.schedule import Schedule
 
 SINGLE: tuple[Template[Any], ...] = (
     SPLIT_PRODUCT,
+    WARPGROUP_PRODUCT,
     TENSOR_PRODUCT,
     PRODUCT,
     VECTOR_PRODUCT,
@@ -75,10 +77,8 @@ def _scheduled(part: KernelTask, target: Target) -> Stmt:
 
 
 def _attempts(part: KernelTask, target: Target) -> Iterator[Any]:
-    for template in SINGLE:
-        match = template.match(part, target)
-        if match is not None:
-            yield lambda match=match: match.apply(match.space.default).program.body
+    for match in by_prediction([m for template in SINGLE if (m := template.match(part, target)) is not None]):
+        yield lambda match=match: match.apply(match.space.default).program.body
     if serial(part):
         choice = {"threads": FALLBACK_THREADS}
         yield lambda: schedule_elements(part, target, True, choice).program.body

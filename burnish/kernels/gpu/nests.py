@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from burnish.loops.expr import Buffer, Expr, Var
-from burnish.loops.program import For, If, Stmt, Store
+from burnish.loops.program import MOST_BLOCKS, For, If, Stmt, Store
 from burnish.schedule.schedule import Schedule
 
 Loops = Sequence[tuple[str, int]]
@@ -59,7 +59,10 @@ def bind_threads(s: Schedule, loop: str, block: tuple[int, int, int], unrolled: 
 
 
 def bind_blocks(s: Schedule, loops: Sequence[str]) -> None:
-    """Loops as block indices, the innermost as x."""
+    """Loops as block indices, the innermost as x; loops of more iterations than y and z may have are one with it."""
+    loops = [*loops]
+    while len(loops) > 1 and any(s.extent(loop) > MOST_BLOCKS["blockIdx.y"] for loop in loops[:-1]):
+        loops[-2:] = [s.fuse(loops[-2], loops[-1])]
     for loop, binding in zip(reversed(loops), ("blockIdx.x", "blockIdx.y", "blockIdx.z"), strict=False):
         s.bind(loop, binding)
 

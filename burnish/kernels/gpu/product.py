@@ -10,12 +10,15 @@ Source: thesis-chen section 4.3.2, figure 4.7 (cooperative fetching).
 
 from __future__ import annotations
 
+from itertools import product as product_of
+
 from burnish.kernels.gpu.fetching import vector_of
 from burnish.kernels.gpu.forms import ContractionForm, Depth, moves_fastest, narrow, padded, product
 from burnish.kernels.gpu.nests import bind_blocks, bind_threads, block_order, fuse_all, nest, stored, var
+from burnish.kernels.gpu.product_time import ProductSize, TileBlock, best, flop_rate, small_copies
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
-from burnish.loops.expr import Buffer, Const, Expr, Load, all_of, cast
+from burnish.loops.expr import ITEM_BYTES, Buffer, Const, Expr, Load, Var, all_of, cast
 from burnish.loops.program import MOST_BLOCKS, Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
 from burnish.loops.traverse import substitute, transform
@@ -31,8 +34,14 @@ ACROSS = (8, 16)  # threads of a warp next to each other, along the columns
 MOST_UNROLLED = 256  # multiply-adds of a thread that are written out
 PAD = 4  # elements between rows in shared memory beyond their own, so that columns are in different banks
 FEWEST = 8  # rows and columns below which tiles are mostly empty
-# Of the multiply-adds of a tile, the share of time they take beside loads from shared memory: by its side.
-EFFICIENCY = {16: 0.25, 32: 0.5, 64: 0.8, 128: 1.0}
+HELD = 45  # registers of a thread beside its sums and their operands
+SHARE = 0.8  # of the declared rate, on an H100
+LOADS = 1.5  # multiply-adds that take as long as the load of an operand of them
+LARGEST = 64 / (64 + LOADS * 16)  # share of multiply-adds in the time of the largest tile, of 8 x 8 a thread
+AHEAD = 0.93  # of the rate, with more than one tile ahead
+LEAST = 0.1e-6  # seconds of a step
+# What a block that is alone waits for an element of the depth: by its multiply-adds, and beside these.
+WAITING, DELAY = 0.5, 6e-9
 
 
 def _form(task: KernelTask, target: Target) -> ContractionForm | None:
@@ -48,27 +57,35 @@ def _form(task: KernelTask, target: Target) -> ContractionForm | None:
 
 
 def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
-    del task
-    batch, rows, columns, depth = form.sizes
-
-    def seconds(tile: tuple[int, int]) -> float:
-        """Waves of blocks over the multiprocessors, each as long as its tile."""
-        m, n = tile
-        blocks = batch * -(-rows // m) * -(-columns // n)
-        return -(-blocks // target.cores) * m * n / min(EFFICIENCY[m], EFFICIENCY[n])
-
-    tiles = [(m, n) for m in TILES for n in TILES]
-    m, n = min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
-    default = {
-        "tile_m": m,
-        "tile_n": n,
-        "depth": 8 if depth < 16 else 16,
-        "stages": 2,
-        "fetch": "shared",
-        "across": ACROSS[0] if m == n == TILES[-1] else SIDE,  # 2 % on an H100
-    }
+    _, block = best(ProductSize.of(form, task, target), thread_blocks(form, target), target)
+    widest = block.rows == block.columns == TILES[-1]
+    default = {**dict(block.choice), "fetch": "shared", "across": ACROSS[0] if widest else SIDE}  # 2 % on an H100
     choices = {"tile_m": TILES, "tile_n": TILES, "depth": DEPTHS, "stages": STAGES, "fetch": ("shared", "global")}
     return ScheduleSpace({**choices, "across": ACROSS}, default)
+
+
+def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
+    return best(ProductSize.of(form, task, target), thread_blocks(form, target), target)[0]
+
+
+def thread_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
+    """Blocks of each tile: a warp of 2 x 16 threads reads two rows' elements, and its columns' once."""
+    whole, found = SHARE * flop_rate(target), []
+    item = max(ITEM_BYTES[narrow(e).dtype] for e in (form.left, form.right))
+    depth = 8 if form.sizes[3] < 16 else 16
+    for m, n, stages in product_of(TILES, TILES, STAGES[1:]):
+        own_m, own_n = m // SIDE, n // SIDE
+        own = own_m * own_n
+        multiplied = own / (own + LOADS * (own_m + own_n)) / LARGEST
+        rate = whole * multiplied * (AHEAD if stages > 2 else 1.0)
+        registers, shared = own + own_m + own_n + HELD, stages * (m + n + 2 * PAD) * depth * item
+        read, delay = 8 * depth * (32 * own_m + 64 * own_n), depth * (WAITING * 2 * m * n / rate + DELAY)
+        choice = (("tile_m", m), ("tile_n", n), ("depth", depth), ("stages", stages))
+        copies = small_copies(form, depth, (m, n))
+        found.append(
+            TileBlock(m, n, depth, stages - 1, SIDE * SIDE, registers, shared, read, rate, LEAST, delay, copies, choice)
+        )
+    return found
 
 
 def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
@@ -226,6 +243,12 @@ class Tiles:
         return nest(stage, whole, store)
 
 
+def axes_of_one(form: ContractionForm) -> list[Var]:
+    """Axes of the output, one for each of rows and columns of which there is one: indices there tell threads apart."""
+    sides = sum(not group.axes for group in (form.rows, form.columns))
+    return [axis for axis, n in zip(form.output.axes, form.output.shape, strict=True) if n == 1][:sides]
+
+
 def output_store(form: ContractionForm, sum_: Load, b: Expr, m: Expr, n: Expr, tile_m: int, tile_n: int) -> Stmt:
     """The output's element at a batch, a row and a column of the product, whose sum is in ``sum_``."""
     values = {**form.batch.at(b), **form.rows.at(m), **form.columns.at(n)}
@@ -234,9 +257,11 @@ def output_store(form: ContractionForm, sum_: Load, b: Expr, m: Expr, n: Expr, t
         for place, group, tile in ((m, form.rows, tile_m), (n, form.columns, tile_n))
         if group.extent % tile
     ]
-    index = [values.get(axis.name, Const(0)) for axis in form.output.axes]
+    single = iter([place for place, group in ((m, form.rows), (n, form.columns)) if not group.axes])
+    names = {axis.name: next(single) for axis in axes_of_one(form)}
+    index = [names.get(axis.name, values.get(axis.name, Const(0))) for axis in form.output.axes]
     element = substitute(transform(form.value, lambda e: sum_ if e == form.sum_ else e), values)
     return stored(form.output.buffer, index, element, where=all_of(*conds) if conds else None)
 
 
-PRODUCT = Template("shared_product", _form, _space, _schedule)
+PRODUCT = Template("shared_product", _form, _space, _schedule, seconds=_seconds)

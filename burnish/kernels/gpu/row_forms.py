@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from burnish.kernels.cpu.generic import inline_cheap, row_maps
-from burnish.kernels.gpu.forms import FusedAxes, Values, expanded
+from burnish.kernels.gpu.forms import FusedAxes, Values
 from burnish.kernels.task import KernelTask
 from burnish.loops.bounds import bounds
 from burnish.loops.contraction import is_sum_of_products
@@ -19,7 +19,7 @@ from burnish.loops.layout import row_major
 from burnish.loops.linear import to_linear
 from burnish.loops.program import LoopProgram
 from burnish.loops.simplify import simplify
-from burnish.loops.tensor import Tensor
+from burnish.loops.tensor import Tensor, expanded
 from burnish.loops.traverse import loads, substitute, transform
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule

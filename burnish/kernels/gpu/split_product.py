@@ -1,20 +1,23 @@
 """Products whose depth is split over blocks, where their output is too small for all multiprocessors.
 
-The first launch computes sums over parts of the depth, as a batch of products, by the template for these; the second
-adds the parts up, with whatever is element-wise behind the product.
+The first launch computes sums over parts of the depth, as a batch of products, by the template for these that is
+predicted to be fastest; the second adds the parts up, with whatever is element-wise behind the product.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from burnish.errors import ScheduleError
 from burnish.kernels.gpu.elements import ELEMENTS
 from burnish.kernels.gpu.forms import ContractionForm, parts, product
-from burnish.kernels.gpu.product import PRODUCT
-from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT
+from burnish.kernels.gpu.product import FEWEST, PRODUCT, thread_blocks
+from burnish.kernels.gpu.product_time import ProductSize, TileBlock, added_seconds, best
+from burnish.kernels.gpu.tensor_product import TENSOR_PRODUCT, tensor_blocks
+from burnish.kernels.gpu.warpgroup_product import WARPGROUP_PRODUCT, warpgroup_blocks
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template, TemplateMatch
 from burnish.loops.expr import Axis, Load, Reduce, Var
@@ -24,61 +27,67 @@ from burnish.loops.traverse import substitute
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
-SPLITS = (2, 4, 8, 16)
-SHALLOW = 64  # elements of a part of the depth, below which its sums are mostly moved
-# A model in cycles of a multiprocessor: multiply-adds a cycle, the share of them that a tile reaches by its side, bytes
-# of all memory a cycle, and another launch. From data sheets; not measured.
-MULTIPLY_ADDS, SHARES, BYTES, LAUNCH = 128, {16: 0.25, 32: 0.5, 64: 0.8}, 1900, 3000
+SPLITS = (2, 3, 4, 6, 8, 12, 16)
+SHALLOW = 128  # elements of a part of the depth, below which its sums are mostly moved
+MARGIN = 1.1  # times what is predicted: about what predictions err
+SLOWER = 1.5  # times the product as a whole, up to which a search may try parts
+FIRST: tuple[tuple[Template[Any], Callable[[ContractionForm, Target], list[TileBlock]]], ...] = (
+    (WARPGROUP_PRODUCT, warpgroup_blocks), (TENSOR_PRODUCT, tensor_blocks), (PRODUCT, thread_blocks),
+)  # fmt: skip
+"""Templates of the first launch, and the blocks of each."""
 
 
 @dataclass(frozen=True, eq=False)
 class SplitProduct:
-    """A product and its parts: ``matches`` are what schedules these, by the number of parts."""
+    """A product, the number of parts that is best, the template that computes these, and predicted seconds."""
 
     task: KernelTask
     target: Target
     form: ContractionForm
     best: int
+    first: Template[Any]
+    seconds: float
 
     @cached_property
-    def matches(self) -> Mapping[int, TemplateMatch]:
-        """The products of parts."""
-        found = {}
-        for count in SPLITS:
-            divided = split_task(self.task, self.form, count)
-            if divided is None:
-                continue
-            first, _ = parts(divided, _launched(divided, self.form))
-            match = TENSOR_PRODUCT.match(first, self.target) or PRODUCT.match(first, self.target)
-            if match is not None:
-                found[count] = match
-        return found
+    def counts(self) -> list[int]:
+        """The numbers of parts that there are."""
+        return counts_of(self.form)
+
+    def match(self, count: int) -> TemplateMatch | None:
+        """Match of the product of ``count`` parts."""
+        divided = split_task(self.task, self.form, count)
+        if divided is None:
+            return None
+        first, _ = parts(divided, _launched(divided, self.form))
+        return self.first.match(first, self.target)
+
+
+def counts_of(form: ContractionForm) -> list[int]:
+    """The numbers of equal parts of the longest axis of the depth that are not too short."""
+    longest = max((a.extent for a in form.reduced), default=1)
+    return [n for n in SPLITS if longest % n == 0 and form.sizes[3] >= n * SHALLOW]
 
 
 def _form(task: KernelTask, target: Target) -> SplitProduct | None:
     """A deep product of few rows and columns."""
     found = product(task)
-    if found is None or found.anchor.dtype not in ("float32", "int32"):
+    if found is None or found.anchor.dtype not in ("float32", "int32") or min(found.sizes[1:]) < FEWEST:
         return None
-    best = min((1, *SPLITS), key=lambda n: _cycles(found, target, n))
-    if best == 1 or split_task(task, found, best) is None:
+    counts = counts_of(found)
+    ways = [(template, blocks(found, target)) for template, blocks in FIRST if template.match(task, target)]
+    if not counts or not ways:
         return None
-    split = SplitProduct(task, target, found, best)
-    return split if best in split.matches else None
+    work = ProductSize.of(found, task, target)
 
+    def fastest(count: int) -> tuple[float, int, Template[Any]]:
+        own = work.split(count)
+        seconds, template = min(((best(own, blocks, target)[0], t) for t, blocks in ways), key=lambda pair: pair[0])
+        return MARGIN * (seconds + added_seconds(work, count, target)), count, template
 
-def _cycles(form: ContractionForm, target: Target, splits: int) -> float:
-    """Modelled cycles of the product with the best tile, partial sums' traffic and launch included."""
-    batch, rows, columns, depth = form.sizes
-    if splits > 1 and depth < splits * SHALLOW:
-        return float("inf")
-
-    def waves(side: int) -> float:
-        blocks = batch * splits * -(-rows // side) * -(-columns // side)
-        return -(-blocks // target.cores) * side * side / SHARES[side] * depth / splits / MULTIPLY_ADDS
-
-    moved = 8 * splits * batch * rows * columns / BYTES + LAUNCH if splits > 1 else 0.0
-    return min(map(waves, SHARES)) + moved
+    seconds, count, template = min(map(fastest, counts), key=lambda way: way[0])
+    whole = min(best(work, blocks, target)[0] for _, blocks in ways)
+    split = SplitProduct(task, target, found, count, template, seconds)
+    return split if seconds < SLOWER * whole and split.match(count) is not None else None
 
 
 def split_task(task: KernelTask, form: ContractionForm, count: int) -> KernelTask | None:
@@ -121,19 +130,20 @@ def _launched(task: KernelTask, form: ContractionForm) -> list[Tensor]:
 
 def _space(task: KernelTask, target: Target, form: SplitProduct) -> ScheduleSpace:
     del task, target
-    own = form.matches[form.best].space
-    return ScheduleSpace({"splits": tuple(form.matches), **own.knobs}, {"splits": form.best, **own.default})
+    match = form.match(form.best)
+    assert match is not None
+    own = match.space
+    return ScheduleSpace({"splits": tuple(form.counts), **own.knobs}, {"splits": form.best, **own.default})
 
 
 def _schedule(task: KernelTask, target: Target, form: SplitProduct, choice: Choice) -> Schedule:
     """The program of both launches."""
     count = int(choice["splits"])
-    divided = split_task(task, form.form, count)
-    if divided is None or count not in form.matches:
-        raise ScheduleError(f"task '{task.name}': its depth is not split by {count}; allowed: {list(form.matches)}")
+    divided, first = split_task(task, form.form, count), form.match(count)
+    if divided is None or first is None:
+        raise ScheduleError(f"task '{task.name}': its depth is not split by {count}; allowed: {form.counts}")
     launched = _launched(divided, form.form)
     _, last = parts(divided, launched)
-    first = form.matches[count]
     own = {knob: choice[knob] for knob in first.space.knobs}
     added = ELEMENTS.on(last, target)
     body = seq(first.apply(own).program.body, added.apply(added.space.default).program.body)
@@ -141,4 +151,4 @@ def _schedule(task: KernelTask, target: Target, form: SplitProduct, choice: Choi
     return Schedule(LoopProgram(task.name, params, Alloc(launched[0].buffer, body)))
 
 
-SPLIT_PRODUCT = Template("split_product", _form, _space, _schedule)
+SPLIT_PRODUCT = Template("split_product", _form, _space, _schedule, seconds=lambda task, target, form: form.seconds)

@@ -11,13 +11,13 @@ Source: Dao 2023 (FlashAttention-2), algorithm 1 and section 3.3; PTX ISA, "Matr
 from __future__ import annotations
 
 from burnish.kernels.gpu.attention_form import Attention, attention
-from burnish.kernels.gpu.attention_tiles import AttentionTiles
+from burnish.kernels.gpu.attention_tiles import AttentionTiles, keys_across
 from burnish.kernels.gpu.forms import narrow
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.program import MOST_BLOCKS
-from burnish.machines.nvptx.mma import DOT, DOT_HELD, HALVES, SIDE, row_elements
+from burnish.machines.nvptx.mma import DOT, DOT_COLUMNS, DOT_HELD, HALVES, SIDE, row_elements
 from burnish.machines.nvptx.warp import QUAD_REDUCE
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
@@ -64,7 +64,8 @@ def shared_bytes(form: Attention, warps: int, tiles: int, keys: int, stages: int
     """Bytes of shared memory of a block: its queries, and keys and values of ``stages`` copies under way."""
     row = row_elements("float16")
     deep, wide = (-(-extent // row) * row for extent in form.sizes[3:])
-    return 2 * (deep * warps * tiles * SIDE + stages * keys * (deep + wide))
+    across = -(-keys // row) * row if keys_across(form) else keys
+    return 2 * (deep * warps * tiles * SIDE + stages * (across * deep + keys * wide))
 
 
 def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
@@ -90,12 +91,12 @@ def _schedule(task: KernelTask, target: Target, form: Attention, choice: Choice)
     del target
     k = AttentionTiles(task, form, int(choice["warps"]), int(choice["tiles"]), int(choice["keys"]))
     dtype = narrow(form.query).dtype
-    intrinsics = (DOT[dtype], DOT_HELD[dtype], k.power, *QUAD_REDUCE.values())
+    intrinsics = (DOT[dtype], DOT_COLUMNS[dtype], DOT_HELD[dtype], k.power, *QUAD_REDUCE.values())
     s = Schedule(program_of(task, k.body()), intrinsics=intrinsics)
     for copied in ("key", "value"):
         s.copy_async(f"{k.name}.{copied}.lane")
     s.vectorize(f"{k.name}.query.lane")
-    s.tensorize(f"{k.name}.score.j", DOT[dtype])
+    s.tensorize(f"{k.name}.score.j", (DOT_COLUMNS if k.by_keys else DOT)[dtype])
     s.tensorize(f"{k.name}.sum.j", DOT_HELD[dtype])
     s.pipeline(k.step.name, min(int(choice["stages"]), k.steps + 1) if k.steps > 1 else 2)
     return s

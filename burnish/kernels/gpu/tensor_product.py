@@ -1,73 +1,128 @@
 """Products on tensor cores: tiles fetched ahead into shared memory, fragments multiplied by warps, sums in registers.
 
 Halves and bytes are multiplied exactly, and summed in float32 or int32. Products of float32 lose digits there (19 bits
-of each factor count), and are such a kernel only where a search is asked for and rounding may change.
+of each factor count), and are such a kernel only where the target's precision allows it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from itertools import product as product_of
 
 from burnish.kernels.gpu.fetching import by_columns, factor_tiles
 from burnish.kernels.gpu.forms import ContractionForm, Depth, narrow, product
 from burnish.kernels.gpu.nests import bind_blocks, block_order, nest, stored, var
-from burnish.kernels.gpu.product import FEWEST, output_store
+from burnish.kernels.gpu.product import FEWEST, axes_of_one, output_store
+from burnish.kernels.gpu.product_time import ProductSize, TileBlock, best, matrix_rate, small_copies
+from burnish.kernels.gpu.vector_product import vector_form
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
-from burnish.loops.expr import Buffer, Expr, Load, cast
-from burnish.loops.program import MOST_BLOCKS, Alloc, LoopProgram, Stmt, seq
+from burnish.loops.expr import ITEM_BYTES, Buffer, Expr, Load, cast
+from burnish.loops.program import Alloc, LoopProgram, Stmt, seq
 from burnish.loops.reduction import identity
-from burnish.machines.nvptx.mma import CORES, DOT, DOT_COLUMNS, FRAGMENT, HALVES, SIDE, WARP, depth_of, row_elements
+from burnish.machines.nvptx.mma import (
+    CORES,
+    DOT,
+    DOT_COLUMNS,
+    FRAGMENT,
+    HALVES,
+    ROW_BYTES,
+    SIDE,
+    WARP,
+    depth_of,
+    row_elements,
+)
+from burnish.machines.nvptx.wgmma import FEATURE as WGMMA
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
-TILES_M, TILES_N = (32, 64, 128), (64, 128)
-STAGES = (2, 3, 4)
+TILES_M, TILES_N = (16, 32, 64, 128), (64, 128, 256)
+STAGES = (2, 3, 4, 6, 8)
 PANEL = 64  # columns that a warp computes at a time
+HELD = 80  # registers of a thread beside its sums
+MOST_REGISTERS = 1 << 16  # of a block
+# Of the declared rate of tensor cores, what warps reach by themselves; beside instructions of four warps (an H200).
+ALONE, BESIDE = 0.85, 0.48
+LEAST = 0.4e-6  # seconds of a step
 
 
-def product_form(task: KernelTask, target: Target, floats: bool = False) -> ContractionForm | None:
+def product_form(task: KernelTask, target: Target) -> ContractionForm | None:
     """A product whose stored factors are of one type that tensor cores multiply."""
     found = product(task)
     if found is None:
         return None
     left, right = narrow(found.left).dtype, narrow(found.right).dtype
     known = left == right and left in CORES and CORES[left][1] == found.anchor.dtype
-    if not known or (left == "float32") != floats:
+    if not known or (left == "float32" and left not in target.rounded):
         return None
     intrinsics = target.machine.named_intrinsics
     if DOT[left].name not in intrinsics or not DOT[left].needs <= target.features:
         return None
-    batch, rows, columns, depth = found.sizes
-    worth = min(rows, columns, depth) >= FEWEST
-    return found if worth and max(batch, -(-rows // TILES_M[0])) <= MOST_BLOCKS["blockIdx.y"] else None
+    _, rows, columns, depth = found.sizes
+    several = min(rows, columns) > 1 or bool(axes_of_one(found))
+    few = left != "float32" and several and vector_form(found) is not None
+    return found if few or min(rows, columns, depth) >= FEWEST else None
 
 
 def best_tile(
-    form: ContractionForm, target: Target, tiles: list[tuple[int, int]], cost: Callable[[int, int], float]
-) -> tuple[int, int]:
-    """The tile by which waves of blocks over the multiprocessors cost least."""
-    batch, rows, columns, _ = form.sizes
+    task: KernelTask, target: Target, form: ContractionForm, blocks: Iterable[TileBlock]
+) -> tuple[float, Choice]:
+    """Predicted seconds of the fastest of some blocks, and its knobs."""
+    seconds, block = best(ProductSize.of(form, task, target), blocks, target)
+    return seconds, dict(block.choice)
 
-    def seconds(tile: tuple[int, int]) -> float:
-        m, n = tile
-        blocks = batch * -(-rows // m) * -(-columns // n)
-        return -(-blocks // target.cores) * cost(m, n)
 
-    return min(tiles, key=lambda tile: (seconds(tile), -tile[0] * tile[1]))
+def tensor_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
+    """Blocks of each tile, with every number of stages that there is memory for."""
+    dtype = narrow(form.left).dtype
+    row, found = row_elements(dtype) * ITEM_BYTES[dtype], []
+    rate = matrix_rate(target) * (BESIDE if WGMMA in target.features else ALONE)
+    for m, n, stages in product_of(TILES_M, TILES_N, STAGES):
+        side_m, side_n = warps_of(m, n)
+        own, warps, shared = m // side_m, side_m * side_n, stages * (m + n) * row
+        registers = min(own * PANEL // WARP + HELD, 255)
+        if shared > target.shared_bytes or warps * WARP * registers > MOST_REGISTERS:
+            continue
+        choice = (("tile_m", m), ("tile_n", n), ("stages", stages))
+        copies = small_copies(form, row_elements(dtype), (m, n))
+        read = warps * (own + PANEL) * row
+        found.append(
+            TileBlock(
+                m,
+                n,
+                row_elements(dtype),
+                stages - 1,
+                warps * WARP,
+                registers,
+                shared,
+                read,
+                rate,
+                LEAST,
+                0.0,
+                copies,
+                choice,
+            )
+        )
+    return found
+
+
+def warps_of(m: int, n: int) -> tuple[int, int]:
+    """Warps along the rows and the columns of a tile."""
+    across = n // PANEL
+    return (1 if m == SIDE else 4 if m == 128 and across == 1 else 2), across
 
 
 def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
-    del task
-    tiles = [(m, n) for m in TILES_M for n in TILES_N]
-    m, n = best_tile(form, target, tiles, lambda m, n: m * n + 16 * (m + n))
-    choices = {"tile_m": TILES_M, "tile_n": TILES_N, "stages": STAGES}
-    return ScheduleSpace(choices, {"tile_m": m, "tile_n": n, "stages": 3})
+    _, choice = best_tile(task, target, form, tensor_blocks(form, target))
+    return ScheduleSpace({"tile_m": TILES_M, "tile_n": TILES_N, "stages": STAGES}, choice)
+
+
+def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
+    return best_tile(task, target, form, tensor_blocks(form, target))[0]
 
 
 def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: Choice) -> Schedule:
     """``blocks(batch, m, n) -> warps -> threads -> depth in blocks -> [fetch] -> instructions``, then the output."""
-    del target
     t = Fragments(task, form, int(choice["tile_m"]), int(choice["tile_n"]))
     s = Schedule(t.program(), intrinsics=(*DOT.values(), *DOT_COLUMNS.values()), scopes=(FRAGMENT,))
     out, acc = place_product(s, form, t)
@@ -77,7 +132,8 @@ def _schedule(task: KernelTask, target: Target, form: ContractionForm, choice: C
     s.unroll(f"{acc}.ks")
     finish_thread(s, out, acc, "jhe", form.columns.extent % t.tile_n == 0)
     s.tensorize(f"{acc}.j", (DOT_COLUMNS if t.columns else DOT)[t.left.buffer.dtype])
-    s.pipeline(f"{acc}.ko", int(choice["stages"]))
+    fitting = target.shared_bytes // ((t.tile_m + t.tile_n) * ROW_BYTES)
+    s.pipeline(f"{acc}.ko", min(int(choice["stages"]), fitting))
     return s
 
 
@@ -128,8 +184,7 @@ class Fragments:
 
     def _divide(self) -> None:
         """A tile among warps, and their parts among instructions."""
-        self.warps_n = self.tile_n // PANEL
-        self.warps_m = 4 if self.tile_m == 128 and self.warps_n == 1 else 2
+        self.warps_m, self.warps_n = warps_of(self.tile_m, self.tile_n)
         self.own_m = self.tile_m // self.warps_m
         self.tiles = [("mt", self.own_m // SIDE), ("p", 1), ("nt", PANEL // SIDE)]
         self.own = [("j", 2), ("h", 2), ("e", 2)]
@@ -182,7 +237,4 @@ def output(t: Fragments) -> Stmt:
     return nest(stage, whole, output_store(t.form, Load(t.acc, tuple(index)), b, m, n, t.tile_m, t.tile_n))
 
 
-TENSOR_PRODUCT = Template("tensor_product", product_form, _space, _schedule)
-TF32_PRODUCT = Template(
-    "tf32_product", lambda task, target: product_form(task, target, floats=True), _space, _schedule, searched=True
-)
+TENSOR_PRODUCT = Template("tensor_product", product_form, _space, _schedule, seconds=_seconds)

@@ -12,6 +12,7 @@ from math import prod
 from burnish.kernels.gpu.forms import ContractionForm, FusedAxes, moves_fastest, narrow, padded, product
 from burnish.kernels.gpu.nests import bind_blocks, nest, stored, var
 from burnish.kernels.gpu.product import FEWEST, output_store
+from burnish.kernels.gpu.product_time import BEGIN, LAUNCH, ProductSize
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Buffer, Expr, Load, cast
@@ -25,6 +26,8 @@ THREADS = (128, 256, 512, 1024)
 WIDTHS = (8, 16, 32, 64, 128)  # places of a block along the matrix's long side, or along the depth
 OWNS = (4, 8, 16)  # elements of the depth that a thread reads before it adds up
 SHORTEST = 64  # a depth that is worth being divided
+REACHED = {2: 0.62, 4: 0.77}  # of the bandwidth of memory, by bytes of an element, on an H100
+MULTIPLIED = 0.3  # of the rate of multiply-adds
 MOST_SHARED = 8  # batches that read the same matrix, as heads that share keys do; more are a product of matrices
 
 
@@ -54,11 +57,13 @@ class _Form:
 
 
 def _form(task: KernelTask, target: Target) -> _Form | None:
-    """A product with fewer than FEWEST rows or columns and a long depth; None of others."""
     del target
     found = product(task)
-    if found is None:
-        return None
+    return None if found is None else vector_form(found)
+
+
+def vector_form(found: ContractionForm) -> _Form | None:
+    """Product with fewer than FEWEST rows or columns and a long depth; None of others."""
     batch, rows, columns, depth = found.sizes
     if min(rows, columns) >= FEWEST or depth < SHORTEST or batch > MOST_BLOCKS["blockIdx.y"]:
         return None
@@ -86,6 +91,14 @@ def _space(task: KernelTask, target: Target, form: _Form) -> ScheduleSpace:
     return ScheduleSpace(
         {"threads": THREADS, "width": WIDTHS, "own": OWNS}, {"threads": threads, "width": width, "own": own}
     )
+
+
+def _seconds(task: KernelTask, target: Target, form: _Form) -> float:
+    """Predicted seconds: the matrix is read once."""
+    work = ProductSize.of(form.product, task, target)
+    memory = target.memory_bandwidth * REACHED.get(work.item, min(REACHED.values()))
+    multiplied = 2.0 * work.batch * work.rows * work.columns * work.depth / (MULTIPLIED * target.flops)
+    return LAUNCH + BEGIN + max(work.factors / memory, multiplied)
 
 
 def _schedule(task: KernelTask, target: Target, form: _Form, choice: Choice) -> Schedule:
@@ -177,4 +190,4 @@ class _Parts:
         return nest(stage, whole, output_store(form.product, sum_, b, row, column, *tiles))
 
 
-VECTOR_PRODUCT = Template("vector_product", _form, _space, _schedule)
+VECTOR_PRODUCT = Template("vector_product", _form, _space, _schedule, seconds=_seconds)

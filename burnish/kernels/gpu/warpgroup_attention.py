@@ -8,8 +8,10 @@ Source: Shah et al. 2024 (FlashAttention-3), sections 3.1 and 3.2.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from burnish.kernels.gpu.attention_form import Attention
-from burnish.kernels.gpu.attention_tiles import PART, ROWS_OF_QUADS, AttentionTiles
+from burnish.kernels.gpu.attention_tiles import PART, ROWS_OF_QUADS, AttentionTiles, keys_across
 from burnish.kernels.gpu.forms import narrow, padded
 from burnish.kernels.gpu.row_forms import program_of
 from burnish.kernels.gpu.tensor_attention import halves_form, registers, shared_bytes
@@ -50,7 +52,8 @@ def _space(task: KernelTask, target: Target, form: Attention) -> ScheduleSpace:
     del task
     stages = max(n for n in (2, 3) if _bytes(form, KEYS[0], n) <= target.shared_bytes)
     return ScheduleSpace(
-        {"groups": GROUPS, "keys": KEYS, "stages": STAGES}, {"groups": 1, "keys": KEYS[0], "stages": stages}
+        {"groups": GROUPS, "keys": KEYS[:1] if keys_across(form) else KEYS, "stages": STAGES},
+        {"groups": 1, "keys": KEYS[0], "stages": stages},
     )
 
 
@@ -59,7 +62,8 @@ def _schedule(task: KernelTask, target: Target, form: Attention, choice: Choice)
     del target
     keys = int(choice["keys"])
     k = _Groups(task, form, int(choice["groups"]) * GROUP_WARPS, 1, keys)
-    first, product = (WGMMA_HELD[WgmmaShape(k.dtype, keys, held=True, first=first)] for first in (True, False))
+    shape = WgmmaShape(k.dtype, keys, columns=k.by_keys, held=True)
+    first, product = WGMMA_HELD[replace(shape, first=True)], WGMMA_HELD[shape]
     held = WGMMA_HELD[WgmmaShape(k.dtype, PANEL, columns=True, held=True)]
     s = Schedule(program_of(task, k.body()), intrinsics=(first, product, held, k.power, *QUAD_REDUCE.values()))
     for copied in ("key", "value"):
@@ -124,10 +128,11 @@ class _Groups(AttentionTiles):
             left, (p, t, q) = self.held(name, self.query, ks)
             v, j, e = (self.var(f"{name}.{part}") for part in "vje")
             inside = ks % (self.panel // SIDE) * SIDE + p * PART + t * 2 + q
-            place = v * PANEL + j * PART + self.t * 2 + e
-            return self.multiplied(
-                name, self.scores, left, Load(key, (ks // (self.panel // SIDE), place, inside)), panels
-            )
+            place = j * PART + self.t * 2 + e
+            right = Load(key, (ks // (self.panel // SIDE), v * PANEL + place, inside))
+            if self.by_keys:
+                right = Load(key, (v, ks * SIDE + p * PART + t * 2 + q, place))
+            return self.multiplied(name, self.scores, left, right, panels)
 
         zero = Store(self.scores, self.place("none"), Const(0.0, "float32"))
         begin = seq(self.nested("none", _sums(panels), zero), product("first", Const(0)))

@@ -8,37 +8,69 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from burnish.kernels.gpu.forms import ContractionForm, narrow
+from burnish.kernels.gpu.forms import ContractionForm
 from burnish.kernels.gpu.nests import var
+from burnish.kernels.gpu.product_time import TileBlock, matrix_rate, small_copies
 from burnish.kernels.gpu.tensor_product import Fragments, best_tile, finish_thread, place_product, product_form
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Template
 from burnish.loops.expr import Expr
-from burnish.machines.nvptx.mma import FRAGMENT, HALVES, ROW_BYTES
-from burnish.machines.nvptx.wgmma import DEPTH, FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
+from burnish.machines.nvptx.mma import FRAGMENT, ROW_BYTES, WARP
+from burnish.machines.nvptx.wgmma import FEATURE, GROUP_WARPS, PANEL, ROWS, WGMMA, WGMMA_INTRINSICS
 from burnish.machines.target import Target
 from burnish.schedule.schedule import Schedule
 
 TILES = ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128), (128, 256), (256, 64), (256, 128))
-STAGES = (3, 4, 5, 6)
+STAGES = (3, 4, 6, 8)
 STAGE_BYTES = 226 << 10  # of all stages
+HELD = 34  # registers of a thread beside its sums
+SHARE = 0.9  # of the declared rate of tensor cores, on an H200
+LEAST = 0.4e-6  # seconds of a step
 
 
 def _form(task: KernelTask, target: Target) -> ContractionForm | None:
-    found = product_form(task, target) if FEATURE in target.features else None
-    return found if found is not None and narrow(found.left).dtype in HALVES else None
+    return product_form(task, target) if FEATURE in target.features else None
 
 
 def _space(task: KernelTask, target: Target, form: ContractionForm) -> ScheduleSpace:
-    del task
-
-    def cost(m: int, n: int) -> float:
-        """Bytes that the tensor cores read from shared memory, and those that are fetched into it."""
-        return m * n + 24 * (m + n)
-
-    best = best_tile(form, target, [*TILES], cost)
     choices: dict[str, Sequence[int | str]] = {"tile": tuple(f"{m}x{n}" for m, n in TILES), "stages": STAGES}
-    return ScheduleSpace(choices, {"tile": "{}x{}".format(*best), "stages": min(4, _most_stages(best))})
+    return ScheduleSpace(choices, best_tile(task, target, form, warpgroup_blocks(form, target))[1])
+
+
+def _seconds(task: KernelTask, target: Target, form: ContractionForm) -> float:
+    return best_tile(task, target, form, warpgroup_blocks(form, target))[0]
+
+
+def warpgroup_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
+    """Blocks of each tile; their tensor cores read rows of the left operand for every 256 columns at most."""
+    found, rate = [], SHARE * matrix_rate(target)
+    for m, n in TILES:
+        groups = min(2, m // ROWS)
+        registers, read = m // groups * n // (GROUP_WARPS * WARP) + HELD, m // ROWS * (ROWS + n) * ROW_BYTES
+        copies = small_copies(form, ROW_BYTES // 2, (m, n))
+        for stages in STAGES:
+            shared = stages * (m + n) * ROW_BYTES
+            if shared <= STAGE_BYTES:
+                choice = (("tile", f"{m}x{n}"), ("stages", stages))
+                threads = groups * GROUP_WARPS * WARP
+                found.append(
+                    TileBlock(
+                        m,
+                        n,
+                        ROW_BYTES // 2,
+                        stages - 2,
+                        threads,
+                        registers,
+                        shared,
+                        read,
+                        rate,
+                        LEAST,
+                        0.0,
+                        copies,
+                        choice,
+                    )
+                )
+    return found
 
 
 def _most_stages(tile: tuple[int, int]) -> int:
@@ -71,7 +103,6 @@ class _Groups(Fragments):
     """
 
     def _divide(self) -> None:
-        self.core = DEPTH
         self.warps_m, self.warps_n = min(2, self.tile_m // ROWS), GROUP_WARPS
         self.own_m = self.tile_m // self.warps_m
         self.tiles = [("mt", self.own_m // ROWS), ("p", self.tile_n // PANEL)]
@@ -83,4 +114,4 @@ class _Groups(Fragments):
         return wy * self.own_m + mt * ROWS + wx * 16 + lane // 4 + h * 8, p, j * 8 + lane % 4 * 2 + e
 
 
-WARPGROUP_PRODUCT = Template("warpgroup_product", _form, _space, _schedule)
+WARPGROUP_PRODUCT = Template("warpgroup_product", _form, _space, _schedule, seconds=_seconds)

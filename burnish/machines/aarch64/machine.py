@@ -31,6 +31,7 @@ AARCH64 = Machine(
     system=System(
         {"futex": 98, "sched_yield": 124, "getcpu": 168, "sched_getaffinity": 123, "sched_setaffinity": 122},
         "llvm.aarch64.hint(i32 1)",
+        emulation="aarch64linux",
     ),
     import_path="burnish.machines.aarch64.machine:AARCH64",
 )

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from burnish.machines.dialect import Dialect, LaunchGrid
-from burnish.machines.machine import Core, CpuModel, Machine, Rates, Warps
+from burnish.machines.machine import STRICT, Core, CpuModel, Machine, Rates, Warps
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, EXP_PRELUDE
 from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
@@ -49,6 +49,9 @@ def _model(name: str, cpu: str, l1: int, l2: int, count: int, rates: Rates) -> C
 # A100 SXM 80 GB and H100 SXM, from their data sheets; not measured.
 _A100 = _multiprocessor(19.5e12, 312e12, 5e12, 2.0e12, 108)
 _H100 = _multiprocessor(67e12, 989e12, 5.5e12, 3.35e12, 132)
+# RTX A6000 and L40S, from their data sheets; not measured. Products with sums in float32.
+_A6000 = _multiprocessor(38.7e12, 155e12, 2.5e12, 0.77e12, 84)
+_L40S = _multiprocessor(91.6e12, 362e12, 4e12, 0.86e12, 142)
 
 NVPTX = Machine(
     name="nvptx",
@@ -59,6 +62,8 @@ NVPTX = Machine(
     core=Core(None, 1.4e9, 4e10, 1.8e10),
     models=(
         _model("cuda:sm_80", "sm_80", 192 << 10, 40 << 20, 108, _A100),
+        _model("cuda:sm_86", "sm_86", 128 << 10, 6 << 20, 84, _A6000),
+        _model("cuda:sm_89", "sm_89", 128 << 10, 48 << 20, 142, _L40S),
         _model("cuda:sm_90a", "sm_90a", 256 << 10, 50 << 20, 132, _H100),
     ),
     dialect=Dialect(
@@ -75,6 +80,8 @@ NVPTX = Machine(
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
     intrinsics=(*WARP_INTRINSICS, EXP_DIFFERENCE, EXP2_DIFFERENCE, *MMA_INTRINSICS, *WGMMA_INTRINSICS),
+    channels_last=("float16", "bfloat16", "int8", "uint8", "int32"),
+    precisions={STRICT: (), "tf32": ("float32",)},
     warps=Warps(WARP, REDUCE, RESERVED),
     import_path="burnish.machines.nvptx.machine:NVPTX",
 )

@@ -1,6 +1,6 @@
 """Occupancy: which share of a multiprocessor's threads is resident, by what a block takes of registers and memory.
 
-Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (8.0 and 9.0).
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (8.0 to 9.0).
 """
 
 from __future__ import annotations
@@ -25,7 +25,12 @@ class Multiprocessor:
     reserved: int = 1 << 10
 
 
-MULTIPROCESSORS = {"sm_80": Multiprocessor(), "sm_90a": Multiprocessor(shared=228 << 10)}
+MULTIPROCESSORS = {
+    "sm_80": Multiprocessor(),
+    "sm_86": Multiprocessor(threads=1536, blocks=16, shared=100 << 10),
+    "sm_89": Multiprocessor(threads=1536, blocks=24, shared=100 << 10),
+    "sm_90a": Multiprocessor(shared=228 << 10),
+}
 
 
 def resident_blocks(cpu: str, threads: int, registers: int, shared: int) -> int:

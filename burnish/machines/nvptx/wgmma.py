@@ -1,8 +1,9 @@
 """Tensor cores of Hopper: ``wgmma.mma_async`` by four warps on tiles of 64 x N, operands in swizzled shared memory.
 
 As in ``mma.py`` an intrinsic is declared as one thread sees it: thread 4 g + t of warp w holds the sums [p, j, h, e] of
-row 16 w + g + 8 h and column 64 p + 8 j + 2 t + e. The left operand is stored by rows of 64 halves along the depth, the
-right one, too, or by panels of 64 columns: [p, k, column]. An instruction takes 16 of the depth.
+row 16 w + g + 8 h and column 64 p + 8 j + 2 t + e. The left operand is stored by rows of 128 bytes along the depth, the
+right one, too, or, of halves, by panels of 64 columns: [p, k, column]. An instruction takes 32 bytes of the depth: 16
+halves, 8 float32 (of which 19 bits count) or 32 bytes.
 
 Instructions begin after ``start_products`` and go on while others do; ``commit_products`` makes a group of them. Sums
 may be read, and operands overwritten, once ``wait_products`` has waited for their group.
@@ -29,14 +30,17 @@ from burnish.loops.program import (
 from burnish.machines.emitter import CodeEmitter, IntrinsicCode
 from burnish.machines.intrinsics import TensorIntrinsic, nest
 from burnish.machines.nvptx.mma import (
+    CORES,
     FRAGMENT,
     HALVES,
     ROW_BYTES,
     WARP,
     G,
     T,
+    depth_of,
     own,
     product_of,
+    row_elements,
     whole_tile,
     words_held,
 )
@@ -45,11 +49,11 @@ from burnish.machines.scopes import SWIZZLED_BYTES
 
 GROUP_WARPS = 4
 GROUP = GROUP_WARPS * WARP
-ROWS, PANEL, DEPTH = 64, 64, 16
+ROWS, PANEL = 64, 64
 COLUMNS = (64, 128, 256)
-TYPES = {"float16": "f16", "bfloat16": "bf16"}
+TYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "tf32", "int8": "s8"}
+_SUMS = {"float32": ("float", "f"), "int32": ("i32", "r")}  # of LLVM; a register's letter in constraints, and in names
 FEATURE = "sm_90a"
-ROW = ROW_BYTES // 2  # halves of a row
 IN_FLIGHT = 4  # groups that one may wait for all but
 _X, _Y, _Z = (Var(f"threadIdx.{axis}") for axis in "xyz")
 # g, t and the warp's number in its group by the block's form: a warp along x, or 4 threads along x and 8 along y. Then
@@ -86,6 +90,11 @@ class WgmmaShape:
     first: bool = False
 
     @property
+    def sums(self) -> str:
+        """Element type of the sums."""
+        return CORES[self.dtype][1]
+
+    @property
     def suffix(self) -> str:
         """Name suffix, unique among instructions of one type and width."""
         words = ("columns", "held", "first")
@@ -98,26 +107,30 @@ class WgmmaShape:
 
 
 def _code(form: WgmmaShape) -> IntrinsicCode:
-    name, count = form.function, form.wide // 2
+    name, count, row = form.function, form.wide // 2, row_elements(form.dtype)
+    element, _ = _SUMS[form.sums]
 
     def code(f: CodeEmitter, s: Intrinsic) -> None:
         c, a, b = s.operands
         held = [f"i32 {word}" for word in words_held(f, a)] if form.held else []
-        left = held or [f"ptr {_begin(f, a, down=ROW)}"]
-        right = _begin(f, b, across=2 if form.columns else 2 * ROW)
-        kind = "{" + ", ".join(["float"] * count) + "}"
-        f.declare(name, kind, [*(operand.split()[0] for operand in left), "ptr", *["float"] * count])
-        _renewed(f, own(f, c, count), kind, f"@{name}({', '.join(left)}, ptr {right}, ", form.first)
+        left = held or [f"ptr {_begin(f, a, down=row)}"]
+        right = _begin(f, b, across=2 if form.columns else 2 * row)
+        kind = "{" + ", ".join([element] * count) + "}"
+        f.declare(name, kind, [*(operand.split()[0] for operand in left), "ptr", *[element] * count])
+        _renewed(f, own(f, c, count), kind, f"@{name}({', '.join(left)}, ptr {right}, ", form.first, form.sums)
 
     return code
 
 
-def _renewed(f: CodeEmitter, places: list[str], kind: str, call: str, first: bool = False) -> None:
+def _renewed(
+    f: CodeEmitter, places: list[str], kind: str, call: str, first: bool = False, dtype: str = "float32"
+) -> None:
     """All sums replaced by what a function makes of them; ``first``: of zeros."""
-    old = ["0.0" if first else f.result(f"load float, ptr {p}", "float32").text for p in places]
-    new = f.result(f"call {kind} {call}{', '.join(f'float {v}' for v in old)})", "float32").text
+    element, _ = _SUMS[dtype]
+    old = ["0.0" if first else f.result(f"load {element}, ptr {p}", dtype).text for p in places]
+    new = f.result(f"call {kind} {call}{', '.join(f'{element} {v}' for v in old)})", dtype).text
     for i, place in enumerate(places):
-        f.emit(f"store float {f.result(f'extractvalue {kind} {new}, {i}', 'float32').text}, ptr {place}")
+        f.emit(f"store {element} {f.result(f'extractvalue {kind} {new}, {i}', dtype).text}, ptr {place}")
 
 
 def _declared(form: WgmmaShape) -> TensorIntrinsic:
@@ -126,14 +139,14 @@ def _declared(form: WgmmaShape) -> TensorIntrinsic:
     """
     panels, dtype = form.wide // PANEL, form.dtype
     sums = [("v", panels), ("j", 8), ("h", 2), ("e", 2)]
-    deep = [("p", 2), ("t", 4), ("q", 2)] if form.held else [("k", DEPTH)]
+    deep = [("p", 2), ("t", 4), ("q", 2)] if form.held else [("k", depth_of(dtype))]
     extents = dict([*sums, *deep])
 
     def shaped(name: str, axes: str, kind: str) -> Load:
         return Load(Buffer(name, tuple(extents[x] for x in axes), kind), tuple(map(Var, axes)))
 
     k = "ptq" if form.held else "k"
-    c = shaped("c", "vjhe", "float32")
+    c = shaped("c", "vjhe", form.sums)
     a = shaped("a", "tphq" if form.held else "hk", dtype)
     b = shaped("b", f"v{k}je" if form.columns else f"vje{k}", dtype)
     body: Stmt = nest([*sums, *deep], product_of(c, a, b))
@@ -146,12 +159,17 @@ def _declared(form: WgmmaShape) -> TensorIntrinsic:
     return TensorIntrinsic(name, program, free, _code(form), frozenset({FEATURE}), GROUP, spread)
 
 
-WGMMA = {(d, n, side): _declared(WgmmaShape(d, n, side)) for d in HALVES for n in COLUMNS for side in (False, True)}
+WGMMA = {
+    (d, n, side): _declared(WgmmaShape(d, n, side))
+    for d in TYPES
+    for n in COLUMNS
+    for side in ((False, True) if d in HALVES else (False,))
+}
 HELD_FORMS = tuple(
     form
     for d in HALVES
     for form in (
-        WgmmaShape(d, PANEL, columns=True, held=True),
+        *(WgmmaShape(d, PANEL, columns=True, held=True, first=first) for first in (False, True)),
         *(WgmmaShape(d, n, held=True, first=first) for n in (PANEL, 2 * PANEL) for first in (False, True)),
     )
 )
@@ -182,10 +200,11 @@ def _wait(f: CodeEmitter, s: Intrinsic) -> None:
         return
     for memory in list(f.memory.values()):
         if memory.buffer.scope == FRAGMENT.name:
-            count = memory.buffer.size
-            kind, name = "{" + ", ".join(["float"] * count) + "}", f"gpu.products.end.f{count}"
-            f.declare(name, kind, ["float"] * count)
-            _renewed(f, [f.pointer(memory, (), i) for i in range(count)], kind, f"@{name}(")
+            count, dtype = memory.buffer.size, memory.buffer.dtype
+            element, letter = _SUMS[dtype]
+            kind, name = "{" + ", ".join([element] * count) + "}", f"gpu.products.end.{letter}{count}"
+            f.declare(name, kind, [element] * count)
+            _renewed(f, [f.pointer(memory, (), i) for i in range(count)], kind, f"@{name}(", dtype=dtype)
     f.forget()
 
 
@@ -204,26 +223,30 @@ def _descriptor(name: str, panels: bool) -> str:
   %{name}d = or i64 %{name}w, {fixed}"""
 
 
-def _tied(count: int) -> tuple[str, str, str, str]:
+def _tied(count: int, dtype: str) -> tuple[str, str, str, str]:
     """Operands for ``count`` sums that an instruction updates: type, parameters, constraints, and names in its text."""
-    kind = "{" + ", ".join(["float"] * count) + "}"
-    given = ", ".join(f"float %c{i}" for i in range(count))
-    constraints = ",".join([*["=f"] * count, *map(str, range(count))])
+    element, letter = _SUMS[dtype]
+    kind = "{" + ", ".join([element] * count) + "}"
+    given = ", ".join(f"{element} %c{i}" for i in range(count))
+    constraints = ",".join([*[f"={letter}"] * count, *map(str, range(count))])
     return kind, given, constraints, ", ".join(f"${i}" for i in range(count))
 
 
 def _instruction(form: WgmmaShape) -> str:
     count, wide = form.wide // 2, form.wide
-    kind, given, tied, names = _tied(count)
+    kind, given, tied, names = _tied(count, form.sums)
     outputs, at = ",".join(["=f"] * count), count if form.first else 2 * count
     kinds = f"{TYPES[form.dtype]}.{TYPES[form.dtype]}"
     words = [f"i32 %w{i}" for i in range(4)]
     left = "{" + ", ".join(f"${at + i}" for i in range(4)) + "}" if form.held else f"${at}"
     right = f"${at + (4 if form.held else 1)}"
-    signs = f"p, 1, 1, {'' if form.held else '0, '}{int(form.columns)}"
+    signs = "p" if form.sums == "int32" else "p, 1, 1"
+    if form.dtype in HALVES:  # others are stored along the depth only
+        signs += f", {'' if form.held else '0, '}{int(form.columns)}"
+    shape, sums = f"m{ROWS}n{wide}k{depth_of(form.dtype)}", "s32" if form.sums == "int32" else "f32"
     text = (
         f"{{ .reg .pred p; setp.ne.b32 p, {int(not form.first)}, 0; "
-        f"wgmma.mma_async.sync.aligned.m{ROWS}n{wide}k{DEPTH}.f32.{kinds} {{{names}}}, {left}, {right}, {signs}; }}"
+        f"wgmma.mma_async.sync.aligned.{shape}.{sums}.{kinds} {{{names}}}, {left}, {right}, {signs}; }}"
     )
     constraints = f"{outputs if form.first else tied},{'r,r,r,r' if form.held else 'l'},l"
     operands = [*([] if form.first else [given]), *(words if form.held else ["i64 %ad"]), "i64 %bd"]
@@ -236,9 +259,9 @@ def _instruction(form: WgmmaShape) -> str:
 }}"""
 
 
-def _ended(count: int) -> str:
-    kind, given, constraints, _ = _tied(count)
-    return f"""define internal {kind} @gpu.products.end.f{count}({given}) alwaysinline convergent {{
+def _ended(count: int, dtype: str) -> str:
+    kind, given, constraints, _ = _tied(count, dtype)
+    return f"""define internal {kind} @gpu.products.end.{_SUMS[dtype][1]}{count}({given}) alwaysinline convergent {{
   %new = call {kind} asm sideeffect "wgmma.wait_group.sync.aligned 0;", "{constraints}"({given}) convergent
   ret {kind} %new
 }}"""
@@ -255,7 +278,7 @@ WGMMA_PRELUDE = "\n".join(
     [
         *(_instruction(WgmmaShape(*key)) for key in WGMMA),
         *(_instruction(form) for form in HELD_FORMS),
-        *(_ended(count) for count in (16, 32, 64, 96, 128)),
+        *(_ended(count, dtype) for dtype in _SUMS for count in (16, 32, 64, 96, 128)),
         _plain("gpu.products.start", "wgmma.fence.sync.aligned"),
         _plain("gpu.products.commit", "wgmma.commit_group.sync.aligned"),
         *(_plain(f"gpu.products.wait.{n}", f"wgmma.wait_group.sync.aligned {n}") for n in range(1, IN_FLIGHT)),

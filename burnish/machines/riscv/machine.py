@@ -32,6 +32,8 @@ RISCV = Machine(
         {"futex": 98, "sched_yield": 124, "getcpu": 168, "sched_getaffinity": 123, "sched_setaffinity": 122},
         "llvm.riscv.pause()",
         features="+m,+a,+f,+d,+c,+zihintpause",
+        emulation="elf64lriscv",
+        elf_flags=0x5,  # RVC, and the double-float ABI
     ),
     import_path="burnish.machines.riscv.machine:RISCV",
 )

@@ -10,6 +10,7 @@ from burnish.machines.dialect import Dialect
 from burnish.machines.machine import Machine, System
 from burnish.machines.scopes import CPU_SCOPES
 from burnish.machines.x86.cores import CORE, CORES, MODELS
+from burnish.machines.x86.cpuid import cpu_check
 from burnish.machines.x86.dot import BYTE_DOT, DOT_BF16_F32, DOT_U8S8_I32, LANES
 from burnish.machines.x86.flags import FLAGS
 
@@ -46,7 +47,10 @@ X86 = Machine(
     system=System(
         {"futex": 202, "sched_yield": 24, "getcpu": 309, "sched_getaffinity": 204, "sched_setaffinity": 203},
         "llvm.x86.sse2.pause()",
+        emulation="elf_x86_64",
+        check=cpu_check,
     ),
     flush=_flush,
+    blocked=("float32", "uint8", "int8"),
     import_path="burnish.machines.x86.machine:X86",
 )

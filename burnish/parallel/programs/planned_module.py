@@ -13,6 +13,7 @@ import numpy as np
 
 from burnish.comm.local import TIMEOUT, WorkerThreads
 from burnish.comm.protocol import Comm
+from burnish.driver.kept_sizes import KeptSizes
 from burnish.driver.torch_module import TorchCall
 from burnish.graph.graph import Graph
 from burnish.graph.specialize import graph_at
@@ -31,8 +32,6 @@ from burnish.runtime.sized import bind, hints
 from burnish.runtime.state import ModuleStates
 from burnish.runtime.steps import TensorSpec
 from burnish.train.step import Train, noted_indices, noted_labels, training_graph
-
-KEPT = 8  # sizes whose programs are kept
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,20 +86,22 @@ class PlannedModule(CompiledBase):
         after = {state.output for state in whole.states.values()}
         self.inputs = tuple(_spec(whole, name) for name in whole.inputs if name not in whole.states)
         self.outputs = tuple(_spec(whole, name) for i, name in enumerate(whole.outputs) if i not in after)
-        self._model, self._target, self._settings, self._call = model, target, settings, call
+        self._model, self._target, self._call = model, target, call
         self._threads = threads
         self._arguments = Arguments(self.inputs, {})
         labels = [] if model.train is None else noted_labels(model.graph, model.train)
         noted = {"indices": noted_indices(model.graph), "labels": labels}
         self._integers = known_integers(noted, len(self.inputs))
         self._lock = threading.RLock()
-        self._known: dict[tuple[int, ...], list[RankStep]] = {}  # by values of the dimensions; the last was used last
-        self._dims = tuple(d.name for d in model.graph.dims)
+        self._known = KeptSizes(
+            model.graph.dims, lambda sizes: self._steps(model.executables(sizes, target, settings)), _close
+        )
         first = hints(model.graph.dims)
         made = model.executables(first, target, settings)  # before there are threads: it may be refused
         self._workers = WorkerThreads(model.devices, timeout)
         finalize(self, self._workers.dismiss)
-        self._ranks = self._known[self._key(first)] = self._steps(made)
+        self._ranks = self._steps(made)
+        self._known.put(first, self._ranks)
         types = {spec.name: (spec.shape, numpy_dtype(spec.dtype)) for spec in self._ranks[0].states}
         self.state = ModuleStates(types, self._read, self._write)
 
@@ -157,24 +158,13 @@ class PlannedModule(CompiledBase):
             for row in rows
         ]
 
-    def _key(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
-        return tuple(sizes[name] for name in self._dims)
-
     def _of(self, arrays: Sequence[np.ndarray]) -> list[RankStep]:
         """The programs for inputs of these sizes, compiled if they are new, with the states as they are now."""
-        sizes = bind(self.inputs, [array.shape for array in arrays])
-        key = self._key(sizes)
-        found = self._known.pop(key, None)
-        if found is None:
-            found = self._steps(self._model.executables(sizes, self._target, self._settings))
-        self._known[key] = found
+        found = self._known.at(bind(self.inputs, [array.shape for array in arrays]))
         if found is not self._ranks:
             before, ranks = self._ranks, found
             self._workers.run(lambda comm: ranks[comm.rank].take_states(before[comm.rank]))
             self._ranks = found
-            while len(self._known) > KEPT:
-                for step in self._known.pop(next(iter(self._known))):
-                    step.close()
         return found
 
     def _steps(self, made: Sequence[Executable]) -> list[RankStep]:
@@ -199,13 +189,19 @@ class PlannedModule(CompiledBase):
 
     def _release(self) -> None:
         self._workers.close()
-        for steps in self._known.values():
-            for step in steps:
-                step.close()
+        self._known.close()
 
     def _facts(self) -> list[str]:
         """Facts for ``repr``."""
-        return [f"{self._model.devices} devices", f"{len(self._known)} sizes compiled" if self._dims else ""]
+        return [
+            f"{self._model.devices} devices",
+            f"{len(self._known)} sizes compiled" if self._model.graph.dims else "",
+        ]
+
+
+def _close(steps: Sequence[RankStep]) -> None:
+    for step in steps:
+        step.close()
 
 
 def _spec(graph: Graph, name: str) -> TensorSpec:

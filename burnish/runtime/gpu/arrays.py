@@ -48,9 +48,10 @@ class GpuArray:
 
     def numpy(self) -> np.ndarray:
         """A copy in this machine's memory."""
-        self.gpu.enter()
-        found = np.empty(self.shape, self.dtype)
-        self.gpu.download(address_of(found), self.place, self.nbytes)
+        gpu, found = self.gpu.home, np.empty(self.shape, self.dtype)
+        with gpu.lock:
+            gpu.enter()
+            gpu.download(address_of(found), self.place, self.nbytes)
         return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:

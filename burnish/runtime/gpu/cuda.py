@@ -52,8 +52,10 @@ class CudaDevice:
 class CudaRunner:
     """CUDA runner: the steps of an executable on a GPU, its arena, parameters and state in the GPU's memory.
 
-    At the first call everything is loaded and the launches are captured as a graph; a call copies inputs and state
-    there, replays the graph, and copies outputs and state back. Operators in Python run on copies, between launches.
+    It has a stream of its own, so that calls of several runners do not wait for each other; its module's lock orders
+    those of one. At the first call everything is loaded and the launches are captured as a graph; a call copies inputs
+    and state there, replays the graph, and copies outputs and state back. Operators in Python run on copies, between
+    launches.
     """
 
     def __init__(self, instance: ExecutableInstance, kernels: Mapping[str, bytes]) -> None:
@@ -102,8 +104,7 @@ class CudaRunner:
         """The executable in the GPU's memory. Raises TargetError without a driver or GPU."""
         if self._loaded is None:
             try:
-                gpu = first_gpu()
-                gpu.enter()
+                gpu = first_gpu().with_stream()
             except TargetError as error:
                 where = self.executable.target
                 raise TargetError(

@@ -1,8 +1,11 @@
-"""CUDA driver API: the first GPU of this machine, its memory, a stream, kernels loaded and launched, and its clock."""
+"""CUDA driver API: the first GPU of this machine, its memory, streams, kernels loaded and launched, and its clock."""
 
 from __future__ import annotations
 
+import copy
 import ctypes
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import pairwise
@@ -11,15 +14,26 @@ from typing import Any
 from burnish.base.optional import require
 from burnish.codegen.gridcode import GridCode, LaunchCode
 from burnish.errors import BurnishError, TargetError
+from burnish.machines.nvptx.machine import NVPTX
 
-STREAM_CAPTURE_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+STREAM_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: not ordered with the default stream, which others use
+STREAM_CAPTURE_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: other threads may ask for anything meanwhile
+# Errors after which the context is dead: CUDA_ERROR_ILLEGAL_ADDRESS, …_LAUNCH_TIMEOUT, …_ASSERT, …_HARDWARE_STACK_ERROR
+# to …_LAUNCH_FAILED, ECC and NVLink errors.
+LOST = frozenset({214, 220, 700, 702, 710, *range(714, 720)})
 LEAST_BYTES = 256  # of an allocation: cuMemAlloc refuses zero bytes
 
 Functions = Sequence[tuple[LaunchCode, Any]]
 
 
 class Gpu:
-    """The first GPU and one stream on it; everything that is asked for happens in order."""
+    """The first GPU and one stream on it; everything that is asked for happens in order.
+
+    The stream is none that work of others waits for, and waits for none: what comes from another stream is waited for
+    by :meth:`follow`. One thread at a time uses it; :meth:`with_stream` makes another one for another user, whose
+    ``home`` is this one. Who uses that of ``home`` for a moment holds its ``lock``, and no other lock within it: the
+    driver itself takes calls of any thread.
+    """
 
     def __init__(self) -> None:
         """Raises MissingDependencyError without ``cuda-bindings``, TargetError without a driver or a GPU."""
@@ -29,9 +43,25 @@ class Gpu:
             self._device = self.ask("cuDeviceGet", 0)
             self._context = self.ask("cuDevicePrimaryCtxRetain", self._device)
             self.enter()
-            self.stream = self.ask("cuStreamCreate", 0)
+            self.stream = self.ask("cuStreamCreate", STREAM_NON_BLOCKING)
+            self.home, self.lock, self._streams = self, threading.Lock(), [self.stream]
         except BurnishError as error:
             raise TargetError(f"this machine has no NVIDIA GPU with a driver ({error})") from None
+
+    def with_stream(self) -> Gpu:
+        """The same GPU with a stream of its own, which ends with the object."""
+        twin = copy.copy(self)
+        twin.enter()
+        twin.stream = twin.ask("cuStreamCreate", STREAM_NON_BLOCKING)
+        weakref.finalize(twin, self._end_streams, streams := [twin.stream])
+        twin._streams = streams
+        return twin
+
+    def _end_streams(self, streams: Sequence[Any]) -> None:
+        """Ends streams, once what was asked of them is done."""
+        self.enter()
+        for stream in streams:
+            self.driver.cuStreamDestroy(stream)
 
     def enter(self) -> None:
         """Makes calls of this thread be about this GPU."""
@@ -44,9 +74,15 @@ class Gpu:
         except (RuntimeError, OSError) as error:  # no library of a driver
             raise TargetError(f"{name}: {error}") from error
         if int(code) != 0:
-            _, text = self.driver.cuGetErrorString(code)
-            raise TargetError(f"{name}: {text.decode() if isinstance(text, bytes) else code}")
+            raise TargetError(f"{name}: {self._text(code)}")
         return results[0] if len(results) == 1 else tuple(results)
+
+    def _text(self, code: Any) -> str:
+        """What the driver says of an error; also that nothing of this process runs on the GPU any more, if so."""
+        _, text = self.driver.cuGetErrorString(code)
+        said = text.decode() if isinstance(text, bytes) else str(code)
+        lost = "; the GPU is lost to this process: start another one" if int(code) in LOST else ""
+        return f"{said}{lost}"
 
     def attribute(self, name: str) -> int:
         """A number that the driver knows of the GPU: ``name`` behind ``CU_DEVICE_ATTRIBUTE_``."""
@@ -92,21 +128,37 @@ class Gpu:
     def captured(self, ask: Callable[[], object]) -> Any:
         """Stream capture: the work that ``ask`` submits as a graph, which :meth:`replay` executes.
 
-        A capture ends also where ``ask`` fails: else all that is asked of the stream after would fail, too.
+        A capture ends also where ``ask`` fails: else all that is asked of the stream after would fail, too. Where it
+        has become invalid, it is given up with its stream.
         """
         self.ask("cuStreamBeginCapture", self.stream, self.driver.CUstreamCaptureMode(STREAM_CAPTURE_THREAD))
         try:
             ask()
         except BaseException:
-            code, *graphs = self.driver.cuStreamEndCapture(self.stream)  # it fails itself where the capture is invalid
-            if int(code) == 0 and graphs[0] is not None:
-                self.driver.cuGraphDestroy(graphs[0])
+            self._end_capture()
             raise
-        graph = self.ask("cuStreamEndCapture", self.stream)
+        code, *graphs = self.driver.cuStreamEndCapture(self.stream)
+        if int(code) != 0:
+            self._new_stream()
+            raise TargetError(f"cuStreamEndCapture: {self._text(code)}")
+        graph = graphs[0]
         try:
             return self.ask("cuGraphInstantiate", graph, 0)
         finally:
             self.ask("cuGraphDestroy", graph)
+
+    def _end_capture(self) -> None:
+        """Ends a capture that failed; it fails itself where the capture is invalid."""
+        code, *graphs = self.driver.cuStreamEndCapture(self.stream)
+        if int(code) != 0:
+            self._new_stream()
+        elif graphs[0] is not None:
+            self.driver.cuGraphDestroy(graphs[0])
+
+    def _new_stream(self) -> None:
+        """Takes another stream in the place of one whose capture was broken."""
+        self.stream = self.ask("cuStreamCreate", STREAM_NON_BLOCKING)
+        self._streams.append(self.stream)
 
     def replay(self, graph: Any) -> None:
         """Asks for all of a graph."""
@@ -117,10 +169,12 @@ class Gpu:
         return int(self.ask("cuMemAlloc", max(nbytes, LEAST_BYTES)))
 
     def free(self, *places: int) -> None:
-        """Gives memory back; from any thread."""
+        """Gives memory back; from any thread. Of a GPU that is lost there is nothing to give back."""
         self.enter()
         for place in places:
-            self.ask("cuMemFree", place)
+            code, *_ = self.driver.cuMemFree(place)
+            if int(code) not in (0, *LOST):
+                raise TargetError(f"cuMemFree: {self._text(code)}")
 
     def upload(self, place: int, source: int, nbytes: int) -> None:
         """Copies from this machine's memory to the GPU's."""
@@ -166,6 +220,31 @@ class Gpu:
         for event in events:
             self.ask("cuEventDestroy", event)
         return found
+
+
+def gpu_target() -> str:
+    """Name of the target that suits the GPU of this machine best: of its own architecture, else of an older one, whose
+    PTX it runs. Raises TargetError without a GPU, and for one older than all that are known.
+    """
+    gpu = first_gpu()
+    gpu.enter()
+    major, minor = gpu.capability()
+    known = [name for name in known_names() if _capability(name) <= (major, minor)]
+    fits = [name for name in known if not name.endswith("a") or _capability(name) == (major, minor)]
+    if not fits:
+        names = ", ".join(known_names())
+        raise TargetError(f"the GPU of this machine has compute capability {major}.{minor}; allowed: {names} and newer")
+    return max(fits, key=lambda name: (_capability(name), name))
+
+
+def _capability(name: str) -> tuple[int, int]:
+    """Of a target's name, such as cuda:sm_90a."""
+    return divmod(int(name.rpartition("_")[2].rstrip("a")), 10)
+
+
+def known_names() -> list[str]:
+    """The targets of this kind, by name."""
+    return [model.name for model in NVPTX.models]
 
 
 @cache

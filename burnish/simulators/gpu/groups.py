@@ -23,7 +23,7 @@ from burnish.simulators.gpu.warp import numbers
 GROUP = 128
 ROWS, DEPTH, PANEL, ROW_BYTES = 64, 16, 64, 128
 PENDING = 0x7FC00000  # a quiet NaN, in whose low bits is the number of a product
-_NAME = re.compile(r"gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?(\.held)?(?:\.first)?$|gpu\.products\.end\.f(\d+)$")
+_NAME = re.compile(r"gpu\.wgmma\.(\w+)\.n(\d+)(\.columns)?(\.held)?(?:\.first)?$|gpu\.products\.end\.[fr](\d+)$")
 _LANES = np.arange(GROUP)
 _ROW, _COLUMN = 16 * (_LANES >> 5) + (_LANES >> 2 & 7), 2 * (_LANES & 3)
 
@@ -55,7 +55,7 @@ class PendingProduct:
     held: bool
     right: np.ndarray  # [wide, 2], or by columns [16, wide / 8]
     columns: bool
-    sums: np.ndarray  # [64, wide], or the number of the product that makes them, in NaN
+    sums: np.ndarray  # [64, wide], or the number of the product that makes them, in NaN; integers by their bits
     group: int | None = None
     period: int = -1  # its number among those of the block
 
@@ -117,7 +117,7 @@ class GroupOfWarps:
             if first.group is None or first.group >= self.groups - but:
                 return
             self.unfinished.pop(0)
-            self.made[len(self.made) - len(self.unfinished) - 1] = self._sums(first.sums) + _computed(first)
+            self.made[len(self.made) - len(self.unfinished) - 1] = _added(self._sums(first.sums), _computed(first))
             self.ended(first)
 
     def _sums(self, found: np.ndarray) -> np.ndarray:
@@ -155,7 +155,14 @@ def _read(places: np.ndarray) -> np.ndarray:
 def _computed(product: PendingProduct) -> np.ndarray:
     left = product.left if product.held else _read(product.left)
     a, b = numbers(product.name, left), numbers(product.name, _read(product.right))
-    return (a @ (b if product.columns else b.T)).astype(np.float32)
+    found: np.ndarray = a @ (b if product.columns else b.T)
+    return found if found.dtype == np.int32 else found.astype(np.float32)
+
+
+def _added(sums: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """Sums of the products' type; those of integers as the floats with the same bits."""
+    added: np.ndarray = (sums.view(products.dtype) + products).view(np.float32)
+    return added
 
 
 def _places(wide: int) -> tuple[np.ndarray, np.ndarray]:

@@ -19,7 +19,9 @@ MULTIPLY = ("gpu.mma.f16", "gpu.mma.bf16", "gpu.mma.tf32", "gpu.mma.s8")
 SHUFFLE = "gpu.shuffle"
 OF_WARPS = (*MATRICES, *MULTIPLY, SHUFFLE)
 COPIES = (4, 8, 16)
-_GROUPED = re.compile(r"@(gpu\.wgmma\.(\w+)\.n(\d+)(?:\.columns)?(\.held)?(?:\.first)?|gpu\.products\.end\.f(\d+))\(")
+_GROUPED = re.compile(
+    r"@(gpu\.wgmma\.(\w+)\.n(\d+)(?:\.columns)?(\.held)?(?:\.first)?|gpu\.products\.end\.[fr](\d+))\("
+)
 _QUEUED = re.compile(r"@(gpu\.(?:copies|products)\.(?!end)[\w.]+)\(")
 INDICES = tuple(f"gpu.{what}.{axis}" for what in ("block", "thread") for axis in "xyz")
 READ, WRITTEN = "what a tensor core reads", "what a tensor core has read"
@@ -286,15 +288,16 @@ def _together(operation: int, m: re.Match[str]) -> str:
     operands = [("i32", f"w{i}") for i in range(4)] if m[4] else [("ptr", "a")]
     operands = [*operands, ("ptr", "b")] if m[2] else []
     count = int(m[3]) // 2 if m[2] else int(m[5])
-    kind = "{" + ", ".join(["float"] * count) + "}"
+    sum_ = "i32" if m[2] == "s8" or ".end.r" in m[1] else "float"
+    kind = "{" + ", ".join([sum_] * count) + "}"
     lines, at = [], 0
     for element, name in operands:
         lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store {element} %{name}, ptr %s{at}"]
         at += 8 if element == "ptr" else 4
     for i in range(count):
-        lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store float %c{i}, ptr %s{at}"]
+        lines += [f"  %s{at} = getelementptr i8, ptr %in, i64 {at}", f"  store {sum_} %c{i}, ptr %s{at}"]
         at += 4
-    given = ", ".join([*(f"{element} %{name}" for element, name in operands), *(f"float %c{i}" for i in range(count))])
+    given = ", ".join([*(f"{element} %{name}" for element, name in operands), *(f"{sum_} %c{i}" for i in range(count))])
     return "\n".join(
         [
             f"define internal {kind} @{m[1]}({given}) noinline {{",

@@ -1,0 +1,268 @@
+"""Evidence: each experiment of the papers, what stands here for it, and whether the papers' claim held.
+
+`python -m benchmarks list` prints it, `python -m benchmarks index` writes it to `benchmarks/results/INDEX.md`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+STATUSES = {
+    "reproduced": "the same quantities on the paper's workloads or a stated scale-down, and its claim held",
+    "differs": "the same, and its claim does not hold here; how and why is said",
+    "in part": "some of its quantities, workloads or contenders are missing; which is said",
+    "elsewhere": "needs a machine that is not at hand; what is simulated meanwhile is said",
+    "not yet": "nothing stands for it",
+}
+PAPERS = {
+    "tvm": "TVM (Chen's thesis, chapter 4)",
+    "autotvm": "AutoTVM (Chen's thesis, chapter 5; NeurIPS 2018)",
+    "adatune": "AdaTune (NeurIPS 2020)",
+    "taso": "TASO (Jia's thesis, chapter 2)",
+    "xgboost": "XGBoost (Chen's thesis, chapter 2)",
+    "mxnet": "MXNet's memory planner (Chen's thesis, chapter 3)",
+    "flexflow": "FlexFlow (Jia's thesis, chapter 3)",
+    "roc": "ROC (Jia's thesis, chapter 4)",
+}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """An experiment of a paper: ``figure`` and ``what`` it shows, its ``status`` of ``STATUSES``, what was ``found``,
+    the ``program`` that measures it ("" for none), and stored ``results``, files of this folder.
+    """
+
+    paper: str
+    figure: str
+    what: str
+    status: str
+    found: str
+    program: str = ""
+    results: tuple[str, ...] = ()
+
+
+def _of(paper: str, *rows: tuple[str, str, str, str, str, str]) -> Iterator[Experiment]:
+    for figure, what, status, found, program, results in rows:
+        yield Experiment(paper, figure, what, status, found, program, tuple(results.split()))
+
+
+EXPERIMENTS: Sequence[Experiment] = (
+    *_of(
+        "tvm",
+        ("Table 4.2", "layers C1–C12, D1–D9", "reproduced",
+         "the workloads of all rows below", "kernels",
+         "kernels-xeon-amx-2cores.json kernels-epyc-avx512-2cores.json kernels-cascadelake-2cores.json"),
+        ("Fig 4.4", "fused beside unfused operators, 1.2–2×", "in part",
+         "conv+bn+relu 1.57, depthwise 4.35; recurrent cells 1.00–1.01: they gain nothing on a CPU; not "
+         "stored", "fusion", ""),
+        ("Fig 4.7", "cooperative fetching on a GPU", "in part",
+         "16 times fewer loads, counted; no time with and without", "gpu_counts", "gpu-products-h200.json"),
+        ("Fig 4.10", "latency hiding on an accelerator", "reproduced",
+         "peak use 82 to 96 %, all cycles 69 to 88 % (paper 70 to 88), every layer faster; in the "
+         "simulator", "vdla", "vdla.json"),
+        ("Fig 4.12", "networks on a server GPU, 1.6–3.8×", "in part",
+         "H100: ResNet-18 2.77, MobileNet-v2 2.45, DQN 2.25, DCGAN 1.62 of strict float32, LSTM 0.85; with "
+         "TF32 ResNet-18 0.64", "gpu", "gpu-h100.json gpu-h200.json"),
+        ("Fig 4.13", "single operators on a server GPU", "in part",
+         "C1–C12 2.47 (batch 64: 1.48); D1–D9 on CPUs only, no row of Winograd's own", "gpu", "gpu-h100.json"),
+        ("Fig 4.14", "networks on an ARM Cortex-A53", "elsewhere",
+         "an ARM board; instructions are counted in an emulator", "emulated", ""),
+        ("Fig 4.15", "single operators on an ARM Cortex-A53", "elsewhere",
+         "an ARM board; instructions are counted in an emulator", "emulated", ""),
+        ("Fig 4.16", "ultra-low precision on ARM", "elsewhere",
+         "an ARM board", "", ""),
+        ("Fig 4.17", "networks on a Mali GPU", "elsewhere",
+         "a Mali GPU, and a back end for OpenCL, which is not here", "", ""),
+        ("Fig 4.19", "ResNet-18 with an accelerator, 40×", "in part",
+         "56× against a modelled Cortex-A9 at 60 % of its peak, 34× at all of it; in the simulator", "vdla",
+         "vdla.json"),
+    ),
+    *_of(
+        "autotvm",
+        ("Fig 5.4", "cost models beside GA and random", "in part",
+         "4 of 12 layers: 1.05 to 1.34 times random's best, not 2; no ×2 baselines", "study",
+         "study-xeon-amx-2cores.json study-epyc-avx512-2cores.json"),
+        ("Fig 5.5", "rank beside regression loss", "in part",
+         "C9, trees alone", "study", "study-xeon-amx-2cores.json"),
+        ("Fig 5.6", "diversity of a batch", "in part",
+         "C9 alone", "study", "study-xeon-amx-2cores.json"),
+        ("Fig 5.7", "mean, EI, UCB", "in part",
+         "an older tuner's rows", "study", "study-xeon-amx-2cores.json"),
+        ("Fig 5.8", "transfer", "in part",
+         "trials saved: C7 17×, C8 44×; C9 0.85×: harms", "ablation",
+         "transfer-xeon-amx-2cores.json ablation-xeon-amx-2cores.json"),
+        ("Fig 5.9 a, b", "representations within a domain", "in part",
+         "C9 has another order than the paper", "ablation", "transfer-xeon-amx-2cores.json"),
+        ("Fig 5.9 c", "convolutions to products", "differs",
+         "each representation harms, 0.54 to 0.73×: the spaces share too little", "ablation",
+         "transfer-xeon-amx-2cores.json"),
+        ("Fig 5.9 d", "between devices", "not yet",
+         "records of four kinds of CPU exist", "", ""),
+        ("Fig 5.10", "operators beside a library", "in part",
+         "CPUs; no curve over wall-clock on GPUs", "tune", "tune-layers-cascadelake-2cores.json"),
+        ("Fig 11", "networks, tuned", "in part",
+         "CPUs and an H100: ResNet-18 1.43, MobileNet-v2 1.15 of untuned; no ARM, no Mali", "tune",
+         "tune-models-xeon-amx-2cores.json tune-models-epyc-avx512-2cores.json tune-models-epyc-"
+         "avx2-2cores.json tune-models-cascadelake-2cores.json gpu-tune-h100.json"),
+    ),
+    *_of(
+        "adatune",
+        ("Fig 2", "time of a tuning session by part", "not yet",
+         "work", "", ""),
+        ("Fig 3", "variance of measurements", "not yet",
+         "work", "", ""),
+        ("Fig 4", "share of measuring over time", "not yet",
+         "work", "", ""),
+        ("Fig 6 a", "optimization time and quality on a CPU", "in part",
+         "no curves with intervals", "adatune", "adatune-xeon-amx-2cores.json adatune-epyc-avx2-2cores.json"),
+        ("Fig 6 b", "the same on a GPU", "elsewhere",
+         "a GPU", "", ""),
+        ("Fig 6 c", "the same on a GPU", "elsewhere",
+         "a GPU", "", ""),
+        ("Fig 6 d", "the same for another network", "not yet",
+         "work", "", ""),
+        ("Fig 7", "networks, speed of tuning", "not yet",
+         "many hours", "", ""),
+        ("Fig 8", "networks, latency", "not yet",
+         "many hours", "", ""),
+        ("Fig 9", "time of measuring by the adaptive evaluator", "reproduced",
+         "69 to 28 % of the session", "adatune", "adatune-xeon-amx-2cores.json"),
+        ("Fig 10", "sensitivity to its thresholds", "not yet",
+         "work", "", ""),
+        ("Fig 11", "contributions of the parts", "in part",
+         "EPYC 3.7 and 3.3×; Xeon 1.25 and 0.84×, unexplained", "adatune",
+         "adatune-xeon-amx-2cores.json adatune-epyc-avx2-2cores.json"),
+    ),
+    *_of(
+        "taso",
+        ("Table 2.3", "generated and pruned substitutions", "reproduced",
+         "133 rules from 234 axioms, proved", "rewrite", "rewrite-xeon-amx-2cores.json"),
+        ("Fig 2.7", "networks beside other optimizers", "in part",
+         "ResNeXt-50 1.00 (thesis 2.8); rewritten graphs were not run by onnxruntime or OpenVINO", "rewrite",
+         "rewrite-xeon-amx-2cores.json rewrite-cascadelake-2cores.json"),
+        ("Fig 2.8", "substitutions in NasNet", "in part",
+         "the sequences are found; no picture", "rewrite", "rewrite-xeon-amx-2cores.json"),
+        ("Fig 2.9", "ResNeXt's branches regrouped", "not yet",
+         "nothing is found from a grouped convolution", "", ""),
+        ("Fig 2.10", "substitutions used by network", "in part",
+         "lists, no table", "rewrite", "rewrite-xeon-amx-2cores.json"),
+        ("Fig 2.11", "joint optimization of graph and layout", "not yet",
+         "layouts follow the search", "", ""),
+        ("Fig 2.12", "sizes of generated graphs", "not yet",
+         "work", "", ""),
+        ("§2.9.6", "time of verification", "reproduced",
+         "seconds", "rewrite", "rewrite-xeon-amx-2cores.json"),
+    ),
+    *_of(
+        "xgboost",
+        ("Fig 2.3", "sketch and exact, by ε", "not yet",
+         "work", "", ""),
+        ("Fig 2.5", "sparsity-aware beside a basic algorithm, 50×", "reproduced",
+         "59×", "boost", "boost-xeon-amx-2cores.json"),
+        ("Fig 2.7", "cache-aware prefetching", "reproduced",
+         "on data that outgrow the cache, as in the paper", "boost", "boost-xeon-amx-2cores.json"),
+        ("Fig 2.9", "block sizes", "in part",
+         "on a kernel of the benchmark", "boost", "boost-xeon-amx-2cores.json"),
+        ("Table 2.2", "data sets", "in part",
+         "synthetic ones of the same shapes", "boost", "boost-xeon-amx-2cores.json"),
+        ("Table 2.3", "Higgs, exact", "in part",
+         "no column sampling at 0.5, no scikit-learn, no R; no AUC", "boost",
+         "boost-xeon-amx-2cores.json boost-cascadelake-2cores.json"),
+        ("Table 2.4, Fig 2.10", "ranking", "in part",
+         "hist beside hist, no curve", "boost", "boost-xeon-amx-2cores.json"),
+        ("Fig 2.11", "out of core: compression and shards", "differs",
+         "compression takes 3.2 times the time of none on a fast disk", "boost", "boost-xeon-amx-2cores.json"),
+        ("§2.5", "within a budget of memory", "in part",
+         "hist alone", "boost", "boost-xeon-amx-2cores.json"),
+        ("Fig 2.12", "beside Spark and H2O", "elsewhere",
+         "a cluster", "", ""),
+        ("Fig 2.13", "scaling over machines", "elsewhere",
+         "a cluster; workers of one machine give the same trees", "boost", "boost-xeon-amx-2cores.json"),
+    ),
+    *_of(
+        "mxnet",
+        ("Fig 3.7", "LSTM: memory over its length", "differs",
+         "the planner's 14× is for operators written out by hand; Burnish's own step of 4 layers gains "
+         "1.2×, since weight gradients are one product over all steps", "memory", "memory-epyc-avx512-2cores.json"),
+        ("Fig 3.8", "ResNet: memory over its depth", "reproduced",
+         "2.1 to 2.2× by sharing, slope 0.53 of recomputation, 1001 layers in 3.6 GB (paper below 7)", "memory",
+         "memory-epyc-avx512-2cores.json"),
+        ("Fig 3.9", "time of recomputation", "in part",
+         "+9 and +15 % at 1/8 and 1/12 of a deep net; no curve", "memory", "memory-epyc-avx512-2cores.json"),
+    ),
+    *_of(
+        "flexflow",
+        ("Table 3.3", "accuracies", "not yet",
+         "many hours", "", ""),
+        ("Table 3.4", "simulators and search time", "reproduced",
+         "sizes 4 and 64 of five, extrapolated proposals", "parallel_simulators",
+         "parallel-simulators-epyc-avx512-2cores.json"),
+        ("Table 3.5", "restricted search spaces", "in part",
+         "the spaces exist, no table", "parallel_quality", ""),
+        ("Fig 3.6", "throughput of six networks", "in part",
+         "simulated: 1.0 to 2.25× (thesis 1.0 to 3.3); 4 of 18 rows stored", "parallel_quality",
+         "parallel-quality-epyc-avx512-2cores.json"),
+        ("Fig 3.7", "NMT on 64 K80", "differs",
+         "simulated: 2.25× after the step, 1.41 overlapped; bytes 1.8× fewer (thesis 2 to 5.5)", "parallel_quality",
+         ""),
+        ("Fig 3.8", "training curve of Inception", "not yet",
+         "many hours", "", ""),
+        ("Fig 3.9", "beside REINFORCE's placement", "differs",
+         "Inception 2.9×, NMT 1.3 (thesis 3.4 to 3.8); not stored", "parallel_quality", ""),
+        ("Fig 3.11", "DLRM, Uno", "in part",
+         "DLRM 4.7 to 43× (thesis 10), Uno 2.6 (7.8, unexplained); not stored", "parallel_quality", ""),
+        ("Fig 3.12", "accuracy of simulated times", "in part",
+         "executed on two ranks of a CPU: 35 of 40 within 15 %; small steps are further off", "parallel_execution",
+         "parallel-execution-epyc-avx512-2cores.json"),
+        ("Fig 3.13", "full beside delta simulation over time", "not yet",
+         "work", "parallel_simulators", ""),
+        ("Fig 3.14, 3.15", "pictures of strategies", "not yet",
+         "work", "", ""),
+        ("§3.7.5", "beside the optimum", "in part",
+         "LeNet equal; RNNLM's walk 4.9 % off after 40 s, branch and bound proves the optimum in 0.9 s", "parallel",
+         ""),
+        ("§3.7.6", "case studies", "not yet",
+         "work", "", ""),
+    ),
+    *_of(
+        "roc",
+        ("Table 4.4", "graphs", "reproduced",
+         "generators of the four sizes, synthetic", "graph_learning", "partition-epyc-avx512-2cores.json"),
+        ("Fig 4.4", "one device beside other systems", "in part",
+         "a tenth of Reddit: 1.7 to 7.1× DGL's time; no Pubmed, PPI, CommNet", "gnn", "gnn-epyc-avx512-2cores.json"),
+        ("Fig 4.5", "many devices beside NeuGraph", "elsewhere",
+         "several GPUs; workers of one machine agree", "partition", "partition-epyc-avx512-2cores.json"),
+        ("Fig 4.6", "whole graph beside samples", "in part",
+         "0.80 beside 0.75, 6,000 synthetic vertices; not stored", "graph_learning", ""),
+        ("Fig 4.7", "accuracy over depth", "in part",
+         "0.63 to 0.77, 2,000 synthetic vertices; not stored", "graph_learning", ""),
+        ("Fig 4.8", "learned partitions", "reproduced",
+         "1.3 to 2.4× over equal vertices (paper 1.4)", "partition", "partition-epyc-avx512-2cores.json"),
+        ("Fig 4.9", "unseen graphs", "reproduced",
+         "0.99× on 4, 1.22× on 8 (paper 1.2)", "partition", "partition-epyc-avx512-2cores.json"),
+        ("Fig 4.10", "bytes between memories", "reproduced",
+         "1.8× LRU's, 2.1× streaming's (paper 1.4 to 5)", "two_memories", "two-memories-epyc-avx512-2cores.json"),
+    ),
+)  # fmt: skip
+
+
+def index() -> str:
+    """Markdown of all experiments, paper by paper."""
+    counts = {status: sum(e.status == status for e in EXPERIMENTS) for status in STATUSES}
+    lines = [
+        "# The papers' experiments", "",
+        "Written by `python -m benchmarks index` from `benchmarks/evidence.py`. Of "
+        f"{len(EXPERIMENTS)}: " + ", ".join(f"{n} {status}" for status, n in counts.items()) + ".", "",
+        *(f"- *{status}*: {meaning}." for status, meaning in STATUSES.items()),
+    ]  # fmt: skip
+    for paper, title in PAPERS.items():
+        lines += ["", f"## {title}", "", "| | what | status | found | program | stored |", "|---|---|---|---|---|---|"]
+        for e in EXPERIMENTS:
+            if e.paper == paper:
+                files = ", ".join(f"[{name.removesuffix('.json')}]({name})" for name in e.results)
+                program = f"`{e.program}`" if e.program else ""
+                lines.append(f"| {e.figure} | {e.what} | {e.status} | {e.found} | {program} | {files} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,123 @@
+"""Bundles of groups: maps that do not wait for each other as one group, on devices where every launch has a price.
+
+What a step of training does with each parameter (its conversion to half precision, the update of it and of what the
+optimizer remembers), and with short vectors, is many small kernels. Here each is put off until something needs it, and
+all that could be computed then go along: one launch, whose blocks are divided among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from burnish.graph.fuse import Group
+from burnish.graph.graph import Graph
+from burnish.loops.sizes import is_size
+from burnish.ops import is_opaque
+
+SHORT = 1 << 16  # bytes of tensors that may as well be there earlier, or later
+MOST_TENSORS = 384  # of a bundle: their addresses are parameters of a launch, which are 4 KiB in all
+
+
+def bundle_groups(graph: Graph, groups: Sequence[Group], is_map: Callable[[Group], bool]) -> list[Group]:
+    """The groups in topological order, with maps that are put off together as one. ``is_map``: whether a group is a
+    kernel of its own that computes each element of one tensor by itself.
+    """
+    return _Bundles(graph, groups, is_map).run()
+
+
+class _Bundles:
+    """Groups under arrangement: those put off, and those that have their place."""
+
+    def __init__(self, graph: Graph, groups: Sequence[Group], is_map: Callable[[Group], bool]) -> None:
+        self.graph, self.groups = graph, groups
+        self.after = {graph.outputs[state.output]: name for name, state in graph.states.items()}
+        self.place = {node.outputs: number for number, node in enumerate(graph.nodes)}
+        self.read = {name for group in groups for name in group.inputs}
+        self.readers: dict[str, int] = {}  # groups without a place yet that read a state
+        for group in groups:
+            for name in {*group.inputs} & graph.states.keys():
+                self.readers[name] = self.readers.get(name, 0) + 1
+        self.movable = self._movable([group for group in groups if is_map(group) and _is_plain(graph, group)])
+        self.held = {g.outputs[0]: g for g in groups if id(g) in self.movable}  # by what they compute; without a place
+        self.known = {*graph.inputs, *graph.constants}  # what has been computed, or is given
+        self.result: list[Group] = []
+
+    def _movable(self, maps: Sequence[Group]) -> set[int]:
+        """The maps that may be put off and go along with others, without much memory that is held for longer."""
+        graph, found = self.graph, set[int]()
+        users: dict[str, list[Group]] = {}
+        for group in self.groups:
+            for name in group.inputs:
+                users.setdefault(name, []).append(group)
+        given = {*graph.inputs, *graph.constants}
+        for group in reversed(maps):
+            (name,) = group.outputs
+            late = all(id(user) in found for user in users.get(name, ()))
+            last = late and (name in self.after or (name in users and name not in graph.outputs))
+            own = {name, self.after.get(name, name)}  # a state is written where it is
+            short = all(
+                graph.types[n].nbytes <= SHORT for n in {*group.inputs, name} - (own if len(own) > 1 else set())
+            )
+            if last or short or given.issuperset(group.inputs):
+                found.add(id(group))
+        return found
+
+    def run(self) -> list[Group]:
+        last = list[Group]()  # they overwrite states, whose values before something that is put off may read
+        for group in self.groups:
+            if id(group) in self.movable:
+                continue
+            while not self.held.keys().isdisjoint(group.inputs):
+                self._release()
+            if group.outputs[0] in self.after and group.outputs[0] not in self.read:
+                last.append(group)
+            else:
+                self._put(group)
+        while self.held:
+            self._release()
+        return [*self.result, *last]
+
+    def _put(self, group: Group) -> None:
+        for name in {*group.inputs} & self.readers.keys():
+            self.readers[name] -= 1
+        self.known.update(group.outputs)
+        self.result.append(group)
+
+    def _release(self) -> None:
+        """Places what is ready of what was put off, as one group or, of too many tensors, some."""
+        ready = [g for g in self.held.values() if self.known.issuperset(g.inputs)]
+        free = [g for g in ready if self._is_free(g)] or ready[:1]
+        while free:
+            taken, names = list[Group](), set[str]()
+            for group in [*free]:
+                own = {*group.inputs, *group.outputs}
+                if taken and len(names | own) > MOST_TENSORS:
+                    break
+                taken.append(group)
+                names |= own
+                free.remove(group)
+            for group in taken:
+                del self.held[group.outputs[0]]
+            self._put(self._together(taken))
+
+    def _is_free(self, group: Group) -> bool:
+        """Whether nothing that has no place yet reads the state that a group overwrites, but itself."""
+        state = self.after.get(group.outputs[0])
+        return state is None or self.readers.get(state, 0) <= (state in group.inputs)
+
+    def _together(self, groups: Sequence[Group]) -> Group:
+        if len(groups) == 1:
+            return groups[0]
+        nodes = sorted((node for group in groups for node in group.nodes), key=lambda node: self.place[node.outputs])
+        inputs = dict.fromkeys(name for group in groups for name in group.inputs)
+        return Group(tuple(nodes), tuple(inputs), tuple(group.outputs[0] for group in groups))
+
+
+def _is_plain(graph: Graph, group: Group) -> bool:
+    """Whether a group has one result, of a known number of elements, more than none, and no heart of another kind."""
+    if group.anchor is not None or group.alias or len(group.outputs) != 1 or not group.nodes:
+        return False
+    shapes = [graph.types[name].shape for name in (*group.inputs, *group.outputs)]
+    return not any(is_size(d) or d == 0 for shape in shapes for d in shape) and not any(
+        is_opaque(node.op) for node in group.nodes
+    )

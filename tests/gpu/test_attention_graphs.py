@@ -1,0 +1,99 @@
+"""Attention of PyTorch on GPUs: one launch, which reads no mask, computes no hidden block, copies no heads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import burnish as bn
+from burnish.driver.compilation import compile_kernels
+from burnish.kernels.gpu.attention_form import attention
+from burnish.kernels.task import KernelTask
+from burnish.machines.target import target
+from burnish.pipeline.kernel import outline
+from burnish.simulators.gpu.emulator import emulated
+from tests.gpu.attentions import attended
+from tests.gpu.cases import check
+
+torch = pytest.importorskip("torch")
+attend = torch.nn.functional.scaled_dot_product_attention
+H100 = target("cuda:sm_90a")
+
+
+def window(q: Any, k: Any, v: Any) -> Any:
+    """A sliding window of 32 keys."""
+    row, column = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
+    return attend(q, k, v, attn_mask=(column <= row) & (column > row - 32))
+
+
+def across(q: Any, k: Any, v: Any) -> Any:
+    """Keys that are stored with the tokens next to each other."""
+    return torch.softmax(q @ k.transpose(-1, -2).contiguous() / 8, -1) @ v
+
+
+FORMS: dict[str, tuple[Callable[..., Any], tuple[int, int, int], str]] = {
+    "causal": (lambda q, k, v: attend(q, k, v, is_causal=True), (4, 4, 96), "tensor_attention"),
+    "window": (window, (4, 4, 96), "tensor_attention"),
+    "grouped": (lambda q, k, v: attend(q, k, v, enable_gqa=True), (4, 2, 96), "tensor_attention"),
+    "across": (across, (4, 4, 96), "tensor_attention"),
+    "decoded": (lambda q, k, v: attend(q[:, :, :1], k, v, enable_gqa=True), (4, 2, 96), "attention"),
+}
+
+
+class Called(torch.nn.Module):  # type: ignore[misc, name-defined]
+    """A function as a network."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, q: Any, k: Any, v: Any) -> Any:
+        return self.function(q, k, v)
+
+
+def operands(name: str, dtype: Any, width: int = 32) -> tuple[Any, ...]:
+    """Queries, keys and values of a form."""
+    torch.manual_seed(0)
+    heads, shared, tokens = FORMS[name][1]
+    return tuple(torch.randn(1, h, tokens, width, dtype=dtype) for h in (heads, shared, shared))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_attention_is_one_kernel_of_its_operands(name: str) -> None:
+    from burnish.frontend.torch.export import import_torch
+
+    found: list[tuple[KernelTask, str]] = []
+
+    def made(task: KernelTask, machine: Any, store: Any, recipe: Any = None) -> Any:
+        kernel = outline(task, machine, None, recipe)
+        found.append((task, kernel.template))
+        return kernel
+
+    graph = import_torch(Called(FORMS[name][0]), operands(name, torch.float16, 64)).graph
+    compile_kernels(graph, H100, make=made)
+    attentions = [(task, template) for task, template in found if "attention" in template]
+    assert len(attentions) == 1 and len(found) == 1
+    task, template = attentions[0]
+    assert template == FORMS[name][2] and len(task.inputs) == 3  # queries, keys, values
+    form = attention(task)
+    assert form is not None and form.sizes[:2] == ((2, 2) if name == "decoded" else (4, 96))  # heads that share keys
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_attention_of_pytorch_is_right(name: str) -> None:
+    given = operands(name, torch.float16)
+    module = bn.compile(Called(FORMS[name][0]), given, target=emulated(target("cuda:sm_80")))
+    wanted = FORMS[name][0](*(t.double() for t in given)).numpy()
+    np.testing.assert_allclose(np.asarray(module(*given), np.float64), wanted, atol=4e-3 * np.abs(wanted).max())
+
+
+def test_hidden_blocks_of_float32_are_not_loaded() -> None:
+    seen, whole = (
+        check(attended(64, 64, 8, heads=1, causal=causal, warps=2, rows_=4, splits=1)).global_load_bytes
+        for causal in (True, False)
+    )
+    queries, block = 4 * 64 * 8, 2 * 4 * 32 * 8  # bytes; a block of 32 keys and values
+    assert whole == queries + 8 * 2 * block and seen == queries + (4 * 1 + 4 * 2) * block

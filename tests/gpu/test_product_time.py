@@ -1,0 +1,120 @@
+"""Predicted times of products on GPUs: beside those that were measured, and what they choose."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from burnish.kernels.gpu.forms import product
+from burnish.kernels.gpu.product import thread_blocks
+from burnish.kernels.gpu.product_time import ProductSize, TileBlock, seconds
+from burnish.kernels.gpu.tensor_product import tensor_blocks
+from burnish.kernels.gpu.warpgroup_product import warpgroup_blocks
+from burnish.kernels.task import KernelTask
+from burnish.kernels.template import TemplateMatch
+from burnish.kernels.templates import first_match
+from burnish.loops.tensor import placeholder
+from burnish.lower.threads import launches
+from burnish.machines.target import target
+from burnish.ops import OPERATORS
+from tests.gpu.cases import Case, check
+
+H100 = target("cuda:sm_90a")
+STORED = Path(__file__).parents[2] / "benchmarks" / "results" / "gpu-products-h200.json"
+BLOCKS = {"warpgroup_product": warpgroup_blocks, "tensor_product": tensor_blocks, "shared_product": thread_blocks}
+ERROR = 0.21  # of a prediction, relative to what was measured
+NOW = {"warpgroup_product": 1, "tensor_product": 0, "shared_product": 0}  # runs of the kernels as they are
+
+
+def matmul(rows: int, columns: int, depth: int, dtype: str, weights: bool = False) -> KernelTask:
+    """Task of a product, whose right factor is known when it is compiled where it is ``weights``."""
+    a, b = placeholder((rows, depth), dtype, "a"), placeholder((depth, columns), dtype, "b")
+    y = OPERATORS["matmul"].define("y", [a, b], {})
+    return KernelTask("kernel", (a, b), tuple(y), "", {}, frozenset({"b"} if weights else ()))
+
+
+def measured() -> Iterator[tuple[str, int, str, dict[str, Any], float]]:
+    """Template, side of the square, dtype, knobs and seconds of stored measurements."""
+    for number, run in enumerate(json.loads(STORED.read_text())["runs"]):
+        for row in run["rows"]:
+            template, dtype, size, *rest = row["name"].split()
+            side, words = int(size.split("x")[0].split("^")[0]), dict(w.split("=") for w in rest if "=" in w)
+            if NOW.get(template) != number or side < 4096 or not rest:
+                continue
+            if template == "warpgroup_product":
+                if rest[0].count("x") != 1 or len(rest) != 2:
+                    continue
+                words = {"tile": rest[0], "stages": rest[1][1:]}
+            elif words.get("depth", "16") != "16":
+                continue
+            yield template, side, dtype, {k: v if k == "tile" else int(v) for k, v in words.items()}, row["ms"] / 1e3
+
+
+def predicted(template: str, side: int, dtype: str, knobs: dict[str, Any]) -> float:
+    """Seconds by the model."""
+    task = matmul(side, side, side, dtype)
+    form = product(task)
+    assert form is not None
+
+    def fits(block: TileBlock) -> bool:
+        own = dict(block.choice)
+        return all(own[knob] == value for knob, value in knobs.items() if knob in own)
+
+    (block,) = filter(fits, BLOCKS[template](form, H100))
+    return seconds(ProductSize.of(form, task, H100), block, H100)
+
+
+def test_predictions_are_near_what_was_measured() -> None:
+    rows = [(row, predicted(*row[:4]) / row[4]) for row in measured() if row[2] in ("bfloat16", "float32")]
+    assert {row[0] for row, _ in rows} == BLOCKS.keys() and len(rows) >= 11
+    assert all(1 - ERROR < ratio < 1 + ERROR for _, ratio in rows), rows
+    for size in {row[1] for row, _ in rows}:
+        own = [(row, ratio) for row, ratio in rows if row[0] == "warpgroup_product" and row[1] == size]
+        best = min(own, key=lambda pair: pair[0][4])[0]
+        assert min(own, key=lambda pair: pair[0][4] * pair[1])[0][3]["tile"] == best[3]["tile"]
+
+
+def chosen(*sizes: Any) -> tuple[TemplateMatch, int]:
+    """The default of a product, and the blocks of its first launch."""
+    match = first_match(matmul(*sizes), H100)
+    first = launches(match.apply(match.space.default).program, H100.machine).launches[0]
+    return match, first.grid[0] * first.grid[1] * first.grid[2]
+
+
+@pytest.mark.parametrize("sizes", [(64, 11008, 4096), (64, 4096, 11008), (16, 4096, 4096), (1, 11008, 4096)])
+def test_few_rows_read_their_matrix_on_most_multiprocessors(sizes: tuple[int, int, int]) -> None:
+    """Decoding: as fast as memory, but for a launch and a half; tiles are no higher than there are rows."""
+    match, blocks = chosen(*sizes, "bfloat16")
+    rows, columns, depth = sizes
+    memory = 2 * (rows * depth + depth * columns) / H100.memory_bandwidth
+    assert match.seconds is not None and match.seconds < 1.3 * memory + 8e-6
+    assert blocks >= H100.cores * 0.6
+    knobs = match.space.default
+    assert int(knobs.get("tile_m") or str(knobs["tile"]).split("x")[0]) <= max(rows, 16)
+
+
+def test_layers_of_one_sentence_split_only_deep_products() -> None:
+    """BERT at 128 tokens: of its four products one has a depth that is worth another launch."""
+    layers = [(128, 768, 768), (128, 2304, 768), (128, 3072, 768), (128, 768, 3072)]
+    names = [chosen(*sizes, "float16", True)[0].name for sizes in layers]
+    assert [name == "split_product" for name in names] == [False, False, False, True]
+
+
+def test_large_products_take_groups_of_warps_and_large_tiles() -> None:
+    for side in (2048, 4096, 8192):
+        match, _ = chosen(side, side, side, "bfloat16")
+        assert match.name == "warpgroup_product" and match.space.default["tile"] == "128x256"
+    old = first_match(matmul(4096, 4096, 4096, "bfloat16"), target("cuda:sm_80"))
+    assert old.name == "tensor_product"
+
+
+@pytest.mark.parametrize("tile", [(16, 64), (16, 256), (32, 128)], ids=str)
+@pytest.mark.parametrize("rows", [1, 9])
+def test_tiles_of_few_rows_are_right(rows: int, tile: tuple[int, int]) -> None:
+    knobs = {"tile_m": tile[0], "tile_n": tile[1], "stages": 3}
+    halves = ("float16", "float16")
+    check(Case("matmul", [(rows, 192), (192, 136)], {}, halves, "tensor_product", knobs), 2e-3)

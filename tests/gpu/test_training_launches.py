@@ -1,0 +1,63 @@
+"""Launches of steps of training in mixed precision on an H100, and the share of their products on tensor cores."""
+
+from __future__ import annotations
+
+import pytest
+
+from burnish.graph.evaluate import evaluate
+from burnish.graph.graph import GraphBuilder
+from burnish.graph.scale_gradients import sum_columns
+from burnish.graph.wide_reads import widen_readers
+
+pytest.importorskip("torch")
+
+
+# A step without layers, of its last ones and the updates of all parameters, and each layer more.
+@pytest.mark.parametrize(("name", "once", "layer"), [("gpt", 34, 56), ("bert", 24, 54)])
+def test_launches_and_tensor_cores_of_a_step(name: str, once: int, layer: int) -> None:
+    from tools.launches import training_steps
+
+    found = training_steps(name, 1, "bfloat16")
+    assert found.launches <= once + layer and found.in_python == 0
+    assert found.tensor >= 0.99
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "launches", "share"), [("gpt", 260, 0.99), ("bert", 240, 0.99), ("resnet18", 370, 0.0)]
+)
+def test_launches_of_whole_steps(name: str, launches: int, share: float) -> None:
+    from tools.launches import training_steps
+
+    found = training_steps(name, 4, "bfloat16")
+    assert found.launches <= launches and found.tensor >= share and found.in_python == 0
+
+
+def test_readers_of_what_is_made_wider_have_conversions_of_their_own() -> None:
+    b = GraphBuilder()
+    wide = b.add("cast", b.add("relu", b.input("x", (1, 2, 2, 4), "float16")), to="float32")
+    graph = b.build(b.add("mul", wide, b.add("exp", wide)), b.add("abs", wide))
+    spread = widen_readers(graph)
+    assert [n.op for n in spread.nodes].count("cast") == 3
+    assert all(
+        len(readers) <= 1 for n in spread.nodes if n.op == "cast" for readers in [spread.consumers()[n.outputs[0]]]
+    )
+
+
+def test_columns_are_summed_for_the_gradient_of_a_scale() -> None:
+    import numpy as np
+
+    import burnish as bn
+
+    b = GraphBuilder()
+    x, scale = b.input("x", (5, 3, 8)), b.input("scale", (8,))
+    y = b.add("mul", b.add("layer_norm", x, scale, epsilon=1e-3), x)
+    graph = bn.gradients(b.build(y), y, ["scale"])
+    summed = sum_columns(graph)
+    assert "reduce_sum" in {n.op for n in summed.nodes} and "adjoint" not in {
+        n.op for n in summed.nodes if n.outputs[0].startswith("scale")
+    }
+    rng = np.random.default_rng(0)
+    feeds = {n: rng.standard_normal(graph.types[n].shape, "f4") for n in graph.inputs}
+    name = graph.outputs[-1]
+    np.testing.assert_allclose(evaluate(summed, feeds)[name], evaluate(graph, feeds)[name], rtol=1e-5, atol=1e-5)
