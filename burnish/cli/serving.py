@@ -26,7 +26,7 @@ def serve(
     token: Annotated[
         str | None,
         typer.Option(
-            envvar="BURNISH_TOKEN", help="What requests must show as a bearer token, except probes of health."
+            envvar="BURNISH_TOKEN", help="What requests must show as a bearer token, but for probes of health."
         ),
     ] = None,
     threads: Threads = None,

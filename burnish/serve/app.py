@@ -57,7 +57,7 @@ class Metrics:
         return bytes(prometheus_client.generate_latest(self._registry))
 
 
-class Application:
+class InferenceApp:
     """ASGI application that serves ``models``. ``draining``: no request is awaited any more; those that come are
     answered, and end their connections.
     """

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.loops.sizes import Dim, dims_of, valued
+from burnish.loops.sizes import dims_of, hinted, is_dim
 from burnish.runtime.buffers import numpy_dtype
 from burnish.runtime.callable import CompiledModel
 from burnish.serve.protocol import RequestError
@@ -26,7 +26,7 @@ RELATIVE = 1e-3  # difference of a row alone and in a batch that rounding explai
 
 @dataclass(eq=False)
 class Waiting:
-    """A request that waits for its call. ``rows``: its first extent; ``key``: the others, which a batch has in common."""
+    """A request that waits for its call. ``rows``: its first extent; ``key``: the others, the same within a batch."""
 
     arrays: list[np.ndarray]
     rows: int
@@ -167,11 +167,12 @@ def rows_of_batches(model: CompiledModel, asked: int) -> tuple[int, str]:
     """
     if asked == 1:
         return 1, ""
-    firsts = {spec.shape[0] if spec.shape else None for spec in (*model.inputs, *model.outputs)}
-    batch = next(iter(firsts))
-    if len(firsts) != 1 or not isinstance(batch, Dim):
+    shapes = [spec.shape or (None,) for spec in (*model.inputs, *model.outputs)]
+    first = shapes[0][0]
+    if not is_dim(first) or any(shape[0] != first for shape in shapes):
         return 1, "its inputs and outputs have no open first extent in common"
-    if any(batch in dims_of(spec.shape[1:]) for spec in (*model.inputs, *model.outputs) if spec.shape):
+    (batch,) = first.dims
+    if any(batch in dims_of(shape[1:]) for shape in shapes):
         return 1, f"more than the first extents depend on {batch}"
     most = min(asked, batch.high)
     if dict(model.state):
@@ -186,9 +187,7 @@ def _rows_are_independent(model: CompiledModel) -> bool:
     rng = np.random.default_rng(0)
     arrays = []
     for spec in model.inputs:
-        own = spec.shape or ()
-        hints = {d.name: d.hint for d in dims_of(own)}
-        shape = (3, *(valued(n, hints) for n in own[1:]))
+        shape = (3, *map(hinted, (spec.shape or ())[1:]))
         dtype = numpy_dtype(spec.dtype)
         values = rng.normal(size=shape) if dtype.kind not in "biu" else rng.integers(0, 2, shape)
         arrays.append(values.astype(dtype))

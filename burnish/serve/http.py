@@ -11,7 +11,7 @@ from typing import Any
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from burnish.serve.app import Application
+from burnish.serve.app import InferenceApp
 
 MOST_HEAD = 1 << 16  # bytes of a request's first line and headers
 KEEP_ALIVE = 75  # seconds that a connection without a request stays open
@@ -71,7 +71,7 @@ class TimedProtocol(HttpToolsProtocol):
 class DrainingServer(uvicorn.Server):
     """Server that ends by a drain: it answers what it has accepted, each answer closing its connection, and no more."""
 
-    def __init__(self, app: Application, listener: socket.socket, read_seconds: float, drain_seconds: float) -> None:
+    def __init__(self, app: InferenceApp, listener: socket.socket, read_seconds: float, drain_seconds: float) -> None:
         protocol = type("Protocol", (TimedProtocol,), {"read_seconds": read_seconds})
         super().__init__(
             uvicorn.Config(

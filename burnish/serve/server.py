@@ -18,11 +18,11 @@ BACKLOG = 1024  # connections that wait to be accepted
 
 
 class Server:
-    """Server of ``models``, by name, to clients of the open inference protocol (KServe v2, REST): ``run`` serves until a
-    signal, a ``with`` block, in a thread, until its end.
+    """Server of ``models``, by name, to clients of the open inference protocol (KServe v2, REST): ``run`` serves until
+    a signal, a ``with`` block, in a thread, until its end.
 
-    Accepted requests are answered before it ends. Models are the caller's to close. ``address``: where it listens, as a URL. ``unbatched``: why requests of a
-    model are not joined though ``max_batch`` asks for it.
+    Accepted requests are answered before it ends. Models are the caller's to close. ``address``: where it listens, as a
+    URL. ``unbatched``: why requests of a model are not joined though ``max_batch`` asks for it.
 
     >>> graph = bn.sym.graph(bn.sym.relu(bn.sym.variable("x")), {"x": (3,)})
     >>> with bn.serve.Server({"relu": bn.compile(graph, rewrite=False)}, bn.serve.ServeOptions(port=0)) as server:
@@ -36,7 +36,7 @@ class Server:
         """
         for package in ("starlette", "uvicorn", "httptools", "prometheus_client"):
             require(package, "serve")
-        from burnish.serve.app import Application
+        from burnish.serve.app import InferenceApp
         from burnish.serve.http import DrainingServer
 
         options = options or ServeOptions()
@@ -45,7 +45,7 @@ class Server:
         wrong = next((name for name in models if not name or not set(name).isdisjoint("/?#%")), None)
         if wrong is not None:
             raise ParameterError(f"models: found the name {wrong!r}; allowed: names without / ? # %")
-        self._application = Application(models, options)
+        self._application = InferenceApp(models, options)
         self.unbatched = dict(self._application.unbatched)
         self._listener = _listener(options.host, options.port)
         host = f"[{options.host}]" if ":" in options.host else options.host
