@@ -52,7 +52,7 @@ class ServedModel:
         first = self.waiting[0]
         if self.most_rows == 1:
             return [self.waiting.popleft()], None
-        chosen, rows = [], 0
+        chosen, rows = list[Waiting](), 0
         for each in self.waiting:
             if each.key == first.key and (not chosen or rows + each.rows <= self.most_rows):
                 chosen.append(each)

@@ -84,7 +84,7 @@ class Signature:
         _require(isinstance(where, str), "id", where, "text")
         binary = _object(request.get("parameters", {}), "parameters").get("binary_data_output", False)
         _require(isinstance(binary, bool), "parameters.binary_data_output", binary, "true or false")
-        tensors = request.get("inputs")
+        tensors: Any = request.get("inputs")
         _require(isinstance(tensors, list), "inputs", tensors, "a list of tensors")
         arrays: dict[int, np.ndarray] = {}
         for i, tensor in enumerate(tensors):
@@ -139,7 +139,7 @@ class Signature:
         found = []
         for i, each in enumerate(asked):
             field = f"outputs[{i}]"
-            name = _object(each, field).get("name")
+            name: Any = _object(each, field).get("name")
             _require(isinstance(name, str) and name in self._results, f"{field}.name", name, _names(self._results))
             parameters = _object(each.get("parameters", {}), f"{field}.parameters")
             own = parameters.get("binary_data", binary)

@@ -115,4 +115,4 @@ def _listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         made.close()
         raise OSError(error.errno, f"{host}:{port}: {error.strerror}") from error
-    return made  # type: ignore[no-any-return]
+    return made
