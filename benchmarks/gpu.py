@@ -110,7 +110,7 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
     if found is None:
         return {"name": name, "failed": "no device"}
     torch, target = found
-    precision = {"precision": "tf32"} if name.endswith(TF32) else {}
+    precision: dict[str, Any] = {"precision": "tf32"} if name.endswith(TF32) else {}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(precision)
     torch.backends.cudnn.benchmark = True
     row = work(name.removesuffix(TF32), torch)
