@@ -116,7 +116,8 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
     row = work(name.removesuffix(TF32), torch)
     began = time.perf_counter()
     arguments = [row.example] if row.example else []
-    ours: Any = burnish.compile(row.source, *arguments, target=target, **row.options, **precision)
+    options: dict[str, Any] = {**row.options, **precision}
+    ours: Any = burnish.compile(row.source, *arguments, target=target, **options)
     took = time.perf_counter() - began
     peers = {"torch": row.peer}
     with torch.no_grad():
