@@ -111,13 +111,14 @@ def measured(name: str, compiled: bool, profiled: bool, turn: Callable[[], None]
     if found is None:
         return {"name": name, "failed": "no device"}
     torch, target = found
-    precision = {"precision": "tf32"} if name.endswith(TF32) else {}
+    precision: dict[str, Any] = {"precision": "tf32"} if name.endswith(TF32) else {}
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = bool(precision)
     torch.backends.cudnn.benchmark = True
     row = work(name.removesuffix(TF32), torch)
     began = time.perf_counter()
     arguments = [row.example] if row.example else []
-    ours: Any = burnish.compile(row.source, *arguments, target=target, **row.options, **precision)
+    options: dict[str, Any] = {**row.options, **precision}
+    ours: Any = burnish.compile(row.source, *arguments, target=target, **options)
     took = time.perf_counter() - began
     peers = {"torch": row.peer}
     with torch.no_grad():

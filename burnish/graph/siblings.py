@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -119,7 +120,8 @@ def _merge(new: Rewrite, s: Siblings, made: dict[str, str]) -> None:
     first, graph = s.products[0], new.source
     across = 0 if first.attrs.get("transpose_b") else 1
     weights = np.concatenate([graph.constants[p.inputs[1]] for p in s.products], across)
-    y = new.add("matmul", first.inputs[0], new.constant(weights), name=None, node=first.name, **first.attrs)
+    attrs: dict[str, Any] = dict(first.attrs)
+    y = new.add("matmul", first.inputs[0], new.constant(weights), node=first.name, **attrs)
     if s.sums:
         vectors = [next(graph.constants[n] for n in a.inputs if n in graph.constants).reshape(-1) for a in s.sums]
         y = new.add("add", y, new.constant(np.concatenate(vectors)), node=s.sums[0].name)

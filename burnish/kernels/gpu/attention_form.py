@@ -141,9 +141,10 @@ class _Finder:
         values = [e for e in pair if self.total.name not in e.buffers]
         if len(shares) != 1 or any(self._computed(e) for e in values):
             return None
-        whole, some = _uncast(shares[0]), None
-        if isinstance(whole, Select) and _is_zero(whole.b):
-            whole, some = whole.a, whole.cond  # where no key counts, the result is zero
+        whole, some = shares[0], None
+        chosen = _uncast(whole)
+        if isinstance(chosen, Select) and _is_zero(chosen.b):
+            whole, some = chosen.a, chosen.cond  # where no key counts, the result is zero
         share = self._share(whole, keys)
         if share is None:
             return None
