@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -134,7 +135,7 @@ class _Insertion:
         self.initializers.append(onnx.numpy_helper.from_array(np.asarray(value, order="C"), name))
         return name
 
-    def _emit(self, op_type: str, stem: str, *inputs: str, **attrs: int) -> str:
+    def _emit(self, op_type: str, stem: str, *inputs: str, **attrs: Any) -> str:
         name = self._fresh(stem)
         self.nodes.append(onnx.helper.make_node(op_type, [*inputs], [name], name=name, **attrs))
         return name
