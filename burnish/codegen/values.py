@@ -37,7 +37,7 @@ def quantum_of(e: Cast) -> tuple[Expr, int] | None:
     if e.dtype not in ("uint8", "int8") or e.value.dtype != "float32":
         return None
     low, high = (0, 255) if e.dtype == "uint8" else (-128, 127)
-    inner: Any = e.value
+    inner: Expr = e.value
     zero = 0.0
     if isinstance(inner, Binary) and inner.op == "+" and isinstance(inner.b, Const):
         inner, zero = inner.a, float(inner.b.value)

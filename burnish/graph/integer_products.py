@@ -219,28 +219,18 @@ def _scaled(new: Rewrite, node: Node, total: str, factor: np.ndarray, bias: str 
     """A total of integers as float32 times a factor, plus a bias; it takes the name of the node's result."""
     out = node.outputs[0]
     scale = new.constant(factor.astype(np.float32), new.fresh(f"{out}.scale"))
-    known = new.value(bias) if bias else np.zeros(1, np.float32)
-    total, moved = _without_shift(new, total) if known is not None else (total, None)
     value = total if new.types[total].dtype == "float32" else new.add("cast", total, to="float32", node=node.name)
-    if not bias and moved is None:
+    if not bias:
         return [new.add("mul", value, scale, name=out, node=node.name)]
     value = new.add("mul", value, scale, node=node.name)
-    if known is None:
-        (count,) = new.types[bias].shape
-        shift = new.add("reshape", bias, shape=(count, 1, 1))
+    (count,) = new.types[bias].shape
+    known = new.value(bias)
+    column = (count, 1, 1)
+    if known is not None:
+        shift = new.constant(known.reshape(column), new.fresh(f"{out}.bias"))
     else:
-        whole = known.reshape(-1, 1, 1).astype(np.float64) if bias else np.zeros(())
-        if moved is not None:
-            whole = whole + moved.astype(np.float64) * factor
-        shift = new.constant(whole.astype(np.float32), new.fresh(f"{out}.bias"))
+        shift = new.add("reshape", bias, shape=column)
     return [new.add("add", value, shift, name=out, node=node.name)]
-
-
-def _without_shift(new: Rewrite, total: str) -> tuple[str, np.ndarray | None]:
-    """An int32 total without the constant that is added to it last, which floats then add with the bias."""
-    node = new.producer(total)
-    moved = new.value(node.inputs[1]) if node is not None and node.op == "add" else None
-    return (total, None) if node is None or moved is None else (node.inputs[0], moved)
 
 
 def _convolution(new: Rewrite, node: Node) -> Sequence[str] | None:
@@ -266,7 +256,7 @@ def _by_channel(new: Rewrite, node: Node, x: Quantized, weight: Weight, factor: 
         return None
     image = new.add("cast", x.integers, to="float32", node=node.name)
     taps = new.constant(weight.integers.astype(np.float32), new.fresh(f"{node.outputs[0]}.integers"))
-    (total,) = new.add_many("conv2d", image, taps, names=None, node=node.name, **node.attrs)
+    total = new.add("conv2d", image, taps, node=node.name, **_attributes(node))
     return _scaled(new, node, total, (factor * x.scale.item()).reshape(1, -1, 1, 1), *node.inputs[2:])
 
 
