@@ -11,6 +11,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from burnish.base.optional import needed_for
+
 
 def public_names(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """A package's ``__getattr__``, ``__dir__`` (PEP 562) and ``__all__``, from its stub: ``from module import name as
@@ -24,7 +26,8 @@ def public_names(package: str, file: str) -> tuple[Callable[[str], object], Call
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}; it has {', '.join(public)}")
         home = homes[name]
-        value = import_module(f"{home}.{name}") if home == package else getattr(import_module(home), name)
+        with needed_for(f"{package}.{name}"):
+            value = import_module(f"{home}.{name}") if home == package else getattr(import_module(home), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from burnish.base.optional import needed_for
 from burnish.errors import ArtifactError
 from burnish.runtime import module
 from burnish.runtime.artifact import NotExecutableError
@@ -54,7 +55,8 @@ def load(
         )
     except NotExecutableError as found:
         # The compiler, which takes a second to import, and LLVM are for such files alone.
-        from burnish.driver import module_by_size, segmented
+        with needed_for("files of models that are compiled at their calls"):
+            from burnish.driver import module_by_size, segmented
 
         if found.kind == module_by_size.KIND:
             return module_by_size.load_sizes(found.container, Path(path), threads, device)

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from math import erf
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
+from burnish.base.optional import optional
 from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES, NARROW
 
+ml_dtypes = optional("ml_dtypes", "runtime")  # a model without such numbers runs without it
 _erf = np.frompyfunc(erf, 1, 1)
 
 

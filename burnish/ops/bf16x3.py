@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-import ml_dtypes
 import numpy as np
 
 from burnish.loops.expr import Const, Expr, Var, all_of, cast, equal, math, select
+from burnish.loops.numeric import numpy_dtype
 from burnish.loops.sizes import is_size
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import sum as sum_over
@@ -41,8 +41,8 @@ def split_weight(weight: np.ndarray) -> np.ndarray:
     pad = [(0, 0)] * weight.ndim
     pad[0], pad[1] = (0, -weight.shape[0] % COLUMNS), (0, -weight.shape[1] % DEPTH)
     padded = np.pad(weight, pad)
-    high = padded.astype(ml_dtypes.bfloat16)
-    low = (padded - high.astype(np.float32)).astype(ml_dtypes.bfloat16)
+    high = padded.astype(numpy_dtype("bfloat16"))
+    low = (padded - high.astype(np.float32)).astype(numpy_dtype("bfloat16"))
     return np.stack([high, low])
 
 

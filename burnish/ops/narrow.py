@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import ml_dtypes
 import numpy as np
 
 from burnish.loops.expr import DTYPES, ITEM_BYTES, NARROW
-from burnish.loops.numeric import numpy_dtype
+from burnish.loops.numeric import ml_dtypes, numpy_dtype
 from burnish.loops.tensor import Tensor, placeholder
 from burnish.ops.operator import Composed, Refused, differentiated, internal, opaque, require
 
