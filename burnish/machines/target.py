@@ -193,10 +193,9 @@ def target(name: str | Target = "cpu", rates: str | Rates | None = None, threads
         return replace(name, rates=rates) if isinstance(rates, Rates) else name
     if not isinstance(name, str):
         raise TargetError(f"target: found {name!r}; allowed: a name: {_names()}")
-    base, *parts = name.split(",")
-    changes, precisions = [p for p in parts if p[:1] == "-"], [p for p in parts if p[:1] != "-"]
-    if precisions:
-        return target(",".join([base, *changes]), rates).with_precision(*precisions[:1])
+    base, *changes = name.split(",")
+    if changes and base in MODELS and changes[-1] in MODELS[base][0].precisions:
+        return target(",".join([base, *changes[:-1]]), rates).with_precision(changes[-1])
     if base in ACCELERATORS:
         if changes:
             raise TargetError(f"target {name!r}: found features to leave out; allowed for an accelerator: {base}")

@@ -34,7 +34,7 @@ class Case:
     dtypes: Sequence[str] = ()
     template: str | None = None
     choice: Mapping[str, Any] | None = None
-    machine: Target = SM80
+    machine: Target | None = None
 
     def task(self) -> KernelTask:
         """What the kernel computes."""
@@ -45,7 +45,7 @@ class Case:
 
     def program(self) -> tuple[LoopProgram, str]:
         """The scheduled program, and the template's name."""
-        matches = tunable_matches(self.task(), self.machine)
+        matches = tunable_matches(self.task(), self.machine or SM80)
         match = matches[0] if self.template is None else next(m for m in matches if m.name == self.template)
         return match.apply({**match.space.default, **(self.choice or {})}).program, match.name
 
