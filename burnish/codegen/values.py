@@ -36,10 +36,9 @@ def quantum_of(e: Cast) -> tuple[Expr, int] | None:
     if e.dtype not in ("uint8", "int8") or e.value.dtype != "float32":
         return None
     low, high = (0, 255) if e.dtype == "uint8" else (-128, 127)
-    inner: Expr = e.value
-    zero = 0.0
-    if isinstance(inner, Binary) and inner.op == "+" and isinstance(inner.b, Const):
-        inner, zero = inner.a, float(inner.b.value)
+    inner, total, zero = e.value, e.value, 0.0
+    if isinstance(total, Binary) and total.op == "+" and isinstance(total.b, Const):
+        inner, zero = total.a, float(total.b.value)
     guarded = isinstance(inner, Select) and _is_guard(inner)
     inner = inner.a if isinstance(inner, Select) and guarded else inner
     if not isinstance(inner, Call) or inner.fn != "round" or zero != int(zero) or not low <= zero <= high:
