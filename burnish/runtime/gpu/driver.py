@@ -78,7 +78,7 @@ class Gpu:
         return results[0] if len(results) == 1 else tuple(results)
 
     def _text(self, code: Any) -> str:
-        """What the driver says of an error; also that nothing of this process runs on the GPU any more, if so."""
+        """Text of an error of the driver; also that nothing of this process runs on the GPU any more, if so."""
         _, text = self.driver.cuGetErrorString(code)
         said = text.decode() if isinstance(text, bytes) else str(code)
         lost = "; the GPU is lost to this process: start another one" if int(code) in LOST else ""
@@ -238,7 +238,7 @@ def gpu_target() -> str:
 
 
 def _capability(name: str) -> tuple[int, int]:
-    """Of a target's name, such as cuda:sm_90a."""
+    """Compute capability in a target's name, such as cuda:sm_90a."""
     return divmod(int(name.rpartition("_")[2].rstrip("a")), 10)
 
 
