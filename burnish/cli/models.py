@@ -166,7 +166,7 @@ def profile(
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Profile a model: each kernel's time beside its roofline bound, at rates measured on this machine."""
+    """Measure each kernel's time and its roofline bound, at rates measured on this machine."""
     from burnish.cli import reporting
 
     reporting.show_profile(model, inputs, trace, seed, force, options)
