@@ -13,6 +13,7 @@ import numpy as np
 from burnish.driver.segmented import AT_CALLS, SegmentedModule
 from burnish.errors import InputError, ModelError, UnsupportedOperator
 from burnish.runtime.callable import ProfileRow
+from burnish.runtime.gpu.calls import check_unordered
 from burnish.runtime.module import Module
 
 
@@ -34,7 +35,7 @@ class OpenModule(Module):
         made = object.__new__(cls)
         made._externs, made._comm, made._all = module._externs, module._comm, module._all
         made._make, made._warning, made._others = make, warning, None
-        made._set_up(module.executable, module._code, module._params, module._state_bytes)
+        made._set_up(module.executable, module._code, module._params, module.state_bytes())
         return made
 
     _warning: str
@@ -64,12 +65,13 @@ class OpenModule(Module):
             shapes = {spec.name: list(np.shape(v)) for spec, v in zip(self.inputs, given, strict=True)}
             raise InputError(f"inputs {shapes} are of sizes that the model does not take: {error}") from error
 
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray], *, stream: Any = None) -> None:
         """As of :class:`Module`, for any first extents."""
         others = self._of_other_sizes(inputs)
         if others is None:
-            super().run_into(inputs, outputs)
+            super().run_into(inputs, outputs, stream=stream)
         else:
+            check_unordered(stream)
             others.run_into(inputs, outputs)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:

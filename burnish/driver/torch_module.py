@@ -103,21 +103,23 @@ class TorchModule(TensorModule):
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The network's result, its tensors new. Raises InputError for arguments unlike those it was compiled for."""
-        call = self._call
+        call, stream = self._call, None
+        if kwargs and self._gpu is not None:
+            kwargs, stream = self._gpu.stream_in(kwargs)
         if kwargs or len(args) != call.plain:
             args = call.flat(args, kwargs)
         for value in args:
             if isinstance(value, self._tensor):
-                found: Sequence[Any] = self.run(args)
+                found: Sequence[Any] = self.run(args, stream)
                 break
         else:
-            arrays = super().__call__(*args)
+            arrays = super().__call__(*args, **({} if stream is None else {"stream": stream}))
             found = arrays if isinstance(arrays, tuple) else (arrays,)
         return call.built(found)
 
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any], *, stream: Any = None) -> None:
         """As of :class:`Module`, also with tensors: the leaves of arguments and results in order."""
-        super().run_into(self._readable(inputs), self._readable(outputs, "output"))
+        super().run_into(self._readable(inputs), self._readable(outputs, "output"), stream=stream)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """As of :class:`Module`, with the arguments of the network; of tensors on a GPU, copies."""

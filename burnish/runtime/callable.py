@@ -160,12 +160,18 @@ class CompiledBase:
 
         What the call raises, the future's ``result`` raises; after ``close`` that is ClosedError.
         """
-        own = f"_executor_{os.getpid()}"  # threads do not outlive a fork
-        threads = self.__dict__.get(own)
-        if threads is None:
-            threads = self.__dict__.setdefault(own, ThreadPoolExecutor(self.calls_at_once, "burnish"))
+        threads = self._asked_threads(make=True)
+        assert threads is not None
         future: Future[Any] = threads.submit(self, *args, **kwargs)
         return future
+
+    def _asked_threads(self, make: bool = False) -> ThreadPoolExecutor | None:
+        """The threads of :meth:`run_async`; None before it was called first, unless they are to be made."""
+        own = f"_executor_{os.getpid()}"  # threads do not outlive a fork
+        threads: ThreadPoolExecutor | None = self.__dict__.get(own)
+        if threads is None and make:
+            threads = self.__dict__.setdefault(own, ThreadPoolExecutor(self.calls_at_once, "burnish"))
+        return threads
 
     @property
     def calls_at_once(self) -> int:

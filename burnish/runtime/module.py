@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -24,7 +26,10 @@ from burnish.runtime.contexts import Contexts, unwatch_forks, watch_forks
 from burnish.runtime.device import Device, DeviceCode, device_code
 from burnish.runtime.devices import device_of
 from burnish.runtime.executable import Executable, Host, TensorSpec
-from burnish.runtime.gpu.arrays import is_on_gpu
+from burnish.runtime.gpu.arrays import holds_gpu_array, is_on_gpu
+from burnish.runtime.gpu.calls import GpuCalls, check_unordered
+from burnish.runtime.gpu.cuda import CudaRunner
+from burnish.runtime.gpu.streams import handle_of
 from burnish.runtime.host import check_host, obstacle
 from burnish.runtime.image import LoadedImage
 from burnish.runtime.integers import check_integers, known_integers
@@ -97,7 +102,7 @@ class Module(CompiledBase):
         self._state_bytes[:] = state
         self._runner = code.runner(ExecutableInstance(executable, params, self._state_bytes, self._externs, self._comm))
         self._run = self._runner.run
-        self._there = getattr(self._runner, "run_there", None)
+        self._state_there = isinstance(self._runner, CudaRunner) and bool(executable.states)
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
         self._planner = ArenaPlanner(executable)
         self._now = self._sizes(hints(executable.dims))
@@ -117,13 +122,13 @@ class Module(CompiledBase):
         self._caller = 0  # the thread whose call uses the state above
         self._in_turn = bool(executable.states) or self._comm is not None or not isinstance(self._runner, CpuRunner)
         self._contexts = self._new_contexts()
-        self._quick = QuickCall.of(self)
+        self._quick, self._gpu = QuickCall.of(self), GpuCalls.of(self)
         watch_forks(self)
 
     def __copy__(self) -> Module:
         twin = object.__new__(type(self))
         twin._externs, twin._comm, twin._all = self._externs, self._comm, self._all
-        twin._set_up(self.executable, self._code, self._params, self._state_bytes)
+        twin._set_up(self.executable, self._code, self._params, self.state_bytes())
         return twin
 
     def _new_contexts(self) -> Contexts:
@@ -133,7 +138,7 @@ class Module(CompiledBase):
         """Another of the contexts of this module."""
         twin = object.__new__(Module)
         twin._externs, twin._comm, twin._all = self._externs, None, ()
-        twin._set_up(self.executable, self._code, self._params, self._state_bytes)
+        twin._set_up(self.executable, self._code, self._params, self.state_bytes())
         twin._seen, twin._contexts = self._seen, self._contexts
         return twin
 
@@ -150,7 +155,7 @@ class Module(CompiledBase):
         twin = object.__new__(type(self))
         twin._externs, twin._comm, twin._all = self._externs, self._comm, self._all
         executable = replace(self.executable, params=other._params)
-        twin._set_up(executable, self._code, other._params, self._state_bytes)
+        twin._set_up(executable, self._code, other._params, self.state_bytes())
         return twin
 
     @property
@@ -238,7 +243,7 @@ class Module(CompiledBase):
         self._all = tuple(v.noted(facts) for v in self._all)
         self._integers = known_integers(self.executable.info, len(self.inputs))
         self._arguments = Arguments(self.inputs, self.executable.info)
-        self._quick = QuickCall.of(self)
+        self._quick, self._gpu = QuickCall.of(self), GpuCalls.of(self)
         self._contexts = self._new_contexts()
 
     @property
@@ -249,12 +254,29 @@ class Module(CompiledBase):
     @property
     def state(self) -> ModuleStates:
         """Persistent state of the model, kept from call to call: values to read and to replace, by name."""
-        return ModuleStates.of(state_views(self.executable, self._state_bytes), self._lock)
+        return ModuleStates.of(state_views(self.executable, self._state_bytes), self._state_access)
+
+    @contextmanager
+    def _state_access(self, writes: bool) -> Iterator[np.ndarray]:
+        """The bytes of the state, as the last call left them, between two calls; ``writes``: they are changed."""
+        with self._lock:
+            if self._state_there:
+                self._runner.fetch_state()
+            yield self._state_bytes
+            if writes and self._state_there:
+                self._runner.state_changed()
+
+    def state_bytes(self) -> np.ndarray:
+        """A copy of the state's bytes as they are now."""
+        if not self.executable.states:
+            return self._state_bytes
+        with self._state_access(False) as found:
+            return found.copy()
 
     def reset(self) -> None:
         """Gives every state its initial value: that with which the model was compiled."""
-        with self._lock:
-            self._state_bytes[:] = self.executable.initial
+        with self._state_access(True) as found:
+            found[:] = self.executable.initial
 
     @property
     def memory(self) -> dict[str, int]:
@@ -278,16 +300,21 @@ class Module(CompiledBase):
 
         Inputs are given in order or by name: NumPy arrays, or objects with ``__dlpack__`` in CPU memory. They are not
         copied unless they are not contiguous. Of a model that a GPU runs some may be there, by ``__dlpack__`` or
-        ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). Raises
-        InputError for what is missing, unknown, or of another shape or dtype than compiled.
+        ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). They are
+        computed on ``stream=``, by default that of PyTorch's tensors, without waiting for it. Raises InputError for what
+        is missing, unknown, or of another shape or dtype than compiled.
         """
         plain = len(args) == self._arguments.count and not kwargs
         if plain and self._quick is not None and (found := self._quick(args)) is not None:
             return found
+        stream = None
+        if self._gpu is not None and kwargs:
+            kwargs, stream = self._gpu.stream_in(kwargs)
         given = args if plain else self._arguments.bind(args, kwargs)
-        if self._there is not None and any(map(is_on_gpu, given)):
-            there = self._run_there(given, None)
+        if self._gpu is not None and any(map(is_on_gpu, given)):
+            there = self._gpu(self, given, None, stream)
             return there[0] if len(there) == 1 else tuple(there)
+        check_unordered(stream)
         arrays, now = self._accept_all(given)
         results = [aligned_array(shape, dtype) for shape, dtype in now.outputs]
         counted = self._execute([address_of(a) for a in arrays] + [address for _, address in results] + now.values, now)
@@ -297,15 +324,17 @@ class Module(CompiledBase):
             found = self._beginnings(found, {d.name: value for d, value in values} | counted)
         return found[0] if len(found) == 1 else tuple(found)
 
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[np.ndarray]) -> None:
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any], *, stream: Any = None) -> None:
         """Calls the module, but writes to existing arrays: contiguous, writable, apart from each other; to the
-        beginnings of those with extents that a call counts, given at their greatest. Raises InputError.
+        beginnings of those with extents that a call counts, given at their greatest. ``stream``: of a GPU, as of a
+        call. Raises InputError.
         """
         if self._quick is not None and self._quick.into(inputs, outputs):
             return
-        if self._there is not None and any(map(is_on_gpu, (*inputs, *outputs))):
-            self._run_there(inputs, outputs)
+        if self._gpu is not None and any(map(is_on_gpu, (*inputs, *outputs))):
+            self._gpu(self, inputs, outputs, None if stream is None else handle_of(stream))
             return
+        check_unordered(stream)
         arrays, now = self._accept_all(inputs)
         if len(outputs) != len(self.executable.outputs):
             raise InputError(f"{len(outputs)} output arrays given, the model has {len(self.executable.outputs)}")
@@ -315,6 +344,20 @@ class Module(CompiledBase):
             if any(np.may_share_memory(array, other) for other in [*arrays, *outputs[:i]]):
                 raise InputError(f"output '{name}' shares memory with another array, allowed: its own memory")
         self._execute([address_of(a) for a in [*arrays, *outputs]] + now.values, now)
+
+    def run_async(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As of every model; a call on arrays of a GPU is made at once, as it does not wait for its end."""
+        if self._gpu is None or not holds_gpu_array((args, kwargs)):
+            return super().run_async(*args, **kwargs)
+        found: Future[Any] = Future()
+        try:
+            before = self._asked_threads()
+            if before is not None:  # one thread, as a module on a GPU has: what was asked for is done before
+                before.submit(int).result()
+            found.set_result(self(*args, **kwargs))
+        except BaseException as error:
+            found.set_exception(error)
+        return found
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every step, in order: medians over ``repeat`` runs, after one that is not counted. They change the
@@ -358,8 +401,7 @@ class Module(CompiledBase):
         All ``variants`` are written, if there are any; of a loaded module, the one that runs.
         ``key``: 16 bytes or more that sign the file, which then loads with the same ``key`` alone. Raises OSError.
         """
-        with self._lock:
-            now = self._state_bytes.copy()
+        now = self.state_bytes()
         if self._all:
             files.save(files.with_state(self._all, now), path, key)
             return
@@ -367,8 +409,7 @@ class Module(CompiledBase):
 
     def current_executable(self) -> Executable:
         """The executable with the state as it is now."""
-        with self._lock:
-            return replace(self.executable, state=self._state_bytes.copy())
+        return replace(self.executable, state=self.state_bytes())
 
     def close(self) -> None:
         """Frees parameters, state and code, unless copies share them; waits for calls of other threads. Later calls
@@ -389,22 +430,6 @@ class Module(CompiledBase):
         kernels = f"{len(self.executable.calls)} kernels, {self.threads} threads"
         precision = self.executable.info.get("precision")
         return [kernels, f"precision {precision}" if precision else "", slow_text(self.slow)]
-
-    def _run_there(self, inputs: Sequence[Any], outputs: Sequence[Any] | None) -> list[Any]:
-        """A call on arrays in a GPU's memory. Raises InputError, also where inputs are checked or completed before."""
-        labels = any(each.low is None for each in self._integers)
-        if labels or self._structures.count != len(self.executable.inputs):
-            raise InputError("found arrays of a GPU for a model whose labels or rows are checked; allowed: of the CPU")
-        if len(inputs) != self._arguments.count or (outputs is not None and len(outputs) != len(self.outputs)):
-            has = f"the model has {self._arguments.count}, and {len(self.outputs)} outputs"
-            raise InputError(f"{len(inputs)} inputs and {len(outputs or self.outputs)} outputs given, {has}")
-        given = [
-            value if is_on_gpu(value) else np.ascontiguousarray(self._arguments.converted(spec, value))
-            for spec, value in zip(self.inputs, inputs, strict=True)
-        ]
-        self.check_integers([None if is_on_gpu(value) else value for value in given])
-        with self._lock:
-            return list(self._there(given, outputs))  # type: ignore[misc]
 
     def check_integers(self, arrays: Sequence[np.ndarray | None]) -> None:
         """Raises InputError for labels and indices out of range among the inputs; None for one not to be checked."""

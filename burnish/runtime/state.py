@@ -30,15 +30,17 @@ class ModuleStates(Mapping[str, np.ndarray]):
         self._types, self._read, self._write = dict(types or {}), read, write
 
     @classmethod
-    def of(cls, arrays: Mapping[str, np.ndarray], lock: AbstractContextManager[Any]) -> ModuleStates:
-        """States that are these arrays, which are read and written under ``lock``."""
+    def of(
+        cls, arrays: Mapping[str, np.ndarray], access: Callable[[bool], AbstractContextManager[Any]]
+    ) -> ModuleStates:
+        """States that are these arrays, which are read and written within ``access``: True where one is written."""
 
         def read(name: str) -> np.ndarray:
-            with lock:
+            with access(False):
                 return arrays[name].copy()
 
         def write(name: str, value: np.ndarray) -> None:
-            with lock:
+            with access(True):
                 np.copyto(arrays[name], value)
 
         return cls({name: (array.shape, array.dtype) for name, array in arrays.items()}, read, write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +47,12 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 @pytest.fixture
-def running(monkeypatch: pytest.MonkeyPatch, compiled: Any) -> tuple[bn.Module, Gpu, EmulatedDriver]:
+def running(monkeypatch: pytest.MonkeyPatch, compiled: Any) -> Iterator[tuple[bn.Module, Gpu, EmulatedDriver]]:
     codes = [GridCode.unpacked(code) for code in unpacked(compiled.code).values()]
     gpu, driver = emulated_gpu(monkeypatch, codes)
     monkeypatch.setattr(cuda, "first_gpu", lambda: gpu)
-    return bn.Module(compiled), gpu, driver
+    yield bn.Module(compiled), gpu, driver
+    assert not driver.races
 
 
 Running = tuple[bn.Module, Gpu, EmulatedDriver]
@@ -113,9 +115,10 @@ def test_other_arrays_are_refused(running: Running, changes: dict[str, Any], fou
 
 def test_the_stream_of_an_array_is_waited_for(running: Running) -> None:
     m, gpu, driver = running
-    driver.calls.clear()
-    m(Foreign(gpu, X, stream=7), X)
-    assert "cuStreamWaitEvent" in driver.calls
+    x, stream = Foreign(gpu, X), int(gpu.ask("cuStreamCreate", 1))
+    x.__cuda_array_interface__["stream"] = stream
+    assert driver.others(stream, writes=[x.place]) == 0
+    m(x, X)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int64, np.bool_, ml_dtypes.bfloat16])
@@ -131,6 +134,7 @@ def test_exported_tensors_keep_the_memory_until_they_go(running: Running, dtype:
     del array
     assert len(driver.memory) == before + 1 and len(_exported) == exports + 1
     del capsule
+    gpu.pool.clear()
     assert len(driver.memory) == before and len(_exported) == exports
 
 
@@ -213,4 +217,5 @@ def test_a_network_takes_tensors_on_a_gpu_and_gives_them_there(monkeypatch: pyte
     compiled.run_into([x, there(2 * X)], [y, w])
     np.testing.assert_array_equal(np.asarray(y), wanted["sum"].numpy())
     compiled.close()
-    assert not driver.memory  # parameters, arena and copies of inputs are freed
+    gpu.pool.clear()
+    assert not driver.memory and not driver.races  # parameters, arena and copies of inputs are freed

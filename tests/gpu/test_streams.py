@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,14 @@ import pytest
 
 import burnish as bn
 from burnish.driver import api
-from burnish.errors import TargetError
+from burnish.errors import InputError, TargetError
+from burnish.runtime.device import bytes_at
+from burnish.runtime.dlpack import tensor_of
 from burnish.runtime.gpu import driver as driver_module
-from tests.gpu.test_arrays import Running, X, compiled, running
+from burnish.runtime.gpu.arrays import GpuArray
+from burnish.runtime.gpu.streams import handle_of
+from tests.gpu.driver import DEFAULT, GLOBAL, THREAD_LOCAL
+from tests.gpu.test_arrays import Foreign, Running, X, compiled, running
 
 __all__ = ["compiled", "running"]  # fixtures
 
@@ -50,12 +56,12 @@ def test_the_default_stream_of_another_library_is_left_alone(running: Running, m
     launch, errors = driver._launch, list[int]()
 
     def beside(code: Any, *args: int) -> Any:
-        errors.append(driver.on_default_stream())
+        errors.append(driver.others(DEFAULT))
         return launch(code, *args)
 
     monkeypatch.setattr(driver, "_launch", beside)
     assert right(m, X) and right(m, -X)
-    assert errors and not any(errors) and driver.on_default_stream() == 0
+    assert errors and not any(errors) and driver.others(DEFAULT) == 0
 
 
 def test_a_capture_that_fails_is_ended(running: Running, monkeypatch: Any) -> None:
@@ -64,7 +70,7 @@ def test_a_capture_that_fails_is_ended(running: Running, monkeypatch: Any) -> No
     monkeypatch.setattr(driver, "_launch", lambda code, *args: (1,))
     with pytest.raises(TargetError, match="cuLaunchKernel: error 1"):
         m(X, X)
-    assert not driver.captures and driver.on_default_stream() == 0
+    assert not driver.captures and driver.others(DEFAULT) == 0
     monkeypatch.setattr(driver, "_launch", launch)
     assert right(m, X)
 
@@ -107,6 +113,149 @@ def test_streams_end_with_their_modules(running: Running, compiled: Any) -> None
 
     gc.collect()
     assert len(driver.blocking) == before
+
+
+def new_stream(gpu: Any) -> int:
+    """A stream of somebody else, which waits for none."""
+    return int(gpu.ask("cuStreamCreate", 1))
+
+
+def test_a_call_is_made_on_the_stream_that_is_given(running: Running) -> None:
+    """After what that was asked for before, without waiting, and before what it is asked for then."""
+    m, gpu, driver = running
+    x, s = Foreign(gpu, X), new_stream(gpu)
+    m(x, x, stream=s)
+    driver.calls.clear()
+    assert driver.others(s, writes=[x.place]) == 0
+    y, w = m(x, z=x, stream=s)
+    assert driver.others(s, reads=[y.place, w.place], writes=[x.place]) == 0
+    assert "cuStreamSynchronize" not in driver.calls and "cuStreamWaitEvent" not in driver.calls
+    t = new_stream(gpu)
+    assert tensor_of(y, t)[0] == y.place and driver.others(t, reads=[y.place]) == 0 and not driver.races
+    np.testing.assert_array_equal(y.numpy(), np.maximum(X, 0) + X)
+
+
+def test_the_driver_finds_what_nothing_orders(running: Running) -> None:
+    m, gpu, driver = running
+    x, s = Foreign(gpu, X), new_stream(gpu)
+    _, w = m(x, x, stream=s)
+    assert driver.others(new_stream(gpu), reads=[w.place]) == 0 and len(driver.races) == 1
+    driver.races.clear()
+
+
+def test_streams_in_turn_share_the_memory_of_a_module(running: Running) -> None:
+    m, gpu, driver = running
+    streams, found = [new_stream(gpu) for _ in range(3)], []
+    for number in range(6):
+        x = Foreign(gpu, X + number)
+        found.append(m(x, x, stream=streams[number % 3])[1])
+    mixed = m(found[0], 2 * X, stream=DEFAULT)[0]
+    for number, w in enumerate(found):
+        np.testing.assert_array_equal(w.numpy(), -X - np.float32(number))
+    np.testing.assert_array_equal(mixed.numpy(), np.maximum(-X, 0) + 2 * X)
+    np.testing.assert_array_equal(m(X, X)[1], -X)
+
+
+def test_modules_on_streams_of_their_own_overlap(running: Running, compiled: Any) -> None:
+    m, gpu, driver = running
+    other, s, t = bn.Module(compiled), new_stream(gpu), new_stream(gpu)
+    x, z = Foreign(gpu, X), Foreign(gpu, X)
+    out = [GpuArray(gpu, X.shape, X.dtype) for _ in range(4)]
+    for _ in range(3):
+        driver.calls.clear()
+        m.run_into([x, x], out[:2], stream=s)
+        other.run_into([z, z], out[2:], stream=t)
+    assert driver.calls == ["cuCtxSetCurrent", "cuStreamIsCapturing", "cuGraphLaunch", "cuEventRecord"] * 2
+    assert all(np.array_equal(y.numpy(), np.maximum(X, 0) + X) for y in out[::2])
+
+
+def test_results_take_the_memory_of_earlier_ones(running: Running) -> None:
+    """What still reads that on the GPU is waited for there."""
+    m, gpu, driver = running
+    x, s, t = Foreign(gpu, X), new_stream(gpu), new_stream(gpu)
+    y, w = m(x, x, stream=s)
+    places = {y.place, w.place}
+    again = m(y, w, stream=t)
+    del y, w
+    driver.calls.clear()
+    taken = m(x, x, stream=s)
+    assert {a.place for a in taken} == places and "cuMemAlloc" not in driver.calls
+    exported = tensor_of(taken[0], t)
+    place = taken[0].place
+    del taken, exported
+    assert place not in {a.place for a in m(x, x, stream=s)}  # who has it works on a stream that may be gone
+    gpu.pool.clear()
+    assert place not in driver.memory and again
+
+
+def test_memory_of_results_is_given_up_before_more_is_refused(running: Running) -> None:
+    m, gpu, driver = running
+    x = Foreign(gpu, X)
+    m(x, x)
+    driver.limit = sum(array.nbytes - 256 for array in driver.memory.values()) + 1024
+    big = GpuArray(gpu, (1536,), np.dtype(np.uint8))
+    with pytest.raises(TargetError, match="cuMemAlloc: error 2"):
+        GpuArray(gpu, (1 << 14,), np.dtype(np.uint8))
+    driver.limit = 1 << 40
+    assert right(m, X) and big.nbytes == 1536
+
+
+@pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL])
+def test_a_capture_of_somebody_else_stays_valid(running: Running, compiled: Any, mode: int) -> None:
+    """Loading, memory and first calls are none of its errors, in its thread and in others."""
+    m, gpu, driver = running
+    s = new_stream(gpu)
+    gpu.ask("cuStreamBeginCapture", s, mode)
+    assert right(m, X)
+    thread = threading.Thread(target=lambda: right(bn.Module(compiled), X))
+    thread.start()
+    thread.join()
+    assert driver.captures[s].valid and gpu.ask("cuStreamEndCapture", s) == []
+
+
+def test_calls_are_captured_by_somebody_else(running: Running) -> None:
+    m, gpu, driver = running
+    x, s = Foreign(gpu, X), new_stream(gpu)
+    assert right(m, X)
+    gpu.ask("cuStreamBeginCapture", s, GLOBAL)
+    y, w = m(x, x, stream=s)
+    with pytest.raises(InputError, match="inputs in this machine's memory while a graph is captured"):
+        m(x, X, stream=s)
+    graph = gpu.ask("cuStreamEndCapture", s)
+    place = y.place
+    del y
+    for scale in (1, -2):
+        bytes_at(x.place, X.nbytes).view(np.float32)[:] = scale * X.reshape(-1)
+        gpu.ask("cuGraphLaunch", graph, s)
+        gpu.ask("cuStreamSynchronize", s)
+        np.testing.assert_array_equal(w.numpy(), -scale * X)
+    gpu.pool.clear()
+    assert place in driver.memory  # which the graph writes
+
+
+def test_streams_are_named_by_handles_and_by_objects(running: Running) -> None:
+    m, gpu, _ = running
+    x, s = Foreign(gpu, X), new_stream(gpu)
+    objects = SimpleNamespace(cuda_stream=s), SimpleNamespace(ptr=s), SimpleNamespace(__cuda_stream__=lambda: (0, s))
+    assert {handle_of(stream) for stream in (*objects, np.int64(s))} == {s} and handle_of(1) == DEFAULT
+    with pytest.raises(InputError, match="stream: found str; allowed: a stream of PyTorch"):
+        m(x, x, stream="fast")
+    with pytest.raises(InputError, match="stream: found one for arrays in this machine's memory"):
+        m(X, X, stream=s)
+    with pytest.raises(InputError, match="stream: found one for arrays in this machine's memory"):
+        m.run_into([X, X], [X.copy(), X.copy()], stream=s)
+
+
+def test_calls_on_a_gpu_are_asked_for_and_not_waited_for(running: Running) -> None:
+    m, gpu, _ = running
+    x, s = Foreign(gpu, X), new_stream(gpu)
+    here = m.run_async(X, 2 * X)
+    there = m.run_async(x, x, stream=s)
+    assert here.done() and there.done()  # in the order in which they were asked for
+    np.testing.assert_array_equal(here.result()[0], np.maximum(X, 0) + 2 * X)
+    np.testing.assert_array_equal(there.result()[1].numpy(), -X)
+    with pytest.raises(InputError, match="'z'.* is missing"):
+        m.run_async(x).result()
 
 
 @pytest.mark.parametrize(

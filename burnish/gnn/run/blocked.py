@@ -91,7 +91,8 @@ class BlockedStep(CompiledBase):
         """Prepares edges and, unless that is to be done ``later``, plans; raises as ``settle`` does."""
         graph, rows = self.program.graph, self.share.rows
         self._kept = {name: np.array(state.initial) for name, state in graph.states.items()}
-        self.state = ModuleStates.of(self._kept, threading.RLock())
+        lock = threading.RLock()
+        self.state = ModuleStates.of(self._kept, lambda writes: lock)
         self.inputs = tuple(
             TensorSpec(n, (rows, *graph.types[n].shape[1:]), graph.types[n].dtype)
             for n in graph.inputs if n in self.labels

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
@@ -14,9 +14,10 @@ from burnish.runtime.buffers import address_of, numpy_dtype
 from burnish.runtime.dlpack import CUDA, contiguous_strides, device_of, exported, tensor_of
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.gpu.driver import Gpu
+from burnish.runtime.gpu.memory import DEFAULT_STREAM, UNORDERED, MemoryUse
+from burnish.runtime.gpu.streams import named
 
 DEVICE = 0  # the first GPU, which all of a process share
-UNORDERED = -1  # in the place of a stream: nobody waits
 
 
 def is_on_gpu(value: Any) -> bool:
@@ -28,30 +29,44 @@ def is_on_gpu(value: Any) -> bool:
     return hasattr(value, "__cuda_array_interface__")
 
 
+def holds_gpu_array(value: Any) -> bool:
+    """Whether a value is an array in the memory of a GPU, or holds one: a tuple, list or dict."""
+    if isinstance(value, Mapping):
+        return any(map(holds_gpu_array, value.values()))
+    if isinstance(value, (tuple, list)):
+        return any(map(holds_gpu_array, value))
+    return is_on_gpu(value)
+
+
 class GpuArray:
     """An array in the memory of the first GPU, row-major; ``torch.from_dlpack`` and others view it without a copy.
 
-    ``owner``: what keeps the memory, if it is not this array's own. What computes it has ended when a call returns it.
+    ``owner``: what keeps the memory, if it is not this array's own. What computes it may not have ended when a call
+    returns it: who takes it over waits for that on the GPU (``__dlpack__``), :meth:`numpy` waits here.
     """
 
     def __init__(
         self, gpu: Gpu, shape: tuple[int, ...], dtype: np.dtype[Any], place: int | None = None, owner: Any = None
     ) -> None:
-        self.gpu, self.shape, self.dtype, self._owner = gpu, shape, dtype, owner
+        self.gpu, self.shape, self.dtype, self._owner = gpu.home, shape, dtype, owner
         self.nbytes = prod(shape) * dtype.itemsize
-        self.place = gpu.allocate(self.nbytes) if place is None else place
+        self.use = MemoryUse(captured=gpu.capturing)
         if place is None:
-            weakref.finalize(self, gpu.free, self.place)
+            place, size = gpu.pool.take(gpu, self.nbytes)
+            weakref.finalize(self, gpu.pool.give, place, size, self.use)
+        self.place = place
 
     def __repr__(self) -> str:
         return f"GpuArray({self.dtype}{list(self.shape)})"
 
     def numpy(self) -> np.ndarray:
         """A copy in this machine's memory."""
-        gpu, found = self.gpu.home, np.empty(self.shape, self.dtype)
+        gpu, found = self.gpu, np.empty(self.shape, self.dtype)
         with gpu.lock:
             gpu.enter()
+            gpu.after(self.use.orders)
             gpu.download(address_of(found), self.place, self.nbytes)
+            gpu.wait()
         return found
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -61,9 +76,15 @@ class GpuArray:
 
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
-        """CUDA Array Interface (Numba's), version 3. AttributeError for bfloat16, which it has not."""
+        """CUDA Array Interface (Numba's), version 3; waits for what computes the array. AttributeError for bfloat16,
+        which it has not.
+        """
         if self.dtype.kind not in "biufc":
             raise AttributeError(f"no CUDA array interface of {self.dtype}; allowed: __dlpack__")
+        self.use.by_others(UNORDERED)
+        self.gpu.enter()
+        for order in self.use.orders:
+            self.gpu.ask("cuEventSynchronize", order.event)
         return {
             "shape": self.shape, "typestr": self.dtype.str, "data": (self.place, False), "strides": None, "version": 3,
             "stream": None,
@@ -73,7 +94,15 @@ class GpuArray:
         return CUDA, DEVICE
 
     def __dlpack__(self, *, stream: Any = None, **others: Any) -> Any:
-        del stream, others  # what computes it has ended
+        """DLPack capsule, for a stream that waits for what computes the array: None is the default one, -1 none."""
+        del others
+        handle = DEFAULT_STREAM if stream is None else named(int(stream))
+        self.use.by_others(handle)
+        if handle != UNORDERED:
+            self.gpu.enter()
+            for order in self.use.orders:
+                if order.handle != handle:
+                    self.gpu.ask("cuStreamWaitEvent", handle, order.event, 0)
         return exported(self.place, self.shape, self.dtype, (CUDA, DEVICE), self)
 
 
@@ -85,13 +114,14 @@ def viewed(gpu: Gpu, value: Any, followed: set[type]) -> GpuArray:
     library exports at a time is computed by what its current stream has been asked for.
     """
     if isinstance(value, GpuArray):
+        gpu.after(value.use.orders)
         return value
     if not hasattr(value, "__dlpack_device__"):
         return _from_interface(gpu, value)
     number = device_of(value)[1]
     if number != DEVICE:
         raise InputError(f"array of GPU {number}, allowed: of the first one")
-    stream = UNORDERED if type(value) in followed else int(gpu.stream)
+    stream = UNORDERED if type(value) in followed else gpu.stream or 1  # by which DLPack calls the default one
     place, shape, strides, dtype, capsule = tensor_of(value, stream)
     followed.add(type(value))
     return _whole(GpuArray(gpu, shape, dtype, place, capsule), strides)
@@ -101,7 +131,7 @@ def _from_interface(gpu: Gpu, value: Any) -> GpuArray:
     found = value.__cuda_array_interface__
     stream = found.get("stream")
     if stream is not None:
-        gpu.follow(stream)
+        gpu.follow(named(int(stream)))
     shape, dtype = tuple(found["shape"]), np.dtype(found["typestr"])
     strides = found.get("strides")
     elements = None if strides is None else tuple(s // dtype.itemsize for s in strides)

@@ -49,6 +49,7 @@ class CudaBuffer:
     def _bytes(self, place: int, nbytes: int) -> np.ndarray:
         found = np.empty(nbytes, np.uint8)
         self._gpu.download(address_of(found), place, nbytes)
+        self._gpu.wait()
         return found
 
 
@@ -65,18 +66,14 @@ class CudaKernel:
         """Graph of ``runs`` runs, one after another."""
         key = (runs, *places)
         if key not in self._graphs:
-            kept: list[Any] = []
             self._graphs[key] = self.gpu.captured(
-                lambda: kept.extend(self.gpu.launch(self.functions, places) for _ in range(runs))
+                lambda: [self.gpu.launch(self.functions, places) for _ in range(runs)]
             )
         return self._graphs[key]
 
 
 def _unload(gpu: Gpu, module: Any, graphs: dict[tuple[int, ...], Any]) -> None:
-    gpu.enter()
-    for graph in graphs.values():
-        gpu.ask("cuGraphExecDestroy", graph)
-    gpu.ask("cuModuleUnload", module)
+    gpu.unload([module], graphs.values())
 
 
 class CudaBench:
