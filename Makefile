@@ -52,7 +52,7 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	touch $(VENV)/.bench $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --editable '.[docs,serve]'
+	$(BIN)/python -m pip install --quiet --editable '.[boost,docs,serve]'
 	touch $@
 
 clean:

@@ -32,7 +32,7 @@ def write(docs: Path) -> list[Path]:
     return written
 
 
-# --- the command line ---------------------------------------------------------------------------------------------------
+# --- the command line -------------------------------------------------------------------------------------------------
 
 
 def commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -51,8 +51,8 @@ def command_line() -> str:
     parts = [
         f"<!-- {NOTE} -->",
         "# Command line",
-        "`burnish COMMAND --help` says the same. Results go to standard output, progress and warnings to standard error. "
-        "Exit status 2: what was asked for cannot be done; 1: the work failed, or answers differ; 130: Ctrl-C.",
+        "`burnish COMMAND --help` says the same. Results go to standard output, progress and warnings to standard "
+        "error. Exit status 2: what was asked for cannot be done; 1: the work failed, or answers differ; 130: Ctrl-C.",
     ]
     parts += [_command(words, command) for words, command in commands()]
     return "\n\n".join(parts) + "\n"
@@ -90,7 +90,7 @@ def _plain(text: str) -> str:
     return re.sub(r"([<>*_\[\]])", r"\\\1", text)
 
 
-# --- Python -------------------------------------------------------------------------------------------------------------
+# --- Python -----------------------------------------------------------------------------------------------------------
 
 
 def rooms() -> list[tuple[str, ModuleType]]:
@@ -102,7 +102,12 @@ def rooms() -> list[tuple[str, ModuleType]]:
 def python_names() -> str:
     """The page of the package's own names, in reStructuredText, and the list of those of its subpackages."""
     names = [name for name in burnish.__all__ if not isinstance(getattr(burnish, name), ModuleType)]
-    parts = [f".. {NOTE}", _heading("Python", "="), "``import burnish as bn``: every name is loaded on first use.", _toc()]
+    parts = [
+        f".. {NOTE}",
+        _heading("Python", "="),
+        "``import burnish as bn``: every name is loaded on first use.",
+        _toc(),
+    ]
     parts += [_entry("burnish", name, getattr(burnish, name)) for name in names]
     return "\n\n".join(parts) + "\n"
 

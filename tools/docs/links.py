@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
-PAGES = {"../ARCHITECTURE.md": "architecture.md", "../CONTRIBUTING.md": "contributing.md", "../CHANGELOG.md": "changelog.md"}
+PAGES = {
+    "../ARCHITECTURE.md": "architecture.md",
+    "../CONTRIBUTING.md": "contributing.md",
+    "../CHANGELOG.md": "changelog.md",
+}
 _LINK = re.compile(r"\[([^\]]*)\]\((\.\./[^)#\s]*)(#[^)\s]*)?\)")
 
 
