@@ -19,6 +19,7 @@ import pytest
 import burnish as bn
 from burnish import errors
 from tools.docs import generated
+from tools.docs.docstrings import escape
 from tools.docs.links import inside
 
 HOME = Path(__file__).parents[1]
@@ -107,7 +108,7 @@ x = torch.randn(32, 64).numpy()
 """,
         ["torch"],
     ),
-    "trainer": (NETWORK + FIXED + ROWS + "x, model = x.numpy(), 'model.onnx'\n", ["torch", "scipy"]),
+    "trainer": (NETWORK + FIXED + ROWS, ["torch", "scipy"]),
     "arrays": (
         IMPORTS
         + """
@@ -222,6 +223,12 @@ def test_links_out_of_the_documents_become_pages_or_names_of_files() -> None:
     assert inside("see [more](docs/using.md#files), [x](tools/size.py)", "contributing") == (
         "see [more](using.md#files), x (`tools/size.py`)"
     )
+
+
+def test_docstrings_have_literals_and_no_other_markup() -> None:
+    lines = ["By ``rate *", "decay`` of *args and a_ or |x|.", "", ">>> a * b_", "c * d"]
+    escape(None, "function", "f", None, None, lines)
+    assert lines == ["By ``rate *", r"decay`` of \*args and a\_ or \|x\|.", "", ">>> a * b_", "c * d"]
 
 
 @pytest.mark.slow

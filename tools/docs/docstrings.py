@@ -5,18 +5,21 @@ from __future__ import annotations
 import re
 from typing import Any
 
-_LITERAL = re.compile(r"(``.+?``|:\w+:`[^`]+`|`[^`]+`)")
+_LITERAL = re.compile(r"(``.+?``|:\w+:`[^`]+`|`[^`]+`)", re.DOTALL)
 _MARKUP = re.compile(r"(\*|\||(?<=\w)_(?!\w))")
 
 
 def escape(app: object, what: str, name: str, value: object, options: object, lines: list[str]) -> None:
     """Escapes what reStructuredText would take as markup, in place; examples stay as they are."""
-    example = False
-    for number, line in enumerate(lines):
-        example = line.lstrip().startswith(">>>") or (example and bool(line.strip()))
-        if not example:
-            parts = _LITERAL.split(line)
-            lines[number] = "".join(p if at % 2 else _MARKUP.sub(r"\\\1", p) for at, p in enumerate(parts))
+    paragraphs = "\n".join(lines).split("\n\n")
+    lines[:] = "\n\n".join(map(_escaped, paragraphs)).split("\n")
+
+
+def _escaped(paragraph: str) -> str:
+    """A paragraph without markup outside of literals, which may go over the end of a line."""
+    text, example, results = paragraph.partition(">>>")
+    parts = _LITERAL.split(text)
+    return "".join(p if at % 2 else _MARKUP.sub(r"\\\1", p) for at, p in enumerate(parts)) + example + results
 
 
 def is_foreign(app: object, what: str, name: str, value: Any, skip: bool, options: object) -> bool | None:

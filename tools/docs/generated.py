@@ -37,7 +37,7 @@ def write(docs: Path) -> list[Path]:
 
 def commands(group: Any = None, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     """Every command of a group with its words, those of groups within it too."""
-    own = get_command(app) if group is None else group
+    own: Any = get_command(app) if group is None else group
     for name in own.commands:
         found = own.get_command(None, name)
         if hasattr(found, "commands"):
@@ -95,13 +95,13 @@ def _plain(text: str) -> str:
 
 def rooms() -> list[tuple[str, ModuleType]]:
     """The public subpackages, by name."""
-    found = [(name, getattr(burnish, name)) for name in burnish.__all__]
+    found = [(name, getattr(burnish, name)) for name in dir(burnish)]
     return [(name, value) for name, value in found if isinstance(value, ModuleType)]
 
 
 def python_names() -> str:
     """The page of the package's own names, in reStructuredText, and the list of those of its subpackages."""
-    names = [name for name in burnish.__all__ if not isinstance(getattr(burnish, name), ModuleType)]
+    names = [name for name in dir(burnish) if not isinstance(getattr(burnish, name), ModuleType)]
     parts = [
         f".. {NOTE}",
         _heading("Python", "="),
@@ -132,7 +132,7 @@ def _heading(text: str, line: str) -> str:
 
 def _entry(module: str, name: str, value: object) -> str:
     """The directive that documents a public name."""
-    again = module != "burnish" and any(getattr(burnish, own) is value for own in burnish.__all__)
+    again = module != "burnish" and any(getattr(burnish, own) is value for own in dir(burnish))
     if again:  # it has its entry among the package's own names
         return f".. autoclass:: {module}.{name}\n   :no-index:"
     if inspect.isclass(value):
