@@ -260,10 +260,10 @@ class Module(CompiledBase):
     def _state_access(self, writes: bool) -> Iterator[np.ndarray]:
         """The bytes of the state, as the last call left them, between two calls; ``writes``: they are changed."""
         with self._lock:
-            if self._state_there:
+            if isinstance(self._runner, CudaRunner) and self._state_there:
                 self._runner.fetch_state()
             yield self._state_bytes
-            if writes and self._state_there:
+            if writes and isinstance(self._runner, CudaRunner) and self._state_there:
                 self._runner.state_changed()
 
     def state_bytes(self) -> np.ndarray:

@@ -66,9 +66,12 @@ class CudaKernel:
         """Graph of ``runs`` runs, one after another."""
         key = (runs, *places)
         if key not in self._graphs:
-            self._graphs[key] = self.gpu.captured(
-                lambda: [self.gpu.launch(self.functions, places) for _ in range(runs)]
-            )
+
+            def repeated() -> None:
+                for _ in range(runs):
+                    self.gpu.launch(self.functions, places)
+
+            self._graphs[key] = self.gpu.captured(repeated)
         return self._graphs[key]
 
 
