@@ -144,6 +144,8 @@ def network(name: str, dtype: str, batch: int, machine: str, assembled: bool) ->
     from burnish.frontend.torch.export import import_torch
     from burnish.machines.target import target
 
+    arrays: dict[str, Any]
+    module: Any
     module, arrays = models.network(name)
     x = torch.from_numpy(np.repeat(next(iter(arrays.values())), batch, 0))
     kind = getattr(torch, dtype)
