@@ -1,51 +1,71 @@
 """Launches of a model on a GPU, counted without one: kernels, their launches, and the work that tensor cores do.
 
 `counted(found)` is given to ``compile_kernels`` as its ``make``: every task is scheduled by its first template and
-lowered to launches, but no code is made of it.
+lowered to launches; code is made of it only where ``assembled`` asks for its registers.
+
+`python -m tools.launches` prints steps of training, `python -m tools.launches --networks [--dtype float16] [--batch N]
+[--target cuda:sm_90a] [--assembled]` networks; both need torch.
 """
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
 from burnish.base.cache import ObjectCache
+from burnish.codegen.grid import compile_grid
 from burnish.driver.compilation import Compilation
 from burnish.errors import ScheduleError
 from burnish.kernels.task import KernelTask
-from burnish.loops.contraction import is_sum_of_products
-from burnish.loops.expr import Reduce
-from burnish.loops.program import Intrinsic, walk_stmt
+from burnish.loops.contraction import contraction
+from burnish.loops.program import Intrinsic, LoopProgram, walk_stmt
 from burnish.lower.threads import launches
+from burnish.machines.nvptx.occupancy import occupancy
 from burnish.machines.target import Target
 from burnish.pipeline import kernel as kernels
 
 
 @dataclass(frozen=True)
 class KernelWork:
-    """A kernel's template, launches, floating-point operations of products, and whether tensor cores do these."""
+    """A kernel's template, launches, floating-point operations of products, whether tensor cores do these, the bytes of
+    its parameters; where it was assembled, ``registers`` of a thread, at most, bytes that are ``spilled``, and the
+    least ``occupancy`` of its launches.
+    """
 
     template: str
     launches: int
     flops: float
     tensor: bool
+    nbytes: int = 0
+    registers: int = 0
+    spilled: int = 0
+    occupancy: float = 1.0
 
 
 @dataclass(frozen=True)
 class LaunchTotals:
-    """All kernels of a model: how many, their launches, operations of products, and the share of tensor cores."""
+    """All kernels of a model: how many, their launches, operations of products, and the share of tensor cores; the
+    bytes of all parameters, and what was assembled, see :class:`KernelWork`, with ``occupancy`` that of the products.
+    """
 
     kernels: int
     launches: int
     gflops: float
     tensor: float
     in_python: int
+    megabytes: float = 0.0
+    registers: int = 0
+    spilled: int = 0
+    occupancy: float = 1.0
 
 
-def counted(found: dict[str, KernelWork]) -> Callable[..., kernels.CompiledKernel]:
-    """What makes a kernel of a task without its code, and notes in ``found`` what it does, by its symbol."""
+def counted(found: dict[str, KernelWork], assembled: bool = False) -> Callable[..., kernels.CompiledKernel]:
+    """What makes a kernel of a task without its code, and notes in ``found`` what it does, by its symbol; the code of
+    those that are to be ``assembled`` is made as well.
+    """
 
     def make(task: KernelTask, target: Target, store: ObjectCache | None, recipe: Any = None) -> kernels.CompiledKernel:
         del store, recipe
@@ -59,7 +79,9 @@ def counted(found: dict[str, KernelWork]) -> Callable[..., kernels.CompiledKerne
             grids = launches(program, target.machine).launches
             nodes = (s for launch in grids for s in walk_stmt(launch.body))
             tensor = any(isinstance(s, Intrinsic) and "mma" in s.name for s in nodes)
-            found[own.name] = KernelWork(match.name, len(grids), _product_flops(own), tensor)
+            nbytes = sum(t.buffer.nbytes for t in (*own.inputs, *own.outputs))
+            work = KernelWork(match.name, len(grids), _product_flops(own), tensor, nbytes)
+            found[own.name] = _with_resources(work, program, target) if assembled else work
             return kernels.CompiledKernel(own.name, b"", 0, kernels.packing(trace, own), match.name, choice)
         raise ScheduleError(f"task '{own.name}': no template can schedule it")
 
@@ -72,19 +94,64 @@ def totals(made: Compilation, found: dict[str, KernelWork]) -> LaunchTotals:
     flops = sum(row.flops for row in rows)
     tensor = sum(row.flops for row in rows if row.tensor)
     launched = sum(row.launches for row in rows)
-    return LaunchTotals(len(rows), launched, flops / 1e9, tensor / max(flops, 1.0), len(made.hosts))
+    return LaunchTotals(
+        len(rows), launched, flops / 1e9, tensor / max(flops, 1.0), len(made.hosts),
+        sum(row.nbytes for row in rows) / 1e6, max((row.registers for row in rows), default=0),
+        sum(row.spilled for row in rows), min((row.occupancy for row in rows if row.tensor), default=1.0),
+    )  # fmt: skip
+
+
+def _with_resources(work: KernelWork, program: LoopProgram, target: Target) -> KernelWork:
+    """What ptxas says of a kernel, where it is installed."""
+    for launch in compile_grid(program, target).launches:
+        used = launch.resources
+        if used is not None:
+            share = occupancy(target.cpu, prod(launch.block), used.registers, used.shared + launch.dynamic)
+            work = replace(
+                work, registers=max(work.registers, used.registers), spilled=work.spilled + used.spilled,
+                occupancy=min(work.occupancy, share),
+            )  # fmt: skip
+    return work
 
 
 def _product_flops(task: KernelTask) -> float:
-    """Two for each term of the task's sums of products."""
+    """Two for each term of the task's products of matrices: of depthwise convolutions there are none, since no two
+    outputs of theirs share a row of one factor and differ in the other.
+    """
     found = 0.0
     for t in task.stages():
-        if isinstance(t.body, Reduce) and is_sum_of_products(t):
-            found += 2.0 * prod(t.shape) * prod(a.extent for a in t.body.axes)
+        product = contraction(t)
+        if product is None:
+            continue
+        axes = {v.name for v in t.axes}
+        first, second = (axes & f.variables for f in product.factors)
+        if first - second and second - first:
+            found += 2.0 * prod(t.shape) * product.depth
     return found
 
 
 NAMES = ("gpt", "bert", "resnet18")
+NETWORKS = ("resnet18", "resnet50", "mobilenet_v2", "bert_base")
+
+
+def network(name: str, dtype: str, batch: int, machine: str, assembled: bool) -> LaunchTotals:
+    """Totals of a benchmark network in inference, its weights of ``dtype``."""
+    import numpy as np
+    import torch
+
+    from benchmarks import models
+    from burnish.driver.compilation import compile_kernels
+    from burnish.frontend.torch.export import import_torch
+    from burnish.machines.target import target
+
+    arrays: dict[str, Any]
+    module: Any
+    module, arrays = models.network(name)
+    x = torch.from_numpy(np.repeat(next(iter(arrays.values())), batch, 0))
+    kind = getattr(torch, dtype)
+    graph = import_torch(module.to(kind), (x.to(kind) if x.is_floating_point() else x,)).graph
+    noted: dict[str, KernelWork] = {}
+    return totals(compile_kernels(graph, target(machine), make=counted(noted, assembled)), noted)
 
 
 def training_steps(name: str, layers: int, precision: str | None) -> LaunchTotals:
@@ -119,7 +186,18 @@ def training_steps(name: str, layers: int, precision: str | None) -> LaunchTotal
 
 
 def main() -> None:
-    """Prints a table of steps of training."""
+    """Prints a table of steps of training, or of networks."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--networks", action="store_true")
+    parser.add_argument("--assembled", action="store_true")
+    parser.add_argument("--dtype", default="float16")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--target", default="cuda:sm_90a")
+    args = parser.parse_args()
+    for name in NETWORKS if args.networks else ():
+        print(name, args.dtype, network(name, args.dtype, args.batch, args.target, args.assembled), flush=True)
+    if args.networks:
+        return
     for name in NAMES:
         for precision in ("bfloat16", None):
             print(name, precision or "float32", training_steps(name, 4, precision), flush=True)

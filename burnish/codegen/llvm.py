@@ -28,6 +28,7 @@ from burnish.machines.target import Target
 from burnish.machines.unit import MatrixUnit
 
 STACK_LIMIT = 16 << 10  # bytes: larger thread-private buffers live in the scratch area
+ROLLED = '!9000 = distinct !{!9000, !9001}\n!9001 = !{!"llvm.loop.unroll.disable"}'
 MOST_STATEMENTS = 1 << 16  # of one kernel, unrolled loops counted: minutes of LLVM's time
 
 
@@ -218,9 +219,21 @@ class FunctionEmitter(ValueEmitter):
             *(f"  {p}n = getelementptr i8, ptr {p}, i64 {step}" for p, _, step in scope.moving),
             f"  %n{n} = add nuw nsw i64 %i{n}, 1",
             f"  %c{n} = icmp slt i64 %n{n}, {end}",
-            f"  br i1 %c{n}, label %{head}, label %exit{n}",
+            f"  br i1 %c{n}, label %{head}, label %exit{n}{self._rolled(body)}",
         ]
         self.label(f"exit{n}")
+
+    def _rolled(self, body: Stmt) -> str:
+        """Metadata of a loop that is not to be written out, since its body has intrinsics that fill registers."""
+        grid = self.target.machine.dialect.grid
+        if (
+            grid is None
+            or not grid.rolled
+            or not any(isinstance(s, Intrinsic) and s.name in grid.rolled for s in walk_stmt(body))
+        ):
+            return ""
+        self.define("!rolled", ROLLED)
+        return ", !llvm.loop !9000"
 
     def _slots_written(self, body: Stmt) -> list[BufferPlace]:
         """Register slots, some of which ``body`` writes."""

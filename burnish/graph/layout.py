@@ -175,10 +175,12 @@ def _takes_rows(graph: Graph, node: Node, lanes: int) -> bool:
 
     A direct one does: it broadcasts single inputs from anywhere, and transposes its output while it is in a cache. One
     on matrix tiles copies its input in any case, and transposes likewise. One of bytes that has stayed one is for an
-    accelerator, which reads whole blocks. Products of a machine that stores channels last want them so.
+    accelerator, which reads whole blocks. Products of a machine that stores channels last want them so; a depthwise
+    convolution is none.
     """
     if lanes == 1:
-        return suits_rows(graph, node, 2)
+        depthwise = OPERATORS[node.op].traits.weight_channel == 0 and graph.types[node.inputs[1]].shape[1] == 1
+        return depthwise and suits_rows(graph, node, 2)
     if graph.types[node.inputs[0]].dtype == "int8":
         return False
     channels, when = graph.types[node.inputs[0]].shape[1], OPERATORS[node.op].traits.row_major

@@ -141,9 +141,10 @@ def _leading(t: Tensor) -> int:
     if product is None:
         return 0
     for factor, other in (product.factors, product.factors[::-1]):
-        alone = [v.name in factor.variables - other.variables for v in t.axes]
+        own = factor.variables - other.variables
+        alone = [n == 1 or v.name in own for v, n in zip(t.axes, t.shape, strict=True)]
         if alone[0] and t.axes[-1].name in other.variables - factor.variables:
-            return alone.index(False)
+            return alone.index(False) if False in alone else 0
     return 0
 
 

@@ -16,12 +16,14 @@ class LaunchGrid:
     kernel's buffers and of its workspace. ``prelude``: LLVM IR of the functions that code calls for what threads and
     their devices do, of which a kernel takes those that it uses. ``threads``: the most that a block may have.
     ``aligned``: the bytes of which addresses of buffers are multiples, so that a thread moves as many at once (0: of an
-    element).
+    element). ``rolled``: intrinsics whose operands fill registers: a loop around them stays one, which an assembler
+    would write out in part.
     """
 
     prelude: str
     threads: int
     aligned: int = 0
+    rolled: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)

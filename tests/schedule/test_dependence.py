@@ -34,6 +34,7 @@ def access(*indices: Expr, **extents: int) -> BufferAccess:
         (((I * 13 + J) // 7 * 2 + F, (I * 13 + J) % 7), {"i": 4, "j": 13, "f": 2}),
         (((I * 13 + J) // 28, (I * 13 + J) // 7 % 4, (I * 13 + J) % 7), {"i": 5, "j": 13}),
         ((I // 2, (I * 2 + J // 4) % 4 * 2 + F, J % 4), {"i": 4, "j": 8, "f": 2}),
+        (((I * 8 + J // 4) // 49, (I * 8 + J // 4) // 7 % 7, (I * 8 + J // 4) % 7, J % 4), {"i": 9, "j": 32}),
     ],
 )
 def test_distinct_elements_are_recognised(indices: tuple[Expr, ...], extents: dict[str, int]) -> None:
@@ -44,6 +45,7 @@ def test_distinct_elements_are_recognised(indices: tuple[Expr, ...], extents: di
     ("indices", "extents", "clashing"),
     [
         ((I * 3 + J,), {"i": 3, "j": 4}, ["i", "j"]),
+        (((I * 8 + J // 4) // 49, (I * 8 + J // 4) % 7, J % 4), {"i": 9, "j": 32}, ["i", "j"]),
         ((I,), {"i": 3, "j": 4}, ["j"]),
         ((F // 4,), {"f": 12}, ["f"]),
         ((F % 4,), {"f": 12}, ["f"]),

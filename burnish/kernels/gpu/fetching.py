@@ -102,8 +102,9 @@ class SharedTile:
         s.set_scope(self.name, SWIZZLED)
         s.compute_at(self.name, loop)
         *whole, v = s.loops(self.name)[-4 if self.columns else -3 :]
-        bind_threads(s, fuse_all(s, whole), block, unrolled=16)
-        if s.extent(v) * ITEM_BYTES[self.buffer.dtype] >= LEAST:
+        nbytes = s.extent(v) * ITEM_BYTES[self.buffer.dtype]
+        bind_threads(s, fuse_all(s, whole), block, unrolled=16 if nbytes == PIECE else 8)
+        if nbytes >= LEAST:
             s.copy_async(v)
 
 

@@ -11,7 +11,7 @@ from burnish.machines.dialect import Dialect, LaunchGrid
 from burnish.machines.machine import STRICT, Core, CpuModel, Machine, Rates, Warps
 from burnish.machines.nvptx.copies import COPY_HINTS, COPY_PRELUDE, copy_loop
 from burnish.machines.nvptx.exponential import EXP2_DIFFERENCE, EXP_DIFFERENCE, EXP_PRELUDE
-from burnish.machines.nvptx.mma import FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
+from burnish.machines.nvptx.mma import DOT, DOT_COLUMNS, FRAGMENT, MMA_INTRINSICS, MMA_PRELUDE
 from burnish.machines.nvptx.threads import (
     BOUND_LOOPS,
     HINTS,
@@ -76,6 +76,7 @@ NVPTX = Machine(
             "\n".join([THREAD_PRELUDE, COPY_PRELUDE, SHUFFLE_PRELUDE, MMA_PRELUDE, WGMMA_PRELUDE, EXP_PRELUDE]),
             THREADS_OF_BLOCK,
             VECTOR_BYTES,
+            frozenset(t.name for t in (*DOT.values(), *DOT_COLUMNS.values())),
         ),
     ),
     scopes=(GLOBAL, LOCAL, REGISTER, SHARED, SWIZZLED_SHARED, THREAD, FRAGMENT),
