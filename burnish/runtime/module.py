@@ -300,9 +300,9 @@ class Module(CompiledBase):
 
         Inputs are given in order or by name: NumPy arrays, or objects with ``__dlpack__`` in CPU memory. They are not
         copied unless they are not contiguous. Of a model that a GPU runs some may be there, by ``__dlpack__`` or
-        ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). They are
-        computed on ``stream=``, by default that of PyTorch's tensors, without waiting for it. Raises InputError for what
-        is missing, unknown, or of another shape or dtype than compiled.
+        ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``),
+        computed on ``stream=``, by default that of PyTorch's tensors; the call does not wait for it. Raises InputError
+        for what is missing, unknown, or of another shape or dtype than compiled.
         """
         plain = len(args) == self._arguments.count and not kwargs
         if plain and self._quick is not None and (found := self._quick(args)) is not None:
