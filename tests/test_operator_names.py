@@ -19,8 +19,10 @@ RULES = {
         "aggregation",
         "algorithms",
         "align",
+        "bands",
         "byte_products",
         "canonical",
+        "channels",
         "divide",
         "eliminate",
         "estimates",
@@ -30,11 +32,12 @@ RULES = {
         "join",
         "row_attention",
         "scale_gradients",
+        "siblings",
         "sums",
         "wide_reads",
     )
 } | {"array/operators.py"}  # what NumPy's names and Python's signs stand for
-KNOBS = {"tile"}  # of templates
+KNOBS = {"band", "tile"}  # of templates
 NODES = {"identity", "slice", "concat"}  # copies, parts and joins: what passes make of values themselves
 
 

@@ -166,7 +166,7 @@ def profile(
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Time each kernel of a model beside its roofline bound, at rates measured on this machine."""
+    """Measure each kernel's time and its roofline bound, at rates measured on this machine."""
     from burnish.cli import reporting
 
     reporting.show_profile(model, inputs, trace, seed, force, options)

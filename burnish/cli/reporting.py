@@ -48,7 +48,7 @@ def run(model: Path, inputs: Path | None, output: Path | None, seed: int, force:
 def show_profile(
     model: Path, inputs: Path | None, trace: Path | None, seed: int, force: bool, options: CompileOptions
 ) -> None:
-    """Prints the time of each step beside its bound, longest first; writes a trace."""
+    """Profile as a table, the longest step first, and as a trace."""
     if trace is not None:
         check_output(trace, inputs=[model], is_ours=is_trace, force=force)
     module = _module(model, options)

@@ -16,6 +16,7 @@ PLAIN, TILES = target("x86-64-v4"), target("sapphirerapids")
 RATES = {"cache_bandwidth", "memory_bandwidth", "matrix_flops"}
 OWNERS = {  # beside the packages of machines, which say them; presets say what devices of plans have
     "machines/target.py", "graph/costs.py", "parallel/model/presets.py",
+    "kernels/gpu/product_time.py", "kernels/gpu/vector_product.py",  # waves of blocks, of which costs know nothing
 }  # fmt: skip
 HOUSE = Path(burnish.__file__).parent
 

@@ -27,7 +27,6 @@ from burnish.serve.options import ServeOptions
 from burnish.serve.protocol import LENGTH_HEADER, RequestError, Signature
 from burnish.serve.server import Server
 
-pytest.importorskip("uvicorn")
 X = np.random.default_rng(0).normal(size=(2, 3)).astype(np.float32)
 
 
