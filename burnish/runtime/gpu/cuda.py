@@ -80,6 +80,7 @@ class CudaRunner:
         self._captured = not any(isinstance(step, (Host, Collective)) for step in executable.steps)
         self._loaded: LoadedExecutable | None = None
         self._state_there, self._state_here = False, True  # where it is as the last call left it
+        self._state_moves = False  # also without calls, by graphs of somebody else
         self.io = [0]
         self.runtime = SimpleNamespace(scratch_stride=0, scratch=None)
         self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
@@ -109,6 +110,7 @@ class CudaRunner:
                 loaded.gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
                 loaded.gpu.wait()  # what it is copied from may change
         self._state_there, self._state_here = True, not self._state.nbytes
+        self._state_moves |= loaded.gpu.capturing
         if profile is None and self._captured:
             loaded.replay()
         else:
@@ -121,7 +123,7 @@ class CudaRunner:
             with loaded.turn(None):
                 loaded.gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
                 loaded.gpu.wait()
-            self._state_here = True
+            self._state_here = not self._state_moves
 
     def state_changed(self) -> None:
         """The state is what this machine's memory holds now."""
