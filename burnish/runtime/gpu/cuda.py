@@ -78,6 +78,8 @@ class CudaRunner:
         self._collectives = Collectives(executable.steps, instance.comm)
         self._moved: dict[int, list[np.ndarray]] = {}  # what collectives that have begun read and write here
         self._captured = not any(isinstance(step, (Host, Collective)) for step in executable.steps)
+        self._dtypes = [[numpy_dtype(s.dtype) for s in specs] for specs in (executable.inputs, executable.outputs)]
+        self._nbytes = [spec.nbytes for spec in executable.inputs]
         self._loaded: LoadedExecutable | None = None
         self._state_there, self._state_here = False, True  # where it is as the last call left it
         self._state_moves = False  # also without calls, by graphs of somebody else
@@ -162,20 +164,20 @@ class CudaRunner:
             if gpu.capturing and not all(map(is_on_gpu, inputs)):
                 raise InputError("found inputs in this machine's memory while a graph is captured; allowed: on the GPU")
             there = [
-                checked(gpu, "input", spec, value, followed) if is_on_gpu(value) else None
-                for spec, value in zip(known.inputs, inputs, strict=True)
+                checked(gpu, "input", spec, dtype, value, followed) if is_on_gpu(value) else None
+                for spec, dtype, value in zip(known.inputs, self._dtypes[0], inputs, strict=True)
             ]
             places = [
                 self._placed(loaded, number, value, array)
                 for number, (value, array) in enumerate(zip(inputs, there, strict=True))
             ]
             found = [
-                GpuArray(gpu, spec.shape, numpy_dtype(spec.dtype))
+                GpuArray(gpu, spec.shape, dtype)
                 if outputs is None
-                else checked(gpu, "output", spec, outputs[number], followed)
-                for number, spec in enumerate(known.outputs)
+                else checked(gpu, "output", spec, dtype, outputs[number], followed)
+                for number, (spec, dtype) in enumerate(zip(known.outputs, self._dtypes[1], strict=True))
             ]
-            check_apart(known, [*zip(places, (s.nbytes for s in known.inputs), strict=True)], found)
+            check_apart(known, [*zip(places, self._nbytes, strict=True)], found)
             own = [
                 place if array.place % VECTOR_BYTES else array.place
                 for place, array in zip(loaded.outputs, found, strict=True)
