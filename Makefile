@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-all bench fuzz lint size clean
+.PHONY: demo test test-all bench fuzz lint size docs clean
 
 demo: $(VENV)/.bench
 	$(BIN)/python -m benchmarks.demo
@@ -29,6 +29,11 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy --num-workers 2 || $(BIN)/mypy # its workers give up on a machine that is very busy
 
+# The site lies in build/docs; warnings are errors. PyTorch's part of the reference needs nothing of torch.
+docs: $(VENV)/.docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/docs
+	@echo "build/docs/index.html"
+
 size: $(VENV)/.bench
 	$(BIN)/python -m tools.size
 
@@ -46,6 +51,10 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --editable '.[bench,boost,boost-bench,dev,rewrite,serve,torch]'
 	touch $(VENV)/.bench $@
 
+$(VENV)/.docs: pyproject.toml | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --editable '.[boost,docs,serve]'
+	touch $@
+
 clean:
-	rm -rf fuzz-failures build dist burnish/*.bnlib *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/.cache
+	rm -rf fuzz-failures build dist docs/reference burnish/*.bnlib *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis benchmarks/.cache
 	find burnish benchmarks tests tools examples -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -66,12 +66,13 @@ class CudaKernel:
         """Graph of ``runs`` runs, one after another."""
         key = (runs, *places)
         if key not in self._graphs:
-            self._graphs[key] = self.gpu.captured(lambda: self._launched(places, runs))
-        return self._graphs[key]
 
-    def _launched(self, places: Sequence[int], runs: int) -> None:
-        for _ in range(runs):
-            self.gpu.launch(self.functions, places)
+            def repeated() -> None:
+                for _ in range(runs):
+                    self.gpu.launch(self.functions, places)
+
+            self._graphs[key] = self.gpu.captured(repeated)
+        return self._graphs[key]
 
 
 def _unload(gpu: Gpu, module: Any, graphs: dict[tuple[int, ...], Any]) -> None:

@@ -189,9 +189,10 @@ class CudaRunner:
                     gpu.copy(array.place, place, array.nbytes)
             if None in there or (stream is None and not all(type(value) is GpuArray for value in arrays)):
                 gpu.wait()
-        for used in (*(array for array in there if array is not None), *found):
-            for order in loaded.orders:
-                used.use.by(order)
+        for used in (*there, *found):
+            if used is not None:
+                for order in loaded.orders:
+                    used.use.by(order)
         return found
 
     def run_at(self, inputs: Sequence[int], outputs: Sequence[int], stream: int) -> None:
