@@ -206,7 +206,7 @@ class ModuleBySize(CompiledBase):
         return [f"{len(self._modules)} sizes kept", slow_text(self.slow)]
 
     def _of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Module:
-        """Module for the arguments of a call, beside its ``stream``. Raises InputError."""
+        """Module for the arguments of a call, but ``stream``. Raises InputError."""
         if "stream" in kwargs and all(spec.name != "stream" for spec in self.inputs):
             kwargs = {name: value for name, value in kwargs.items() if name != "stream"}
         if self._call is None:

@@ -210,8 +210,7 @@ class CompiledBase:
         """Frees what it holds; later calls raise ClosedError. What others hold (copies, results, states) stays."""
         if not self.closed:
             self._release()
-            self.__dict__.clear()
-            self._closed = True
+            self.__dict__ = {"_closed": True}  # at once: other threads find either all or this
 
     def _release(self) -> None:
         """Gives back what is not freed with the last reference to it."""
