@@ -333,6 +333,7 @@ INTEGER = set(
     )
 )
 # The gradient of a symmetric matrix is taken as symmetric, which no single element's difference shows.
+ELSEWHERE = {"put_slice", "row_attention"}  # in steps of training: tests/gpu/test_decode.py, test_attention_steps.py
 SYMMETRIC = {"cholesky"}  # of which tests/frontend/torch has the gradient
 # Forms that the compiler chooses, of operators that are here: of parts of halves, or with infinities.
 CHOSEN = set(
@@ -407,7 +408,7 @@ def test_few_operators_have_a_rule_of_their_own() -> None:
     opaque has no definition.
     """
     own = [op for name, op in OPERATORS.items() if callable(op.gradient) and name not in SPARSE]
-    assert len({op.gradient for op in own if op.extern is None}) <= 12
+    assert len({op.gradient for op in own if op.extern is None}) <= 14
 
 
 RULED = [c for c in CASES if has_rule(OPERATORS[c.op]) and OPERATORS[c.op].extern is None]
@@ -463,8 +464,8 @@ def test_second_derivatives_equal_differences(case: Case) -> None:
 
 def test_every_operator_has_a_gradient_or_is_refused() -> None:
     tested = {case.op for case in CASES} | {"adjoint"}  # the adjoint by the second derivatives
-    assert not tested & (INTEGER | REFUSED.keys() | CHOSEN | SPARSE | SYMMETRIC)
-    assert tested | INTEGER | REFUSED.keys() | CHOSEN | SPARSE | SYMMETRIC == set(OPERATORS)
+    assert not tested & (INTEGER | REFUSED.keys() | CHOSEN | SPARSE | SYMMETRIC | ELSEWHERE)
+    assert tested | INTEGER | REFUSED.keys() | CHOSEN | SPARSE | SYMMETRIC | ELSEWHERE == set(OPERATORS)
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
