@@ -23,6 +23,7 @@ from burnish.loops.sizes import is_size
 from burnish.lower.barriers import check_barriers, insert_barriers
 from burnish.lower.pipeline import lower_thread
 from burnish.lower.threads import Grids, Launch, launches
+from burnish.machines.dialect import LaunchGrid
 from burnish.machines.target import Target
 
 ALIGNMENT = 256  # of buffers in the workspace
@@ -121,7 +122,7 @@ def to_ptx(text: str, target: Target) -> str:
     assert grid is not None
     machine = target_machine(target)
     try:
-        module = parse(f"{_without_declarations(text)}\n{_used(text, grid.prelude)}", machine)
+        module = parse(f"{_without_declarations(text)}\n{_used(text, _prelude(grid, target))}", machine)
         module.verify()
     except RuntimeError as error:
         raise TargetError(f"target '{target.name}': LLVM does not accept the code of a kernel ({error})") from error
@@ -130,6 +131,16 @@ def to_ptx(text: str, target: Target) -> str:
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
     return str(machine.emit_assembly(module))
+
+
+def _prelude(grid: LaunchGrid, target: Target) -> Mapping[str, str]:
+    """The functions of the prelude for a target, as :func:`_functions`."""
+    found = dict(_functions(grid.prelude))
+    for feature, text in grid.older.items():
+        if not target.has(feature):
+            own = _functions(text)
+            found |= {name: code for name, code in own.items() if name} | {"": found[""] + own[""]}
+    return found
 
 
 @cache
@@ -147,9 +158,9 @@ def _functions(prelude: str) -> Mapping[str, str]:
     return {name: "\n".join(texts) for name, texts in found.items()}
 
 
-def _used(text: str, prelude: str) -> str:
-    """The prelude without the functions that nobody calls."""
-    functions, wanted, parts = _functions(prelude), [text], []
+def _used(text: str, functions: Mapping[str, str]) -> str:
+    """A prelude without the functions that nobody calls."""
+    wanted, parts = [text], []
     taken: set[str] = set()
     while wanted:
         called = {*re.findall(r"@(gpu\.[\w.]+)\(", wanted.pop())} & {*functions} - taken

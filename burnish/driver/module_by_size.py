@@ -161,10 +161,10 @@ class ModuleBySize(CompiledBase):
         with self._lock:
             return self._of(args, kwargs)(*args, **kwargs)
 
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any]) -> None:
+    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Any], *, stream: Any = None) -> None:
         """As of :class:`Module`; of a network the leaves of arguments and results in order."""
         with self._lock:
-            self._at(inputs).run_into(inputs, outputs)
+            self._at(inputs).run_into(inputs, outputs, stream=stream)
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """As of :class:`Module`, for the sizes of these arguments."""
@@ -206,7 +206,9 @@ class ModuleBySize(CompiledBase):
         return [f"{len(self._modules)} sizes kept", slow_text(self.slow)]
 
     def _of(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Module:
-        """The module for the arguments of a call. Raises InputError."""
+        """Module for the arguments of a call, but ``stream``. Raises InputError."""
+        if "stream" in kwargs and all(spec.name != "stream" for spec in self.inputs):
+            kwargs = {name: value for name, value in kwargs.items() if name != "stream"}
         if self._call is None:
             return self._at(self._arguments.bind(args, kwargs))
         return self._at(self._call.flat(args, kwargs) if kwargs or len(args) != self._call.plain else args)

@@ -14,7 +14,8 @@ class LaunchGrid:
 
     Each outermost nest of a program is a launch: a function of its own, whose parameters are the addresses of the
     kernel's buffers and of its workspace. ``prelude``: LLVM IR of the functions that code calls for what threads and
-    their devices do, of which a kernel takes those that it uses. ``threads``: the most that a block may have.
+    their devices do, of which a kernel takes those that it uses; ``older``: by a feature, those in their place where
+    the target has it not. ``threads``: the most that a block may have.
     ``aligned``: the bytes of which addresses of buffers are multiples, so that a thread moves as many at once (0: of an
     element). ``rolled``: intrinsics whose operands fill registers: a loop around them stays one, which an assembler
     would write out in part.
@@ -24,6 +25,7 @@ class LaunchGrid:
     threads: int
     aligned: int = 0
     rolled: frozenset[str] = frozenset()
+    older: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ import numpy as np
 from burnish.errors import ClosedError, InputError, UnsupportedMethod
 from burnish.runtime.arguments import described
 from burnish.runtime.buffers import numpy_dtype
+from burnish.runtime.gpu.arrays import holds_gpu_array
 from burnish.runtime.state import ModuleStates
 from burnish.runtime.steps import TensorSpec
 
@@ -156,14 +157,28 @@ class CompiledBase:
 
     def run_async(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
         """The result of a call that another thread makes: the arguments must not change until then. Calls that take
-        turns are made in the order in which they are asked for.
+        turns are made in the order in which they are asked for. One on arrays of a GPU is made by this thread, at once.
 
         What the call raises, the future's ``result`` raises; after ``close`` that is ClosedError.
         """
+        if holds_gpu_array((args, kwargs)):
+            return self._done(args, kwargs)
         threads = self._asked_threads(make=True)
         assert threads is not None
         future: Future[Any] = threads.submit(self, *args, **kwargs)
         return future
+
+    def _done(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Future[Any]:
+        """A call that is made now, after those that threads make: on arrays of a GPU it does not wait for its end."""
+        found: Future[Any] = Future()
+        try:
+            threads = self._asked_threads()
+            if threads is not None:  # one, as a model on a GPU has
+                threads.submit(int).result()
+            found.set_result(self(*args, **kwargs))
+        except Exception as error:
+            found.set_exception(error)
+        return found
 
     def _asked_threads(self, make: bool = False) -> ThreadPoolExecutor | None:
         """The threads of :meth:`run_async`; None before it was called first, unless they are to be made."""
@@ -195,8 +210,7 @@ class CompiledBase:
         """Frees what it holds; later calls raise ClosedError. What others hold (copies, results, states) stays."""
         if not self.closed:
             self._release()
-            self.__dict__.clear()
-            self._closed = True
+            self.__dict__ = {"_closed": True}  # at once: other threads find either all or this
 
     def _release(self) -> None:
         """Gives back what is not freed with the last reference to it."""

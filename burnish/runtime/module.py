@@ -5,7 +5,6 @@ from __future__ import annotations
 import statistics
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +25,7 @@ from burnish.runtime.contexts import Contexts, unwatch_forks, watch_forks
 from burnish.runtime.device import Device, DeviceCode, device_code
 from burnish.runtime.devices import device_of
 from burnish.runtime.executable import Executable, Host, TensorSpec
-from burnish.runtime.gpu.arrays import holds_gpu_array, is_on_gpu
+from burnish.runtime.gpu.arrays import is_on_gpu
 from burnish.runtime.gpu.calls import GpuCalls, check_unordered
 from burnish.runtime.gpu.cuda import CudaRunner
 from burnish.runtime.gpu.streams import handle_of
@@ -102,7 +101,7 @@ class Module(CompiledBase):
         self._state_bytes[:] = state
         self._runner = code.runner(ExecutableInstance(executable, params, self._state_bytes, self._externs, self._comm))
         self._run = self._runner.run
-        self._state_there = isinstance(self._runner, CudaRunner) and bool(executable.states)
+        self._moving = self._runner if isinstance(self._runner, CudaRunner) and executable.states else None
         self._seen: dict[tuple[Any, ...], Sized] = {}  # by the shapes of inputs
         self._planner = ArenaPlanner(executable)
         self._now = self._sizes(hints(executable.dims))
@@ -260,11 +259,11 @@ class Module(CompiledBase):
     def _state_access(self, writes: bool) -> Iterator[np.ndarray]:
         """The bytes of the state, as the last call left them, between two calls; ``writes``: they are changed."""
         with self._lock:
-            if isinstance(self._runner, CudaRunner) and self._state_there:
-                self._runner.fetch_state()
+            if self._moving is not None:
+                self._moving.fetch_state()
             yield self._state_bytes
-            if writes and isinstance(self._runner, CudaRunner) and self._state_there:
-                self._runner.state_changed()
+            if writes and self._moving is not None:
+                self._moving.state_changed()
 
     def state_bytes(self) -> np.ndarray:
         """A copy of the state's bytes as they are now."""
@@ -300,9 +299,9 @@ class Module(CompiledBase):
 
         Inputs are given in order or by name: NumPy arrays, or objects with ``__dlpack__`` in CPU memory. They are not
         copied unless they are not contiguous. Of a model that a GPU runs some may be there, by ``__dlpack__`` or
-        ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``). They
-        are computed on ``stream=``, by default that of PyTorch's tensors, without waiting for it. Raises InputError for
-        what is missing, unknown, or of another shape or dtype than compiled.
+        ``__cuda_array_interface__``; then the outputs are there, too (``burnish.runtime.gpu.arrays.GpuArray``),
+        computed on ``stream=``, by default that of PyTorch's tensors; the call does not wait for it. Raises InputError
+        for what is missing, unknown, or of another shape or dtype than compiled.
         """
         plain = len(args) == self._arguments.count and not kwargs
         if plain and self._quick is not None and (found := self._quick(args)) is not None:
@@ -344,20 +343,6 @@ class Module(CompiledBase):
             if any(np.may_share_memory(array, other) for other in [*arrays, *outputs[:i]]):
                 raise InputError(f"output '{name}' shares memory with another array, allowed: its own memory")
         self._execute([address_of(a) for a in [*arrays, *outputs]] + now.values, now)
-
-    def run_async(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """As of every model; a call on arrays of a GPU is made at once, as it does not wait for its end."""
-        if self._gpu is None or not holds_gpu_array((args, kwargs)):
-            return super().run_async(*args, **kwargs)
-        found: Future[Any] = Future()
-        try:
-            before = self._asked_threads()
-            if before is not None:  # one thread, as a module on a GPU has: what was asked for is done before
-                before.submit(int).result()
-            found.set_result(self(*args, **kwargs))
-        except BaseException as error:
-            found.set_exception(error)
-        return found
 
     def profile(self, /, *args: Any, repeat: int = 20, **kwargs: Any) -> list[ProfileRow]:
         """Time of every step, in order: medians over ``repeat`` runs, after one that is not counted. They change the

@@ -13,13 +13,15 @@ from typing import Any
 from burnish.base.arguments import check_flag, refusal
 from burnish.driver.api import compile
 from burnish.driver.by_size import KEPT_SIZES
-from burnish.errors import BurnishError
+from burnish.errors import BurnishError, TargetError
+from burnish.frontend.torch.dtypes import on_cpu
 from burnish.frontend.torch.symbols import Symbols
 from burnish.graph.graph import Graph
 from burnish.loops.sizes import MOST, dim
+from burnish.machines.target import target
 from burnish.runtime.module import Module
 from burnish.runtime.pool import check_threads
-from burnish.torch.parts import Function, Setting, compile_parts, compile_whole
+from burnish.torch.parts import Function, Setting, compile_parts, compile_whole, device_of
 from burnish.torch.report import add_graph
 from burnish.torch.training import decompositions, partition
 
@@ -31,22 +33,29 @@ _warned: set[str] = set()
 class BackendOptions:
     """Options of ``torch.compile(options=)``, as arguments of :func:`burnish.compile`; ``rewrite`` is False.
 
-    ``training``: graphs with gradients are compiled, too; else they are left to torch.
+    ``target``: by default where the tensors are, the CPU or the GPU of this machine. ``training``: graphs with
+    gradients are compiled, too; else they are left to torch.
     """
 
     threads: int | None = None
-    target: str = "cpu"
+    target: str | None = None
     exact: bool = False
     rewrite: bool = False
     cache_dir: str | None = None
     training: bool = True
 
-    def compile(self, graph: Graph) -> Module:
-        """Compiled module of the graph; on as many threads as torch uses unless ``threads`` is given."""
+    def compile(self, graph: Graph, device: Any) -> Module:
+        """Compiled module of the graph, for tensors on ``device``; on as many threads as torch uses unless ``threads``
+        is given. Raises TargetError for a target that does not read them.
+        """
         import torch
 
+        name = device.type if self.target is None else self.target
+        known = self.target in (None, device.type) or target(name).machine.dialect.grid is not None
+        if device.type != "cpu" and not known:
+            raise TargetError(f"target: found '{name}' for tensors on {device}; allowed: None, or that of a GPU")
         threads = torch.get_num_threads() if self.threads is None else self.threads
-        return compile(graph, target=self.target, threads=threads, exact=self.exact, rewrite=self.rewrite,
+        return compile(graph, target=name, threads=threads, exact=self.exact, rewrite=self.rewrite,
                        cache_dir=self.cache_dir)  # fmt: skip
 
 
@@ -278,8 +287,9 @@ class CompiledGraph:
             return found
 
     def _setting(self, args: Sequence[Any], extents: Mapping[str, int], sizes: dict[str, int] | None) -> Setting:
-        known = {self._holders[i].name: args[i].detach() for i in self._frozen.places}
-        return Setting(self._options.compile, Symbols(dict(extents)), known, self._record, sizes)
+        known = {self._holders[i].name: on_cpu(args[i].detach()) for i in self._frozen.places}
+        device = device_of(self._graph.graph)
+        return Setting(self._options.compile, Symbols(dict(extents)), known, self._record, device, sizes)
 
     def _compiled(self, args: Sequence[Any], extents: Mapping[str, int], sizes: dict[str, int] | None) -> Function:
         """The graph as a whole, or in parts where operators are left to torch."""

@@ -18,21 +18,25 @@ from burnish.frontend.torch.program import Translation, operator_name, translate
 from burnish.frontend.torch.symbols import Symbols
 from burnish.graph.graph import Graph, GraphBuilder
 from burnish.loops.sizes import is_size
+from burnish.runtime.gpu.arrays import DEVICE
 from burnish.runtime.module import Module
 from burnish.torch.report import GraphReport, PartReport
 
 Function = Callable[[Sequence[Any]], tuple[Any, ...]]  # of the values of a graph's placeholders
-Compile = Callable[[Graph], Module]
+Compile = Callable[[Graph, Any], Module]  # of a graph and the device of its tensors
 
 
 @dataclass
 class Setting:
-    """Shared context of one graph's parts. ``known``: constants by the names of placeholders."""
+    """Shared context of one graph's parts. ``known``: constants by the names of placeholders; ``device``: of the
+    tensors that compiled parts take and give.
+    """
 
     compile: Compile
     symbols: Symbols
     known: Mapping[str, Any]
     report: GraphReport
+    device: Any
     sizes: dict[str, int] | None = None  # that the symbols have, where they are numbers
 
 
@@ -102,7 +106,7 @@ def _replace(fused: Any, node: Any, setting: Setting) -> None:
         for inner, given in zip(_holders(part.graph), node.args, strict=True)
         if getattr(given, "name", None) in setting.known
     }
-    own = Setting(setting.compile, setting.symbols, known, setting.report, setting.sizes)
+    own = Setting(setting.compile, setting.symbols, known, setting.report, setting.device, setting.sizes)
     try:
         function, refused = compile_whole(part.graph, own)
     except BurnishError as error:
@@ -141,7 +145,7 @@ def _begun(graph: Any, setting: Setting) -> Translation:
             work.values[node] = setting.known[node.name]
         elif hasattr(value, "detach"):
             try:
-                work.values[node] = _input(work, node, setting.symbols)
+                work.values[node] = _input(work, node, setting)
             except BurnishError as error:  # complex numbers, another device: whatever reads it is refused, too
                 work.refuse(node, str(error))
         else:
@@ -149,14 +153,30 @@ def _begun(graph: Any, setting: Setting) -> Translation:
     return work
 
 
-def _input(work: Translation, node: Any, symbols: Symbols) -> Ref:
-    value, where = node.meta["val"], f"input '{node.name}'"
-    if value.device.type != "cpu":
-        raise BurnishError(f"{where}: found device {value.device}; allowed: cpu")
+def _input(work: Translation, node: Any, setting: Setting) -> Ref:
+    value, where, symbols = node.meta["val"], f"input '{node.name}'", setting.symbols
+    if not (is_on(setting.device, value) or (value.device.type == "cpu" and value.dim() == 0)):
+        raise BurnishError(f"{where}: found device {value.device}; allowed: {setting.device}")
     shape, dtype = symbols.shape(value, where), dtype_name(value.dtype, where)
     order = _order(value, symbols, where)
     held = Ref(work.builder.input(node.name, [shape[d] for d in order], dtype))
     return Ref(work.builder.add("transpose", held, perm=inverse(order))) if order != tuple(range(len(order))) else held
+
+
+def device_of(graph: Any) -> Any:
+    """The device of a graph's tensors, inputs and results: the first GPU if one is there, else the CPU."""
+    import torch
+
+    (end,) = (node for node in graph.nodes if node.op == "output")
+    values = [node.meta.get("val") for node in (*_holders(graph), *end.all_input_nodes)]
+    there = any(hasattr(value, "detach") and value.device.type == "cuda" for value in values)
+    return torch.device("cuda", DEVICE) if there else torch.device("cpu")
+
+
+def is_on(device: Any, tensor: Any) -> bool:
+    """Whether a tensor is on a device."""
+    found = tensor.device
+    return found.type == device.type and (found.index or 0) == (device.index or 0)
 
 
 def _order(tensor: Any, symbols: Symbols, where: str) -> tuple[int, ...]:
@@ -187,7 +207,7 @@ def _finished(graph: Any, work: Translation, setting: Setting) -> Function:
     if not outputs:
         return lambda args: _planned([taker(args, ()) for taker in takers.values()], plan)
     at = time.perf_counter()
-    module = TensorModule.of(setting.compile(work.builder.build(*outputs)))
+    module = TensorModule.of(setting.compile(work.builder.build(*outputs), setting.device))
     operators = sum(n.op == "call_function" and not _is_free(n) for n in graph.nodes)
     kernels, spent = len(module.executable.calls), time.perf_counter() - at
     setting.report.parts.append(PartReport(operators, kernels, spent, setting.sizes))
@@ -244,13 +264,16 @@ def _taker(node: Any, holders: list[Any], work: Translation, setting: Setting, o
     if isinstance(value, Ref):
         return _tensor(node, value, work, setting, outputs)
     if hasattr(value, "detach"):  # a constant, which callers may change
-        return lambda args, results: value.clone()
+        device = node.meta["val"].device
+        return lambda args, results: value.to(device, copy=True)
     return _size_taker(value, holders) if is_size(value) else lambda args, results: value
 
 
 def _tensor(node: Any, value: Ref, work: Translation, setting: Setting, outputs: list[str]) -> Taker:
     """An output of the graph in the order of dimensions that torch says."""
     said, where = node.meta["val"], f"output '{node.name}'"
+    if not is_on(setting.device, said):
+        raise UnsupportedOperator(f"{where}: found device {said.device}; allowed: {setting.device}, as of the inputs")
     shape, strides = setting.symbols.shape(said, where), _strides(said, setting.symbols, where)
     fixed = not any(is_size(v) for v in (*shape, *strides))
     repeated = [d for d, n in enumerate(shape) if fixed and n > 1 and strides[d] == 0]  # memory holds one of them

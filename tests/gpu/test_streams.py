@@ -261,12 +261,13 @@ def test_calls_on_a_gpu_are_asked_for_and_not_waited_for(running: Running) -> No
 @pytest.mark.parametrize(
     ("capability", "name"),
     [
+        ((7, 5), "sm_75"),
         ((8, 0), "sm_80"),
-        ((8, 6), "sm_86"),
-        ((8, 7), "sm_86"),
+        ((8, 7), "sm_87"),
+        ((8, 8), "sm_87"),
         ((9, 0), "sm_90a"),
-        ((10, 0), "sm_89"),
-        ((12, 0), "sm_89"),
+        ((10, 0), "sm_100"),
+        ((12, 1), "sm_120"),
     ],
 )
 def test_the_gpu_at_hand_is_a_target(running: Running, monkeypatch: Any, capability: Any, name: str) -> None:
@@ -280,8 +281,8 @@ def test_the_gpu_at_hand_is_a_target(running: Running, monkeypatch: Any, capabil
 def test_a_gpu_that_is_too_old_is_refused_by_name(running: Running, monkeypatch: Any) -> None:
     _, gpu, _ = running
     monkeypatch.setattr(driver_module, "first_gpu", lambda: gpu)
-    monkeypatch.setattr(gpu, "capability", lambda: (7, 5))
-    with pytest.raises(TargetError, match=r"has compute capability 7\.5; allowed: cuda:sm_80, .* and newer"):
+    monkeypatch.setattr(gpu, "capability", lambda: (7, 0))
+    with pytest.raises(TargetError, match=r"has compute capability 7\.0; allowed: cuda:sm_75, .* and newer"):
         driver_module.gpu_target()
 
 

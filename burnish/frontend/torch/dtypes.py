@@ -28,6 +28,14 @@ def require_device(tensor: Any, where: str) -> None:
         raise UnsupportedOperator(f"{where}: found device {tensor.device}; allowed: {', '.join(DEVICES)}")
 
 
+def on_cpu(value: Any) -> Any:
+    """A tensor on a GPU copied to the CPU, a device that is a GPU as the CPU; anything else as it is."""
+    kind = getattr(value, "type", None) if type(value).__name__ == "device" else None
+    if kind is not None:
+        return type(value)("cpu") if kind in DEVICES else value
+    return value.cpu() if getattr(value, "is_cuda", False) else value
+
+
 def to_numpy(tensor: Any, where: str) -> np.ndarray:
     """A tensor's memory as an array, with the strides it has. Raises InputError for one that is not in CPU memory."""
     found = tensor.detach()

@@ -336,14 +336,15 @@ def _translated(program: Any, names: tuple[str, ...], opened: Dynamic, training:
     work = Translation(TorchContext(GraphBuilder(), symbols, training=training))
     lifted: dict[tuple[Any, ...], Ref] = {}  # parameters by where they lie in memory
     changed = _changed(signature)
+    copies: dict[tuple[Any, ...], Any] = {}  # of tensors on a GPU, which stay as long as their places are compared
     trained: dict[tuple[Any, ...], str] = {}  # the first name of those that require a gradient
     for spec, node in zip(signature.input_specs, holders, strict=True):
         if spec.kind.name == "PARAMETER" and program.state_dict[spec.target].requires_grad:
-            trained.setdefault(_place_of(_given(program, spec, node)), node.name)
+            trained.setdefault(_place_of(_given(program, spec, node, copies)), node.name)
     inputs: list[tuple[int, Any]] = []
     states: dict[str, Ref] = {}
     for spec, node in zip(signature.input_specs, holders, strict=True):
-        value = _given(program, spec, node)
+        value = _given(program, spec, node, copies)
         if spec.target in changed:
             array = to_numpy(value, f"buffer '{spec.target}'")
             name = node.name if training else f"state.{spec.target}"  # as a step has parameters
@@ -397,15 +398,21 @@ def _changed(signature: Any) -> frozenset[str]:
     return frozenset(found)
 
 
-def _given(program: Any, spec: Any, node: Any) -> Any:
-    """A parameter, buffer or constant; None for an input."""
+def _given(program: Any, spec: Any, node: Any, copies: dict[tuple[Any, ...], Any]) -> Any:
+    """A parameter, buffer or constant, of one on a GPU the copy in ``copies``; None for an input."""
     if spec.kind.name == "USER_INPUT":
         return None
     found = program.state_dict.get(spec.target)
     found = program.constants.get(spec.target) if found is None else found
     if not hasattr(found, "detach"):
         raise UnsupportedOperator(f"'{node.name}': found {spec.kind.name.lower()}; allowed: parameters and buffers")
-    return found.detach().cpu()  # the same memory where that is the CPU's
+    there = found.detach()
+    if not there.is_cuda:
+        return there
+    place = _place_of(there)
+    if place not in copies:
+        copies[place] = there.cpu()
+    return copies[place]
 
 
 def _input(work: Translation, node: Any) -> Ref:

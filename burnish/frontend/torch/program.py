@@ -27,7 +27,7 @@ from burnish.frontend.torch import (
     window,
 )
 from burnish.frontend.torch.context import Ref, TorchContext, Translator
-from burnish.frontend.torch.dtypes import dtype_name, require_device
+from burnish.frontend.torch.dtypes import dtype_name, on_cpu, require_device
 from burnish.graph.graph import GraphBuilder
 
 TRANSLATORS: Mapping[str, Translator] = {
@@ -129,7 +129,7 @@ def _place(node: Any) -> str:
 
 def _translated(work: Translation, node: Any) -> Any:
     if node.op == "get_attr":
-        return _attribute(node.graph.owning_module, node.target)
+        return on_cpu(_attribute(node.graph.owning_module, node.target))
     name = operator_name(node.target)
     result = node.meta.get("val")
     if type(result).__name__ == "SymBool":  # what torch has assumed of extents
@@ -261,8 +261,8 @@ def _evaluated(work: Translation, node: Any, result: Any) -> Any:
         raise UnsupportedOperator("random numbers are not supported")
     if not hasattr(node.target, "_schema") or _has_sizes(work, node) or not _is_small(work, node, result):
         return _ABSENT
-    arguments = [_mapped(a, lambda n: work.values[n]) for a in node.args]
-    keywords = {key: _mapped(value, lambda n: work.values[n]) for key, value in node.kwargs.items()}
+    arguments = [on_cpu(_mapped(a, lambda n: work.values[n])) for a in node.args]
+    keywords = {key: on_cpu(_mapped(value, lambda n: work.values[n])) for key, value in node.kwargs.items()}
     with torch.no_grad():
         return node.target(*arguments, **keywords)
 

@@ -35,7 +35,8 @@ OVERHEAD = 48  # rows that a block takes as long for beside its own: fetching, a
 def halves_form(task: KernelTask, target: Target) -> Attention | None:
     """Attention of halves with enough rows for a tile."""
     found = attention(task)
-    if found is None or DOT_HELD["float16"].name not in target.machine.named_intrinsics:
+    known = target.machine.named_intrinsics.get(DOT_HELD["float16"].name)
+    if found is None or known is None or not known.needs <= target.features:
         return None
     batch, rows, _, depth, columns = found.sizes
     kinds = {narrow(e).dtype for e in (found.query, found.key, found.value)}

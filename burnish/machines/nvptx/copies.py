@@ -160,3 +160,33 @@ COPY_PRELUDE = "\n".join(
     ]
 )
 """What the functions of copies are on a GPU, as LLVM IR."""
+
+
+def _moved(nbytes: int) -> str:
+    kind = f"<{nbytes // 4} x i32>"
+    return f"""define internal void @gpu.copy.{nbytes}(ptr %to, ptr %from, i32 %count) alwaysinline {{
+  %none = icmp eq i32 %count, 0
+  br i1 %none, label %zero, label %copy
+copy:
+  %global = addrspacecast ptr %from to ptr addrspace({GLOBAL_SPACE})
+  %found = load {kind}, ptr addrspace({GLOBAL_SPACE}) %global, align {nbytes}
+  br label %store
+zero:
+  br label %store
+store:
+  %value = phi {kind} [ %found, %copy ], [ zeroinitializer, %zero ]
+  store {kind} %value, ptr %to, align {nbytes}
+  ret void
+}}"""
+
+
+MOVE_PRELUDE = "\n".join(
+    [
+        *(_moved(nbytes) for nbytes in COPY_BYTES),
+        *(
+            f"define internal void @gpu.copies.{name}() alwaysinline {{\n  ret void\n}}"
+            for name in ("commit", *(f"wait.{but}" for but in range(GROUPS)))
+        ),
+    ]
+)
+"""Those functions where threads copy by registers: a copy has arrived when the next statement begins."""

@@ -17,7 +17,7 @@ from burnish.loops.expr import ITEM_BYTES, Buffer, Expr, Load, Var, cast
 from burnish.loops.program import Intrinsic, Store
 from burnish.machines.emitter import CodeEmitter, IntrinsicCode
 from burnish.machines.intrinsics import TensorIntrinsic, declare
-from burnish.machines.nvptx.threads import SHARED_SPACE
+from burnish.machines.nvptx.threads import SHARED_SPACE, SINCE_80
 from burnish.machines.scopes import MemoryScope
 
 WARP = 32
@@ -152,7 +152,8 @@ def _declared(dtype: str, columns: bool) -> TensorIntrinsic:
     body = product_of(Load(c, (j, h, e)), Load(a, (h, k)), right)
     loops = (("j", 2), ("h", 2), ("e", 2), ("k", depth))
     name = f"mma_{dtype}{'_columns' if columns else ''}"
-    return declare(name, (c, a, b), loops, body, free="a b", code=_dot(function, columns), collective=WARP)
+    code = _dot(function, columns)
+    return declare(name, (c, a, b), loops, body, free="a b", needs=SINCE_80, code=code, collective=WARP)
 
 
 def _declared_held(dtype: str) -> TensorIntrinsic:
@@ -163,7 +164,9 @@ def _declared_held(dtype: str) -> TensorIntrinsic:
     body = product_of(Load(c, (j, h, e)), Load(a, (t, p, h, q)), Load(b, (p, t, q, j, e)))
     loops = [(name, 4 if name == "t" else 2) for name in "jheptq"]
     code = _dot(function, True, held=True)
-    return declare(f"mma_{dtype}_held", (c, a, b), loops, body, free="b", code=code, collective=WARP, spread="a")
+    return declare(
+        f"mma_{dtype}_held", (c, a, b), loops, body, free="b", needs=SINCE_80, code=code, collective=WARP, spread="a"
+    )
 
 
 DOT = {dtype: _declared(dtype, False) for dtype in CORES}

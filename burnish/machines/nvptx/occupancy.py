@@ -1,6 +1,6 @@
 """Occupancy: which share of a multiprocessor's threads is resident, by what a block takes of registers and memory.
 
-Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (8.0 to 9.0).
+Source: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (7.5 to 12.0).
 """
 
 from __future__ import annotations
@@ -25,11 +25,16 @@ class Multiprocessor:
     reserved: int = 1 << 10
 
 
+_SERVER = Multiprocessor(shared=228 << 10)
+_DESKTOP = Multiprocessor(threads=1536, blocks=24, shared=100 << 10)
 MULTIPROCESSORS = {
+    "sm_75": Multiprocessor(threads=1024, blocks=16, shared=64 << 10, reserved=0),
     "sm_80": Multiprocessor(),
     "sm_86": Multiprocessor(threads=1536, blocks=16, shared=100 << 10),
-    "sm_89": Multiprocessor(threads=1536, blocks=24, shared=100 << 10),
-    "sm_90a": Multiprocessor(shared=228 << 10),
+    "sm_87": Multiprocessor(threads=1536, blocks=16),
+    "sm_89": _DESKTOP,
+    **dict.fromkeys(("sm_90", "sm_90a", "sm_100", "sm_100a", "sm_103"), _SERVER),
+    **dict.fromkeys(("sm_120", "sm_120a"), _DESKTOP),
 }
 
 
@@ -39,7 +44,7 @@ def resident_blocks(cpu: str, threads: int, registers: int, shared: int) -> int:
     warps = -(-threads // WARP)
     of_warp = -(-registers * WARP // m.granule) * m.granule
     by_registers = m.registers // (of_warp * warps) if registers else m.blocks
-    return min(m.blocks, m.threads // (warps * WARP), by_registers, m.shared // (shared + m.reserved))
+    return min(m.blocks, m.threads // (warps * WARP), by_registers, m.shared // max(1, shared + m.reserved))
 
 
 def occupancy(cpu: str, threads: int, registers: int, shared: int) -> float:

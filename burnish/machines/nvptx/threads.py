@@ -15,6 +15,7 @@ from burnish.machines.scopes import PIECE_BYTES, MemoryScope
 
 SHARED_BYTES = 227 << 10  # of one block, on the targets that have most
 RESERVED = 29 << 10  # bytes of a multiprocessor's L1 that no block can have
+SINCE_80 = "sm_80"  # the feature of compute capability 8.0 and all later ones: asynchronous copies, products of halves
 LOCAL_BYTES = 16 << 10  # of one thread's buffers, which lie in slow memory where they are not registers
 GLOBAL_SPACE, SHARED_SPACE = 1, 3  # LLVM's numbers of the address spaces
 SHARED_ALIGNMENT = 1024  # of swizzled buffers; others begin at multiples of 16

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from burnish.errors import InputError
-from burnish.runtime.buffers import address_of, numpy_dtype
+from burnish.runtime.buffers import address_of
 from burnish.runtime.dlpack import CUDA, contiguous_strides, device_of, exported, tensor_of
 from burnish.runtime.executable import Executable, TensorSpec
 from burnish.runtime.gpu.driver import Gpu
@@ -22,8 +22,8 @@ DEVICE = 0  # the first GPU, which all of a process share
 
 def is_on_gpu(value: Any) -> bool:
     """Whether a value is an array in the memory of a GPU, by what it says of itself. Raises InputError as device_of."""
-    if type(value) is np.ndarray:
-        return False
+    if type(value) in (np.ndarray, GpuArray):
+        return type(value) is GpuArray
     if hasattr(value, "__dlpack_device__"):
         return device_of(value)[0] == CUDA
     return hasattr(value, "__cuda_array_interface__")
@@ -145,9 +145,8 @@ def _whole(array: GpuArray, strides: tuple[int, ...] | None) -> GpuArray:
     return array
 
 
-def checked(gpu: Gpu, what: str, spec: TensorSpec, value: Any, followed: set[type]) -> GpuArray:
-    """The value as an array of exactly the dtype and shape of ``spec``. Raises InputError, naming ``what`` it is."""
-    dtype = numpy_dtype(spec.dtype)
+def checked(gpu: Gpu, what: str, spec: TensorSpec, dtype: np.dtype[Any], value: Any, followed: set[type]) -> GpuArray:
+    """Array of exactly the ``dtype`` and shape of ``spec``. Raises InputError, naming ``what`` the value is."""
     try:
         array = viewed(gpu, value, followed)
     except InputError as error:

@@ -78,8 +78,11 @@ class CudaRunner:
         self._collectives = Collectives(executable.steps, instance.comm)
         self._moved: dict[int, list[np.ndarray]] = {}  # what collectives that have begun read and write here
         self._captured = not any(isinstance(step, (Host, Collective)) for step in executable.steps)
+        self._dtypes = [[numpy_dtype(s.dtype) for s in specs] for specs in (executable.inputs, executable.outputs)]
+        self._nbytes = [spec.nbytes for spec in executable.inputs]
         self._loaded: LoadedExecutable | None = None
         self._state_there, self._state_here = False, True  # where it is as the last call left it
+        self._state_moves = False  # also without calls, by graphs of somebody else
         self.io = [0]
         self.runtime = SimpleNamespace(scratch_stride=0, scratch=None)
         self.places, self.extents = np.zeros((0, 2), np.int64), list[tuple[int, int]]()
@@ -109,6 +112,7 @@ class CudaRunner:
                 loaded.gpu.upload(loaded.state, address_of(self._state), self._state.nbytes)
                 loaded.gpu.wait()  # what it is copied from may change
         self._state_there, self._state_here = True, not self._state.nbytes
+        self._state_moves |= loaded.gpu.capturing
         if profile is None and self._captured:
             loaded.replay()
         else:
@@ -121,7 +125,7 @@ class CudaRunner:
             with loaded.turn(None):
                 loaded.gpu.download(address_of(self._state), loaded.state, self._state.nbytes)
                 loaded.gpu.wait()
-            self._state_here = True
+            self._state_here = not self._state_moves
 
     def state_changed(self) -> None:
         """The state is what this machine's memory holds now."""
@@ -160,20 +164,20 @@ class CudaRunner:
             if gpu.capturing and not all(map(is_on_gpu, inputs)):
                 raise InputError("found inputs in this machine's memory while a graph is captured; allowed: on the GPU")
             there = [
-                checked(gpu, "input", spec, value, followed) if is_on_gpu(value) else None
-                for spec, value in zip(known.inputs, inputs, strict=True)
+                checked(gpu, "input", spec, dtype, value, followed) if is_on_gpu(value) else None
+                for spec, dtype, value in zip(known.inputs, self._dtypes[0], inputs, strict=True)
             ]
             places = [
                 self._placed(loaded, number, value, array)
                 for number, (value, array) in enumerate(zip(inputs, there, strict=True))
             ]
             found = [
-                GpuArray(gpu, spec.shape, numpy_dtype(spec.dtype))
+                GpuArray(gpu, spec.shape, dtype)
                 if outputs is None
-                else checked(gpu, "output", spec, outputs[number], followed)
-                for number, spec in enumerate(known.outputs)
+                else checked(gpu, "output", spec, dtype, outputs[number], followed)
+                for number, (spec, dtype) in enumerate(zip(known.outputs, self._dtypes[1], strict=True))
             ]
-            check_apart(known, [*zip(places, (s.nbytes for s in known.inputs), strict=True)], found)
+            check_apart(known, [*zip(places, self._nbytes, strict=True)], found)
             own = [
                 place if array.place % VECTOR_BYTES else array.place
                 for place, array in zip(loaded.outputs, found, strict=True)

@@ -323,7 +323,8 @@ def gpu_target() -> str:
     if not fits:
         names = ", ".join(known_names())
         raise TargetError(f"the GPU of this machine has compute capability {major}.{minor}; allowed: {names} and newer")
-    return max(fits, key=lambda name: (_capability(name), name))
+    features = {model.name: len(model.features.split()) for model in NVPTX.models}
+    return max(fits, key=lambda name: (_capability(name), features[name], -len(name)))
 
 
 def _capability(name: str) -> tuple[int, int]:
