@@ -79,20 +79,20 @@ def main() -> None:
     best = bandwidth(options.threads) / read
     found = {name: statistics.median(rate) for name, rate in rates.items()}
     same = sum(a == b for a, b in zip(tokens["burnish"], tokens["torch"], strict=True))
-    told = {
+    row = {
         "tokens_per_second": found, "bound_tokens_per_second": best, "bound": found["burnish"] / best,
         "over_onnxruntime": found["burnish"] / found["onnxruntime"],
         "bfloat16_gain": found["burnish bfloat16"] / found["burnish"], "same_as_torch": same, "of": options.tokens,
         "weights_mb": read / 1e6, "compile_seconds": compiled, "bfloat16": steps["burnish bfloat16"].stored,
     }  # fmt: skip
     if options.json:
-        print(stored(told, indent=2))
+        print(stored(row, indent=2))
         return
     for name, rate in found.items():
         print(f"{name:18} {rate:7.1f} tokens a second")
     print(
-        f"{told['bound']:.2f} of what reading {read / 1e6:.0f} MB of weights allows; {told['over_onnxruntime']:.2f} "
-        f"times onnxruntime; bfloat16 {told['bfloat16_gain']:.2f} times float32; {same} of {options.tokens} tokens are "
+        f"{row['bound']:.2f} of what reading {read / 1e6:.0f} MB of weights allows; {row['over_onnxruntime']:.2f} "
+        f"times onnxruntime; bfloat16 {row['bfloat16_gain']:.2f} times float32; {same} of {options.tokens} tokens are "
         "torch's"
     )
 

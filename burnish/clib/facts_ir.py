@@ -1,4 +1,4 @@
-"""What a C library knows of its model, as LLVM IR: sizes as polynomials, ranges of indices, texts of errors."""
+"""Facts of a C library's model as LLVM IR: sizes as polynomials, ranges of indices, texts of errors."""
 
 from __future__ import annotations
 

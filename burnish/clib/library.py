@@ -11,8 +11,10 @@ from functools import cached_property
 import numpy as np
 
 from burnish.clib.facts_ir import SizeFunctions, messages_ir, within_ir
-from burnish.clib.host_ir import BEYOND, HOST, INVALID, MISSING, NO_CODE, NO_CPU, NO_MEMORY, OK, THREADS
+from burnish.clib.host_ir import BEYOND, CONTEXTS, INVALID, MISSING, NO_CODE, NO_CPU, NO_MEMORY, OK, OTHER_THREADS
 from burnish.clib.objects import DataSection, archive, elf_object
+from burnish.clib.threads_ir import THREADS
+from burnish.clib.values_ir import VALUES
 from burnish.errors import ParameterError, TargetError
 from burnish.loops.sizes import nondecreasing
 from burnish.machines.machine import CpuCheck, System
@@ -34,7 +36,7 @@ CODES: Mapping[int, tuple[str, str]] = {
     NO_CPU: ("NO_CPU", "this CPU, or its system, lacks instructions that the model was compiled for"),
     MISSING: ("MISSING", "an input was not set, or its size has changed since"),
     BEYOND: ("BEYOND", "an index or a label in an input is out of range"),
-    THREADS: ("THREADS", "the library runs on another number of threads already; allowed: that number, 1, or 0"),
+    OTHER_THREADS: ("THREADS", "the library runs on another number of threads already; allowed: that number, 1, or 0"),
     NO_CODE: ("NO_CODE", "the system refuses executable memory"),
 }
 FUNCTIONS = (
@@ -236,7 +238,7 @@ class CLibrary:
             "store_most": self._store_most(first_value), "given": len(inputs) + len(outputs),
             "store_counts": self._store_counts(first_value),
         }  # fmt: skip
-        host = HOST + sizes.text + facts
+        host = THREADS + CONTEXTS + VALUES + sizes.text + facts
         for name, value in values.items():
             host = host.replace(f"{{{name}}}", str(value))
         return text + with_fields(host), features

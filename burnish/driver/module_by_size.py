@@ -32,11 +32,11 @@ from burnish.runtime import variants
 from burnish.runtime.arguments import Arguments
 from burnish.runtime.artifact import checked_key, consistent
 from burnish.runtime.buffers import numpy_dtype
-from burnish.runtime.callable import CompiledBase, ProfileRow
+from burnish.runtime.callable import CompiledBase, ProfileRow, slow_text
 from burnish.runtime.container import Container, write_container
 from burnish.runtime.device import Device
 from burnish.runtime.executable import Executable
-from burnish.runtime.module import Module, slow_text
+from burnish.runtime.module import Module
 from burnish.runtime.sized import bind, hints, upper_ends
 from burnish.runtime.state import ModuleStates, state_views
 from burnish.runtime.steps import TensorSpec

@@ -32,10 +32,10 @@ from burnish.loops.numeric import numpy_dtype
 from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.runtime.artifact import checked_key
-from burnish.runtime.callable import CompiledBase, ProfileRow, medians
+from burnish.runtime.callable import CompiledBase, ProfileRow, medians, slow_text
 from burnish.runtime.container import Container, write_container
 from burnish.runtime.device import Device
-from burnish.runtime.module import Module, slow_text
+from burnish.runtime.module import Module
 from burnish.runtime.state import ModuleStates
 from burnish.train.step import noted_indices
 

@@ -52,7 +52,7 @@ def _wants(graph: Graph | Rewrite, node: Node, target: Target) -> bool:
 
 
 def padded_channels(channels: int, nbytes: int) -> int:
-    """How many channels of ``nbytes`` each there should be: bytes and copies cost least."""
+    """The number of channels, of ``nbytes`` each, for which bytes and copies cost least."""
 
     def cost(piece: int) -> float:
         count = -(-channels * nbytes // piece)

@@ -1,7 +1,7 @@
 """Attention in a graph as one node: what a step of training then computes again instead of keeping it.
 
-``softmax(f(Q K')) V``, ``f`` being scales and a causal mask, whatever operators wrote it. Used where a target's
-templates keep scores and shares in registers.
+``softmax(f(Q K')) V``, ``f`` being scales and a causal mask, in any of the forms that operators write it in. Used
+where a target's templates keep scores and shares in registers.
 """
 
 from __future__ import annotations

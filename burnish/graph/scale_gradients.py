@@ -34,7 +34,7 @@ def _columns(new: Rewrite, node: Node) -> Sequence[str] | None:
 
 
 def _rows(graph: Graph | Rewrite, node: Node) -> int:
-    """How many dimensions in front are rows of a normalization whose scale's gradient a node is; 0 of other nodes."""
+    """The number of leading dimensions that are rows of a normalization whose scale's gradient a node is, else 0."""
     attrs: Any = node.attrs
     if node.op != "adjoint" or attrs["operator"] not in NORMALIZATIONS or attrs["wrt"] != SCALE:
         return 0

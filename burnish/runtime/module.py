@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from burnish.runtime import variants as files
 from burnish.runtime.abi import SCRATCH_STRIDE
 from burnish.runtime.arguments import Arguments
 from burnish.runtime.buffers import address_of, aligned, aligned_array, allocate, round_up
-from burnish.runtime.callable import CompiledBase, ProfileRow, check_output
+from burnish.runtime.callable import CompiledBase, ProfileRow, check_output, profile_rows, slow_text
 from burnish.runtime.contexts import Contexts, unwatch_forks, watch_forks
 from burnish.runtime.device import Device, DeviceCode, device_code
 from burnish.runtime.devices import device_of
@@ -42,7 +41,6 @@ from burnish.runtime.variants import Variant
 from burnish.runtime.workspace import Workspace, borrow, give_back
 
 IN_PYTHON = "a step in Python"
-NAMED_SLOW = 3  # slow steps that a ``repr`` names
 
 
 class Module(CompiledBase):
@@ -357,13 +355,7 @@ class Module(CompiledBase):
         for _ in range(repeat + 1):
             self._execute(addresses, now, profile=address_of(stamps))
             rounds.append(np.diff(stamps[:, 0] * 10**9 + stamps[:, 1]))
-        medians = [statistics.median(times) / 1e3 for times in np.array(rounds[1:]).T.tolist()]
-        total = sum(medians) or 1.0
-        slow = self.slow
-        return [
-            ProfileRow(step.node, step.label, time, time / total, slow.get(step.label, ""))
-            for step, time in zip(steps, medians, strict=True)
-        ]
+        return profile_rows(steps, np.array(rounds[1:]), self.slow)
 
     @property
     def has_clock(self) -> bool:
@@ -491,13 +483,6 @@ class Module(CompiledBase):
     def _sizes(self, values: Mapping[str, int]) -> Sized:
         """Sizes, offsets and types at these values of the dimensions."""
         return sized(self.executable, values, self._planner, self._runner.places, self._runner.extents)
-
-
-def slow_text(slow: Mapping[str, str]) -> str:
-    """The first of the steps that are expected to be slow, as a fact of a ``repr``; empty where there are none."""
-    names = [f"{label}: {why}" for label, why in list(slow.items())[:NAMED_SLOW]]
-    more = [f"{len(slow) - NAMED_SLOW} more"] * (len(slow) > NAMED_SLOW)
-    return f"slow: {', '.join([*names, *more])}" if slow else ""
 
 
 def load(

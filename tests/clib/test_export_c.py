@@ -32,7 +32,6 @@ from burnish.runtime.executable import Repeat
 from burnish.runtime.host import cpu_flags, host_machine
 from burnish.runtime.image import Image, LoadedImage
 
-COMPILER, VALGRIND = shutil.which("cc"), shutil.which("valgrind")
 MAIN = r"""
 #include <stdio.h>
 #include <stdlib.h>
@@ -81,6 +80,14 @@ int main(int count, char **words) {
 """
 
 
+def installed(*names: str) -> str:
+    """The path of a tool, which a user may have or not: without it, objects are only parsed (below)."""
+    found = next((path for name in names if (path := shutil.which(name))), None)
+    if found is None:
+        pytest.skip(f"{' or '.join(names)} is not installed")
+    return found
+
+
 class Program:
     """A module as a C program that reads inputs from files and writes outputs to files."""
 
@@ -91,9 +98,7 @@ class Program:
         flags = ["-O1", "-std=c99", "-Wall", "-Wextra", "-Werror", "-I", str(folder)]
         self.program = folder / "main"
         source = [str(folder / "main.c"), str(self.paths["archive"])]
-        if COMPILER is None:
-            pytest.skip("no C compiler")
-        subprocess.run([COMPILER, *flags, *source, "-o", str(self.program), "-lpthread"], check=True)
+        subprocess.run([installed("cc"), *flags, *source, "-o", str(self.program), "-lpthread"], check=True)
 
     def __call__(
         self, calls: Sequence[Sequence[np.ndarray]], sizes: Sequence[int] = (), threads: int = 0, rounds: int = 1,
@@ -232,18 +237,16 @@ def test_contexts_come_and_go(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_valgrind_finds_nothing(tmp_path: Path) -> None:
-    if VALGRIND is None:
-        pytest.skip("no valgrind")
     model = bn.boost.train({"max_depth": 4}, bn.boost.Dataset.of(rows(300), label=rows(300)[:, 0]), 12)
     module = bn.compile(model, target="x86-64-v3")  # instructions that valgrind knows
-    under = [VALGRIND, "--error-exitcode=3", "--leak-check=full", "--errors-for-leak-kinds=definite", "-q"]
+    under = [installed("valgrind"), "--error-exitcode=3", "--leak-check=full", "--errors-for-leak-kinds=definite", "-q"]
     check(Program(module, tmp_path), [[rows(20)]], module, sizes=[20], threads=1, rounds=3, under=under)
 
 
 def test_the_shared_library_shows_its_own_functions_alone(tmp_path: Path) -> None:
     paths = bn.export_c(bn.compile(dense()), tmp_path / "net")
-    if "shared" not in paths:
-        pytest.skip("no linker")
+    assert ("shared" in paths) == bool(shutil.which("ld.lld") or shutil.which("ld"))
+    installed("ld.lld", "ld")
     loaded = ctypes.CDLL(str(paths["shared"]))
     assert all(hasattr(loaded, f"net_{name}") for name in FUNCTIONS)
     assert not any(hasattr(loaded, name) for name in ("net_params", "net_code", "burnish_run", "burnish_parallel"))
@@ -252,14 +255,13 @@ def test_the_shared_library_shows_its_own_functions_alone(tmp_path: Path) -> Non
     assert loaded.net_error(99) == b"unknown code" and loaded.net_create(-1, None) == 1
 
 
+@pytest.mark.skipif(host_machine() != "x86_64", reason="a jump in machine code of x86-64")
 def test_code_that_holds_addresses_of_its_own(tmp_path: Path) -> None:
     """Kernels that are reached through a table of addresses, as compilers write for jumps."""
     module = bn.compile(dense())
     code = module.executable.code
     at = len(code.data) + -len(code.data) % 16
     jump = b"\xff\x25\x02\x00\x00\x00\x90\x90"  # jmp [rip + 2], and padding up to the address
-    if code.machine != "x86_64":
-        pytest.skip("machine code of x86-64")
     (name, entry), *others = code.symbols.items()
     data = code.data.ljust(at, b"\0") + jump + bytes(8)
     table = Image(code.machine, data, {name: at, **dict(others)}, ((at + 8, entry),))
@@ -271,8 +273,8 @@ def test_code_that_holds_addresses_of_its_own(tmp_path: Path) -> None:
 def test_contexts_of_two_threads_at_once(tmp_path: Path) -> None:
     module = bn.compile(dense(200))
     paths = bn.export_c(module, tmp_path / "net")
-    if "shared" not in paths:
-        pytest.skip("no linker")
+    assert ("shared" in paths) == bool(shutil.which("ld.lld") or shutil.which("ld"))
+    installed("ld.lld", "ld")
     library = ctypes.CDLL(str(paths["shared"]))
     library.net_set_input.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t]
     library.net_get_output.argtypes = library.net_set_input.argtypes
@@ -299,11 +301,11 @@ def test_contexts_of_two_threads_at_once(tmp_path: Path) -> None:
 
 
 def test_the_example_in_java(tmp_path: Path) -> None:
-    java = shutil.which("java")
-    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr if java else ""
+    java = installed("java")
+    version = subprocess.run([java, "-version"], capture_output=True, text=True, check=True).stderr
     found = re.search(r'version "(\d+)', version)
-    if java is None or found is None or int(found.group(1)) < 22:
-        pytest.skip("no Java 22 or newer")
+    if found is None or int(found.group(1)) < 22:
+        pytest.skip(f"Java 22 or newer is not installed: {version.splitlines()[0]}")
     module = bn.compile(dense())
     paths = bn.export_c(module, tmp_path / "net")
     source = Path(__file__).parents[2] / "examples/java/Net.java"
@@ -314,9 +316,7 @@ def test_the_example_in_java(tmp_path: Path) -> None:
 
 
 def test_the_wrapper_of_cpp(tmp_path: Path) -> None:
-    cpp = shutil.which("c++")
-    if cpp is None:
-        pytest.skip("no C++ compiler")
+    cpp = installed("c++")
     module = bn.compile(dense())
     paths = bn.export_c(module, tmp_path, "m")
     (tmp_path / "main.cpp").write_text(

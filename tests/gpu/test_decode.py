@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
 from burnish.driver.compilation import compile_kernels
@@ -16,7 +17,6 @@ from burnish.runtime.executable import KernelCall
 from burnish.simulators.gpu.emulator import emulated
 from tools.launches import counted
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 A_LAYER = 9  # two norms, four products, caches and scales together, attention and the sum of its parts

@@ -9,8 +9,6 @@ from burnish.graph.graph import GraphBuilder
 from burnish.graph.scale_gradients import sum_columns
 from burnish.graph.wide_reads import widen_readers
 
-pytest.importorskip("torch")
-
 
 # A step without layers, of its last ones and the updates of all parameters, and each layer more.
 @pytest.mark.parametrize(("name", "once", "layer"), [("gpt", 34, 56), ("bert", 24, 54)])

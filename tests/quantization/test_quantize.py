@@ -6,7 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+import torch
 
 import burnish as bn
 from burnish.errors import DataError, ModelError, ParameterError
@@ -17,8 +19,6 @@ from burnish.quantization import choose
 from burnish.quantization.calibrate import Observed, blocked_weight, quantizer_of
 from burnish.quantization.equalize import equalized
 from burnish.quantization.layers import LayeredGraph, prepared
-
-torch = pytest.importorskip("torch")
 
 CLASSES, SIDE, BATCH = 4, 8, 16
 
@@ -90,7 +90,6 @@ def trained(network: "torch.nn.Module") -> "torch.nn.Module":
     "made, method", [(Convolutions, "minmax"), (Perceptron, "entropy"), (Transformer, "percentile")]
 )
 def test_classes_stay_and_onnxruntime_answers_alike(made: type, method: str, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
     network = trained(made())
     example = torch.from_numpy(drawn(BATCH, 0)[0])
     data = [drawn(BATCH, 100 + n)[0] for n in range(8)]
@@ -98,7 +97,7 @@ def test_classes_stay_and_onnxruntime_answers_alike(made: type, method: str, tmp
     assert all(layer.quantized for layer in found.report.layers) and len(found.report.layers) >= 3
     assert found.report.error < found.report.allowed and not found.report.fallback
     found.save(tmp_path / "q.onnx")
-    session = runtime.InferenceSession(str(tmp_path / "q.onnx"), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(str(tmp_path / "q.onnx"), providers=["CPUExecutionProvider"])
     compiled = bn.compile(tmp_path / "q.onnx", threads=1, rewrite=False)
     as_network = found.compile(threads=1, rewrite=False)
     agree = near = count = 0
@@ -175,16 +174,15 @@ def test_what_is_not_faster_stays_in_floats(
 
 @pytest.mark.parametrize("bits, most", [(8, 0.01), (4, 0.15)])
 def test_weights_alone_in_blocks(bits: int, most: float, tmp_path: Path) -> None:
-    runtime = pytest.importorskip("onnxruntime")
     made = bn.quantize(chain(), rows(), weights=bits, activations=None, measure=False, error=most, threads=1)
     assert all(layer.quantized for layer in made.report.layers) and made.report.error < most
     assert made.report.bytes[1] < made.report.bytes[0] * (0.5 if bits == 8 else 0.35)
     blocks = [node for node in made.model.graph.node if node.op_type == "DequantizeLinear"]
     assert len(blocks) == 3 and all(a.i == 32 for n in blocks for a in n.attribute if a.name == "block_size")
     made.save(tmp_path / "q.onnx")
-    options = runtime.SessionOptions()
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = runtime.InferenceSession(str(tmp_path / "q.onnx"), options, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(tmp_path / "q.onnx"), options, providers=["CPUExecutionProvider"])
     x = rows(BATCH)
     mine, (theirs,) = made.compile(threads=1, rewrite=False)(**x), session.run(None, x)
     np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import burnish as bn
 
-torch = pytest.importorskip("torch")
 nn = torch.nn
 
 RATE, STEPS, SCALE = 0.05, 4, 1024.0

@@ -20,7 +20,7 @@ CODECS = ("lz4", "zstd", "zlib")  # the fastest first
 KEEP_COMPRESSED = 0.5
 GAIN = 0.9  # of the time of plain pieces: what predicts more is not worth a codec, by the error of the prediction
 SAMPLE, PROBE = 4 << 20, 32 << 20  # bytes that are compressed to choose, and that are read from the disk at most
-CACHED = 2  # data that fit into free memory so many times are read from the system's cache after their first pass
+CACHED = 2  # of free memory over data: from there on they are read from the system's cache after their first pass
 
 
 @dataclass(frozen=True)

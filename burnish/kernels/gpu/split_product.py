@@ -1,7 +1,7 @@
 """Products whose depth is split over blocks, where their output is too small for all multiprocessors.
 
 The first launch computes sums over parts of the depth, as a batch of products, by the template for these that is
-predicted to be fastest; the second adds the parts up, with whatever is element-wise behind the product.
+predicted to be fastest; the second adds the parts up, with the element-wise operators behind the product.
 """
 
 from __future__ import annotations

@@ -88,21 +88,10 @@ def tensor_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
         read = warps * (own + PANEL) * row
         found.append(
             TileBlock(
-                m,
-                n,
-                row_elements(dtype),
-                stages - 1,
-                warps * WARP,
-                registers,
-                shared,
-                read,
-                rate,
-                LEAST,
-                0.0,
-                copies,
-                choice,
+                m, n, row_elements(dtype), stages - 1, warps * WARP, registers, shared, read, rate, LEAST,
+                copies=copies, choice=choice,
             )
-        )
+        )  # fmt: skip
     return found
 
 

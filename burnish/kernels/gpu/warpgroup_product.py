@@ -62,21 +62,10 @@ def warpgroup_blocks(form: ContractionForm, target: Target) -> list[TileBlock]:
                 threads = groups * GROUP_WARPS * WARP
                 found.append(
                     TileBlock(
-                        m,
-                        n,
-                        ROW_BYTES // 2,
-                        stages - 2,
-                        threads,
-                        registers,
-                        shared,
-                        read,
-                        rate,
-                        LEAST,
-                        0.0,
-                        copies,
-                        choice,
+                        m, n, ROW_BYTES // 2, stages - 2, threads, registers, shared, read, rate, LEAST,
+                        copies=copies, choice=choice,
                     )
-                )
+                )  # fmt: skip
     return found
 
 
