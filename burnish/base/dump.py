@@ -61,13 +61,13 @@ def active() -> bool:
 
 
 @contextmanager
-def compilation() -> Iterator[None]:
-    """Writes the forms of what is compiled inside to the folder that BURNISH_DUMP names, if it is set.
+def compilation(folder: Path | None = None) -> Iterator[None]:
+    """Writes the forms of what is compiled inside to ``folder``, or the one that BURNISH_DUMP names, if it is set.
 
     A second compilation of a process goes to a folder of its own inside it, ``2``, then ``3``, …
     Raises ParameterError, naming the folder, if nothing can be written there.
     """
-    chosen = os.environ.get(VARIABLE)
+    chosen = folder or os.environ.get(VARIABLE)
     if not chosen or active():
         yield
         return

@@ -60,6 +60,17 @@ def compare_times(first: Sequence[float], second: Sequence[float], seed: int = 0
     return Comparison(float(np.median(ratios)), float(low), float(high), (tuple(first), tuple(second)))
 
 
+def seconds_of_a_call(module: Module, feeds: Mapping[str, np.ndarray], calls: int = 1) -> float:
+    """Wall-clock seconds of a call, the mean of several in a row; by a GPU's own clock where it runs all of them."""
+    if module.has_clock:
+        module(**feeds)
+        return sum(module.replays(calls)) / calls
+    began = time.perf_counter()
+    for _ in range(calls):
+        module(**feeds)
+    return (time.perf_counter() - began) / calls
+
+
 def time_in_turns(
     first: Module,
     second: Module,
@@ -75,18 +86,9 @@ def time_in_turns(
     """
 
     def seconds(module: Module, calls: int) -> float:
-        given = feeds if module is first or others is None else others
-        if module.has_clock:
-            module(**given)
-            took = sum(module.replays(calls))
-            alive()
-            return took / calls
-        began = time.perf_counter()
-        for _ in range(calls):
-            module(**given)
-        took = time.perf_counter() - began
+        took = seconds_of_a_call(module, feeds if module is first or others is None else others, calls)
         alive()
-        return took / calls
+        return took
 
     started = time.perf_counter()
     usual = min(seconds(module, 1) for module in (first, second, first, second))

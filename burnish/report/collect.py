@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,21 +22,6 @@ _NODE = re.compile(r"^  (?P<outputs>.+?) = (?P<op>[\w.]+)\((?P<inside>.*)\) : (?
 _ATTRIBUTE = re.compile(r"^\w+=")
 
 
-@contextmanager
-def dumped() -> Iterator[Path]:
-    """A folder of dumps of what is compiled meanwhile."""
-    before = os.environ.get(dump.VARIABLE)
-    with tempfile.TemporaryDirectory(prefix="burnish-report-") as folder:
-        os.environ[dump.VARIABLE] = folder
-        try:
-            yield Path(folder)
-        finally:
-            if before is None:
-                del os.environ[dump.VARIABLE]
-            else:
-                os.environ[dump.VARIABLE] = before
-
-
 def collected(
     name: str, make: Callable[[], Module], inputs: Callable[[Module], Mapping[str, np.ndarray]],
     errors: Callable[[], Sequence[Mapping[str, Any]]] | None = None,
@@ -46,8 +29,10 @@ def collected(
     """The data of a page: of the model that ``make`` compiles, timed on its ``inputs``; ``errors``: of kernels beside
     the reference.
     """
-    with dumped() as folder:
-        module = make()
+    with tempfile.TemporaryDirectory(prefix="burnish-report-") as made:
+        folder = Path(made)
+        with dump.compilation(folder):
+            module = make()
         passes, stages = _passes(folder), _stages(folder)
     found = profile(module, inputs(module))
     info = module.info

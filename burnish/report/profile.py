@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import statistics
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from burnish.machines.target import Target, target
+from burnish.measure.comparison import seconds_of_a_call
 from burnish.measure.roofline import bound
 from burnish.runtime.host import obstacle
 from burnish.runtime.module import Module
 
-CALLS, REPEAT = 15, 15  # whole calls, and runs of each step
+ROUNDS, CALLS = 5, 4  # of each, whole calls and runs of each step
 
 
 @dataclass(frozen=True)
@@ -57,27 +57,25 @@ def profile(module: Module, inputs: Mapping[str, np.ndarray]) -> ModelProfile:
 
     Bounds are those of rates measured on this machine (once, in about a second).
     """
-    for _ in range(2):
-        module(**inputs)
-    seconds = []
-    for _ in range(CALLS):
-        begin = time.perf_counter()
-        module(**inputs)
-        seconds.append(time.perf_counter() - begin)
+    calls, rounds = [], []
+    for _ in range(ROUNDS):  # in turns, so that both see the same machine
+        calls.append(seconds_of_a_call(module, inputs, CALLS))
+        rounds.append(module.profile(repeat=CALLS, **inputs))
     described = {str(row["kernel"]): row for row in module.info.get("kernels", ())}
     rates = _rated(module)
     cold = rates is not None and module.memory["params"] > rates.l2_bytes
     rows = []
-    for row in module.profile(repeat=REPEAT, **inputs):
+    for number, row in enumerate(rounds[0]):
+        microseconds = statistics.median(each[number].microseconds for each in rounds)
         own: Mapping[str, Any] = described.get(row.kernel, {})
         least = bound(own, str(own["template"]), rates, cold) if rates is not None and "flops" in own else None
         rows.append(
             ProfiledKernel(
-                row.kernel, row.node, str(own.get("group", row.node)), str(own.get("template", "")), row.microseconds,
+                row.kernel, row.node, str(own.get("group", row.node)), str(own.get("template", "")), microseconds,
                 least.resource if least else None, least.microseconds if least else None,
             )
         )  # fmt: skip
-    return ModelProfile(tuple(rows), 1e6 * statistics.median(seconds))
+    return ModelProfile(tuple(rows), 1e6 * statistics.median(calls))
 
 
 def _rated(module: Module) -> Target | None:

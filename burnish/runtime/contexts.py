@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
 
-from burnish.errors import ArtifactError
+from burnish.errors import ArtifactError, ClosedError
 from burnish.runtime.pool import available_cores
 from burnish.runtime.runner import CpuRunner
 
@@ -43,6 +44,7 @@ class Contexts:
     def reset(self) -> None:
         """As in a forked child, in which no other thread waits."""
         self.waiting: list[float] = []
+        self._closing = False
         self._changed = threading.Condition()
 
     def take(self) -> Any:
@@ -59,9 +61,11 @@ class Contexts:
             try:
                 if behind:
                     self._changed.wait(PATIENCE)
-                while (found := self._free()) is None:
+                while not self._closing:
+                    if (found := self._free()) is not None:
+                        return found
                     self._changed.wait()
-                return found
+                raise ClosedError(f"{type(self.first).__name__}: it is closed; allowed: calls before close()")
             except BaseException:
                 self._changed.notify()  # another in its place
                 raise
@@ -73,14 +77,24 @@ class Contexts:
         with self._changed:
             self._changed.notify()
 
+    @contextmanager
+    def closing(self) -> Iterator[None]:
+        """Calls that wait raise ClosedError, as later ones that would; if the block raises, they may run again."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        try:
+            yield
+        except BaseException:
+            self._closing = False
+            raise
+
     def close(self) -> None:
-        """Closes all but the first, after the calls in them; those that wait find everything closed."""
+        """Closes all but the first, after the calls in them."""
         with self._changed:
             self.most = 0
         for context in self._all[1:]:
             context.close()
-        with self._changed:
-            self._changed.notify_all()
 
     def _overdue(self) -> bool:
         """Whether a call waits for long."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -394,10 +394,11 @@ class Module(CompiledBase):
         """
         if self.closed:
             return
-        with self._lock:
+        own = self._contexts.first is self
+        with self._contexts.closing() if own else nullcontext(), self._lock:
             if self._caller:
                 raise InputError("a model is closed in the middle of a call of it; allowed: after it")
-            if self._contexts.first is self:
+            if own:
                 self._contexts.close()
             unwatch_forks(self)
             super().close()

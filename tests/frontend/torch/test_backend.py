@@ -109,11 +109,11 @@ def test_operators_without_a_kernel_run_in_torch(monkeypatch) -> None:
 
     real = BackendOptions.compile
 
-    def refusing(self, graph):
+    def refusing(self, graph, device):
         for node in graph.nodes:
             if node.op == "erf":
                 raise UnsupportedOperator(f"node {node.name} (erf): no schedule for operands")
-        return real(self, graph)
+        return real(self, graph, device)
 
     monkeypatch.setattr(BackendOptions, "compile", refusing)
     x = torch.randn(3, 5)
