@@ -1,6 +1,6 @@
 """How a model's kernels split over many threads: parts, balance, serial remainder, and the time projected from them.
 
-`python -m benchmarks.threads light_resnet50 bert_base mobilenet_v2 [--threads T] [--target NAME] [--all] [--json]`
+`python -m benchmarks.threads [NAME ...] [--training] [--threads T] [--target NAME] [--all] [--json]`
 
 A model compiled for T threads runs on one, in CPU time: a replacement of the native thread pool runs the chunks of each
 parallel region in sequence and logs the time of each, the minimum of several runs. Simulated work stealing (a thread
@@ -8,7 +8,8 @@ takes its own chunks from the front, then those of others from the back) gives t
 share no caches or memory; the rest of a step is serial. Synchronization costs two cache lines a thread and region: a
 declared cost, which two cores cannot show.
 Efficiency is the time for one thread over T times that for T. Of a target that this CPU is not, regions are counted:
-instructions, and what its matrix unit is declared to do, take the place of time.
+instructions, and what its matrix unit is declared to do, take the place of time. `--training`: the names are those of
+training steps (`benchmarks.training`), whose kernels are those for T cores at any number of threads.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import argparse
 import ctypes
 import heapq
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +40,9 @@ from burnish.machines.target import Target
 from burnish.machines.target import target as find_target
 from burnish.pipeline import kernel as kernels
 from burnish.runtime.executable import KernelCall
+from burnish.runtime.module import Module
 
+MODELS, STEP = ("light_resnet50", "bert_base", "mobilenet_v2"), "resnet18"
 CHUNKS = 4  # of each thread's part, as `runtime.pool_ir` cuts
 COUNTS = (1, 2, 4, 8, 16)
 ROUNDS = 12
@@ -251,7 +254,11 @@ def steps_of(log: np.ndarray, reading: float) -> list[Step]:
 
 def measured(graph: Any, arrays: dict[str, np.ndarray], own: Target, threads: int, pool: StandIn) -> list[SplitKernel]:
     """The kernels of a model on this CPU."""
-    module = make_module(compile_kernels(graph, own), threads)
+    return split(make_module(compile_kernels(graph, own), threads), arrays, threads, pool)
+
+
+def split(module: Module, arrays: dict[str, np.ndarray], threads: int, pool: StandIn) -> list[SplitKernel]:
+    """The kernels of a compiled model on this CPU."""
     runs = pool.run(module, arrays, threads)
     templates = {row["kernel"]: row for row in module.info["kernels"]}
     result = []
@@ -316,16 +323,36 @@ def _nests(s: Stmt) -> list[Stmt]:
     return [n for inner in s.stmts for n in _nests(inner)] if isinstance(s, Seq) else [s]
 
 
-def projected(name: str, own: Target, counts: Sequence[int], cost: float, pool: StandIn | None) -> dict[str, Any]:
-    """The times of a model compiled for each number of threads, and its kernels for the last."""
+Splits = Callable[[int], list[SplitKernel]]  # the kernels for a number of threads
+
+
+def of_model(name: str, own: Target, pool: StandIn | None) -> Splits:
+    """The kernels of a model, compiled for each number of threads."""
     graph = import_graph(models.build(name))
+
+    def kernels_of(threads: int) -> list[SplitKernel]:
+        asked = replace(own, cores=threads)
+        if pool is None:
+            return counted(graph, asked, threads)
+        return measured(graph, models.inputs(name, 0), asked, threads, pool)
+
+    return kernels_of
+
+
+def of_step(name: str, own: Target, cores: int, pool: StandIn) -> Splits:
+    """The kernels of a training step, compiled for as many cores."""
+    from benchmarks.training import step_module
+
+    module, arrays = step_module(name, 1, target=replace(own, cores=cores))
+    return lambda threads: split(module, arrays, threads, pool)
+
+
+def projected(name: str, kernels_of: Splits, counts: Sequence[int], cost: float) -> dict[str, Any]:
+    """The times by numbers of threads, and the kernels for the last."""
     times: dict[int, float] = {}
     found: list[SplitKernel] = []
     for threads in counts:
-        asked = replace(own, cores=threads)
-        found = counted(graph, asked, threads) if pool is None else measured(
-            graph, models.inputs(name, 0), asked, threads, pool
-        )  # fmt: skip
+        found = kernels_of(threads)
         times[threads] = sum(k.together(cost * threads) for k in found)
     last, first = counts[-1], counts[0]
     serial = sum(k.serial for k in found)
@@ -374,7 +401,8 @@ def show(report: dict[str, Any], threads: int) -> None:
 def main() -> None:
     """Prints one table for each model, or JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", default=["light_resnet50", "bert_base", "mobilenet_v2"])
+    parser.add_argument("names", nargs="*", help=f"default: {', '.join(MODELS)}; of steps: {STEP}")
+    parser.add_argument("--training", action="store_true", help="names are those of training steps")
     parser.add_argument("--threads", type=int, default=16)
     parser.add_argument("--target", default="cpu", help="what is compiled for, such as sapphirerapids")
     parser.add_argument("--cost", type=float, default=LINES, help="microseconds of a region without work, a thread")
@@ -384,7 +412,17 @@ def main() -> None:
     own = find_target(given.target)
     pool = StandIn() if own.is_host else None
     counts = [*(t for t in COUNTS if t < given.threads and (given.all or t == 1)), given.threads]
-    reports = [projected(name, own, counts, given.cost, pool) for name in given.names]
+    if given.training and pool is None:
+        parser.error("--training: measured on this CPU; allowed: with --target cpu")
+    reports = [
+        projected(
+            name,
+            of_step(name, own, given.threads, pool) if given.training and pool else of_model(name, own, pool),
+            counts,
+            given.cost,
+        )
+        for name in given.names or ([STEP] if given.training else MODELS)
+    ]
     if given.json:
         report = {
             "target": given.target, "region_us_a_thread": given.cost, "threads": given.threads, "models": reports,

@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -93,11 +94,20 @@ def step_calls(name: str, threads: int, exact: bool) -> dict[str, Call]:
 
 def our_step(name: str, threads: int, exact: bool) -> Call:
     """A step of Burnish, which gives the loss before the update."""
+    module, arrays = step_module(name, threads, exact)
+    values = tuple(arrays.values())
+    return lambda: float(module(*values))
+
+
+def step_module(
+    name: str, threads: int, exact: bool = False, target: Any = "cpu"
+) -> tuple[bn.Module, dict[str, np.ndarray]]:
+    """A step of Burnish, and its inputs by name."""
     ours = workload(name)
     train = bn.Train(optimizer=bn.SGD(RATE, momentum=MOMENTUM))
-    module = bn.compile(ours.network.eval(), ours.x, train=train, threads=threads, exact=exact)
-    x, label = ours.x.numpy(), ours.label.numpy()
-    return lambda: float(module(x, label))
+    module = bn.compile(ours.network.eval(), ours.x, train=train, threads=threads, exact=exact, target=target)
+    values = ours.x.numpy(), ours.label.numpy()
+    return module, {spec.name: value for spec, value in zip(module.inputs, values, strict=True)}
 
 
 def in_turn(calls: Mapping[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,7 @@ def test_depthwise(check: Callable[..., object], channels: int) -> None:
         {"outer": "channels", "groups": 2}, {"outer": "bands", "groups": 1}, {"outer": "channels", "groups": 4},
         {"band": 1}, {"band": 8}, {"tile_kw": 1, "tile_ic": 8},
         {"tile_kh": 3, "tile_kw": 3, "tile_ic": 1, "vectors": 2},
+        {"ic": 16}, {"ic": 2}, {"kh": 1}, {"ic": 8, "kh": 1, "tile_kh": 3, "groups": 2, "outer": "channels"},
     ],
 )  # fmt: skip
 def test_all_choices_compute_the_same(check: Callable[..., object], choice: Mapping[str, Any]) -> None:
@@ -105,6 +107,20 @@ def test_an_epilogue_follows_and_a_share_of_channels_is_a_threads_own(check: Cal
     dw, old = gradient((2, 16, 7, 9), (64, 16, 3, 3), pads=(1, 1, 1, 1)), placeholder((64, 16, 3, 3), name="old")
     out = compute(dw.shape, lambda *i: old[i] * 0.9 + dw[i], "out")
     check(WEIGHT_GRADIENT, "dw", [out], layouts={"x": BLOCKED, "dy": BLOCKED}, threads=3)
+
+
+@pytest.mark.parametrize("cores", [2, 3, 16])
+@pytest.mark.parametrize(("channels", "depth", "kernel"), [(64, 64, 3), (512, 512, 3), (64, 3, 7), (48, 16, 3)])
+def test_every_core_has_a_share(cores: int, channels: int, depth: int, kernel: int) -> None:
+    dw = gradient((2, depth, 14, 14), (channels, depth, kernel, kernel))
+    own = replace(target("x86-64-v4"), cores=cores)
+    match = WEIGHT_GRADIENT.match(KernelTask("kernel", tuple(dw.inputs), (dw,), "", {}, frozenset()), own)
+    assert match is not None
+    chosen = match.space.default
+    groups = -(-channels // (int(chosen["vectors"]) * own.lanes))
+    count = groups // int(chosen["groups"]) * (depth // int(chosen["ic"])) * (kernel // int(chosen["kh"]))
+    assert count >= min(cores, 7), chosen
+    match.apply(chosen)
 
 
 @pytest.mark.parametrize("machine", ["x86-64-v4", "x86-64-v3", "aarch64-neoverse-n1"])

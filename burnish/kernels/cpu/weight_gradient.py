@@ -4,7 +4,8 @@ The structure of ``parallel(oc group) -> image and band of rows -> ic block -> o
 some columns of the kernel times some input channels times vectors of output channels, which is summed over the band.
 Sums of all bands are kept in a buffer ``[oc group][ic][kh][kw][oc]``, from which the result is transposed with its
 epilogue. An adjoint that is not stored in channel blocks (a message of another device, a slice) is copied into them a
-band at a time. Threads share the output channels: the sums are the same for any number of them.
+band at a time. Threads share the output channels, and where these are too few the input channels and the rows of the
+kernel: the sums are the same for any number of them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ CHUNKS_OUTSIDE, BLOCKS_OUTSIDE = "bands", "channels"
 
 
 FEW = 96  # positions below which the sums of a band cost time to begin and to end
+BALANCED = 0.9  # of the cores' time that equal shares fill
 
 
 class WeightTile(NamedTuple):
@@ -42,6 +44,14 @@ class WeightTile(NamedTuple):
     kw: int
     ic: int
     vectors: int
+
+
+class WeightShare(NamedTuple):
+    """What one of the threads sums up at a time: groups of output channels, input channels, rows of the kernel."""
+
+    groups: int
+    ic: int
+    kh: int
 
 
 def _form(task: KernelTask, target: Target) -> WeightGradient | None:
@@ -115,7 +125,29 @@ def _band(found: WeightGradient, tile: WeightTile, block: int, target: Target) -
 
 def _blocks(depth: int, tile_ic: int, lanes: int) -> int:
     """Input channels of a block: whole tiles, at most a vector of them."""
-    return max(n for n in range(tile_ic, max(lanes, tile_ic) + 1, tile_ic) if depth % n == 0)
+    return max((n for n in range(tile_ic, max(lanes, tile_ic) + 1, tile_ic) if depth % n == 0), default=tile_ic)
+
+
+def _shares(found: WeightGradient, tile: WeightTile, target: Target) -> list[WeightShare]:
+    """Shares of equal work for the cores, of the most kernel rows and input channels: each reads the adjoint again."""
+    outputs, depth, kernel_h, _ = found.sums.shape
+    groups = -(-outputs // (tile.vectors * target.lanes))
+    options = [
+        WeightShare(g, ic, kh)
+        for g in _divisors(groups)
+        for ic in range(tile.ic, depth + 1, tile.ic)
+        for kh in {kernel_h, tile.kh}
+        if depth % ic == 0
+    ]
+
+    def balance(share: WeightShare) -> float:
+        count = groups // share.groups * (depth // share.ic) * (kernel_h // share.kh)
+        return count / (-(-count // target.cores) * target.cores)
+
+    least = min(BALANCED, max(map(balance, options)))
+    balanced = [share for share in options if balance(share) >= least]
+    kh, ic = max((share.kh, share.ic) for share in balanced)
+    return [share for share in balanced if (share.kh, share.ic) == (kh, ic)]
 
 
 def _space(task: KernelTask, target: Target, found: WeightGradient) -> ScheduleSpace:
@@ -125,33 +157,42 @@ def _space(task: KernelTask, target: Target, found: WeightGradient) -> ScheduleS
     group = tile.vectors * target.lanes
     groups = -(-outputs // group)
     block = _blocks(depth, tile.ic, target.lanes)
-    taps = 4 * group * kernel_h * kernel_w
-    shares = [g for g in range(1, groups + 1) if groups % g == 0 and (groups // g) % min(target.cores, groups) == 0]
-    shares = shares or [1]
-    inside = [g for g in shares if g * taps * depth <= target.l2_bytes // 2]
+    shares = _shares(found, tile, target)
+
+    def nbytes(share: WeightShare, ic: int) -> int:
+        return 4 * share.groups * group * share.kh * kernel_w * ic
+
+    inside = [share for share in shares if nbytes(share, share.ic) <= target.l2_bytes // 2]
     order = CHUNKS_OUTSIDE if inside else BLOCKS_OUTSIDE
-    joined = max(inside or [g for g in shares if g * taps * block <= target.l2_bytes // 4] or shares[:1])
+    share = max(inside or [one for one in shares if nbytes(one, block) <= target.l2_bytes // 4] or [min(shares)])
     height = found.seed.buffer.shape[2]
     knobs: dict[str, Sequence[int | str]] = {
         "tile_kh": tuple(sorted({t.kh for t in tiles})),
         "tile_kw": tuple(sorted({t.kw for t in tiles})),
         "tile_ic": tuple(sorted({t.ic for t in tiles})),
         "vectors": tuple(sorted({t.vectors for t in tiles})),
-        "band": tuple(n for n in range(1, height + 1) if height % n == 0),
-        "groups": tuple(g for g in range(1, groups + 1) if groups % g == 0),
+        "band": _divisors(height),
+        "groups": _divisors(groups),
+        "ic": _divisors(depth),
+        "kh": tuple(sorted({1, kernel_h})),
         "outer": (CHUNKS_OUTSIDE, BLOCKS_OUTSIDE),
     }
     default: dict[str, int | str] = {
         "tile_kh": tile.kh, "tile_kw": tile.kw, "tile_ic": tile.ic, "vectors": tile.vectors,
-        "band": _band(found, tile, block, target), "groups": joined, "outer": order,
+        "band": _band(found, tile, block, target), "groups": share.groups, "ic": share.ic, "kh": share.kh,
+        "outer": order,
     }  # fmt: skip
     return ScheduleSpace(knobs, default)
 
 
+def _divisors(number: int) -> tuple[int, ...]:
+    return tuple(n for n in range(1, number + 1) if number % n == 0)
+
+
 def _apply(task: KernelTask, target: Target, found: WeightGradient, choice: Choice) -> Schedule:
     lanes, vectors = target.lanes, int(choice["vectors"])
-    group, depth = vectors * lanes, found.sums.shape[1]
-    tile_ic = int(choice["tile_ic"])
+    group, share_ic, tile_ic = vectors * lanes, int(choice["ic"]), int(choice["tile_ic"])
+    share = WeightShare(int(choice["groups"]), share_ic, int(choice["kh"]))
     out = single_output(task)
     s, sums, copy = _prepared(task, found, target)
     apply_layouts(s, task, {})
@@ -166,16 +207,16 @@ def _apply(task: KernelTask, target: Target, found: WeightGradient, choice: Choi
     s.reorder(oc, ic, kh, kw, *parts, *positions)
     partial = s.rfactor(sums, s.fuse(*parts) if len(parts) > 1 else parts[0])
     s.set_scope(partial, "register")
-    _schedule_result(s, out, sums, lanes, group * int(choice["groups"]))
+    _schedule_result(s, out, sums, lanes, share._replace(groups=group * share.groups))
     s.transform_layout(sums, f"ABCD{group}a")
     # The sums of all bands.
     oc, ic, kh, kw, part = s.loops(sums)
     s.pad(oc, group)
     oc_group, oc = s.split(oc, group)
     block, lane = s.split(oc, lanes)
-    ic_block, ic = s.split(ic, _blocks(depth, tile_ic, lanes))
+    ic_block, ic = s.split(ic, _blocks(share_ic, tile_ic, lanes))
     ic_tile, ic = s.split(ic, tile_ic)
-    kh_tile, kh = s.split(kh, int(choice["tile_kh"]))
+    kh_tile, kh = s.split(kh, min(int(choice["tile_kh"]), share.kh))
     kw_tile, kw = s.split(kw, int(choice["tile_kw"]))
     outer = (part, ic_block) if choice["outer"] == CHUNKS_OUTSIDE else (ic_block, part)
     s.reorder(*outer, oc_group, ic_tile, kh_tile, kw_tile, kh, kw, ic, block, lane)
@@ -210,18 +251,23 @@ def _schedule_partial(s: Schedule, partial: str, lanes: int) -> None:
     s.vectorize(lane)
 
 
-def _schedule_result(s: Schedule, out: str, sums: str, lanes: int, share: int) -> None:
-    """The output's nest: groups of output channels in parallel, each transposed out of its sums."""
+def _schedule_result(s: Schedule, out: str, sums: str, lanes: int, share: WeightShare) -> None:
+    """The output's nest: shares in parallel, each transposed out of its sums; of ``share.groups`` output channels."""
     oc, ic, kh, kw = s.loops(out)
+    oc_share, oc = s.split(oc, min(share.groups, s.extent(oc)))
+    ic_share, ic = s.split(ic, share.ic)
+    kh_share, kh = s.split(kh, share.kh)
+    s.reorder(oc_share, ic_share, kh_share, oc, ic, kh, kw)
     taps = s.fuse(s.fuse(ic, kh), kw)
-    oc_share, oc = s.split(oc, min(share, s.extent(oc)))
     block, channel = s.split(oc, min(lanes, s.extent(oc)))
-    taps, lane = s.split(taps, min(lanes, s.extent(taps)))
-    s.reorder(oc_share, block, taps, channel, lane)
+    shared = s.extent(ic_share) * s.extent(kh_share) > 1  # then no vector may reach into another share
+    widths = _divisors(s.extent(taps)) if shared else (min(lanes, s.extent(taps)),)
+    taps, lane = s.split(taps, max(n for n in widths if n <= lanes))
+    s.reorder(block, taps, channel, lane)
     s.unroll(channel)
     s.vectorize(lane)
-    s.compute_at(sums, oc_share)
-    parallel_over(s, (oc_share,))
+    s.compute_at(sums, kh_share)
+    parallel_over(s, (oc_share, ic_share, kh_share))
 
 
 WEIGHT_GRADIENT = Template("weight_gradient", _form, _space, _apply)
