@@ -1,8 +1,8 @@
-"""One module for every size against the same model compiled for each: BERT-base at 20 sequence lengths, ResNet-18 at 20
-batch sizes, both exported from PyTorch with an open dimension.
+"""One module for every size against the same model compiled for each, and against onnxruntime and OpenVINO: BERT-base
+at 20 sequence lengths, ResNet-18 at 20 batch sizes, both exported from PyTorch with an open dimension.
 
 `python -m benchmarks.sizes [bert_base] [resnet18] [--sizes N …] [--target cpu,-amx] [--threads N] [--seconds S]
-[--json]`; fails where the geometric mean is above 1.10 or a size above 1.25. Both sides run alternately in one process;
+[--json]`; fails where the geometric mean is above 1.10 or a size above 1.25. All run alternately in one process;
 answers are held against onnxruntime. `pause`: how much longer the first call at a size takes than the next ones, in
 milliseconds. `memory`: what the process grew by over 200 calls at random sizes, in MB.
 """
@@ -32,6 +32,7 @@ from burnish.measure import peers
 from burnish.measure.accuracy import scaled_error
 from burnish.runtime.module import Module
 
+PEERS = ("onnxruntime", "openvino")
 MEAN, WORST = 1.10, 1.25  # times as long as compiled for the size
 
 
@@ -63,13 +64,17 @@ CASES = {
 
 @dataclass(frozen=True)
 class Row:
-    """One model at one size: median milliseconds of both modules, their ratio, the error, the first call's pause."""
+    """One model at one size: median milliseconds of both modules and of each peer, given the open model too; their
+    ratio, the fastest peer's time over the symbolic module's, the error, the first call's pause.
+    """
 
     model: str
     size: int
     symbolic_ms: float
     static_ms: float
+    peers_ms: dict[str, float]
     ratio: float
+    speedup: float
     error: float
     pause_ms: float
 
@@ -91,7 +96,7 @@ def measure(name: str, path: Path, case: Case, sizes: list[int], options: dict[s
     """All rows of a model, and what its compilations took."""
     random = np.random.default_rng(1)
     shape = case.draw(random, 3).shape
-    oracle = peers.prepare("onnxruntime", path, 2)
+    others = {peer: peers.prepare(peer, path, options["threads"]) for peer in PEERS}
     start = time.perf_counter()
     open_ = {case.dim: (1, case.high, 1, case.hint)}
     with tempfile.TemporaryDirectory() as folder:
@@ -107,10 +112,17 @@ def measure(name: str, path: Path, case: Case, sizes: list[int], options: dict[s
             start = time.perf_counter()
             found = symbolic(x)
             first = time.perf_counter() - start
-            timed = peers.alternate({"symbolic": partial(symbolic, x), "static": partial(static, x)}, seconds)
+            error = scaled_error([found], others["onnxruntime"]({case.input: x}))
+            contenders = {peer: partial(run, {case.input: x}) for peer, run in others.items()}
+            timed = peers.alternate(
+                {"symbolic": partial(symbolic, x), "static": partial(static, x), **contenders}, seconds
+            )
             one, other = timed["symbolic"].median, timed["static"].median
-            error = scaled_error([found], oracle({case.input: x}))
-            rows.append(Row(name, size, one * 1e3, other * 1e3, one / other, error, (first - one) * 1e3))
+            spent_by = {peer: timed[peer].median * 1e3 for peer in others}
+            speedup = min(spent_by.values()) / (one * 1e3)
+            rows.append(
+                Row(name, size, one * 1e3, other * 1e3, spent_by, one / other, speedup, error, (first - one) * 1e3)
+            )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for size in random.integers(1, min(case.high, 64) + 1, 200):
         symbolic(case.draw(random, int(size)))
@@ -119,6 +131,8 @@ def measure(name: str, path: Path, case: Case, sizes: list[int], options: dict[s
         "rows": [asdict(row) for row in rows],
         "mean": statistics.geometric_mean(row.ratio for row in rows),
         "worst": max(row.ratio for row in rows),
+        "speedup": statistics.geometric_mean(row.speedup for row in rows),
+        "least_speedup": min(row.speedup for row in rows),
         "pause_ms": max(row.pause_ms for row in rows),
         "memory_mb": grown,
         "compile_seconds": {"symbolic": spent[0], "static": statistics.median(spent[1:])},
@@ -149,11 +163,13 @@ def main() -> None:
             for row in told["rows"]:
                 print(
                     f"{name:10} {row['size']:4}: {row['symbolic_ms']:8.2f} ms, for the size {row['static_ms']:8.2f}, "
-                    f"ratio {row['ratio']:5.3f}, error {row['error']:.1e}, pause {row['pause_ms']:+6.1f} ms"
+                    f"ratio {row['ratio']:5.3f}, {row['speedup']:5.3f} of the fastest peer, "
+                    f"error {row['error']:.1e}, pause {row['pause_ms']:+6.1f} ms"
                 )
             took = told["compile_seconds"]
             print(
-                f"{name}: mean {told['mean']:.3f}, worst {told['worst']:.3f}; 200 random sizes: "
+                f"{name}: mean {told['mean']:.3f}, worst {told['worst']:.3f}; beside the fastest peer "
+                f"{told['speedup']:.3f}, least {told['least_speedup']:.3f}; 200 random sizes: "
                 f"{told['memory_mb']:+.1f} MB; "
                 f"compiled in {took['symbolic']:.2f} s, for a size {took['static']:.2f} s"
             )
