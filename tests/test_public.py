@@ -47,3 +47,22 @@ def test_examples_of_docstrings_run(name: str) -> None:
     assert own.examples, f"{name} has no example"
     failed = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE).run(own)
     assert not failed.failed
+
+
+def test_what_is_shown_of_results_is_one_line() -> None:
+    x, w = bn.sym.variable("x"), bn.sym.constant(np.ones((6, 4), "f4"), "w")
+    graph = bn.sym.graph(bn.sym.matmul(x, w), {"x": (2, 6)})
+    assert repr(graph).startswith("Graph(x: float32[2, 6] -> ") and repr(graph).endswith(
+        "nodes, 96 bytes of constants)"
+    )
+    rows = np.arange(48, dtype="f4").reshape(8, 6)
+    fitted = bn.fit(graph, (rows, np.zeros(8, "i8")), bn.Train(), epochs=1)
+    edges = np.array([[0, 1, 2], [1, 2, 0]])
+    shown = [
+        bn.plan(graph, devices="host:2", seconds=0.1, pipelines=False), fitted, fitted.report,
+        bn.boost.Dataset.of(rows, rows[:, 0]), bn.gnn.Graph.of(edges, rows[:3], np.zeros(3, "i4")),
+        bn.gnn.network("gcn", 6, 2),
+    ]  # fmt: skip
+    for result in shown:
+        assert repr(result).startswith(f"{type(result).__name__}(") and len(repr(result)) < 200
+        assert "array(" not in repr(result) and "\n" not in repr(result)

@@ -35,6 +35,10 @@ class Dataset:
     infinite: str = "error"  # what an infinite value is: one of tables.INFINITE
     missing: float = math.nan  # the number that stood for a missing value where the table was read, beside NaN
 
+    def __repr__(self) -> str:
+        given = ", ".join(n for n in ("label", "weight", "base_margin", "group_start") if getattr(self, n) is not None)
+        return f"Dataset({self.rows} rows, {self.features} features; {given or 'no label'})"
+
     @property
     def categorical(self) -> NDArray[np.bool_]:
         """Which features are categorical, (features,): their values in the table are category numbers 0, 1, …"""

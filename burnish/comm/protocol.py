@@ -14,12 +14,15 @@ from burnish.errors import ParameterError
 
 Array = NDArray[Any]
 
+try:
+    import ml_dtypes as _MORE
+except ModuleNotFoundError:  # an installation that runs models alone; none of its arrays are bfloat16
+    _MORE = None
+
 OPERATIONS = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
-DTYPES = tuple(
-    np.dtype(name)
-    for name in ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
-)  # fmt: skip
+_NAMES = ("bool", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8")
+DTYPES = (*map(np.dtype, _NAMES), *([] if _MORE is None else [np.dtype(_MORE.bfloat16)]))
 
 
 class PendingMessage(Protocol):

@@ -67,6 +67,10 @@ class TrainingReport:
     left_out: int = 0
     calls_left: int = 0
 
+    def __repr__(self) -> str:
+        last = f", last loss {self.losses[-1]:.6g}" if len(self.losses) else ""
+        return f"TrainingReport({self.calls} calls, {self.epochs} epochs{last}, {self.stop_reason})"
+
     def as_json(self) -> dict[str, Any]:
         """The report as JSON."""
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}

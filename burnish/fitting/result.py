@@ -77,6 +77,9 @@ class Fitted:
     moves: int = 0
     parts: tuple[str, ...] = ()  # of HTML, for the picture
 
+    def __repr__(self) -> str:
+        return f"Fitted({self.report!r}, weights {', '.join(self.weights)})"
+
     @property
     def model(self) -> Any:
         """The trained model: a :class:`burnish.Graph`, or a :class:`burnish.gnn.Network`, then that of the evaluation

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from burnish import ops
+from burnish.base.sizes import text_of
 from burnish.errors import ModelError
 from burnish.loops.expr import ITEM_BYTES
 from burnish.loops.sizes import Dim, dims_of, extent_of, is_size
@@ -96,6 +97,11 @@ class Graph:
     constants: Mapping[str, np.ndarray]
     states: Mapping[str, StateUpdate] = field(default_factory=dict)
     limits: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        inputs, outputs = (", ".join(f"{n}: {self.types[n]}" for n in names) for names in (self.inputs, self.outputs))
+        held = text_of(sum(value.nbytes for value in self.constants.values()))
+        return f"Graph({inputs} -> {outputs}; {len(self.nodes)} nodes, {held} of constants)"
 
     def __str__(self) -> str:
         head = ", ".join(f"{n}: {self.types[n]}" for n in self.inputs)

@@ -25,7 +25,7 @@ from burnish.loops.program import (
     walk_stmt,
 )
 from burnish.loops.regions import Span, accesses, region
-from burnish.loops.sizes import at_least
+from burnish.loops.sizes import at_least, is_size
 from burnish.loops.traverse import free_vars, substitute, transform
 from burnish.schedule.dependence import undetermined
 from burnish.schedule.nest import (
@@ -153,10 +153,10 @@ def _shrink(
     shape = list(buffer.shape)
     loops: Shrunk = {}
     for d, span in enumerate(box):
-        if span is None or at_least(span.extent, buffer.shape[d]):
+        if span is None or _covers(span.extent, buffer.shape[d]):
             continue
         owners = [_owner(n.stmt, buffer.name, d) for n in nests]
-        if all(o is not None and at_least(span.extent, o.extent) for o in owners) or _stores_within(
+        if all(o is not None and _covers(span.extent, o.extent) for o in owners) or _stores_within(
             nests, buffer, d, span
         ):
             continue
@@ -171,6 +171,11 @@ def _shrink(
         offsets[d] = span.low
         shape[d] = span.extent
     return offsets, tuple(shape), loops
+
+
+def _covers(extent: int, whole: int) -> bool:
+    """Whether a part is all there is; not a number for an open size, however small: over a number, loops unroll."""
+    return at_least(extent, whole) and (is_size(extent) or not is_size(whole))
 
 
 def _stores_within(nests: Sequence[Site], buffer: Buffer, d: int, span: Span) -> bool:

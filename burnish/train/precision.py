@@ -72,10 +72,14 @@ def in_half(graph: Graph, dtype: str) -> Graph:
 
 
 class _Halved:
-    """A graph under construction: every tensor in float32, in half precision, or in both."""
+    """A graph under construction: every tensor in float32, in half precision, or in both.
+
+    A tensor that is computed in half precision keeps its name there, by which plans know it.
+    """
 
     def __init__(self, graph: Graph, dtype: str) -> None:
         self._graph, self._dtype, self._b = graph, dtype, GraphBuilder()
+        self._results = {*graph.outputs}  # which keep their names in float32
         self._full: dict[str, str] = {}
         self._half: dict[str, str] = {}
 
@@ -92,14 +96,17 @@ class _Halved:
                 names = [b.fresh(f"{n}.wide") for n in node.outputs] if narrow else node.outputs
                 made = b.add_many(node.op, *operands, names=names, node=node.name, **node.attrs)
                 if narrow:
-                    self._half[node.outputs[0]] = b.add("cast", made[0], to=self._dtype)
+                    self._half[node.outputs[0]] = b.add(
+                        "cast", made[0], to=self._dtype, name=self._half_name(node.outputs[0])
+                    )
                 else:
                     self._full.update(zip(node.outputs, made, strict=True))
         return b.build(*[self._as_full(name) for name in graph.outputs])
 
     def _as_full(self, name: str) -> str:
         if name not in self._full:
-            self._full[name] = self._b.add("cast", self._half[name], to=FULL, name=name)
+            own = name if name in self._results else self._b.fresh(f"{name}.{FULL}")
+            self._full[name] = self._b.add("cast", self._half[name], to=FULL, name=own)
         return self._full[name]
 
     def _as_half(self, name: str) -> str:
@@ -130,16 +137,19 @@ class _Halved:
             found = infer_types(node.op, types, node.attrs)
         except ModelError:
             return False
-        if found != self._results(node):
+        if found != self._types(node):
             return False
         b = self._b
         operands = [self._as_half(name) for name in node.inputs]
-        names = [b.fresh(f"{n}.{self._dtype}") if self._is_full(n) else n for n in node.outputs]
+        names = [self._half_name(n) if self._is_full(n) else n for n in node.outputs]
         for name, made in zip(
             node.outputs, b.add_many(node.op, *operands, names=names, node=node.name, **node.attrs), strict=True
         ):
             (self._half if self._is_full(name) else self._full)[name] = made
         return True
+
+    def _half_name(self, name: str) -> str:
+        return self._b.fresh(f"{name}.{self._dtype}") if name in self._results else name
 
     def _is_full(self, name: str) -> bool:
         return self._graph.types[name].dtype == FULL
@@ -147,5 +157,5 @@ class _Halved:
     def _halved(self, t: TensorType) -> TensorType:
         return TensorType(t.shape, self._dtype) if t.dtype == FULL else t
 
-    def _results(self, node: Node) -> Sequence[TensorType]:
+    def _types(self, node: Node) -> Sequence[TensorType]:
         return [self._halved(self._graph.types[name]) for name in node.outputs]

@@ -108,6 +108,22 @@ def test_one_kernel_is_right_at_every_size_between_forbidden_pages(
             np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max(), err_msg=f"n = {n}")
 
 
+@pytest.mark.parametrize("high", [2, 3, 8])
+@pytest.mark.parametrize("name", TASKS)
+def test_a_dimension_of_few_sizes_has_the_kernel_of_many(
+    name: str, high: int, native: Callable[..., dict[str, np.ndarray]]
+) -> None:
+    task = TASKS[name](dim("n", 1, high, hint=high))
+    program, trace = symbolic(task, "cpu")
+    verify(program)
+    for n in range(1, high + 1):
+        static = TASKS[name](n)
+        feeds, packed = feeds_of(static, trace)
+        (expected,) = evaluate(static.outputs, feeds)
+        (found,) = native(program, packed, edge="end", sizes={"n": n}).values()
+        np.testing.assert_allclose(found, expected, rtol=0, atol=3e-5 * np.abs(expected).max(), err_msg=f"n = {n}")
+
+
 @pytest.mark.parametrize("machine", ["x86-64-v3", "aarch64-neoverse-n1"])
 @pytest.mark.parametrize("name", ["dense", "product", "vector", "norm", "batched"])
 def test_lowered_programs_mean_the_same_for_other_machines(name: str, machine: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -194,11 +195,12 @@ def rows(count: int = 64) -> dict[str, np.ndarray]:
     return {"x": drawn.normal(size=(count, 6)).astype(np.float32), "label": drawn.integers(0, 4, count)}
 
 
-def test_training_by_a_plan_is_training_alone() -> None:
-    model, data = NETWORKS["mlp"](), rows()
-    alone = fit(model, data, TRAIN, epochs=2, validation_data=data, metrics=["accuracy"])
+@pytest.mark.parametrize("precision", [None, "bfloat16"])
+def test_training_by_a_plan_is_training_alone(precision: str | None) -> None:
+    model, data, train = NETWORKS["mlp"](), rows(), replace(TRAIN, precision=precision)
+    alone = fit(model, data, train, epochs=2, validation_data=data, metrics=["accuracy"])
     found = fit(
-        model, data, TRAIN, epochs=2, plan=MIXED, workers=2, worker_kind="thread",
+        model, data, train, epochs=2, plan=MIXED, workers=2, worker_kind="thread",
         validation_data=data, metrics=["accuracy"],
     )  # fmt: skip
     np.testing.assert_allclose(found.report.losses, alone.report.losses, rtol=1e-6)

@@ -41,6 +41,10 @@ class Graph:
     classes: int = 0
     order: NDArray[np.int64] | None = None
 
+    def __repr__(self) -> str:
+        known = ", ".join(name for name in ("features", "labels", *MASKS) if getattr(self, name) is not None)
+        return f"Graph({self.vertices} vertices, {self.edges} edges; {known or 'no features'})"
+
     def __post_init__(self) -> None:
         """Checks all but values of features that are not in memory, which ``store.save`` checks as it reads them."""
         if self.csr.rows != self.csr.columns:

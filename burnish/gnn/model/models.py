@@ -63,6 +63,10 @@ class Network:
     dropout: float = 0.0
     input_dropout: bool = False
 
+    def __repr__(self) -> str:
+        layers = ", ".join(type(layer).__name__ for layer in self.layers)
+        return f"Network({self.features} features -> {self.classes} classes; {layers})"
+
     def __post_init__(self) -> None:
         """Raises ParameterError, and ModelError for weights that do not fit the layers."""
         check_count("features", self.features, 1)

@@ -47,7 +47,7 @@ class WeightTile(NamedTuple):
 
 
 class WeightShare(NamedTuple):
-    """What one of the threads sums up at a time: groups of output channels, input channels, rows of the kernel."""
+    """Part of a weight gradient, summed by one thread: groups of output channels, input channels, kernel rows."""
 
     groups: int
     ic: int

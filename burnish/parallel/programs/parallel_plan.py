@@ -73,6 +73,9 @@ class Plan:
     opened: Graph | None = None
     signature: CallSignature | None = None  # how a network of PyTorch is called
 
+    def __repr__(self) -> str:
+        return f"Plan({self.name} on {self.machine.name}: {self.milliseconds:.3f} ms a step, {self.stop_reason})"
+
     @cached_property
     def milliseconds(self) -> float:
         """Milliseconds of a simulated step."""
