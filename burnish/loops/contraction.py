@@ -18,7 +18,7 @@ from burnish.loops.traverse import free_vars, loads
 class Contraction:
     """Sum of products over ``reduced`` axes: a ``stage``, and the two ``factors`` of what it sums, in their order.
 
-    ``words``: the factors are words of four bytes each, and a product is the sum of four.
+    ``words``: the factors are words of bytes or bits, and a product is the sum of theirs.
     """
 
     stage: Tensor
