@@ -1,7 +1,7 @@
 """Convolutions of 2-bit activations and 1-bit weights beside float32 and int8: C2…C12 (thesis-chen, Fig 4.16).
 
-All are Burnish's own, of the same images: uint8 codes go in and int32 sums come out, so that the time of packing bits is
-in; float32 has any algorithm. Weights are unipolar, 0 and 1, or bipolar, -1 and 1. Medians of calls in turns, in one
+All are Burnish's own, of the same images: uint8 codes go in and int32 sums come out, so that the time of packing bits
+is in; float32 has any algorithm. Weights are unipolar, 0 and 1, or bipolar, -1 and 1. Medians of calls in turns, in one
 process; every answer is held against NumPy's integers.
 
 `python -m benchmarks.low_bits [LAYER ...] [--threads 1,2] [--seconds S] [--json]`; fails if the geometric mean over
@@ -38,7 +38,7 @@ Case = tuple[Graph, np.ndarray, np.ndarray]  # a graph of one input, what goes i
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: median microseconds of each, or instructions, and how often as fast as float32 and int8 few bits are."""
+    """One layer: median microseconds of each, or instructions; how often as fast as float32 and int8 few bits are."""
 
     layer: str
     threads: int

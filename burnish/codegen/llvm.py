@@ -18,7 +18,20 @@ from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.values import ValueEmitter
 from burnish.errors import ScheduleError
-from burnish.loops.expr import ALIGNMENT, BYTE_DOT, FLOATS, INDEX, WORD_PRODUCTS, Binary, Buffer, Call, Const, Expr, Literal, Load
+from burnish.loops.expr import (
+    ALIGNMENT,
+    BYTE_DOT,
+    FLOATS,
+    INDEX,
+    WORD_PRODUCTS,
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Literal,
+    Load,
+)
 from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from burnish.loops.sizes import SymbolicSize, is_size

@@ -93,7 +93,6 @@ def _byte_dot(x: Any, y: Any) -> Any:
     return np.einsum("...k,...k->...", left.view(np.uint8).astype(np.int32), right.view(np.int8).astype(np.int32))
 
 
-
 def _bit_counts(x: Any, y: Any) -> Any:
     """The numbers of bits that halves of int32 ``x`` and ``y`` both have, side by side."""
     both = np.bitwise_and(np.asarray(x, np.int32), np.asarray(y, np.int32))

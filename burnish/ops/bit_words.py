@@ -72,7 +72,7 @@ def bit_words(name: str, x: Tensor, *, axis: int, planes: Ints) -> Tensor:
 
 
 def pack(value: np.ndarray, axis: int, planes: Ints) -> np.ndarray:
-    """What :func:`bit_words` makes of a constant."""
+    """Words of a constant, as :func:`bit_words` makes them."""
     length = elements(planes)
     moved = np.moveaxis(value, axis, -1)
     padded = np.pad(moved, [(0, 0)] * (value.ndim - 1) + [(0, -value.shape[axis] % length)])
@@ -108,7 +108,7 @@ def _require_words(terms: int, scales: Ints) -> None:
 @declare(layout_affinity=-4.0, weight_channel=-1)
 @operator
 def bit_matmul(name: str, a: Tensor, b: Tensor, *, scales: Ints) -> Tensor:
-    """``scales`` times the bits that both words of ``a`` [..., M, K] and ``b`` [K, N] have, of either half, in int32."""
+    """``scales`` times the bits that words of ``a`` [..., M, K] and ``b`` [K, N] both have, in each half, in int32."""
     require_input(a, "a", dtype=("int32",))
     require_input(b, "b", 2, "[K, N]", dtype=("int32",))
     require(len(a.shape) > 1, "input 'a'", f"shape {list(a.shape)}", "at least 2 dimensions")
@@ -176,9 +176,7 @@ def _product(bits: int, weight_bits: int, bipolar: bool) -> Callable[[Expr, Expr
     """The product in int32 of an activation's code and what a weight's code means."""
 
     def multiply(a: Expr, b: Expr) -> Expr:
-        left, right = (
-            math("bitand", cast("int32", e), _int32((1 << n) - 1)) for e, n in ((a, bits), (b, weight_bits))
-        )
+        left, right = (math("bitand", cast("int32", e), _int32((1 << n) - 1)) for e, n in ((a, bits), (b, weight_bits)))
         return left * (right * _int32(2) - _int32((1 << weight_bits) - 1) if bipolar else right)
 
     return multiply
