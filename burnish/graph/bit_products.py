@@ -2,7 +2,7 @@
 
 Planes of activations go two and two, those of weights one by one, each with a product of its own; a bipolar weight
 ``2 w - m`` adds ``-m`` times the sums of activations, which are counts by words of ones. What words do not fit (groups
-of few channels), or a machine that has its own products of bytes, is a product of bytes
+of few channels), or where a machine multiplies bytes faster than it counts bits, is a product of bytes
 (:mod:`burnish.graph.byte_products`).
 """
 
@@ -27,7 +27,8 @@ def multiply_bits(graph: Graph, target: Target) -> Graph:
     """``graph`` with products of few bits as ``target`` computes them best."""
     if not any(node.op in PRODUCTS for node in graph.nodes):
         return graph
-    by_words = target.machine.dialect.grid is None
+    dialect = target.machine.dialect
+    by_words = dialect.grid is None and (target.has(dialect.counts_bits) or not target.multiplies_bytes)
 
     def rule(new: Rewrite, node: Node) -> Sequence[str] | None:
         if node.op not in PRODUCTS:
@@ -54,6 +55,7 @@ def _by_words(new: Rewrite, node: Node) -> str | None:
     if dims_of((depth, *shape)) or 0 in shape or 0 in new.types[x].shape:
         return None
     most = MOST_WORDS // taps
+    x, attrs = _seen(new, x, weight, attrs)
     terms = []
     for planes in _planes(int(bits)):
         length = elements(planes)
@@ -75,6 +77,18 @@ def _by_words(new: Rewrite, node: Node) -> str | None:
     for term in rest:
         total = new.add("add", total, term)
     return total
+
+
+def _seen(new: Rewrite, x: str, weight: str, attrs: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """An image without the pixels that a window of one element steps over: their bits are not packed."""
+    strides = attrs.get("strides", (1, 1))
+    shape, kernel = new.types[x].shape, new.types[weight].shape[2:]
+    if kernel != (1, 1) or strides == (1, 1) or any(attrs.get("pads", ())) or dims_of(shape):
+        return x, attrs
+    extents = (*shape[:2], *(-(-n // s) for n, s in zip(shape[2:], strides, strict=True)))
+    steps = (1, 1, *(s if n > 1 else 1 for s, n in zip(strides, extents[2:], strict=True)))
+    part = new.add("slice", x, starts=(0, 0, 0, 0), extents=extents, steps=steps)
+    return part, {**attrs, "strides": (1, 1)}
 
 
 _DEFAULTS: dict[str, Any] = {"bits": 2, "weight_bits": 1, "bipolar": False}
