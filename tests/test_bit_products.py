@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,18 @@ from burnish.errors import ModelError
 from burnish.graph.bit_products import multiply_bits
 from burnish.graph.evaluate import evaluate
 from burnish.graph.graph import Graph, GraphBuilder
-from burnish.loops.expr import BIT_COUNTS
+from burnish.loops.expr import BIT_COUNTS, math
+from burnish.loops.interpret import run_program
 from burnish.loops.numeric import FUNCTIONS
+from burnish.loops.sizes import dim
+from burnish.loops.tensor import compute, create_program, placeholder, reduce_axis
+from burnish.loops.tensor import sum as sum_over
+from burnish.machines.aarch64.dot import COUNTS as AARCH64
+from burnish.machines.intrinsics import TensorIntrinsic, reference
 from burnish.machines.target import host, target
+from burnish.machines.x86.dot import COUNTS as X86
 from burnish.ops.bit_words import MOST_WORDS, pack
+from burnish.schedule.schedule import Schedule
 
 # channels, outputs, rows, columns, kernel, stride, dilation, groups, bits, bits of weights, bipolar
 WINDOWS = (
@@ -151,3 +160,37 @@ def test_what_is_refused_is_named() -> None:
         weight = g.constant(np.zeros((4, 8, 1, 1), dtype))
         with pytest.raises(ModelError, match=words):
             g.add("low_bit_conv2d", x, weight, bits=bits)
+
+
+def test_a_batch_may_be_open() -> None:
+    n = dim("n", 1, 8)
+    w = codes(1, 16, 40, 3, 3)
+    g = GraphBuilder()
+    image = g.input("x", (n, 40, 6, 6), "uint8")
+    graph = g.build(g.add("low_bit_conv2d", image, g.constant(w), bipolar=True, pads=(1, 1, 1, 1)))
+    module = bn.compile(graph, rewrite=False)
+    for batch in (1, 3):
+        x = codes(2, batch, 40, 6, 6)
+        wanted = convolved(meant(x, 2, False), meant(w, 1, True), 1, 1, 1)
+        np.testing.assert_array_equal(module(x), wanted)
+
+
+@pytest.mark.parametrize("intrinsic", [X86, AARCH64], ids=lambda i: i.name)
+def test_the_intrinsic_is_what_it_declares(intrinsic: TensorIntrinsic, native: Callable[..., dict]) -> None:
+    """By its declaration, and by its code where this machine has it."""
+    depth, lanes = (b.shape[0] for b in intrinsic.operands[1::-1])
+    x, w = placeholder((3, 2 * depth), "int32", name="x"), placeholder((2 * depth, lanes), "int32", name="w")
+    k = reduce_axis(2 * depth, "k")
+    y = compute((3, lanes), lambda m, n: sum_over(math(BIT_COUNTS, x[m, k.var], w[k.var, n]), (k,)), "y")
+    s = Schedule(create_program("kernel", [x, w], [y]))
+    row, lane, steps = s.loops("y")
+    outer, inner = s.split(steps, depth)
+    s.reorder(row, outer, lane, inner)
+    s.tensorize(lane, intrinsic)
+    random = np.random.default_rng(0)
+    arrays = {t.name: random.integers(-(1 << 31), 1 << 31, t.shape).astype(np.int32) for t in (x, w)}
+    wanted = FUNCTIONS[BIT_COUNTS](arrays["x"][:, :, None], arrays["w"]).sum(1, dtype=np.int32)
+    found = run_program(s.program, arrays, {intrinsic.name: reference(intrinsic)})["y"]
+    np.testing.assert_array_equal(found, wanted)
+    if host().machine.named_intrinsics.get(intrinsic.name) is intrinsic and all(map(host().has, intrinsic.needs)):
+        np.testing.assert_array_equal(native(s.program, arrays)["y"], wanted)
