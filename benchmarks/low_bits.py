@@ -1,9 +1,9 @@
 """Convolutions of 2-bit activations and 1-bit weights beside float32 and int8: C2…C12 (thesis-chen, Fig 4.16).
 
 All are Burnish's own, of the same images: uint8 codes go in and int32 sums come out, so that the time of packing bits
-is in; float32 has any algorithm. Weights are unipolar, 0 and 1, or bipolar, -1 and 1. Calls take turns in one process, and the
-least time of each counts: others that use the machine take a core away from two threads, not from one. Every answer is
-held against NumPy's integers.
+is in; float32 has any algorithm. Weights are unipolar, 0 and 1, or bipolar, -1 and 1. Calls take turns in one process,
+and the least time of each counts: what else runs on the machine takes a core away from two threads before it does from
+one. Every answer is held against NumPy's integers.
 
 `python -m benchmarks.low_bits [LAYER ...] [--threads 1,2] [--seconds S] [--json]`; fails if the geometric mean over
 float32 is below 3 for either kind of weights and either number of threads. `--target aarch64-cortex-a53 --size 14`
@@ -39,7 +39,7 @@ Case = tuple[Graph, np.ndarray, np.ndarray]  # a graph of one input, what goes i
 
 @dataclass(frozen=True)
 class Row:
-    """One layer: the least microseconds of each, or instructions; how often as fast as float32 and int8 few bits are."""
+    """One layer: least microseconds of each, or instructions; how often as fast as float32 and int8 few bits are."""
 
     layer: str
     threads: int
