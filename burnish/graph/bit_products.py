@@ -70,9 +70,12 @@ def _by_words(new: Rewrite, node: Node) -> str | None:
             terms += _products(new, op, (image, axis), (words_of, weight_axis), most, {**attrs, "scales": own})
         if bipolar:
             highest = (1 << int(weight_bits)) - 1
-            ones = new.constant(_ones(op, shape, weight_axis, words, groups), new.fresh("ones"))
-            own = tuple(-s * highest for s in scales)
-            terms += _products(new, op, (image, axis), (ones, weight_axis), most, {**attrs, "scales": own})
+            own = {**attrs, "scales": tuple(-s * highest for s in scales)}
+            if groups == 1:
+                terms.append(_sums(new, op, (image, axis), (shape, weight_axis), own))
+            else:
+                ones = new.constant(np.full((shape[0], words, *shape[2:]), -1, np.int32), new.fresh("ones"))
+                terms += _products(new, op, (image, axis), (ones, weight_axis), most, own)
     total, *rest = terms
     for term in rest:
         total = new.add("add", total, term)
@@ -101,12 +104,23 @@ def _packed(new: Rewrite, weight: str, axis: int, planes: tuple[int, ...]) -> st
     return new.derived(weight, f"bits{planes}{axis}", lambda value: pack(value, axis, planes))
 
 
-def _ones(op: str, shape: Sequence[int], axis: int, words: int, groups: int) -> np.ndarray:
-    """Words of ones, of one output or, where groups see different inputs, of all; in unused bits activations have 0."""
-    sizes = [words if d == axis else extent for d, extent in enumerate(shape)]
-    if groups == 1:
-        sizes[1 - axis] = 1
-    return np.full(sizes, -1, np.int32)
+def _sums(new: Rewrite, op: str, x: tuple[str, int], weight: tuple[Sequence[int], int], attrs: dict[str, Any]) -> str:
+    """Sums of the activations that an output sees, by words of ones: of pixels first, then of these over the window.
+
+    In bits of words that stand for no element activations have zeros.
+    """
+    shape, axis = weight
+    taps, words = tuple(shape[2:]), new.types[x[0]].shape[x[1]]
+    sizes = [words if d == axis else 1 for d in range(len(shape))]
+    ones = new.constant(np.full(sizes, -1, np.int32), new.fresh("ones"))
+    whole = attrs if set(taps) <= {1} else {"scales": attrs["scales"]}
+    total, *rest = _products(new, op, x, (ones, axis), MOST_WORDS, whole)
+    for term in rest:
+        total = new.add("add", total, term)
+    if whole is attrs:
+        return total
+    window = {key: value for key, value in attrs.items() if key != "scales"}
+    return new.add("conv2d", total, new.constant(np.ones((1, 1, *taps), np.int32), new.fresh("ones")), **window)
 
 
 def _products(
