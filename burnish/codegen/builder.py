@@ -268,6 +268,22 @@ class IRBuilder:
             c = self.binary("+", c, self.binary("*", left, right))
         return c
 
+    def bit_counts(self, a: IRValue, b: IRValue, c: IRValue) -> IRValue:
+        """int32 ``c`` plus, in either half of it, the number of bits that both halves of ``a`` and ``b`` have.
+
+        Halves are lanes of their own, which carry nothing to each other: a machine may add to them what it counted.
+        """
+        a, b, c = self.match(a, b, c)
+        both, halves = self.binary("and", a, b), 2 * a.lanes
+        kind = vector_type("int16", halves)
+        bits, old = (
+            IRValue(self.result(f"bitcast {v.type} {v.text} to {kind}", "int16", halves).text, "int16", halves)
+            for v in (both, c)
+        )
+        counts = self.intrinsic(f"llvm.ctpop.{mangle('int16', halves)}", "int16", halves, (bits,))
+        total = self.binary("+", old, counts)
+        return self.result(f"bitcast {total.type} {total.text} to {c.type}", "int32", c.lanes)
+
     def neg(self, a: IRValue) -> IRValue:
         """``-a``: of floats the sign bit flipped, also that of zero and NaN."""
         if a.dtype == "bfloat16":

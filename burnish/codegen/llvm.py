@@ -18,7 +18,20 @@ from burnish.codegen.registers import BranchValues, LoopValues, plan_slots
 from burnish.codegen.resolve import Address, Resolver
 from burnish.codegen.values import ValueEmitter
 from burnish.errors import ScheduleError
-from burnish.loops.expr import ALIGNMENT, BYTE_DOT, FLOATS, INDEX, Binary, Buffer, Call, Const, Expr, Literal, Load
+from burnish.loops.expr import (
+    ALIGNMENT,
+    BYTE_DOT,
+    FLOATS,
+    INDEX,
+    WORD_PRODUCTS,
+    Binary,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Literal,
+    Load,
+)
 from burnish.loops.loaded import LoadedExtent, is_loaded
 from burnish.loops.program import Alloc, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, walk_stmt
 from burnish.loops.sizes import SymbolicSize, is_size
@@ -380,8 +393,8 @@ class FunctionEmitter(ValueEmitter):
         result: IRValue | None = None
         if s.reduce == "sum" and isinstance(s.value, Binary) and s.value.op == "*" and s.value.dtype in FLOATS:
             result = self._multiply_add(s.value, target, address)
-        elif s.reduce == "sum" and isinstance(s.value, Call) and s.value.fn == BYTE_DOT:
-            result = self._add_byte_dot(s.value, target, address)
+        elif s.reduce == "sum" and isinstance(s.value, Call) and s.value.fn in WORD_PRODUCTS:
+            result = self._add_word_product(s.value, target, address)
         else:
             value = self.whole_value(s.value)
             if s.reduce != "sum" or value.const != 0:
@@ -389,8 +402,8 @@ class FunctionEmitter(ValueEmitter):
         if result is not None:
             self.write(target, address, result)
 
-    def _add_byte_dot(self, e: Call, target: Load, address: Address) -> IRValue:
-        """``target + byte_dot(a, b)``; a padded word is zero."""
+    def _add_word_product(self, e: Call, target: Load, address: Address) -> IRValue:
+        """``target`` plus the product of two words; a padded word is zero."""
         values, masks = [], []
         for word in e.args:
             found = self.padded(word)
@@ -398,7 +411,7 @@ class FunctionEmitter(ValueEmitter):
             masks += [found[1]] if found is not None else []
         old = self.splat(self.read_at(target, address), self.lanes)
         left, right = (self.splat(v, self.lanes) for v in values)
-        result = self.byte_dot(left, right, old)
+        result = (self.byte_dot if e.fn == BYTE_DOT else self.bit_counts)(left, right, old)
         for mask in masks:
             result = self.select(mask, result, old)
         return result

@@ -13,7 +13,7 @@ from burnish.codegen.angles import reduce_angle
 from burnish.codegen.arithmetic import Arithmetic, Pair
 from burnish.codegen.builder import IRBuilder, IRValue
 from burnish.codegen.remainder import fmod, integer_power, normalize
-from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES
+from burnish.loops.expr import BIT_COUNTS, BYTE_DOT, FLOATS, ITEM_BYTES
 
 INFINITY, NAN = float("inf"), float("nan")
 
@@ -308,6 +308,7 @@ BIT_MATH: Mapping[str, Callable[..., IRValue]] = {  # burnish.loops.expr.BIT_MAT
     "bitor": lambda b, x, y: b.binary("or", x, y),
     "bitxor": lambda b, x, y: b.binary("xor", x, y),
     BYTE_DOT: lambda b, x, y: b.byte_dot(x, y, b.const(0, "int32")),
+    BIT_COUNTS: lambda b, x, y: b.bit_counts(x, y, b.const(0, "int32")),
     "shl": _shift("shl"),
     "shr": _shift("shr"),
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from burnish.loops.expr import Axis, Call, Cast, Expr, Literal, Load, Reduce, Select
+from burnish.loops.expr import BIT_COUNTS, Axis, Call, Cast, Expr, Literal, Load, Reduce, Select
 from burnish.loops.loaded import is_loaded
 from burnish.loops.onepoint import padding
 from burnish.loops.reduction import factors_of
@@ -18,7 +18,7 @@ from burnish.loops.traverse import free_vars, loads
 class Contraction:
     """Sum of products over ``reduced`` axes: a ``stage``, and the two ``factors`` of what it sums, in their order.
 
-    ``words``: the factors are words of four bytes each, and a product is the sum of four.
+    ``words``: the factors are words of bytes or bits, and a product is the sum of theirs.
     """
 
     stage: Tensor
@@ -30,6 +30,12 @@ class Contraction:
     def depth(self) -> int:
         """Length of the reduction: products summed for each element."""
         return prod(axis.extent for axis in self.reduced)
+
+    @property
+    def counted(self) -> bool:
+        """Whether the factors are words of bits, and a product the counts of those that both have."""
+        body = self.stage.body
+        return isinstance(body, Reduce) and isinstance(body.body, Call) and body.body.fn == BIT_COUNTS
 
     @property
     def in_lanes(self) -> bool:

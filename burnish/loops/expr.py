@@ -44,10 +44,15 @@ MATH: Mapping[str, int] = {  # function -> number of arguments
     "cos": 1, "abs": 1, "floor": 1, "ceil": 1, "round": 1, "trunc": 1, "isnan": 1, "pow": 2, "fmod": 2,
 }  # fmt: skip
 BYTE_DOT = "byte_dot"
-BIT_MATH: Mapping[str, int] = {"bitand": 2, "bitor": 2, "bitxor": 2, "shl": 2, "shr": 2, BYTE_DOT: 2}
+BIT_COUNTS = "bit_counts"
+WORD_PRODUCTS = (BYTE_DOT, BIT_COUNTS)
+BIT_MATH: Mapping[str, int] = {
+    "bitand": 2, "bitor": 2, "bitxor": 2, "shl": 2, "shr": 2, BYTE_DOT: 2, BIT_COUNTS: 2,
+}  # fmt: skip
 """The functions of integers' bits, likewise. A shift by the width or more, or by less than 0, gives 0, or -1 where
 ``shr`` keeps the sign of a number below 0. ``byte_dot``, of int32: the dot product of the four unsigned bytes of its
-first argument and the four signed bytes of its second, the lowest first."""
+first argument and the four signed bytes of its second, the lowest first. ``bit_counts``, of int32: how many bits both
+have, in the lower 16 of the result of their lower 16, in the upper of the upper. Both are 0 where either word is."""
 # Dtypes of tensors that only opaque operators read and write, an element a byte: no expression computes with them.
 NARROW_FLOATS = (
     "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",

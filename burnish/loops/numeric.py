@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from burnish.base.optional import optional
-from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES, NARROW
+from burnish.loops.expr import BIT_COUNTS, BYTE_DOT, FLOATS, ITEM_BYTES, NARROW
 
 ml_dtypes = optional("ml_dtypes", "runtime")  # a model without such numbers runs without it
 _erf = np.frompyfunc(erf, 1, 1)
@@ -93,6 +93,13 @@ def _byte_dot(x: Any, y: Any) -> Any:
     return np.einsum("...k,...k->...", left.view(np.uint8).astype(np.int32), right.view(np.int8).astype(np.int32))
 
 
+def _bit_counts(x: Any, y: Any) -> Any:
+    """The numbers of bits that halves of int32 ``x`` and ``y`` both have, side by side."""
+    both = np.bitwise_and(np.asarray(x, np.int32), np.asarray(y, np.int32))
+    low, high = (np.bitwise_count(both >> shift & 0xFFFF).astype(np.int32) for shift in (0, 16))
+    return low | high << 16
+
+
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "exp": np.exp,
     "expm1": np.expm1,
@@ -117,6 +124,7 @@ FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "bitor": np.bitwise_or,
     "bitxor": np.bitwise_xor,
     BYTE_DOT: _byte_dot,
+    BIT_COUNTS: _bit_counts,
     "shl": lambda x, y: _shift(np.left_shift, x, y, 0),
     "shr": lambda x, y: _shift(np.right_shift, x, y, np.where(np.less(x, 0), -1, 0)),
 }

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from burnish.loops.expr import BYTE_DOT, FLOATS, ITEM_BYTES, Binary, Call, Const, Expr, Literal, binary, wrap
+from burnish.loops.expr import FLOATS, ITEM_BYTES, WORD_PRODUCTS, Binary, Call, Const, Expr, Literal, binary, wrap
 
 
 def factors_of(e: Expr) -> tuple[Expr, Expr] | None:
-    """Factors of a product: two numbers, or two words of four bytes each; None where ``e`` is no product."""
+    """Factors of a product: two numbers, or two words of bytes or bits; None where ``e`` is no product."""
     if isinstance(e, Binary) and e.op == "*":
         return e.a, e.b
-    return (e.args[0], e.args[1]) if isinstance(e, Call) and e.fn == BYTE_DOT else None
+    return (e.args[0], e.args[1]) if isinstance(e, Call) and e.fn in WORD_PRODUCTS else None
 
 
 def is_neutral(e: Expr, kind: str) -> bool:

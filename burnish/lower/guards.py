@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from burnish.loops.expr import BYTE_DOT, Binary, Call, Const, Expr, Select, all_of
+from burnish.loops.expr import WORD_PRODUCTS, Binary, Call, Const, Expr, Select, all_of
 from burnish.loops.program import HINTS, For, If, Intrinsic, LoopProgram, Seq, Stmt, Store, rebuild_stmt, seq
 from burnish.loops.reduction import is_neutral
 from burnish.loops.traverse import conjuncts, free_vars
@@ -93,8 +93,8 @@ def _strip(value: Expr, reduce: str, liftable: Callable[[Expr], bool], lifted: l
     """
     if reduce == "sum" and isinstance(value, Binary) and value.op == "*":
         return Binary("*", _strip(value.a, reduce, liftable, lifted), _strip(value.b, reduce, liftable, lifted))
-    if reduce == "sum" and isinstance(value, Call) and value.fn == BYTE_DOT:
-        return Call(BYTE_DOT, tuple(_strip(factor, reduce, liftable, lifted) for factor in value.args))
+    if reduce == "sum" and isinstance(value, Call) and value.fn in WORD_PRODUCTS:
+        return Call(value.fn, tuple(_strip(factor, reduce, liftable, lifted) for factor in value.args))
     if isinstance(value, Select) and is_neutral(value.b, reduce):
         conds = conjuncts(value.cond)
         lifted += [c for c in conds if liftable(c) and c not in lifted]

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-from burnish.loops.expr import Buffer, Load, Var
+from burnish.loops.expr import BIT_COUNTS, Buffer, Load, Var, math
 from burnish.loops.program import Intrinsic, Store
 from burnish.machines.emitter import CodeEmitter, IntrinsicCode, LoopCode, pointer_to
 from burnish.machines.intrinsics import TensorIntrinsic, declare
@@ -73,6 +74,41 @@ def emit_lane_dot(
     new = f.result(text, dtype, lanes)
     f.emit(f"store {sums} {new.text}, ptr {place}, align 4")
     f.forget()
+
+
+BIT_DEPTH = 8  # words whose counts are added in 16 bits before they join the sums of before
+
+
+def _emit_bit_counts(f: CodeEmitter, s: Intrinsic, lanes: int) -> None:
+    """Counts of words, one of each shared by all lanes, in halves of 16 bits side by side, then added to the sums."""
+    out, x, w = s.operands
+    words, halves = f"<{lanes} x i32>", f"<{2 * lanes} x i16>"
+    f.declare(f"llvm.ctpop.v{2 * lanes}i16", halves, [halves])
+    place = pointer_to(f, out)
+    total = f.result(f"load {halves}, ptr {place}, align 4", "int16", 2 * lanes)
+    for k in range(BIT_DEPTH):
+        one = f.result(f"load i32, ptr {pointer_to(f, x, k)}, align 4", "int32")
+        first = f.result(f"insertelement {words} poison, i32 {one.text}, i64 0", "int32", lanes)
+        shared = f.result(
+            f"shufflevector {words} {first.text}, {words} poison, {words} zeroinitializer", "int32", lanes
+        )
+        own = f.result(f"load {words}, ptr {pointer_to(f, w, k * lanes)}, align 4", "int32", lanes)
+        both = f.result(f"and {words} {shared.text}, {own.text}", "int32", lanes)
+        bits = f.result(f"bitcast {words} {both.text} to {halves}", "int16", 2 * lanes)
+        counts = f.result(f"call {halves} @llvm.ctpop.v{2 * lanes}i16({halves} {bits.text})", "int16", 2 * lanes)
+        total = f.result(f"add {halves} {total.text}, {counts.text}", "int16", 2 * lanes)
+    f.emit(f"store {halves} {total.text}, ptr {place}, align 4")
+    f.forget()
+
+
+def bit_counts(name: str, lanes: int, needs: str) -> TensorIntrinsic:
+    """Bit-serial product of a row of words and a matrix: ``out[i] += sum(bit_counts(x[k], w[k, i]))``."""
+    out = Buffer("out", (lanes,), "int32")
+    x, w = Buffer("x", (BIT_DEPTH,), "int32"), Buffer("w", (BIT_DEPTH, lanes), "int32")
+    i, k = Var("i"), Var("k")
+    body = Store(out, (i,), math(BIT_COUNTS, Load(x, (k,)), Load(w, (k, i))), "sum")
+    code = partial(_emit_bit_counts, lanes=lanes)
+    return declare(name, (out, x, w), [("i", lanes), ("k", BIT_DEPTH)], body, code=code, needs=needs)
 
 
 def _shuffle(f: CodeEmitter, a: Any, b: Any, lanes: list[int]) -> Any:

@@ -12,6 +12,7 @@ MOST_ACROSS, MOST_HIGH = 6, 8  # vectors of a row and rows of a register tile of
 LINE_BYTES = 64  # of a cache line
 FAR = 140.0  # cycles until a run of memory arrives that nobody fetches ahead
 SHUFFLE = 3.0  # cycles to gather a vector of strided columns out of whole ones
+COUNTED, ON_THE_WAY = 3, 6  # instructions of a product of words of bits, and registers of what is being counted
 UNEVEN = 1.25  # what the busiest core may have over an even share, before a less efficient tile is looked for
 
 
@@ -29,6 +30,19 @@ def element_step(target: Target, positions: int, vectors: int, shared: int = 1) 
     """
     factors = positions / target.element_lanes if shared == 1 else positions // shared + positions % shared
     return max(positions * vectors, 8) + (factors + vectors) / 2 + 3 / target.element_lanes
+
+
+def fits_counted(target: Target, positions: int, vectors: int) -> bool:
+    """Whether a tile of products of words of bits fits the register file, with what is on the way to its sums."""
+    return positions * vectors + vectors + ON_THE_WAY <= target.vector_registers
+
+
+def counted_step(positions: int, vectors: int, target: Target) -> float:
+    """Cycles of one reduction step of a tile of products of words of bits, whose instructions begin in order, by twos:
+    a word of each position is broadcast.
+    """
+    del target
+    return (COUNTED * positions * vectors + positions + vectors) / 2
 
 
 def unevenness(jobs: int, cores: int) -> float:
@@ -52,6 +66,7 @@ def register_tile(
     padded: bool = False,
     shared: int = 1,
     jobs: Callable[[int, int], int] | None = None,
+    counted: bool = False,
 ) -> tuple[int, int]:
     """(positions, vectors) of the accumulator tile for ``width`` positions and ``blocks`` channel blocks.
 
@@ -60,19 +75,23 @@ def register_tile(
     operand's block and one broadcast must fit the register file, and the tile's channels divide the blocks there are.
     ``whole``: prefer tiles that divide the width, so that they can run in parallel. ``padded``: the last tile of a row
     is computed as a whole. ``shared``: the neighbouring positions whose factors lie in one vector, of a target that
-    multiplies by elements. ``jobs``: what the cores of a target share, by positions and vectors of a tile.
+    multiplies by elements. ``jobs``: what the cores of a target share, by positions and vectors of a tile. ``counted``:
+    products are of words of bits, by several instructions, none of which takes an element.
     """
     best: tuple[float, int, int] | None = None
+    counted = counted and target.element_lanes > 0
+    step = counted_step if counted else partial(tile_step, shared=shared)
+    fits = fits_counted if counted else partial(fits_elements, shared=shared)
     for vectors in (v for v in (4, 3, 2, 1) if blocks % v == 0):
         most = most_positions(target, vectors)
         for positions in range(1, min(width, most) + 1):
-            if target.element_lanes and positions > 1 and not fits_elements(target, positions, vectors, shared):
+            if target.element_lanes and positions > 1 and not fits(target, positions, vectors):
                 break
             full, rest = divmod(width, positions)
             if whole and rest and positions > 1 and any(width % p == 0 for p in range(5, most + 1)):
                 continue
-            last = tile_step(positions if padded else rest, vectors, target, shared) if rest else 0
-            cost = full * tile_step(positions, vectors, target, shared) + last
+            last = step(positions if padded else rest, vectors, target) if rest else 0
+            cost = full * step(positions, vectors, target) + last
             uneven = unevenness(jobs(positions, vectors), target.cores) if jobs else 1.0
             key = (cost * (blocks // vectors) * uneven + 0.01 * abs(vectors - 2), -positions, vectors)
             if best is None or key < best:

@@ -14,6 +14,7 @@ import numpy as np
 from burnish.base import dump
 from burnish.graph.aggregation import block_aggregations
 from burnish.graph.algorithms import Decide, choose_algorithms, fastest
+from burnish.graph.bit_products import multiply_bits
 from burnish.graph.byte_products import multiply_bytes
 from burnish.graph.channels import pad_channels
 from burnish.graph.compose import tensors
@@ -128,7 +129,7 @@ def plan_kernels(
     """
     (lanes, dtypes), driver = image_blocks(target), target.driver
     own = offloaded(reference, target, fused)
-    graph = multiply_bytes(reference, driver, lambda node: node.outputs in own)
+    graph = multiply_bytes(multiply_bits(reference, driver), driver, lambda node: node.outputs in own)
     graph = pad_channels(choose_algorithms(graph, driver, exact, decide), driver)
     graph = divide_joins(pair_steps(separate_inputs(graph, lanes, dtypes)), lanes)
     graph = block_aggregations(graph, driver)

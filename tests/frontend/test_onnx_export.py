@@ -29,7 +29,7 @@ from tests.frontend.test_onnx_operators import Case, build
 ALGORITHMS = {
     "banded_conv2d", "winograd_conv2d", "polyphase_conv2d", "split_conv2d", "split_stem", "split_matmul",
     "banded_weight", "winograd_weight", "polyphase_weight", "split_weight_parts", "split_stem_parts",
-    "byte_words", "byte_matmul", "byte_conv2d",
+    "byte_words", "byte_matmul", "byte_conv2d", "bit_words", "bit_matmul", "bit_conv2d",
     "split_matrix_parts", "transposed_weight",
 }  # fmt: skip
 # Opaque operators, and definitions that the standard has in other terms, which are refused by name.
@@ -45,7 +45,7 @@ NOT_EXPORTED = {
     "deformed_columns", "determinant", "dft", "dropout", "fold_windows", "grid_sample", "iota", "loop",
     "max_pool_indices", "max_unpool", "multinomial",
     "output_part", "plane_moments", "plane_products", "random_normal", "random_uniform", "region_samples",
-    "reverse_sequence",
+    "reverse_sequence", "low_bit_conv2d", "low_bit_matmul",
     "roi_align", "scan", "scatter_elements", "scatter_nd", "scatter_rows", "shape_of", "shift_left", "shift_right",
     "tree_ensemble", "cholesky", "compress", "cummax", "cummin", "digamma", "erfinv", "find_keys", "grouped_matmul",
     "grouped_outer", "lgamma", "log_determinant", "logcumsumexp", "non_max_suppression", "nonzero", "solve", "unique",

@@ -31,6 +31,7 @@ from burnish.kernels.match import Convolution, convolution
 from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
 from burnish.kernels.template import Describe, Template
+from burnish.loops.contraction import contraction
 from burnish.loops.tensor import Tensor
 from burnish.machines.register_tile import register_tile
 from burnish.machines.target import Target
@@ -79,7 +80,9 @@ def _space(task: KernelTask, target: Target, found: DirectConv) -> ScheduleSpace
         return batch * (blocks // vectors) * pixels
 
     shared = _shared(task, target, found.convolution)
-    positions, vectors = register_tile(target, width, blocks, height == 1, shared=shared, jobs=jobs)
+    summed = contraction(conv)
+    counted = summed is not None and summed.counted
+    positions, vectors = register_tile(target, width, blocks, height == 1, shared=shared, jobs=jobs, counted=counted)
     # A core that computes all channels of some rows reads all weights, but few rows that another core has written.
     few_weights = 4 * prod(weight.shape) <= target.l2_bytes // 2
     rows_first = few_weights and batch * height * width > channels * prod(weight.shape[2:])

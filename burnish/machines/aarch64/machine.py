@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from burnish.machines.aarch64.dot import BYTE_DOT, DOTS, LANES
+from burnish.machines.aarch64.dot import BYTE_DOT, COUNTS, DOTS, LANES
 from burnish.machines.aarch64.flags import FLAGS
 from burnish.machines.cpu import CPU_HINTS, CPU_INTRINSICS, CPU_LOOPS
 from burnish.machines.dialect import Dialect
@@ -25,9 +25,16 @@ AARCH64 = Machine(
         CpuModel("aarch64-neoverse-v1", "neoverse-v1", "neon dotprod fullfp16 i8mm", 64 << 10, 1 << 20, 32 << 20, 4),
     ),
     flags=FLAGS,
-    dialect=Dialect(CPU_LOOPS, CPU_HINTS, element_bytes=16, dots_bytes="i8mm", byte_dots=((LANES, BYTE_DOT),)),
+    dialect=Dialect(
+        CPU_LOOPS,
+        CPU_HINTS,
+        element_bytes=16,
+        dots_bytes="i8mm",
+        byte_dots=((LANES, BYTE_DOT),),
+        counts_bits="neon",
+    ),
     scopes=CPU_SCOPES,
-    intrinsics=(*CPU_INTRINSICS, *DOTS),
+    intrinsics=(*CPU_INTRINSICS, *DOTS, COUNTS),
     system=System(
         {"futex": 98, "sched_yield": 124, "getcpu": 168, "sched_getaffinity": 123, "sched_setaffinity": 122},
         "llvm.aarch64.hint(i32 1)",

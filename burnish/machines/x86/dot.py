@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from burnish.machines.cpu import emit_lane_dot
+from burnish.machines.cpu import bit_counts, emit_lane_dot
 from burnish.machines.emitter import IntrinsicCode
 from burnish.machines.intrinsics import lane_dot
 
@@ -23,5 +23,6 @@ _HALVES: IntrinsicCode = partial(
     dtype="float32",
     operand="<32 x bfloat>",
 )
+COUNTS = bit_counts("bit_counts_i32", LANES, "avx512bitalg")
 DOT_U8S8_I32 = lane_dot("dot_u8s8_i32", LANES, 4, "uint8", "int8", "int32", _BYTES, "avx512vnni")
 DOT_BF16_F32 = lane_dot("dot_bf16_f32", LANES, 2, "bfloat16", "bfloat16", "float32", _HALVES, "avx512bf16")

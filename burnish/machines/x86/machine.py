@@ -11,7 +11,7 @@ from burnish.machines.machine import Machine, System
 from burnish.machines.scopes import CPU_SCOPES
 from burnish.machines.x86.cores import CORE, CORES, MODELS
 from burnish.machines.x86.cpuid import cpu_check
-from burnish.machines.x86.dot import BYTE_DOT, DOT_BF16_F32, DOT_U8S8_I32, LANES
+from burnish.machines.x86.dot import BYTE_DOT, COUNTS, DOT_BF16_F32, DOT_U8S8_I32, LANES
 from burnish.machines.x86.flags import FLAGS
 
 
@@ -39,10 +39,11 @@ X86 = Machine(
         rounds_bfloat16="avx512bf16",
         dots_bytes="avx512vnni",
         byte_dots=((LANES, BYTE_DOT),),
+        counts_bits="avx512bitalg",
         masks="avx512bw",
     ),
     scopes=CPU_SCOPES,
-    intrinsics=(*CPU_INTRINSICS, DOT_U8S8_I32, DOT_BF16_F32),
+    intrinsics=(*CPU_INTRINSICS, DOT_U8S8_I32, DOT_BF16_F32, COUNTS),
     units=(AMX,),
     system=System(
         {"futex": 202, "sched_yield": 24, "getcpu": 309, "sched_getaffinity": 204, "sched_setaffinity": 203},
