@@ -55,7 +55,7 @@ def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
         return None
     (extent,) = depth
     words, zero = _words(new, found, bits, block, extent), _zero(new, found, bits)
-    scale = new.derived(found.scale, f"columns{found.swapped}", lambda v: np.ascontiguousarray(v.T if found.swapped else v))
+    scale = new.derived(found.scale, f"rows{found.swapped}", lambda v: np.ascontiguousarray(_rows(v, found)))
     if extent % block:
         rank = len(new.types[x].shape)
         x = new.add("pad", x, pads=(*[0] * (2 * rank - 1), -extent % block), node=node.name)
@@ -74,6 +74,11 @@ def _blocks(new: Rewrite, name: str, swapped: bool) -> _Blocks | None:
     return _Blocks(*node.inputs, node, swapped) if constants else None
 
 
+def _rows(value: np.ndarray, found: _Blocks) -> np.ndarray:
+    """The matrix with the depth first."""
+    return value.T if found.swapped else value
+
+
 def _least(new: Rewrite, found: _Blocks, bits: int) -> int:
     """The least integer: what words hold as 0."""
     return -(1 << bits - 1) if new.types[found.integers].dtype == "int8" else 0
@@ -83,7 +88,7 @@ def _words(new: Rewrite, found: _Blocks, bits: int, block: int, depth: int) -> s
     least = _least(new, found, bits)
 
     def words(value: np.ndarray) -> np.ndarray:
-        own = (value.T if found.swapped else value).astype(np.int16) - least
+        own = _rows(value, found).astype(np.int16) - least
         padded = np.pad(own.astype(np.uint8), [(0, -depth % block), (0, 0)])
         return pack_words(padded, bits)
 
@@ -95,7 +100,7 @@ def _zero(new: Rewrite, found: _Blocks, bits: int) -> str:
     least = _least(new, found, bits)
 
     def zeros(value: np.ndarray) -> np.ndarray:
-        moved = np.ascontiguousarray(value.T if found.swapped else value) - np.float32(least)
+        moved = np.ascontiguousarray(_rows(value, found)) - np.float32(least)
         if moved.size and np.all(moved == moved.flat[0]):
             return moved.reshape(-1)[:1].reshape(1, 1)
         whole = np.all((moved == np.rint(moved)) & (moved >= 0) & (moved <= 255))

@@ -43,7 +43,7 @@ def pack_words(integers: np.ndarray, bits: int) -> np.ndarray:
 def block_dequantize(
     name: str, w: Tensor, scale: Tensor, zero: Tensor, *, bits: int, block: int, axis: int = 0, bytewise: bool = False
 ) -> Tensor:
-    """``(w - zero) * scale``, where ``block`` successive elements of ``w`` along ``axis`` have one scale and zero point.
+    """``(w - zero) * scale``: ``block`` successive elements of ``w`` along ``axis`` have one scale and zero point.
 
     ``w`` is a matrix of uint8 or int8 of which ``bits`` bits are used. ``bytewise``: products with the result may round
     their other factor to bytes, with a scale in each block.
@@ -78,8 +78,8 @@ def block_matmul(
     """``x`` [..., K] times a matrix [K, N] of which ``words`` are :func:`pack_words`.
 
     ``scale`` and ``zero`` are [K / block, N]; one zero point for all is [1, 1]. ``digits``: bytes to which ``x`` is
-    rounded in each block. Stages: ``name.most`` and ``name.sums`` of each block of ``x``, ``name.bytes`` [digit, ...,
-    K / 4], ``name.dots`` [..., digit, block, n], and ``name``.
+    rounded in each block. Stages: ``name.most``, the greatest magnitude of each block of ``x``, ``name.bytes`` [digit,
+    ..., K / 4], their ``name.sums`` [digit, ..., block], ``name.dots`` [..., digit, block, n], and ``name``.
     """
     require_input(x, "x", dtype=("float32",))
     require_input(words, "words", 2, "[K / (32 / bits), N]", dtype=("int32",))
@@ -98,12 +98,7 @@ def block_matmul(
         k = reduce_axis(block, "k")
         return max_over(math("abs", x[(*i[:-1], i[-1] * block + k.var)]), k)
 
-    def sum_of(*i: Var) -> Expr:
-        k = reduce_axis(block, "k")
-        return sum_over(x[(*i[:-1], i[-1] * block + k.var)], k)
-
     most = compute((*lead, blocks), most_of, f"{name}.most")
-    sums = compute((*lead, blocks), sum_of, f"{name}.sums")
 
     def unit(*i: Expr) -> Expr:
         return maximum(most[i], LEAST) * (1.0 / limit)
@@ -119,6 +114,13 @@ def block_matmul(
         return reduce(lambda a, b: math("bitor", a, b), [byte(at) for at in range(BYTES)])
 
     bytes_ = compute((digits, *lead, depth // BYTES), word_of, f"{name}.bytes")
+
+    def sum_of(*i: Var) -> Expr:
+        w = reduce_axis(block // BYTES, "w")
+        word = bytes_[(*i[:-1], i[-1] * (block // BYTES) + w.var)]
+        return sum_over(math(BYTE_DOT, Const(0x01010101, "int32"), word), w)
+
+    sums = compute((digits, *lead, blocks), sum_of, f"{name}.sums")
 
     def dot_of(*i: Var) -> Expr:
         *row, d, b, n = i
@@ -136,12 +138,13 @@ def block_matmul(
     def element(*i: Var) -> Expr:
         *row, n = i
         b = reduce_axis(blocks, "b")
-        total: Expr = cast("float32", dots[(*row, 0, b.var, n)])
-        for d in range(1, digits):
-            total = total * 256.0 + cast("float32", dots[(*row, d, b.var, n)])
         offset = cast("float32", zero[0, 0] if single else zero[b.var, n])
-        value = total * unit(*row, b.var) - offset * sums[(*row, b.var)]
-        return sum_over(scale[b.var, n] * value, b)
+        total: Expr | None = None
+        for d in range(digits):
+            own = cast("float32", dots[(*row, d, b.var, n)]) - offset * cast("float32", sums[(d, *row, b.var)])
+            total = own if total is None else total * 256.0 + own
+        assert total is not None
+        return sum_over(scale[b.var, n] * (total * unit(*row, b.var)), b)
 
     return compute((*lead, columns), element, name)
 

@@ -328,7 +328,7 @@ INTEGER = set(
     words(
         "isnan logical_not isinf equal not_equal less less_equal greater greater_equal logical_and logical_or "
         "logical_xor bitwise_and bitwise_or bitwise_xor shift_left shift_right argmax argmin shape_of count_ngrams "
-        "max_pool_indices stop_gradient random_uniform random_normal multinomial byte_words byte_matmul byte_conv2d "
+        "max_pool_indices stop_gradient random_uniform random_normal multinomial byte_words byte_matmul byte_conv2d block_matmul "
         "find_keys"
     )
 )

@@ -14,7 +14,6 @@ from burnish.frontend.onnx.integer_product import constant_weight, integer_matmu
 from burnish.frontend.onnx.window import as_image, convolution, restored, window_attributes
 from burnish.graph.integer_products import Weight, byte_convolution
 from burnish.loops.expr import NARROW, NARROW_FLOATS, NARROW_INTS
-from burnish.loops.numeric import numpy_dtype
 
 RANGES: Mapping[str, tuple[int, int]] = {
     "uint8": (0, 255), "int8": (-128, 127), "uint16": (0, 65535), "int16": (-32768, 32767),

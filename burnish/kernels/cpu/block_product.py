@@ -160,8 +160,14 @@ def _in_vectors(s: Schedule, spatial: list[str], lanes: int, around: tuple[str, 
 def _round(s: Schedule, p: BlockProduct, lanes: int) -> None:
     """Reductions of the blocks of the other factor, and its bytes."""
     for t in p.others:
-        *rows, _, _ = s.loops(t.name)
-        vectorize_stage(s, t.name, lanes)
+        if p.rounded in t.inputs:  # sums of a block's bytes: blocks side by side, a word of each at a time
+            for loop in (s.loops(t.name)[len(t.shape) - 1], s.init_loops(t.name)[-1]):
+                _, lane = s.split(loop, min(lanes, s.extent(loop)))
+                own = s.loops(t.name) if lane in s.loops(t.name) else s.init_loops(t.name)
+                s.reorder(*(v for v in own if v != lane), lane)
+                s.vectorize(lane)
+        else:
+            vectorize_stage(s, t.name, lanes)
     digit, *rows, word = s.loops(p.rounded.name)
     word, lane = s.split(word, min(lanes, s.extent(word)))
     s.reorder(*rows, word, digit, lane)
