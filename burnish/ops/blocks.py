@@ -14,7 +14,7 @@ from functools import reduce
 
 import numpy as np
 
-from burnish.loops.expr import BYTE_DOT, Const, Expr, Var, cast, math, maximum
+from burnish.loops.expr import BYTE_DOT, FLOATS, Const, Expr, Var, cast, math, maximum
 from burnish.loops.tensor import Tensor, compute, reduce_axis
 from burnish.loops.tensor import max as max_over
 from burnish.loops.tensor import sum as sum_over
@@ -51,13 +51,14 @@ def block_dequantize(
     require_input(w, "w", 2, "[K, N]", dtype=("uint8", "int8"))
     wanted = tuple(-(-extent // block) if d == axis else extent for d, extent in enumerate(w.shape))
     for what, t in (("scale", scale), ("zero", zero)):
-        require(t.shape == wanted and t.dtype == "float32", f"input '{what}'", f"{t.buffer}", f"float32 {list(wanted)}")
+        ok = t.shape == wanted and t.dtype == scale.dtype and t.dtype in FLOATS
+        require(ok, f"input '{what}'", f"{t.dtype}{list(t.shape)}", f"floats {list(wanted)}")
     require(bits in BITS and axis in (0, 1), "attributes", f"bits {bits}, axis {axis}", "2, 4, 8; 0, 1")
     del bytewise
 
     def element(i: Var, j: Var) -> Expr:
         at = (i // block, j) if axis == 0 else (i, j // block)
-        return (cast("float32", cast("int32", w[i, j])) - zero[at]) * scale[at]
+        return (cast(scale.dtype, cast("int32", w[i, j])) - zero[at]) * scale[at]
 
     return compute(w.shape, element, name)
 
