@@ -145,11 +145,45 @@ def four_bits(options: argparse.Namespace, network: Any, given: Any, generate: A
         "logits_from_burnish_level_0": {
             name: float(np.linalg.norm(value - exact) / np.linalg.norm(exact)) for name, value in logits.items()
         },
+        "row_over_memory_bound": {str(threads): over_bound(threads) for threads in (1, 2)},
         "same_tokens_level_0": sum(
             a == b for a, b in zip(tokens["burnish level 0"], tokens["onnxruntime level 0"], strict=True)
         ),
         "of": options.tokens,
     }  # fmt: skip
+
+
+def over_bound(threads: int, depth: int = 4096, columns: int = 65536, block: int = 32) -> dict[str, float]:
+    """A product of one row with a matrix of 4 bits: its time over that to read the matrix and its scales, at the best
+    rate at which this process reads so much memory, by a product of float32 numbers or by a sum of torch's.
+    """
+    from burnish.graph.graph import GraphBuilder
+
+    torch: Any = require("torch", extra="torch")
+    torch.set_num_threads(threads)
+    rng, builder = np.random.default_rng(0), GraphBuilder()
+    integers = rng.integers(0, 16, (depth, columns), dtype=np.uint8)
+    scale = rng.random((depth // block, columns), np.float32)
+    parts = [builder.constant(a) for a in (integers, scale, np.full_like(scale, 8))]
+    weight = builder.add("block_dequantize", *parts, bits=4, block=block)
+    product = builder.add("matmul", builder.input("x", (1, depth)), weight)
+    module = bn.compile(builder.build(product), threads=threads, rewrite=False)
+    x, floats = np.ones((1, depth), np.float32), torch.ones(1 << 26)
+    read, own, rate = depth * columns // 2 + scale.nbytes, [], []
+    for _ in range(12):
+        start = time.perf_counter()
+        module(x)
+        between = time.perf_counter()
+        floats.sum()
+        own.append(between - start)
+        rate.append(4 * len(floats) / (time.perf_counter() - between))
+    best = max(*rate, bandwidth(threads))
+    return {
+        "bytes": read,
+        "gb_per_second": read / min(own) / 1e9,
+        "memory": best / 1e9,
+        "ratio": min(own) * best / read,
+    }
 
 
 def in_blocks(model: onnx.ModelProto, level: int, block: int = 32) -> tuple[onnx.ModelProto, int]:

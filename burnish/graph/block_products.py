@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from burnish.graph.costs import product_in_parts
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
 from burnish.loops.sizes import dims_of
@@ -26,7 +27,7 @@ def multiply_blocks(graph: Graph, target: Target) -> Graph:
     driver = target.driver
     if not driver.has(driver.machine.dialect.dots_bytes) or all(n.op != "block_dequantize" for n in graph.nodes):
         return graph
-    return rewrite(graph, _rule)
+    return rewrite(graph, lambda new, node: _rule(new, node, driver))
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class _Blocks:
     swapped: bool
 
 
-def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
+def _rule(new: Rewrite, node: Node, target: Target) -> Sequence[str] | None:
     if node.op != "matmul" or node.attrs.get("transpose_a", False):
         return None
     x, depth = node.inputs[0], new.types[node.inputs[0]].shape[-1:]
@@ -54,12 +55,16 @@ def _rule(new: Rewrite, node: Node) -> Sequence[str] | None:
     if block * bits % WORD:
         return None
     (extent,) = depth
+    bytewise = attrs.get("bytewise", False)
+    columns = new.types[node.inputs[1]].shape[0 if node.attrs.get("transpose_b", False) else 1]
+    if not bytewise and product_in_parts(new.types[x].shape, (extent, columns), target):
+        return None  # a matrix unit multiplies halves of floats faster
     words, zero = _words(new, found, bits, block, extent), _zero(new, found, bits)
     scale = new.derived(found.scale, f"rows{found.swapped}", lambda v: np.ascontiguousarray(_rows(v, found)))
     if extent % block:
         rank = len(new.types[x].shape)
         x = new.add("pad", x, pads=(*[0] * (2 * rank - 1), -extent % block), node=node.name)
-    digits = 1 if attrs.get("bytewise", False) else DIGITS
+    digits = 1 if bytewise else DIGITS
     return new.replace(node, "block_matmul", x, words, scale, zero, bits=bits, block=block, digits=digits)
 
 
