@@ -20,6 +20,7 @@ RULES = {
         "algorithms",
         "align",
         "bands",
+        "block_products",
         "byte_products",
         "canonical",
         "channels",

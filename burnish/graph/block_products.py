@@ -2,30 +2,36 @@
 
     matmul(x, block_dequantize(w, s, z))  →  block_matmul(x, words of w, s, z)    on targets with dot products of bytes
 
-Elsewhere, and where rounding must not change, the matrix is dequantized when a model is compiled.
+Those that multiply unsigned bytes below 128 alone do so of at most 4 bits, where rows are few: their floats are faster
+once a row does not wait for its weights. Elsewhere, and where rounding must not change, the matrix is dequantized when
+a model is compiled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
 from burnish.graph.costs import product_in_parts
 from burnish.graph.graph import Graph, Node
 from burnish.graph.rewrite import Rewrite, rewrite
-from burnish.loops.sizes import dims_of
+from burnish.loops.sizes import dims_of, hinted
 from burnish.machines.target import Target
 from burnish.ops.blocks import WORD, pack_words
 
+LOW_BITS = 4  # of numbers whose bytes are below 128
+FEW_ROWS = 1  # for which dot products of low bytes, of three digits, are faster than floats
 DIGITS = 3  # bytes that hold what float32 holds of a number
 
 
 def multiply_blocks(graph: Graph, target: Target) -> Graph:
     """``graph`` with products of packed words, where ``target`` has dot products of bytes."""
     driver = target.driver
-    if not driver.has(driver.machine.dialect.dots_bytes) or all(n.op != "block_dequantize" for n in graph.nodes):
+    dots = driver.has(driver.machine.dialect.dots_bytes) or driver.multiplies_low_bytes
+    if not dots or all(n.op != "block_dequantize" for n in graph.nodes):
         return graph
     return rewrite(graph, lambda new, node: _rule(new, node, driver))
 
@@ -55,6 +61,10 @@ def _rule(new: Rewrite, node: Node, target: Target) -> Sequence[str] | None:
     if block * bits % WORD:
         return None
     (extent,) = depth
+    if not target.has(target.machine.dialect.dots_bytes):
+        rows = prod(hinted(e) for e in new.types[x].shape[:-1])
+        if bits > LOW_BITS or (rows > FEW_ROWS and not attrs.get("bytewise", False)):
+            return None
     bytewise = attrs.get("bytewise", False)
     columns = new.types[node.inputs[1]].shape[0 if node.attrs.get("transpose_b", False) else 1]
     if not bytewise and product_in_parts(new.types[x].shape, (extent, columns), target):

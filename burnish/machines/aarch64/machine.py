@@ -2,7 +2,7 @@
 
 from collections.abc import Collection
 
-from burnish.machines.aarch64.dot import BYTE_DOT, DOTS, LANES
+from burnish.machines.aarch64.dot import BYTE_DOT, DOTS, LANES, LOW_DOTS
 from burnish.machines.aarch64.flags import FLAGS
 from burnish.machines.cpu import CPU_HINTS, CPU_INTRINSICS, CPU_LOOPS
 from burnish.machines.dialect import Dialect
@@ -25,7 +25,14 @@ AARCH64 = Machine(
         CpuModel("aarch64-neoverse-v1", "neoverse-v1", "neon dotprod fullfp16 i8mm", 64 << 10, 1 << 20, 32 << 20, 4),
     ),
     flags=FLAGS,
-    dialect=Dialect(CPU_LOOPS, CPU_HINTS, element_bytes=16, dots_bytes="i8mm", byte_dots=((LANES, BYTE_DOT),)),
+    dialect=Dialect(
+        CPU_LOOPS,
+        CPU_HINTS,
+        element_bytes=16,
+        dots_bytes="i8mm",
+        byte_dots=((LANES, BYTE_DOT),),
+        low_byte_dots=LOW_DOTS,
+    ),
     scopes=CPU_SCOPES,
     intrinsics=(*CPU_INTRINSICS, *DOTS),
     system=System(
