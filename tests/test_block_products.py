@@ -19,9 +19,11 @@ from burnish.kernels.task import KernelTask
 from burnish.loops.interpret import run_program
 from burnish.loops.layout import layout
 from burnish.loops.tensor import placeholder
-from burnish.machines.target import Target, target
+from burnish.machines.target import host, target
 from burnish.ops import OPERATORS
 from burnish.ops.blocks import pack_words
+from burnish.runtime.module import Module
+from burnish.simulators.emulator import CpuEmulator
 
 DOTS = target("x86-64-v4")
 DOTS = replace(DOTS, features=DOTS.features | {"avx512vnni"})
@@ -144,23 +146,34 @@ def test_files_and_open_rows(tmp_path: Path) -> None:
             near(made(x=x), x, matrix, bias=bias)
 
 
-def product(machine: Target, exact: bool = False, rows: int = 1) -> Graph:
+def product(rows: int = 1) -> Graph:
+    """One product of 64 by 32."""
     g = GraphBuilder()
     integers, scale, zero, _ = drawn(64, 32, 4, 32, True)
     parts = [g.constant(a) for a in (integers, scale, zero.astype(np.float32))]
     w = g.add("block_dequantize", *parts, bits=4, block=32)
-    return optimize(g.build(g.add("matmul", g.input("x", (rows, 64)), w)), exact, machine)
+    return g.build(g.add("matmul", g.input("x", (rows, 64)), w))
 
 
 def test_words_are_for_machines_that_multiply_bytes() -> None:
     """Constants of half a byte a number there; floats elsewhere, and where rounding shall not change."""
-    packed = product(DOTS)
+    packed = optimize(product(), False, DOTS)
     assert [n.op for n in packed.nodes] == ["block_matmul"]
     assert sum(a.nbytes for a in packed.constants.values()) <= 64 * 32 // 2 + 4 * 2 * 32 + 4
     low, none = target("aarch64-neoverse-n1"), target("aarch64-cortex-a53")  # bytes below 128 alone; no dot products
-    assert [n.op for n in product(low).nodes] == ["block_matmul"]
-    for graph in (product(none), product(DOTS, exact=True), product(low, rows=5)):
-        assert [n.op for n in graph.nodes] == ["matmul"]
+    assert [n.op for n in optimize(product(), False, low).nodes] == ["block_matmul"]
+    for graph, exact, machine in ((product(), False, none), (product(), True, DOTS), (product(5), False, low)):
+        assert [n.op for n in optimize(graph, exact, machine).nodes] == ["matmul"]
+
+
+def test_bytes_below_128_are_multiplied_where_others_are_not() -> None:
+    """Natively where vectors have sums of two such products, and for a CPU of another kind in an emulator."""
+    graph, matrix = product(), drawn(64, 32, 4, 32, True)[3]
+    x = np.random.default_rng(2).standard_normal((1, 64), np.float32)
+    arm = bn.compile(graph, rewrite=False, threads=1, target="aarch64-neoverse-n1")
+    near(Module(arm.executable, 1, device=CpuEmulator())(x), x, matrix)
+    if host().has("avx2"):
+        near(bn.compile(graph, rewrite=False, threads=1, target="x86-64-v3")(x), x, matrix)
 
 
 @pytest.mark.parametrize("choice", [None, {"tile": 2, "vectors": 2}], ids=["default", "tiles"])
