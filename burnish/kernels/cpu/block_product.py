@@ -11,7 +11,6 @@ from math import prod
 from typing import NamedTuple
 
 from burnish.kernels.cpu.common import apply_layouts, channel_constants, inline_around, mark, parallel_over
-from burnish.kernels.cpu.generic import vectorize_stage
 from burnish.kernels.cpu.product import in_order, index_maps
 from burnish.kernels.nest import Arrangement, CandidateNests, Knobs, LoopKind, NestLevel, statement
 from burnish.kernels.task import Choice, KernelTask, ScheduleSpace
@@ -21,10 +20,12 @@ from burnish.loops.expr import Reduce
 from burnish.loops.tensor import Tensor
 from burnish.loops.traverse import loads
 from burnish.machines.target import Target
+from burnish.ops.byte_words import BYTES
 from burnish.schedule.schedule import Schedule
 
 FEW_PRODUCTS = 1 << 16  # multiply-adds below which waking the threads costs more than it saves
 MOST_VECTORS = 8
+MANY_WORDS = 1 << 13  # of the other factor, from which all threads round it
 
 
 class BlockProduct(NamedTuple):
@@ -45,6 +46,12 @@ class BlockProduct(NamedTuple):
     def digits(self) -> int:
         """How many bytes a number of the other factor is rounded to."""
         return self.dots.shape[-3]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it has work for several threads."""
+        assert isinstance(self.dots.body, Reduce)
+        return BYTES * self.dots.buffer.size * prod(axis.extent for axis in self.dots.body.axes) > FEW_PRODUCTS
 
 
 def _form(task: KernelTask, target: Target) -> BlockProduct | None:
@@ -142,7 +149,7 @@ def _apply(task: KernelTask, target: Target, p: BlockProduct, choice: Choice) ->
     _in_vectors(s, spatial, lanes, (q, g))
     s.unroll(g)
     _in_vectors(s, s.init_loops(dots), lanes, ())
-    if prod(p.total.shape) * p.dots.shape[-2] * 8 > FEW_PRODUCTS:
+    if p.is_long:
         parallel_over(s, [*single, *over])
     _round(s, p, lanes)
     return s
@@ -158,26 +165,45 @@ def _in_vectors(s: Schedule, spatial: list[str], lanes: int, around: tuple[str, 
 
 
 def _round(s: Schedule, p: BlockProduct, lanes: int) -> None:
-    """Reductions of the blocks of the other factor, and its bytes."""
+    """Magnitudes of the other factor's blocks, its bytes and their sums, each a nest of its own before the product."""
+    rank = len(p.total.shape)
+    many = prod(p.rounded.shape) > MANY_WORDS and prod(p.total.shape[:-1]) > 1
     for t in p.others:
-        if p.rounded in t.inputs:  # sums of a block's bytes: blocks side by side, a word of each at a time
-            for loop in (s.loops(t.name)[len(t.shape) - 1], s.init_loops(t.name)[-1]):
-                _, lane = s.split(loop, min(lanes, s.extent(loop)))
-                own = s.loops(t.name) if lane in s.loops(t.name) else s.init_loops(t.name)
-                s.reorder(*(v for v in own if v != lane), lane)
-                s.vectorize(lane)
+        if p.rounded in t.inputs:  # blocks side by side, a word of each at a time
+            _lanes_last(s, s.loops(t.name), rank, lanes)
+            _lanes_last(s, s.init_loops(t.name), rank, lanes)
         else:
-            vectorize_stage(s, t.name, lanes)
+            _, lane = s.split(s.loops(t.name)[-1], lanes)
+            partial = s.rfactor(t.name, lane, -1)
+            *rows, lane = s.loops(t.name)
+            s.vectorize(lane)
+            s.compute_at(partial, rows[-1])
+            s.set_scope(partial, "register")
+            *rows, lane, step = s.loops(partial)
+            s.reorder(*rows, step, lane)
+            s.vectorize(lane)
+            s.vectorize(s.init_loops(partial)[-1])
+            if many:
+                parallel_over(s, s.loops(t.name)[: rank - 1])
     digit, *rows, word = s.loops(p.rounded.name)
     word, lane = s.split(word, min(lanes, s.extent(word)))
     s.reorder(*rows, word, digit, lane)
     s.unroll(digit)
     s.vectorize(lane)
+    if many:
+        parallel_over(s, rows)
+
+
+def _lanes_last(s: Schedule, loops: list[str], at: int, lanes: int) -> None:
+    over, lane = s.split(loops[at], min(lanes, s.extent(loops[at])))
+    s.reorder(*loops[:at], over, *loops[at + 1 :], lane)
+    s.vectorize(lane)
 
 
 def _nests(task: KernelTask, target: Target, p: BlockProduct) -> Describe:
     """Panels of columns in parallel, tiles of rows, words of the depth, and a register tile within."""
-    domain, lanes = statement(task, p.dots), target.lanes
+    domain, lanes = statement(task, p.dots, (p.rounded.name,)), target.lanes
+    parallel = LoopKind.PARALLEL if p.is_long else LoopKind.SERIAL
     *rows, digits, blocks, columns = p.dots.shape
     rank = len(p.dots.shape)
     assert isinstance(p.dots.body, Reduce)
@@ -185,7 +211,7 @@ def _nests(task: KernelTask, target: Target, p: BlockProduct) -> Describe:
 
     def describe(knobs: Knobs, count: int) -> CandidateNests:
         group = knobs["vectors"] * lanes
-        levels = [NestLevel(rank - 1, -(-columns // group), group, LoopKind.PARALLEL)]
+        levels = [NestLevel(rank - 1, -(-columns // group), group, parallel)]
         levels += [NestLevel(d, extent) for d, extent in enumerate(rows[:-1])]
         if rows:
             levels.append(NestLevel(len(rows) - 1, -(-rows[-1] // knobs["tile"]), knobs["tile"]))
